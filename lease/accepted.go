@@ -31,7 +31,7 @@ func (e *accepted) clash(s Subnets, a Attrs) (RejectReason, string) {
 			return RejectAddress, fmt.Sprintf("%s is inside %s, a peer's subnet", host.Addr(), q)
 		}
 	}
-	return 0, ""
+	return "", ""
 }
 
 func (e *accepted) add(s Subnets, a Attrs) {

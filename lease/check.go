@@ -53,10 +53,10 @@ func (u Rules) split(records []*Record, before []Record) (peers []*Record, rejec
 			continue
 		}
 		reason, detail := u.check(*r)
-		if reason == 0 {
+		if reason == "" {
 			reason, detail = earlier.clash(u.Config.InUse(r.Subnets), r.Attrs)
 		}
-		if reason != 0 {
+		if reason != "" {
 			rejected = append(rejected, Rejected{Key: r.name(), Reason: reason, Detail: detail, Revision: r.Revision})
 			continue
 		}
@@ -93,10 +93,10 @@ func acceptedFirst(records []*Record, before []Record) []*Record {
 // the moment: that is for the keeper to judge. In Kubernetes it is another Node's, with our subnets.
 func (u Rules) own(r Record) bool { return r.Subnets == u.Own && u.Own != Subnets{} && r.Kube == nil }
 
-// check looks at one record by itself; reason 0 means that nothing is wrong.
+// check looks at one record by itself; reason "" means that nothing is wrong.
 func (u Rules) check(r Record) (RejectReason, string) {
 	r.Subnets = u.Config.InUse(r.Subnets)
-	if reason, detail := u.checkSubnets(r.Subnets); reason != 0 {
+	if reason, detail := u.checkSubnets(r.Subnets); reason != "" {
 		return reason, detail
 	}
 	switch u.Self.Owns(r.Attrs) {
@@ -121,7 +121,7 @@ func (u Rules) check(r Record) (RejectReason, string) {
 	if !reachable {
 		return RejectAddress, "it has no address"
 	}
-	return 0, ""
+	return "", ""
 }
 
 func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
@@ -158,7 +158,7 @@ func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
 			return RejectCoversStore, fmt.Sprintf("it contains %s", a)
 		}
 	}
-	return 0, ""
+	return "", ""
 }
 
 // sendable reports whether a could be a node's address.

@@ -1,86 +1,57 @@
 package lease
 
-// RejectReason says why a record in the store is not used. Its String is the
-// value of a metric's label, so the texts do not change.
-type RejectReason uint8
+// RejectReason is the code of why a record in the store is not used; "" if it is. It is the value of a
+// metric's label and of the log's attribute reason.
+type RejectReason string
 
-// The reasons. The zero value is a bug.
+// The reasons.
 const (
-	_ RejectReason = iota
-	// RejectKey: the key is not one that a node of this network writes.
-	RejectKey
-	// RejectValue: the value does not decode.
-	RejectValue
-	// RejectFamily: the record has no subnet of a family that the network has on.
-	RejectFamily
-	// RejectOutside: the subnet is not inside Network or IPv6Network.
-	RejectOutside
-	// RejectLength: the subnet's length is not SubnetLen or IPv6SubnetLen.
-	RejectLength
-	// RejectOverlapsOwn: the subnet overlaps ours.
-	RejectOverlapsOwn
-	// RejectOverlapsPeer: the subnet overlaps that of a record accepted earlier.
-	RejectOverlapsPeer
-	// RejectCoversUnderlay: the subnet contains an address of the underlay.
-	RejectCoversUnderlay
-	// RejectCoversStore: the subnet contains an address of the store.
-	RejectCoversStore
-	// RejectAddress: the owner's address is missing, or no packet could be sent to it.
-	RejectAddress
-	// RejectOurAddress: the owner claims our identity or our address.
-	RejectOurAddress
-
-	rejectEnd // one past the last reason
+	RejectKey            RejectReason = "bad_key"
+	RejectValue          RejectReason = "bad_value"
+	RejectFamily         RejectReason = "no_common_family"
+	RejectOutside        RejectReason = "outside_network"
+	RejectLength         RejectReason = "wrong_length"
+	RejectOverlapsOwn    RejectReason = "overlaps_own"
+	RejectOverlapsPeer   RejectReason = "overlaps_peer"
+	RejectCoversUnderlay RejectReason = "covers_underlay"
+	RejectCoversStore    RejectReason = "covers_store"
+	RejectAddress        RejectReason = "bad_address"
+	RejectOurAddress     RejectReason = "our_address"
 )
+
+// rejections has the reasons, in the order in which metrics and notes list them, each with its sentence.
+var rejections = []struct {
+	reason   RejectReason
+	sentence string
+}{
+	{RejectKey, "The key is not one that a node of this network writes."},
+	{RejectValue, "The value does not decode."},
+	{RejectFamily, "The record has no subnet of a family that the network has on."},
+	{RejectOutside, "The subnet is not inside `Network` or `IPv6Network`."},
+	{RejectLength, "The subnet's length is not `SubnetLen` or `IPv6SubnetLen`."},
+	{RejectOverlapsOwn, "The subnet overlaps this node's own."},
+	{RejectOverlapsPeer, "The subnet overlaps that of a record that was accepted earlier."},
+	{RejectCoversUnderlay, "The subnet contains an address of the underlay."},
+	{RejectCoversStore, "The subnet contains an address of the store."},
+	{RejectAddress, "The owner's address is missing, or no packet could be sent to it."},
+	{RejectOurAddress, "The owner claims this node's identity or address."},
+}
 
 // RejectReasons returns every reason, for a metric that exports zeroes too.
 func RejectReasons() []RejectReason {
-	all := make([]RejectReason, 0, rejectEnd-1)
-	for r := RejectKey; r < rejectEnd; r++ {
-		all = append(all, r)
+	all := make([]RejectReason, len(rejections))
+	for i, r := range rejections {
+		all[i] = r.reason
 	}
 	return all
 }
 
-func (r RejectReason) String() string {
-	switch r {
-	case RejectKey:
-		return "bad_key"
-	case RejectValue:
-		return "bad_value"
-	case RejectFamily:
-		return "no_common_family"
-	case RejectOutside:
-		return "outside_network"
-	case RejectLength:
-		return "wrong_length"
-	case RejectOverlapsOwn:
-		return "overlaps_own"
-	case RejectOverlapsPeer:
-		return "overlaps_peer"
-	case RejectCoversUnderlay:
-		return "covers_underlay"
-	case RejectCoversStore:
-		return "covers_store"
-	case RejectAddress:
-		return "bad_address"
-	case RejectOurAddress:
-		return "our_address"
-	case rejectEnd:
-	}
-	return "invalid"
-}
-
-// MarshalText writes the reason as its String.
-func (r RejectReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote; an unknown text gives the invalid zero value.
-func (r *RejectReason) UnmarshalText(b []byte) error {
-	*r = 0
-	for _, known := range RejectReasons() {
-		if known.String() == string(b) {
-			*r = known
+// Sentence explains the reason; it is "" for an unknown one.
+func (r RejectReason) Sentence() string {
+	for _, known := range rejections {
+		if known.reason == r {
+			return known.sentence
 		}
 	}
-	return nil
+	return ""
 }

@@ -117,10 +117,10 @@ type Rejected struct {
 	// Key is the record's name: in Kubernetes that of the Node object; in etcd as
 	// Subnets.Key writes it if it names a subnet, and the whole key if it lies outside of
 	// where records are.
-	Key    string
-	Reason RejectReason
+	Key    string       `json:"key"`
+	Reason RejectReason `json:"reason"`
 	// Detail names what was found, in words.
-	Detail string
+	Detail string `json:"detail,omitempty"`
 	// Revision is the record's modification revision; 0 if the store did not say.
-	Revision int64
+	Revision int64 `json:"-"`
 }

@@ -24,8 +24,7 @@ var ErrNoVXLAN = kernel.ErrNoVXLAN
 // IngressTables lists the nf_tables tables of family netdev that path raw made in the current network namespace.
 func IngressTables() ([]string, error) { return kernel.IngressTables() }
 
-// RemoveIngressTable deletes one. The error wraps unix.EPERM if a running process owns it, and
-// unix.ENOENT if it is gone.
+// RemoveIngressTable deletes one. The error wraps unix.ENOENT if it is gone.
 func RemoveIngressTable(name string) error { return kernel.RemoveIngressTable(name) }
 
 // ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on. While it is replaced,

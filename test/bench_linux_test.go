@@ -14,12 +14,13 @@ import (
 	"weft/bench/report"
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/netns"
 )
 
 // weft bench measures between two pods of a lab that is up. The figures do not matter here.
 func TestBench(t *testing.T) {
 	parallel(t)
-	requireRoot(t)
+	netns.TUN(t)
 	weft, dir := command(t, "weft"), t.TempDir()
 	run := func(args ...string) []byte {
 		t.Helper()

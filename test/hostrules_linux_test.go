@@ -11,6 +11,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/netns"
 )
 
 // firewall is one that a host may have, with what the network config says about it and a command
@@ -62,9 +63,7 @@ func rulesOf(t *testing.T, n *lab.Node, ok func(rulesJSON) bool) (r rulesJSON) {
 // protect the overlay's port. They stay until they are cleaned up.
 func TestHostRules(t *testing.T) {
 	t.Parallel()
-	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables"} {
-		requireTool(t, tool, pkg)
-	}
+	netns.Programs(t, "iptables-legacy:iptables", "iptables-nft:iptables", "nft:nftables")
 	for _, f := range firewalls() {
 		t.Run(f.name, func(t *testing.T) {
 			parallel(t)

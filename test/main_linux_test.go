@@ -96,7 +96,7 @@ func up(t testing.TB, spec lab.Spec) *lab.Lab {
 // raise builds a lab that its caller closes.
 func raise(t testing.TB, spec lab.Spec) *lab.Lab {
 	t.Helper()
-	requireRoot(t)
+	netns.TUN(t)
 	spec.WeftdPath = command(t, "weftd")
 	if spec.Store == 0 {
 		spec.Store = lab.Separate
@@ -150,19 +150,6 @@ func tableFulls() (n int) {
 		}
 	}
 	return n
-}
-
-func requireRoot(t testing.TB) {
-	t.Helper()
-	netns.TUN(t)
-}
-
-// requireTool fails with the Debian package that has the program.
-func requireTool(t testing.TB, name, pkg string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Fatalf("%v: apt-get install %s", err, pkg)
-	}
 }
 
 // reach pings from one pod to another until there is an answer.

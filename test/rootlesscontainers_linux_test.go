@@ -6,6 +6,7 @@ import (
 
 	"weft/test/lab"
 	"weft/test/lab/session"
+	"weft/test/netns"
 	"weft/test/talk"
 )
 
@@ -18,9 +19,7 @@ sed -i 's/"ipMasq": true/"ipMasq": false/' ~/.config/cni/net.d/weft.conflist`
 // families.
 func TestRootlessContainers(t *testing.T) {
 	parallel(t)
-	for tool, pkg := range map[string]string{"podman": "podman", "rootlesskit": "rootlesskit", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "crun": "crun"} {
-		requireTool(t, tool, pkg)
-	}
+	netns.Programs(t, "crun", "newuidmap:uidmap", "podman", "rootlesskit", "slirp4netns")
 	h := userHosts(t, 2, lab.WireFull, busybox(t))
 	u, bob := session.Ada(), session.Bob()
 	rootFS := h.rootFS(u)

@@ -16,6 +16,7 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/session"
+	"weft/test/netns"
 )
 
 // The ways to a namespace that docs/rootless.md has. A block of commands names those that it is for, after the hosts to type it on; one that names none is for all of them.
@@ -155,9 +156,7 @@ func TestRootlessDocument(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			parallel(t)
-			for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "podman": "podman", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "crun": "crun", "pasta": "passt"} {
-				requireTool(t, tool, pkg)
-			}
+			netns.Programs(t, "crun", "newuidmap:uidmap", "pasta:passt", "podman", "rootlesskit", "slirp4netns")
 			const page = "../docs/rootless.md"
 			h := userHosts(t, 2, lab.WireFull, command(t, "weft-etcd"), busybox(t))
 			u := session.Ada()

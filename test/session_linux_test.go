@@ -16,6 +16,7 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/session"
+	"weft/test/netns"
 	"weft/test/talk"
 )
 
@@ -109,7 +110,7 @@ type network struct{ url, config string }
 // etcd lets a user run a store on a host.
 func (h tenants) etcd(host int, u session.User, port int, config string) network {
 	h.t.Helper()
-	requireTool(h.t, "etcd", "etcd-server")
+	netns.Programs(h.t, "etcd:etcd-server")
 	url := fmt.Sprintf("http://192.0.2.%d:%d", host, port)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", port+1)
 	d := h.daemon(host, u, session.Options{}, "etcd", "etcd", "--name=lab", "--data-dir="+u.Home()+"/etcd", "--listen-client-urls="+url,

@@ -13,6 +13,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/netns"
 	"weft/test/traffic"
 )
 
@@ -20,7 +21,7 @@ import (
 // the other. No packet is lost, every node reports the outage, and afterwards each has its subnet and learns what is new.
 func TestStoreOutage(t *testing.T) {
 	long(t)
-	requireTool(t, "nft", "nftables")
+	netns.Programs(t, "nft:nftables")
 	l := up(t, lab.Spec{Nodes: 3})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)

@@ -15,6 +15,7 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/systemd"
+	"weft/test/netns"
 	"weft/test/traffic"
 )
 
@@ -30,7 +31,7 @@ type unit struct {
 // underSystemd stops the weftd of n and has a systemd in n run the shipped unit.
 func underSystemd(t *testing.T, n *lab.Node) *unit {
 	t.Helper()
-	requireTool(t, "/usr/lib/systemd/systemd", "systemd")
+	netns.Programs(t, "/usr/lib/systemd/systemd:systemd")
 	shipped, err := os.ReadFile("../cmd/weftd/deploy/weftd.service")
 	if err != nil {
 		t.Fatal(err)

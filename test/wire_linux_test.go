@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/lab"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // sniffer sees what passes a device, outer headers included.
@@ -80,11 +80,7 @@ func (s *sniffer) look(limit time.Duration, ok func(gopacket.Packet) bool) (gopa
 func newcomer(t *testing.T, l *lab.Lab, number int) *lab.Host {
 	t.Helper()
 	name := fmt.Sprintf("newcomer%d", number)
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ns.Close)
+	ns := netns.New(t, name)
 	h := &lab.Host{Name: name, NS: ns}
 	wire := l.Wire.NS.Netlink()
 	bridge, err := wire.LinkByName("wire0")

@@ -45,7 +45,7 @@ func TestGenerators(t *testing.T) {
 		})
 	}
 	rtts, err := PingPong(t.Context(), PingPongPlan{From: from, To: to, Duration: 400 * time.Millisecond, FromCPU: AnyCPU, ToCPU: 0})
-	if err != nil || rtts.Count() == 0 || rtts.Quantile(0.5) <= 0 {
+	if err != nil || len(rtts) == 0 || rtts.Quantile(0.5) <= 0 {
 		t.Errorf("ping-pong: %v", err)
 	}
 	mixed := Traffic{Mode: SendTo, Payloads: []int{18, 548, 1372}, Weights: []int{7, 4, 1}, Flows: 1000}

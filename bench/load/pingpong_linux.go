@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"weft/bench/histogram"
 	"weft/test/lab/probe"
 )
 
@@ -24,8 +25,19 @@ type PingPongPlan struct {
 	FromCPU, ToCPU int
 }
 
-// PingPong sends messages to and fro and counts how long their round trips took.
-func PingPong(ctx context.Context, p PingPongPlan) (*histogram.Histogram, error) {
+// RoundTrips are how long round trips took, from the shortest to the longest.
+type RoundTrips []time.Duration
+
+// Quantile returns what the share q (0 to 1) of them does not exceed. It is 0 if there are none.
+func (l RoundTrips) Quantile(q float64) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	return l[min(max(int(math.Ceil(q*float64(len(l))))-1, 0), len(l)-1)]
+}
+
+// PingPong sends messages to and fro and says how long their round trips took.
+func PingPong(ctx context.Context, p PingPongPlan) (RoundTrips, error) {
 	p.Size, p.Duration = orElse(p.Size, 64), orElse(p.Duration, 500*time.Millisecond)
 	out, in, err := tcpPair(p.From, p.To)
 	if err != nil {
@@ -42,18 +54,19 @@ func PingPong(ctx context.Context, p PingPongPlan) (*histogram.Histogram, error)
 
 // Ask is the end that measures, on a connection that it closes. It does not look at the plan's
 // endpoints and ToCPU.
-func Ask(ctx context.Context, fd int, p PingPongPlan) (*histogram.Histogram, error) {
-	var rtts histogram.Histogram
+func Ask(ctx context.Context, fd int, p PingPongPlan) (RoundTrips, error) {
+	rtts := make(RoundTrips, 0, 1<<16)
 	done := make(chan error, 1)
 	go func() { done <- ask(ctx, fd, p, &rtts) }()
 	err := <-done
-	if err == nil && rtts.Count() == 0 {
+	if err == nil && len(rtts) == 0 {
 		err = errors.New("no round trip was measured")
 	}
-	return &rtts, err
+	slices.Sort(rtts)
+	return rtts, err
 }
 
-func ask(ctx context.Context, fd int, p PingPongPlan, rtts *histogram.Histogram) error {
+func ask(ctx context.Context, fd int, p PingPongPlan, rtts *RoundTrips) error {
 	defer unix.Close(fd)
 	defer ShutdownOn(ctx, fd)()
 	if err := errors.Join(onThread(p.FromCPU), noDelay(fd)); err != nil {
@@ -62,7 +75,7 @@ func ask(ctx context.Context, fd int, p PingPongPlan, rtts *histogram.Histogram)
 	b := make([]byte, p.Size)
 	start := time.Now()
 	from, until := p.Duration/10, p.Duration+p.Duration/10
-	for last := time.Duration(0); last < until || rtts.Count() == 0; { // on a busy machine the first alone may take longer than until
+	for last := time.Duration(0); last < until || len(*rtts) == 0; { // on a busy machine the first alone may take longer than until
 		if _, err := unix.Write(fd, b); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
@@ -71,7 +84,7 @@ func ask(ctx context.Context, fd int, p PingPongPlan, rtts *histogram.Histogram)
 		}
 		now := time.Since(start)
 		if last >= from {
-			rtts.Record(now - last)
+			*rtts = append(*rtts, now-last)
 		}
 		last = now
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/load"
 	"weft/bench/machine"
 	"weft/bench/plan"
@@ -196,6 +195,6 @@ func (b *bed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (pl
 }
 
 // PingPong implements plan.Ends.
-func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
+func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
 	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To})
 }

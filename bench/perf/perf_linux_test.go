@@ -12,6 +12,7 @@ import (
 
 // TestCountCalls: the reads and writes of this process are counted, also those of a thread that was started later.
 func TestCountCalls(t *testing.T) {
+	netns.Root(t, "tracefs can only be mounted by root")
 	in := netns.New(t, "count")
 	c, err := CountCalls(in, os.Getpid())
 	if err != nil {
@@ -48,7 +49,7 @@ func TestCountCalls(t *testing.T) {
 
 // TestSampleCopies: a processor that does little but copy is seen to do so.
 func TestSampleCopies(t *testing.T) {
-	netns.Need(t)
+	netns.Root(t, "only root may sample all processors")
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/perf"
 	"weft/bench/report"
 )
@@ -23,10 +22,10 @@ func (c Config) costs(streams int) measure {
 	return measure{
 		Measure: report.Measure{Kind: report.Costs, Key: fmt.Sprintf("measure=costs/streams=%d", streams), Title: title, Streams: streams},
 		cost:    c.TCP + c.WarmUp + 150*time.Millisecond,
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
 			ends, ok := p.Ends.(Costing)
 			if !ok {
-				return nil, nil, nil
+				return nil, nil
 			}
 			r, err := ends.Costs(ctx, streams, c.WarmUp, c.TCP)
 			for _, why := range r.Missing {
@@ -35,9 +34,9 @@ func (c Config) costs(streams int) measure {
 				}
 			}
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			return r.values(p), nil, nil
+			return r.values(p), nil
 		},
 	}
 }

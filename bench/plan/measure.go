@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/load"
 	"weft/bench/report"
 )
@@ -15,7 +14,7 @@ type measure struct {
 	report.Measure
 	// take measures a path, for as long as the Config says, and returns the values; ratios are taken of the first. It
 	// returns none if there is no such thing to measure on that path.
-	take func(context.Context, Config, *Path) ([]report.Value, *histogram.Histogram, error)
+	take func(context.Context, Config, *Path) ([]report.Value, error)
 	// cost is about how long take takes.
 	cost time.Duration
 }
@@ -79,10 +78,10 @@ func (c Config) tcp(streams int) measure {
 	return measure{
 		Measure: report.Measure{Kind: report.TCP, Key: fmt.Sprintf("measure=tcp/streams=%d", streams), Title: title, Streams: streams},
 		cost:    c.TCP + c.WarmUp + 20*time.Millisecond,
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
 			r, err := p.Ends.TCP(ctx, streams, c.WarmUp, c.TCP)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			v := []report.Value{
 				{Name: "throughput_gigabits_per_second", Unit: "Gb/s", N: r.GigabitsPerSecond()},
@@ -95,7 +94,7 @@ func (c Config) tcp(streams int) measure {
 				}
 				v = append(v, report.Value{Name: name, Unit: unit, N: r.PerGigabyte(r.CPU.Processes)})
 			}
-			return v, nil, nil
+			return v, nil
 		},
 	}
 }
@@ -139,9 +138,8 @@ func (c Config) packets(mode load.SendMode) measure {
 			Kind: report.Packets, Key: fmt.Sprintf("measure=packets/size=%d/send=%s/receive=%s", c.Size, mode, c.Receive), Title: title, Payload: c.Size,
 		},
 		cost: c.search(searchTrials),
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
-			v, err := c.rate(ctx, p, load.Single(mode, c.Size), false)
-			return v, nil, err
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
+			return c.rate(ctx, p, load.Single(mode, c.Size), false)
 		},
 	}
 }
@@ -159,9 +157,8 @@ func (c Config) mixed(mtu int, ipv6 bool) measure {
 			Title: fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)", imixFlows, frames[0], frames[1], frames[2]),
 		},
 		cost: c.search(searchTrials),
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
-			v, err := c.rate(ctx, p, t, false)
-			return v, nil, err
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
+			return c.rate(ctx, p, t, false)
 		},
 	}
 }
@@ -183,9 +180,8 @@ func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
 			Nominal: frame, Frame: packet + frameAround, Packet: packet, Payload: payload,
 		},
 		cost: c.search(searchTrials + strictTrials),
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
-			v, err := c.rate(ctx, p, load.Single(mode, payload), true)
-			return v, nil, err
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
+			return c.rate(ctx, p, load.Single(mode, payload), true)
 		},
 	}
 }
@@ -202,10 +198,10 @@ func (c Config) pingPong(at Placement) measure {
 	return measure{
 		Measure: report.Measure{Kind: report.PingPong, Key: fmt.Sprintf("measure=pingpong/size=%d/cpus=%s", c.Size, placement), Title: title, Placement: placement, Payload: c.Size},
 		cost:    c.Ping + c.Ping/5,
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
 			h, err := p.Ends.PingPong(ctx, c.Size, c.Ping, at)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			us := func(q float64) float64 { return float64(h.Quantile(q)) / float64(time.Microsecond) }
 			return []report.Value{
@@ -213,7 +209,7 @@ func (c Config) pingPong(at Placement) measure {
 				{Name: "round_trip_p90_microseconds", Unit: "us-rtt-p90", N: us(0.9)},
 				{Name: "round_trip_p99_microseconds", Unit: "us-rtt-p99", N: us(0.99)},
 				{Name: "round_trip_p99_9_microseconds", Unit: "us-rtt-p99.9", N: us(0.999)},
-			}, h, nil
+			}, nil
 		},
 	}
 }
@@ -223,15 +219,15 @@ func memory() measure {
 	const mebibyte = 1 << 20
 	return measure{
 		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory", Title: "Memory resident in the daemon after the round's load"},
-		take: func(_ context.Context, _ Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(_ context.Context, _ Config, p *Path) ([]report.Value, error) {
 			if p.Memory == nil {
-				return nil, nil, nil
+				return nil, nil
 			}
 			now, peak, err := p.Memory()
 			return []report.Value{
 				{Name: "resident_mebibytes", Unit: "MiB-resident", N: float64(now) / mebibyte},
 				{Name: "peak_resident_mebibytes", Unit: "MiB-peak", N: float64(peak) / mebibyte},
-			}, nil, err
+			}, err
 		},
 	}
 }

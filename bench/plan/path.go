@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/load"
 	"weft/bench/perf"
 )
@@ -41,7 +40,7 @@ type Ends interface {
 	// Open opens the sockets for traffic of one or more flows.
 	Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (Flow, error)
 	// PingPong sends size bytes to and fro.
-	PingPong(ctx context.Context, size int, last time.Duration, at Placement) (*histogram.Histogram, error)
+	PingPong(ctx context.Context, size int, last time.Duration, at Placement) (load.RoundTrips, error)
 }
 
 // Placement says on which CPU each end of a ping-pong runs, or load.AnyCPU.

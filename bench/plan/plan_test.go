@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/load"
 	"weft/bench/perf"
 	"weft/bench/report"
@@ -48,10 +47,8 @@ func (f *fake) Trial(_ context.Context, rate float64, _ time.Duration) (load.Tri
 
 func (f *fake) Close() error { f.open--; return nil }
 
-func (f *fake) PingPong(context.Context, int, time.Duration, Placement) (*histogram.Histogram, error) {
-	var h histogram.Histogram
-	h.Record(time.Microsecond)
-	return &h, nil
+func (f *fake) PingPong(context.Context, int, time.Duration, Placement) (load.RoundTrips, error) {
+	return load.RoundTrips{time.Microsecond}, nil
 }
 
 // TestRun: every measure is taken on every path, in turns, and on the path with Once only in the first round.

@@ -39,11 +39,11 @@ func (r *runner) take(ctx context.Context, s step, p *Path) error {
 		if gap.Attempts > 1 {
 			r.say(s, p, fmt.Sprintf(", %d times as long since it failed", factor))
 		}
-		v, rtts, err := m.take(ctx, c, p)
+		v, err := m.take(ctx, c, p)
 		if err == nil {
 			state.failing = false
 			if len(v) > 0 {
-				r.d.Add(report.Sample{Measure: m.Key, Rung: p.Name, Values: v, RoundTrips: rtts})
+				r.d.Add(report.Sample{Measure: m.Key, Rung: p.Name, Values: v})
 			}
 			if first != nil {
 				r.repeats = append(r.repeats, fmt.Sprintf("%s of %s, round %d, was measured %d times as long as asked for, since it failed before: %s",

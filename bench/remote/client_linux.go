@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/load"
 	"weft/bench/machine"
 	"weft/bench/plan"
@@ -205,7 +204,7 @@ func (e *ends) sameMachine() bool {
 }
 
 // PingPong implements plan.Ends. In both directions the near end asks.
-func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
+func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
 	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To}
 	fd, err := e.open(ctx, echo, p.ToCPU)
 	if err != nil {

@@ -18,15 +18,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"weft/bench/histogram"
 )
 
 // Schema and Version name the JSON form. Version grows when a field changes its meaning or
 // goes away; a new field alone does not change it.
 const (
 	Schema  = "weft-bench"
-	Version = 1
+	Version = 2
 )
 
 // Document is one run. The names of the fields in JSON have their units.
@@ -157,8 +155,6 @@ type Result struct {
 	Figures []Figure `json:"figures"`
 	// Ratio is that of the first figure to the reference's in the same round.
 	Ratio *Spread `json:"ratio_to_reference,omitempty"`
-	// RoundTrips are those of all rounds; they are set for kind pingpong.
-	RoundTrips *histogram.Histogram `json:"round_trips,omitempty"`
 }
 
 // Figure is one quantity over the rounds.
@@ -191,7 +187,6 @@ type Value struct {
 type Sample struct {
 	Measure, Rung string
 	Values        []Value
-	RoundTrips    *histogram.Histogram
 }
 
 // New makes a document without results.
@@ -260,12 +255,6 @@ func (d *Document) Add(s Sample) {
 			f = &r.Figures[len(r.Figures)-1]
 		}
 		f.Spread = spread(append(f.Rounds, v.N))
-	}
-	if s.RoundTrips != nil {
-		if r.RoundTrips == nil {
-			r.RoundTrips = &histogram.Histogram{}
-		}
-		r.RoundTrips.Merge(s.RoundTrips)
 	}
 }
 

@@ -8,44 +8,15 @@ import (
 	"os"
 )
 
-// WriteJSON writes the document, indented but for its lists of numbers.
+// WriteJSON writes the document, indented.
 func (d *Document) WriteJSON(w io.Writer) error {
-	text, err := json.Marshal(d)
-	if err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	b.WriteByte('\n')
-	if _, err := w.Write(joinNumbers(b.Bytes())); err != nil {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(d); err != nil {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil
-}
-
-// joinNumbers puts each list of numbers on one line, since a histogram has hundreds of them.
-func joinNumbers(text []byte) []byte {
-	var out []byte
-	for line := range bytes.Lines(text) {
-		trimmed := bytes.TrimSpace(line)
-		number := len(trimmed) > 0 && (trimmed[0] == '-' || trimmed[0] >= '0' && trimmed[0] <= '9')
-		ends := bytes.HasPrefix(trimmed, []byte("]"))
-		if last := len(out) - 1; number || ends && last > 0 && out[last] != '}' && out[last] != '\n' {
-			out = bytes.TrimRight(out, "\n")
-			if number && out[len(out)-1] == ',' {
-				out = append(out, ' ')
-			}
-			out = append(out, trimmed...)
-			if ends {
-				out = append(out, '\n')
-			}
-			continue
-		}
-		out = append(out, line...)
-	}
-	return out
 }
 
 // ReadJSON reads what WriteJSON wrote. It ignores fields that it does not know, since a later weft may have

@@ -1,21 +1,33 @@
 package report
 
 import (
+	_ "embed" // the page's form and style
 	"fmt"
+	"html/template"
 	"io"
 	"slices"
 	"strings"
 	"time"
+
+	"weft/tunnel"
 )
 
-// page is what the HTML page shows (pagehtml.go).
+//go:embed page.css
+var pageStyle string
+
+//go:embed page.html
+var pageForm string
+
+// page is what the HTML page shows.
 type page struct {
-	Doc        *Document
-	Date, Took string
-	Settings   string
-	Glance     []glanceRow
-	Sections   []section
-	All        []figureGroup
+	*Document
+	Style           template.CSS
+	Date, Took, How string
+	Columns         int // of the table at a glance
+	Glance          []glanceRow
+	Sections        []section
+	All             []figureGroup
+	Missing         []string
 }
 
 // glanceRow is the row of a measure. If only Wire is set, it is the heading above the measures on that wire.
@@ -28,36 +40,21 @@ type glanceRow struct {
 // cell shows one rung's result: the ratio, coloured, with the value below it, or the value alone.
 type cell struct{ Ratio, Value, Class string }
 
+// section has a card for each measure and figure, and a card a bar for each rung.
 type section struct {
-	ID, Title, Text string
-	Cards           []card
+	Title, Text string
+	Cards       []card
 }
 
-// card has bars, a chart or a table.
 type card struct {
-	Title  string
-	Bars   []bar
-	Legend []legendEntry
-	Chart  markup
-	Table  *grid
-	// Wide makes the card take the page's whole width.
-	Wide bool
+	Title string
+	Bars  []bar
 }
 
-type grid struct {
-	Head []string
-	Rows [][]string
-}
-
-type legendEntry struct {
-	Name, Colour string
-	Mark         markup
-}
-
-// bar is a bar that the style sheet draws. Its numbers are percent of the track's width.
+// bar's numbers are percent of its track's width.
 type bar struct {
-	Name, About, Colour, Value, Also    string
-	Width, Part, Reference, Low, Spread float64
+	Name, About, Colour, Value, Also string
+	Width, Reference, Low, Spread    float64
 	// Cut says that the bar would be longer than its track.
 	Cut bool
 }
@@ -74,13 +71,17 @@ type figureRow struct{ Rung, Median, Range, Ratio, RatioRange, Also string }
 func (d *Document) WriteHTML(w io.Writer) error {
 	s := d.Settings
 	p := page{
-		Doc: d, Date: d.Started.Format("2006-01-02 15:04 MST"),
+		Document: d, Style: template.CSS(pageStyle), Date: d.Started.Format("2006-01-02 15:04 MST"),
 		Took: time.Duration(d.Seconds * float64(time.Second)).Round(time.Second).String(),
-		Settings: fmt.Sprintf("%s, the frame sizes in %d of them, and %d of ping-pong; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
+		How: fmt.Sprintf("%s, the frame sizes in %d of them, and %d of ping-pong; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
 			plural(s.Rounds, "round"), s.SweepRounds, s.PingRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
-		Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
+		Columns: len(d.Rungs) + 1, Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(), Missing: d.gaps(),
 	}
-	if _, err := io.WriteString(w, p.html()); err != nil {
+	form, err := template.New("page").Parse(pageForm)
+	if err != nil {
+		return fmt.Errorf("write HTML: %w", err)
+	}
+	if err := form.Execute(w, p); err != nil {
 		return fmt.Errorf("write HTML: %w", err)
 	}
 	return nil
@@ -93,17 +94,93 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-func (d *Document) styleOf(rung string) style {
-	return styleOf(rung, slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }))
+// colour returns a class of the style sheet. It is fixed for each rung that is known, so that two pages can be compared.
+func (d *Document) colour(rung string) string {
+	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String(), "auto", "wireguard-go"}
+	i := slices.Index(known, rung)
+	if i < 0 {
+		i = (slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }) + 4) % 7
+	}
+	return fmt.Sprintf("k%d", i)
 }
 
-func legend(curves []curve) (l []legendEntry) {
-	for _, c := range curves {
-		e := legendEntry{Name: c.rung, Colour: c.style.Colour}
-		if c.dots {
-			e.Mark = markup(c.style.drawMark(11, 6))
+// sections returns the page's bars, kind by kind; a kind that was not measured has none.
+func (d *Document) sections() (l []section) {
+	bars := "Bars are medians, the whiskers reach from the lowest to the highest round"
+	if d.Reference != "" {
+		bars += "; the dashed line is " + d.Reference
+	}
+	add := func(title, text string, cards []card) {
+		if len(cards) > 0 {
+			l = append(l, section{title, text, cards})
 		}
-		l = append(l, e)
+	}
+	rate := fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. ", 100*d.Settings.LossLimit)
+	add("TCP throughput", "Bulk data in one direction. "+bars+".", d.cards("throughput_gigabits_per_second", TCP))
+	add("Packet rates", rate+bars+".", d.cards("delivered_kilopackets_per_second", Packets, Mixed))
+	add("Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet frames on the pod's link with check sequence. "+rate,
+		d.cards("delivered_kilopackets_per_second", Frames, Super))
+	add("Latency", "Round trips of a small message on one TCP connection, one at a time: the median of the rounds' medians. A virtual machine's figures depend on whether a CPU slept when it was woken.",
+		d.cards("round_trip_p50_microseconds", PingPong))
+	add("Latency, 99th percentile", "Of 100 round trips the last but one.", d.cards("round_trip_p99_microseconds", PingPong))
+	add("Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included. Less is better.", d.cards("cpu_seconds_per_gigabyte", TCP))
+	add("Processor time of the daemons", "For 10⁹ bytes of TCP payload. Less is better.", append(d.cards(WeftdCPU, TCP), d.cards(DaemonCPU, TCP)...))
+	add("Memory", "Resident in the daemon of the receiving node, which has no store inside, after the round's load.", d.cards("resident_mebibytes", Memory))
+	return l
+}
+
+// cards returns a card for each measure of the kinds, with the figure of that name.
+func (d *Document) cards(name string, kinds ...Kind) (l []card) {
+	for i := range d.Measures {
+		if m := &d.Measures[i]; slices.Contains(kinds, m.Kind) {
+			if bars := d.bars(m, name); len(bars) > 0 {
+				l = append(l, card{Title: m.titled(), Bars: bars})
+			}
+		}
+	}
+	return l
+}
+
+// farthest is how many times as long as the reference a bar can be drawn.
+const farthest = 4
+
+func (d *Document) bars(m *Measure, name string) (l []bar) {
+	scale, reference := 0.0, 0.0
+	for i := range m.Results {
+		if f := m.Results[i].Figure(name); f != nil {
+			scale = max(scale, f.Max)
+			if m.Results[i].Rung == d.Reference {
+				reference = f.Median
+			}
+		}
+	}
+	if scale == 0 {
+		return nil
+	}
+	// If a card had room for a rung that is far off, nothing could be seen of the others.
+	if limit := farthest * reference; reference > 0 {
+		scale = min(scale, limit)
+	}
+	percent := func(v float64) float64 { return min(100*v/scale, 100) }
+	for _, rung := range d.Rungs {
+		b := bar{Name: rung.Name, About: rung.About, Colour: d.colour(rung.Name), Value: "gap"}
+		r := m.Result(rung.Name)
+		if r == nil && m.nothing(rung.Name) == "gap" {
+			l = append(l, b)
+		}
+		if r == nil || r.Figure(name) == nil {
+			continue
+		}
+		f := r.Figure(name)
+		b.Value, b.Cut = figure(f.Median)+" "+f.Unit, f.Median > scale
+		b.Width, b.Reference, b.Low, b.Spread = percent(f.Median), percent(reference), percent(f.Min), percent(f.Max)-percent(f.Min)
+		if len(f.Rounds) > 1 {
+			b.Also = fmt.Sprintf("(%s – %s)", figure(f.Min), figure(f.Max))
+		}
+		if r.Ratio != nil && name == r.Figures[0].Name && rung.Name != d.Reference {
+			b.Also += fmt.Sprintf(" · %.2f × %s", r.Ratio.Median, d.Reference)
+		}
+		l = append(l, b)
 	}
 	return l
 }
@@ -249,4 +326,15 @@ func (d *Document) figureGroups() (groups []figureGroup) {
 		groups = append(groups, g)
 	}
 	return groups
+}
+
+// placement says in words on which CPUs the ends ran.
+func placement(m *Measure) string {
+	if m.Placement == "any" {
+		return "not pinned"
+	}
+	if from, to, _ := strings.Cut(m.Placement, ","); from == to {
+		return "both pinned to CPU " + from
+	}
+	return "pinned to CPUs " + strings.ReplaceAll(m.Placement, ",", " and ")
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
-	"fmt"
 	"io"
 	"reflect"
 	"regexp"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"weft/bench/histogram"
 )
 
 // example makes a document with every kind of measure, five rungs, three rounds, and names that would
@@ -79,10 +76,6 @@ func sampleOf(m Measure, rung string, n float64) Sample {
 	case Frames, Super:
 		s.Values = []Value{{"delivered_kilopackets_per_second", "kpackets/s", n}, {"lost_percent", "%lost", 0.1}, {"lossless_kilopackets_per_second", "kpackets-lossless/s", n / 2}}
 	case PingPong:
-		s.RoundTrips = &histogram.Histogram{}
-		for i := range 1000 {
-			s.RoundTrips.Record(time.Duration(n*1000) + time.Duration(i*i))
-		}
 		s.Values = []Value{{"round_trip_p50_microseconds", "us-rtt-p50", n}}
 	case Memory:
 		s.Values = []Value{{"resident_mebibytes", "MiB-resident", n}}
@@ -163,7 +156,7 @@ func TestJSONComesBack(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(d, back) {
 		t.Errorf("what was read differs from what was written: %v", err)
 	}
-	for _, want := range []string{`"schema": "weft-bench"`, `"schema_version": 1`, `"wire": "plain"`, `"reference_rung": "vxlan"`, `"throughput_gigabits_per_second"`, `"bucket_up_to_nanoseconds": [`} {
+	for _, want := range []string{`"schema": "weft-bench"`, `"schema_version": 2`, `"wire": "plain"`, `"reference_rung": "vxlan"`, `"throughput_gigabits_per_second"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in it", want)
 		}
@@ -174,10 +167,7 @@ func TestJSONComesBack(t *testing.T) {
 	if err := dec.Decode(&strict); err != nil {
 		t.Errorf("with a field of no type: %v", err)
 	}
-	if n := strings.Count(text, "\n"); n > 6000 {
-		t.Errorf("%d lines: lists of numbers are to be on one each", n)
-	}
-	for _, bad := range []string{"", "[]", `{"schema":"other","schema_version":1}`, `{"schema":"weft-bench","schema_version":2}`} {
+	for _, bad := range []string{"", "[]", `{"schema":"other","schema_version":1}`, `{"schema":"weft-bench","schema_version":1}`} {
 		if _, err := ReadJSON(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q was read", bad)
 		}
@@ -213,8 +203,8 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s: rung %s is not there", name, r.Name)
 			}
 		}
-		if name == "full" && (strings.Count(text, "<svg class=\"chart\"") != 20 || !strings.Contains(text, "both pinned to CPU 0") || !strings.Contains(text, "context switches per superpacket") || !strings.Contains(text, "Wire plain: a &lt;card&gt;") || strings.Count(text, "aria-label=") < 8) {
-			t.Errorf("%d charts", strings.Count(text, "<svg class=\"chart\""))
+		if name == "full" && (strings.Count(text, `class="fill`) < 100 || !strings.Contains(text, "both pinned to CPU 0") || !strings.Contains(text, "Wire plain: a &lt;card&gt;") || strings.Count(text, "aria-label=") < 8) {
+			t.Errorf("%d bars", strings.Count(text, `class="fill`))
 		}
 	}
 }
@@ -246,45 +236,6 @@ func TestVerdict(t *testing.T) {
 		if text, class := verdict(c.ratio, c.more); text != c.text || class != c.class {
 			t.Errorf("%g, more is better %v: %q %q", c.ratio, c.more, text, class)
 		}
-	}
-}
-
-func TestAxes(t *testing.T) {
-	for _, most := range []float64{0, 0.003, 1, 7, 99, 101, 1930, 4e6} {
-		a := linear(most, "")
-		if a.to < most || len(a.ticks) < 3 || len(a.ticks) > 7 || a.ticks[0].at != 0 {
-			t.Errorf("0 to %g: %+v", most, a)
-		}
-	}
-	for _, ends := range [][2]float64{{10, 300}, {0, 5}, {8, 9}, {1, 1e6}} {
-		a := logarithmic(ends[0], ends[1], "")
-		if !slices.IsSortedFunc(a.ticks, func(a, b tick) int { return int(a.at - b.at) }) || len(a.ticks) > 10 || a.share(ends[1]) <= 0 || a.share(ends[1]) > 1 {
-			t.Errorf("%v: %+v", ends, a)
-		}
-	}
-}
-
-// TestColumns: the columns add up to all round trips, wherever the buckets' ends are.
-func TestColumns(t *testing.T) {
-	var h histogram.Histogram
-	for i := range 10_000 {
-		h.Record(time.Duration(20_000 + i*17))
-	}
-	sum, last := 0.0, 0.0
-	for _, p := range columns(&h) {
-		if p.x <= last {
-			t.Errorf("column at %g after %g", p.x, last)
-		}
-		sum, last = sum+p.y, p.x
-	}
-	if fmt.Sprintf("%.3f", sum) != "100.000" {
-		t.Errorf("the columns are %g %% together", sum)
-	}
-	if l := columns(&histogram.Histogram{}); len(l) != 0 {
-		t.Errorf("columns of nothing: %v", l)
-	}
-	if l := percentiles(&h); len(l) == 0 || l[len(l)-1].x > 3 {
-		t.Errorf("percentiles beyond ten of 10000: %+v", l[len(l)-1])
 	}
 }
 

@@ -27,8 +27,8 @@ func TestCaptureFile(t *testing.T) {
 	defer func() { _ = reader.Close() }() // only read
 	names := []string{"new", "kept", "link", "dangling", "pipe"}
 	forced := map[string]bool{"new": true, "kept": true}
-	if os.Geteuid() == 0 { // only root can make another user's file
-		must(os.WriteFile(at("theirs"), nil, 0o666), os.Chown(at("theirs"), 12345, 12345))
+	must(os.WriteFile(at("theirs"), nil, 0o666))
+	if os.Chown(at("theirs"), 12345, 12345) == nil { // only root of the machine can
 		names = append(names, "theirs")
 	}
 	for _, name := range names {

@@ -18,6 +18,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapng"
 	"weft/cmd/internal/podport"
+	"weft/lease"
 	"weft/test/lab/holder"
 	"weft/test/netns"
 )
@@ -118,7 +119,7 @@ func (n *node) Leases(context.Context) (control.Leases, error) {
 			{Subnet: prefix("10.42.2.0/24"), IPv6Subnet: prefix("fd00:2::/64"), PublicIP: addr("10.0.0.2"), PublicIPv6: addr("2001:db8::2"), Node: "evil\x1b[2J", Backend: "udp", Reservation: true, Revision: 4},
 			{Subnet: prefix("10.42.3.0/24"), PublicIP: addr("10.0.0.3"), Backend: "vxlan", Revision: 5},
 		},
-		Rejected: []control.Rejected{{Key: "10.99.0.0-24", Reason: "outside_network", Detail: "10.99.0.0/24 is not inside 10.42.0.0/16"}},
+		Rejected: []lease.Rejected{{Key: "10.99.0.0-24", Reason: "outside_network", Detail: "10.99.0.0/24 is not inside 10.42.0.0/16"}},
 	}, n.err
 }
 

@@ -105,7 +105,7 @@ func (p *patient) examine(t *testing.T, wrapper []string, weftd ...string) (foun
 		t.Errorf("exit status %d, healthy: %v", cmd.ProcessState.ExitCode(), r.Healthy)
 	}
 	for _, x := range r.Findings {
-		if x.Verdict != doctor.OK && x.Verdict != doctor.Unknown && x.ID != "daemon" && x.ID != "bridge-netfilter" {
+		if x.Verdict != doctor.OK && x.Verdict != doctor.Unknown && x.ID != doctor.CheckDaemon && x.ID != doctor.CheckBridgeNetfilter {
 			found = append(found, fmt.Sprint(x.ID, " ", x.Verdict))
 			text += x.String() + "\n"
 		}

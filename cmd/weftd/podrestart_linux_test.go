@@ -17,17 +17,13 @@ import (
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
 	"weft/test/await"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // attached makes a pod with that address, and attaches it to h's weftd.
 func (h *host) attached(t *testing.T, id string, addr netip.Addr, n podport.Node) *netns.Namespace {
 	t.Helper()
-	ns, err := netns.New(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ns.Close)
+	ns := netns.New(t, id)
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
 	var tun *os.File
 	if err := h.ns.Do(func() (err error) {

@@ -20,7 +20,7 @@ import (
 	"weft/cmd/internal/podtun"
 	"weft/cmd/internal/statefiles"
 	"weft/test/await"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // attach attaches a namespace to the host's weftd, as weft attach does.
@@ -99,16 +99,6 @@ func (h *host) descriptors(t *testing.T) int {
 	return len(l)
 }
 
-func space(t *testing.T, name string) *netns.Namespace {
-	t.Helper()
-	n, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	return n
-}
-
 func TestPodsAreAttachedDirectly(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -116,7 +106,7 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 	b.start(t)
 	a.awaitReady(t)
 	b.awaitReady(t)
-	one, two, three := space(t, "one"), space(t, "two"), space(t, "three")
+	one, two, three := netns.New(t, "one"), netns.New(t, "two"), netns.New(t, "three")
 	pods := func(h *host) []podport.Pod {
 		l, err := podport.Client{Socket: h.socket()}.Pods(t.Context())
 		if err != nil {
@@ -146,21 +136,24 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 	}
 
 	// A pod may lengthen its queue, whose packets take the host's memory.
-	if err := two.Do(func() error {
-		eth0, err := netlink.LinkByName("eth0")
-		if err != nil {
+	t.Run("a long queue", func(t *testing.T) {
+		netns.Root(t, "only root may write /sys/class/net/*/tx_queue_len")
+		if err := two.Do(func() error {
+			eth0, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetTxQLen(eth0, 100_000)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		await.OK(t, "the pod's queue is as long as weftd's own", func() error {
+			l, err := two.Netlink().LinkByName("eth0")
+			if err == nil && l.Attrs().TxQLen != podport.QueueLen {
+				err = fmt.Errorf("it has %d places", l.Attrs().TxQLen)
+			}
 			return err
-		}
-		return netlink.LinkSetTxQLen(eth0, 100_000)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	await.OK(t, "the pod's queue is as long as weftd's own", func() error {
-		l, err := two.Netlink().LinkByName("eth0")
-		if err == nil && l.Attrs().TxQLen != podport.QueueLen {
-			err = fmt.Errorf("it has %d places", l.Attrs().TxQLen)
-		}
-		return err
+		})
 	})
 
 	// A namespace that ends takes port, descriptors and address with it.

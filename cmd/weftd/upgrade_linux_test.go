@@ -137,6 +137,9 @@ func descriptorsOf(t *testing.T, pid int) int {
 	return len(l)
 }
 
+// asks are the lines of a script that has a weftd, %[1]s, answer what an upgrade asks before it executes the script.
+const asks = `case "$*" in *--version*|*upgrade-format*) exec %[1]s "$@";; esac; `
+
 // TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's place.
 // weftd goes on each time, in the same process, with what it has open.
 func TestUpgradeToWhatDoesNotServe(t *testing.T) {
@@ -157,15 +160,15 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	asks := `case "$*" in *--version*|*upgrade-format*) exec ` + weftd + ` "$@";; esac; `
+	answers := fmt.Sprintf(asks, weftd)
 	for _, tt := range []struct{ name, script string }{
 		{"no weftd", "echo hello"},
 		{"dies at once", "exit 1"},
 		{"reads another format", `case "$*" in *--version*) exec ` + weftd + ` "$@";; esac; echo 99`},
 		{"does not take a flag", "exec " + weftd + ` "$@" --no-such-flag`},
 		{"hangs", "exec sleep 60"},
-		{"hangs in its place", asks + "exec " + weftd + ` "$@" --environment-file=` + pipe},
-		{"fails in its place", asks + "exec " + weftd + ` "$@" --no-such-flag`},
+		{"hangs in its place", answers + "exec " + weftd + ` "$@" --environment-file=` + pipe},
+		{"fails in its place", answers + "exec " + weftd + ` "$@" --no-such-flag`},
 	} {
 		path := filepath.Join(dir, filepath.Base(t.TempDir()))
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {

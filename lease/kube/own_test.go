@@ -8,57 +8,57 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 func TestOwnNode(t *testing.T) {
-	s := newAPIServer(t)
-	tt := newTester(t, s, s.config("a"), nil)
+	s := fakekube.New(t)
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantState(lease.Acquiring, `there is no Node "a" in the cluster`)
-	s.put(plain("a"))
+	s.Put(plain("a"))
 	tt.wantState(lease.Acquiring, "--allocate-node-cidrs")
-	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.99.1.0/24"} })
+	s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.99.1.0/24"} })
 	tt.wantState(lease.Acquiring, `podCIDR 10.99.1.0/24 of node "a" is not inside Network 10.244.0.0/16`)
-	if n := s.patched(); len(n) != 0 {
+	if n := s.Patches(); len(n) != 0 {
 		t.Errorf("written without a subnet: %q", n)
 	}
-	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
+	s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
 	tt.wantState(lease.Held, "")
 
 	// Another podCIDR, while we run.
-	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.7.0/24"} })
+	s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.7.0/24"} })
 	await.NoDiff(t, func() string { return cmp.Diff("10.244.7.0/24", tt.last().Own.String()) })
 	tt.wantState(lease.Held, "")
 
 	// Our Node is deleted: we go on serving until another has our subnet.
-	s.remove("a")
+	s.Remove("a")
 	tt.wantState(lease.Expired, `there is no Node "a"`)
 	if own := tt.last().Own.String(); own != "10.244.7.0/24" {
 		t.Errorf("own %s", own)
 	}
-	s.put(plain("z", "10.244.7.0/25")) // nobody runs there yet
+	s.Put(plain("z", "10.244.7.0/25")) // nobody runs there yet
 	tt.wantState(lease.Lost, `10.244.7.0/24 is lost: node "z"`)
 	await.NoDiff(t, func() string { return cmp.Diff(lease.Subnets{}.String(), tt.last().Own.String()) })
-	s.put(plain("a", "10.244.8.0/24"))
+	s.Put(plain("a", "10.244.8.0/24"))
 	tt.wantState(lease.Held, "")
 	await.NoDiff(t, func() string { return cmp.Diff("10.244.8.0/24", tt.last().Own.String()) })
 }
 
 func TestAnnotationsAreRepaired(t *testing.T) {
 	const p = "flannel.alpha.coreos.com/"
-	s := newAPIServer(t)
+	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	n.Annotations[p+"public-ipv6"], n.Annotations[p+"backend-v6-data"] = "2001:db8::bad", "null" // of a former life
 	n.Annotations["example.com/other"] = "stays"
-	s.put(n)
-	tt := newTester(t, s, s.config("a"), nil)
+	s.Put(n)
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	want := s.node("a").Annotations
+	want := s.Node("a").Annotations
 	if _, ok := want[p+"public-ipv6"]; ok || want["example.com/other"] != "stays" {
 		t.Errorf("annotations %q", want)
 	}
@@ -75,36 +75,36 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 			}
 		},
 	} {
-		s.change("a", func(n *corev1.Node) { vandal(n.Annotations) })
-		await.NoDiff(t, func() string { return cmp.Diff(want, s.node("a").Annotations) })
+		s.Change("a", func(n *corev1.Node) { vandal(n.Annotations) })
+		await.NoDiff(t, func() string { return cmp.Diff(want, s.Node("a").Annotations) })
 		tt.wantState(lease.Held, "")
 	}
 
 	// What we say changes.
 	l := lease.Local{Attrs: attrs("192.0.2.11", `{"VNI":1,"VtepMAC":"02:00:00:00:00:55"}`)}
 	tt.SetLocal(l)
-	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
+	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.Node("a").Annotations[p+"public-ip"]) })
 
 	// An administrator's address goes before ours, and ours is one more source.
-	s.change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "203.0.113.1" })
-	await.NoDiff(t, func() string { return cmp.Diff("203.0.113.1", s.node("a").Annotations[p+"public-ip"]) })
+	s.Change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "203.0.113.1" })
+	await.NoDiff(t, func() string { return cmp.Diff("203.0.113.1", s.Node("a").Annotations[p+"public-ip"]) })
 	await.NoDiff(t, func() string {
 		var w lease.Weft
-		if err := json.Unmarshal([]byte(s.node("a").Annotations[p+"weft"]), &w); err != nil || len(w.Addrs) != 1 || w.Addrs[0] != netip.MustParseAddr("192.0.2.11") {
-			return s.node("a").Annotations[p+"weft"]
+		if err := json.Unmarshal([]byte(s.Node("a").Annotations[p+"weft"]), &w); err != nil || len(w.Addrs) != 1 || w.Addrs[0] != netip.MustParseAddr("192.0.2.11") {
+			return s.Node("a").Annotations[p+"weft"]
 		}
 		return ""
 	})
 	await.NoDiff(t, func() string { return cmp.Diff("203.0.113.1", tt.last().Own.PublicIP.String()) })
-	s.change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "nonsense" })
-	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
+	s.Change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "nonsense" })
+	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.Node("a").Annotations[p+"public-ip"]) })
 	await.NoDiff(t, func() string {
 		if notes := strings.Join(tt.Status().Notes, ";"); !strings.Contains(notes, "public-ip-overwrite") {
 			return "notes " + notes
 		}
 		return ""
 	})
-	for _, patch := range s.patched() {
+	for _, patch := range s.Patches() {
 		if strings.Contains(patch, "overwrite") || strings.Contains(patch, "example.com") || strings.Contains(patch, "status") {
 			t.Errorf("patch of what is not ours: %s", patch)
 		}
@@ -123,11 +123,11 @@ func TestRefusals(t *testing.T) {
 		{"watch nodes", `lacks verb "watch" on resource "nodes"`, lease.Held, true},
 	} {
 		t.Run(c.denied, func(t *testing.T) {
-			s := newAPIServer(t)
-			s.streams = false
-			s.put(plain("a", "10.244.1.0/24"))
-			s.denied[c.denied] = true
-			tt := newTester(t, s, s.config("a"), nil)
+			s := fakekube.New(t)
+			s.Streams(false)
+			s.Put(plain("a", "10.244.1.0/24"))
+			s.Deny(c.denied)
+			tt := newTester(t, s, configOf(s, "a"), nil)
 			during(t, tt.Run)
 			await.NoDiff(t, func() string {
 				st := tt.Status()
@@ -140,7 +140,7 @@ func TestRefusals(t *testing.T) {
 				}
 				return ""
 			})
-			s.do(func() { delete(s.denied, c.denied) })
+			s.Allow()
 			tt.wantState(lease.Held, "")
 			await.NoDiff(t, func() string { return text(tt.Status().StoreErr) })
 		})
@@ -148,17 +148,17 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestNodeOfThePod(t *testing.T) {
-	s := newAPIServer(t)
+	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	n.Annotations["flannel.alpha.coreos.com/node-public-ip"] = "192.0.2.77"
-	s.put(n)
-	c := Config{APIURL: s.srv.URL, PodName: "weft-x", PodNamespace: "kube-flannel"}
+	s.Put(n)
+	c := Config{APIURL: s.URL, PodName: "weft-x", PodNamespace: "kube-flannel"}
 	client, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	if got := client.Endpoints(); len(got) != 1 || got[0] != s.srv.URL {
+	if got := client.Endpoints(); len(got) != 1 || got[0] != s.URL {
 		t.Errorf("endpoints %q", got)
 	}
 	fails := func(want string) {
@@ -167,32 +167,26 @@ func TestNodeOfThePod(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	fails("POD_NAME and POD_NAMESPACE name the pod")
-	s.do(func() { s.denied["get pods"] = true })
+	fails("POD_NAMESPACE")
+	s.Deny("get pods")
 	fails(`lacks verb "get" on resource "pods"`)
-	s.do(func() {
-		delete(s.denied, "get pods")
-		s.pods["kube-flannel/weft-x"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "weft-x"}}
-	})
+	s.Allow()
+	s.PutPod("kube-flannel", "weft-x", "")
 	fails("not scheduled yet")
-	s.do(func() {
-		pod := s.pods["kube-flannel/weft-x"].DeepCopy()
-		pod.Spec.NodeName = "a"
-		s.pods["kube-flannel/weft-x"] = pod
-		s.denied["get nodes"] = true
-	})
+	s.PutPod("kube-flannel", "weft-x", "a")
+	s.Deny("get nodes")
 	fails(`lacks verb "get" on resource "nodes"`)
-	s.do(func() { delete(s.denied, "get nodes") })
+	s.Allow()
 	got, err := client.Node(t.Context())
-	want := Node{Name: "a", UID: string(s.node("a").UID), Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")}, PublicIP: netip.MustParseAddr("192.0.2.77")}
+	want := Node{Name: "a", UID: string(s.Node("a").UID), Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")}, PublicIP: netip.MustParseAddr("192.0.2.77")}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
-	s.change("a", func(n *corev1.Node) { n.Annotations["flannel.alpha.coreos.com/node-public-ip"] = "here" })
+	s.Change("a", func(n *corev1.Node) { n.Annotations["flannel.alpha.coreos.com/node-public-ip"] = "here" })
 	fails(`node-public-ip "here"`)
-	s.remove("a")
+	s.Remove("a")
 	fails(`there is no Node "a"`)
-	s.close()
+	s.Close()
 	fails("no answer of the API server http://127.0.0.1")
 }
 
@@ -219,15 +213,15 @@ func TestConfigFaults(t *testing.T) {
 
 // TestAlloc has no peers, and so no reason to hear of them.
 func TestAlloc(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
-	tt := newTester(t, s, s.config("a"), func(o *Options) {
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	s.Put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	tt := newTester(t, s, configOf(s, "a"), func(o *Options) {
 		o.RawConfig = []byte(`{"Network":"10.244.0.0/16","Backend":{"Type":"alloc"}}`)
 	})
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	for _, q := range s.listed() {
+	for _, q := range s.Lists() {
 		if !strings.Contains(q, "fieldSelector=metadata.name%3Da") {
 			t.Errorf("asked for all Nodes: %s", q)
 		}

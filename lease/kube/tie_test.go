@@ -13,6 +13,7 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 // flanneldStarts does to a Node's annotations what a flanneld does when it takes its lease: it compares
@@ -80,18 +81,18 @@ func TestAFlanneldEndsWhatWeftSaid(t *testing.T) {
 
 // So a peer that goes back to flannel gets flannel's bytes from then on, and weft's once it is back.
 func TestAPeerGoesBackToFlannel(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	s.put(plain("b", "10.244.2.0/24"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	s.Put(plain("b", "10.244.2.0/24"))
 	config := func(o *Options) {
 		o.RawConfig = []byte(`{"Network":"10.244.0.0/16","Backend":{"Type":"udp"}}`)
 		o.Local.Attrs.BackendType, o.Local.Attrs.BackendData = "", nil
 		o.Local.Attrs.Weft.Recv = []string{"gso", "pcsum", "pack"}
 	}
-	a := newTester(t, s, s.config("a"), config)
+	a := newTester(t, s, configOf(s, "a"), config)
 	during(t, a.Run)
 	startB := func() (stop func()) {
-		b := newTester(t, s, s.config("b"), func(o *Options) {
+		b := newTester(t, s, configOf(s, "b"), func(o *Options) {
 			config(o)
 			o.Node, o.Local.Attrs.PublicIP = "b", netip.MustParseAddr("192.0.2.2")
 		})
@@ -116,7 +117,7 @@ func TestAPeerGoesBackToFlannel(t *testing.T) {
 	stop := startB()
 	receives("b [gso pcsum pack]")
 	stop()
-	s.change("b", func(n *corev1.Node) { flanneldStarts(n.Annotations, "", "null", "192.0.2.2") })
+	s.Change("b", func(n *corev1.Node) { flanneldStarts(n.Annotations, "", "null", "192.0.2.2") })
 	receives("b flannel")
 	startB()
 	receives("b [gso pcsum pack]")
@@ -124,13 +125,13 @@ func TestAPeerGoesBackToFlannel(t *testing.T) {
 
 // Who leaves for good takes back what weft said, and nothing else.
 func TestForget(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	tt := newTester(t, s, s.config("a"), nil)
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, configOf(s, "a"), nil)
 	stop := during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	stop()
-	want := s.node("a").Annotations
+	want := s.Node("a").Annotations
 	const ours = DefaultPrefix + "/weft"
 	for _, c := range []struct {
 		dryRun, left bool
@@ -139,7 +140,7 @@ func TestForget(t *testing.T) {
 		if got, err := tt.client.Forget(t.Context(), c.dryRun); got != c.says || err != nil {
 			t.Errorf("%+v: %q %v", c, got, err)
 		}
-		have := s.node("a").Annotations
+		have := s.Node("a").Annotations
 		if !c.left {
 			delete(want, ours)
 		}
@@ -147,12 +148,12 @@ func TestForget(t *testing.T) {
 			t.Errorf("%+v: %s", c, d)
 		}
 	}
-	s.do(func() { s.denied["get nodes"] = true })
+	s.Deny("get nodes")
 	if _, err := tt.client.Forget(t.Context(), false); !Refuses(err) {
 		t.Errorf("refused: %v", err)
 	}
-	s.do(func() { clear(s.denied) })
-	s.remove("a")
+	s.Allow()
+	s.Remove("a")
 	if got, err := tt.client.Forget(t.Context(), false); got != "" || err != nil {
 		t.Errorf("without a Node: %q %v", got, err)
 	}

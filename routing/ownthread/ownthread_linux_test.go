@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/netns"
 )
 
 // TestTheFirstThreadStays: whatever is done in another namespace, /proc shows the process where it was.
 func TestTheFirstThreadStays(t *testing.T) {
+	netns.Need(t)
 	first := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
 	before, err := os.Readlink(first)
 	if err != nil {
@@ -21,7 +24,7 @@ func TestTheFirstThreadStays(t *testing.T) {
 		fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		return err
 	}); err != nil {
-		t.Fatalf("%v: this test makes a network namespace: run it as root (sudo make test)", err)
+		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	// So many are there at one moment that no thread of the process is free, the first one neither.

@@ -16,7 +16,6 @@ import (
 
 const (
 	controlSocket = "weftd.sock"
-	podBridge     = "cni0"
 )
 
 // Node is a host of the cluster: an underlay address, a weftd, a bridge with pods.
@@ -38,10 +37,11 @@ type Node struct {
 	// Pods are attached to the node's bridge, or directly, in order.
 	Pods []*Pod
 
-	lab  *Lab
-	once sync.Once        // attaches the pods
-	user *tenant          // with Spec.Rootless, else nil
-	key  *ecdh.PrivateKey // that of its wireguard-go
+	lab    *Lab
+	second bool             // it shares its host with a node of the lab
+	once   sync.Once        // attaches the pods
+	user   *tenant          // with Spec.Rootless, else nil
+	key    *ecdh.PrivateKey // that of its wireguard-go
 }
 
 // Pod is a container's network: eth0, joined to its node's bridge by a veth pair, or a TUN whose other end is weftd's.
@@ -78,9 +78,8 @@ func (l *Lab) newNode() (made *Node, err error) {
 	n := &Node{
 		Host: host, Place: host, Index: index, lab: l,
 		Underlay4: underlay4(index), Underlay6: underlay6(index),
-		Dir: dir, ControlSocket: filepath.Join(dir, controlSocket), CacheDir: filepath.Join(dir, "cache"),
-		SubnetFile: filepath.Join(dir, "subnet.env"), NetConfigFile: filepath.Join(dir, "net-conf.json"),
 	}
+	n.files(dir)
 	defer func() {
 		if err != nil && n.user != nil { // else Close does so
 			n.user.close()
@@ -138,14 +137,14 @@ func (n *Node) makePods() error {
 	if n.lab.Spec.Attach == DirectAttach {
 		return n.attachDirectly()
 	}
-	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: podBridge, MTU: n.Net.MTU}}
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: n.bridge(), MTU: n.Net.MTU}}
 	if err := n.Place.NS.Netlink().LinkAdd(br); err != nil {
-		return fmt.Errorf("add %s: %w", podBridge, err)
+		return fmt.Errorf("add %s: %w", n.bridge(), err)
 	}
-	if err := n.Place.configure(podBridge, n.Net.gateways()...); err != nil {
+	if err := n.Place.configure(n.bridge(), n.Net.gateways()...); err != nil {
 		return err
 	}
-	bridge, err := n.Place.link(podBridge)
+	bridge, err := n.Place.link(n.bridge())
 	if err != nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (n *Node) makePods() error {
 // newPod makes the namespace of the node's pod i, which has no interface yet.
 func (n *Node) newPod(i int) (p *Pod, err error) {
 	p = &Pod{Node: n}
-	name := fmt.Sprintf("%s-pod%d", n.Name, i)
+	name := fmt.Sprintf("%s-%spod%d", n.Name, n.label(), i)
 	if n.user != nil {
 		p.Host, p.pid, err = n.user.space(name)
 	} else {
@@ -177,7 +176,7 @@ func (n *Node) makePod(i, bridge int) (*Pod, error) {
 		return nil, err
 	}
 	host := p.Host
-	port := fmt.Sprintf("pod%d", i)
+	port := fmt.Sprintf("%spod%d", n.label(), i)
 	if err := connect(n.Place, port, host, "eth0", n.Net.MTU); err != nil {
 		return nil, err
 	}
@@ -186,7 +185,7 @@ func (n *Node) makePod(i, bridge int) (*Pod, error) {
 		return nil, err
 	}
 	if err := n.Place.NS.Netlink().LinkSetMasterByIndex(l, bridge); err != nil {
-		return nil, fmt.Errorf("plug %s into %s: %w", port, podBridge, err)
+		return nil, fmt.Errorf("plug %s into %s: %w", port, n.bridge(), err)
 	}
 	if err := n.Place.configure(port); err != nil {
 		return nil, err

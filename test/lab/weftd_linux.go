@@ -26,7 +26,7 @@ func (l *Lab) weftdArgs(n *Node) []string {
 		"--node-id=" + n.Name,
 		"--node-name=" + n.Name, // they share the machine's
 		"--healthz-ip=127.0.0.1",
-		fmt.Sprintf("--healthz-port=%d", HealthPort),
+		fmt.Sprintf("--healthz-port=%d", n.healthPort()),
 		"--log-format=text",
 	}
 	if l.Spec.Store == Embedded && n.Index == 1 {
@@ -97,7 +97,7 @@ func exitCause(err error) error {
 
 // Ready asks the node's weftd once. The error has the reason that it gives.
 func (n *Node) Ready(ctx context.Context) error {
-	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", HealthPort))
+	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", n.healthPort()))
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (n *Node) Ready(ctx context.Context) error {
 
 // Metrics returns the text of the node's /metrics.
 func (n *Node) Metrics(ctx context.Context) (string, error) {
-	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", HealthPort))
+	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.healthPort()))
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("%s: /metrics: status %d", n.Name, status)
 	}

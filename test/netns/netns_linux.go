@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -41,28 +42,30 @@ func Main(m *testing.M) {
 // namespaces, and ends this process with its status. Where the kernel refuses new user namespaces Isolate
 // returns, and tests that need one skip.
 func Isolate() {
-	if os.Getenv(roleEnv) != "" {
-		if os.Getpid() != 1 {
-			return // a program that a test starts from its own binary
-		}
-		if err := errors.Join(ownMounts(), loopback()); err != nil {
-			fmt.Fprintln(os.Stderr, "netns: mounts and loopback of the new namespaces:", err)
-			os.Exit(1)
-		}
-		return
+	findSystemPrograms()
+	switch exe, err := os.Executable(); {
+	case err != nil || os.Getenv(roleEnv) == "" && os.Geteuid() == 0:
+	case os.Getenv(roleEnv) == "":
+		outside(exe)
+	case os.Getpid() == 1:
+		inside(exe)
+	} // any other process is the tests' own, or a program that they start from their binary
+}
+
+// findSystemPrograms completes $PATH, which for an ordinary user often lacks the directories of ip and nft.
+func findSystemPrograms() {
+	if path := os.Getenv("PATH"); !strings.Contains(path, "sbin") {
+		_ = os.Setenv("PATH", path+":/usr/sbin:/sbin")
 	}
-	if os.Geteuid() == 0 {
-		return
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		return
-	}
+}
+
+// outside starts the first process of the new namespaces, and ends with its status. It returns where the kernel
+// refuses them.
+func outside(exe string) {
 	runtime.LockOSThread() // the parent-death signal is tied to the thread
 	defer runtime.UnlockOSThread()
-	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd := again(exe)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", roleEnv, os.Geteuid()))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	type ids = struct{ ContainerID, HostID, Size int }
 	attr := &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET
@@ -70,17 +73,42 @@ func Isolate() {
 	attr.GidMappings = append(attr.GidMappings, ids{0, os.Getegid(), 1})
 	cmd.SysProcAttr = attr
 	if cmd.Start() != nil {
-		return // user namespaces are refused here
+		return
 	}
-	var exit *exec.ExitError
-	switch err := cmd.Wait(); {
-	case errors.As(err, &exit) && exit.ExitCode() >= 0:
-		os.Exit(exit.ExitCode())
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "netns: the tests in a user namespace:", err)
+	_ = cmd.Wait() // it says no more than the status
+	if code := cmd.ProcessState.ExitCode(); code >= 0 {
+		os.Exit(code)
+	}
+	os.Exit(1) // a signal
+}
+
+// inside is the first process of the new namespaces. It waits for the tests and for orphans, as an init does, so that
+// the tests are an ordinary process.
+func inside(exe string) {
+	cmd := again(exe)
+	if err := errors.Join(ownMounts(), loopback(), cmd.Start()); err != nil {
+		fmt.Fprintln(os.Stderr, "netns: the new namespaces:", err)
 		os.Exit(1)
 	}
-	os.Exit(0)
+	for {
+		var ws unix.WaitStatus
+		switch pid, err := unix.Wait4(-1, &ws, 0, nil); {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			fmt.Fprintln(os.Stderr, "netns: wait for the tests:", err)
+			os.Exit(1)
+		case err == nil && pid == cmd.Process.Pid:
+			if ws.Exited() {
+				os.Exit(ws.ExitStatus())
+			}
+			os.Exit(1) // a signal
+		}
+	}
+}
+
+func again(exe string) *exec.Cmd {
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd
 }
 
 // ownMounts gives the process the /proc of its PID namespace, and a /run in which programs may write their locks.
@@ -138,12 +166,9 @@ func TUN(t testing.TB, programs ...string) {
 func Programs(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, p := range programs {
-		name, pkg := p, p
-		for i := range p {
-			if p[i] == ':' {
-				name, pkg = p[:i], p[i+1:]
-				break
-			}
+		name, pkg, other := strings.Cut(p, ":")
+		if !other {
+			pkg = name
 		}
 		if _, err := exec.LookPath(name); err != nil {
 			missing(t, fmt.Sprintf("%v: apt-get install %s", err, pkg))

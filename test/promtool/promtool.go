@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weft/test/netns"
 )
 
 // Job is the job of all series.
@@ -32,11 +34,8 @@ type Case struct {
 // Run runs promtool. The Debian package prometheus has it.
 func Run(t *testing.T, args ...string) {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Fatalf("%v: make deps installs it (Debian's package prometheus)", err)
-	}
-	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+	netns.Programs(t, "promtool:prometheus")
+	if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

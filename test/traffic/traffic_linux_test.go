@@ -5,22 +5,17 @@ import (
 	"os/exec"
 	"testing"
 
-	"weft/test/lab/netns"
 	"weft/test/lab/probe"
-	testns "weft/test/netns"
+	"weft/test/netns"
 	"weft/test/traffic"
 )
 
-func TestMain(m *testing.M) { testns.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // A flow loses nothing by itself, and counts what a firewall that drops every tenth packet takes from it.
 func TestCounts(t *testing.T) {
-	testns.TUN(t)
-	ns, err := netns.New("traffic")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ns.Close)
+	netns.TUN(t)
+	ns := netns.New(t, "traffic")
 	lo := probe.Endpoint{Name: "lo", NS: ns, Addr: netip.MustParseAddr("127.0.0.1")}
 	f := traffic.Start(t, lo, lo, 1000)
 	f.Passes(100)

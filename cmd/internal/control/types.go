@@ -6,6 +6,7 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/smallhttp"
+	"weft/lease"
 	"weft/routing"
 	"weft/tunnel"
 )
@@ -420,10 +421,10 @@ type Stranger struct {
 // Leases is every record in the store.
 type Leases struct {
 	// Source says where they were read: from the daemon's last set, or from the store itself.
-	Source   string     `json:"source"`
-	Network  string     `json:"network,omitempty"`
-	Leases   []Record   `json:"leases"`
-	Rejected []Rejected `json:"rejected,omitempty"`
+	Source   string           `json:"source"`
+	Network  string           `json:"network,omitempty"`
+	Leases   []Record         `json:"leases"`
+	Rejected []lease.Rejected `json:"rejected,omitempty"`
 }
 
 // Record is one subnet with its owner.
@@ -444,13 +445,6 @@ type Record struct {
 	Expires     time.Time `json:"expires,omitzero"`
 	// Revision is the store's; 0 in Kubernetes.
 	Revision int64 `json:"revision"`
-}
-
-// Rejected is a record that was read and is not accepted.
-type Rejected struct {
-	Key    string `json:"key"`
-	Reason string `json:"reason"`
-	Detail string `json:"detail,omitempty"`
 }
 
 // ReleaseRequest asks for a record to be deleted.

@@ -26,8 +26,8 @@ func (v Verdict) rank() int { return slices.Index([]Verdict{Fault, Warning, Note
 
 // Finding is what one check found out about one thing.
 type Finding struct {
-	// ID is the check's, and stays from release to release.
-	ID      string  `json:"id"`
+	// ID is the check's.
+	ID      ID      `json:"id"`
 	Verdict Verdict `json:"verdict"`
 	// Subject is what was looked at: a file, a link, an endpoint, a peer; empty for this host.
 	Subject string `json:"subject,omitempty"`
@@ -64,19 +64,6 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Check is one of the checks.
-type Check struct {
-	ID string
-	// Looks says what it looks at.
-	Looks string
-	run   func(*Facts) []Finding
-}
-
-// Checks lists all checks, in the order in which they are reported.
-func Checks() []Check {
-	return slices.Concat(hostChecks(), storeChecks(), networkChecks(), firewallChecks(), wayChecks())
-}
-
 // Examine runs the checks over f. Findings are in the checks' order.
 func Examine(f *Facts) Report {
 	r := Report{SchemaVersion: SchemaVersion, At: f.Now, Healthy: true, Settings: f.Settings.From}
@@ -95,45 +82,24 @@ func (f *Facts) elsewhere() bool {
 	return r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil
 }
 
-// Of a start are the checks of what weftd has to have before it can start; of a running weftd those that mean nothing
-// while none runs.
-func (c Check) ofStart() bool {
-	return slices.Contains([]string{
-		"settings", "tun-device", "kernel-feature", "cap-net-admin", "cap-net-raw", "store-settings", "network-config", "config-keys",
-		"interface", "mtu",
-	}, c.ID)
-}
-
-func (c Check) ofRunning() bool {
-	return slices.Contains([]string{
-		"daemon", "custody", "pods", "way-out", "encryption", "route-controller", "store-watch", "config-running", "identity",
-		"peer-route", "peer-answers", "peer-packets",
-	}, c.ID)
-}
-
 // ExamineStart runs the checks that tell a weftd that does not run yet what it would meet: the required ones are of what
 // it cannot start without, and the others of what would keep packets from passing.
 func ExamineStart(f *Facts) (required, others []Finding) {
 	f.Start = true
 	for _, c := range Checks() {
 		switch {
-		case c.ofStart():
+		case c.of&ofStart != 0:
 			required = append(required, c.examine(f)...)
-		case !c.ofRunning():
+		case c.of&ofRunning == 0:
 			others = append(others, c.examine(f)...)
 		}
 	}
 	return required, others
 }
 
-// aboutTUN reports whether a check is of what belongs where the TUN is.
-func (c Check) aboutTUN() bool {
-	return slices.Contains([]string{"kernel-feature", "forwarding-ipv4", "forwarding-ipv6", "bridge-netfilter", "firewall-forward", "overlap", "policy-rules", "route-shadow", "peer-route"}, c.ID)
-}
-
 func (c Check) examine(f *Facts) []Finding {
 	found := c.run(f)
-	if f.elsewhere() && c.aboutTUN() {
+	if f.elsewhere() && c.of&ofTUN != 0 {
 		found = one(Unknown, "the TUN is in another network namespace, which is not looked into")
 	}
 	for i := range found {

@@ -11,14 +11,6 @@ import (
 	"weft/tunnel"
 )
 
-func firewallChecks() []Check {
-	return []Check{
-		{"firewall-input", "whether a firewall of this host may drop peers' datagrams to the overlay's port", checkInput},
-		{"firewall-output", "whether a firewall of this host may drop datagrams to peers", checkOutput},
-		{"firewall-forward", "whether a firewall of this host may drop packets between pods and the overlay", checkForward},
-	}
-}
-
 // Firewall has the firewalls of the host that may drop what the overlay needs.
 type Firewall struct {
 	Err      error

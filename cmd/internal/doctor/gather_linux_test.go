@@ -10,13 +10,12 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/running"
+	"weft/test/netns"
 )
 
 // A weftd in a container has files that are not where it says they are: doctor on the host reads those of the container.
 func TestFilesOfAWeftdInAContainer(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes a mount namespace: run it as root (sudo make test)")
-	}
+	netns.Need(t)
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount -t tmpfs none "$0" && cd "$0" && echo '{"Network":"10.5.0.0/16"}' >net.json && `+
 		`printf 'FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n' >subnet.env && echo no certificate >ca.pem && echo && read x`, dir)
@@ -82,11 +81,10 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 		}
 		f := &Facts{Settings: s, Daemon: tt.daemon, Store: got, Kernel: readKernel(tt.daemon)}
 		f.Network = readNetwork(t.Context(), f, "")
-		for _, c := range append(storeChecks(), hostChecks()...) {
-			for _, x := range c.examine(f) {
-				if x.Verdict == Fault && (strings.HasPrefix(x.ID, "store-") || x.ID == "settings" || x.ID == "tun-device" && tt.daemon.answers()) {
-					t.Errorf("%s: %s", tt.name, x)
-				}
+		for _, x := range Examine(f).Findings {
+			store := strings.HasPrefix(string(x.ID), "store-")
+			if x.Verdict == Fault && (store || x.ID == CheckSettings || x.ID == CheckTUNDevice && tt.daemon.answers()) {
+				t.Errorf("%s: %s", tt.name, x)
 			}
 		}
 	}

@@ -14,28 +14,6 @@ import (
 	"weft/routing"
 )
 
-func hostChecks() []Check {
-	return []Check{
-		{"daemon", "whether weftd runs and answers, and is ready", checkDaemon},
-		{"custody", "whether a restart of weftd leaves the interfaces of directly attached pods", checkCustody},
-		{"pods", "whether the pods that are attached directly have their ports", checkPods},
-		{"way-out", "where packets to neither pods nor peers go, if the TUN is in a network namespace of its own", checkWayOut},
-		{"encryption", "whether peers of backend wireguard have sessions", checkEncryption},
-		{"route-controller", "what the controller of backend route-hook says of this node's routes, and whether it can be asked", checkRoutes},
-		{"settings", "whether weftd's flags and variables are understood", checkSettings},
-		{"kernel-version", "whether the kernel is recent enough", checkRelease},
-		{"tun-device", "/dev/net/tun, where the data plane needs it", checkTUN},
-		{"kernel-feature", "what the backend has the kernel do", checkFeature},
-		{"cap-net-admin", "the capability to change devices, addresses, routes and rules", checkNetAdmin},
-		{"cap-net-raw", "the capability to use packet sockets", checkNetRaw},
-		{"forwarding-ipv4", "whether the kernel forwards IPv4", checkForwarding4},
-		{"forwarding-ipv6", "whether the kernel forwards IPv6", checkForwarding6},
-		{"neighbours", "whether the kernel's tables of neighbours have room", checkNeighbours},
-		{"rp-filter", "whether reverse path filtering refuses peers' packets", checkReversePath},
-		{"bridge-netfilter", "whether iptables sees packets between pods on one bridge", checkBridgeNetfilter},
-	}
-}
-
 func checkDaemon(f *Facts) []Finding {
 	d := f.Daemon
 	var out []Finding

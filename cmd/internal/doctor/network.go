@@ -11,18 +11,6 @@ import (
 	"weft/routing/underlay"
 )
 
-func networkChecks() []Check {
-	return []Check{
-		{"network-config", "whether there is a network config, and whether it can be used", checkConfig},
-		{"config-keys", "keys of the network config that nobody reads", checkKeys},
-		{"config-running", "the network config against the one that runs here", checkRunning},
-		{"overlap", "whether the overlay contains the store, peers or this host's own networks", checkOverlap},
-		{"subnets-left", "how many subnets are left", checkLeft},
-		{"duplicate-address", "whether two nodes publish one address", checkDuplicates},
-		{"identity", "whether this node's record is its own", checkIdentity},
-	}
-}
-
 func checkConfig(f *Facts) []Finding {
 	switch n := f.Network; {
 	case n.From == "":

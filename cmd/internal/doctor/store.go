@@ -8,18 +8,6 @@ import (
 	"time"
 )
 
-func storeChecks() []Check {
-	return []Check{
-		{"store-settings", "endpoints, files and login of the store", checkStoreSettings},
-		{"certificates", "the files with certificates: present, readable, of one another, in time", checkFiles},
-		{"store-endpoint", "whether each endpoint of the store answers, and who it says it is", checkEndpoints},
-		{"store-read", "whether the store lets this node read with its credentials", checkStoreRead},
-		{"store-watch", "whether the running weftd, too, has its store's answers, now and lately", checkStoreWatch},
-		{"clock", "this host's clock against the store's", checkClock},
-		{"store-certificate", "when the store's own certificate ends", checkServerCertificate},
-	}
-}
-
 func checkStoreSettings(f *Facts) []Finding {
 	var out []Finding
 	if f.Store.Check != nil {

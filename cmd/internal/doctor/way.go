@@ -10,20 +10,6 @@ import (
 	"weft/lease"
 )
 
-func wayChecks() []Check {
-	return []Check{
-		{"interface", "the interface that is chosen for the underlay, against where the peers are", checkInterface},
-		{"mtu", "the MTU of the underlay against that of the overlay", checkMTU},
-		{"port", "whether another process has the overlay's port", checkPort},
-		{"policy-rules", "rules that send the overlay's packets to other routing tables", checkRules},
-		{"route-shadow", "routes within Network that are not weft's", checkShadows},
-		{"peer-route", "whether packets to each peer's subnet go into the overlay", checkPeerRoutes},
-		{"peer-underlay", "the way to each peer's own address", checkPeerWays},
-		{"peer-answers", "what weftd's questions to each peer through the overlay have shown", checkPeerAnswers},
-		{"peer-packets", "whether what comes from each peer can be read", checkPeerPackets},
-	}
-}
-
 func checkInterface(f *Facts) []Finding {
 	l := f.Links
 	switch {

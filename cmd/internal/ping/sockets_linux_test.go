@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/netns"
 )
 
 // A node carries a lot of small packets: only those from the port that was asked may fill the queue of answers.
 func TestOnlyThePortsDatagramsAreAnswers(t *testing.T) {
+	netns.Need(t) // raw sockets
 	for _, loopback := range []string{"127.0.0.1", "::1"} {
 		from, other := listenAt(t, loopback), listenAt(t, loopback)
 		fd, err := answersSocket(uint16(from.LocalAddr().(*net.UDPAddr).Port))

@@ -26,15 +26,6 @@ func From(r lease.Record, own bool) control.Record {
 	}
 }
 
-// Rejections converts the records that were not accepted.
-func Rejections(in []lease.Rejected) []control.Rejected {
-	var out []control.Rejected
-	for _, r := range in {
-		out = append(out, control.Rejected{Key: r.Key, Reason: r.Reason.String(), Detail: r.Detail})
-	}
-	return out
-}
-
 // List reads every record from the store, with the time that it has left if the store
 // says so. A record is rejected only if it does not parse: whether it conflicts with
 // another, only a node that has accepted records can say.
@@ -43,7 +34,7 @@ func List(ctx context.Context, s lease.Store, source string) (control.Leases, er
 	if err != nil {
 		return control.Leases{}, fmt.Errorf("list leases: %w", err)
 	}
-	out := control.Leases{Source: source, Leases: []control.Record{}, Rejected: Rejections(snap.Bad)}
+	out := control.Leases{Source: source, Leases: []control.Record{}, Rejected: snap.Bad}
 	if cfg, err := lease.ParseNetworkConfig(snap.Config); err == nil {
 		out.Network = Network(cfg)
 	}

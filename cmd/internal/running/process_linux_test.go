@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // A process in another directory, and one in another mount namespace, say where their files are.
 func TestFilesOfARunningProcess(t *testing.T) {
+	netns.Need(t)
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {

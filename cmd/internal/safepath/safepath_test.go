@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/netns"
 )
 
 const nobody = 65534
@@ -15,9 +17,7 @@ const nobody = 65534
 // TestCheck: whoever may write to the file, to a directory above it or above a link on the way, or owns one of them, may
 // change what the path leads to.
 func TestCheck(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test gives files away: run it as root (sudo make test)")
-	}
+	netns.Root(t, "only root can give files away")
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +93,7 @@ func TestCheck(t *testing.T) {
 
 // TestCheckReadOnly: nobody writes into a directory that is mounted for reading alone, as a ConfigMap's is.
 func TestCheckReadOnly(t *testing.T) {
+	netns.Root(t, "only root can have a directory that another user owns")
 	dir := t.TempDir()
 	runtime.LockOSThread() // not unlocked: the thread ends with the test, and its mounts with it
 	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {

@@ -22,6 +22,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"weft/test/netns"
 	"weft/test/ports"
 )
 
@@ -65,9 +66,7 @@ func Start(t testing.TB) *Server {
 // StartWith is Start with options.
 func StartWith(t testing.TB, o Options) *Server {
 	t.Helper()
-	if _, err := exec.LookPath("etcd"); err != nil {
-		t.Fatal("these tests need a real etcd, and there is none in PATH: apt-get install etcd-server")
-	}
+	netns.Programs(t, "etcd:etcd-server")
 	if !o.Listen.IsValid() {
 		o.Listen = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}

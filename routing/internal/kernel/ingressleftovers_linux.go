@@ -9,15 +9,16 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"golang.org/x/sys/unix"
 )
 
 // ingressPrefix begins the names of the tables that path raw makes, one for each socket.
 const ingressPrefix = "weft-raw-"
 
-// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network namespace: they
-// have one of its names and its rule. The kernel removes a table with an owner when the owner ends, so that as a rule
-// each of them belongs to a process that runs. A kernel without nf_tables has none.
+// IngressTables lists the nf_tables tables of family netdev that path raw left in the current network namespace: they
+// have one of its names and its rule. A table with an owner is none, since it belongs to a process that runs, which may
+// be another network's weftd, and the kernel removes it with that. A kernel without nf_tables has none.
 func IngressTables() ([]string, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -29,11 +30,17 @@ func IngressTables() ([]string, error) {
 	}
 	var names []string
 	for _, t := range ts {
-		if isIngressTable(t.Name) && hasIngressRule(c, t) {
+		if !hasOwner(t) && isIngressTable(t.Name) && hasIngressRule(c, t) {
 			names = append(names, t.Name)
 		}
 	}
 	return names, nil
+}
+
+// hasOwner reports whether a table that was listed has an owner. The library reads the flags, which the kernel sends in
+// network order, in the machine's.
+func hasOwner(t *nftables.Table) bool {
+	return binaryutil.BigEndian.Uint32(binaryutil.NativeEndian.PutUint32(t.Flags))&tableOwner != 0
 }
 
 // isIngressTable reports whether name is one that ingressTable gives.
@@ -67,16 +74,12 @@ func absentNFTables(err error) error {
 	return fmt.Errorf("list nf_tables tables: %w", err)
 }
 
-// RemoveIngressTable deletes one of IngressTables. The error wraps unix.EPERM if a running process owns it,
-// and unix.ENOENT if it is gone.
+// RemoveIngressTable deletes one of IngressTables. The error wraps unix.ENOENT if it is gone.
 func RemoveIngressTable(name string) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
 	c.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyNetdev})
-	if err = c.Flush(); errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w: a running weftd owns it; it goes with that", err)
-	}
-	return err
+	return c.Flush()
 }

@@ -1,4 +1,4 @@
-package netns
+package netns_test
 
 import (
 	"context"
@@ -12,20 +12,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
-func newNamespace(t *testing.T, name string) *Namespace {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
-	n, err := New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	return n
-}
+func TestMain(m *testing.M) { testns.Main(m) }
 
 func linkNames(t *testing.T, h *netlink.Handle) string {
 	t.Helper()
@@ -41,7 +33,7 @@ func linkNames(t *testing.T, h *netlink.Handle) string {
 }
 
 func TestDevicesStayInside(t *testing.T) {
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	a, b := testns.New(t, "a"), testns.New(t, "b")
 	err := a.Netlink().LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "left"}, PeerName: "right", PeerNamespace: netlink.NsFd(b.FD()),
 	})
@@ -60,7 +52,7 @@ func TestDevicesStayInside(t *testing.T) {
 }
 
 func TestSocketsAndProcessesAreInside(t *testing.T) {
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	a, b := testns.New(t, "a"), testns.New(t, "b")
 	var l net.Listener
 	err := a.Do(func() (err error) {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +91,7 @@ func TestSocketsAndProcessesAreInside(t *testing.T) {
 }
 
 func TestSysShowsTheNamespacesDevices(t *testing.T) {
-	a := newNamespace(t, "a")
+	a := testns.New(t, "a")
 	cmd := exec.Command("ls", "/sys/class/net")
 	var out strings.Builder
 	cmd.Stdout = &out
@@ -112,7 +104,7 @@ func TestSysShowsTheNamespacesDevices(t *testing.T) {
 }
 
 func TestCloseKillsProcesses(t *testing.T) {
-	a := newNamespace(t, "a")
+	a := testns.New(t, "a")
 	cmd := exec.Command("sleep", "1000")
 	if err := a.Start(cmd); err != nil {
 		t.Fatal(err)
@@ -123,21 +115,21 @@ func TestCloseKillsProcesses(t *testing.T) {
 	if !errors.As(err, &exit) || !strings.Contains(err.Error(), unix.SIGKILL.String()) {
 		t.Errorf("wait: %v, want killed", err)
 	}
-	if err := a.Do(func() error { return nil }); !errors.Is(err, ErrClosed) {
-		t.Errorf("Do after Close: %v, want %v", err, ErrClosed)
+	if err := a.Do(func() error { return nil }); !errors.Is(err, netns.ErrClosed) {
+		t.Errorf("Do after Close: %v, want %v", err, netns.ErrClosed)
 	}
-	if _, err := a.Dial(t.Context(), "tcp", "127.0.0.1:1"); !errors.Is(err, ErrClosed) {
-		t.Errorf("Dial after Close: %v, want %v", err, ErrClosed)
+	if _, err := a.Dial(t.Context(), "tcp", "127.0.0.1:1"); !errors.Is(err, netns.ErrClosed) {
+		t.Errorf("Dial after Close: %v, want %v", err, netns.ErrClosed)
 	}
 	a.Close()
 }
 
 func TestSysctlIsTheNamespacesOwn(t *testing.T) {
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	a, b := testns.New(t, "a"), testns.New(t, "b")
 	if err := a.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		t.Fatal(err)
 	}
-	read := func(n *Namespace) (v string) {
+	read := func(n *netns.Namespace) (v string) {
 		err := n.Do(func() error {
 			b, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 			v = strings.TrimSpace(string(b))

@@ -27,7 +27,7 @@ func (d *Daemon) watchCertificates(ctx context.Context) error {
 func (d *Daemon) lookAtCertificates(ctx context.Context) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
-	certificates, others := d.source.files(d.settings())
+	certificates, others := sourceFiles(d.settings(), d.log)
 	if len(certificates)+len(others) == 0 {
 		return
 	}
@@ -35,10 +35,10 @@ func (d *Daemon) lookAtCertificates(ctx context.Context) {
 	if len(notes) == 0 { // else what is wrong with the files is said already, and what was read before is in use
 		changed, err := d.reloadSource(ctx, d.settings())
 		if changed {
-			d.log.Info("the files by which the " + d.source.name() + " is reached were replaced: the connection is made anew with them")
+			d.log.Info("the files by which the " + d.source.info().name + " is reached were replaced: the connection is made anew with them")
 		}
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.name(), err))
+			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.info().name, err))
 		}
 	}
 	d.mu.Lock()

@@ -24,7 +24,7 @@ func (d *Daemon) show(g *generation, shown choice.View, theirs routing.Network) 
 	if before.text() == v.text() {
 		return
 	}
-	where := d.source.where()
+	where := d.source.info().where
 	switch {
 	case v.LastGood:
 		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken up by itself", "event", events.Config, "of", where, "cause", v.Fault, "theirs", clip(v.Other))
@@ -58,7 +58,7 @@ func (d *Daemon) changes(g *generation, network routing.Network, stays bool) []s
 	if stays {
 		return append(out, "nothing, since the node's subnet "+own.String()+" is not in that network: the restart goes on with this configuration, unless --renumber is given")
 	}
-	if why := network.Unfit(own); why != "" && own != (lease.Subnets{}) && d.source.allocates() {
+	if why := network.Unfit(own); why != "" && own != (lease.Subnets{}) && d.source.info().allocates {
 		out = append(out, fmt.Sprintf("own subnet from %s to another, which cuts its pods off (%s)", own, why))
 	}
 	switch mtu, err := network.MTU(u); {

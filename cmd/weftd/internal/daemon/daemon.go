@@ -43,7 +43,6 @@ type Daemon struct {
 	claim    presence.HostClaim
 	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
 	custody *custody.Custody
-	keeping keeping
 
 	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
 	resized chan struct{} // holds one; says that the number of peers has changed by many
@@ -132,8 +131,9 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	if err := d.listen(ctx, do); err != nil {
 		return err
 	}
-	do(d.afterArrival)
-	do(func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) })
+	if s, ok := d.source.(runner); ok {
+		do(func(ctx context.Context) error { return s.run(ctx, d.serving.isSet) })
+	}
 	do(d.observe)
 	do(d.watchdog)
 	do(d.pods.Run)
@@ -159,24 +159,19 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 func (d *Daemon) prepare() (err error) {
 	d.log.Info("weftd starts", "event", events.Started, "version", d.version)
 	d.sayPlace()
-	if d.cfg.Kube.On {
-		d.source, err = openKube(d.cfg, d.log)
-	} else {
-		d.source, err = openEtcd(d.cfg, d.log)
-	}
-	if err != nil {
+	if d.source, err = openSource(d.cfg, d.log); err != nil {
 		return err
 	}
-	d.identify(d.source.node())
+	d.identify(d.source.info().node)
 	d.name = d.hostName()
 	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, lease.NodeFile), filepath.Join(d.cfg.CacheDir, lease.StateFile),
 		filepath.Join(d.cfg.CacheDir, statefiles.KubeNode), d.cfg.SubnetFile)
 	if d.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
 		d.lack("state directory: this node cannot be told from a copy of it, but by its address", err)
 	}
-	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
+	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.info().cache)
 	if d.recalled, d.cached = d.fromCache(); d.cached == nil {
-		return d.source.startable()
+		return d.source.info().fault
 	}
 	d.identify(d.recalled.node)
 	d.serving.set()

@@ -14,6 +14,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/lease"
+	"weft/lease/etcd"
 	"weft/lease/subnetenv"
 	"weft/routing"
 )
@@ -85,6 +86,10 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 }
 
 func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
+	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Logger: discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	record := func(node string) lease.Record {
 		return lease.Record{
 			Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24")},
@@ -107,14 +112,14 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 			if _, err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
-			d := &Daemon{source: &etcdSource{id: "a"}, log: discard(), cache: lease.NewCache(dir, "/p")}
+			d := &Daemon{source: &etcdSource{id: "a", store: store}, log: discard(), cache: lease.NewCache(dir, "/p")}
 			f, cached := d.fromCache()
 			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.network.Network != netip.MustParsePrefix("10.42.0.0/16")) {
 				t.Errorf("got %v %+v", cached, f)
 			}
 		})
 	}
-	d := &Daemon{source: &etcdSource{id: "a"}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
+	d := &Daemon{source: &etcdSource{id: "a", store: store}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
 	if _, cached := d.fromCache(); cached != nil {
 		t.Error("a state out of nothing")
 	}

@@ -79,17 +79,22 @@ func loadSeed(cfg options.Config) ([]byte, error) {
 	return b, nil
 }
 
-func (s *etcdSource) name() string      { return "store" }
-func (s *etcdSource) routed() []string  { return s.store.Endpoints() }
-func (s *etcdSource) cacheName() string { return s.cfg.Store.Prefix }
-func (s *etcdSource) node() string      { return s.id }
+var _ runner = (*etcdSource)(nil)
+
+func (s *etcdSource) info() info {
+	i := info{
+		name: "store", where: "the store, " + s.cfg.Store.Prefix + "/config", cache: s.cfg.Store.Prefix, node: s.id,
+		routed: s.store.Endpoints(), allocates: true,
+		store: control.Store{Kind: "etcd", Endpoints: s.store.Endpoints(), Prefix: s.cfg.Store.Prefix},
+	}
+	if s.cfg.Embedded.On {
+		i.store.Kind = "embedded etcd"
+	}
+	return i
+}
 
 func (s *etcdSource) reload(ctx context.Context, cfg options.Config) (bool, error) {
 	return s.store.Reload(ctx, cfg.StoreClient(s.log.With("component", "etcd")))
-}
-
-func (s *etcdSource) files(cfg options.Config) (certificates, others []string) {
-	return cfg.StoreClient(s.log).Files()
 }
 
 func (s *etcdSource) close() error {
@@ -107,9 +112,6 @@ func (s *etcdSource) recall(c lease.Cached) (footing, error) {
 	network, err := routing.Parse(c.Memory.Config)
 	return footing{node: s.id, network: network}, err
 }
-
-// confirm has nothing to do: if something has changed, the keeper finds out.
-func (s *etcdSource) confirm(context.Context, footing) error { return nil }
 
 // ask reads the network configuration. If that has a fault, why says so, since only an operator can mend it.
 func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
@@ -197,18 +199,6 @@ func offerOf(raw []byte, absent error) choice.Offer {
 		o.Network.Network, o.Fault = routing.Parse(raw)
 	}
 	return o
-}
-
-func (s *etcdSource) where() string    { return "the store, " + s.cfg.Store.Prefix + "/config" }
-func (s *etcdSource) allocates() bool  { return true }
-func (s *etcdSource) startable() error { return nil }
-
-func (s *etcdSource) status(st lease.Status) control.Store {
-	kind := "etcd"
-	if s.cfg.Embedded.On {
-		kind = "embedded etcd"
-	}
-	return storeStatus(st, control.Store{Kind: kind, Endpoints: s.store.Endpoints(), Prefix: s.cfg.Store.Prefix})
 }
 
 // release refuses our own record, which is in use.

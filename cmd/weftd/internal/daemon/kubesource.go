@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/records"
@@ -54,25 +56,21 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 	return s, nil
 }
 
-func (s *kubeSource) name() string      { return "API server" }
-func (s *kubeSource) routed() []string  { return kubemode.Routed(s.cfg, s.client) }
-func (s *kubeSource) cacheName() string { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
-func (s *kubeSource) node() string      { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
-func (s *kubeSource) close() error      { return s.client.Close() }
+// info has the fault of the file. Without a last good configuration weftd then ends, as flannel does, so that the pod's
+// state shows it.
+func (s *kubeSource) info() info {
+	return info{
+		name: "API server", where: s.cfg.NetConfigPath, cache: "kubernetes " + s.cfg.Kube.AnnotationPrefix,
+		node: s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node, routed: kubemode.Routed(s.cfg, s.client), fault: s.fault,
+		store: control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix},
+	}
+}
+
+func (s *kubeSource) close() error { return s.client.Close() }
+
 func (s *kubeSource) reload(ctx context.Context, cfg options.Config) (bool, error) {
 	return s.client.Reload(ctx, kubemode.Client(cfg, s.log.With("component", "kube")))
 }
-
-func (s *kubeSource) files(cfg options.Config) (certificates, others []string) {
-	return kubemode.Client(cfg, s.log).Files()
-}
-
-func (s *kubeSource) where() string   { return s.cfg.NetConfigPath }
-func (s *kubeSource) allocates() bool { return false }
-
-// startable returns the fault of the file. Without a last good configuration weftd then ends, as flannel does, so
-// that the pod's state shows it.
-func (s *kubeSource) startable() error { return s.fault }
 
 // recall returns what the last run learnt of our Node, unless NODE_NAME is another one now.
 func (s *kubeSource) recall(c lease.Cached) (footing, error) {
@@ -157,7 +155,8 @@ func identity(name string) string {
 // start without the API server. No packet waits for them.
 const confirmFirst, confirmMost = time.Second, 30 * time.Second
 
-// confirm asks for our Node until there is an answer, and compares it with the footing.
+// confirm asks for our Node until there is an answer, and compares it with the footing. It returns errFootingChanged if
+// that does not hold any more, and nil if ctx ends first.
 func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 	for wait := confirmFirst; ; wait = min(2*wait, confirmMost) {
 		known, err := s.lookUp(ctx)
@@ -177,15 +176,30 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
 	facts := o.footing.network.Facts()
-	return kube.NewManager(s.client, kube.Options{
+	m, err := kube.NewManager(s.client, kube.Options{
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
 		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network.NetworkConfig, RawConfig: o.footing.network.Raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
+	if err != nil || o.cached == nil {
+		return m, err
+	}
+	return confirming{m, func(ctx context.Context) error { return s.confirm(ctx, o.footing) }}, nil
 }
 
-// run has nothing to do.
-func (s *kubeSource) run(context.Context, func() bool) error { return nil }
+// confirming is a manager that began with the footing of the last run.
+type confirming struct {
+	*kube.Manager
+	confirm func(context.Context) error
+}
+
+// Run implements member. It ends when the footing turns out to be outdated.
+func (c confirming) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.Manager.Run(ctx) })
+	g.Go(func() error { return c.confirm(ctx) })
+	return g.Wait()
+}
 
 // offered reads the file: a mounted ConfigMap changes in place.
 func (s *kubeSource) offered(lease.Status) choice.Offer {
@@ -195,10 +209,6 @@ func (s *kubeSource) offered(lease.Status) choice.Offer {
 
 func (s *kubeSource) read(context.Context) (choice.Offer, int64, error) {
 	return s.offered(lease.Status{}), 0, nil
-}
-
-func (s *kubeSource) status(st lease.Status) control.Store {
-	return storeStatus(st, control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix})
 }
 
 // release refuses, since a node does not give its subnet back to the cluster.

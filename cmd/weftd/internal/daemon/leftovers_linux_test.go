@@ -11,17 +11,13 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // A backend whose packets the kernel moves, or nobody does, gives back the device's feature that a data plane had turned on; a data plane
 // tends it.
 func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatalf("this test makes a network namespace and needs root: run it with sudo, or in a user namespace with unshare -rn: %v", err)
-	}
-	t.Cleanup(ns.Close)
+	ns := netns.New(t, t.Name())
 	for path, given := range map[string]bool{routing.PathKernel: true, routing.PathNone: true, routing.PathUserspace: true, "raw": false} {
 		const feature = "rx-udp-gro-forwarding"
 		if err := ns.SetFeatures("lo", map[string]bool{feature: true}); err != nil {

@@ -22,7 +22,7 @@ var errFootingChanged = errors.New("the node is not what it was")
 
 // serveNetworks serves one network configuration after the other, as choice says, until ctx ends.
 func (d *Daemon) serveNetworks(ctx context.Context) error {
-	c := &choice.Choice{Renumber: d.cfg.Renumber, Assigned: !d.source.allocates()}
+	c := &choice.Choice{Renumber: d.cfg.Renumber, Assigned: !d.source.info().allocates}
 	var asked footing
 	for step := d.next(c, choice.Input{}); ; {
 		if step.Do == choice.Wait && step.Why != nil {
@@ -109,7 +109,7 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, 
 		switch {
 		case after.next != nil:
 			g = after.next
-			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.where(), "config", string(routing.WithoutSecrets(g.footing.network.Raw)))
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.footing.network.Raw)))
 		case after.decided:
 			return after.step
 		case errors.Is(err, errFootingChanged):
@@ -247,12 +247,12 @@ func (d *Daemon) lastGoodNetwork() *choice.Network {
 func (d *Daemon) fromCache() (footing, *lease.Cached) {
 	c, err := d.cache.Load()
 	if err != nil {
-		d.log.Info("no last state: the "+d.source.name()+" has to answer first", "reason", err)
+		d.log.Info("no last state: the "+d.source.info().name+" has to answer first", "reason", err)
 		return footing{}, nil
 	}
 	f, err := d.source.recall(c)
 	if err != nil {
-		d.log.Warn("the last state cannot be used: the "+d.source.name()+" has to answer first", "reason", err)
+		d.log.Warn("the last state cannot be used: the "+d.source.info().name+" has to answer first", "reason", err)
 		return footing{}, nil
 	}
 	return f, &c

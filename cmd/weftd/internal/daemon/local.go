@@ -57,7 +57,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 			l.Underlay = append(l.Underlay, a)
 		}
 	}
-	for _, a := range append(reach.Literals(d.source.routed()), store...) {
+	for _, a := range append(reach.Literals(d.source.info().routed), store...) {
 		if !a.IsLoopback() && !a.IsUnspecified() {
 			l.Store = append(l.Store, a)
 		}
@@ -83,7 +83,7 @@ const resolveEvery = 5 * time.Minute
 // resolveStore looks up the endpoints that are names, so that a peer's subnet that
 // contains the store is not accepted. A name that does not resolve is left out.
 func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
-	names := reach.Names(d.source.routed())
+	names := reach.Names(d.source.info().routed)
 	for len(names) > 0 {
 		found, err := reach.Lookup(ctx, names)
 		if err != nil {

@@ -56,7 +56,7 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 	slices.SortFunc(out.Leases, func(a, b control.Record) int {
 		return lease.Subnets{V4: a.Subnet, V6: a.IPv6Subnet}.Compare(lease.Subnets{V4: b.Subnet, V6: b.IPv6Subnet})
 	})
-	out.Rejected = records.Rejections(st.Rejected)
+	out.Rejected = st.Rejected
 	return out, nil
 }
 

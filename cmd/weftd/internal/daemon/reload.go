@@ -88,10 +88,10 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	}
 	read, err := d.reloadSource(ctx, before.With(now, true))
 	if err != nil {
-		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v", d.source.name(), err))
+		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v", d.source.info().name, err))
 	}
 	if read {
-		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.name() + " was made anew, with the files as they are now"})
+		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.info().name + " was made anew, with the files as they are now"})
 	}
 	after := before.With(now, err == nil)
 	d.mu.Lock()
@@ -164,12 +164,12 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	note := func(format string, a ...any) { out.Notes = append(out.Notes, key+": "+fmt.Sprintf(format, a...)) }
 	before, waiting := d.current()
 	if before == nil {
-		note("none is in use yet, and that of %s is asked for all the time (%s)", d.source.where(), waiting)
+		note("none is in use yet, and that of %s is asked for all the time (%s)", d.source.info().where, waiting)
 		return
 	}
 	offered, err := d.readConfig(ctx, out)
 	if err != nil {
-		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.where(), err))
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.info().where, err))
 		return
 	}
 	a := adoption{offered, make(chan adopted, 1)}
@@ -181,7 +181,7 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 		select {
 		case got = <-a.answer:
 		case <-late.C:
-			note("%s is being taken up, which takes longer: weft status says how it goes", d.source.where())
+			note("%s is being taken up, which takes longer: weft status says how it goes", d.source.info().where)
 			return
 		case <-ctx.Done():
 			return
@@ -194,11 +194,11 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	}
 	switch {
 	case got.fault != nil:
-		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.where(), got.fault))
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.info().where, got.fault))
 	case got.same:
-		note("that of %s is the one in use", d.source.where())
+		note("that of %s is the one in use", d.source.info().where)
 	default:
-		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.where() + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
+		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.info().where + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
 		out.Changed = append(out.Changed, change)
 	}
 }

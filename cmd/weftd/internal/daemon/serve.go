@@ -93,9 +93,6 @@ func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (af
 	if g.prober != nil {
 		do(g.prober.Run)
 	}
-	if g.cached {
-		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
-	}
 	do(func(ctx context.Context) error {
 		if after = d.watchConfig(ctx, c, g); after.decided {
 			cancel(nil)
@@ -313,7 +310,7 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 	for _, r := range now {
 		if !known[fmt.Sprint(r.Key, r.Reason)] {
-			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
+			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason, "detail", r.Detail)
 		}
 	}
 }

@@ -15,16 +15,17 @@ func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
 
 // snapshotOf is Snapshot with what current has returned.
 func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) *control.Snapshot {
+	source := d.source.info()
 	s := &control.Snapshot{
 		At: time.Now(), Version: d.version, NodeID: d.identity(), Started: d.started, Waiting: waiting,
-		Source: control.Source{Name: d.source.name(), Where: d.source.where(), Assigns: !d.source.allocates()},
+		Source: control.Source{Name: source.name, Where: source.where, Assigns: !source.allocates},
 		Lease:  d.heardAtStart(), Cache: control.Cache{File: d.cacheFile()},
 		Custody: d.custodyStatus(), Missing: d.lacking(), Certificates: d.certificatesNow(),
 	}
 	if g != nil {
 		d.readOverlay(s, g, parts)
 	}
-	s.Name, s.Store = d.called(s.Lease.Own), d.source.status(s.Lease)
+	s.Name, s.Store = d.called(s.Lease.Own), storeStatus(s.Lease, source.store)
 	if parts.Has(control.PartTraffic) {
 		if info, err := os.Stat(s.Cache.File); err == nil {
 			s.Cache.SavedAt = info.ModTime()

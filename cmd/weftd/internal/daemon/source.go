@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/choice"
+	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
@@ -15,49 +17,61 @@ import (
 // source is the store from which subnets come: etcd (etcdsource.go) or the Kubernetes API
 // (kubesource.go). Its methods are safe for concurrent use.
 type source interface {
-	// name returns what messages call it: "store", "API server".
-	name() string
-	// routed returns those of its endpoints, as URLs or host:port, whose addresses packets really
-	// have: that of a Kubernetes Service is translated before a packet is routed.
-	routed() []string
-	// cacheName returns a name that tells its cached state from that of another source.
-	cacheName() string
-	// node returns our identity, "" if that is not known before the source has answered.
-	node() string
-	// recall returns the footing of the last run, if weftd may start with it; the error says why not.
-	recall(c lease.Cached) (footing, error)
+	// info says what the source is. It asks nobody.
+	info() info
 	// ask asks the source for a footing, once; why says what is still missing. heard is called
 	// with the error of the answer, nil if there was one.
 	ask(ctx context.Context, heard func(error)) (f footing, why string)
-	// confirm returns nil if the footing of recall still holds, or if ctx ends first, and else
-	// errFootingChanged.
-	confirm(ctx context.Context, f footing) error
-	// member makes the part that keeps this node's lease.
-	member(o memberOptions) (member, error)
-	// run does the source's own work in the background, until ctx ends. serving reports whether
-	// packets flow, so that a fault is no reason to end.
-	run(ctx context.Context, serving func() bool) error
+	// recall returns the footing of the last run, if weftd may start with it; the error says why not.
+	recall(c lease.Cached) (footing, error)
 	// offered returns the network configuration that it was last seen to have; st is the member's state.
 	offered(st lease.Status) choice.Offer
 	// read asks for the network configuration that it has now. The revision is the store's, 0 for a file.
 	read(ctx context.Context) (o choice.Offer, revision int64, err error)
-	// where says where that configuration is, for a message.
-	where() string
-	// allocates reports whether the network configuration says which subnets nodes get.
-	allocates() bool
-	// startable returns the error with which weftd has to end if it has no last good state; nil if it
-	// is to wait for the source.
-	startable() error
-	// status describes the source and its last answer.
-	status(st lease.Status) control.Store
-	// release deletes the record of req; self is this node's identity.
-	release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error)
+	// member makes the part that keeps this node's lease.
+	member(o memberOptions) (member, error)
 	// reload makes it be reached as cfg says, with the files as they are now, and reports whether that is another way than before.
 	// With an error it is reached as before.
 	reload(ctx context.Context, cfg options.Config) (changed bool, err error)
-	// files returns the files by which it is reached as cfg says; certificates have dates.
-	files(cfg options.Config) (certificates, others []string)
+	// release deletes the record of req; self is this node's identity.
+	release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error)
 	close() error
+}
+
+// runner is a source with work of its own in the background.
+type runner interface {
+	// run works until ctx ends. serving reports whether packets flow, so that a fault is no reason to end.
+	run(ctx context.Context, serving func() bool) error
+}
+
+// info is what a source is, apart from its answers.
+type info struct {
+	name  string // in messages: "store", "API server"
+	where string // where the network configuration is, for a message
+	cache string // tells its cached state from that of another source
+	node  string // our identity, "" if that is not known before the source has answered
+	// routed are those of its endpoints, as URLs or host:port, whose addresses packets really
+	// have: that of a Kubernetes Service is translated before a packet is routed.
+	routed    []string
+	allocates bool  // the network configuration says which subnets nodes get
+	fault     error // ends weftd if it has no last good state; nil if weftd is to wait for the source
+	store     control.Store
+}
+
+// openSource opens what can be opened of the source without waiting for anyone.
+func openSource(cfg options.Config, log *slog.Logger) (source, error) {
+	if cfg.Kube.On {
+		return openKube(cfg, log)
+	}
+	return openEtcd(cfg, log)
+}
+
+// sourceFiles returns the files by which the source is reached as cfg says; certificates have dates.
+func sourceFiles(cfg options.Config, log *slog.Logger) (certificates, others []string) {
+	if cfg.Kube.On {
+		return kubemode.Client(cfg, log).Files()
+	}
+	return cfg.StoreClient(log).Files()
 }
 
 // footing is what weftd has to know of its network and its node to carry packets.

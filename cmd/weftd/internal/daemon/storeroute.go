@@ -21,9 +21,9 @@ func cutOff(ctx context.Context, place options.Place, src source, network lease.
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	why, err := reach.Store(network, "the "+src.name(), reach.Addrs(ctx, src.routed()))
+	why, err := reach.Store(network, "the "+src.info().name, reach.Addrs(ctx, src.info().routed))
 	if err != nil {
-		log.Debug("the way to the "+src.name()+" is not known", "reason", err)
+		log.Debug("the way to the "+src.info().name+" is not known", "reason", err)
 	}
 	return why
 }
@@ -39,14 +39,14 @@ func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
 		return nil
 	}
 	for {
-		now, err := reach.Store(g.footing.network.NetworkConfig, "the "+d.source.name(), d.local(g).Store)
+		now, err := reach.Store(g.footing.network.NetworkConfig, "the "+d.source.info().name, d.local(g).Store)
 		if err != nil {
-			d.log.Debug("the way to the "+d.source.name()+" is not known", "reason", err)
+			d.log.Debug("the way to the "+d.source.info().name+" is not known", "reason", err)
 		} else if before := g.setStoreCut(now); now != before {
 			if now != "" {
-				d.log.Warn("the overlay cuts the "+d.source.name()+" off", "reason", now)
+				d.log.Warn("the overlay cuts the "+d.source.info().name+" off", "reason", now)
 			} else {
-				d.log.Info("the overlay does not cut the " + d.source.name() + " off any more")
+				d.log.Info("the overlay does not cut the " + d.source.info().name + " off any more")
 			}
 			d.changed()
 		}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,35 +25,6 @@ func scrape(t *testing.T, s *control.Snapshot) string {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
 	return w.Body.String()
-}
-
-func TestEveryMetricIsDocumentedAndNoOther(t *testing.T) {
-	b, err := os.ReadFile("../../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := string(b)
-	known := map[string]bool{}
-	for _, m := range families() {
-		known[m.name] = true
-		name := m.name
-		if len(m.labels) > 0 {
-			name += "{" + strings.Join(m.labels, ",") + "}"
-		}
-		if !strings.Contains(page, "| `"+name+"` |") {
-			t.Errorf("docs/metrics.md has no row for `%s`", name)
-		}
-	}
-	for _, name := range regexp.MustCompile(`\bweft_[a-z0-9_]+`).FindAllString(page, -1) {
-		if !known[name] {
-			t.Errorf("docs/metrics.md names %s, which is not exported", name)
-		}
-	}
-	for r := range tunnel.NumDropReasons {
-		if !strings.Contains(page, "| `"+r.String()+"` |") {
-			t.Errorf("docs/metrics.md does not explain the drop reason %s", r)
-		}
-	}
 }
 
 func TestValuesReachTheText(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"weft/cmd/internal/pcapfilter"
 	"weft/cmd/weftd/internal/sniff"
 	"weft/test/await"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 	testns "weft/test/netns"
 )
 
@@ -29,11 +29,7 @@ func wire(t *testing.T) *ends {
 	testns.Need(t)
 	e := &ends{}
 	for i, name := range []string{"near", "far"} {
-		ns, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(ns.Close)
+		ns := netns.New(t, name)
 		e.ns[i] = ns
 	}
 	must := func(err error) {

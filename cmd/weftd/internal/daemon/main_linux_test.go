@@ -1,0 +1,9 @@
+package daemon
+
+import (
+	"testing"
+
+	"weft/test/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
