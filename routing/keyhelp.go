@@ -20,7 +20,7 @@ func (ts Types) KeyHelps() []KeyHelp {
 	for _, name := range networkKeys() {
 		out = append(out, KeyHelp{Name: name, Default: meanings[name][0], Meaning: meanings[name][1]})
 	}
-	for _, k := range ts.backendKeys() {
+	for _, k := range append([]key{{name: "Type"}}, ts.backendKeys()...) {
 		h := KeyHelp{Name: backendPrefix + k.name, Default: meanings[k.name][0], Meaning: meanings[k.name][1]}
 		for _, t := range ts {
 			if slices.ContainsFunc(t.keys(), func(have key) bool { return have.name == k.name }) {
