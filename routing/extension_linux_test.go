@@ -250,7 +250,8 @@ func TestExtensionIsRefused(t *testing.T) {
 func TestCommandsGetNoSecrets(t *testing.T) {
 	k := aloneInNamespace(t) // it sets the environment
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET"}
+	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET",
+		"DB_PW", "SIG", "API_KEY"}
 	for _, name := range names {
 		t.Setenv(name, "hunter2")
 	}

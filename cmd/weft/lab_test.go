@@ -2,11 +2,17 @@ package main
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"weft/test/lab"
+	"weft/test/lab/holder"
 )
 
 func TestLabFlagsBecomeASpec(t *testing.T) {
@@ -68,5 +74,21 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain", attach: "direct", endpoints: []string{"http://x:1"}}).spec()
 	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
 		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
+	}
+}
+
+// A lab that cannot be ended, here since it is gone, keeps no other from being ended.
+func TestDownEndsTheOtherLabsToo(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("WEFT_LAB_STATE", root)
+	leftover := filepath.Join(root, "leftover")
+	if err := os.Mkdir(leftover, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := labDown(&cobra.Command{}, []string{"gone", "leftover"}); !errors.Is(err, holder.ErrNoLab) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(leftover); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the leftover is there: %v", err)
 	}
 }

@@ -149,7 +149,7 @@ func asUDPPeer(t *testing.T, weft string, a, b *lab.Node) {
 				Weft   bool
 				Probes []struct {
 					By, Answers string
-					PathMTU     int
+					PathMTU     int `json:"innerPathMTU"`
 				}
 			}
 		}

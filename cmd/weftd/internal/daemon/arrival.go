@@ -13,19 +13,19 @@ import (
 
 // takeArrival takes up what the program before left in this process, if there was one.
 func (d *Daemon) takeArrival() error {
-	if d.arrival == nil {
+	if d.upgrades.arrival == nil {
 		return nil
 	}
-	s, err := d.arrival.State()
+	s, err := d.upgrades.arrival.State()
 	if err != nil {
 		return err
 	}
-	d.arrived = &s
-	u := control.Upgrade{ID: s.ID, Fault: d.arrival.Fault(), Upgraded: control.Upgraded{
-		Binary: s.Binary, FromVersion: s.From, ToVersion: d.version, FromPID: os.Getpid(), PID: os.Getpid(),
+	d.upgrades.arrived = &s
+	u := control.Upgrade{ID: s.ID, Fault: d.upgrades.arrival.Fault(), Upgraded: control.Upgraded{
+		Binary: s.Binary, FromVersion: s.From, ToVersion: d.self.version, FromPID: os.Getpid(), PID: os.Getpid(),
 	}}
 	if u.Fault != "" {
-		u.Fault = fmt.Sprintf("%s failed, and %s goes on: %s", s.Binary, d.version, u.Fault)
+		u.Fault = fmt.Sprintf("%s failed, and %s goes on: %s", s.Binary, d.self.version, u.Fault)
 		d.log.Error("the upgrade failed, and this weftd goes on", "binary", s.Binary, "reason", u.Fault)
 	}
 	d.setUpgrade(u)
@@ -34,19 +34,19 @@ func (d *Daemon) takeArrival() error {
 
 // leftHere is what custody takes up, nil after an ordinary start.
 func (d *Daemon) leftHere() *custody.Left {
-	if d.arrived == nil {
+	if d.upgrades.arrived == nil {
 		return nil
 	}
-	left := d.arrived.Kept
-	d.arrived.Kept = custody.Left{}
+	left := d.upgrades.arrived.Kept
+	d.upgrades.arrived.Kept = custody.Left{}
 	return &left
 }
 
 // inheritedOr returns what the program before listened on under that name, else what open opens.
 func (d *Daemon) inheritedOr(name string, open func() (net.Listener, error)) (net.Listener, error) {
-	if d.arrived != nil {
-		if fd, ok := d.arrived.Listeners[name]; ok {
-			delete(d.arrived.Listeners, name)
+	if d.upgrades.arrived != nil {
+		if fd, ok := d.upgrades.arrived.Listeners[name]; ok {
+			delete(d.upgrades.arrived.Listeners, name)
 			return control.Adopt(fd)
 		}
 	}
@@ -55,19 +55,19 @@ func (d *Daemon) inheritedOr(name string, open func() (net.Listener, error)) (ne
 
 // arrivedNow is called once a set is in force: what the program before left is not needed any more.
 func (d *Daemon) arrivedNow() {
-	d.arrival.Settle()
-	if d.carrying.isSet() {
+	d.upgrades.arrival.Settle()
+	if d.upgrades.carrying.isSet() {
 		return
 	}
-	defer d.carrying.set()
+	defer d.upgrades.carrying.set()
 	d.custody.Begin() // which may take seconds, for which packets do not wait
-	if d.arrived == nil {
+	if d.upgrades.arrived == nil {
 		return
 	}
-	now, s := reexec.Now(), d.arrived
+	now, s := reexec.Now(), d.upgrades.arrived
 	s.Close() // what nobody wanted
 	u := d.LastUpgrade()
-	u.Ports, u.Pods, u.Done = d.inherits, len(d.pods.List().Pods), u.Fault == ""
+	u.Ports, u.Pods, u.Done = d.upgrades.inherits, len(d.pods.List().Pods), u.Fault == ""
 	u.Took = (now - s.Asked).Milliseconds()
 	if s.Paused > 0 {
 		u.Pause = (now - s.Paused).Microseconds()

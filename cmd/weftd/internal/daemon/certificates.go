@@ -25,8 +25,8 @@ func (d *Daemon) watchCertificates(ctx context.Context) error {
 }
 
 func (d *Daemon) lookAtCertificates(ctx context.Context) {
-	d.reloading.Lock()
-	defer d.reloading.Unlock()
+	d.reloads.one.Lock()
+	defer d.reloads.one.Unlock()
 	certificates, others := sourceFiles(d.settings(), d.log)
 	if len(certificates)+len(others) == 0 {
 		return
@@ -41,10 +41,8 @@ func (d *Daemon) lookAtCertificates(ctx context.Context) {
 			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.info().name, err))
 		}
 	}
-	d.mu.Lock()
-	before := d.certificates
-	d.certificates = notes
-	d.mu.Unlock()
+	before := d.certificatesNow()
+	d.reloads.certificates.Store(&notes)
 	for _, n := range notes {
 		if !slices.Contains(before, n) {
 			d.log.Warn("certificates", "note", n)
@@ -57,9 +55,10 @@ func (d *Daemon) lookAtCertificates(ctx context.Context) {
 
 // certificatesNow returns what is to be said of certificates.
 func (d *Daemon) certificatesNow() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.certificates
+	if notes := d.reloads.certificates.Load(); notes != nil {
+		return *notes
+	}
+	return nil
 }
 
 // unreadable says which of files cannot be read.

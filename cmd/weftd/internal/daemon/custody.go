@@ -10,8 +10,8 @@ import (
 	"weft/cmd/internal/custody"
 )
 
-// openCustody takes up the descriptors that the last weftd had kept, and has ours kept. No other weftd answers on the control
-// socket by now, and nothing can be attached yet.
+// openCustody takes up the descriptors that the last weftd had kept, and has ours kept. No other weftd
+// answers on the control socket by now, and nothing can be attached yet.
 func (d *Daemon) openCustody(ctx context.Context) {
 	d.custody = custody.Open(ctx, custody.Options{
 		Control: d.cfg.ControlSocket, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
@@ -21,8 +21,8 @@ func (d *Daemon) openCustody(ctx context.Context) {
 
 // owner names our state directory to whoever keeps descriptors.
 func (d *Daemon) owner() string {
-	if d.state != "" {
-		return d.state
+	if d.self.state != "" {
+		return d.self.state
 	}
 	path, err := filepath.Abs(d.cfg.CacheDir) // it cannot be named: its path tells it from another one on this host
 	if err != nil {

@@ -86,10 +86,12 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 }
 
 func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
-	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Logger: discard()})
+	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Prefix: "/p", Logger: discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	src := &etcdSource{id: "a", store: store}
+	src.cfg.Store.Prefix = "/p"
 	record := func(node string) lease.Record {
 		return lease.Record{
 			Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24")},
@@ -112,15 +114,13 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 			if _, err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
-			d := &Daemon{source: &etcdSource{id: "a", store: store}, log: discard(), cache: lease.NewCache(dir, "/p")}
-			f, cached := d.fromCache()
+			f, cached := openLastGood(dir, src, discard()).read()
 			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.network.Network != netip.MustParsePrefix("10.42.0.0/16")) {
 				t.Errorf("got %v %+v", cached, f)
 			}
 		})
 	}
-	d := &Daemon{source: &etcdSource{id: "a", store: store}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
-	if _, cached := d.fromCache(); cached != nil {
+	if _, cached := openLastGood(t.TempDir(), src, discard()).read(); cached != nil {
 		t.Error("a state out of nothing")
 	}
 }
@@ -161,7 +161,7 @@ func TestSeedIsReadAndCheckedAtStart(t *testing.T) {
 
 func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
 	d := &Daemon{}
-	up := func() bool { return storeStatus(d.heardAtStart(), control.Store{}).Connected }
+	up := func() bool { return storeStatus(d.standing.read().heard, control.Store{}).Connected }
 	if up() {
 		t.Error("up before it was asked")
 	}
@@ -170,7 +170,7 @@ func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
 		t.Error("not up, though it answers")
 	}
 	d.asked(errors.New("gone"))
-	if up() || d.heardAtStart().StoreSeen.IsZero() {
+	if up() || d.standing.read().heard.StoreSeen.IsZero() {
 		t.Error("up, though it is gone, or forgotten that it was there")
 	}
 }

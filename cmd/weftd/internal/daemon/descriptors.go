@@ -25,7 +25,7 @@ const descriptorsEvery = 5 * time.Second
 // its own way, and says so where nobody would look for the cause.
 func (d *Daemon) watchDescriptors(ctx context.Context) error {
 	for pause(ctx, descriptorsEvery) {
-		d.lack("descriptors to spare", descriptorFault())
+		d.degraded.note(d.log, "descriptors to spare", descriptorFault())
 	}
 	return nil
 }

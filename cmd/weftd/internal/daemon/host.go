@@ -32,7 +32,7 @@ func (d *Daemon) unlessTaken(claim string, err error) error {
 	if taken := new(presence.HostTakenError); errors.As(err, &taken) {
 		return err
 	}
-	d.lack(claim, err)
+	d.degraded.note(d.log, claim, err)
 	return nil
 }
 
@@ -63,8 +63,8 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}
-		d.arrival.Settle() // the port may be one that was left and that is not wanted
-		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGoodNetwork() != nil {
+		d.upgrades.arrival.Settle() // the port may be one that was left and that is not wanted
+		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGood.network() != nil {
 			return err
 		}
 		d.wait("port: " + err.Error() + d.ofOneUser())

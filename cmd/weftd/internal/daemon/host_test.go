@@ -42,11 +42,11 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	if err != nil {
 		t.Errorf("without a descriptor: %v", err)
 	}
-	if notes := d.lacking(); len(notes) != 1 || !strings.Contains(notes[0], unix.EMFILE.Error()) || !strings.Contains(log.String(), "level=WARN") {
+	if notes := d.degraded.notes(); len(notes) != 1 || !strings.Contains(notes[0], unix.EMFILE.Error()) || !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("notes %q, log %s", notes, &log)
 	}
-	if err := d.claimHost(t.Context(), k, f); err != nil || len(d.lacking()) != 0 {
-		t.Errorf("with descriptors again: %v, %q", err, d.lacking())
+	if err := d.claimHost(t.Context(), k, f); err != nil || len(d.degraded.notes()) != 0 {
+		t.Errorf("with descriptors again: %v, %q", err, d.degraded.notes())
 	}
 
 	second := &Daemon{log: d.log}

@@ -14,15 +14,15 @@ import (
 // portItem begins the names of what is kept of the data plane's ports.
 const portItem = "port "
 
-// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port in its place may
-// not be opened at first, and is tried again.
+// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port
+// in its place may not be opened at first, and is tried again.
 const forgetWait = 300 * time.Millisecond
 
-// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held, so it does not
-// wait for the service manager, which may take seconds.
+// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held,
+// so it does not wait for the service manager, which may take seconds.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
-		d.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
+		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
 		ctx, cancel := context.WithTimeout(d.running, forgetWait)
 		defer cancel()
 		if err := d.custody.DropOne(ctx, portItem+name); err != nil {
@@ -54,11 +54,12 @@ func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
 		k.FDs = i.FDs
 		out[strings.TrimPrefix(i.Name, portItem)] = k
 	}
-	d.inherits += len(out)
+	d.upgrades.inherits += len(out)
 	return out, away
 }
 
-// hasUnderlay reports whether a port on the underlay is among kept, so that it is no other process that has the port.
+// hasUnderlay reports whether a port on the underlay is among kept, so that it is no other process that has
+// the port.
 func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
 	for name := range kept {
 		if name != "tun" {
@@ -77,8 +78,8 @@ func (d *Daemon) forgetPorts() {
 	}
 }
 
-// runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or who keeps them for the next
-// one, finds them as they are.
+// runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or
+// who keeps them for the next one, finds them as they are.
 func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -92,9 +93,10 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 	return g.backend.Run(own)
 }
 
-// leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has them.
+// leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has
+// them.
 func (d *Daemon) leavesPorts() bool {
-	if d.left.Load() || d.arrival.Pending() {
+	if d.upgrades.left.Load() || d.upgrades.arrival.Pending() {
 		return true
 	}
 	if d.running.Err() == nil {

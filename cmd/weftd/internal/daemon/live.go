@@ -42,9 +42,9 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 			if step.Why != nil {
 				d.log.Error("the network configuration cannot be served: going back to the last good one", "event", events.Config, "cause", step.Why)
 			}
-			switch f, cached := d.lastGood(); {
+			switch f, cached := d.lastGood.read(); {
 			case cached != nil:
-				d.cached = nil // in a large network it is large, and soon outdated
+				d.lastGood.forget()
 				step = d.openAndServe(ctx, c, f, cached)
 			case step.Why != nil:
 				return step.Why
@@ -62,7 +62,7 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 
 // next asks c what follows from in.
 func (d *Daemon) next(c *choice.Choice, in choice.Input) choice.Step {
-	in.Now, in.LastGood = time.Now(), d.lastGoodNetwork()
+	in.Now, in.LastGood = time.Now(), d.lastGood.network()
 	return c.Next(in)
 }
 
@@ -85,7 +85,7 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, 
 	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
 	final := func(err error) bool {
 		taken := (*presence.HostTakenError)(nil)
-		return errors.As(err, &taken) || err != nil && d.arrival.Pending()
+		return errors.As(err, &taken) || err != nil && d.upgrades.arrival.Pending()
 	}
 	g, err := d.newGeneration(ctx, f, cached)
 	switch {
@@ -132,7 +132,7 @@ type succession struct {
 func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generation) succession {
 	var good *choice.Network
 	if !g.isProven() {
-		good = d.lastGoodNetwork()
+		good = d.lastGood.network()
 	}
 	var asked *adoption
 	for {
@@ -176,7 +176,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 		case <-ctx.Done():
 			timer.Stop()
 			return succession{}
-		case a := <-d.adopt:
+		case a := <-d.reloads.adopt:
 			asked = &a
 		case <-timer.C:
 		}
@@ -212,50 +212,6 @@ func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, n *choice
 		return nil, &choice.BackendError{Err: err}
 	}
 	return next, nil
-}
-
-// lastGood returns the last configuration that worked and the set that was saved with it. The set is nil if there
-// is none. The first time it is what prepare has read.
-func (d *Daemon) lastGood() (footing, *lease.Cached) {
-	if d.cached != nil {
-		return d.recalled, d.cached
-	}
-	c, err := d.cache.Load()
-	if err != nil {
-		return footing{}, nil
-	}
-	f, err := d.source.recall(c)
-	if err != nil {
-		d.log.Debug("there is no last good configuration", "reason", err)
-		return footing{}, nil
-	}
-	return f, &c
-}
-
-func (d *Daemon) lastGoodNetwork() *choice.Network {
-	f, cached := d.lastGood()
-	if cached == nil {
-		return nil
-	}
-	n := f.choice()
-	n.LastGood = true
-	return &n
-}
-
-// fromCache returns what the last run saved. If it returns nil, weftd asks the source
-// first. No fault of the cache keeps the daemon from starting.
-func (d *Daemon) fromCache() (footing, *lease.Cached) {
-	c, err := d.cache.Load()
-	if err != nil {
-		d.log.Info("no last state: the "+d.source.info().name+" has to answer first", "reason", err)
-		return footing{}, nil
-	}
-	f, err := d.source.recall(c)
-	if err != nil {
-		d.log.Warn("the last state cannot be used: the "+d.source.info().name+" has to answer first", "reason", err)
-		return footing{}, nil
-	}
-	return f, &c
 }
 
 // readNetConfig reads and checks a network configuration file.

@@ -48,7 +48,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
-			Weft: &lease.Weft{Name: d.name, Recv: g.backend.Recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
+			Weft: &lease.Weft{Name: d.self.name, Recv: g.backend.Recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
 		},
 		Underlay: u.Local(),
 	}

@@ -20,32 +20,38 @@ const (
 	// manyPeers is the number of peers from which on each new set is followed by a garbage collection. A change
 	// makes a new set and a new table, and may be the last for long, so that the old ones would stay till then.
 	manyPeers = 1000
-	// settleAfter is how long after a large change memory is returned to the kernel, since the next change
-	// may come at once; settleEvery is the shortest time between two such returns.
-	settleAfter = 5 * time.Second
-	settleEvery = 30 * time.Second
+	// trimAfter is how long after a large change memory is returned to the kernel, since the next change
+	// may come at once; trimEvery is the shortest time between two such returns.
+	trimAfter = 5 * time.Second
+	trimEvery = 30 * time.Second
 )
 
-// thrifty reports whether weftd tunes the garbage collector. It does not if the operator does (GOGC, GOMEMLIMIT).
-func thrifty() bool {
+// memory fits Go's runtime to what weftd does.
+type memory struct {
+	tuneGC  bool          // since the operator does not (GOGC, GOMEMLIMIT)
+	workers int           // of the data plane
+	resized chan struct{} // holds one; says that the number of peers has changed by many
+}
+
+func newMemory(workers int) *memory {
 	_, percent := os.LookupEnv("GOGC")
 	_, limit := os.LookupEnv("GOMEMLIMIT")
-	return !percent && !limit
+	return &memory{tuneGC: !percent && !limit, workers: workers, resized: make(chan struct{}, 1)}
 }
 
 // tidy is called when a set has taken the place of another, or of none (first). before and now are their numbers of
 // peers, and path that of the backend.
-func (d *Daemon) tidy(path string, first bool, before, now int) {
+func (m *memory) tidy(path string, first bool, before, now int) {
 	if first { // not earlier, since packets wait for the start, which a collection would delay
-		d.tune(path)
+		m.tune(path)
 	}
 	if first || max(now-before, before-now) >= manyPeers {
 		select {
-		case d.resized <- struct{}{}:
+		case m.resized <- struct{}{}:
 		default:
 		}
 	}
-	if d.thrifty && max(before, now) >= manyPeers {
+	if m.tuneGC && max(before, now) >= manyPeers {
 		debug.FreeOSMemory() // what the next change finds free it fills again, beside what is in use
 	}
 }
@@ -53,14 +59,14 @@ func (d *Daemon) tidy(path string, first bool, before, now int) {
 // tune fits Go's runtime to a backend with that path. The data plane's workers each have a processor of Go's more
 // (reserveProcessors), while they wait for packets. The library that encrypts passes packets between goroutines, and
 // more processors than the machine has make that slower.
-func (d *Daemon) tune(path string) {
+func (m *memory) tune(path string) {
 	encrypts := path == routing.PathUserspace
 	runtime.SetDefaultGOMAXPROCS()
 	if !encrypts {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + d.cfg.Workers)
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + m.workers)
 	}
 	switch {
-	case !d.thrifty:
+	case !m.tuneGC:
 	case encrypts:
 		debug.SetGCPercent(encryptingPercent)
 	default:
@@ -68,27 +74,27 @@ func (d *Daemon) tune(path string) {
 	}
 }
 
-// settle returns memory to the kernel after the start and after large changes, until ctx ends. Learning
+// run returns memory to the kernel after the start and after large changes, until ctx ends. Learning
 // many peers at once takes several times the memory that they need afterwards, and Go keeps freed memory
 // for long.
-func (d *Daemon) settle(ctx context.Context) error {
+func (m *memory) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.resized:
+		case <-m.resized:
 		}
-		if !pause(ctx, settleAfter) {
+		if !pause(ctx, trimAfter) {
 			return nil
 		}
 		select {
-		case <-d.resized: // this return serves a change that came meanwhile too
+		case <-m.resized: // this return serves a change that came meanwhile too
 		default:
 		}
-		if d.thrifty {
+		if m.tuneGC {
 			debug.FreeOSMemory()
 		}
-		if !pause(ctx, settleEvery) {
+		if !pause(ctx, trimEvery) {
 			return nil
 		}
 	}

@@ -29,7 +29,7 @@ func (d *Daemon) hostName() string {
 func (d *Daemon) called(own lease.Record) string {
 	switch {
 	case !d.cfg.Kube.On:
-		return d.name
+		return d.self.name
 	case own.Kube != nil:
 		return own.Name()
 	}

@@ -139,7 +139,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.nudge:
+		case <-d.standing.nudge:
 		case <-tick.C:
 		}
 	}

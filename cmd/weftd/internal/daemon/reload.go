@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -38,11 +40,17 @@ const (
 // ToRestart says how a setting that a reload cannot change comes into force.
 const ToRestart = "takes a restart: weft upgrade, or systemctl restart weftd"
 
+// reloads is what reloads share, and the looks at files by which the source is reached.
+type reloads struct {
+	one          sync.Mutex                     // held by the one that is under way
+	settings     atomic.Pointer[options.Config] // those in force
+	certificates atomic.Pointer[[]string]       // what is to be said of the files by which the source is reached
+	adopt        chan adoption                  // asks the overlay in use for the source's network configuration
+}
+
 // settings returns the settings in force.
 func (d *Daemon) settings() options.Config {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.live
+	return *d.reloads.settings.Load()
 }
 
 // hangups reloads whenever SIGHUP says so. Who sent it sees what came of it in the log.
@@ -62,8 +70,8 @@ func (d *Daemon) hangups(ctx context.Context) error {
 // Reload implements control.Reloader. Settings are taken up all or none; what has to be tried, which is the way to the store and the
 // network configuration, each on its own.
 func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
-	d.reloading.Lock()
-	defer d.reloading.Unlock()
+	d.reloads.one.Lock()
+	defer d.reloads.one.Unlock()
 	defer d.systemd.Reloading()()
 	if err := ctx.Err(); err != nil {
 		return control.Reloaded{}, err
@@ -94,9 +102,7 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.info().name + " was made anew, with the files as they are now"})
 	}
 	after := before.With(now, err == nil)
-	d.mu.Lock()
-	d.live = after
-	d.mu.Unlock()
+	d.reloads.settings.Store(&after)
 	left := map[string]bool{}
 	for _, c := range after.Changes(now) {
 		left[c.Name] = true
@@ -177,7 +183,7 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	defer late.Stop()
 	var got adopted
 	select {
-	case d.adopt <- a:
+	case d.reloads.adopt <- a:
 		select {
 		case got = <-a.answer:
 		case <-late.C:

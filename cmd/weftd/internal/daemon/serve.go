@@ -180,8 +180,8 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
-		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
-		state: d.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.network.Facts().Port},
+		footing: f, local: d.local(g), before: before, cache: d.lastGood.cache, cached: cached, publish: g.publish,
+		state: d.self.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.network.Facts().Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())
@@ -286,7 +286,7 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 	d.tellPeers(before.Peers, s.Peers)
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.writeSubnetFile(g)
-	d.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
+	d.memory.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
 }
 
 // warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says or,

@@ -17,10 +17,10 @@ func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
 func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) *control.Snapshot {
 	source := d.source.info()
 	s := &control.Snapshot{
-		At: time.Now(), Version: d.version, NodeID: d.identity(), Started: d.started, Waiting: waiting,
+		At: time.Now(), Version: d.self.version, NodeID: d.identity(), Started: d.self.started, Waiting: waiting,
 		Source: control.Source{Name: source.name, Where: source.where, Assigns: !source.allocates},
-		Lease:  d.heardAtStart(), Cache: control.Cache{File: d.cacheFile()},
-		Custody: d.custodyStatus(), Missing: d.lacking(), Certificates: d.certificatesNow(),
+		Lease:  d.standing.read().heard, Cache: control.Cache{File: d.cacheFile()},
+		Custody: d.custodyStatus(), Missing: d.degraded.notes(), Certificates: d.certificatesNow(),
 	}
 	if g != nil {
 		d.readOverlay(s, g, parts)

@@ -22,7 +22,8 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 	path := filepath.Join(dir, "subnet.env")
 	var log bytes.Buffer
 	g := &generation{wake: make(chan struct{}, 1)}
-	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.NewTextHandler(&log, nil)), gen: g}
+	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	d.setGeneration(g)
 	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	look := func() bool { // reports whether apply is to look at the file, and does so
 		d.keepSubnetFile()
@@ -97,7 +98,8 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 func TestSubnetFileThatCannotBeLookedAt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
 	g := &generation{wake: make(chan struct{}, 1)}
-	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.DiscardHandler), gen: g}
+	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.DiscardHandler)}
+	d.setGeneration(g)
 	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	d.putSubnetFile(g, f, "not written yet")
 	without := func(do func()) {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,21 +37,45 @@ type swap struct {
 	err     chan<- error
 }
 
+// upgrades is what an upgrade, or another weftd that takes this one's place, goes by.
+type upgrades struct {
+	// arrival is what the program before left in this process, and arrived what of it is not taken up yet; nil after an
+	// ordinary start. carrying is set once a set is in force.
+	arrival  *reexec.Arrival
+	arrived  *reexec.State
+	carrying latch
+	inherits int    // ports of the data plane that were taken up; only live writes it
+	binary   string // the path by which a program is executed in this one's place
+	swaps    chan swap
+
+	upgrading sync.Mutex   // held by an upgrade
+	changing  sync.RWMutex // held for reading while pods come or go and the key changes, for writing while another program takes this one's place
+	left      atomic.Bool  // another process has the ports, or is about to
+	last      atomic.Pointer[control.Upgrade]
+
+	mu        sync.Mutex              // protects what follows
+	listeners map[string]net.Listener // what is served on, by name
+}
+
+func newUpgrades(a *reexec.Arrival) upgrades {
+	return upgrades{arrival: a, carrying: newLatch(), swaps: make(chan swap), binary: binary(os.Args[0])}
+}
+
 // Upgrade implements control.Upgrader.
 func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u control.Upgrade, begin func(), err error) {
 	refuse := func(format string, a ...any) (control.Upgrade, func(), error) {
 		return u, nil, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
 	}
 	asked := reexec.Now()
-	if !d.upgrading.TryLock() {
+	if !d.upgrades.upgrading.TryLock() {
 		return refuse("an upgrade is under way already")
 	}
 	defer func() {
 		if begin == nil {
-			d.upgrading.Unlock()
+			d.upgrades.upgrading.Unlock()
 		}
 	}()
-	path := cmp.Or(r.Binary, d.binary)
+	path := cmp.Or(r.Binary, d.upgrades.binary)
 	real, err := mayRun(path)
 	if err != nil {
 		return refuse("%w", err)
@@ -62,13 +88,13 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u contr
 		return refuse("%s is not executed in weftd's place: %w", path, err)
 	}
 	u = control.Upgrade{ID: strconv.FormatInt(int64(asked), 36), Upgraded: control.Upgraded{
-		Binary: path, FromVersion: d.version, ToVersion: version, FromPID: os.Getpid(), PID: os.Getpid(),
+		Binary: path, FromVersion: d.self.version, ToVersion: version, FromPID: os.Getpid(), PID: os.Getpid(),
 	}}
 	d.setUpgrade(u)
 	return u, func() {
 		go func() { // ends with this program, or when the upgrade has failed
-			defer d.upgrading.Unlock()
-			u.Fault = d.become(p, reexec.State{ID: u.ID, From: d.version, Binary: path, Asked: asked}).Error()
+			defer d.upgrades.upgrading.Unlock()
+			u.Fault = d.become(p, reexec.State{ID: u.ID, From: d.self.version, Binary: path, Asked: asked}).Error()
 			d.log.Error("the upgrade failed, and this weftd goes on", "binary", path, "reason", u.Fault)
 			d.setUpgrade(u)
 		}()
@@ -77,22 +103,19 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u contr
 
 // LastUpgrade implements control.Upgrader.
 func (d *Daemon) LastUpgrade() control.Upgrade {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.upgrade
+	if u := d.upgrades.last.Load(); u != nil {
+		return *u
+	}
+	return control.Upgrade{}
 }
 
-func (d *Daemon) setUpgrade(u control.Upgrade) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.upgrade = u
-}
+func (d *Daemon) setUpgrade(u control.Upgrade) { d.upgrades.last.Store(&u) }
 
 // become executes p in this process. It returns only if that fails, and this program goes on as before.
 func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	d.log.Info("executing another program in this weftd's place", "binary", s.Binary)
-	d.changing.Lock() // an attach ends first; the next ones are told to try again
-	defer d.changing.Unlock()
+	d.upgrades.changing.Lock() // an attach ends first; the next ones are told to try again
+	defer d.upgrades.changing.Unlock()
 	d.keepNow() // it may take seconds, while packets flow
 	g, _ := d.current()
 	if g != nil && g.plane != nil {
@@ -109,7 +132,7 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	s.Listeners = d.duplicateListeners()
 	done := make(chan error, 1)
 	select {
-	case d.swaps <- swap{p, s, done}:
+	case d.upgrades.swaps <- swap{p, s, done}:
 		return <-done
 	case <-d.running.Done():
 		return errors.New("this weftd was asked to stop")
@@ -118,10 +141,10 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 
 // duplicateListeners returns duplicates of what is served on, by name. One that cannot be had is opened anew.
 func (d *Daemon) duplicateListeners() map[string]int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.upgrades.mu.Lock()
+	defer d.upgrades.mu.Unlock()
 	all := map[string]int{}
-	for name, l := range d.listeners {
+	for name, l := range d.upgrades.listeners {
 		if fd, err := duplicate(l); err == nil {
 			all[name] = fd
 		}
@@ -201,7 +224,7 @@ func (*Yielded) Error() string { return "another weftd takes this one's place" }
 // MayYield implements control.Upgrader.
 func (d *Daemon) MayYield(r control.YieldRequest) error {
 	switch {
-	case r.State == "" || r.State != d.state:
+	case r.State == "" || r.State != d.self.state:
 		return fmt.Errorf("%w: it has another state directory (--cache-dir), so that it is another node", control.ErrRefused)
 	case r.Netns != ownNetns():
 		return fmt.Errorf("%w: it is in another network namespace (hostNetwork in Kubernetes, --network=host with Docker)", control.ErrRefused)
@@ -212,8 +235,8 @@ func (d *Daemon) MayYield(r control.YieldRequest) error {
 // Yield implements control.Upgrader.
 func (d *Daemon) Yield(answer func()) {
 	d.log.Info("stopping: another weftd takes this one's place")
-	d.upgrading.Lock() // never unlocked: this process does nothing from now on
-	d.changing.Lock()
+	d.upgrades.upgrading.Lock() // never unlocked: this process does nothing from now on
+	d.upgrades.changing.Lock()
 	if g, _ := d.current(); g != nil {
 		g.backend.Pause()
 	}
@@ -222,13 +245,13 @@ func (d *Daemon) Yield(answer func()) {
 	if err != nil {
 		d.log.Warn("the other weftd makes its ports anew", "reason", err)
 	}
-	d.left.Store(true)
+	d.upgrades.left.Store(true)
 	d.end(&Yielded{Left: left, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Answer: answer})
 }
 
 // askYield has a weftd that answers on our control socket stop.
 func (d *Daemon) askYield(ctx context.Context) error {
-	err := control.AskYield(ctx, d.cfg.ControlSocket, control.YieldRequest{State: d.state, Netns: ownNetns()})
+	err := control.AskYield(ctx, d.cfg.ControlSocket, control.YieldRequest{State: d.self.state, Netns: ownNetns()})
 	switch {
 	case errors.Is(err, control.ErrNoDaemon):
 		return nil
@@ -250,8 +273,8 @@ func ownNetns() uint64 {
 
 // mayChange returns an error while another program takes this one's place. The caller calls done.
 func (d *Daemon) mayChange() (done func(), err error) {
-	if !d.changing.TryRLock() {
+	if !d.upgrades.changing.TryRLock() {
 		return nil, control.ErrReplaced
 	}
-	return d.changing.RUnlock, nil
+	return d.upgrades.changing.RUnlock, nil
 }

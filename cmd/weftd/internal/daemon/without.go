@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -50,12 +49,12 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 
 // serves notes what is listened on, for the program that takes this one's place, and returns it for use.
 func (d *Daemon) serves(name string, l net.Listener) net.Listener {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.listeners == nil {
-		d.listeners = map[string]net.Listener{}
+	d.upgrades.mu.Lock()
+	defer d.upgrades.mu.Unlock()
+	if d.upgrades.listeners == nil {
+		d.upgrades.listeners = map[string]net.Listener{}
 	}
-	d.listeners[name] = l
+	d.upgrades.listeners[name] = l
 	return l
 }
 
@@ -66,50 +65,16 @@ const openFirst, openMost = time.Second, 10 * time.Second
 func (d *Daemon) keepServing(ctx context.Context, what string, l net.Listener, err error, open func() (net.Listener, error), serve func(context.Context, net.Listener) error) error {
 	for wait := openFirst; ; wait = min(2*wait, openMost) {
 		if err == nil {
-			d.lack(what, nil)
+			d.degraded.note(d.log, what, nil)
 			wait, err = openFirst, serve(ctx, l)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.lack(what, err)
+		d.degraded.note(d.log, what, err)
 		if !pause(ctx, wait) {
 			return nil
 		}
 		l, err = open()
 	}
-}
-
-// lack notes that the daemon goes on without what because of why; a nil why says that it has it now. Changes are
-// logged.
-func (d *Daemon) lack(what string, err error) {
-	d.mu.Lock()
-	before, was := d.lacks[what]
-	switch {
-	case err == nil:
-		delete(d.lacks, what)
-	case d.lacks == nil:
-		d.lacks = map[string]string{}
-		fallthrough
-	default:
-		d.lacks[what] = err.Error()
-	}
-	d.mu.Unlock()
-	switch {
-	case err == nil && was:
-		d.log.Info("there is again what was missing", "what", what)
-	case err != nil && before != err.Error():
-		d.log.Warn("forwarding goes on without", "what", what, "reason", err)
-	}
-}
-
-// lacking returns what the daemon goes on without, and why.
-func (d *Daemon) lacking() (notes []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for what, why := range d.lacks {
-		notes = append(notes, what+": "+why)
-	}
-	slices.Sort(notes)
-	return notes
 }
