@@ -14,9 +14,9 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// The portable path is made of two libraries. wireguard/tun's Device cuts the kernel's superpackets into packets, and
-// joins packets into superpackets. x/net's batches move many datagrams in one system call. Both get descriptors that
-// Go's poller does not know, since it would wake for every packet besides the worker.
+// The portable path is made of two libraries. wireguard/tun's Device cuts the kernel's superpackets into packets. x/net's
+// batches move many datagrams in one system call. Both get descriptors that Go's poller does not know, since it would wake
+// for every packet besides the worker.
 
 // PortableTUN is a TUN device as path portable's port: a Device for each queue. It is safe for concurrent use.
 type PortableTUN struct {
@@ -101,23 +101,16 @@ func (t *PortableTUN) readFrom(fd int, r *Ring) error {
 	return nil
 }
 
-// WriteBatch implements Port. The packets are copied, since Device joins them in their memory.
+// WriteBatch implements Port. Device gets each packet by itself, since it would join more than one way is right: it counts
+// the identifications of packets without DF up, and writes lengths and header checksums anew that were wrong. The packet is
+// copied, since Device writes in front of it.
 func (t *PortableTUN) WriteBatch(r *Ring, ps []*Packet) {
 	a := r.apartArea()
-	for len(ps) > 0 {
-		fd, n := t.queueFor(r, ps[0]), 1
-		for n < min(len(ps), maxReads) && t.queueFor(r, ps[n]) == fd {
-			n++
-		}
-		for i, p := range ps[:n] {
-			a.write[i] = append(a.out[i][:Headroom], p.Bytes()...)
-		}
-		r.writes++ // or more, if they are not of one flow
-		_, err := t.devices[slices.Index(t.fds, fd)].Write(a.write[:n], Headroom)
-		for _, p := range ps[:n] {
-			p.verdictOf(errnoOf(err))
-		}
-		ps = ps[n:]
+	for _, p := range ps {
+		a.write[0] = append(a.out[:Headroom], p.Bytes()...)
+		r.writes++
+		_, err := t.devices[slices.Index(t.fds, t.queueFor(r, p))].Write(a.write[:], Headroom)
+		p.verdictOf(errnoOf(err))
 	}
 }
 
@@ -242,8 +235,8 @@ func errnoOf(err error) unix.Errno {
 type apartArea struct {
 	in       [maxReads + maxRun][]byte
 	sizes    [maxRun]int
-	out      [maxReads][]byte
-	write    [maxReads][]byte
+	out      []byte
+	write    [1][]byte
 	messages [maxReads]ipv4.Message
 	control  [maxReads][64]byte
 	to       [maxReads]net.UDPAddr
@@ -258,8 +251,8 @@ func (r *Ring) apartArea() *apartArea {
 	for i := range r.apart.in {
 		r.apart.in[i] = make([]byte, Headroom+MaxPacket)
 	}
-	for i := range r.apart.out {
-		r.apart.out[i] = make([]byte, Headroom+MaxPacket)
+	r.apart.out = make([]byte, Headroom+MaxPacket)
+	for i := range r.apart.messages {
 		r.apart.messages[i].Buffers = make([][]byte, 1)
 		r.apart.to[i].IP = make(net.IP, net.IPv6len)
 	}
