@@ -13,7 +13,7 @@ import (
 )
 
 // show stores v for the status, and logs it if it is not the same as before. theirs is the source's configuration.
-func (d *Daemon) show(g *generation, shown choice.View, theirs lease.NetworkConfig) {
+func (d *Daemon) show(g *overlay, shown choice.View, theirs lease.NetworkConfig) {
 	v := configView{View: shown}
 	if v.Restart {
 		v.changes = d.changes(g, theirs, v.Stays)
@@ -42,7 +42,7 @@ func (d *Daemon) show(g *generation, shown choice.View, theirs lease.NetworkConf
 }
 
 // changes lists what a restart that adopts network would change. With stays it adopts nothing.
-func (d *Daemon) changes(g *generation, network lease.NetworkConfig, stays bool) []string {
+func (d *Daemon) changes(g *overlay, network lease.NetworkConfig, stays bool) []string {
 	g.mu.Lock()
 	u := g.chosen
 	g.mu.Unlock()
@@ -52,7 +52,7 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig, stays bool)
 			out = append(out, fmt.Sprintf("%s from %v to %v", what, now, then))
 		}
 	}
-	before := g.footing.network
+	before := g.network.config
 	change("type", before.BackendType, network.BackendType)
 	nets := func(c lease.NetworkConfig) string { return lease.Subnets{V4: c.Network, V6: c.IPv6Network}.String() }
 	change("network", nets(before), nets(network))

@@ -36,7 +36,7 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 }
 
 // encryption is what the devices of WireGuard know of peers, by subnet; nil for another backend.
-func (g *generation) encryption(now time.Time) map[netip.Prefix]control.Encryption {
+func (g *overlay) encryption(now time.Time) map[netip.Prefix]control.Encryption {
 	e, ok := g.backend.(*routing.Encrypter)
 	if !ok {
 		return nil

@@ -36,7 +36,7 @@ func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 		}
 	}
 	out := matrixOf(m, self, g.peers())
-	out.At, out.Took, out.Port = time.Now(), time.Since(began), routing.FactsOf(g.footing.network).Port
+	out.At, out.Took, out.Port = time.Now(), time.Since(began), routing.FactsOf(g.network.config).Port
 	return out, nil
 }
 

@@ -7,15 +7,15 @@ import (
 	"weft/routing/hostrules"
 )
 
-// rulesConfig is what the host's rules follow from on this footing.
-func (d *Daemon) rulesConfig(f footing, former []netip.Prefix) (*hostrules.Config, error) {
-	never, err := hostrules.ParseNoMasquerade(f.network)
+// rulesConfig is what the host's rules follow from.
+func (d *Daemon) rulesConfig(f Network, former []netip.Prefix) (*hostrules.Config, error) {
+	never, err := hostrules.ParseNoMasquerade(f.config)
 	if err != nil {
 		return nil, err
 	}
 	o := d.cfg.Rules
 	return &hostrules.Config{
-		Network: f.network, Former: former, NoMasquerade: never,
+		Network: f.config, Former: former, NoMasquerade: never,
 		Masquerade: o.IPMasq, RandomFully: !o.RandomFullyDisable, Forward: o.ForwardRules, Blackhole: o.Blackhole,
 		Resync: o.Resync, RouteProtocol: routing.RouteProtocol,
 		Logger: d.log.With("component", "rules"),
