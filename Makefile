@@ -12,11 +12,11 @@
 #   make test-kernel  labs under Debian's kernels, 6.1 and 6.12 (KERNELS='6.1' RUN='^path': fewer), which QEMU boots. Without /dev/kvm that
 #                takes some five minutes a kernel
 #   make test-hour  a healthy lab of each backend for an hour (CALM=20m: for 20 minutes): nothing may be said to be wrong
-#   make test-faults  the faults of docs/reliability.md that make test has for seconds, for a minute each
+#   make test-faults  faults that last for seconds in make test, for a minute each
 #   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
 #                also as bin/bench.html and bin/bench.json
 #   make bench-once  every benchmark once and for a short time, to see that it runs; its figures mean nothing
-#   make bench-guard  compares what hot functions cost with bench/testdata/baseline.txt
+#   make bench-guard  compares what hot functions cost with another commit (BASE), in turns, by benchstat
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
 #   make check   lint and test
 #   make release static archives for every architecture, those of weft-cloud-routes for two, checksums and lists of modules, in bin/release
@@ -38,8 +38,8 @@ WEFT_OVERLAY ?= rungs=all measures=all
 # CALM is how long make test-hour watches.
 CALM ?= 1h
 
-# UPDATE=1 makes make bench-guard write a new baseline.
-UPDATE ?=
+# BASE is the commit with which make bench-guard compares.
+BASE ?= HEAD~1
 
 # KERNELS are those of make test-kernel.
 KERNELS ?= 6.1 6.12
@@ -113,7 +113,7 @@ bench-once: deps
 	@WEFT_OVERLAY='rounds=1 tcp=100ms trial=50ms ping=100ms' $(GO) test -run '^$$' -bench 'Overlay$$' -benchtime 1x -timeout 10m ./bench
 
 bench-guard:
-	@$(GO) test -run '^TestCosts$$' -v -count 1 -timeout 20m ./bench -args -costs $(if $(UPDATE),-update)
+	@GO=$(GO) .ci/bench-guard $(BASE)
 
 lint: $(TOOLS)/golangci-lint
 	$(TOOLS)/golangci-lint run ./...
@@ -125,7 +125,7 @@ check: lint test
 release:
 	@GO='$(GO)' cmd/weftd/deploy/release/release -v '$(VERSION)'
 
-# REGISTRY is such as ghcr.io/owner. This needs docker with buildx, helm and cosign: see docs/releasing.md.
+# REGISTRY is such as ghcr.io/owner. This needs docker with buildx, helm and cosign: see CONTRIBUTING.md.
 REGISTRY ?=
 publish:
 	@cmd/weftd/deploy/release/publish -v '$(VERSION)' -r '$(REGISTRY)' images chart checksums

@@ -5,7 +5,7 @@
 //
 //	go test -run '^$' -bench . ./bench
 //	go test -run '^$' -bench 'Overlay$' ./bench      pods, over the kernel and over weft
-//	make bench-guard                                 hot functions against testdata/baseline.txt
+//	make bench-guard                                 hot functions against another commit, by benchstat
 //
 // BenchmarkOverlay builds its labs itself and takes about four minutes; WEFT_OVERLAY
 // has its settings (overlay.ParseConfig). It needs no root: an ordinary user's process makes
@@ -20,5 +20,4 @@
 //	machine    describes the machine, and what else ran there
 //	perf       counts system calls and samples copies, by the kernel's perf events
 //	report     writes the result: JSON, tables, lines for benchstat, an HTML page
-//	costs      compares hot functions with a baseline
 package bench

@@ -1,7 +1,7 @@
 package lease
 
-// EventKind is what a line of the log tells, as its attribute event. Scripts rely on it, and docs/events.md has the
-// same sentences. It is no Event, which Core takes in.
+// EventKind is what a line of the log tells, as its attribute event. Scripts rely on it.
+// The comments become docs/reference/events.md. It is no Event, which Core takes in.
 type EventKind string
 
 const (

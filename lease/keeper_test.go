@@ -107,7 +107,7 @@ func TestAcquireDoesNotWaitForPeople(t *testing.T) {
 		if !errors.As(err, &rival) {
 			t.Fatal(err)
 		}
-		for _, want := range []string{`"a"`, `"b"`, "7h0m0s", "weft lease release 10.244.5.0/24"} {
+		for _, want := range []string{`"a"`, `"b"`, "7h0m0s", "10.244.5.0/24"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v does not say %s", err, want)
 			}

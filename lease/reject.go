@@ -19,8 +19,7 @@ const (
 	RejectOurAddress     RejectReason = "our_address"
 )
 
-// rejections has the reasons, in the order in which metrics and notes list them, each with the sentence of
-// docs/metrics.md.
+// rejections has the reasons, in the order in which metrics and notes list them, each with its sentence.
 var rejections = []struct {
 	reason   RejectReason
 	sentence string

@@ -174,7 +174,7 @@ var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 // the kernel's vxlan did in the same run, 500 gave 1.4, and 2000 gave 1.5. One bulk
 // stream cannot fill it with superpackets: 64 of them are all that tcp_wmem's 4 MB allow.
 //
-// It is also what waits while one weftd follows another (docs/restarts.md): a second's worth at a thousand packets a second.
+// It is also what waits while one weftd follows another (docs/operations.md): a second's worth at a thousand packets a second.
 const txQueueLen = 1000
 
 // tunState returns what the kernel is to have on the data plane's TUN for our lease.

@@ -31,7 +31,7 @@ func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
 			return nil
 		}
 	}
-	await.OK(t, "the peer is skipped", skipped("contains its address 10.5.200.3, which is reached via 192.0.2.253 on eth0"))
+	await.OK(t, "the peer is skipped", skipped("192.0.2.253"))
 	if s := u.Status(); s.Peers != 1 || !s.InPlace {
 		t.Errorf("status %+v", s)
 	}

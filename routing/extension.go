@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/lease/redact"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -116,15 +117,9 @@ func public(environ []string) []string {
 	return out
 }
 
-// secret reports whether a variable of that name holds a secret.
+// secret reports whether a variable of that name holds a secret. etcdctl's user may have the password behind a colon.
 func secret(name string) bool {
-	name = strings.ToUpper(name)
-	for _, word := range []string{"PASSWORD", "PASSWD", "SECRET", "TOKEN", "ETCDCTL_USER"} {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return false
+	return redact.Name(name) || strings.Contains(strings.ToUpper(name), "ETCDCTL_USER")
 }
 
 // splitCommand makes a command's words. A variable's value never becomes two words, and is not

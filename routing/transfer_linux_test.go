@@ -290,6 +290,7 @@ func handConfigs() map[string]string {
 // one as fast as the machine lets them. Some resume instead. Nothing is lost, doubled or reordered, and no descriptor is
 // left.
 func TestPauseAndTakeUp(t *testing.T) {
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for name, config := range handConfigs() {
 		t.Run(name, func(t *testing.T) {
 			a, b, now := handNodes(t, config)
@@ -328,6 +329,7 @@ func TestPauseAndTakeUp(t *testing.T) {
 // TestCrashAndTakeUp ends backends in the middle of flows, while somebody else has duplicates of their descriptors, and begins others of these
 // a little later.
 func TestCrashAndTakeUp(t *testing.T) {
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for name, config := range handConfigs() {
 		t.Run(name, func(t *testing.T) {
 			a, b, now := handNodes(t, config)

@@ -16,8 +16,8 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/netns"
 	"weft/test/lab/probe"
+	"weft/test/netns"
 )
 
 // cniPod is a container whose interface weft-cni makes.
@@ -136,7 +136,7 @@ func TestDirectByCNI(t *testing.T) {
 	if err := n.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.cni(t, "CHECK", plugin, conf(`,"prevResult":`+results[1])); err == nil || !strings.Contains(err.Error(), "does not listen") {
+	if _, err := b.cni(t, "CHECK", plugin, conf(`,"prevResult":`+results[1])); err == nil || !strings.Contains(err.Error(), "listen") {
 		t.Errorf("CHECK without a weftd: %v", err)
 	}
 	a.must(t, "DEL", plugin, conf("")) // while weftd is away

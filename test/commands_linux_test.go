@@ -70,7 +70,7 @@ func TestExtension(t *testing.T) {
 	}
 	routed("10.42.207.0/24", true)
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if !s.Ready || !strings.Contains(strings.Join(s.Backend.Notes, " "), "10.42.208.0/24 (203.0.113.8) is not used: SubnetAddCommand") {
+		if !s.Ready || !strings.Contains(strings.Join(s.Backend.Notes, " "), "SubnetAddCommand") {
 			return fmt.Errorf("ready %v, %+v", s.Ready, s.Backend)
 		}
 		return nil

@@ -11,11 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/encap"
 	"weft/test/await"
 	"weft/test/lab"
 )
 
-// thrower sends whole packets out of a pod's interface, whatever is in them, past the pod's own IP stack.
+// thrower sends whole packets out of a pod's interface, whatever is in them, past the pod's own IP stack. The
+// interface is a TUN, whose packets have no link header.
 type thrower struct {
 	fd   int
 	link int
@@ -29,7 +31,7 @@ func throwFrom(t *testing.T, p *lab.Pod) *thrower {
 	}
 	h := &thrower{link: l.Attrs().Index}
 	if err := p.Do(func() (err error) {
-		h.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		h.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -44,11 +46,14 @@ func (h *thrower) throw(packet []byte) error {
 	if len(packet) > 0 && packet[0]>>4 == 6 {
 		kind = unix.ETH_P_IPV6
 	}
-	err := unix.Sendto(h.fd, packet, unix.MSG_DONTWAIT, &unix.SockaddrLinklayer{Protocol: kind<<8 | kind>>8, Ifindex: h.link})
-	if err == unix.ENOBUFS || err == unix.EAGAIN {
-		return nil
+	if err := h.send(kind, packet, unix.MSG_DONTWAIT); err != unix.ENOBUFS && err != unix.EAGAIN {
+		return err
 	}
-	return err
+	return nil
+}
+
+func (h *thrower) send(kind uint16, packet []byte, flags int) error {
+	return unix.Sendto(h.fd, packet, flags, &unix.SockaddrLinklayer{Protocol: kind<<8 | kind>>8, Ifindex: h.link})
 }
 
 // directHostile has pod a do what it can to others with raw sockets and addresses that are not its own. Nothing of it arrives, each forged packet
@@ -58,6 +63,7 @@ func directHostile(t *testing.T, l *lab.Lab, a, sibling, b *lab.Pod) {
 	hand := throwFrom(t, a)
 	t.Run("forged sources", func(t *testing.T) { directForges(t, hand, a, sibling, b, outside) })
 	t.Run("broken packets", func(t *testing.T) { directBreaks(t, hand, a, sibling, b) })
+	t.Run("superpackets", func(t *testing.T) { directCuts(t, hand, a, sibling, b) })
 	t.Run("claims about the path", func(t *testing.T) { directClaims(t, hand, a, sibling, b) })
 	t.Run("the tunnel's port", func(t *testing.T) { directTunnels(t, a, sibling, b) })
 	t.Run("flood", func(t *testing.T) { directFloods(t, hand, a, sibling, b) })
@@ -177,6 +183,43 @@ func directBreaks(t *testing.T, hand *thrower, a, sibling, b *lab.Pod) {
 		for _, p := range []*lab.Pod{sibling, b} {
 			reach(t, await.Patience, a, p, family)
 		}
+	}
+}
+
+// directCuts sends superpackets that the node would have to cut into thousands of packets each. It makes none of them.
+func directCuts(t *testing.T, hand *thrower, a, sibling, b *lab.Pod) {
+	const many, size, segment = 20, 60_000, 8
+	if err := unix.SetsockoptInt(hand.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	before := status(t, a.Node, await.Patience, func(statusJSON) error { return nil }).Counters.Egress
+	for i := range many {
+		to := []*lab.Pod{sibling, b}[i%2]
+		tcp := make([]byte, 20+size)
+		tcp[12], tcp[13] = 5<<4, 0x10 // a header of 20 bytes, and ACK
+		p := append(inner(t, a.V4.String(), to.V4.String(), secretPort, 64, "")[:20:20], tcp...)
+		p[2], p[3], p[9] = byte(len(p)>>8), byte(len(p)&0xff), unix.IPPROTO_TCP
+		h := make([]byte, encap.VNetHdrLen)
+		encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOType: encap.VNetGSOTCPv4, HdrLen: 40, GSOSize: segment,
+			CsumStart: 20, CsumOffset: encap.ChecksumOffsetTCP}.Put(h)
+		if err := hand.send(unix.ETH_P_IP, append(h, headerSum4(p)...), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.SetsockoptInt(hand.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 0); err != nil {
+		t.Fatal(err)
+	}
+	now := status(t, a.Node, await.Patience, func(s statusJSON) error {
+		if n := s.Counters.Egress.dropped("too_many_segments") - before.dropped("too_many_segments"); n != many {
+			return fmt.Errorf("%d of %d superpackets are dropped: %+v", n, many, s.Counters.Egress.Drops)
+		}
+		return nil
+	}).Counters.Egress
+	if n := now.Delivered - before.Delivered; n > size/segment {
+		t.Errorf("%d packets were made of them", n)
+	}
+	for _, p := range []*lab.Pod{sibling, b} {
+		reach(t, await.Patience, a, p, 4)
 	}
 }
 

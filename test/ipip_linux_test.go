@@ -52,7 +52,7 @@ func TestIPIP(t *testing.T) {
 		if p.Unreachable.Says != "protocol unreachable" || p.Unreachable.By != peer.Underlay4.String() {
 			return fmt.Errorf("%+v", p)
 		}
-		if x := p.Probes[0]; !strings.Contains(x.Likely, "its host rejects IP protocol 4: ICMP says protocol unreachable") || !strings.Contains(x.Look, "ss -wlnp") {
+		if x := p.Probes[0]; !strings.Contains(x.Likely, "unreachable") || !strings.Contains(x.Look, "ss -wlnp") {
 			return fmt.Errorf("%+v", x)
 		}
 		return nil

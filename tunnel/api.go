@@ -15,7 +15,7 @@ type Path uint8
 // The paths, from the one that runs anywhere to the fastest.
 const (
 	_            Path = iota
-	PathPortable      // one packet a read and a write, plain UDP socket
+	PathPortable      // wireguard/tun's Device, x/net's batches
 	PathSocket        // virtio-net headers on the TUN, UDP_SEGMENT and UDP_GRO
 	PathRaw           // AF_PACKET with virtio-net headers
 )

@@ -42,7 +42,7 @@ func (p *numberedPort) ReadBatch(r *Ring) error {
 	}
 	defer p.reading.Add(-1)
 	for range 4 {
-		b := ipv4(p.src, p.dst, 64)
+		b := ipv4Packet(p.src, p.dst, 64)
 		binary.BigEndian.PutUint32(b[60:], p.next)
 		p.next++
 		copy(r.Slot().Space(), b)

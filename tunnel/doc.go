@@ -9,7 +9,8 @@
 // A packet meets the files in this order, and none twice; docs/architecture.md walks along it.
 //
 //   - worker.go says who moves it: one worker reads, decides and writes.
-//   - tun_linux.go, tunqueues_linux.go and tunoffload_linux.go read inner packets; udp_linux.go (path portable), ipip_linux.go (format ipip),
+//   - portable_linux.go is path portable, both ends, on top of udp_linux.go.
+//   - tun_linux.go, tunqueues_linux.go and tunoffload_linux.go read inner packets; ipip_linux.go (format ipip),
 //     sockets_linux.go (path socket) and rawread_linux.go (path raw) read datagrams. They read into a
 //     Packet (packet.go) in a Ring (ring.go).
 //   - egress.go, or ingress.go with vtep.go and pathprobe.go, decides about it, with what table.go, reach.go and
@@ -34,5 +35,5 @@
 // come and go while packets flow. What the workers consult is a Table, an
 // immutable snapshot that Engine.Swap replaces.
 //
-// Nothing on that path allocates, takes a lock or logs.
+// Nothing on that path allocates, takes a lock or logs; but on path portable the libraries do the first two.
 package tunnel

@@ -28,8 +28,7 @@ const (
 	NumDropReasons // how many there are
 )
 
-// drops has each reason's code, its sentence in docs/metrics.md, and the setting that would let such packets
-// through, if there is one.
+// drops has each reason's code, its sentence, and the setting that would let such packets through, if there is one.
 var drops = [NumDropReasons + 1]struct{ code, sentence, admit string }{
 	DropTruncated:   {"truncated", "The packet was longer than a slot of the ring.", ""},
 	DropMalformed:   {"malformed", "The packet has no whole IPv4 or IPv6 header, or lengths that contradict each other.", ""},

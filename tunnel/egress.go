@@ -167,6 +167,10 @@ func (w *worker) fit(p *Packet, in *encap.Inner, limit int, out *attached, peer 
 		if in.Proto == encap.ProtoTCP && p.recut(limit) {
 			return true, 0, true // it permits fragments, and smaller segments serve it better
 		}
+		if in.Proto == encap.ProtoUDP {
+			r, ok = w.fragmentSegments(p, limit, out, peer)
+			return false, r, ok
+		}
 	}
 	w.complain(encap.ICMPTooBig, limit, p.Bytes())
 	return false, DropTooBig, false
@@ -185,6 +189,27 @@ func (w *worker) address(p *Packet, peer *Peer, in *encap.Inner) {
 	if peer.headLen > 0 {
 		p.putHead(peer, in.Version)
 	}
+}
+
+// fragmentSegments sends each segment of a UDP superpacket in fragments.
+func (w *worker) fragmentSegments(p *Packet, limit int, out *attached, peer *Peer) (DropReason, bool) {
+	super, r, ok := p.parseSuper()
+	if !ok {
+		return r, false
+	}
+	q := w.ring.newSegment()
+	for k := range super.Segments {
+		q.renew()
+		q.segmentOf(p, super, k)
+		in, err := q.parse()
+		if err != nil {
+			return DropMalformed, false
+		}
+		if r, ok := w.sendFragments(q, in, limit, out, peer); !ok {
+			w.refuse(q, r)
+		}
+	}
+	return 0, true
 }
 
 // sendFragments sends an IPv4 packet that permits it in pieces of at most limit

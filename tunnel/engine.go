@@ -61,7 +61,7 @@ type Engine struct {
 	// back at every change of the underlay.
 	overflowed atomic.Uint64
 
-	saying sayings // what is logged off the workers
+	saying saying // what is logged off the workers
 
 	seed    maphash.Seed // of the tags of return entries
 	learned learned      // mu guards it

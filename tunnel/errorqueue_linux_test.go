@@ -198,3 +198,28 @@ func TestWhoGoesOnHearsErrors(t *testing.T) {
 		}
 	})
 }
+
+// TestOwnTooBigIsSentTwice: the kernel says of a datagram that it is too big. It may have said that of an earlier one, and so there is one repetition.
+func TestOwnTooBigIsSentTwice(t *testing.T) {
+	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := NewRing()
+	p := r.Slot()
+	r.Commit(MaxPacket - 10) // and 28 bytes of headers
+	p.Outer = s.local
+	for name, send := range map[string]func(){
+		"alone": func() {
+			r.io.payload(p.Datagram())
+			p.verdictOf(s.sendTo(r, p.Outer))
+		},
+		"in a batch": func() { s.WriteBatch(r, []*Packet{p}) },
+	} {
+		r.writes = 0
+		if send(); r.writes != 2 || p.reason() != DropTooBig {
+			t.Errorf("%s: sent %d times, and dropped as %v", name, r.writes, p.reason())
+		}
+	}
+}

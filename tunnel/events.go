@@ -1,7 +1,7 @@
 package tunnel
 
-// EventKind is what a line of the log tells, as its attribute event. Scripts rely on it, and docs/events.md has the
-// same sentences.
+// EventKind is what a line of the log tells, as its attribute event. Scripts rely on it.
+// The comments become docs/reference/events.md.
 type EventKind string
 
 const (

@@ -12,7 +12,8 @@ import (
 )
 
 // TestGuardAllocations carries traffic of every kind over real ports of every path and counts what
-// the whole process allocates meanwhile: nothing per packet.
+// the whole process allocates meanwhile: nothing per packet, but on path portable the sender's address of each datagram,
+// in two objects, which is how x/net returns it.
 func TestGuardAllocations(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for name, p := range map[string]path{
@@ -33,11 +34,15 @@ func TestGuardAllocations(t *testing.T) {
 			{name: "TCP", out: from, in: to, sizes: []int{1000}, stream: true},
 		} {
 			got, n := b.allocations(t)
-			for try := 1; try < 3 && got > n/1000; try++ { // the runtime itself may have had something to do
+			most := n / 1000
+			if p.portable {
+				most += 2 * n
+			}
+			for try := 1; try < 3 && got > most; try++ { // the runtime itself may have had something to do
 				again, _ := b.allocations(t)
 				got = min(got, again)
 			}
-			if got > n/1000 && !raceEnabled {
+			if got > most && !raceEnabled {
 				t.Errorf("%s, %s: %d allocations for %d packets", name, b.name, got, n)
 			}
 		}

@@ -40,7 +40,7 @@ func BenchmarkGather(b *testing.B) {
 // iteration is a packet.
 func BenchmarkGatherRun(b *testing.B) {
 	const size, n = 92, 64 // of 64 bytes with their headers
-	r := fillRing(b, n, size, func(int) []byte { return ipv4("10.1.1.5", "10.1.2.7", size) })
+	r := fillRing(b, n, size, func(int) []byte { return ipv4Packet("10.1.1.5", "10.1.2.7", size) })
 	w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
 	w.gso.set(OffloadGSO, 0, true)
 	b.Run(fmt.Sprintf("path=socket/size=%d", size), func(b *testing.B) {
@@ -60,7 +60,7 @@ func BenchmarkPack(b *testing.B) {
 	for name, sizes := range map[string][]int{"92": {92}, "mixed": {46, 228, 92, 528}} {
 		b.Run("path=raw/size="+name, func(b *testing.B) {
 			const n = 64
-			r := fillRing(b, n, 528, func(i int) []byte { return ipv4("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)]) })
+			r := fillRing(b, n, 528, func(i int) []byte { return ipv4Packet("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)]) })
 			w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
 			w.gso.set(OffloadGSO, 0, true)
 			w.pack.set(OffloadPack, 0, true)

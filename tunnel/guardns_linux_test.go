@@ -440,7 +440,7 @@ func (o *overlay) fewWakeups(t testing.TB, batches uint64) {
 	}
 }
 
-// TestGuardPortable: without any offload a packet is one system call at each of four edges.
+// TestGuardPortable: a packet is no more than one system call at each of four edges.
 func TestGuardPortable(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	o, run := resting(t, path{portable: true})
@@ -451,9 +451,7 @@ func TestGuardPortable(t *testing.T) {
 	if want := (calls{tunReads: n, sends: 2 * n}); from != want { // half of the sends are the program's own
 		t.Errorf("sender: %+v, want %+v", from, want)
 	}
-	if want := (calls{tunWrites: n, receives: n}); to != want {
-		t.Errorf("receiver: %+v, want %+v", to, want)
-	}
+	to.atMost(t, "receiver", calls{tunWrites: n, receives: n}) // Device joins what comes together
 	// The receiver's batches are as short as it is quick.
 	if s := o.engines[0].Stats(); s.Batches > n/64+5 || s.Wakeups > s.Batches+5 {
 		t.Errorf("sender: %d batches and %d wakeups for %d packets", s.Batches, s.Wakeups, n)

@@ -71,7 +71,7 @@ func newWholeWire(t testing.TB, six int) (w *frameWire, tapEnd int) {
 
 // tcp4 is an inner TCP packet, or superpacket, with a partial checksum.
 func tcp4(payload int) []byte {
-	b := ipv4("10.1.1.5", "10.1.2.7", 40+payload)
+	b := ipv4Packet("10.1.1.5", "10.1.2.7", 40+payload)
 	b[9], b[32], b[33] = encap.ProtoTCP, 5<<4, 0x10 // header of 20 bytes, ACK
 	binary.BigEndian.PutUint16(b[24:], 0)           // where ipv4 has UDP's length
 	binary.BigEndian.PutUint16(b[34:], 1000)

@@ -68,7 +68,7 @@ func (w *worker) fill(b []byte, from netip.AddrPort) int {
 }
 
 // ipv4 is an inner packet of size bytes, UDP with checksum 0.
-func ipv4(src, dst string, size int) []byte {
+func ipv4Packet(src, dst string, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[6], b[8], b[9] = 0x45, 0x40, 64, 17
 	binary.BigEndian.PutUint16(b[2:], uint16(size))
@@ -85,7 +85,7 @@ func BenchmarkHotPath(b *testing.B) {
 	for _, peers := range []int{3, 10000} {
 		for _, size := range []int{64, 1472} {
 			w := newHotPath(b, peers)
-			out, in := ipv4("10.1.1.5", "10.1.2.7", size), ipv4("10.1.2.7", "10.1.1.5", size)
+			out, in := ipv4Packet("10.1.1.5", "10.1.2.7", size), ipv4Packet("10.1.2.7", "10.1.1.5", size)
 			from := netip.MustParseAddrPort("192.0.2.2:8285")
 			run := func(name string, step func()) {
 				b.Run(fmt.Sprintf("path=portable/dir=%s/peers=%d/size=%d", name, peers, size), func(b *testing.B) {
@@ -137,21 +137,21 @@ func TestHotPathDoesNotAllocateForWhoLooks(t *testing.T) {
 func hotPathDoesNotAllocate(t *testing.T, w *worker) {
 	t.Helper()
 	peer, stranger := netip.MustParseAddrPort("192.0.2.2:8285"), netip.MustParseAddrPort("203.0.113.9:1")
-	big := ipv4("10.1.1.5", "10.1.4.7", 1400)
-	noDF := ipv4("10.1.1.5", "10.1.4.7", 1400)
+	big := ipv4Packet("10.1.1.5", "10.1.4.7", 1400)
+	noDF := ipv4Packet("10.1.1.5", "10.1.4.7", 1400)
 	noDF[6] = 0
 	for name, tt := range map[string]struct {
 		packet  []byte
 		from    netip.AddrPort
 		ingress bool
 	}{
-		"egress":     {ipv4("10.1.1.5", "10.1.2.7", 200), peer, false},
-		"no route":   {ipv4("10.1.1.5", "10.9.2.7", 200), peer, false},
+		"egress":     {ipv4Packet("10.1.1.5", "10.1.2.7", 200), peer, false},
+		"no route":   {ipv4Packet("10.1.1.5", "10.9.2.7", 200), peer, false},
 		"too big":    {big, peer, false},
 		"fragmented": {noDF, peer, false},
-		"ingress":    {ipv4("10.1.2.7", "10.1.1.5", 200), peer, true},
-		"stranger":   {ipv4("10.1.2.7", "10.1.1.5", 200), stranger, true},
-		"foreign":    {ipv4("10.9.2.7", "10.1.1.5", 200), peer, true},
+		"ingress":    {ipv4Packet("10.1.2.7", "10.1.1.5", 200), peer, true},
+		"stranger":   {ipv4Packet("10.1.2.7", "10.1.1.5", 200), stranger, true},
+		"foreign":    {ipv4Packet("10.9.2.7", "10.1.1.5", 200), peer, true},
 		"malformed":  {[]byte{0x45}, peer, true},
 	} {
 		got := testing.AllocsPerRun(20, func() {
@@ -165,26 +165,34 @@ func hotPathDoesNotAllocate(t *testing.T, w *worker) {
 }
 
 // TestSuperpacketToSmallerMTU sends superpackets to a peer that takes less than their
-// segments: without DF they pass in smaller ones, as a single packet does in fragments.
+// segments: without DF those of TCP pass in smaller ones, and those of UDP in fragments, as a single packet does.
 func TestSuperpacketToSmallerMTU(t *testing.T) {
 	for _, tt := range []struct {
-		df       bool
+		udp, df  bool
 		payload  int
 		ok       bool
 		segments int
-	}{{false, 14000, true, 15}, {false, 1400, true, 2}, {true, 14000, false, 10}} {
+		sent     uint64
+	}{
+		{false, false, 14000, true, 15, 0}, {false, false, 1400, true, 2, 0}, {false, true, 14000, false, 10, 0},
+		{true, false, 14000, true, 10, 10}, {true, true, 14000, false, 10, 0},
+	} {
 		w := newHotPath(t, 4)
 		w.flow = &w.tally.egress
 		w.set.under4.super = &OffloadSocket{runs: &runWriter{}}
 		w.ring.reset()
-		b := tcp4(tt.payload)
+		b, at := tcp4(tt.payload), encap.ChecksumOffsetTCP
+		if tt.udp {
+			b, at = ipv4Packet("10.1.1.5", "10.1.2.7", 28+tt.payload), encap.ChecksumOffsetUDP
+			binary.BigEndian.PutUint16(b[24:], uint16(8+tt.payload))
+		}
 		if b[6] &^= 0x40; tt.df {
 			b[6] |= 0x40
 		}
 		p := w.ring.Slot()
 		copy(p.Space(), b)
 		w.ring.Commit(len(b))
-		p.segSize, p.partial, p.csumStart, p.csumOffset = 1400, true, 20, 16
+		p.segSize, p.partial, p.csumStart, p.csumOffset = 1400, true, 20, at
 		in, err := encap.ParseInner(b)
 		if err != nil {
 			t.Fatal(err)
@@ -194,8 +202,9 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 			t.Fatalf("no peer has %v", in.Dst)
 		}
 		peer.maxSize = 1000
-		if r, ok := w.send(p); ok != tt.ok || !ok && r != DropTooBig || p.segments != tt.segments {
-			t.Errorf("%+v: sent %v (%v), in %d segments", tt, ok, r, p.segments)
+		r, ok := w.send(p)
+		if ok != tt.ok || !ok && r != DropTooBig || p.segments != tt.segments || w.tally.egress.Delivered != tt.sent {
+			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, ok, r, p.segments, w.tally.egress.Delivered)
 		}
 	}
 }

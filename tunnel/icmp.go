@@ -3,6 +3,8 @@ package tunnel
 import (
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"weft/encap"
 )
 
@@ -69,19 +71,12 @@ func (w *worker) back(reply *Packet) *attached {
 	return w.under(peer)
 }
 
-// bucket is a token bucket. The zero value is full.
-type bucket struct {
-	spent float64
-	last  int64 // Unix nanoseconds
-}
+// bucket bounds a rate. The zero value is full.
+type bucket struct{ *rate.Limiter }
 
 func (b *bucket) take(now int64) bool {
-	refill := float64(now-b.last) / float64(time.Second) * icmpRate
-	b.spent = max(0, b.spent-max(0, refill))
-	b.last = now
-	if b.spent+1 > icmpBurst {
-		return false
+	if b.Limiter == nil {
+		b.Limiter = rate.NewLimiter(icmpRate, icmpBurst)
 	}
-	b.spent++
-	return true
+	return b.AllowN(time.Unix(0, now), 1)
 }

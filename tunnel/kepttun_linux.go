@@ -16,23 +16,23 @@ type aboutTUN struct {
 }
 
 // Keep implements KeepablePort.
-func (t *TUN) Keep() (Kept, error) { return t.keep(KindTUN) }
-
-// Keep implements KeepablePort.
 func (t *OffloadTUN) Keep() (Kept, error) { return t.keep(KindOffload) }
 
 func (t *TUN) keep(kind string) (Kept, error) {
 	return keep(kind, aboutTUN{t.name, t.wanted}, t.fds)
 }
 
-// keptTUN is openTUN for o.From.
-func keptTUN(o TUNOptions, flags uint16) (*TUN, error) {
-	about, err := fitTUN(o, flags)
+// Keep implements KeepablePort.
+func (t *PortableTUN) Keep() (Kept, error) { return t.keep(KindTUN) }
+
+// keptTUN is OpenTUN or OpenOffloadTUN, as kind says, for o.From.
+func keptTUN(o TUNOptions, kind string) (*TUN, error) {
+	about, err := fitTUN(o, kind)
 	if err == nil && !o.Transient {
 		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETPERSIST, 1)
 	}
-	if err == nil && flags&unix.IFF_VNET_HDR == 0 { // otherwise probe says which
-		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETOFFLOAD, 0)
+	if err == nil {
+		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETOFFLOAD, 0) // until the port says which
 	}
 	if err != nil {
 		o.From.Close()
@@ -44,11 +44,7 @@ func keptTUN(o TUNOptions, flags uint16) (*TUN, error) {
 }
 
 // fitTUN says whether o.From is what o asks for.
-func fitTUN(o TUNOptions, flags uint16) (about aboutTUN, err error) {
-	kind := KindTUN
-	if flags&unix.IFF_VNET_HDR != 0 {
-		kind = KindOffload
-	}
+func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
 	if err := o.From.read(kind, &about); err != nil {
 		return about, err
 	}
@@ -59,6 +55,10 @@ func fitTUN(o TUNOptions, flags uint16) (about aboutTUN, err error) {
 		return about, unfit("the device is %s", about.Name)
 	case about.Queues != max(1, o.Queues):
 		return about, unfit("it was made for %d queues, and %d are wanted", about.Queues, max(1, o.Queues))
+	}
+	flags := uint16(unix.IFF_TUN | unix.IFF_VNET_HDR)
+	if req, err := unix.NewIfreq(""); err == nil && kind == KindTUN && unix.IoctlIfreq(o.From.FDs[0], unix.TUNGETIFF, req) == nil {
+		flags = req.Uint16() // an earlier weftd or a sandbox has no virtio-net header
 	}
 	for _, fd := range o.From.FDs {
 		if err := fitQueue(fd, about.Name, flags|unix.IFF_TUN); err != nil {

@@ -52,7 +52,7 @@ func (r *recorder) written(t *testing.T) (hdr []encap.VNetHdr, packets [][]byte)
 
 // flowPacket is a UDP packet of a flow, with a number in its payload.
 func flowPacket(flow, number, payload int) []byte {
-	b := ipv4("10.1.2.7", "10.1.1.5", 28+payload)
+	b := ipv4Packet("10.1.2.7", "10.1.1.5", 28+payload)
 	binary.BigEndian.PutUint16(b[20:], uint16(1000+flow))
 	binary.BigEndian.PutUint16(b[22:], 2000)
 	for i := 28; i+1 < len(b); i += 2 {

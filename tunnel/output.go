@@ -2,6 +2,8 @@ package tunnel
 
 import (
 	"time"
+
+	"weft/encap"
 )
 
 // push queues p to be written to out at the end of the batch, in the form that out
@@ -28,15 +30,19 @@ func (w *worker) cut(p *Packet) {
 		return
 	}
 	for k := range super.Segments {
-		piece := w.ring.newReply()
-		b := super.AppendHeader(piece.Space()[:0], p.Bytes(), k, false)
-		from, to := super.Payload(k)
-		b = append(b, p.Bytes()[from:to]...)
-		piece.end, piece.inner = piece.off+len(b), len(b)
-		piece.peer, piece.Outer, piece.OuterECN, piece.lane, piece.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
-		piece.copyHead(p)
+		w.ring.newReply().segmentOf(p, super, k)
 		w.write(p.out, w.ring.replyOut[:])
 	}
+}
+
+// segmentOf makes q, which is empty, segment k of the superpacket p.
+func (q *Packet) segmentOf(p *Packet, super *encap.Super, k int) {
+	b := super.AppendHeader(q.Space()[:0], p.Bytes(), k, false)
+	from, to := super.Payload(k)
+	b = append(b, p.Bytes()[from:to]...)
+	q.end, q.inner = q.off+len(b), len(b)
+	q.peer, q.Outer, q.OuterECN, q.lane, q.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
+	q.copyHead(p)
 }
 
 // flush writes what is queued, in order, in runs to the same port.

@@ -28,7 +28,7 @@ func receiveAll(t *testing.T, from string, ecn encap.ECN, datagram []byte) (got 
 
 // numbered is a packet to a pod of ours, of size bytes, that says who it is.
 func numbered(src string, n, size int) []byte {
-	b := ipv4(src, "10.1.1.5", size)
+	b := ipv4Packet(src, "10.1.1.5", size)
 	binary.BigEndian.PutUint16(b[4:], uint16(n))
 	return b
 }

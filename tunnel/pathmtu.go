@@ -21,10 +21,6 @@ const (
 	claimedLife = time.Minute
 	// pathMTUGap is the least time between two changes for one peer, and between two checks.
 	pathMTUGap = 100 * time.Millisecond
-	// lowClaims is how many claims of less than 1280 are needed towards a peer that answers no probes. Each counts
-	// only lowGap or more after the one before, and after larger datagrams were no longer sent.
-	lowClaims = 3
-	lowGap    = time.Second
 )
 
 // pathMTU is the outer MTU towards one peer, as packet-too-big messages have it and probes prove it.
@@ -36,8 +32,6 @@ type pathMTU struct {
 	mu      sync.Mutex // guards what follows, of which packets know nothing
 	proven  bool
 	changed int64 // Unix nanoseconds
-	lows    int   // claims of less than 1280 that count
-	lastLow int64 // Unix nanoseconds
 	check   check
 }
 
@@ -64,8 +58,7 @@ func (m *pathMTU) get(now int64) int {
 	return int(v)
 }
 
-// floor is the least MTU that is taken for that of the path to dst (RFC 1122 section 3.3.3, RFC 8200 section 5). Also over
-// IPv4 what IPv6 and QUIC count on no longer passes below the second, so a claim alone does not lead there.
+// floor is the least MTU that probes can prove of the path to dst (RFC 1122 section 3.3.3, RFC 8200 section 5).
 func floor(dst netip.Addr) int {
 	if dst.Is6() {
 		return encap.MinMTU6
@@ -81,32 +74,15 @@ func unbelievable(dst netip.Addr, claimed int) bool {
 }
 
 // learn takes what a message claimed about the path to dst, to which datagrams of up to sent bytes
-// leave, outer headers included, and which answers no probes. It reports whether that changed anything.
+// leave, outer headers included, and which answers no probes. A claim alone does not lead below 1280, which IPv6 and
+// QUIC count on, also over IPv4. It reports whether that changed anything.
 func (m *pathMTU) learn(dst netip.Addr, claimed, sent int, now int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if unbelievable(dst, claimed) {
 		return false
 	}
-	mtu := max(claimed, floor(dst))
-	if mtu < encap.MinMTU6 && !m.low(now) {
-		mtu = encap.MinMTU6
-	}
-	return m.lower(mtu, sent, now)
-}
-
-// low counts a claim of less than 1280, and reports whether there are enough. mu is held.
-func (m *pathMTU) low(now int64) bool {
-	cur := m.get(now)
-	if cur == 0 || cur > encap.MinMTU6 {
-		m.lows = 0
-	} else if now-m.lastLow >= int64(lowGap) {
-		m.lows++
-	} else {
-		return m.lows >= lowClaims
-	}
-	m.lastLow = now
-	return m.lows >= lowClaims
+	return m.lower(max(claimed, encap.MinMTU6), sent, now)
 }
 
 // lower puts an MTU in force that nobody has proven. mu is held.

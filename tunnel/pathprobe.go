@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"sync"
 	"time"
 
 	"weft/encap"
@@ -123,16 +122,4 @@ func (w *worker) probed(p *Packet, datagram []byte) bool {
 		}
 	}
 	return true
-}
-
-// sayings is saying for several goroutines.
-type sayings struct {
-	mu sync.Mutex
-	saying
-}
-
-func (s *sayings) may(now int64) (withheld uint64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.saying.may(now)
 }

@@ -37,11 +37,9 @@ func (e *Engine) rest() {
 
 // Resume ends Pause, or Config.Paused.
 func (e *Engine) Resume() {
-	for _, shard := range e.ports.Load().queues.shards {
-		for _, q := range shard {
-			if p, ok := q.queue.(errorReader); ok {
-				p.hear()
-			}
+	for _, q := range e.ports.Load().queues {
+		if p, ok := q.queue.(errorReader); ok {
+			p.hear()
 		}
 	}
 	s := &e.pausing

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gaissmai/bart"
+
 	"weft/encap"
 )
 
@@ -16,7 +18,10 @@ func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 	w = newHotPath(tb, 3)
 	podAt := func(s string) *attached {
 		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{}, pod: new(pod)}
-		w.set.pods = w.set.pods.with(addrShard(addr(s)), addr(s), x)
+		if w.set.pods == nil {
+			w.set.pods = new(bart.Table[*attached])
+		}
+		w.set.pods.Insert(host(addr(s)), x)
 		return x
 	}
 	a, b = podAt("10.1.1.5"), podAt("10.1.1.6")
@@ -123,7 +128,7 @@ func (k *keeper) WriteBatch(_ *Ring, ps []*Packet) {
 // TestHotPathOfPodsDoesNotAllocate has each way that a pod's packet takes, and those that end in a refusal.
 func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 	w, a, b := newPodPath(t, 1000)
-	noDF := ipv4("10.1.1.5", "10.1.1.6", 1400)
+	noDF := ipv4Packet("10.1.1.5", "10.1.1.6", 1400)
 	noDF[6] = 0
 	peer := netip.MustParseAddrPort("192.0.2.2:8285")
 	super := tcpTo("10.1.1.6", 9000, true)
@@ -133,18 +138,18 @@ func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 		ingress bool
 		mss     int
 	}{
-		"pod to pod":               {ipv4("10.1.1.5", "10.1.1.6", 200), a, false, 0},
-		"pod to peer":              {ipv4("10.1.1.5", "10.1.2.7", 200), a, false, 0},
-		"pod to host":              {ipv4("10.1.1.5", "198.51.100.1", 200), a, false, 0},
-		"peer to pod":              {ipv4("10.1.2.7", "10.1.1.5", 200), w.set.under4, true, 0},
+		"pod to pod":               {ipv4Packet("10.1.1.5", "10.1.1.6", 200), a, false, 0},
+		"pod to peer":              {ipv4Packet("10.1.1.5", "10.1.2.7", 200), a, false, 0},
+		"pod to host":              {ipv4Packet("10.1.1.5", "198.51.100.1", 200), a, false, 0},
+		"peer to pod":              {ipv4Packet("10.1.2.7", "10.1.1.5", 200), w.set.under4, true, 0},
 		"superpackets":             {super, a, false, 900},
 		"too large superpackets":   {super, a, false, 1400},
-		"too large from a peer":    {ipv4("10.1.2.7", "10.1.1.6", 1400), w.set.under4, true, 0},
+		"too large from a peer":    {ipv4Packet("10.1.2.7", "10.1.1.6", 1400), w.set.under4, true, 0},
 		"in fragments":             {noDF, a, false, 0},
-		"a forged source":          {ipv4("10.1.1.6", "10.1.1.5", 200), a, false, 0},
-		"a flow by the host":       {ipv4("10.1.1.5", "10.1.1.6", 100), w.set.host, false, 0},
-		"its answer":               {ipv4("10.1.1.6", "10.1.1.5", 100), b, false, 0},
-		"a flow by the host, away": {ipv4("10.1.1.5", "10.1.2.7", 100), w.set.host, false, 0},
+		"a forged source":          {ipv4Packet("10.1.1.6", "10.1.1.5", 200), a, false, 0},
+		"a flow by the host":       {ipv4Packet("10.1.1.5", "10.1.1.6", 100), w.set.host, false, 0},
+		"its answer":               {ipv4Packet("10.1.1.6", "10.1.1.5", 100), b, false, 0},
+		"a flow by the host, away": {ipv4Packet("10.1.1.5", "10.1.2.7", 100), w.set.host, false, 0},
 	} {
 		got := testing.AllocsPerRun(20, func() {
 			if w.from = tt.from; tt.mss > 0 {
@@ -172,7 +177,7 @@ func BenchmarkPods(b *testing.B) {
 			for _, size := range []int{64, 1472, 45 * 1400} {
 				w, from, to := newPodPath(b, 0)
 				at := map[string]string{"pod": "10.1.1.6", "peer": "10.1.2.7"}[dst]
-				packet := ipv4("10.1.1.5", at, min(size, 1472))
+				packet := ipv4Packet("10.1.1.5", at, min(size, 1472))
 				super := tcpTo(at, 45*1400, true)
 				if dst == "peer" {
 					w.set.under4.super = &OffloadSocket{runs: &runWriter{}}
@@ -213,7 +218,7 @@ func TestDestinationsAreLookedUpOnceABurst(t *testing.T) {
 	dsts := []string{"10.1.1.6", "10.1.1.6", "198.51.100.1", "10.1.1.6", "198.51.100.1", "198.51.100.1"}
 	for _, d := range dsts {
 		p := w.ring.Slot()
-		w.ring.Commit(copy(p.Space(), ipv4("10.1.1.5", d, 64)))
+		w.ring.Commit(copy(p.Space(), ipv4Packet("10.1.1.5", d, 64)))
 	}
 	w.egress()
 	if len(to.got) != 3 || len(host.got) != 3 || !slices.Equal(a.addrs, []netip.Addr{addr("10.1.1.5")}) {

@@ -20,7 +20,7 @@ const bell = ^uint64(0)
 // poller is a worker's epoll instance. It waits in the kernel, and not in Go's network
 // poller, which would wake it through two more threads. For the same reason no
 // descriptor of a port may be registered there: the runtime would be woken by every packet
-// as well, and find nothing to do (docs/decisions/0008).
+// as well, and find nothing to do.
 type poller struct {
 	fd, bell int
 	events   [32]unix.EpollEvent

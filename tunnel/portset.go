@@ -3,67 +3,32 @@ package tunnel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+
+	"github.com/gaissmai/bart"
 )
 
 // portSet is the immutable set of ports that workers see.
 type portSet struct {
-	queues index[queueID, *queue]
+	queues map[queueID]*queue
 	host   *attached
 	under4 *attached
 	under6 *attached
-	pods   index[netip.Addr, *attached]
-}
-
-// index is an immutable map. A copy with one change costs little however large it is, since that touches one shard of them: a node may
-// have a thousand pods, and each that comes and goes makes a set of its own.
-type index[K comparable, V any] struct {
-	shards [shards]map[K]V
-}
-
-const shards = 256
-
-// with is x and v at k, which is in that shard.
-func (x index[K, V]) with(shard uint8, k K, v V) index[K, V] {
-	m := make(map[K]V, len(x.shards[shard])+1)
-	for k, v := range x.shards[shard] {
-		m[k] = v
-	}
-	m[k] = v
-	x.shards[shard] = m
-	return x
-}
-
-// without is x less k, which is in that shard.
-func (x index[K, V]) without(shard uint8, k K) index[K, V] {
-	if len(x.shards[shard]) == 0 {
-		return x
-	}
-	var m map[K]V
-	for other, v := range x.shards[shard] {
-		if other == k {
-			continue
-		}
-		if m == nil {
-			m = make(map[K]V, len(x.shards[shard]))
-		}
-		m[other] = v
-	}
-	x.shards[shard] = m
-	return x
-}
-
-// addrShard spreads the addresses of one subnet over all shards.
-func addrShard(a netip.Addr) uint8 {
-	b := a.As16()
-	return b[15] ^ b[14]*31 ^ b[13]*17
+	pods   *bart.Table[*attached] // by their addresses; nil if there is none
 }
 
 // pod is the port of the pod with an address; nil if there is none.
-func (s *portSet) pod(a netip.Addr) *attached { return s.pods.shards[addrShard(a)][a] }
+func (s *portSet) pod(a netip.Addr) *attached {
+	if s.pods == nil {
+		return nil
+	}
+	p, _ := s.pods.Lookup(a)
+	return p
+}
 
 // queue is the queue with an id; nil if there is none.
-func (s *portSet) queue(id queueID) *queue { return s.queues.shards[uint8(id)][id] }
+func (s *portSet) queue(id queueID) *queue { return s.queues[id] }
 
 // with is the set and a. The set itself is unchanged.
 func (s *portSet) with(a *attached) (*portSet, error) {
@@ -88,13 +53,19 @@ func (s *portSet) with(a *attached) (*portSet, error) {
 			if n.pod(addr) != nil {
 				return nil, fmt.Errorf("attach pod port: %v is another pod's", addr)
 			}
-			n.pods = n.pods.with(addrShard(addr), addr, a)
+			if n.pods == nil {
+				n.pods = new(bart.Table[*attached])
+			}
+			n.pods = n.pods.InsertPersist(host(addr), a)
 		}
 	default:
 		return nil, fmt.Errorf("attach port: %v is no role", a.role)
 	}
+	if n.queues = maps.Clone(s.queues); n.queues == nil {
+		n.queues = map[queueID]*queue{}
+	}
 	for _, q := range a.queues {
-		n.queues = n.queues.with(uint8(q.id), q.id, q)
+		n.queues[q.id] = q
 	}
 	return &n, nil
 }
@@ -102,11 +73,12 @@ func (s *portSet) with(a *attached) (*portSet, error) {
 // without is the set less a.
 func (s *portSet) without(a *attached) *portSet {
 	n := *s
+	n.queues = maps.Clone(s.queues)
 	for _, q := range a.queues {
-		n.queues = n.queues.without(uint8(q.id), q.id)
+		delete(n.queues, q.id)
 	}
 	for _, addr := range a.addrs {
-		n.pods = n.pods.without(addrShard(addr), addr)
+		n.pods = n.pods.DeletePersist(host(addr))
 	}
 	for _, slot := range []**attached{&n.host, &n.under4, &n.under6} {
 		if *slot == a {

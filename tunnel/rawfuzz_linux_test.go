@@ -30,7 +30,7 @@ func FuzzTakeFrame(f *testing.F) {
 	}
 	for six := range 2 {
 		at := uint16(frameHead(six) + 20)
-		pods := ipv4("10.1.2.7", "10.1.1.5", 300)
+		pods := ipv4Packet("10.1.2.7", "10.1.1.5", 300)
 		super := frameOf(f, six, encap.ECT0, reverse(inner4))
 		add(six == 1, encap.VNetHdr{}, frameOf(f, six, encap.CE, pods))
 		add(six == 1, encap.VNetHdr{}, frameOf(f, six, 0, append(bytes.Repeat(pods, 4), 0, 0, 0)))
@@ -43,7 +43,7 @@ func FuzzTakeFrame(f *testing.F) {
 	for six, w := range workers {
 		w.table.spec.MTU = 1472
 		// All of the memory is packets for a pod: who reads beyond the frame finds one.
-		for at := 0; at < len(w.ring.arena); at += copy(w.ring.arena[at:], ipv4("10.1.2.7", "10.1.1.5", 64)) {
+		for at := 0; at < len(w.ring.arena); at += copy(w.ring.arena[at:], ipv4Packet("10.1.2.7", "10.1.1.5", 64)) {
 		}
 		w.table.senders[theirs[six].Addr()] = w.table.senders[addr("192.0.2.2")]
 	}

@@ -56,8 +56,10 @@ type Ring struct {
 	// reply is a packet that we make ourselves: an ICMP error, or a fragment.
 	reply    Packet
 	replyOut [1]*Packet
+	segment  Packet // of a superpacket, while it is sent in fragments
 
-	io syscallArea
+	io    syscallArea
+	apart *apartArea // nil but on path portable
 }
 
 // NewRing allocates a ring, about 400 KB.
@@ -128,6 +130,17 @@ func (r *Ring) CommitRun(n, size int) {
 	r.take(n)
 }
 
+// place makes n bytes that stand behind the headroom of buf, which is the port's, a packet of the batch.
+func (r *Ring) place(buf []byte, n int) *Packet {
+	p := &r.slots[r.n]
+	p.buf = buf
+	p.renew()
+	p.end, p.inner = p.off+n, n
+	r.used += Headroom + n
+	r.n++
+	return p
+}
+
 func (r *Ring) take(n int) {
 	r.used += (Headroom + n + slotAlign - 1) &^ (slotAlign - 1)
 	r.reads++
@@ -146,6 +159,14 @@ func (r *Ring) next(p *Packet, off, end int) *Packet {
 	r.extra++
 	q.state = state{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1, inner: end - off}
 	return q
+}
+
+// newSegment returns memory for a segment. It is allocated at first use.
+func (r *Ring) newSegment() *Packet {
+	if r.segment.buf == nil {
+		r.segment.buf = make([]byte, Headroom+MaxPacket)
+	}
+	return &r.segment
 }
 
 // newReply empties the packet that we make ourselves.

@@ -139,7 +139,7 @@ type outgoing struct {
 func packets(l []outgoing, limit int) []*Packet {
 	var ps []*Packet
 	for i, o := range l {
-		b := ipv4("10.1.1.5", "10.1.2.7", max(o.size, 28))
+		b := ipv4Packet("10.1.1.5", "10.1.2.7", max(o.size, 28))
 		b[4], b[5] = byte(i>>8), byte(i)
 		switch {
 		case o.mss > 0:

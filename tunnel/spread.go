@@ -13,7 +13,7 @@ const maxWorkers = 8
 // direction, and from four CPUs on a power of two of them, up to eight, each with a queue of
 // every port and both directions of its share of the flows. Three CPUs are too few
 // for that: the pods need one. With another number than a power of two, some workers would get several of
-// a peer's source ports and others none (docs/scaling.md).
+// a peer's source ports and others none.
 func DefaultWorkers(procs int) int {
 	if procs < 4 {
 		return min(2, max(1, procs))

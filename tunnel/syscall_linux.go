@@ -141,6 +141,14 @@ func (a *messageArea) waitWritable(fd int) bool {
 	return true
 }
 
+// readable says whether a read of fd would find something.
+func (a *messageArea) readable(fd int) bool {
+	a.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	var now unix.Timespec
+	n, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&a.poll)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return n == 1
+}
+
 // controlMessage is one message of a control area: header and data.
 type controlMessage struct {
 	level, kind int32

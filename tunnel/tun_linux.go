@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-	"golang.zx2c4.com/wireguard/tun"
 
 	"weft/encap"
 )
@@ -34,8 +33,8 @@ type TUNOptions struct {
 	From *Kept
 }
 
-// TUN is a TUN device as a port: one bare IP packet a read and a write, no
-// virtio-net header (path portable). It is safe for concurrent use.
+// TUN is a TUN device. As a port it moves one bare IP packet a read and a write, without a virtio-net header. It is
+// safe for concurrent use.
 type TUN struct {
 	name string
 	fd   int
@@ -50,14 +49,21 @@ type TUN struct {
 // device of that name is no TUN, unix.EPERM without CAP_NET_ADMIN, and
 // unix.ENOENT where there is no /dev/net/tun. The device comes without address
 // and down if it is new.
-func OpenTUN(o TUNOptions) (*TUN, error) {
-	return openTUN(o, 0)
+func OpenTUN(o TUNOptions) (*PortableTUN, error) {
+	var t *TUN
+	var err error
+	if o.From != nil {
+		t, err = keptTUN(o, KindTUN)
+	} else if t, err = openTUN(o, unix.IFF_VNET_HDR); errors.Is(err, unix.EINVAL) { // a sandbox that knows no virtio-net header
+		t, err = openTUN(o, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return portableTUN(t)
 }
 
 func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
-	if o.From != nil {
-		return keptTUN(o, flags)
-	}
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w%s", err, tunRemedy(err))
@@ -110,32 +116,18 @@ func setUpTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
 // parent or in a pod's namespace, with IFF_NO_PI and without IFF_VNET_HDR. It
 // takes fd over, also on error.
 func TUNFromFD(fd int) (*TUN, error) {
-	// Of the package's constructors this is the one that starts no goroutine and does
-	// not search the caller's network namespace for the device. But it registers its
-	// descriptor with Go's poller, which then every packet would wake: it gets
-	// a duplicate, to see what the device is, and ours is never registered.
-	name, err := inspectTUN(fd)
+	req, err := unix.NewIfreq("")
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.TUNGETIFF, req)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("wrap tun descriptor %d: %w", fd, err)
 	}
-	return &TUN{name: name, fd: fd, fds: []int{fd}}, nil
-}
-
-func inspectTUN(fd int) (name string, err error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return "", err
-	}
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return "", err
-	}
-	dev, name, err := tun.CreateUnmonitoredTUNFromFD(dup)
-	if err != nil {
-		_ = unix.Close(dup)
-		return "", err
-	}
-	return name, dev.Close()
+	return &TUN{name: req.Name(), fd: fd, fds: []int{fd}}, nil
 }
 
 // Name is the device's name.

@@ -30,7 +30,13 @@ type OffloadTUN struct {
 // OpenOffloadTUN is OpenTUN with the offloads that the kernel has and o does not
 // switch off. Without any it still carries packets.
 func OpenOffloadTUN(o TUNOptions) (*OffloadTUN, error) {
-	t, err := openTUN(o, unix.IFF_VNET_HDR)
+	var t *TUN
+	var err error
+	if o.From != nil {
+		t, err = keptTUN(o, KindOffload)
+	} else {
+		t, err = openTUN(o, unix.IFF_VNET_HDR)
+	}
 	if err != nil {
 		return nil, err
 	}

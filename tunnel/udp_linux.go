@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
@@ -53,14 +55,14 @@ func (o *UDPOptions) logger() *slog.Logger {
 	return o.Logger
 }
 
-// UDPSocket is a UDP socket as the underlay port: one datagram a system call
-// (path portable). It is safe for concurrent use.
+// UDPSocket is a UDP socket as the underlay port of path portable. It is safe for concurrent use.
 type UDPSocket struct {
 	fd       int
 	local    netip.AddrPort
 	overflow atomic.Uint32 // the kernel's own count, SO_RXQ_OVFL
 	before   uint32        // what it was when the socket became ours
 	errors   errorQueue
+	batch    batchConn // path portable
 }
 
 // ListenUDP opens the underlay socket in the current network namespace. The error
@@ -130,6 +132,11 @@ func (s *UDPSocket) setUp() error {
 		return err
 	}
 	s.local = local
+	if conn := (unpolled{fd: descriptor(s.fd), local: local}); local.Addr().Is4() {
+		s.batch = ipv4.NewPacketConn(conn)
+	} else {
+		s.batch = ipv6.NewPacketConn(conn)
+	}
 	level, recvTOS, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 	if local.Addr().Is6() {
 		level, recvTOS, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
@@ -170,30 +177,6 @@ func (s *UDPSocket) Close() error {
 // Overflow is how many datagrams the kernel dropped because the receive buffer was full.
 func (s *UDPSocket) Overflow() uint64 { return uint64(s.overflow.Load() - s.before) }
 
-// ReadBatch implements Port: one datagram a recvmsg(2), until none is left.
-func (s *UDPSocket) ReadBatch(r *Ring) error {
-	for {
-		p := r.Slot()
-		if p == nil {
-			return nil
-		}
-		r.io.payload(p.Space())
-		n, errno := r.io.recvmsg(s.fd, unix.MSG_TRUNC)
-		switch {
-		case errno == 0:
-			p.Outer = r.io.source()
-			p.Truncated = n > len(p.Space())
-			_ = s.readControl(p, r.io.control())
-			r.Commit(min(n, len(p.Space())))
-		case errno == unix.EAGAIN:
-			return nil
-		case errno == unix.EINTR || isQueuedError(errno):
-		default:
-			return fmt.Errorf("receive on udp %v: %w", s.local, errno)
-		}
-	}
-}
-
 // readControl takes the ECN field and the overflow count of a datagram, and
 // returns the segment size of a UDP_GRO read, 0 without.
 func (s *UDPSocket) readControl(p *Packet, b []byte) (segment int) {
@@ -216,20 +199,6 @@ func (s *UDPSocket) readControl(p *Packet, b []byte) (segment int) {
 	}
 }
 
-// WriteBatch implements Port: one datagram a sendmsg(2).
-func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
-	for _, p := range ps {
-		p.verdictOf(s.send(r, p))
-	}
-}
-
-func (s *UDPSocket) send(r *Ring, p *Packet) unix.Errno {
-	r.io.payload(p.Datagram())
-	r.io.n = 0
-	r.io.putECN(p)
-	return s.sendTo(r, p.Outer)
-}
-
 // putECN adds the outer ECN field to what is sent next.
 func (a *messageArea) putECN(p *Packet) {
 	switch {
@@ -244,29 +213,42 @@ func (a *messageArea) putECN(p *Packet) {
 // sendTo sends what is set up in r.
 func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
 	nameLen := r.io.destination(to)
-	// Errors about earlier datagrams are returned by the next call, whatever it is. A
-	// peer whose daemon is away answers each of ours with one, and whoever empties the
-	// error queue meanwhile leaves the next of it on the socket: so one repetition is
-	// not always enough, and refusals, which are never this datagram's own, are no tries
-	// of it. EMSGSIZE and others can be its own.
-	errno := unix.Errno(0)
-	for tries, refusals := 0, 0; tries < 4 && refusals < 64; {
+	for tries := (sendTries{}); ; {
 		r.writes++
-		errno = r.io.sendmsg(s.fd, nameLen)
-		switch {
-		case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT: // port and protocol unreachable
-			refusals++
-		case errno == unix.EAGAIN:
-			if tries++; !r.io.waitWritable(s.fd) {
-				return errno
-			}
-		case errno == unix.EINTR || isQueuedError(errno):
-			tries++
-		default:
+		if errno := r.io.sendmsg(s.fd, nameLen); !tries.again(r, s.fd, errno) {
 			return errno
 		}
 	}
-	return errno
+}
+
+// sendTries counts how often one datagram was sent. A call returns the errors of earlier datagrams, which ICMP messages
+// bring, and whoever empties the error queue meanwhile leaves the next of them on the socket: one repetition is not
+// always enough.
+type sendTries struct {
+	last            unix.Errno
+	tries, refusals int
+}
+
+// again says whether a send that returned errno is to be repeated.
+func (t *sendTries) again(r *Ring, fd int, errno unix.Errno) bool {
+	last := t.last
+	t.last = errno
+	switch {
+	case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT: // port and protocol unreachable: never this datagram's own
+		t.refusals++
+	case errno == unix.EAGAIN:
+		t.tries++
+		if !r.io.waitWritable(fd) {
+			return false
+		}
+	case errno == unix.EMSGSIZE && last == errno: // nobody else's: the first was taken off the socket
+		return false
+	case errno == unix.EINTR || isQueuedError(errno):
+		t.tries++
+	default:
+		return false
+	}
+	return t.tries < 4 && t.refusals < 64
 }
 
 // destination puts a into the name area and returns its length.

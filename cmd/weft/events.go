@@ -42,7 +42,7 @@ func eventsCommand() *cobra.Command {
 		Long: "Show what this node has seen and done, with times: leases, peers that came, went or changed, routes and rules that were repaired,\n" +
 			"what was chosen and why, and faults.\n\n" +
 			"weftd writes it to its state directory (--cache-dir), half a megabyte at most, so that it is there after a restart, and\n" +
-			"also while weftd does not run. docs/events.md explains the kinds.",
+			"also while weftd does not run. docs/reference/events.md explains the kinds.",
 		Example: "  weft events --since 1h\n  weft events --kind peer_gone --kind store_lost\n  weft events --follow\n  weft events --json --since 2026-01-02T03:04:05Z",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -115,19 +116,21 @@ func labDownCommand() *cobra.Command {
 	return cmd
 }
 
+// labDown ends each of the labs, whatever becomes of the others.
 func labDown(cmd *cobra.Command, names []string) error {
+	var faults []error
 	for _, name := range names {
 		alive, err := holder.Down(name)
 		switch {
 		case err != nil:
-			return err
+			faults = append(faults, err)
 		case alive:
 			fmt.Fprintf(cmd.ErrOrStderr(), "lab %s: down\n", name)
 		default:
 			fmt.Fprintf(cmd.ErrOrStderr(), "lab %s: was dead, leftovers removed\n", name)
 		}
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 func labListCommand() *cobra.Command {

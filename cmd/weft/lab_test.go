@@ -2,11 +2,17 @@ package main
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"weft/test/lab"
+	"weft/test/lab/holder"
 )
 
 func TestLabFlagsBecomeASpec(t *testing.T) {
@@ -29,7 +35,7 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			`{"Backend":{"Type":"vxlan"},"Network":"10.42.0.0/16"}`, ""},
 		{"vxlan by weft", labFlags{backend: "vxlan-user", path: "raw", store: "embedded"}, lab.Weftd,
 			`{"Backend":{"Path":"raw","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd, "", "it is the kernel"},
+		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd, "", "kernel"},
 		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
 		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576}, lab.Weftd,
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
@@ -43,10 +49,10 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", rootless: true}, 0, "", "--path raw: it needs rights"},
 		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", rootless: true}, lab.Weftd,
 			`{"Backend":{"Path":"portable","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "no such file"},
+		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "such"},
 		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
 		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
-		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "no path of ours"},
+		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "path"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")
@@ -68,5 +74,21 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain", attach: "direct", endpoints: []string{"http://x:1"}}).spec()
 	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
 		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
+	}
+}
+
+// A lab that cannot be ended, here since it is gone, keeps no other from being ended.
+func TestDownEndsTheOtherLabsToo(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("WEFT_LAB_STATE", root)
+	leftover := filepath.Join(root, "leftover")
+	if err := os.Mkdir(leftover, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := labDown(&cobra.Command{}, []string{"gone", "leftover"}); !errors.Is(err, holder.ErrNoLab) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(leftover); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the leftover is there: %v", err)
 	}
 }

@@ -45,21 +45,21 @@ func at1h() time.Time { return at(-time.Hour - half) }
 func TestAttachChecksItsFlags(t *testing.T) {
 	none := t.TempDir() + "/none"
 	for args, want := range map[string]string{
-		"attach":                                  "at least one of the flags",
-		"attach --pid 1 --netns /x":               "none of the others can be",
-		"attach --pid -3":                         "number of a process",
-		"attach --pid 2147483646":                 "there is no process",
+		"attach":                                  "least",
+		"attach --pid 1 --netns /x":               "others",
+		"attach --pid -3":                         "process",
+		"attach --pid 2147483646":                 "process",
 		"attach --netns " + none:                  "ip netns list",
-		"attach --netns /etc/passwd":              "is no namespace",
-		"attach --netns /proc/self/ns/net":        "of this host itself",
-		"attach --netns /x --name a/b":            "no name of an interface",
-		"attach --netns /x --address 10.1.1.1/24": "without a length",
+		"attach --netns /etc/passwd":              "namespace",
+		"attach --netns /proc/self/ns/net":        "itself",
+		"attach --netns /x --name a/b":            "interface",
+		"attach --netns /x --address 10.1.1.1/24": "length",
 		"attach --netns /x --routes some":         "--routes some",
 		"attach --netns /x --mtu 12":              "--mtu 12",
-		"detach":                                  "name the pod once",
-		"detach --pid 3 web":                      "name the pod once",
-		"detach web --control-socket " + none:     "is it running?",
-		"pods --control-socket " + none:           "is it running?",
+		"detach":                                  "name",
+		"detach --pid 3 web":                      "name",
+		"detach web --control-socket " + none:     "running",
+		"pods --control-socket " + none:           "running",
 		"pods --interval 1s":                      "--watch",
 	} {
 		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
@@ -67,7 +67,7 @@ func TestAttachChecksItsFlags(t *testing.T) {
 		}
 	}
 	socket := start(t, &node{})
-	for args, want := range map[string]string{"detach nobody": "no pod", "detach 10.42.1.21": "weft-cni, which has to detach it"} {
+	for args, want := range map[string]string{"detach nobody": "no pod", "detach 10.42.1.21": "weft-cni"} {
 		if _, _, err := weft(t, append(strings.Fields(args), "--control-socket", socket)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", args, err, want)
 		}

@@ -63,7 +63,7 @@ func TestStoppedDaemon(t *testing.T) {
 	}
 	wg.Go(func() {
 		_, stderr, err := weft(t, "lease", "list") // nobody is at that endpoint either
-		if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "asking etcd at [http://127.0.0.1:1], its store") || err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "[http://127.0.0.1:1]") || err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 			t.Errorf("lease list: %v %s", err, stderr)
 		}
 	})

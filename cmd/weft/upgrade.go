@@ -53,7 +53,7 @@ func runUpgrade(ctx context.Context, w io.Writer, c *common, binary string) erro
 	}
 	done, err := c.client().Upgrade(ctx, control.UpgradeRequest{Binary: binary})
 	if errors.Is(err, control.ErrUnknown) {
-		return fmt.Errorf("the weftd that runs is older than this command: systemctl restart weftd (docs/upgrade.md)")
+		return fmt.Errorf("the weftd that runs is older than this command: systemctl restart weftd (docs/operations.md)")
 	}
 	if err != nil {
 		return err

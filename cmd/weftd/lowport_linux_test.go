@@ -151,4 +151,17 @@ func TestAPortThatCannotBeHadIsAnnouncedNowhere(t *testing.T) {
 	put(`{"Type":"udp"}`)
 	b.awaitReady(t)
 	b.reaches(t, a)
+
+	// A weftd that is not kept from it keeps the right, whatever else it gives up, and serves such a port.
+	put(`{"Type":"udp","Port":53}`)
+	if changed, _, faults, _ := a.reload(t); changed == "" || faults != "" {
+		t.Errorf("changed %q, faults %q", changed, faults)
+	}
+	await.OK(t, "port 53 is in use", func() error {
+		s, err := a.status(t)
+		if err == nil && (s.Backend.Port != 53 || !s.Backend.InPlace) {
+			err = fmt.Errorf("port %d, in place %v", s.Backend.Port, s.Backend.InPlace)
+		}
+		return err
+	})
 }

@@ -155,13 +155,13 @@ func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer
 // hold keeps what another weftd takes up that has asked for this one's place. Then it waits to be stopped: whoever started
 // this process would start it again.
 func hold(ctx context.Context, cfg options.Config, gives *daemon.Yielded, log *slog.Logger) error {
-	log.Info("keeping what is open for the weftd that takes this one's place", "items", len(gives.Items))
+	log.Info("keeping what is open for the weftd that takes this one's place", "descriptors", len(gives.Left.FDs))
 	go ops.NewSystemd(log).Watchdog(ctx, func() bool { return true }) // ends with ctx
 	socket, l, err := custody.ListenInPlace(ctx, cfg.ControlSocket)
 	gives.Answer()
 	if err == nil {
 		err = custody.Hold(ctx, custody.HoldOptions{
-			Socket: socket, Listener: l, Owner: gives.Owner, Timeout: max(gives.Timeout, time.Minute), Items: gives.Items,
+			Socket: socket, Listener: l, Owner: gives.Owner, Timeout: max(gives.Timeout, time.Minute), FDs: gives.Left.FDs,
 		})
 	}
 	if err != nil {

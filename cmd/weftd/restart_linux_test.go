@@ -54,9 +54,9 @@ const queued = 900
 
 // TestRestartKeepsQueuedPackets stops, kills and upgrades a weftd. What is sent while no weftd reads waits in the kernel's
 // queues, whoever keeps their descriptors, and arrives once and in order. Connections stay, and bytes move on them
-// again. WEFT_LONG=1 then does that as often as docs/restarts.md says, under a steady stream.
+// again. WEFT_LONG=1 then does that 20 times, under a steady stream.
 func TestRestartKeepsQueuedPackets(t *testing.T) {
-	netns.Root(t, "only root may give a socket a receive buffer of 900 packets")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	t.Parallel()
 	for name, backend := range carried() {
 		t.Run(name, func(t *testing.T) {

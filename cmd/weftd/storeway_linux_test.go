@@ -125,6 +125,14 @@ func TestASeedThatCutsTheStoreOffIsNotWritten(t *testing.T) {
 		a.args = slices.Delete(a.args, i, i+2)
 	}
 	a.start(t)
+	await.OK(t, "a waits for a configuration, and has no example of one", func() error {
+		s, err := a.status(t)
+		why := fmt.Sprint(s.NotReady)
+		if err == nil && (!strings.Contains(why, "/network/config") || strings.Contains(why, "{")) {
+			err = fmt.Errorf("%q", s.NotReady)
+		}
+		return err
+	})
 	b.start(t, "--net-config-path", filepath.Join(a.dir, "net.json"))
 	await.OK(t, "b keeps its file to itself", func() error {
 		s, err := b.status(t)

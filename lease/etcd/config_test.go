@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 		{"no URL", Config{Endpoints: []string{"://hunter2"}}, []string{"endpoint 1: not a URL"}, ""},
 		{"user only", Config{Username: "u"}, nil, "without the other"},
 		{"password in clear", Config{Username: "u", Password: NewSecret("pw")}, nil, "in clear"},
-		{"open password file", Config{Username: "u", PasswordFile: open}, nil, "has mode 0644"},
+		{"open password file", Config{Username: "u", PasswordFile: open}, nil, "0644"},
 		{"empty password file", Config{Username: "u", PasswordFile: empty}, []string{"first line is empty"}, ""},
 		{"no password file", Config{Username: "u", PasswordFile: "/nonexistent"}, []string{"password file", "no such file"}, ""},
 		{"closed password file", Config{Username: "u", PasswordFile: closed, Endpoints: []string{"https://a:1"}}, nil, ""},

@@ -207,7 +207,7 @@ func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 			is.wantCondition("False", reasonUp, messageUp)
 			continue
 		}
-		is.wantCondition("Unknown", reasonStopped, "until it runs again")
+		is.wantCondition("Unknown", reasonStopped, "again")
 		start()
 	}
 }

@@ -167,7 +167,7 @@ func TestNodeOfThePod(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	fails("POD_NAME and POD_NAMESPACE name the pod")
+	fails("POD_NAMESPACE")
 	s.Deny("get pods")
 	fails(`lacks verb "get" on resource "pods"`)
 	s.Allow()

@@ -89,7 +89,7 @@ func TestReload(t *testing.T) {
 	write("ca.crt", "junk")
 	reload(false, "certificate")
 	install(second, "client2")
-	reload(false, "; the connection in use stays")
+	reload(false, "connection")
 	install(first, "client3")
 	reload(true, "")
 

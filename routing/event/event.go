@@ -4,7 +4,7 @@ package event
 
 import "weft/tunnel"
 
-// The kinds, as docs/events.md explains them.
+// The kinds. The comments become docs/reference/events.md.
 const (
 	// a peer's record cannot be used, for the `reason`
 	PeerUnused tunnel.EventKind = "peer_unused"

@@ -309,6 +309,56 @@ func TestOnlyWhatDropsGoes(t *testing.T) {
 	})
 }
 
+// In iptables a living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left before that.
+func TestOurRulesGoWhereAFlannelLives(t *testing.T) {
+	for _, f := range flavours()[1:] {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
+			own := func() int { return strings.Count(ruleset(t), "(weft)") }
+			all := own()
+			if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || all == 0 || own() != all {
+				t.Errorf("without a flannel: %v, %d of %d rules are left", err, own(), all)
+			}
+			kind := strings.TrimPrefix(f.name, "iptables-")
+			shell(t, strings.NewReplacer("KIND", kind).Replace(`
+iptables-KIND -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+iptables-KIND -A FLANNEL-FWD -s 10.42.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
+iptables-KIND -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+iptables-KIND -t nat -A FLANNEL-POSTRTG -s 10.42.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE
+ip6tables-KIND -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+ip6tables-KIND -A FLANNEL-FWD -s fd42::/48 -m comment --comment "flanneld forward" -j ACCEPT
+ip6tables-KIND -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+ip6tables-KIND -t nat -A FLANNEL-POSTRTG -s fd42::/48 -m comment --comment "flanneld masq" -j MASQUERADE
+`))
+			if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || own() != 0 {
+				t.Errorf("beside a flannel: %v, left:\n%s", err, ruleset(t))
+			}
+			saved := sh(t, "iptables-"+kind+"-save") + sh(t, "ip6tables-"+kind+"-save")
+			if n := strings.Count(saved, `"flanneld `); n != 8 {
+				t.Errorf("of flannel's 8 rules %d are left:\n%s", n, saved)
+			}
+		})
+	}
+}
+
+// Whether rules that drop are there is known while another holds the lock, who may wait for iptables.
+func TestPresentWaitsForNobody(t *testing.T) {
+	inNamespace(t)
+	f := flavours()[0]
+	r := testRules(t, f, testConfig(f))
+	apply(t, r, testSet("198.51.100.1"))
+	r.mu.Lock()
+	late := time.AfterFunc(await.Patience, r.mu.Unlock)
+	if !r.Present() {
+		t.Error("they are not there")
+	}
+	if !late.Stop() {
+		t.Fatal("it waits for the lock")
+	}
+	r.mu.Unlock()
+}
+
 // A living flannel's rules stay, and --flannel takes them too.
 func TestFlannelsStay(t *testing.T) {
 	inNamespace(t)

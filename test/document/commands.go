@@ -89,7 +89,7 @@ func commands(name, text, program string) (out []Command) {
 // arguments returns the words after the program's name if text is a command line of it, perhaps with sudo, with a folder,
 // or with variables before.
 func arguments(text, program string) ([]string, bool) {
-	words := strings.Fields(text)
+	words := regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`).FindAllString(text, -1)
 	for len(words) > 0 && (words[0] == "sudo" || regexp.MustCompile(`^[A-Z_]+=`).MatchString(words[0])) {
 		words = words[1:]
 	}

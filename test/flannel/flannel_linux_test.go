@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"weft/test/lab"
 	"weft/test/lab/probe"
 	"weft/test/netns"
+	"weft/test/traffic"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -80,6 +82,9 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			record(t, l, key, false)
 			cleanup("--rules")
 			talk(t, "with flanneld", a.Pods[0], b.Pods[0])
+			if c.name == "udp" {
+				asUDPPeer(t, weft, a, b)
+			}
 			if t.Failed() {
 				t.Logf("the end of flanneld's log:\n%s", b.Daemon.LogTail(40))
 			}
@@ -115,6 +120,70 @@ func record(t *testing.T, l *lab.Lab, key string, wefts bool) {
 		}
 		return nil
 	})
+}
+
+// mtu is what flannel gives its TUN on an underlay of 1,500 bytes.
+const mtu = 1472
+
+// asUDPPeer has a, which runs weft, treat b as flannel's udp backend needs it: probes are answered by b's kernel, packets of
+// all sizes arrive, and none of them is packed or left to tunnel GSO, which flannel could not take apart.
+func asUDPPeer(t *testing.T, weft string, a, b *lab.Node) {
+	t.Helper()
+	before := joined(t, a)
+	for _, d := range [][2]*lab.Pod{{a.Pods[0], b.Pods[0]}, {b.Pods[0], a.Pods[0]}} {
+		for _, size := range []int{16, mtu - 28, 4000} { // the last in fragments
+			f := traffic.StartSized(t, d[0].Endpoint(4), d[1].Endpoint(4), 1000, size)
+			f.Passes(500)
+			if r := f.Stop(); r.Duplicated > 0 { // flanneld's own buffers may lose some
+				t.Errorf("UDP of %d bytes from %s: %s", size, d[0].Name, r)
+			}
+		}
+	}
+	talk(t, "as a peer", a.Pods[0], b.Pods[0])
+	if now := joined(t, a); now != before {
+		t.Errorf("packed datagrams and tunnel GSO: %v, before %v", now, before)
+	}
+	await.Within(t, await.Timers, "flannel's kernel answers the probes", func() error {
+		var answer struct {
+			Peers []struct {
+				Weft   bool
+				Probes []struct {
+					By, Answers string
+					PathMTU     int `json:"innerPathMTU"`
+				}
+			}
+		}
+		out, err := a.Command(t.Context(), weft, "peers", "--json", "--control-socket", a.ControlSocket)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Peers) != 1 {
+			return errors.Join(err, errors.New(string(out)))
+		}
+		p := answer.Peers[0]
+		if p.Weft || len(p.Probes) != 1 || p.Probes[0].By != "icmp" || p.Probes[0].Answers != "yes" || p.Probes[0].PathMTU != mtu {
+			return fmt.Errorf("%+v", p)
+		}
+		return nil
+	})
+}
+
+// joined returns the metrics of a node that count what only weft takes apart.
+func joined(t *testing.T, n *lab.Node) (values [2]string) {
+	t.Helper()
+	metrics, err := n.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, offload := range []string{"pack", "tunnel-gso"} {
+		re := regexp.MustCompile(`(?m)^weft_offload_packets_total\{offload="` + offload + `"\} (\S+)$`)
+		m := re.FindStringSubmatch(metrics)
+		if m == nil {
+			t.Fatalf("/metrics lacks offload %s", offload)
+		}
+		values[i] = m[1]
+	}
+	return values
 }
 
 // talk sends a stream from each pod to the other, and compares the bytes.

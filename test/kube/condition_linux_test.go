@@ -21,7 +21,7 @@ func TestNetworkUnavailable(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{Controllers: []string{"node-lifecycle-controller"}})
 	n := c.AddNode(t, "a", NodeOptions{})
-	networkIs(t, n, corev1.ConditionFalse, "FlannelIsUp", "Flannel is running on this node")
+	networkIs(t, n, corev1.ConditionFalse, "FlannelIsUp", "Flannel")
 	tainted(t, n, false)
 	anotherWay(t, c, n)
 	if _, err := n.Command(t.Context(), "ip", "link", "set", "eth0", "down"); err != nil {
@@ -33,7 +33,7 @@ func TestNetworkUnavailable(t *testing.T) {
 	if _, err := n.Command(t.Context(), "ip", "link", "set", "eth0", "up"); err != nil {
 		t.Fatal(err)
 	}
-	networkIs(t, n, corev1.ConditionFalse, "FlannelIsUp", "Flannel is running on this node")
+	networkIs(t, n, corev1.ConditionFalse, "FlannelIsUp", "Flannel")
 	tainted(t, n, false)
 }
 

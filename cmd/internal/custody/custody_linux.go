@@ -1,20 +1,38 @@
 package custody
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/rights"
+)
+
+// Item is what is kept under one name. An Item that Take returns belongs to the caller, with its descriptors.
+type Item struct {
+	Name string
+	// Meta says what the descriptors are. Custody does not look into it.
+	Meta []byte
+	// FDs holds no two duplicates of one descriptor, and none that another Item has: systemd would keep the first one only.
+	FDs []int
+	// Optional is for what is kept only where it will outlive weftd: else no holder is started for it, and that is no fault.
+	// It counts as a port.
+	Optional bool
+}
+
+// What one Item may have at most.
+const (
+	maxMeta = 64 << 10 // bytes
+	maxFDs  = 252
 )
 
 // Options say where descriptors are kept.
@@ -25,18 +43,34 @@ type Options struct {
 	Owner string
 	// Timeout is how long a holder keeps descriptors while there is no weftd; 0 is for no holder.
 	Timeout time.Duration
-	// Inherited is what the program before left in this process; nil for nothing. Who keeps descriptors is told nothing
-	// until Begin, so that nobody waits for that while packets do.
-	Inherited *Inherited
+	// Left is what the program before left in this process; nil for nothing. Custody takes it over, and changes neither the
+	// shelf nor the index until Begin: the program before may come back to them.
+	Left *Left
 	// Getenv reads the variables of the service manager.
 	Getenv func(string) string
 	Logger *slog.Logger
+
+	handed map[int]string // a test's, in the place of those that Getenv tells of
 }
 
-// StaleAfter is the time without a weftd after which what waits in a TUN's queue is discarded, instead of delivered, when
-// the next one takes it up. The queue fills in a moment and then drops what comes, so it holds the oldest packets: after a restart
-// those are what nothing shall be lost of, minutes later they are what nobody waits for, and a segment that is older than
-// TCP assumes any to be (RFC 9293, 3.4.1) may be taken for one of another connection.
+// Left is what one program leaves to the next one in the same process. Its descriptors belong to whoever has it.
+type Left struct {
+	// FDs are the descriptors by their numbers, the index among them.
+	FDs map[uint64]int `json:"fds"`
+	// Shelved are the numbers that the shelf has, and Holder is the process that is this shelf, 0 for the service manager.
+	Shelved []uint64 `json:"shelved,omitempty"`
+	Holder  int      `json:"holder,omitempty"`
+}
+
+// Close closes the descriptors.
+func (l *Left) Close() {
+	rights.Close(slices.Collect(maps.Values(l.FDs)))
+	l.FDs = nil
+}
+
+// StaleAfter is the time without a weftd after which the next one discards what waits in a TUN's queue. The queue fills in a
+// moment and then drops what comes, so it holds the oldest packets. After a restart nothing of those shall be lost. Minutes
+// later nobody waits for them, and TCP may take one for a segment of another connection (RFC 9293, 3.4.1).
 const StaleAfter = 30 * time.Second
 
 // Who keeps descriptors, as Status says.
@@ -47,335 +81,439 @@ const (
 
 // Status says who keeps descriptors for this weftd.
 type Status struct {
-	// By is ByManager, ByHolder, or "" while nothing is kept.
-	By string
-	// PID is the holder's.
+	// By is ByManager, ByHolder, or "" while nothing is kept. PID is the holder's.
+	By  string
 	PID int
-	// Ports are those that were offered and PortDescriptors what is kept of them, if somebody keeps anything.
-	Ports, PortDescriptors int
-	// Items and Descriptors are what was not only offered: how many there are; Discarded is how many packets were too old when they were taken up.
-	Items, Descriptors, Discarded int
+	// Ports and PortDescriptors count optional items, Items and Descriptors the others. Discarded counts the packets that were
+	// too old when they were taken up.
+	Ports, PortDescriptors, Items, Descriptors, Discarded int
 	// Fault says why something is not kept, "" if everything is.
 	Fault string
 }
 
-// Custody is weftd's side: it keeps descriptors with whom there is, gives everything to a new holder if the old one dies, and
-// has what the last weftd left. It has duplicates of its own of all descriptors. Its methods are safe for concurrent use; those
-// that talk to somebody may take seconds if that one is in trouble.
+// Custody is weftd's side. It has duplicates of its own of all descriptors. Its methods are safe for concurrent use.
 type Custody struct {
-	o      Options
-	socket string // of the holder, "" for none
-	status atomic.Pointer[Status]
-	wake   chan struct{}
+	o       Options
+	socket  string   // of the holder, "" for none
+	systemd *systemd // nil if the service manager keeps nothing
+	begin   chan struct{}
+	wake    chan struct{}
+	stop    chan struct{}
+	over    chan struct{} // closed when the goroutine has ended
 
 	mu        sync.Mutex // protects what follows
-	items     map[string]Item
-	former    []Item // what the last weftd left; Kept hands it out once
+	index     *index
+	items     map[string]entry
+	dead      []int // descriptors of ours that are to be closed
+	next      uint64
 	away      time.Duration
-	manager   *manager // nil if there is none
-	session   *session // nil if there is no holder
-	pid       int
 	discarded int
-	faults    map[string]error // why items are not kept, by name; "" is for all of them
-	owed      map[string]bool  // what a holder that did not answer has not been told to forget
+	held      bool // until Begin
 	closed    bool
-	silent    error           // why nobody waits for the holder's answer: it has not given the last one; nil if it does answer
-	optional  map[string]bool // what is kept only where that is of use
-	held      bool            // until Begin
-	fresh     map[string]bool // what became another while that was so
-	trying    chan struct{}   // closed when Run has tried to find a holder; nil while it does not
+	changes   uint64           // counts what has become another
+	written   uint64           // the change up to which the index says everything
+	tried     uint64           // the change up to which the goroutine has tried to make the shelf equal
+	told      chan struct{}    // closed, and made anew, when tried grows
+	fault     error            // the shelf's, of the last attempt
+	faults    map[string]error // those of single items
+	has       map[uint64]bool  // what the shelf has; only the goroutine writes it
+	holder    int              // the process whose numbers are ours, 0 for none; only the goroutine writes it
+	session   *session         // with it, nil for none; only the goroutine writes it
+	former    *session         // with a holder that is of no more use once the shelf has everything
 }
 
-// Open takes up what the last weftd had kept. It always succeeds: who cannot be asked is in the log and in Status. The caller runs
-// Run, and closes.
+// Open takes up what the last weftd had kept. It always succeeds: the log and Status say who could not be asked. The caller
+// closes.
 func Open(ctx context.Context, o Options) *Custody {
-	c := &Custody{o: o, wake: make(chan struct{}, 1), items: map[string]Item{}, optional: map[string]bool{}, faults: map[string]error{}, owed: map[string]bool{}}
+	c := &Custody{
+		o: o, systemd: newSystemd(o.Getenv), begin: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		over: make(chan struct{}), items: map[string]entry{}, next: 1, held: true, told: make(chan struct{}),
+		faults: map[string]error{}, has: map[uint64]bool{}, changes: 1,
+	}
 	if o.Control != "" {
-		path, err := filepath.Abs(SocketFor(o.Control))
-		if err != nil {
-			path = SocketFor(o.Control)
+		c.socket = SocketFor(o.Control)
+		if path, err := filepath.Abs(c.socket); err == nil {
+			c.socket = path
 		}
-		c.socket = path
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var faults []error
-	c.manager, c.former, c.away, faults = openManager(o.Getenv)
-	for _, err := range faults {
-		o.Logger.Warn("not everything that the service manager kept can be used", "reason", err)
-	}
-	if o.Inherited != nil {
-		c.inherit(*o.Inherited)
+	if o.Left != nil {
+		c.load(o.Left.FDs, true)
+		c.away, c.holder = 0, o.Left.Holder
+		for _, n := range o.Left.Shelved {
+			c.has[n] = true
+		}
 	} else {
-		c.askHolder(ctx)
+		if c.systemd != nil { // the shelf that is ours comes first, since it keeps its numbers
+			c.askStore()
+			c.askHolder(ctx)
+		} else {
+			c.askHolder(ctx)
+			c.askStore()
+		}
+		c.Begin()
 	}
-	c.takeUp()
-	c.publish()
+	if c.index == nil {
+		x, err := newIndex()
+		if err != nil {
+			o.Logger.Error("nothing can be kept for the next weftd", "reason", err)
+		}
+		c.index = x
+	}
+	go c.keep()
 	return c
 }
 
-// askHolder takes what a holder has, if there is one. It is told to end if it is not needed, or of no use.
+// askStore takes up what the service manager's store handed over.
+func (c *Custody) askStore() {
+	handed := c.o.handed
+	if handed == nil {
+		handed = handedOver(c.o.Getenv)
+	}
+	fds, unread := fromStore(handed)
+	ours := c.systemd != nil
+	old := systemd{socket: c.o.Getenv("NOTIFY_SOCKET")} // it gives back also what a unit without a store has left
+	if len(unread) > 0 {
+		c.o.Logger.Warn("the service manager's store has descriptors of another version of weft, which are given back: pods"+
+			" that were attached directly have to be attached again", "descriptors", len(unread))
+	}
+	for n := range fds {
+		if ours {
+			c.has[n] = true
+		} else {
+			unread = append(unread, nameOf(n))
+		}
+	}
+	for _, name := range unread {
+		if err := old.removeName(name); err != nil {
+			c.o.Logger.Warn("descriptors stay in the service manager's store", "reason", err)
+			break
+		}
+	}
+	if len(fds) > 0 {
+		c.load(fds, ours)
+	}
+}
+
+// askHolder takes up what a holder has, if there is one. It is told to end if it is of no use.
 func (c *Custody) askHolder(ctx context.Context) {
 	if c.socket == "" {
 		return
 	}
 	s, r, err := c.connect(ctx, false)
-	if errors.Is(err, errNoHolder) {
+	switch no := (*refusedError)(nil); {
+	case errors.Is(err, errNoHolder):
 		return
-	}
-	var no *refusedError
-	if errors.As(err, &no) {
+	case errors.As(err, &no):
 		r, _, err := End(ctx, c.socket)
-		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods that they belong to have to be attached again", "pods", r.Items, "because", no.why, "error", err)
+		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods that they belong to"+
+			" have to be attached again", "pods", r.Items, "because", no.why, "error", err)
 		return
-	}
-	if err != nil {
-		c.lose(err)
+	case err != nil:
 		c.o.Logger.Warn("what the last weftd had kept cannot be asked for", "reason", err)
 		return
 	}
-	items, err := s.take()
+	fds, err := s.take()
 	if err != nil {
-		c.o.Logger.Warn("the holder did not hand over everything", "got", len(items), "reason", err)
+		c.o.Logger.Warn("the holder did not hand over everything", "got", len(fds), "reason", err)
 	}
-	known := map[string]bool{}
-	for _, i := range c.former {
-		known[i.Name] = true
-	}
-	for _, i := range items {
-		if known[i.Name] {
-			rights.Close(i.FDs)
-		} else {
-			c.former = append(c.former, i)
+	ours := c.systemd == nil && c.o.Timeout > 0 && err == nil
+	if ours {
+		c.session, c.holder = s, r.PID
+		for n := range fds {
+			c.has[n] = true
 		}
+	} else {
+		c.former = s
 	}
-	c.adopt(s, r)
-}
-
-// adopt makes s the session with the holder, which has said r.
-func (c *Custody) adopt(s *session, r Report) {
-	c.session, c.pid, c.away, c.silent = s, r.PID, max(c.away, r.AwayFor()), nil
-}
-
-// lose ends the session because of err. Of a holder that does not answer nobody waits for an answer any more, until Run has had one.
-func (c *Custody) lose(err error) {
-	if errors.Is(err, errSilent) && c.silent == nil {
-		c.silent = fmt.Errorf("%w: see whether it is stopped (pgrep -af 'weftd holder'; kill -CONT continues one). It is asked again", err)
-		if c.pid != 0 {
-			c.silent = fmt.Errorf("%w: see whether process %d is stopped (kill -CONT %d continues it). It is asked again", err, c.pid, c.pid)
-		}
-	}
-	if c.session != nil {
-		c.session.close()
-	}
-	c.session = nil
-	c.changed()
-}
-
-// takeUp makes items of what came, and discards what is too old.
-func (c *Custody) takeUp() {
-	manager := map[string]bool{}
-	if c.manager != nil {
-		for name := range c.manager.stored {
-			manager[name] = true
-		}
-	}
-	var alive []Item
-	for _, i := range c.former {
-		own, err := rights.Duplicate(i.FDs)
-		if err != nil || i.gone() {
-			rights.Close(own)
-			rights.Close(i.FDs)
-			c.unkeep(i.Name)
-			if err != nil {
-				c.o.Logger.Warn("descriptors that were kept cannot be used", "name", i.Name, "reason", err)
-			}
-			continue
-		}
-		if c.away > StaleAfter {
-			for _, fd := range i.FDs {
-				c.discarded += drain(fd)
-			}
-		}
-		c.items[i.Name] = Item{i.Name, i.Meta, own}
-		alive = append(alive, i)
-	}
-	c.former = alive
-	if c.manager == nil || c.manager.most == 0 || c.session == nil {
-		return
-	}
-	// The unit has got a descriptor store since.
-	for name, i := range c.items {
-		if !manager[name] {
-			if err := c.manager.keep(i); err != nil {
-				c.o.Logger.Warn("the holder goes on, since the service manager does not keep everything", "reason", err)
-				return
-			}
-		}
-	}
-	c.endSession()
-}
-
-// unkeep has whoever keeps name forget it.
-func (c *Custody) unkeep(name string) {
-	delete(c.faults, name)
-	if c.held {
-		c.fresh[name] = true
-		return
-	}
-	if c.manager != nil {
-		c.manager.forget(name)
-	}
-	if c.session != nil {
-		err := c.session.forget(name)
-		if err == nil {
-			return
-		}
-		c.lose(err) // Run gives a new one what is to be kept, and that is no more
-	}
-	if c.socket != "" && c.o.Timeout > 0 && (c.manager == nil || c.manager.most == 0) && len(c.owed) < maxItems {
-		c.owed[name] = true // the same holder may answer again
+	if len(fds) > 0 {
+		c.load(fds, ours)
 	}
 }
 
-// endSession has the holder end.
-func (c *Custody) endSession() {
-	if c.session != nil {
-		_, _ = c.session.report(end, "") // if it does not hear, its timeout ends it
-		c.session.close()
-		c.session, c.pid = nil, 0
+// load makes items of fds, which it takes over. Those of our own shelf keep their numbers and the index.
+func (c *Custody) load(fds map[uint64]int, ours bool) {
+	var x *index
+	if fd, ok := fds[0]; ok {
+		x = openIndex(fd)
+		delete(fds, 0)
 	}
-}
-
-// connect returns a session with the holder, which is started if there is none and start says so, and what the holder says of itself. It needs
-// no lock.
-func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, error) {
-	p, err := openPlace(c.socket)
-	if errors.Is(err, fs.ErrNotExist) && !start {
-		return nil, Report{}, errNoHolder
-	}
-	if err != nil {
-		return nil, Report{}, err
-	}
-	defer func() { _ = p.close() }() // nothing was written
-	for try := 0; ; try++ {
-		conn, err := p.dial(ctx)
-		if errors.Is(err, errNoHolder) && start {
-			conn, err = startHolder(ctx, p, c.o)
-		}
+	if x != nil {
+		entries, err := x.whole(fds)
 		if err != nil {
-			return nil, Report{}, err
+			c.o.Logger.Warn("what was kept cannot be used", "reason", err)
 		}
-		s := newSession(conn)
-		s.owner = c.o.Owner
-		r, err := s.report(hello, s.owner)
-		if err == nil {
-			return s, r, nil
+		away := x.away()
+		for _, e := range entries {
+			c.adopt(e, fds, ours, away)
 		}
-		s.close()
-		if !errors.Is(err, errOver) || try == 2 { // one that was about to end: it has removed its socket by now
-			return nil, Report{}, err
-		}
+		c.away = max(c.away, away)
+	}
+	for n := range fds {
+		c.next = max(c.next, n+1)
+	}
+	rights.Close(slices.Collect(maps.Values(fds))) // what belongs to no item leaves the shelf
+	switch {
+	case x == nil:
+	case ours && c.index == nil:
+		c.index = x
+	default:
+		x.close()
 	}
 }
 
-// Kept returns, once, what the last weftd had kept under names that begin with prefix, in order of names, and how long there was
-// none. The descriptors are the caller's. It is kept on until Forget says otherwise.
-func (c *Custody) Kept(prefix string) (items []Item, away time.Duration) {
+// adopt makes an item of e, whose descriptors it takes out of fds.
+func (c *Custody) adopt(e entry, fds map[uint64]int, ours bool, away time.Duration) {
+	if _, twice := c.items[e.Name]; twice || anyGone(e.fds) {
+		return
+	}
+	for k, n := range e.Numbers {
+		delete(fds, n)
+		if ours {
+			c.next = max(c.next, n+1)
+		}
+		if c.o.Left == nil && away > StaleAfter {
+			c.discarded += drain(e.fds[k])
+		}
+	}
+	if !ours {
+		e.Numbers = c.numbers(len(e.fds))
+	}
+	c.items[e.Name] = e
+}
+
+// numbers returns so many new ones.
+func (c *Custody) numbers(count int) (all []uint64) {
+	for range count {
+		all = append(all, c.next)
+		c.next++
+	}
+	return all
+}
+
+// Begin lets the shelf and the index change. Without Options.Left they may from the first.
+func (c *Custody) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.former = slices.DeleteFunc(c.former, func(i Item) bool {
-		ours := strings.HasPrefix(i.Name, prefix)
-		if ours {
-			items = append(items, i)
+	if c.held {
+		c.held = false
+		close(c.begin)
+	}
+}
+
+// Take returns, once, what the last weftd had kept under names that begin with prefix, in order of names, and how long there was
+// none. It is kept on until Drop.
+func (c *Custody) Take(prefix string) (items []Item, away time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.items)) {
+		e := c.items[name]
+		if e.taken || !strings.HasPrefix(name, prefix) {
+			continue
 		}
-		return ours
-	})
-	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+		e.taken = true
+		c.items[name] = e
+		own, err := rights.Duplicate(e.fds)
+		if err != nil {
+			c.o.Logger.Warn("descriptors that were kept cannot be used", "name", name, "reason", err)
+			continue
+		}
+		items = append(items, Item{e.Name, e.Meta, own, e.Optional})
+	}
 	return items, c.away
 }
 
-// Forget ends the keeping of what has that name, if anything has.
-func (c *Custody) Forget(name string) {
+// Put keeps duplicates of i's descriptors, which stay the caller's, in the place of what had that name. It waits for nobody:
+// Wait does.
+func (c *Custody) Put(i Item) error {
+	if i.Name == "" || len(i.FDs) == 0 || len(i.FDs) > maxFDs || len(i.Meta) > maxMeta {
+		return fmt.Errorf("keep %d descriptors of %q, with %d bytes about them: a name, 1 to %d descriptors and at most %d bytes"+
+			" can be kept", len(i.FDs), i.Name, len(i.Meta), maxFDs, maxMeta)
+	}
+	own, err := rights.Duplicate(i.FDs)
+	if err != nil {
+		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.publish()
-	i, ok := c.items[name]
-	if !ok {
-		return
+	if c.closed { // the next weftd decides by now
+		rights.Close(own)
+		return nil
 	}
-	rights.Close(i.FDs)
-	delete(c.items, name)
-	delete(c.optional, name)
-	c.unkeep(name)
-	if len(c.items) == 0 { // that nobody could be found to keep anything is of no more interest
-		delete(c.faults, "")
+	c.dead = append(c.dead, c.items[i.Name].fds...)
+	c.items[i.Name] = entry{i.Name, slices.Clone(i.Meta), c.numbers(len(own)), i.Optional, own, true}
+	c.changed()
+	return nil
+}
+
+// Drop ends the keeping of all whose names begin with prefix, and returns once the shelf has none of them, ctx ends, or the
+// shelf does not answer.
+func (c *Custody) Drop(ctx context.Context, prefix string) error {
+	c.drop(func(name string) bool { return strings.HasPrefix(name, prefix) })
+	return c.Wait(ctx, "")
+}
+
+// DropOne is Drop of the one item that has the name.
+func (c *Custody) DropOne(ctx context.Context, name string) error {
+	c.drop(func(n string) bool { return n == name })
+	return c.Wait(ctx, "")
+}
+
+func (c *Custody) drop(which func(name string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, e := range c.items {
+		if which(name) {
+			c.dead = append(c.dead, e.fds...)
+			delete(c.items, name)
+			delete(c.faults, name)
+			c.changed()
+		}
+	}
+	if c.held {
+		rights.Close(c.dead)
+		c.dead = nil
 	}
 }
 
-// changed has Run look again.
+// changed has the goroutine look. The caller has the lock.
 func (c *Custody) changed() {
+	c.changes++
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Status returns at once.
-func (c *Custody) Status() Status { return *c.status.Load() }
+// Wait returns once the shelf was made equal to the items as they are now, or that was tried. The error says why the item of
+// that name, or with "" anything, is not kept. Nobody waits for a shelf that does not answer, nor before Begin.
+func (c *Custody) Wait(ctx context.Context, name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for change := c.changes; c.tried < change && !c.held && !c.closed && !errors.Is(c.fault, errSilent); {
+		told := c.told
+		c.mu.Unlock()
+		select {
+		case <-told:
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+		if c.tried < change && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return cmp.Or(c.fault, c.faults[name])
+}
 
-// publish makes the Status. The caller has the lock.
-func (c *Custody) publish() {
+// Status returns at once.
+func (c *Custody) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := Status{Discarded: c.discarded}
-	for name, i := range c.items {
-		if c.optional[name] {
+	for _, e := range c.items {
+		if e.Optional {
 			s.Ports++
-			s.PortDescriptors += len(i.FDs)
+			s.PortDescriptors += len(e.fds)
 			continue
 		}
 		s.Items++
-		s.Descriptors += len(i.FDs)
+		s.Descriptors += len(e.fds)
 	}
 	switch {
 	case c.held || len(c.items) == 0:
-	case c.manager != nil && c.manager.most > 0:
+	case c.systemd != nil:
 		s.By = ByManager
 	case c.session != nil:
-		s.By, s.PID = ByHolder, c.pid
+		s.By, s.PID = ByHolder, c.holder
 	}
-	if names := slices.Sorted(maps.Keys(c.faults)); len(names) > 0 {
-		s.Fault = c.faults[names[0]].Error()
+	names := slices.Sorted(maps.Keys(c.faults))
+	switch {
+	case c.fault != nil:
+		s.Fault = c.fault.Error()
+	case len(names) > 0:
+		s.Fault = fmt.Sprintf("%q: %v", names[0], c.faults[names[0]])
 		if len(names) > 1 {
 			s.Fault = fmt.Sprintf("%s (and %d more)", s.Fault, len(names)-1)
 		}
-	}
-	if s.Fault == "" && s.By == ByHolder && s.Items > 0 {
+	case s.By == ByHolder && s.Items > 0:
 		s.Fault = c.endsWithUs()
 	}
-	c.status.Store(&s)
-	c.changed()
+	return s
 }
+
+// endsWithUs says why the holder will end with weftd, "" if it will not as far as is known.
+func (c *Custody) endsWithUs() string {
+	switch {
+	case os.Getpid() == 1:
+		return "weftd is the first process of a container, and the kernel ends the holder with it: outside of a container, or" +
+			" with systemd, pods outlive a restart"
+	case c.o.Getenv("NOTIFY_SOCKET") != "": // it ends all processes of a unit together, unless KillMode= says otherwise
+		return "the service manager keeps no descriptors for weftd, and ends the holder with it: set FileDescriptorStoreMax=" +
+			" and FDSTORE in weftd's unit, as the shipped one does"
+	}
+	return ""
+}
+
+// Leave returns duplicates of all that is kept, with the index, for the program that takes this one's place.
+func (c *Custody) Leave() (l Left, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.index == nil {
+		return l, errNoIndex
+	}
+	if !c.held { // else the index is as the program before left it, and fits to what it left
+		if err := c.index.write(c.entries()); err != nil {
+			return l, err
+		}
+	}
+	l = Left{FDs: map[uint64]int{}, Shelved: slices.Sorted(maps.Keys(c.has)), Holder: c.holder}
+	all := append(c.entries(), entry{Numbers: []uint64{0}, fds: []int{c.index.fd()}})
+	for _, e := range all {
+		own, err := rights.Duplicate(e.fds)
+		if err != nil {
+			l.Close()
+			return Left{}, err
+		}
+		for k, n := range e.Numbers {
+			l.FDs[n] = own[k]
+		}
+	}
+	return l, nil
+}
+
+// entries are all items, in order of numbers. The caller has the lock.
+func (c *Custody) entries() []entry { return slices.SortedFunc(maps.Values(c.items), byNumber) }
 
 // Close leaves everything that is kept to the next weftd.
 func (c *Custody) Close() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.closed {
+		c.mu.Unlock()
 		return
 	}
 	c.closed = true
-	if c.manager != nil {
-		c.manager.stamp()
-		c.manager.close()
+	close(c.stop)
+	close(c.told)
+	c.told = make(chan struct{})
+	c.mu.Unlock()
+	<-c.over
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range []*session{c.session, c.former} {
+		if s != nil {
+			s.close()
+		}
 	}
-	if c.session != nil {
-		c.session.close()
-		c.session = nil // else Run would find it over again and again
-	}
-	var all []int // together: after the data plane's own these are the last of each
-	for _, i := range append(slices.Collect(maps.Values(c.items)), c.former...) {
-		all = append(all, i.FDs...)
+	all := c.dead // together: after the data plane's own these are the last of each
+	for _, e := range c.items {
+		all = append(all, e.fds...)
 	}
 	rights.Close(all)
-	c.items, c.former = map[string]Item{}, nil
+	c.items, c.dead, c.session = map[string]entry{}, nil, nil
+	if c.index != nil {
+		if !c.held {
+			c.index.stamp()
+		}
+		c.index.close()
+		c.index = nil
+	}
 }

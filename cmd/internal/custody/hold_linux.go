@@ -19,29 +19,28 @@ import (
 
 // HoldOptions are what a holder is started with.
 type HoldOptions struct {
-	// Socket is the path at which it listens; Listener is bound there, and listens already. Hold closes it.
+	// Socket is the path at which it listens. Listener is bound there, and listens already; Hold closes it.
 	Socket   string
 	Listener *net.UnixListener
 	// Owner names the state directory of the weftd that started it.
 	Owner string
 	// Timeout is how long descriptors are kept while there is no weftd.
 	Timeout time.Duration
-	// Items are kept from the start. Their descriptors are Hold's.
-	Items []Item
+	// FDs are kept from the start, by number. They are Hold's.
+	FDs map[uint64]int
 }
 
 const (
-	// lookEvery is how often a holder without a weftd looks whether devices are gone. With a weftd it looks at nothing, since
-	// that reads the devices and says what to forget.
+	// lookEvery is how often a holder without a weftd looks whether devices are gone. With a weftd it does not look: that
+	// reads the devices, and drops what is gone.
 	lookEvery = time.Second
 	// emptyFor is how long a holder with nothing to keep waits for something.
 	emptyFor = 3 * time.Second
-	// maxConns is how many connections there may be. One more takes the place of the oldest that has not said hello.
-	maxConns = 8
 	// answerWait is how long an answer may wait for a peer that does not read.
 	answerWait = 5 * time.Second
-	// spareFDs are descriptors that a holder needs besides those that it keeps.
+	// spareFDs are descriptors that a holder needs besides those that it keeps, of which there are heldMost at most.
 	spareFDs = 64
+	heldMost = 16 << 10
 )
 
 // holder is a process's state.
@@ -52,35 +51,29 @@ type holder struct {
 	room  int    // how many descriptors it may keep
 	wake  chan struct{}
 
-	mu          sync.Mutex // protects what follows
-	items       map[string]Item
-	descriptors int
-	metaTotal   int
-	conns       []*conn // the oldest first
-	away        time.Time
-	empty       time.Time
-	ended       bool
+	mu    sync.Mutex // protects what follows
+	fds   map[uint64]int
+	conns map[*net.UnixConn]uint64 // with the order in which they came
+	came  uint64
+	weftd *net.UnixConn // the one that said hello last, nil while there is no weftd
+	away  time.Time     // since when there is none
+	empty time.Time     // since when there is nothing to keep
+	ended bool
 }
 
-// conn is one connection. weftd says that it said hello; the holder's lock protects that.
-type conn struct {
-	*net.UnixConn
-	weftd  bool
-	before time.Duration // how long there was no weftd when this one came
-}
-
-// Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long as o says, until it
-// is told to end, or until ctx ends. Then it removes its socket.
+// Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long as o says, until
+// it is told to end, or until ctx ends. Then it removes its socket.
 func Hold(ctx context.Context, o HoldOptions) error {
 	p, err := openPlace(o.Socket)
 	if err != nil {
 		return errors.Join(err, o.Listener.Close())
 	}
 	defer func() { _ = p.close() }() // nothing was written
-	h := &holder{o: o, place: p, inode: p.inode(), room: descriptorRoom(), wake: make(chan struct{}, 1), items: map[string]Item{}, away: time.Now(), empty: time.Now()}
-	for _, i := range o.Items {
-		h.keep(i)
+	h := &holder{
+		o: o, place: p, inode: p.inode(), room: descriptorRoom(), wake: make(chan struct{}, 1), fds: map[uint64]int{},
+		conns: map[*net.UnixConn]uint64{}, away: time.Now(), empty: time.Now(),
 	}
+	maps.Copy(h.fds, o.FDs)
 	var wg sync.WaitGroup
 	wg.Go(func() { h.accept(&wg) })
 	h.watch(ctx)
@@ -90,12 +83,12 @@ func Hold(ctx context.Context, o HoldOptions) error {
 	err = errors.Join(err, o.Listener.Close())
 	h.mu.Lock()
 	h.ended = true
-	for _, c := range h.conns {
+	for c := range h.conns {
 		_ = c.Close() // nothing was written that a close could lose
 	}
 	h.mu.Unlock()
 	wg.Wait()
-	h.clear()
+	rights.Close(slices.Collect(maps.Values(h.fds)))
 	return err
 }
 
@@ -123,8 +116,8 @@ func ListenInPlace(ctx context.Context, control string) (socket string, l *net.U
 // descriptorRoom returns how many descriptors this process may keep.
 func descriptorRoom() int {
 	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur > maxDescriptors+spareFDs {
-		return maxDescriptors
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur > heldMost+spareFDs {
+		return heldMost
 	}
 	return max(int(l.Cur)-spareFDs, 0)
 }
@@ -158,22 +151,25 @@ func (h *holder) changed() {
 	}
 }
 
-// look drops what is gone if nobody else does, and says whether the holder shall end, or when to look again: 0 is not before
-// something changes.
+// look says whether the holder shall end, or when to look again: 0 is not before something changes.
 func (h *holder) look(now time.Time) (wait time.Duration, over bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.away.IsZero() {
-		h.dropGone()
+	if h.weftd == nil {
+		for _, e := range h.items() {
+			if anyGone(e.fds) {
+				h.drop(e.Numbers)
+			}
+		}
 	}
 	switch {
 	case h.ended:
 		return 0, true
-	case len(h.items) == 0 && now.Sub(h.empty) >= emptyFor:
+	case h.nothing() && now.Sub(h.empty) >= emptyFor:
 		return 0, true
-	case len(h.items) == 0:
+	case h.nothing():
 		return min(emptyFor-now.Sub(h.empty), lookEvery), false
-	case h.away.IsZero():
+	case h.weftd != nil:
 		return 0, false
 	case now.Sub(h.away) >= h.o.Timeout:
 		return 0, true
@@ -183,44 +179,48 @@ func (h *holder) look(now time.Time) (wait time.Duration, over bool) {
 	return lookEvery, false
 }
 
-// dropGone drops the items of which a device is gone. The caller has the lock.
-func (h *holder) dropGone() {
-	for name, i := range h.items {
-		if i.gone() {
-			h.drop(name)
+// items are those that the index names, with the descriptors that stay the holder's. The caller has the lock.
+func (h *holder) items() []entry {
+	fd, ok := h.fds[0]
+	if !ok {
+		return nil
+	}
+	own, err := rights.Duplicate([]int{fd})
+	if err != nil {
+		return nil
+	}
+	x := openIndex(own[0])
+	defer x.close()
+	all, _ := x.whole(h.fds) // weftd says what is wrong with it
+	return all
+}
+
+// nothing reports whether there is nothing but the index. The caller has the lock.
+func (h *holder) nothing() bool {
+	_, index := h.fds[0]
+	return len(h.fds) == 0 || index && len(h.fds) == 1
+}
+
+// drop closes what is kept as numbers. The caller has the lock.
+func (h *holder) drop(numbers []uint64) {
+	var all []int
+	for _, n := range numbers {
+		if fd, ok := h.fds[n]; ok {
+			all = append(all, fd)
+			delete(h.fds, n)
 		}
 	}
-}
-
-// drop closes what is kept as name. The caller has the lock.
-func (h *holder) drop(name string) {
-	i, ok := h.items[name]
-	if !ok {
-		return
-	}
-	rights.Close(i.FDs)
-	delete(h.items, name)
-	h.descriptors -= len(i.FDs)
-	h.metaTotal -= len(i.Name) + len(i.Meta)
-	if len(h.items) == 0 {
+	rights.Close(all)
+	if h.nothing() {
 		h.empty = time.Now()
 		h.changed()
-	}
-}
-
-// clear drops everything.
-func (h *holder) clear() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for name := range maps.Clone(h.items) {
-		h.drop(name)
 	}
 }
 
 // accept serves connections of our own user until the listener is closed.
 func (h *holder) accept(wg *sync.WaitGroup) {
 	for {
-		u, err := h.o.Listener.AcceptUnix()
+		c, err := h.o.Listener.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -228,197 +228,132 @@ func (h *holder) accept(wg *sync.WaitGroup) {
 			time.Sleep(lookEvery / 10)
 			continue
 		}
-		if rights.SameUser(u) != nil {
-			_ = u.Close() // root only gets here: the file is for our user alone
-			continue
+		h.mu.Lock()
+		welcome := !h.ended && rights.SameUser(c) == nil // root only gets here: the file is for our user alone
+		if welcome {
+			h.came++
+			h.conns[c] = h.came
 		}
-		c := &conn{UnixConn: u}
-		if !h.add(c) {
-			_ = u.Close() // nothing was written
+		h.mu.Unlock()
+		if !welcome {
+			_ = c.Close() // nothing was written
 			continue
 		}
 		wg.Go(func() { h.serve(c) })
 	}
 }
 
-// add takes c up, in the place of the oldest silent one if there are too many.
-func (h *holder) add(c *conn) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
-		return false
-	}
-	if len(h.conns) >= maxConns {
-		silent := slices.IndexFunc(h.conns, func(o *conn) bool { return !o.weftd })
-		if silent < 0 {
-			return false
-		}
-		_ = h.conns[silent].Close() // its goroutine takes it out of the list
-		h.conns = slices.Delete(h.conns, silent, silent+1)
-	}
-	h.conns = append(h.conns, c)
-	return true
-}
-
-// remove forgets c. The time without a weftd begins when the last one goes.
-func (h *holder) remove(c *conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_ = c.Close() // its answers were read, or nobody reads them
-	h.conns = slices.DeleteFunc(h.conns, func(o *conn) bool { return o == c })
-	if c.weftd && !slices.ContainsFunc(h.conns, func(o *conn) bool { return o.weftd }) {
-		h.away = time.Now()
-		h.changed()
-	}
-}
-
-// serve answers c's requests until that closes, or does not read the answers.
-func (h *holder) serve(c *conn) {
+// serve answers c's requests until that closes, does not read the answers, or asks for what only weftd may.
+func (h *holder) serve(c *net.UnixConn) {
 	defer h.remove(c)
-	b := make([]byte, maxMessage+1)
 	for {
-		m, fds, err := receive(c.UnixConn, b)
+		m, fds, err := receive(c)
 		if err != nil {
 			rights.Close(fds)
-			if !errors.Is(err, errTruncated) {
-				// What does not speak the protocol is told so once, and gets no second packet read.
-				h.answer(c, message{verb: refused, body: []byte(sentence(err))}, nil)
-				return
-			}
-			m = message{}
+			_ = h.answer(c, message{Refused: err.Error()}, nil)
+			return
 		}
-		a, give := h.handle(c, m, fds, err)
-		ok := h.answer(c, a, give)
+		a, give, ok := h.handle(c, m, fds)
+		ok = ok && h.answer(c, a, give)
 		rights.Close(give)
-		if !ok || m.verb == end && a.verb == done {
+		if !ok || m.Verb == verbEnd {
 			return
 		}
 	}
 }
 
-func (h *holder) answer(c *conn, m message, fds []int) bool {
-	if err := c.SetWriteDeadline(time.Now().Add(answerWait)); err != nil {
-		return false
-	}
-	return send(c.UnixConn, m, fds) == nil
+func (h *holder) answer(c *net.UnixConn, m message, fds []int) bool {
+	return c.SetWriteDeadline(time.Now().Add(answerWait)) == nil && send(c, m, fds) == nil
 }
 
-// handle does what m asks for. It takes fds over, and what it gives belongs to the caller. fault is of the receiving.
-func (h *holder) handle(c *conn, m message, fds []int, fault error) (answer message, give []int) {
+// remove forgets c. The time without a weftd begins when that goes.
+func (h *holder) remove(c *net.UnixConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if m.verb != keep || fault != nil {
-		rights.Close(fds)
+	_ = c.Close() // its answers were read, or nobody reads them
+	delete(h.conns, c)
+	if h.weftd == c {
+		h.weftd, h.away = nil, time.Now()
+		h.changed()
 	}
-	if fault == nil && !c.weftd && (m.verb == keep || m.verb == forget || m.verb == next) {
-		fault = errStranger
-		if m.verb == keep {
-			rights.Close(fds)
-		}
+}
+
+// handle does what m asks for. It takes fds over, and what it gives belongs to the caller. Without ok c is to be closed.
+func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give []int, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m.Verb == verbStore && h.weftd == c && len(fds) == 1 && len(m.Numbers) == 1 {
+		return h.store(m.Numbers[0], fds[0]), nil, true
 	}
-	if fault != nil {
-		return refusal(fault), nil
-	}
-	switch m.verb {
-	case hello:
-		return h.greet(c, m.name), nil
-	case keep:
-		return h.keep(Item{Name: m.name, Meta: slices.Clone(m.body), FDs: fds}), nil
-	case forget:
-		h.drop(m.name)
-		return message{verb: done}, nil
-	case next:
-		return h.next(m.name)
-	case look:
-		return message{verb: done, body: h.report(c)}, nil
-	case end:
-		a := message{verb: done, body: h.report(c)}
+	rights.Close(fds)
+	report := h.report()
+	switch {
+	case m.Verb == verbHello && m.Owner != h.o.Owner:
+		return message{Refused: fmt.Sprintf("it keeps descriptors for the state directory %.80q, and this weftd's is %.80q",
+			h.o.Owner, m.Owner)}, nil, true
+	case m.Verb == verbHello && h.weftd != nil && h.conns[c] < h.conns[h.weftd]: // it was said while this process was stopped
+		return message{}, nil, false
+	case m.Verb == verbHello:
+		h.weftd = c
+		return message{Report: &report}, nil, true
+	case m.Verb == verbLook:
+		return message{Report: &report}, nil, true
+	case m.Verb == verbEnd:
 		h.ended = true
 		h.changed()
-		return a, nil
-	case done, given, refused: // those are answers
+		return message{Report: &report}, nil, true
+	case h.weftd != c:
+		return message{}, nil, false
+	case m.Verb == verbRemove:
+		h.drop(m.Numbers)
+		return message{}, nil, true
+	case m.Verb == verbTake:
+		return h.take(m.Numbers)
 	}
-	return refusal(errMalformed), nil
+	return message{Refused: errMalformed.Error()}, nil, true
 }
 
-func (h *holder) greet(c *conn, owner string) message {
-	if owner != h.o.Owner {
-		return refusal(fmt.Errorf("it keeps descriptors for the state directory %.40q, and this weftd's is %.40q", h.o.Owner, owner))
+func (h *holder) store(n uint64, fd int) message {
+	if before, ok := h.fds[n]; ok {
+		rights.Close([]int{before})
+		delete(h.fds, n)
 	}
-	if !h.away.IsZero() {
-		h.dropGone()
-		c.before = time.Since(h.away)
+	if len(h.fds) >= h.room {
+		rights.Close([]int{fd})
+		return message{Refused: fmt.Sprintf("the holder keeps %d descriptors, and no more: its RLIMIT_NOFILE, or its own limit of"+
+			" %d, allows %d", len(h.fds), heldMost, h.room)}
 	}
-	for _, o := range h.conns { // what an earlier connection said while this process was stopped counts no more: there is one weftd
-		o.weftd = false
-	}
-	c.weftd, h.away = true, time.Time{}
-	return message{verb: done, body: h.report(c)}
+	h.fds[n] = fd
+	return message{}
 }
 
-// keep takes i in the place of what has its name. What cannot be kept leaves everything as it was.
-func (h *holder) keep(i Item) message {
-	old := h.items[i.Name]
-	descriptors := h.descriptors - len(old.FDs) + len(i.FDs)
-	meta := h.metaTotal + len(i.Meta) - len(old.Meta)
-	count := len(h.items)
-	if len(old.FDs) == 0 {
-		count, meta = count+1, meta+len(i.Name)
+// take gives duplicates of what follows after, since another connection may have it dropped while it is sent.
+func (h *holder) take(after []uint64) (a message, give []int, ok bool) {
+	numbers := slices.Sorted(maps.Keys(h.fds))
+	if len(after) > 0 {
+		numbers = slices.DeleteFunc(numbers, func(n uint64) bool { return n <= after[0] })
 	}
-	err := i.check()
-	switch {
-	case err != nil:
-	case descriptors > h.room:
-		err = fmt.Errorf("the holder keeps %d descriptors, and %d more are too many: its RLIMIT_NOFILE, or its own limit of %d, leaves %d", h.descriptors, len(i.FDs), maxDescriptors, h.room)
-	case count > maxItems:
-		err = fmt.Errorf("the holder keeps the descriptors of %d pods, and cannot keep more", maxItems)
-	case meta > maxMetaTotal:
-		err = fmt.Errorf("the holder keeps %d bytes about descriptors, and %d more are too many", h.metaTotal, len(i.Meta))
+	a.Numbers = numbers[:min(takeMost, len(numbers))]
+	for _, n := range a.Numbers {
+		give = append(give, h.fds[n])
 	}
+	give, err := rights.Duplicate(give)
 	if err != nil {
-		rights.Close(i.FDs)
-		return refusal(err)
+		return message{Refused: err.Error()}, nil, true
 	}
-	h.drop(i.Name)
-	h.items[i.Name] = i
-	h.descriptors += len(i.FDs)
-	h.metaTotal += len(i.Name) + len(i.Meta)
-	return message{verb: done}
+	return a, give, true
 }
 
-// next returns the item that follows after, with duplicates of its descriptors, since another connection may have it forgotten
-// while it is sent.
-func (h *holder) next(after string) (message, []int) {
-	name := ""
-	for n := range h.items {
-		if n > after && (name == "" || n < name) {
-			name = n
-		}
+// report says what is kept. The caller has the lock.
+func (h *holder) report() Report {
+	r := Report{PID: os.Getpid(), Owner: h.o.Owner}
+	for _, e := range h.items() {
+		r.Items++
+		r.Descriptors += len(e.fds)
 	}
-	if name == "" {
-		return message{verb: done}, nil
-	}
-	i := h.items[name]
-	give, err := rights.Duplicate(i.FDs)
-	if err != nil {
-		return refusal(err), nil
-	}
-	return message{verb: given, name: name, body: i.Meta}, give
-}
-
-func (h *holder) report(c *conn) []byte {
-	r := Report{PID: os.Getpid(), Owner: h.o.Owner, Items: len(h.items), Descriptors: h.descriptors, Room: h.room - h.descriptors, Away: c.before.Milliseconds()}
-	if !h.away.IsZero() {
+	if h.weftd == nil {
 		away := time.Since(h.away)
 		r.Away, r.Left = away.Milliseconds(), max(h.o.Timeout-away, 0).Milliseconds()
 	}
-	return r.append()
-}
-
-func refusal(err error) message { return message{verb: refused, body: []byte(sentence(err))} }
-
-// sentence returns err's text, no longer than a message's body may be.
-func sentence(err error) string {
-	text := err.Error()
-	return text[:min(len(text), 1024)]
+	return r
 }

@@ -2,30 +2,88 @@ package custody
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
-	"sync"
+	"slices"
 	"time"
 
 	"weft/cmd/internal/rights"
 )
 
-// askWait bounds a request to a holder, which answers at once unless the machine is in trouble.
-const askWait = 5 * time.Second
+// message is one packet of the holder's socket, of type SOCK_SEQPACKET, in JSON. Descriptors come beside it, by SCM_RIGHTS.
+// Each request has one answer, in order.
+type message struct {
+	Version int      `json:"version"`
+	Verb    string   `json:"verb,omitempty"`
+	Owner   string   `json:"owner,omitempty"`
+	Numbers []uint64 `json:"numbers,omitempty"`
+	// Refused says in an answer why nothing was done.
+	Refused string  `json:"refused,omitempty"`
+	Report  *Report `json:"report,omitempty"`
+}
 
-// keepWait bounds one for which somebody waits who attaches a pod, or detaches it. If a holder is slower than that, what it was to be told is told later.
-const keepWait = time.Second
+// Requests. A holder answers all but look and end only to the connection that said hello last.
+const (
+	verbHello  = "hello"  // Owner: whose descriptors are kept; from now on a weftd is there. Answer: a report
+	verbStore  = "store"  // Numbers: one, with its descriptor, in the place of the one that has it
+	verbRemove = "remove" // Numbers
+	verbTake   = "take"   // Numbers: one. Answer: those that follow, at most takeMost, with their descriptors
+	verbLook   = "look"   // Answer: a report
+	verbEnd    = "end"    // drop everything and end. Answer: a report of what was there
+)
 
-// session is a connection to a holder. Its methods are safe for concurrent use.
+const (
+	// protocolVersion is of message and of what the verbs mean.
+	protocolVersion = 2
+	maxMessage      = 32 << 10 // bytes
+	takeMost        = 200
+	// askWait bounds a request to a holder, which answers at once unless the machine is in trouble.
+	askWait = 5 * time.Second
+)
+
+var (
+	errMalformed = errors.New("malformed message")
+	errSilent    = errors.New("it does not answer")
+	errOver      = errors.New("the holder has ended")
+)
+
+func send(c *net.UnixConn, m message, fds []int) error {
+	m.Version = protocolVersion
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return rights.Send(c, b, fds)
+}
+
+// receive reads one packet. The descriptors belong to the caller, also those beside an error. One that wraps errMalformed is
+// of this packet alone.
+func receive(c *net.UnixConn) (m message, fds []int, err error) {
+	b := make([]byte, maxMessage+1)
+	got, err := rights.Receive(c, b, rights.Most)
+	switch {
+	case err != nil:
+		return m, got.FDs, err
+	case got.Lost:
+		return m, got.FDs, fmt.Errorf("%w: not all its descriptors could be received (RLIMIT_NOFILE)", errMalformed)
+	case got.Cut || json.Unmarshal(b[:got.N], &m) != nil:
+		return m, got.FDs, errMalformed
+	case m.Version != protocolVersion:
+		return m, got.FDs, fmt.Errorf("%w: version %d of the holder's protocol, where this is %d", errMalformed, m.Version,
+			protocolVersion)
+	}
+	return m, got.FDs, nil
+}
+
+// session is a connection to a holder, which is a shelf. One goroutine at a time may ask.
 type session struct {
 	c       *net.UnixConn
-	owner   string     // whose descriptors are kept, as it was said
-	mu      sync.Mutex // one request at a time
 	answers chan answer
-	// over is closed when the holder is gone, or was not what it should be.
-	over chan struct{}
+	over    chan struct{} // closed when the holder is gone, or was not what it should be
 }
 
 type answer struct {
@@ -48,141 +106,175 @@ func (s *session) read() {
 	defer close(s.over)
 	defer s.close()
 	for {
-		b := make([]byte, maxMessage+1)
-		m, fds, err := receive(s.c, b)
-		if err != nil && !errors.Is(err, errTruncated) && !errors.Is(err, errMalformed) {
+		m, fds, err := receive(s.c)
+		if err != nil && !errors.Is(err, errMalformed) {
 			rights.Close(fds)
 			return
 		}
-		t := time.NewTimer(askWait)
 		select {
 		case s.answers <- answer{m, fds, err}:
-			t.Stop()
-		case <-t.C: // nobody had asked, or nobody waits any more
+		case <-time.After(askWait): // nobody had asked, or nobody waits any more
 			rights.Close(fds)
 			return
 		}
 	}
 }
 
-// refusedError is a holder's refusal, in its words.
-type refusedError struct{ why string }
-
-func (e *refusedError) Error() string { return "the holder refuses: " + e.why }
-
-var (
-	errSilent = errors.New("the holder does not answer")
-	errOver   = errors.New("the holder has ended")
-)
-
-// ask sends m with fds, which stay the caller's, waits that long, and returns the answer, whose descriptors are the caller's. A refusal is a
-// *refusedError. After any other error the session is over.
-func (s *session) ask(m message, fds []int, wait time.Duration) (message, []int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fail := func(err error) (message, []int, error) {
+// ask sends m with fds, which stay the caller's, and returns the answer, whose descriptors are the caller's. After an error
+// that is no *refusedError the session is over.
+func (s *session) ask(m message, fds ...int) (message, []int, error) {
+	err := s.c.SetWriteDeadline(time.Now().Add(askWait))
+	if err == nil {
+		err = send(s.c, m, fds)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the holder: %w", errSilent)
+	} else if err != nil {
+		err = fmt.Errorf("%w: %w", errOver, err)
+	}
+	var a answer
+	if err == nil {
+		select {
+		case a = <-s.answers:
+			err = a.err
+		case <-s.over:
+			err = errOver
+		case <-time.After(askWait):
+			err = fmt.Errorf("the holder: %w", errSilent)
+		}
+	}
+	switch {
+	case err != nil:
 		s.close()
+	case a.Refused != "":
+		err = &refusedError{a.Refused}
+	}
+	if err != nil {
+		rights.Close(a.fds)
 		return message{}, nil, err
 	}
-	if err := s.c.SetWriteDeadline(time.Now().Add(wait)); err != nil {
-		return fail(errOver)
-	}
-	if err := send(s.c, m, fds); errors.Is(err, os.ErrDeadlineExceeded) {
-		return fail(errSilent)
-	} else if err != nil {
-		return fail(fmt.Errorf("%w: %w", errOver, err))
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case a := <-s.answers:
-		switch {
-		case a.err != nil:
-			rights.Close(a.fds)
-			return fail(a.err)
-		case a.verb == refused:
-			rights.Close(a.fds)
-			return message{}, nil, &refusedError{string(a.body)}
-		}
-		return a.message, a.fds, nil
-	case <-s.over:
-		return message{}, nil, errOver
-	case <-t.C:
-		return fail(errSilent)
-	}
+	return a.message, a.fds, nil
 }
 
-// report asks for one by verb: hello, look or end.
-func (s *session) report(v verb, name string) (Report, error) {
-	m, fds, err := s.ask(message{verb: v, name: name}, nil, askWait)
+// report asks for one by m.
+func (s *session) report(m message) (Report, error) {
+	a, fds, err := s.ask(m)
 	rights.Close(fds)
+	if err == nil && a.Report == nil {
+		err = errMalformed
+	}
 	if err != nil {
 		return Report{}, err
 	}
-	return parseReport(m.body)
+	return *a.Report, nil
 }
 
-func (s *session) keep(i Item) error {
-	return s.do(message{verb: keep, name: i.Name, body: i.Meta}, i.FDs)
-}
-
-func (s *session) forget(name string) error {
-	return s.do(message{verb: forget, name: name}, nil)
-}
-
-// do has the holder do something. The holder obeys who has said hello last: that may have been another connection of ours, which was not needed.
-func (s *session) do(m message, fds []int) error {
-	_, got, err := s.ask(m, fds, keepWait)
-	rights.Close(got)
-	if no := (*refusedError)(nil); !errors.As(err, &no) || no.why != errStranger.Error() {
-		return err
-	}
-	if _, err := s.report(hello, s.owner); err != nil {
-		return err
-	}
-	_, got, err = s.ask(m, fds, keepWait)
+// Store implements shelf.
+func (s *session) Store(n uint64, fd int) error {
+	_, got, err := s.ask(message{Verb: verbStore, Numbers: []uint64{n}}, fd)
 	rights.Close(got)
 	return err
 }
 
-// take returns all that the holder keeps, in order of names. It goes on keeping it.
-func (s *session) take() (items []Item, err error) {
-	for name := ""; ; {
-		m, fds, err := s.ask(message{verb: next, name: name}, nil, askWait)
+// Remove implements shelf.
+func (s *session) Remove(numbers ...uint64) error {
+	for part := range slices.Chunk(numbers, 1000) {
+		_, got, err := s.ask(message{Verb: verbRemove, Numbers: part})
+		if rights.Close(got); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flush implements shelf: each answer said that it was done.
+func (s *session) Flush() error { return nil }
+
+// take returns duplicates of all that the holder keeps, by number.
+func (s *session) take() (map[uint64]int, error) {
+	all := map[uint64]int{}
+	m := message{Verb: verbTake}
+	for {
+		a, fds, err := s.ask(m)
 		if err != nil {
-			return items, err
+			return all, err
 		}
-		if m.verb != given || m.name <= name || len(fds) == 0 {
+		if len(a.Numbers) != len(fds) {
 			rights.Close(fds)
-			return items, nil
+			return all, errMalformed
 		}
-		name = m.name
-		items = append(items, Item{m.name, m.body, fds})
+		if len(fds) == 0 {
+			return all, nil
+		}
+		for k, n := range a.Numbers {
+			if before, twice := all[n]; twice {
+				rights.Close([]int{before})
+			}
+			all[n] = fds[k]
+		}
+		last := a.Numbers[len(fds)-1]
+		if len(m.Numbers) == 1 && last <= m.Numbers[0] {
+			return all, errMalformed
+		}
+		m.Numbers = []uint64{last}
 	}
 }
 
-// once connects to the holder at path, if there is one, and asks it for a report by verb.
-func once(ctx context.Context, path string, v verb) (Report, error) {
-	p, err := openPlace(path)
+// connect returns a session with the holder, and what the holder says of itself. A holder is started if there is none and
+// start says so.
+func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, error) {
+	p, err := openPlace(c.socket)
+	if errors.Is(err, fs.ErrNotExist) && !start {
+		return nil, Report{}, errNoHolder
+	}
 	if err != nil {
-		return Report{}, err
+		return nil, Report{}, err
 	}
 	defer func() { _ = p.close() }() // nothing was written
-	c, err := p.dial(ctx)
-	if err != nil {
-		return Report{}, err
+	for try := 0; ; try++ {
+		conn, err := p.dial(ctx)
+		if errors.Is(err, errNoHolder) && start {
+			conn, err = startHolder(ctx, p, c.o)
+		}
+		if err != nil {
+			return nil, Report{}, err
+		}
+		s := newSession(conn)
+		r, err := s.report(message{Verb: verbHello, Owner: c.o.Owner})
+		if err == nil {
+			return s, r, nil
+		}
+		s.close()
+		if !errors.Is(err, errOver) || try == 2 { // one that was about to end has removed its socket by now
+			return nil, Report{}, err
+		}
 	}
-	s := newSession(c)
-	defer func() { s.close(); <-s.over }()
-	return s.report(v, "")
+}
+
+// once connects to the holder at path, if there is one, and asks it for a report. ok is false if there is none.
+func once(ctx context.Context, path, verb string) (r Report, ok bool, err error) {
+	p, err := openPlace(path)
+	if err == nil {
+		defer func() { _ = p.close() }() // nothing was written
+		var c *net.UnixConn
+		if c, err = p.dial(ctx); err == nil {
+			s := newSession(c)
+			defer func() { s.close(); <-s.over }()
+			r, err = s.report(message{Verb: verb})
+		}
+	}
+	if errors.Is(err, errNoHolder) || errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	return r, err == nil, err
 }
 
 // Look asks the holder at path what it keeps, without being a weftd to it. ok is false if there is none.
 func Look(ctx context.Context, path string) (r Report, ok bool, err error) {
-	return found(once(ctx, path, look))
+	return once(ctx, path, verbLook)
 }
 
 // End has the holder at path drop all that it keeps, and end. It returns what was there. ok is false if there is none.
 func End(ctx context.Context, path string) (r Report, ok bool, err error) {
-	return found(once(ctx, path, end))
+	return once(ctx, path, verbEnd)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -19,14 +18,6 @@ const Verb = "holder"
 
 // listenerFD is the descriptor at which a holder that was started finds its listener.
 const listenerFD = 3
-
-// found says of an error whether it is that there is no holder, or no directory that one could be in.
-func found(r Report, err error) (Report, bool, error) {
-	if errors.Is(err, errNoHolder) || errors.Is(err, fs.ErrNotExist) {
-		return r, false, nil
-	}
-	return r, err == nil, err
-}
 
 // startHolder starts this program once more as a holder, and connects to it. The holder leaves weftd's session and process
 // group, so that a signal for those does not end it; it has nothing of weftd's but the listener, and so holds open neither
@@ -65,7 +56,8 @@ func holderEnvironment(all []string) []string {
 // HoldArguments reads the arguments behind Verb, and takes up the listener that startHolder has handed over.
 func HoldArguments(args []string) (HoldOptions, error) {
 	if len(args) != 3 {
-		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: there is nothing to do by hand (docs/restarts.md)")
+		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: there is nothing to do" +
+			" by hand (docs/operations.md)")
 	}
 	timeout, err := time.ParseDuration(args[2])
 	if err != nil {
@@ -74,7 +66,8 @@ func HoldArguments(args []string) (HoldOptions, error) {
 	f := os.NewFile(listenerFD, "listener")
 	l, err := net.FileListener(f)
 	if err != nil {
-		return HoldOptions{}, fmt.Errorf("holder: descriptor %d is no listener: weftd starts its holder by itself: %w", listenerFD, err)
+		return HoldOptions{}, fmt.Errorf("holder: descriptor %d is no listener: weftd starts its holder by itself: %w",
+			listenerFD, err)
 	}
 	_ = f.Close() // l has a duplicate
 	u, ok := l.(*net.UnixListener)

@@ -41,14 +41,14 @@ func runSwitch(control string) error {
 	c := Open(ctx, Options{Control: control, Owner: "node-1", Timeout: time.Minute, Getenv: os.Getenv, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	defer c.Close()
 	var tuns []int
-	items, away := c.Kept("")
+	items, away := c.Take("")
 	for _, i := range items {
 		tuns = append(tuns, i.FDs...)
 	}
 	if len(tuns) == 0 {
 		tuns = []int{3, 4}
 		for k, fd := range tuns {
-			if err := c.Keep(ctx, fmt.Sprint("pod ", k), nil, []int{fd}); err != nil {
+			if err := put(c, fmt.Sprint("pod ", k), "", fd); err != nil {
 				return err
 			}
 		}
@@ -208,49 +208,58 @@ func echoes(t *testing.T, a, b *pod) (say func(string) error) {
 	}
 }
 
-// A connection between two pods lives on while weftd is killed and started, and stopped and started, twenty times in a row,
-// and what was sent while there was none arrives.
-func TestAConnectionOutlivesTwentyRestarts(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	a, b := newPod(t, 1), newPod(t, 2)
-	s := &switches{t: t, control: n.control}
-	tuns := []*os.File{os.NewFile(uintptr(dup(t, a.tun)), "a"), os.NewFile(uintptr(dup(t, b.tun)), "b")}
-	s.next(tuns...)
-	for _, f := range tuns {
-		f.Close()
-	}
-	rights.Close([]int{a.tun, b.tun}) // nobody has them now but the switch and the holder
-	a.tun, b.tun = dup(t, 0), dup(t, 0)
-	t.Cleanup(func() { s.stop(syscall.SIGKILL) })
-	say := echoes(t, a, b)
-	if err := say("before"); err != nil {
-		t.Fatal(err)
-	}
-	rep, err := n.look()
-	if err != nil || rep.Items != 2 {
-		t.Fatalf("%+v %v", rep, err)
-	}
-	for k := range 20 {
-		s.stop([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[k%2])
-		for _, p := range []*pod{a, b} {
-			for _, l := range links(t, p) {
-				if l.Attrs().RawFlags&unix.IFF_LOWER_UP == 0 {
-					t.Errorf("restart %d: a pod's interface has no carrier", k)
+// A connection between two pods lives on while weftd is killed and started, and stopped and started, ten times in a row, and
+// what was sent while there was none arrives.
+func TestAConnectionOutlivesRestarts(t *testing.T) {
+	onEach(t, func(t *testing.T, n *node, by string) {
+		t.Parallel()
+		a, b := newPod(t, 1), newPod(t, 2)
+		s := &switches{t: t, control: n.control}
+		if n.store != nil {
+			s.start = func(cmd *exec.Cmd) error {
+				release, err := n.store.Hand(cmd)
+				if err != nil {
+					return err
+				}
+				defer release()
+				return cmd.Start()
+			}
+			s.env = func() []string { return []string{"NOTIFY_SOCKET=" + n.store.Path, "FDSTORE=20"} }
+		}
+		tuns := []*os.File{os.NewFile(uintptr(dup(t, a.tun)), "a"), os.NewFile(uintptr(dup(t, b.tun)), "b")}
+		s.next(tuns...)
+		for _, f := range tuns {
+			f.Close()
+		}
+		rights.Close([]int{a.tun, b.tun}) // nobody has them now but the switch and the shelf
+		a.tun, b.tun = dup(t, 0), dup(t, 0)
+		t.Cleanup(func() { s.stop(syscall.SIGKILL) })
+		say := echoes(t, a, b)
+		if err := say("before"); err != nil {
+			t.Fatal(err)
+		}
+		for k := range 10 {
+			s.stop([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[k%2])
+			for _, p := range []*pod{a, b} {
+				for _, l := range links(t, p) {
+					if l.Attrs().RawFlags&unix.IFF_LOWER_UP == 0 {
+						t.Errorf("restart %d: a pod's interface has no carrier", k)
+					}
 				}
 			}
+			said := make(chan error, 1)
+			go func() { said <- say(fmt.Sprint("restart ", k)) }()
+			if line := s.next(); !strings.Contains(line, by) {
+				t.Errorf("kept by %s", line)
+			}
+			if err := <-said; err != nil {
+				t.Fatalf("restart %d: %v", k, err)
+			}
 		}
-		said := make(chan error, 1)
-		go func() { said <- say(fmt.Sprint("restart ", k)) }()
-		s.next()
-		if err := <-said; err != nil {
-			t.Fatalf("restart %d: %v", k, err)
+		if n.shelved() != 2 {
+			t.Errorf("%d are shelved", n.shelved())
 		}
-	}
-	after, err := n.look()
-	if err != nil || after.PID != rep.PID || after.Items != 2 || after.Descriptors != 2 {
-		t.Errorf("%+v, before %+v: %v", after, rep, err)
-	}
+	})
 }
 
 func dup(t *testing.T, fd int) int {
@@ -298,20 +307,20 @@ func TestAPodThatEndsIsDropped(t *testing.T) {
 		}
 		return err
 	})
-	if !Gone(a.tun) || Gone(b.tun) || Gone(r) {
-		t.Errorf("%v %v %v", Gone(a.tun), Gone(b.tun), Gone(r))
+	if !gone(a.tun) || gone(b.tun) || gone(r) {
+		t.Errorf("%v %v %v", gone(a.tun), gone(b.tun), gone(r))
 	}
 	c = n.weftd()
 	b.ns.Close()
 	await.OK(t, "the other device is gone too", func() error {
-		if !Gone(b.tun) {
+		if !gone(b.tun) {
 			return errors.New("it is there")
 		}
 		return nil
 	})
 	c.Close()
 	c = n.weftd() // the next one is not given what is gone
-	if items, _ := c.Kept(""); len(items) != 1 || items[0].Name != "no TUN" {
+	if items, _ := c.Take(""); len(items) != 1 || items[0].Name != "no TUN" {
 		t.Errorf("%+v", items)
 	}
 }
@@ -335,18 +344,13 @@ func TestStalePacketsAreDiscarded(t *testing.T) {
 	}
 	for away, want := range map[time.Duration]bool{StaleAfter: false, StaleAfter + 1: true} {
 		fill()
-		c := &Custody{o: Options{Logger: slog.New(slog.DiscardHandler)}, items: map[string]Item{}, faults: map[string]error{}, away: away,
-			former: []Item{{Name: "a", FDs: []int{dup(t, p.tun)}}}}
-		c.takeUp()
+		c := &Custody{items: map[string]entry{}}
+		c.adopt(entry{Name: "a", Numbers: []uint64{1}, fds: []int{p.tun}}, map[uint64]int{}, true, away)
 		if c.discarded >= 10 != want {
 			t.Errorf("%d are discarded after %v", c.discarded, away)
 		}
-		left := drain(p.tun)
-		if left >= 10 == want {
+		if left := drain(p.tun); left >= 10 == want {
 			t.Errorf("%d are left after %v", left, away)
-		}
-		for _, i := range append(c.former, c.items["a"]) {
-			rights.Close(i.FDs)
 		}
 	}
 	r, w := pipe(t)

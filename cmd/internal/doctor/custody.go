@@ -21,9 +21,9 @@ func checkCustody(f *Facts) []Finding {
 	case k == nil:
 		return one(OK, "no pod is attached directly, so there is nothing to keep")
 	case k.Fault != "" && k.Items == 0:
-		return []Finding{says(Warning, "packets are lost while weftd is restarted").because("%s", k.Fault).do("weft status; docs/restarts.md")}
+		return []Finding{says(Warning, "packets are lost while weftd is restarted").because("%s", k.Fault).do("weft status; docs/operations.md")}
 	case k.Fault != "":
-		return []Finding{says(Warning, "a restart of weftd would cut off pods that are attached directly").because("%s", k.Fault).do("weft status; docs/restarts.md")}
+		return []Finding{says(Warning, "a restart of weftd would cut off pods that are attached directly").because("%s", k.Fault).do("weft status; docs/operations.md")}
 	}
 	if k.Ports > 0 {
 		return one(OK, "%d descriptors of %d pods and %d of weftd's own ports are kept by the %s", k.Descriptors, k.Items, k.PortDescriptors, k.By)

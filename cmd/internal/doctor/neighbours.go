@@ -81,7 +81,7 @@ func checkNeighbours(f *Facts) []Finding {
 	for _, n := range f.Kernel.Neighbours {
 		remedy := func(x Finding) Finding {
 			most := max(n.Most, 1024)
-			return x.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/tuning.md has how many it takes", n.Bound, 4*most, strings.Replace(n.Bound, "thresh3", "thresh2", 1))
+			return x.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/performance.md has how many it takes", n.Bound, 4*most, strings.Replace(n.Bound, "thresh3", "thresh2", 1))
 		}
 		switch {
 		case n.Lately > 0:

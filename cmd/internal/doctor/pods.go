@@ -9,7 +9,7 @@ func checkPods(f *Facts) []Finding {
 	var out []Finding
 	if p.Missing > 0 {
 		out = append(out, says(Fault, "%d of %d directly attached pods have no port, and reach nobody", p.Missing, p.Attached+p.Waiting+p.Missing).
-			because("weftd was restarted, and nobody had kept the descriptors of their interfaces").do("weft pods says how each is attached again; docs/restarts.md has how they are kept"))
+			because("weftd was restarted, and nobody had kept the descriptors of their interfaces").do("weft pods says how each is attached again; docs/operations.md has how they are kept"))
 	}
 	if p.Waiting > 0 {
 		out = append(out, says(Warning, "%d directly attached pods wait for their port, and reach nobody until they have it", p.Waiting).

@@ -11,7 +11,7 @@ import (
 // Kind says what happened. Scripts rely on it, so that none changes its meaning.
 type Kind string
 
-// The daemon's own kinds; the other packages declare theirs. docs/events.md has the same sentences.
+// The daemon's own kinds; the other packages declare theirs. The comments become docs/reference/events.md.
 const (
 	// weftd started
 	Started Kind = "started"

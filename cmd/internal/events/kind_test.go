@@ -3,11 +3,6 @@ package events
 import (
 	"errors"
 	"log/slog"
-	"maps"
-	"os"
-	"regexp"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,34 +10,6 @@ import (
 	"weft/routing/event"
 	"weft/tunnel"
 )
-
-// Every kind that is declared is listed once, and docs/events.md has its sentence.
-func TestEveryKindIsDocumented(t *testing.T) {
-	read := func(file, pattern string, row func(m []string)) {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile("(?m)"+pattern).FindAllStringSubmatch(string(b), -1) {
-			row(m)
-		}
-	}
-	documented, declared := map[string]string{}, map[string]string{}
-	read("../../../docs/events.md", "^\\| `([a-z_]+)` \\| (.+) \\|$", func(m []string) { documented[m[1]] = m[2] })
-	for _, file := range []string{"kind.go", "../../../lease/events.go", "../../../tunnel/events.go", "../../../routing/event/event.go"} {
-		read(file, `((?:^\t// .*\n)+)^\t\w+ .*Kind = "(\w+)"$`, func(m []string) {
-			declared[m[2]] = strings.ReplaceAll(strings.TrimSpace(strings.ReplaceAll(m[1], "\t// ", "")), "\n", " ")
-		})
-	}
-	if got, want := slices.Sorted(slices.Values(Kinds())), slices.Sorted(maps.Keys(declared)); !slices.Equal(got, want) {
-		t.Errorf("Kinds has %q, and declared are %q", got, want)
-	}
-	for _, k := range slices.Concat(Kinds(), slices.Collect(maps.Keys(documented))) {
-		if documented[k] != declared[k] {
-			t.Errorf("%s: docs/events.md says %q, and the code %q", k, documented[k], declared[k])
-		}
-	}
-}
 
 // A line's kind is its attribute event and nothing else, and it is not among the details too.
 func TestALineSaysItsKind(t *testing.T) {

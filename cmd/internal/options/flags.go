@@ -31,15 +31,13 @@ func defaults() Config {
 	}
 }
 
-// row is all that is declared of a flag: docs/reload.md and weftd.env are made from it.
+// row is all that is declared of a flag: docs/reference/flags.md and weftd.env are made from it.
 type row struct {
 	name string
 	// own says that flanneld does not know it, and so has no variable for it.
 	own bool
-	// effect is what a reload does with another value, and why the reason for it; both are zero for a mode, which is
-	// something to do rather than a setting.
+	// effect is what a reload does with another value; zero for a mode, which is something to do rather than a setting.
 	effect Effect
-	why    string
 	bind   binder
 	usage  string
 }

@@ -7,35 +7,27 @@ import (
 func etcdFlags() section {
 	return section{"The store: etcd", []row{
 		{name: "etcd-endpoints", effect: Live,
-			why:   "tried first; another cluster is told by its id, and its removals are not believed",
 			bind:  value(func(c *Config) flag.Value { return urlsValue{listValue{&c.Store.Endpoints}} }),
 			usage: "comma-separated `URLs` of etcd"},
 		{name: "etcd-prefix", effect: Restart,
-			why:   "it is another network: other leases, another configuration, another cached state",
 			bind:  text(func(c *Config) *string { return &c.Store.Prefix }),
 			usage: "root of all `keys` in etcd"},
 		{name: "etcd-cafile", effect: Live,
-			why:   "the file is also read for each connection; with the embedded etcd another file takes a restart",
 			bind:  text(func(c *Config) *string { return &c.Store.CAFile }),
 			usage: "PEM `file` with the authorities that etcd's certificate is checked against"},
 		{name: "etcd-certfile", effect: Live,
-			why:   "as --etcd-cafile",
 			bind:  text(func(c *Config) *string { return &c.Store.CertFile }),
 			usage: "PEM `file` with our certificate for etcd"},
 		{name: "etcd-keyfile", effect: Live,
-			why:   "as --etcd-cafile",
 			bind:  text(func(c *Config) *string { return &c.Store.KeyFile }),
 			usage: "PEM `file` with our private key for etcd"},
 		{name: "etcd-username", effect: Live,
-			why:   "a login is made first",
 			bind:  text(func(c *Config) *string { return &c.Store.Username }),
 			usage: "`user` in etcd"},
 		{name: "etcd-password-file", own: true, effect: Live,
-			why:   "the file is read again, also if it is the same",
 			bind:  text(func(c *Config) *string { return &c.Store.PasswordFile }),
 			usage: "`file` whose first line is the password of --etcd-username"},
 		{name: "etcd-password", effect: Live,
-			why:  "a login is made first",
 			bind: value(func(c *Config) flag.Value { return secretValue{&c.Store.Password} }),
 			usage: "the user's `password`; anyone on this host can read it on the command line, so " +
 				"prefer --etcd-password-file"},
@@ -45,22 +37,18 @@ func etcdFlags() section {
 func embeddedFlags() section {
 	return section{"The store: an etcd that weftd runs itself, for a lab or a first node", []row{
 		{name: "embedded-etcd", own: true, effect: Restart,
-			why:   "it is another process, with the store",
 			bind:  boolean(func(c *Config) *bool { return &c.Embedded.On }),
 			usage: "run an etcd server, which ends when this daemon does"},
 		{name: "embedded-etcd-dir", own: true, effect: Restart,
-			why:   "as --embedded-etcd",
 			bind:  text(func(c *Config) *string { return &c.Embedded.Dir }),
 			usage: "`directory` of the embedded etcd's data"},
 		{name: "embedded-etcd-listen", own: true, effect: Restart,
-			why:  "as --embedded-etcd",
 			bind: value(func(c *Config) flag.Value { return addrPortValue{&c.Embedded.Listen} }),
 			usage: "`address:port` where the embedded etcd serves clients; empty is the Unix socket " +
 				"client/etcd.sock in --embedded-etcd-dir, which only root can use. On loopback any " +
 				"local user can write the store; other than loopback it needs TLS or " +
 				"--embedded-etcd-insecure"},
 		{name: "embedded-etcd-insecure", own: true, effect: Restart,
-			why:   "as --embedded-etcd",
 			bind:  boolean(func(c *Config) *bool { return &c.Embedded.Insecure }),
 			usage: "let anyone who reaches the embedded etcd read and write it"},
 	}}
@@ -69,26 +57,21 @@ func embeddedFlags() section {
 func kubeFlags() section {
 	return section{"The store: Kubernetes. weftd runs as a DaemonSet there, which sets these by arguments", []row{
 		{name: "kube-subnet-mgr", effect: Restart,
-			why:  "who owns which subnet is kept by another part of the program",
 			bind: boolean(func(c *Config) *bool { return &c.Kube.On }),
 			usage: "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the " +
 				"own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name"},
 		{name: "kube-api-url", effect: Live,
-			why:  "our Node is asked for there first",
 			bind: value(func(c *Config) flag.Value { return urlValue{&c.Kube.APIURL} }),
 			usage: "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as " +
 				"pods find it"},
 		{name: "kubeconfig-file", effect: Live,
-			why:   "with its authorities, certificate and key; a token file is read once a minute anyway",
 			bind:  text(func(c *Config) *string { return &c.Kube.Kubeconfig }),
 			usage: "kubeconfig `file` that says how the Kubernetes API is reached, and who we are there"},
 		{name: "kube-annotation-prefix", effect: Restart,
-			why:  "peers read our record under it",
 			bind: text(func(c *Config) *string { return &c.Kube.AnnotationPrefix }),
 			usage: "`prefix` of the annotations on nodes: a domain, perhaps with a slash and the " +
 				"beginning of the name"},
 		{name: "set-node-network-unavailable", effect: Restart,
-			why:  "the condition would stay as it is, with nobody to keep it",
 			bind: boolean(func(c *Config) *bool { return &c.Kube.SetNodeNetworkUnavailable }),
 			usage: "set the node's condition NetworkUnavailable: false once packets can flow, true when " +
 				"they cannot for long"},

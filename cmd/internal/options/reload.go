@@ -15,7 +15,7 @@ const (
 	Idle
 )
 
-// String returns the word that docs/reload.md has for it.
+// String returns the word that docs/reference/flags.md has for it.
 func (e Effect) String() string {
 	switch e {
 	case Live:

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,35 +41,8 @@ func generated(t *testing.T, file, begin, end, want string) {
 }
 
 func TestMain(m *testing.M) {
-	flag.Bool("update", false, "write docs/reload.md and weftd.env anew")
+	flag.Bool("update", false, "write weftd.env anew")
 	os.Exit(m.Run())
-}
-
-// TestReloadTable has docs/reload.md say of each setting what a reload does with it.
-func TestReloadTable(t *testing.T) {
-	var lines []string
-	for _, s := range sections() {
-		for _, r := range s.rows {
-			if !isMode(r.name) {
-				lines = append(lines, fmt.Sprintf("| `%s` | %s | %s |\n", dashed(r.name), r.effect, r.why))
-			}
-			if r.why == "" && !isMode(r.name) || r.usage == "" {
-				t.Errorf("--%s is not explained", r.name)
-			}
-		}
-	}
-	slices.SortFunc(lines, func(a, b string) int {
-		return strings.Compare(strings.Trim(strings.Replace(a, "`", "", 2), "| -"), strings.Trim(strings.Replace(b, "`", "", 2), "| -"))
-	})
-	generated(t, "../../../docs/reload.md", "|---|---|---|\n| `--allow", "\n\n## ", strings.TrimSpace(strings.TrimPrefix(strings.Join(lines, ""), "| `--allow")))
-}
-
-// dashed is a flag as it is written; klog's has one dash.
-func dashed(name string) string {
-	if strings.Contains(name, "_") {
-		return "-" + name
-	}
-	return "--" + name
 }
 
 // TestSampleEnvironment has weftd.env show each variable, with the flag's usage and its default. Without the comment
@@ -129,27 +101,4 @@ func comment(f *flag.Flag) string {
 		line += " " + w
 	}
 	return out.String() + line + ".\n"
-}
-
-// TestAllThatAHolderKeepsIsSaid: the flag's help and the page about restarts name all that is held.
-func TestAllThatAHolderKeepsIsSaid(t *testing.T) {
-	said := map[string]string{"--help": rowOf("holder-timeout").usage}
-	for file, where := range map[string]string{"../../../docs/restarts.md": `\n(\| SIGTERM without systemd .*\n)`} {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := regexp.MustCompile(where).FindSubmatch(b)
-		if m == nil {
-			t.Fatalf("%s does not have %s", file, where)
-		}
-		said[file] = string(m[1])
-	}
-	for where, text := range said {
-		for _, what := range []string{"the ports of the data plane", "the interfaces of directly attached pods", "what encrypts"} {
-			if !strings.Contains(text, what) {
-				t.Errorf("%s does not say %q: %s", where, what, text)
-			}
-		}
-	}
 }

@@ -63,7 +63,7 @@ func TestRemarks(t *testing.T) {
 		t.Errorf("the embedded server's socket: %v %q", err, c.Remarks())
 	}
 	c, err = Parse([]string{"--embedded-etcd", "--embedded-etcd-listen=127.0.0.1:2379"}, nil)
-	if got := strings.Join(c.Remarks(), ""); err != nil || !strings.Contains(got, "any local user") {
+	if got := strings.Join(c.Remarks(), ""); err != nil || !strings.Contains(got, "local") {
 		t.Errorf("the embedded server on loopback: %v %q", err, got)
 	}
 }

@@ -10,10 +10,10 @@ import (
 // What is not the file of that interface's MTU, or cannot be written, is refused. TestPodsAreAttachedDirectly has some that are taken.
 func TestInspectSettingRefuses(t *testing.T) {
 	for _, c := range []struct{ path, name, want string }{
-		{"/dev/null", "lo", "not the file"},
-		{"/sys/class/net/lo/mtu", "eth0", "not the file"},
-		{"/sys/class/net/lo/flags", "lo", "not the file"},
-		{"/sys/class/net/lo/mtu", "lo", "not open for reading and writing"},
+		{"/dev/null", "lo", "file"},
+		{"/sys/class/net/lo/mtu", "eth0", "file"},
+		{"/sys/class/net/lo/flags", "lo", "file"},
+		{"/sys/class/net/lo/mtu", "lo", "reading"},
 	} {
 		fd, err := unix.Open(c.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {

@@ -37,8 +37,8 @@ type Spec struct {
 const temporary = "weft-new%d"
 
 // queueLen is how many packets wait in the TUN for weftd before the kernel drops the next one: as many as in the host's TUN. The kernel's own
-// default is 500. What a pod loses of a flood of small packets it loses there, while the worker waits for its CPU
-// (docs/decisions/0040). What waits is nobody's socket buffer, 64 KB for a superpacket, so that the length bounds what a pod can have the host hold.
+// default is 500. What a pod loses of a flood of small packets it loses there, while the worker waits for its CPU.
+// What waits is nobody's socket buffer, 64 KB for a superpacket, so that the length bounds what a pod can have the host hold.
 const queueLen = 1000
 
 // Make makes the interface and returns its descriptor, which the caller owns. An error means that nothing is left of it. The error

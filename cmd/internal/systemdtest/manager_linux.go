@@ -110,11 +110,11 @@ func (m *Manager) told(vars map[string]string, fds []int) []int {
 // under which it came first, and goes with that.
 func (m *Manager) has(fd int) bool {
 	return slices.ContainsFunc(m.store, func(s stored) bool {
-		same, err := rights.Same(s.fd, fd)
+		is, err := same(s.fd, fd)
 		if err != nil {
 			m.t.Error(err)
 		}
-		return same
+		return is
 	})
 }
 

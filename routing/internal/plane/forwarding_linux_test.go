@@ -36,7 +36,7 @@ func TestForwardingIsGivenBack(t *testing.T) {
 	is("nothing has arrived", "eth0", false)
 	f.tend("eth0", alone(1))
 	is("all alone", "eth0", true)
-	if s := f.says(); !strings.Contains(s, "weft turned it on") {
+	if s := f.says(); !strings.Contains(s, "turned") {
 		t.Errorf("it says %q", s)
 	}
 

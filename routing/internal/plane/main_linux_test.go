@@ -3,27 +3,11 @@ package plane
 import (
 	"testing"
 
-	"weft/routing/internal/kernel"
+	"weft/routing/internal/kernel/kerneltest"
 	"weft/test/netns"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// inNamespace moves the test to a network namespace of its own and opens it. The test runs alone, since it
-// may take again what it has closed, while a fork of another test still has that.
-func inNamespace(t *testing.T) *kernel.Kernel {
-	t.Helper()
-	netns.TUN(t)
-	netns.EnterAlone(t)
-	return kernelHere(t)
-}
-
-func kernelHere(t *testing.T) *kernel.Kernel {
-	t.Helper()
-	k, err := kernel.OpenKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = k.Close() })
-	return k
-}
+// These tests run alone, since they take again what they have closed.
+var inNamespace, kernelHere = kerneltest.EnterAlone, kerneltest.Here

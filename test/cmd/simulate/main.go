@@ -1,4 +1,4 @@
-// Command simulate plays simulated clusters of many seeds (docs/simulator.md), and prints of each that breaks a rule what
+// Command simulate plays simulated clusters of many seeds, and prints of each that breaks a rule what
 // is left of its script and of its history when all that does not matter is left out.
 package main
 

@@ -48,8 +48,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 		path, want string
 		limit      time.Duration
 	}{
-		{filepath.Join(t.TempDir(), "none"), "is it running?", long},
-		{socket(t, ""), "not answer in time", 20 * time.Millisecond},
+		{filepath.Join(t.TempDir(), "none"), "running", long},
+		{socket(t, ""), "answer", 20 * time.Millisecond},
 		{socket(t, "HTTP/1.0 500 Internal Server Error\r\n\r\n{}"), "500 Internal", long},
 		{socket(t, "SSH-2.0-x\r\n"), "SSH-2.0", long},
 		{socket(t, "\r\n"), "answers", long},

@@ -35,7 +35,7 @@ func TestRenderDirect(t *testing.T) {
 		t.Error("a bridge's pod is taken for a direct one")
 	}
 	for conf, want := range map[string]string{
-		`{"attach":"bridge"}`:                                        `it takes "direct"`,
+		`{"attach":"bridge"}`:                                        "direct",
 		`{"attach":"direct","delegate":{"type":"macvlan"}}`:          "delegate.type",
 		`{"attach":"direct","delegate":{"ipMasq":true}}`:             "--ip-masq",
 		`{"attach":"direct","delegate":{"vlan":3}}`:                  "delegate.vlan",

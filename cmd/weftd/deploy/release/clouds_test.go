@@ -31,20 +31,6 @@ func cloudArchitectures(t *testing.T) []string {
 	return strings.Fields(string(m[1]))
 }
 
-// Documents say for which architectures weft-cloud-routes is released.
-func TestArchitecturesOfCloudRoutesAreDocumented(t *testing.T) {
-	want := strings.Join(cloudArchitectures(t), " and ")
-	for _, file := range []string{"cloud-routes.md", "releasing.md"} {
-		b, err := os.ReadFile(filepath.Join("../../../../docs", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !regexp.MustCompile(`weft-cloud-routes[^|\n]{0,60} for ` + want + `[,;.]`).Match(b) {
-			t.Errorf("docs/%s does not say that weft-cloud-routes is released for %s", file, want)
-		}
-	}
-}
-
 // checkClouds looks into the archive of weft-cloud-routes.
 func checkClouds(t *testing.T, name string, b []byte) {
 	z, err := gzip.NewReader(bytes.NewReader(b))
@@ -74,11 +60,11 @@ func checkClouds(t *testing.T, name string, b []byte) {
 		}
 		names, there[file], texts[file] = append(names, file), true, string(text)
 	}
-	if want := []string{"LICENSE", "THIRD-PARTY-LICENCES", "docs/cloud-routes.md", "docs/route-hook.md", "docs/route-hook.openapi.json", "weft-cloud-routes"}; !slices.Equal(names, want) {
+	if want := []string{"LICENSE", "THIRD-PARTY-LICENCES", "docs/clouds.md", "docs/route-hook.openapi.json", "weft-cloud-routes"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
 	links := 0
-	for _, file := range []string{"docs/cloud-routes.md", "docs/route-hook.md"} {
+	for _, file := range []string{"docs/clouds.md"} {
 		for _, m := range regexp.MustCompile(`\]\(([^)\s#]+)`).FindAllStringSubmatch(texts[file], -1) {
 			if links++; !strings.Contains(m[1], "://") && !there[path.Join("docs", m[1])] {
 				t.Errorf("%s links to %s, which is not in the archive", file, m[1])

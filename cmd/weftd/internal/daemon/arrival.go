@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -33,14 +32,14 @@ func (d *Daemon) takeArrival() error {
 	return nil
 }
 
-// inherited is what custody takes up, nil after an ordinary start.
-func (d *Daemon) inherited() *custody.Inherited {
+// leftHere is what custody takes up, nil after an ordinary start.
+func (d *Daemon) leftHere() *custody.Left {
 	if d.upgrades.arrived == nil {
 		return nil
 	}
-	kept := d.upgrades.arrived.Kept
-	d.upgrades.arrived.Kept = custody.Inherited{}
-	return &kept
+	left := d.upgrades.arrived.Kept
+	d.upgrades.arrived.Kept = custody.Left{}
+	return &left
 }
 
 // inheritedOr returns what the program before listened on under that name, else what open opens.
@@ -61,6 +60,7 @@ func (d *Daemon) arrivedNow() {
 		return
 	}
 	defer d.upgrades.carrying.set()
+	d.custody.Begin() // which may take seconds, for which packets do not wait
 	if d.upgrades.arrived == nil {
 		return
 	}
@@ -77,18 +77,4 @@ func (d *Daemon) arrivedNow() {
 		d.log.Info("this program has taken the place of the one before", "from_version", u.FromVersion,
 			"pause", time.Duration(u.Pause)*time.Microsecond, "ports", u.Ports)
 	}
-}
-
-// afterArrival does what can wait until packets flow: who keeps descriptors is told what has become another since, which
-// may take seconds.
-func (d *Daemon) afterArrival(ctx context.Context) error {
-	select {
-	case <-d.upgrades.carrying.done:
-	case <-ctx.Done():
-		return nil
-	}
-	if err := d.custody.Begin(ctx); err != nil {
-		d.log.Warn("not everything is kept for the next weftd; it is tried again", "reason", err)
-	}
-	return nil
 }

@@ -4,19 +4,19 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 )
 
-// openCustody takes up the descriptors that the last weftd had kept, and sees to it that ours are kept. No other weftd answers on
-// the control socket by now, and nothing can be attached yet.
-func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) error)) {
+// openCustody takes up the descriptors that the last weftd had kept, and has ours kept. No other weftd answers on the control
+// socket by now, and nothing can be attached yet.
+func (d *Daemon) openCustody(ctx context.Context) {
 	d.custody = custody.Open(ctx, custody.Options{
 		Control: d.cfg.ControlSocket, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
-		Logger: d.log.With("component", "custody"), Inherited: d.inherited(),
+		Logger: d.log.With("component", "custody"), Left: d.leftHere(),
 	})
-	do(d.custody.Run)
 }
 
 // owner names our state directory to whoever keeps descriptors.
@@ -28,15 +28,25 @@ func (d *Daemon) owner() string {
 	if err != nil {
 		return ""
 	}
-	return path[max(0, len(path)-custody.MaxName):]
+	return path
 }
 
 // closeCustody leaves what is kept to the next weftd.
 func (d *Daemon) closeCustody() {
 	if d.custody != nil {
-		d.keeping.wait()
+		d.keepNow()
 		d.custody.Close()
 	}
+}
+
+// keepWait bounds how long weftd waits at its end, or at the end of a port, until everything is kept.
+const keepWait = 10 * time.Second
+
+// keepNow returns when whoever keeps descriptors has everything, or does not answer.
+func (d *Daemon) keepNow() {
+	ctx, cancel := context.WithTimeout(context.Background(), keepWait)
+	defer cancel()
+	_ = d.custody.Wait(ctx, "") // the status says it
 }
 
 // custodyStatus returns nil while there is nothing to keep.
@@ -51,5 +61,8 @@ func (d *Daemon) custodyStatus() *control.Custody {
 	if s.Items+s.Ports == 0 && s.Fault == "" {
 		return nil
 	}
-	return &control.Custody{Ports: s.Ports, PortDescriptors: s.PortDescriptors, By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Discarded: s.Discarded, Fault: s.Fault}
+	return &control.Custody{
+		By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Ports: s.Ports, PortDescriptors: s.PortDescriptors,
+		Discarded: s.Discarded, Fault: s.Fault,
+	}
 }

@@ -32,7 +32,6 @@ type Daemon struct {
 	claim   presence.HostClaim
 	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
 	custody *custody.Custody
-	keeping keeping
 	pods    *pods.Set // those that are attached directly
 
 	standing published
@@ -102,7 +101,6 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	if err := d.listen(ctx, do); err != nil {
 		return err
 	}
-	do(d.afterArrival)
 	if s, ok := d.source.(runner); ok {
 		do(func(ctx context.Context) error { return s.run(ctx, d.serving.isSet) })
 	}

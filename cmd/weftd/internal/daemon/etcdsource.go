@@ -134,7 +134,8 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 	}
 	key := s.cfg.Store.Prefix + "/config"
 	if snap.Config == nil {
-		return f, fmt.Sprintf(`config: the store has none: put one, as in etcdctl put %s '{"Network":"10.5.0.0/16"}', or start one node with --net-config-path FILE`, key)
+		return f, fmt.Sprintf("config: the store has none: write %s, a JSON object with Network, the range of all pods, "+
+			"or start one node with --net-config-path FILE", key)
 	}
 	f.raw = snap.Config
 	if f.config, err = routing.ParseConfig(snap.Config); err != nil {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
 	"time"
 
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/rights"
 	"weft/routing"
 	"weft/tunnel"
@@ -15,76 +15,41 @@ import (
 // portItem begins the names of what is kept of the data plane's ports.
 const portItem = "port "
 
-// keeping is what custody is told of ports, in order. The service manager may take seconds to hear it, for which no backend waits.
-type keeping struct {
-	mu   sync.Mutex
-	last chan struct{} // closed when all is done; nil if nothing was to do
-}
-
-// do has f done after all before, and returns a channel that is closed then.
-func (k *keeping) do(f func()) <-chan struct{} {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	before, done := k.last, make(chan struct{})
-	k.last = done
-	go func() { // wait waits for it
-		defer close(done)
-		if before != nil {
-			<-before
-		}
-		f()
-	}()
-	return done
-}
-
-// wait returns when all is done.
-func (k *keeping) wait() { <-k.do(func() {}) }
-
-// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port in its place may not be opened
-// at first, and is tried again.
+// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port in its place may
+// not be opened at first, and is tried again.
 const forgetWait = 300 * time.Millisecond
 
-// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held.
+// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held, so it does not
+// wait for the service manager, which may take seconds.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
 		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
-		select {
-		case <-d.keeping.do(func() { d.custody.Forget(portItem + name) }):
-		case <-time.After(forgetWait):
-			d.log.Debug("whoever keeps a port that is closed has not let go of it yet", "port", name)
+		ctx, cancel := context.WithTimeout(d.running, forgetWait)
+		defer cancel()
+		if err := d.custody.DropOne(ctx, portItem+name); err != nil {
+			d.log.Debug("a port that is closed may be kept still", "port", name, "reason", err)
 		}
 		return
-	}
-	lost := func(err error) {
-		d.log.Warn("a restart of weftd will lose packets: a port is not kept", "port", name, "reason", err)
 	}
 	meta, err := json.Marshal(k)
-	var fds []int
 	if err == nil {
-		fds, err = rights.Duplicate(k.FDs)
+		err = d.custody.Put(custody.Item{Name: portItem + name, Meta: meta, FDs: k.FDs, Optional: true})
 	}
 	if err != nil {
-		lost(err)
-		return
+		d.log.Warn("a restart of weftd will lose packets: a port is not kept", "port", name, "reason", err)
 	}
-	d.keeping.do(func() {
-		defer rights.Close(fds)
-		if err := d.custody.Offer(d.running, portItem+name, meta, fds); err != nil {
-			lost(err)
-		}
-	})
 }
 
 // keptPorts returns the ports that the last weftd left, once, and for how long nobody read them.
 func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
-	items, away := d.custody.Kept(portItem)
+	items, away := d.custody.Take(portItem)
 	out := make(map[string]tunnel.Kept, len(items))
 	for _, i := range items {
 		var k tunnel.Kept
 		if err := json.Unmarshal(i.Meta, &k); err != nil {
 			d.log.Warn("a port that was kept is of no use to this weftd", "port", i.Name, "reason", err)
 			rights.Close(i.FDs)
-			d.custody.Forget(i.Name)
+			d.keepPort(strings.TrimPrefix(i.Name, portItem), nil)
 			continue
 		}
 		k.FDs = i.FDs
@@ -105,7 +70,13 @@ func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
 }
 
 // forgetPorts ends the keeping of all ports of a data plane, where there is none, or no such one.
-func (d *Daemon) forgetPorts() { <-d.keeping.do(func() { d.custody.ForgetAll(portItem) }) }
+func (d *Daemon) forgetPorts() {
+	ctx, cancel := context.WithTimeout(d.running, keepWait)
+	defer cancel()
+	if err := d.custody.Drop(ctx, portItem); err != nil {
+		d.log.Debug("ports may be kept still", "reason", err)
+	}
+}
 
 // runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or who keeps them for the next
 // one, finds them as they are.
@@ -130,7 +101,7 @@ func (d *Daemon) leavesPorts() bool {
 	if d.running.Err() == nil {
 		return false // another network configuration takes this one's place
 	}
-	d.keeping.wait()
+	d.keepNow()
 	s := d.custody.Status()
 	return s.By != "" && s.Ports > 0 && s.Fault == ""
 }

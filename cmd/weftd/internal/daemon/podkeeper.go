@@ -3,14 +3,15 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/rights"
 	"weft/cmd/weftd/internal/pods"
 )
 
@@ -40,34 +41,49 @@ func (k podKeeper) Keep(r podport.Request, fds []int) error {
 	if err != nil {
 		return fmt.Errorf("keep the TUN of %s: %w", r.Key, err)
 	}
-	return k.c.Keep(k.ctx, podItem+r.Key.String(), meta, fds)
+	name := podItem + r.Key.String()
+	if err := k.c.Put(custody.Item{Name: name, Meta: meta, FDs: fds}); err != nil {
+		return err
+	}
+	ctx, cancel := k.wait()
+	defer cancel()
+	return k.c.Wait(ctx, name)
 }
 
 // Forget implements pods.Keeper.
 func (k podKeeper) Forget(key podport.Key) error {
-	k.c.Forget(podItem + key.String())
+	ctx, cancel := k.wait()
+	defer cancel()
+	_ = k.c.DropOne(ctx, podItem+key.String()) // the status says it, and it is tried again
 	return nil
+}
+
+// wait bounds how long an attach or a detach waits for whoever keeps descriptors.
+func (k podKeeper) wait() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(k.ctx, time.Second, errors.New("whoever keeps descriptors has not taken them yet"))
 }
 
 // Kept implements pods.Keeper. What this weftd cannot use, as of a later one, is forgotten.
 func (k podKeeper) Kept() ([]pods.Kept, error) {
-	items, away := k.c.Kept(podItem)
+	items, away := k.c.Take(podItem)
 	var out []pods.Kept
 	for _, i := range items {
 		p, err := readKeptPod(i)
 		if err != nil {
-			k.log.Warn("a descriptor that was kept is of no use to this weftd: if it is a pod's, that has to be attached again", "name", i.Name, "reason", err)
-			for _, fd := range i.FDs {
-				_ = unix.Close(fd) // nothing was written to it
-			}
-			k.c.Forget(i.Name)
+			k.log.Warn("a descriptor that was kept is of no use to this weftd: if it is a pod's, that has to be attached again",
+				"name", i.Name, "reason", err)
+			rights.Close(i.FDs)
+			ctx, cancel := k.wait()
+			_ = k.c.DropOne(ctx, i.Name) // as in Forget
+			cancel()
 			continue
 		}
 		out = append(out, p)
 	}
 	if len(items) > 0 {
 		s := k.c.Status()
-		k.log.Info("pods' interfaces were held while there was no weftd", "by", s.By, "pods", len(out), "away", away.Round(1e6).String(), "discarded_packets", s.Discarded)
+		k.log.Info("pods' interfaces were held while there was no weftd", "by", s.By, "pods", len(out),
+			"away", away.Round(1e6).String(), "discarded_packets", s.Discarded)
 	}
 	return out, nil
 }

@@ -22,10 +22,10 @@ import (
 	"weft/tunnel"
 )
 
-// openPods takes up the pods that are attached directly of an earlier run, with what of theirs was kept. It is done once no other weftd
-// answers on the control socket, and before anything is served there.
-func (d *Daemon) openPods(ctx context.Context, do func(func(context.Context) error)) {
-	d.openCustody(ctx, do)
+// openPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done once no other
+// weftd answers on the control socket, and before anything is served there.
+func (d *Daemon) openPods(ctx context.Context) {
+	d.openCustody(ctx)
 	d.pods = newPods(d.cfg, podKeeper{ctx, d.custody, d.log.With("component", "pods")}, d.log)
 }
 

@@ -117,7 +117,7 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	d.log.Info("executing another program in this weftd's place", "binary", s.Binary)
 	d.upgrades.changing.Lock() // an attach ends first; the next ones are told to try again
 	defer d.upgrades.changing.Unlock()
-	d.keeping.wait() // for the service manager, as long as packets flow
+	d.keepNow() // it may take seconds, while packets flow
 	g, _ := d.current()
 	if g != nil {
 		if plane, ok := g.backend.(routing.Transferable); ok {
@@ -126,9 +126,9 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 			defer plane.Resume()
 		}
 	}
-	d.keeping.wait()
+	d.keepNow()
 	var err error
-	if s.Kept, err = d.custody.Bequeath(); err != nil {
+	if s.Kept, err = d.custody.Leave(); err != nil {
 		return err
 	}
 	defer s.Close()
@@ -213,8 +213,8 @@ func binary(arg0 string) string {
 
 // Yielded is the error with which Run ends when another weftd has asked for this one's place. Nothing is undone.
 type Yielded struct {
-	// Items are what is to be kept for the other one; their descriptors are the caller's.
-	Items []custody.Item
+	// Left is what is to be kept for the other one; its descriptors are the caller's.
+	Left custody.Left
 	// Owner and Timeout are what a holder is told.
 	Owner   string
 	Timeout time.Duration
@@ -245,14 +245,13 @@ func (d *Daemon) Yield(answer func()) {
 			b.Pause()
 		}
 	}
-	d.keeping.wait()
-	kept, err := d.custody.Bequeath()
+	d.keepNow()
+	left, err := d.custody.Leave()
 	if err != nil {
 		d.log.Warn("the other weftd makes its ports anew", "reason", err)
 	}
-	kept.Stored.Close() // what the service manager has of them it keeps
 	d.upgrades.left.Store(true)
-	d.end(&Yielded{Items: kept.Items, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Answer: answer})
+	d.end(&Yielded{Left: left, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Answer: answer})
 }
 
 // askYield has a weftd that answers on our control socket stop.

@@ -49,7 +49,7 @@ func TestFaultsInTheFile(t *testing.T) {
 			t.Errorf("%.40s: %v", text, err)
 		}
 	}
-	if _, err := ReadNetwork(filepath.Join(dir, "none.json")); err == nil || !strings.Contains(err.Error(), "none.json: there is no such file: mount the ConfigMap") {
+	if _, err := ReadNetwork(filepath.Join(dir, "none.json")); err == nil || !strings.Contains(err.Error(), "ConfigMap") {
 		t.Errorf("no file: %v", err)
 	}
 	if _, err := ReadNetwork(dir); err == nil || !strings.Contains(err.Error(), dir) {

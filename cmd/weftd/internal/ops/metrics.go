@@ -22,7 +22,26 @@ type metric struct {
 	read       func(s *page, emit func(v float64, labels ...string))
 }
 
-// families lists every metric of ours, in the order of docs/metrics.md.
+// Metric is what /metrics declares of a family.
+type Metric struct {
+	// Name, Type (counter or gauge) and Help are Prometheus'.
+	Name, Type, Help string
+	Labels           []string
+}
+
+// Metrics lists every metric of ours, in the order of families.
+func Metrics() (out []Metric) {
+	for _, m := range families() {
+		kind := "gauge"
+		if m.kind == prometheus.CounterValue {
+			kind = "counter"
+		}
+		out = append(out, Metric{Name: m.name, Type: kind, Help: m.help, Labels: m.labels})
+	}
+	return out
+}
+
+// families lists every metric of ours, by what it is about.
 func families() []metric {
 	var all []metric
 	all = append(all, nodeFamilies()...)
@@ -77,7 +96,7 @@ func nodeFamilies() []metric {
 		gauge("weft_config_changed", "1 while the network configuration in the store is not the one in use; weft status says how they differ.", func(s *page) float64 { return truth(s.Config.Differs) }),
 		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *page) float64 { return truth(len(s.Config.Faults) > 0) }),
 		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *page) float64 { return truth(s.Config.LastGood) }),
-		{"weft_no_usable_peer", "1 for each reason why none of the other nodes in the store can be used, while that is so.", prometheus.GaugeValue, []string{"reason"},
+		{"weft_no_usable_peer", "1 for each reason why none of the other nodes in the store can be used: backend_type, outside_network, wrong_length or other.", prometheus.GaugeValue, []string{"reason"},
 			func(s *page, emit func(float64, ...string)) {
 				_, why := verdict.NoPeer(s.Snapshot)
 				for _, reason := range verdict.AllUnusable() {
@@ -160,7 +179,7 @@ func queueFamilies() []metric {
 			func(o tunnel.OffloadStats) float64 { return float64(o.Calls) }),
 		offloads("weft_offload_packets_total", "Packets that were moved several at once by this offload; divided by the calls it is how many at once.", prometheus.CounterValue,
 			func(o tunnel.OffloadStats) float64 { return float64(o.Segments) }),
-		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped as weftd did not take them fast enough, at its socket or at the overlay's device.", prometheus.CounterValue, []string{"where"},
+		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped as weftd did not take them fast enough, at its socket (where is socket) or at the overlay's device (device).", prometheus.CounterValue, []string{"where"},
 			func(s *page, emit func(float64, ...string)) {
 				emit(float64(s.plane.Stats.SocketOverflow), "socket")
 				emit(float64(s.plane.Dropped), "device")
@@ -183,7 +202,7 @@ func kernelFamilies() []metric {
 // hookFamilies are those of a backend whose routes a controller of the operator's programs.
 func hookFamilies() []metric {
 	return []metric{
-		{"weft_route_hook_routes", "Routes that this node last gave the controller of type route-hook, by what became of them.", prometheus.GaugeValue, []string{"state"},
+		{"weft_route_hook_routes", "Routes that this node last gave the controller of type route-hook, by state: accepted, pending or refused.", prometheus.GaugeValue, []string{"state"},
 			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(float64(h.Accepted), "accepted")

@@ -1,11 +1,9 @@
 package ops
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,45 +25,6 @@ func scrape(t *testing.T, s *control.Snapshot) string {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
 	return w.Body.String()
-}
-
-func TestEveryMetricIsDocumentedAndNoOther(t *testing.T) {
-	b, err := os.ReadFile("../../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := string(b)
-	known := map[string]bool{}
-	for _, m := range families() {
-		known[m.name] = true
-		name := m.name
-		if len(m.labels) > 0 {
-			name += "{" + strings.Join(m.labels, ",") + "}"
-		}
-		if !strings.Contains(page, "| `"+name+"` |") {
-			t.Errorf("docs/metrics.md has no row for `%s`", name)
-		}
-	}
-	for _, name := range regexp.MustCompile(`\bweft_[a-z0-9_]+`).FindAllString(page, -1) {
-		if !known[name] {
-			t.Errorf("docs/metrics.md names %s, which is not exported", name)
-		}
-	}
-	sentences := map[string]string{}
-	for r := range tunnel.NumDropReasons {
-		sentences[r.String()] = r.Sentence()
-	}
-	for _, r := range lease.RejectReasons() {
-		sentences[string(r)] = r.Sentence()
-	}
-	if want := int(tunnel.NumDropReasons) + len(lease.RejectReasons()); len(sentences) != want {
-		t.Errorf("%d codes, want %d different ones", len(sentences), want)
-	}
-	for code, sentence := range sentences {
-		if row := fmt.Sprintf("| `%s` | %s |\n", code, sentence); sentence == "" || !strings.Contains(page, row) {
-			t.Errorf("docs/metrics.md lacks the row %s", row)
-		}
-	}
 }
 
 func TestValuesReachTheText(t *testing.T) {

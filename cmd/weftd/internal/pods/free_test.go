@@ -56,7 +56,7 @@ func TestNobodyWaitsForALockedStore(t *testing.T) {
 	if _, err := s.Attach(request("new", "10.42.1.200"), []int{descriptor(t)}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Attach(request("0", "10.42.1.201"), []int{descriptor(t)}); err == nil || !strings.Contains(err.Error(), "about to be freed") {
+	if _, err := s.Attach(request("0", "10.42.1.201"), []int{descriptor(t)}); err == nil || !strings.Contains(err.Error(), "freed") {
 		t.Errorf("a pod whose reservation is about to be freed: %v", err)
 	}
 	close(locked)

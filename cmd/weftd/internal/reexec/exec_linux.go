@@ -33,10 +33,7 @@ type Program struct {
 // Exec executes p in this process, which has to be on the thread that main began on: namespaces are a thread's. It
 // returns only with an error, and s stays the caller's.
 func Exec(p Program, s State) error {
-	x, err := indexOf(s)
-	if err != nil {
-		return err
-	}
+	x := indexOf(s)
 	own, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the program that runs: %w", err)

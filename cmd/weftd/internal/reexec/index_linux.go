@@ -15,7 +15,7 @@ import (
 )
 
 // Format is the version of the index. A program that reads another one is not executed.
-const Format = 1
+const Format = 2
 
 // State is what one program leaves to the next. Its descriptors belong to whoever has it.
 type State struct {
@@ -26,19 +26,15 @@ type State struct {
 	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by Now.
 	Asked, Paused time.Duration
 	// Kept is what custody has, and Listeners what is served on, by name.
-	Kept      custody.Inherited
+	Kept      custody.Left
 	Listeners map[string]int
 }
 
 // Close closes the descriptors that are still there.
 func (s *State) Close() {
-	var all []int
-	for _, i := range s.Kept.Items {
-		all = append(all, i.FDs...)
-	}
-	rights.Close(slices.AppendSeq(all, maps.Values(s.Listeners)))
-	s.Kept.Stored.Close()
-	s.Kept.Items, s.Listeners = nil, nil
+	rights.Close(slices.Collect(maps.Values(s.Listeners)))
+	s.Kept.Close()
+	s.Listeners = nil
 }
 
 // Now is the time since the machine started, also while it was suspended.
@@ -61,8 +57,7 @@ type index struct {
 	Paused    time.Duration  `json:"paused"`
 	Before    before         `json:"before"`
 	Namespace int            `json:"namespace,omitempty"` // of the TUN, without root; it stays open
-	Items     []item         `json:"items"`
-	Stored    []part         `json:"stored"`
+	Kept      custody.Left   `json:"kept"`
 	Listeners map[string]int `json:"listeners"`
 }
 
@@ -72,44 +67,16 @@ type before struct {
 	Args []string `json:"args,omitempty"`
 }
 
-type item struct {
-	Name string `json:"name"`
-	Meta []byte `json:"meta"`
-	FDs  []int  `json:"fds"`
-}
-
-// part is a custody.Part.
-type part struct {
-	Body json.RawMessage `json:"body"`
-	FDs  []int           `json:"fds"`
-}
-
-func indexOf(s State) (index, error) {
-	x := index{
-		Format: Format, ID: s.ID, From: s.From, Binary: s.Binary, Asked: s.Asked, Paused: s.Paused, Listeners: s.Listeners,
+func indexOf(s State) index {
+	return index{
+		Format: Format, ID: s.ID, From: s.From, Binary: s.Binary, Asked: s.Asked, Paused: s.Paused, Kept: s.Kept,
+		Listeners: s.Listeners,
 	}
-	for _, i := range s.Kept.Items {
-		x.Items = append(x.Items, item(i))
-	}
-	for _, p := range s.Kept.Stored.Parts() {
-		b, err := json.Marshal(p)
-		if err != nil {
-			return x, err
-		}
-		x.Stored = append(x.Stored, part{b, p.FDs()})
-	}
-	return x, nil
 }
 
 // kept are the descriptors that are the state's.
-func (x *index) kept() (fds []int) {
-	for _, i := range x.Items {
-		fds = append(fds, i.FDs...)
-	}
-	for _, p := range x.Stored {
-		fds = append(fds, p.FDs...)
-	}
-	return slices.AppendSeq(fds, maps.Values(x.Listeners))
+func (x *index) kept() []int {
+	return slices.AppendSeq(slices.Collect(maps.Values(x.Kept.FDs)), maps.Values(x.Listeners))
 }
 
 // all are kept and those that the program itself needs.
@@ -127,27 +94,19 @@ func (x *index) all() []int {
 func (x *index) state() (s State, err error) {
 	s = State{
 		ID: x.ID, From: x.From, Binary: x.Binary, Asked: x.Asked, Paused: x.Paused, Listeners: map[string]int{},
+		Kept: custody.Left{FDs: map[uint64]int{}, Shelved: x.Kept.Shelved, Holder: x.Kept.Holder},
 	}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	for _, i := range x.Items {
-		if i.FDs, err = rights.Duplicate(i.FDs); err != nil {
-			return s, fmt.Errorf("take up %q: %w", i.Name, err)
-		}
-		s.Kept.Items = append(s.Kept.Items, custody.Item(i))
-	}
-	for _, p := range x.Stored {
-		fds, err := rights.Duplicate(p.FDs)
-		if err == nil {
-			err = s.Kept.Stored.Add(p.Body, fds)
-		}
+	for n, fd := range x.Kept.FDs {
+		own, err := rights.Duplicate([]int{fd})
 		if err != nil {
-			rights.Close(fds)
-			return s, fmt.Errorf("take up what the service manager keeps: %w", err)
+			return s, fmt.Errorf("take up descriptor %d that was kept: %w", n, err)
 		}
+		s.Kept.FDs[n] = own[0]
 	}
 	for name, fd := range x.Listeners {
 		own, err := rights.Duplicate([]int{fd})

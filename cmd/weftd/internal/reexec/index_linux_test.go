@@ -25,12 +25,9 @@ func TestIndexComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := State{ID: "x", From: "1.2", Binary: "/bin/weftd", Asked: 3, Paused: 4, Listeners: map[string]int{"control": p[1]},
-		Kept: custody.Inherited{Items: []custody.Item{{Name: "port tun", Meta: []byte("about it"), FDs: []int{p[0]}}}}}
+		Kept: custody.Left{FDs: map[uint64]int{7: p[0]}, Shelved: []uint64{7}, Holder: 9}}
 	defer s.Close()
-	x, err := indexOf(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := indexOf(s)
 	fd, err := x.write()
 	if err != nil {
 		t.Fatal(err)
@@ -48,14 +45,14 @@ func TestIndexComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer got.Close()
-	if got.ID != "x" || got.Paused != 4 || len(got.Kept.Items) != 1 || string(got.Kept.Items[0].Meta) != "about it" || got.Listeners["control"] == p[1] {
+	if got.ID != "x" || got.Paused != 4 || len(got.Kept.FDs) != 1 || len(got.Kept.Shelved) != 1 || got.Kept.Holder != 9 || got.Listeners["control"] == p[1] {
 		t.Errorf("%+v", got)
 	}
 	if _, err := os.NewFile(uintptr(got.Listeners["control"]), "w").Write([]byte("y")); err != nil {
 		t.Error(err)
 	}
 	delete(got.Listeners, "control") // its file has it
-	if n, err := unix.Read(got.Kept.Items[0].FDs[0], make([]byte, 2)); n != 1 || err != nil {
+	if n, err := unix.Read(got.Kept.FDs[7], make([]byte, 2)); n != 1 || err != nil {
 		t.Errorf("%d bytes came through the pipe: %v", n, err)
 	}
 }

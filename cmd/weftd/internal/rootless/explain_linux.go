@@ -43,7 +43,7 @@ func ReceiveBuffer() string {
 	return ""
 }
 
-// enoughBuffer is what weftd asks for as root, in bytes (docs/tuning.md).
+// enoughBuffer is what weftd asks for as root, in bytes (docs/performance.md).
 const enoughBuffer = 7 << 20
 
 // obstacle is what of the host's settings keeps an ordinary user from user namespaces, and the remedy; "" for nothing.

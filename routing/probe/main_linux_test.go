@@ -1,0 +1,9 @@
+package probe
+
+import (
+	"testing"
+
+	"weft/test/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }

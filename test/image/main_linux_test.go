@@ -1,0 +1,9 @@
+package image
+
+import (
+	"testing"
+
+	"weft/test/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
