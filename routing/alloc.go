@@ -1,25 +1,30 @@
 package routing
 
 import (
+	"context"
 	"encoding/json"
 
-	"weft/routing/underlay"
+	"weft/lease"
 )
 
 // typeAlloc is flannel's alloc: a subnet for the node, and nothing else.
 const typeAlloc = "alloc"
 
 func allocType() Type {
-	return plainType(typeAlloc, Facts{Carrier: CarrierOthers, Alone: true}, func(o plainOptions) backendType { return alloc{o} })
+	return Type{Name: typeAlloc, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(alloc) }}
 }
 
 // alloc lets the node's subnet be leased and written to the subnet file, and does nothing else.
-type alloc struct{ o plainOptions }
+type alloc struct{ plain }
+
+func (alloc) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
+
+func (a *alloc) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	return newNode(c, a, nil)
+}
 
 func (alloc) trait() trait { return trait{name: typeAlloc, path: PathNone} }
 
 func (alloc) publish() (data, v6data json.RawMessage) { return nil, nil }
-
-func (a alloc) sizes(u underlay.Link) (mtus, error) { return plainSizes(u.MTU, a.o.MTU, false) }
 
 func (alloc) want(situation) desired { return desired{} }

@@ -12,22 +12,30 @@ const typeAuto = "auto"
 
 func autoType() Type {
 	t := vxlanType()
-	t.Name, t.Settings = typeAuto, func(c lease.NetworkConfig) Settings {
-		if _, given := encryptGiven(c); given {
+	t.Name, t.Settings = typeAuto, func(c lease.NetworkConfig, has func(string) bool) settings {
+		if has("Encrypt") {
 			return newEncrypted(c)
 		}
-		return autoSettings{newVXLAN(c)}
+		return &auto{vxlan: *newVXLAN(c)}
 	}
 	return t
 }
 
-type autoSettings struct{ *vxlanSettings }
+// encryptKey is the key with which the settings of type auto are others. No word means no: a network that is not to be
+// encrypted has no such key, so that a text that was lost on the way is a fault.
+type encryptKey struct {
+	Encrypt string `words:"always between-links" empty:", or no such key for a network that is not encrypted" only:"and type wireguard encrypts without it" shared:"given"`
+}
 
-// Keys implements Settings. With the last one the settings are others.
-func (s autoSettings) Keys() []Key { return append(s.vxlanSettings.Keys(), encryptKey(new(string))) }
+// auto are the settings without the key Encrypt.
+type auto struct {
+	vxlan
+	encryptKey
+}
 
-// Open implements Settings. The key DirectRouting has no effect.
-func (s autoSettings) Open(ctx context.Context, c BackendConfig) (Backend, error) {
-	s.Auto, s.DirectRouting = true, true
-	return s.vxlanSettings.Open(ctx, c)
+// Open implements settings. The key DirectRouting has no effect.
+func (a *auto) Open(ctx context.Context, c BackendConfig) (*Node, error) {
+	v := a.vxlan
+	v.auto, v.DirectRouting = true, true
+	return v.Open(ctx, c)
 }

@@ -1,8 +1,6 @@
 package routing
 
 import (
-	"context"
-	"encoding/json"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -15,48 +13,6 @@ import (
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
-
-// Backend is one way to carry packets between subnets. It is level-triggered: it
-// is given complete sets, and keeps the kernel and the data plane as the latest
-// one says. Its methods are safe for concurrent use.
-type Backend interface {
-	// Type is the name in the network config, in lower case.
-	Type() string
-	// RecordType is the lease record's BackendType: Type, but "" for udp, as flannel has it.
-	RecordType() string
-	// Publish returns what the lease record carries as BackendData and BackendV6Data; nil for none.
-	Publish() (data, v6data json.RawMessage)
-	// MTU is the largest inner packet, in bytes: for subnet.env and the lease record. It
-	// follows the underlay's MTU.
-	MTU() int
-	// Apply takes the complete set, our own record included, and returns when the
-	// kernel and the data plane follow it, or with every error joined; what failed is retried
-	// by Run. It works before Run runs. Nothing changes while the set has no own subnet.
-	Apply(ctx context.Context, s lease.Set) error
-	// Run carries packets and repairs what others change, until ctx ends; then it
-	// returns nil. Addresses and routes stay, for the next process.
-	Run(ctx context.Context) error
-	// Status is a snapshot. It does not wait for the kernel.
-	Status() Status
-	// Close frees what the constructor opened, for a backend that will not run; Run does
-	// so itself.
-	Close() error
-}
-
-// A Transferable is a Backend whose packets a data plane of our own moves. Its ports can be left to another program
-// without loss. Of other backends the kernel moves the packets, or WireGuard in user space does, whose sessions end with
-// the process.
-type Transferable interface {
-	Backend
-	// Pause stops the data plane between two batches, and changes nothing in the kernel until Resume. When it returns, all
-	// that was read is on its way, and what arrives waits in the queues.
-	Pause()
-	// Resume goes on.
-	Resume()
-	// Abandon has Run, when it ends, undo nothing, since others have the ports: BackendConfig.Keep is not told that they
-	// are closed. Nothing changes until then.
-	Abandon()
-}
 
 // KeptFresh is for how long what waits in queues that nobody reads is worth delivering. Queues hold the oldest packets, and drop what comes
 // later.
@@ -144,8 +100,8 @@ type BackendConfig struct {
 	// Unprivileged says that this process has no rights over the underlay's namespace: it changes nothing there, and
 	// sends by sockets of UDP only.
 	Unprivileged bool
-	// Network is the network config; its Backend object is the backend's.
-	Network lease.NetworkConfig
+	// Network is the network config.
+	Network Network
 	// Node is this node's identity. The backend derives from it what it chooses for the node, such as
 	// a MAC, so that it is the same after a reboot.
 	Node string

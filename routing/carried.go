@@ -12,12 +12,12 @@ import (
 )
 
 // localSpec is what concerns this node itself.
-func localSpec(at situation, check tunnel.SourceCheck, allowed []netip.Prefix) *tunnel.Spec {
+func localSpec(at situation, from senders) *tunnel.Spec {
 	set, u := at.set, at.under
 	s := tunnel.Spec{
 		Local:       subnets(set.Own.Subnets),
 		UnderlayMTU: at.outer, MTU: at.mtu,
-		Check: check, AllowedSources: allowed,
+		Check: from.check(), AllowedSources: from.AllowedSources,
 		Self: unique(valid(u.Addr4, u.Addr6, u.Ext4, u.Ext6)),
 	}
 	if set.Own.Weft != nil {

@@ -1,6 +1,8 @@
 package routing
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,7 +32,7 @@ func TestParseConfig(t *testing.T) {
 			[]string{"SubnetLen", "SubnetMin", "Backend.Port", "Backend.Path", "Backend.SourceCheck", "Backend.AllowedSources", "Backend.MTU"}},
 		{`{"EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1280,"Type":"udp"}}`, []string{"Network", "Backend.MTU"}},
 	} {
-		c, err := ParseConfig([]byte(tt.config))
+		c, err := Parse([]byte(tt.config))
 		var keys []string
 		for _, e := range flatten(err) {
 			if ce, ok := e.(*lease.ConfigError); ok {
@@ -44,6 +46,30 @@ func TestParseConfig(t *testing.T) {
 		}
 		if (err == nil) != (c.BackendType != "") {
 			t.Errorf("%s: %v with %+v", tt.config, err, c)
+		}
+	}
+}
+
+func TestNoMasqueradeKey(t *testing.T) {
+	for backend, want := range map[string]string{
+		``:                     "[]",
+		`,"NoMasquerade":[]`:   "[]",
+		`,"nomasquerade":null`: "[]",
+		`,"NoMasquerade":["192.0.2.9/24","2001:db8::/32","10.0.0.0/8","192.0.2.0/24"]`: "[10.0.0.0/8 192.0.2.0/24 2001:db8::/32]",
+		`,"NoMasquerade":"10.0.0.0/8"`:          "it is no list of strings",
+		`,"NoMasquerade":["10.0.0.0","x"]`:      `"x" is no network`,
+		`,"NoMasquerade":["::ffff:1.2.3.4/99"]`: "is no network",
+	} {
+		network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"udp"` + backend + `}}`))
+		text := fmt.Sprint(network.NoMasquerade)
+		if err != nil {
+			text = err.Error()
+			if !errors.As(err, new(*lease.ConfigError)) {
+				t.Errorf("%s: %T", backend, err)
+			}
+		}
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %s", backend, text, want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // syncKernel makes devices, addresses, entries and routes what the decision wants. The first time it also takes
 // over what flannel left; after that every change undoes what somebody else did.
-func (c *controller) syncKernel(r *round, m mtus) {
+func (c *Node) syncKernel(r *round, m mtus) {
 	if c.want.device != "" {
 		r.st.Devices = []string{c.want.device}
 	}
@@ -45,7 +45,7 @@ func (c *controller) syncKernel(r *round, m mtus) {
 }
 
 // ensureTUN makes sure that the data plane holds its TUN, and says what is wanted on it.
-func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
+func (c *Node) ensureTUN(r *round, m mtus) (kernel.State, error) {
 	if err := c.plane.EnsureTUN(c.cfg.Network.Networks(), c.cfg.Former); err != nil {
 		return kernel.State{}, err
 	}
@@ -55,7 +55,7 @@ func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
 	}
 	// Faults here are mostly a read-only /proc/sys. What really fails for that shows below.
 	settings := []error{c.k.SetIPv4(name), c.k.SetIPv6(name, own.V6.IsValid())}
-	if c.kind.trait().asksHops {
+	if c.about.asksHops {
 		settings = append(settings, c.k.Loosen(name))
 	}
 	for _, err := range settings {
@@ -65,7 +65,7 @@ func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
 			c.warnOnce(err, "meaning", notes)
 		}
 	}
-	return tunState(name, m.inner, own, c.cfg.Network), nil
+	return tunState(name, m.inner, own, c.cfg.Network.NetworkConfig), nil
 }
 
 // ownDevices names the devices of ours that a state has.
@@ -88,13 +88,13 @@ func vtepNames(s kernel.State) []string {
 
 // without is routes but for those by devices that were to be had and are not: what has them may be back, and without them packets would leave
 // by another way, in plain.
-func (c *controller) without(routes []kernel.Route) []kernel.Route {
+func (c *Node) without(routes []kernel.Route) []kernel.Route {
 	return slices.DeleteFunc(routes, func(r kernel.Route) bool { return slices.Contains(c.absent, r.Link) })
 }
 
 // bring makes the kernel as want says. If a device cannot be made, only what is on it is left out. done is how many
 // changes were made.
-func (c *controller) bring(r *round, want kernel.State) (done int) {
+func (c *Node) bring(r *round, want kernel.State) (done int) {
 	names := ownDevices(want)
 	at := c.place(names, want)
 	have, err := c.k.State(at)
@@ -139,7 +139,7 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 }
 
 // tellDevices logs which devices are to be made anew.
-func (c *controller) tellDevices(vs []kernel.VTEPChange) {
+func (c *Node) tellDevices(vs []kernel.VTEPChange) {
 	for _, v := range vs {
 		switch {
 		case v.Recreate != "":
@@ -151,7 +151,7 @@ func (c *controller) tellDevices(vs []kernel.VTEPChange) {
 }
 
 // noteMade notes the numbers of the devices that are there for us.
-func (c *controller) noteMade(vs []kernel.VTEPChange, missing []string) {
+func (c *Node) noteMade(vs []kernel.VTEPChange, missing []string) {
 	for _, v := range vs {
 		if slices.Contains(missing, v.Want.Name) {
 			continue
@@ -164,7 +164,7 @@ func (c *controller) noteMade(vs []kernel.VTEPChange, missing []string) {
 
 // place says what of the kernel is to be listed. In a sandbox, listing neighbours may be forbidden, so they are listed
 // only if some are wanted.
-func (c *controller) place(devices []string, want kernel.State) kernel.Place {
+func (c *Node) place(devices []string, want kernel.State) kernel.Place {
 	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, Fdbs: len(want.VTEPs) > 0}
 	for _, v := range want.VTEPs {
 		p.VTEPs = append(p.VTEPs, v.Name)
@@ -178,7 +178,7 @@ func (c *controller) place(devices []string, want kernel.State) kernel.Place {
 // ownership says which objects we may change. The data plane has one route for all peers, and a route of flannel's in
 // its place is always taken over. Routes to single peers that have flannel's shape are taken over once, at the start:
 // those that appear later are somebody's own.
-func (c *controller) ownership(devices []string) kernel.Ownership {
+func (c *Node) ownership(devices []string) kernel.Ownership {
 	o := kernel.Ownership{Links: devices, Made: c.made, Networks: c.networks(), Sweep: true}
 	if c.plane != nil {
 		o.Adopts = func(r kernel.Route) bool {
@@ -192,14 +192,14 @@ func (c *controller) ownership(devices []string) kernel.Ownership {
 	lengths := map[bool]int{false: c.cfg.Network.SubnetLen, true: c.cfg.Network.IPv6SubnetLen}
 	o.SweepAdopted = true
 	o.Adopts = func(r kernel.Route) bool {
-		if r.Protocol == kernel.ProtoBoot && c.kind.trait().tunnels && o.OwnsLink(r.Link) && slices.Contains(o.Networks, r.Dst) {
+		if r.Protocol == kernel.ProtoBoot && c.about.tunnels && o.OwnsLink(r.Link) && slices.Contains(o.Networks, r.Dst) {
 			return true // flannel has one route for all peers of a WireGuard device
 		}
 		if r.Protocol != kernel.ProtoBoot || !r.Gateway.IsValid() || !o.Within(r.Dst) || r.Dst.Bits() != lengths[r.Dst.Addr().Is6()] {
 			return false
 		}
 		if o.OwnsLink(r.Link) {
-			return r.OnLink && (r.Gateway == r.Dst.Addr() || c.kind.trait().viaPublic)
+			return r.OnLink && (r.Gateway == r.Dst.Addr() || c.about.viaPublic)
 		}
 		return r.Link == c.under.Now.Name && !r.OnLink
 	}

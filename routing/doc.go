@@ -7,7 +7,7 @@
 //	                      want ──> tunnel.Spec ──> tunnel.Table ──swap──> data plane
 //	netlink notification, 30 s timer, failed attempt ──> the same again
 //
-// There is one controller. It is level-triggered: it is handed the complete set of peers, reads
+// There is one Node for every type. It is level-triggered: it is handed the complete set of peers, reads
 // what the kernel has, and makes the difference. It never acts on an event, so a
 // missed one, a crash between two kernel calls and a route deleted by hand heal
 // alike.
@@ -23,10 +23,11 @@
 //
 // # Where things are
 //
-// backend.go says what a backend is, types.go what a type of backend is, and lists them; each type is the file of
-// its name (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go, extension.go), whose keys are read as keys.go has it.
+// network.go reads the network configuration, once; decode.go reads a type's keys by the tags of its settings.
+// types.go says what a type of backend is, and lists them; each type is the file of its name (udp.go, vxlan.go,
+// auto.go, hostgw.go, alloc.go, extension.go), and settings.go has the keys that types share.
 // want.go is what a type says of a set, and the files of pure functions that types share are family.go,
-// carried.go, tenure.go and reached.go. controller_linux.go has the loop, reconcile_linux.go the
+// carried.go, tenure.go and reached.go. node_linux.go has the loop, reconcile_linux.go the
 // steps of one reconcile, devices_linux.go what these do to the kernel.
 //
 // Package internal/plane is the data plane with its ports. Package underlay chooses the link that carries the datagrams and

@@ -21,7 +21,7 @@ import (
 // node is one host of TestUDPCarriesPackets: a namespace and its backend.
 type node struct {
 	k   *kernel.Kernel
-	u   *carrier
+	u   *Node
 	own lease.Record
 }
 
@@ -68,7 +68,7 @@ func twoNodes(t *testing.T, first *kernel.Kernel, path tunnel.Path) (a, b *node)
 		n.run(t, "link set eth0 up")
 		n.run(t, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1))
 		n.u = newTestUDPOn(t, n.k, false, path)
-		n.u.cfg.Network = config
+		n.u.cfg.Network.NetworkConfig = config
 		start(t, n.u)
 	}
 	apply(t, a.u, lease.Set{Config: config, Own: a.own, Peers: []lease.Record{b.own}})

@@ -1,17 +1,15 @@
 package routing
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
-	"weft/tunnel"
 )
 
 // The words of the key Encrypt of type auto: every peer by WireGuard, or those in other links only.
@@ -23,49 +21,8 @@ const (
 // RecvPlain in a record's Recv says that the node takes packets of pods as they are from nodes on its own link.
 const RecvPlain = "plain"
 
-const encryptName = "Encrypt"
-
-// encryptKey takes one of the words. There is none that means no: a network that is not to be encrypted has no such key, so that a text
-// that was lost on the way is a fault.
-func encryptKey(to *string) Key {
-	words := []string{encryptAlways, encryptBetweenLinks}
-	return Key{Name: encryptName, Words: words, nullCounts: true, read: func(value json.RawMessage) string {
-		var got string
-		if json.Unmarshal(value, &got) == nil {
-			for _, w := range words {
-				if strings.EqualFold(w, got) {
-					*to = w
-					return ""
-				}
-			}
-		}
-		return fmt.Sprintf("one of %q, or no such key for a network that is not encrypted", words)
-	}}
-}
-
-// encryptGiven is the value of the key Encrypt, if c has one. That it is null, as a template may write what it does not have, is no wish for a
-// network that is not encrypted.
-func encryptGiven(c lease.NetworkConfig) (value json.RawMessage, there bool) {
-	for _, e := range entries(c.Backend) {
-		if strings.EqualFold(e.key, encryptName) {
-			value, there = e.value, true
-		}
-	}
-	return value, there
-}
-
-// encryptMisplaced is a fault if c asks a type to encrypt that has no such key: else the network would be a plain one.
-func encryptMisplaced(c lease.NetworkConfig) error {
-	if value, there := encryptGiven(c); there && c.BackendType != typeAuto {
-		return &lease.ConfigError{Key: backendPrefix + encryptName, Got: string(value),
-			Want: fmt.Sprintf("no such key with type %s: it is one of type %s, and type %s encrypts without it", c.BackendType, typeAuto, typeWireGuard)}
-	}
-	return nil
-}
-
 // seals are what type auto has beside wireguard.
 type seals struct {
-	name    string // of the type
 	encrypt string // the word; "" with type wireguard
 	// allowed are sources beside the overlay's that may send to it in plain.
 	allowed []netip.Prefix
@@ -76,28 +33,25 @@ func (s seals) called() string {
 	if s.encrypt == "" {
 		return typeWireGuard
 	}
-	return fmt.Sprintf(`%s, with "%s":"%s"`, typeWireGuard, encryptName, s.encrypt)
+	return fmt.Sprintf(`%s, with "Encrypt":"%s"`, typeWireGuard, s.encrypt)
 }
 
-// encryptedSettings are those of type auto with the key Encrypt: the records and the wire are wireguard's.
-type encryptedSettings struct{ *wireGuardSettings }
-
-func newEncrypted(c lease.NetworkConfig) encryptedSettings {
-	s := newWireGuard(c)
-	s.name, s.encrypt = typeAuto, encryptAlways
-	return encryptedSettings{s}
+// encrypted are the settings of type auto with the key Encrypt: the records and the wire are wireguard's.
+type encrypted struct {
+	wireGuard
+	encryptKey
 }
 
-// Keys implements Settings.
-func (s encryptedSettings) Keys() []Key {
-	keys := s.wireGuardSettings.Keys()
-	for _, k := range sourceKeys(new(tunnel.SourceCheck), &s.allowed) {
-		if i := slices.IndexFunc(keys, func(have Key) bool { return have.Name == k.Name }); k.Name == "AllowedSources" && i >= 0 {
-			keys[i] = k
-		}
-	}
-	return append(keys, encryptKey(&s.encrypt))
+func newEncrypted(c lease.NetworkConfig) *encrypted { return &encrypted{wireGuard: *newWireGuard(c)} }
+
+// Open implements settings.
+func (e *encrypted) Open(ctx context.Context, c BackendConfig) (*Node, error) {
+	w := e.wireGuard
+	w.seals = e.sealed()
+	return w.Open(ctx, c)
 }
+
+func (e *encrypted) sealed() seals { return seals{e.Encrypt, e.AllowedSources} }
 
 // takesPlain says that the node's record may have RecvPlain: its routes are the host's, which away says they are not, and what peers are
 // told is the address that the link itself has. Behind a router that translates addresses, a peer on the router's other side would send pods'
@@ -119,7 +73,7 @@ func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
 
 // plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here and there has to say so, and the
 // peer has to be on the underlay's own link. The reason says why not, or why.
-func (w wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
+func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
 	if w.encrypt != encryptBetweenLinks {
 		return report
 	}
@@ -146,12 +100,13 @@ func (w wireGuard) plainWay(report Reached, r *lease.Record, f family, s situati
 	return report
 }
 
-// seal implements sealer.
-func (w wireGuard) seal(under string, reached []Reached) *hostrules.Seal {
-	if w.encrypt == "" {
+// seal says by which links packets come and go encrypted, and what comes and goes in plain for all that; nil if nothing is
+// sealed. under is the underlay's link, "" if that is in another namespace.
+func (s seals) seal(under string, reached []Reached) *hostrules.Seal {
+	if s.encrypt == "" {
 		return nil
 	}
-	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: w.allowed}
+	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: s.allowed}
 	for _, r := range reached {
 		if r.How == HowRoute {
 			x.Plain, x.Hosts = append(x.Plain, r.Subnet.Masked()), append(x.Hosts, r.Via)

@@ -33,7 +33,7 @@ func TestEncryptTakesPlain(t *testing.T) {
 		{encryptBetweenLinks, here, at, "[plain]"}, {encryptBetweenLinks, there, at, "[]"}, {encryptBetweenLinks, here, told, "[]"},
 		{encryptAlways, here, at, "[]"}, {"", here, at, "[]"},
 	} {
-		e := &Encrypter{controller: &controller{kind: wireGuard{seals: seals{name: typeAuto, encrypt: c.word}}, k: here, out: c.out, status: Status{Underlay: c.under}}}
+		e := &Node{about: trait{seals: seals{encrypt: c.word}}, k: here, out: c.out, status: Status{Underlay: c.under}}
 		if got := fmt.Sprint(e.Recv()); got != c.want {
 			t.Errorf("%q, elsewhere %t, %v: %s, want %s", c.word, c.out == there, c.under, got, c.want)
 		}
@@ -46,13 +46,13 @@ func TestEncryptWithoutRules(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	netns.Command(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
-	network, err := ParseConfig([]byte(encryptedNetwork))
+	network, err := Parse([]byte(encryptedNetwork))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := newBackendConfig(t, k, network)
-	o.Rules = &hostrules.Config{Network: network, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
-	b, err := NewBackend(t.Context(), o)
+	o.Rules = &hostrules.Config{Network: network.NetworkConfig, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
+	b, err := NewNode(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestEncryptWithoutRules(t *testing.T) {
 		Attrs: lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.2"), BackendType: typeWireGuard, BackendData: wireGuardData(wireguard.PublicKey{2}, 51820),
 			Weft: &lease.Weft{Recv: []string{RecvPlain}}},
 	}
-	set := lease.Set{Config: network, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
+	set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
 	for _, line := range []string{"add table inet weft", "add chain inet weft sealed-in-10.5.0.0/16", "add chain inet weft theirs",
 		"add rule inet weft theirs jump sealed-in-10.5.0.0/16"} { // which nobody can replace while somebody's rule leads there
 		netns.Command(t, "nft", line)

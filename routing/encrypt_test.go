@@ -24,31 +24,31 @@ func TestEncryptKeys(t *testing.T) {
 		`"Type":"auto","Encrypt":"between-links"`: "auto wireguard 51820 between-links",
 		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK + `"`: "auto wireguard 7 always [192.0.2.0/24] psk",
 	} {
-		c, err := ParseConfig([]byte(config(backend)))
+		c, err := Parse([]byte(config(backend)))
 		if err != nil {
 			t.Errorf("%s: %v", backend, err)
 			continue
 		}
-		s, err := BuiltIn().Settings(c)
-		got := fmt.Sprintf("%v", err)
-		switch s := s.(type) {
-		case autoSettings:
+		got := ""
+		switch s := c.settings.(type) {
+		case *auto:
 			got = fmt.Sprintf("auto vxlan %d ", s.Facts().Port)
-		case encryptedSettings:
-			w := s.wireGuard()
+		case *encrypted:
+			w := s.wireGuard
+			w.seals = s.sealed()
 			got = fmt.Sprintf("%s %s %d %s", w.trait().name, w.trait().record, s.Facts().Port, w.encrypt)
 			if len(w.allowed) > 0 {
 				got += fmt.Sprint(" ", w.allowed)
 			}
-			if !w.o.Preshared.IsZero() {
+			if !w.PSK.IsZero() {
 				got += " psk"
 			}
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", backend, got, want)
 		}
-		if unknown := UnknownKeys([]byte(config(backend))); unknown != nil {
-			t.Errorf("unknown keys %v", unknown)
+		if c.Unknown != nil {
+			t.Errorf("unknown keys %v", c.Unknown)
 		}
 	}
 	const wanted = `one of ["always" "between-links"], or no such key for a network that is not encrypted`
@@ -65,7 +65,7 @@ func TestEncryptKeys(t *testing.T) {
 		`"Type":"wireguard","encrypt":"between-links"`:         "no such key with type wireguard",
 		`"Type":"host-gw","Encrypt":"always","Encrypt":"none"`: "no such key with type host-gw",
 	} {
-		if _, err := ParseConfig([]byte(config(backend))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse([]byte(config(backend))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", backend, err, want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestEncryptWays(t *testing.T) {
 		encryptBetweenLinks: {"route " + onLink, "tunnel 192.0.2.2 is reached through the router 192.0.2.254 on eth0", "tunnel it takes nothing in plain", "tunnel it takes nothing in plain",
 			`skipped its backend is "vxlan"`, "tunnel the way is not known yet"},
 	} {
-		w := wireGuard{o: WireGuardOptions{Mode: modeSeparate, Port: 51820, Port6: 51821}, seals: seals{name: typeAuto, encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821, seals: seals{encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}
 		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().name != "auto" || w.trait().record != "wireguard" {
 			t.Errorf("%+v", w.trait())
@@ -157,7 +157,7 @@ func TestEncryptWays(t *testing.T) {
 			t.Errorf("%s: %d plain routes of %d, devices %+v", word, routes, len(plain), d.wireGuard)
 		}
 	}
-	plain := wireGuard{seals: seals{name: typeWireGuard}}
+	plain := new(wireGuard)
 	if plain.seal("eth0", nil) != nil || plain.trait().asksHops {
 		t.Error("type wireguard has a seal")
 	}
@@ -183,7 +183,7 @@ func TestEncryptBehindATranslation(t *testing.T) {
 		}
 	}
 	peer4, peer6 := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
-	w := wireGuard{seals: seals{name: typeAuto, encrypt: encryptBetweenLinks}}
+	w := wireGuard{seals: seals{encrypt: encryptBetweenLinks}}
 	for _, c := range []struct {
 		under  underlay.Link
 		addrs  []netip.Addr

@@ -9,76 +9,40 @@ import (
 
 	"weft/lease"
 	"weft/lease/redact"
-	"weft/routing/underlay"
-	"weft/tunnel"
 )
 
 // typeExtension is flannel's extension: the operator's commands make peers reachable.
 const typeExtension = "extension"
 
 func extensionType() Type {
-	return Type{Name: typeExtension, Settings: func(c lease.NetworkConfig) Settings { return &extensionSettings{ipv6: c.EnableIPv6} }}
+	return Type{Name: typeExtension, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(extension) }}
 }
 
-// ExtensionOptions is the Backend object of a network config of type extension: commands of the
-// operator's. Each is split at white space, and $NAME or ${NAME} in a word stands for a
-// variable of its environment; there is no shell, and no value is ever split or expanded again.
-type ExtensionOptions struct {
-	// PreStartup runs before there is a lease. The lease record carries its output as BackendData.
-	PreStartup string
-	// PostStartup runs once the lease is known, with NETWORK, SUBNET, IPV6NETWORK, IPV6SUBNET,
+// extension leaves it to commands of the operator's to make peers reachable, and wants nothing of the kernel itself.
+// Each command is split at white space, and $NAME or ${NAME} in a word stands for a variable of its environment; there
+// is no shell, and no value is ever split or expanded again.
+type extension struct {
+	// PreStartupCommand runs before there is a lease. The lease record carries its output as BackendData.
+	PreStartupCommand string
+	// PostStartupCommand runs once the lease is known, with NETWORK, SUBNET, IPV6NETWORK, IPV6SUBNET,
 	// PUBLIC_IP and PUBLIC_IPV6.
-	PostStartup string
-	// Shutdown runs when the daemon is asked to stop, with the same variables.
-	Shutdown string
-	// SubnetAdd and SubnetRemove run for a peer, with SUBNET, IPV6SUBNET, PUBLIC_IP and
+	PostStartupCommand string
+	// SubnetAddCommand and SubnetRemoveCommand run for a peer, with SUBNET, IPV6SUBNET, PUBLIC_IP and
 	// PUBLIC_IPV6; their standard input is what the peer's PreStartup printed. SubnetAdd runs again
 	// after a restart, so it has to cope with what it made before.
-	SubnetAdd, SubnetRemove string
-	plain                   plainOptions
+	SubnetAddCommand, SubnetRemoveCommand string
+	// ShutdownCommand runs when the daemon is asked to stop, with the variables of PostStartup.
+	ShutdownCommand string
+	plain
+	data string // what PreStartup printed
 }
 
-// extensionSettings are the options of a network.
-type extensionSettings struct {
-	ExtensionOptions
-	ipv6 bool // the network has it
-}
-
-// Keys implements Settings.
-func (s *extensionSettings) Keys() []Key {
-	keys := sourceKeys(new(tunnel.SourceCheck), new([]netip.Prefix))
-	for _, c := range s.commands() {
-		*c.text = ""
-		keys = append(keys, textKey(c.key, func(text string) string { *c.text = text; return "" }))
-	}
-	return append(keys, mtuKey(&s.plain.MTU, 0, s.ipv6))
-}
-
-// commands lists the keys that name commands, in the order in which these run.
-func (o *ExtensionOptions) commands() []commandKey {
-	return []commandKey{
-		{"PreStartupCommand", &o.PreStartup}, {"PostStartupCommand", &o.PostStartup}, {"SubnetAddCommand", &o.SubnetAdd},
-		{"SubnetRemoveCommand", &o.SubnetRemove}, {"ShutdownCommand", &o.Shutdown},
-	}
-}
-
-type commandKey struct {
-	key  string
-	text *string
-}
-
-// Facts implements Settings.
-func (s *extensionSettings) Facts() Facts {
-	f := Facts{Carrier: CarrierOthers}
-	for _, c := range s.commands() {
-		f.Commands = append(f.Commands, Command{c.key, *c.text})
-	}
-	return f
-}
-
-// MTU implements Settings.
-func (s *extensionSettings) MTU(u underlay.Link) (int, error) {
-	return innerMTU(extension{o: s.ExtensionOptions}, u)
+// Facts implements settings.
+func (e *extension) Facts() Facts {
+	return Facts{Carrier: CarrierOthers, Commands: []Command{
+		{"PreStartupCommand", e.PreStartupCommand}, {"PostStartupCommand", e.PostStartupCommand}, {"SubnetAddCommand", e.SubnetAddCommand},
+		{"SubnetRemoveCommand", e.SubnetRemoveCommand}, {"ShutdownCommand", e.ShutdownCommand},
+	}}
 }
 
 // variables are the environment of a command, in addition to what is public of the daemon's own.
@@ -224,29 +188,19 @@ type extChange struct {
 	add extPeer
 }
 
-// extension leaves it to commands to make peers reachable, and wants nothing of the kernel itself.
-type extension struct {
-	o    ExtensionOptions
-	data string // what PreStartup printed
-}
-
-func (extension) trait() trait {
+func (*extension) trait() trait {
 	return trait{name: typeExtension, record: typeExtension, path: PathCommand}
 }
 
-func (e extension) publish() (data, v6data json.RawMessage) {
-	if e.o.PreStartup == "" {
+func (e *extension) publish() (data, v6data json.RawMessage) {
+	if e.PreStartupCommand == "" {
 		return nil, nil
 	}
 	data, _ = json.Marshal(e.data) // a string is always JSON
 	return data, nil
 }
 
-func (e extension) sizes(u underlay.Link) (mtus, error) {
-	return plainSizes(u.MTU, e.o.plain.MTU, false)
-}
-
-func (e extension) want(s situation) desired {
+func (e *extension) want(s situation) desired {
 	var d desired
 	for _, r := range s.set.Peers {
 		_, why := newExtPeer(r)

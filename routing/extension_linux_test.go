@@ -161,12 +161,12 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 func TestExtensionStart(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
-	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), "PreStartupCommand") {
+	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), "PreStartupCommand") {
 		t.Errorf("PreStartup fails: %v", err)
 	}
 	e := newExtTest(t)
@@ -227,7 +227,7 @@ func TestExtensionIsRefused(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	made := t.TempDir() + "/made"
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestExtensionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, may := range map[string]func() error{"nobody said": nil, "refused": func() error { return errors.New("anyone may write it") }} {
-		_, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
+		_, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
 		if !errors.Is(err, ErrCommandsRefused) || may != nil && !strings.Contains(err.Error(), "anyone") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -30,7 +30,8 @@ const maxOutput = 64 << 10
 
 // extRunner runs the commands, and remembers which ran for which peer, also across restarts.
 type extRunner struct {
-	o    ExtensionOptions
+	idle
+	o    *extension
 	k    *kernel.Kernel
 	log  *slog.Logger
 	file string // "" keeps nothing
@@ -43,8 +44,6 @@ type extRunner struct {
 	doubtful []extPeer
 }
 
-var _ actor = (*extRunner)(nil)
-
 // ErrCommandsRefused says that a network config of type extension is not followed, since whoever
 // wrote its commands would be root here.
 var ErrCommandsRefused = errors.New("type extension: its commands are not run")
@@ -53,34 +52,33 @@ var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 // ".new" at its end.
 const ExtensionFile = "extension.json"
 
-// Open implements Settings.
-func (s *extensionSettings) Open(ctx context.Context, c BackendConfig) (Backend, error) {
-	o := s.ExtensionOptions
+// Open implements settings.
+func (s *extension) Open(ctx context.Context, c BackendConfig) (*Node, error) {
+	e := *s
 	if c.MayRunCommands == nil {
 		return nil, ErrCommandsRefused
 	}
 	if err := c.MayRunCommands(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCommandsRefused, err)
 	}
-	r := &extRunner{o: o, k: c.Kernel, log: c.Logger}
+	r := &extRunner{o: &e, k: c.Kernel, log: c.Logger}
 	if c.StateDir != "" {
 		r.file = filepath.Join(c.StateDir, ExtensionFile)
 	}
 	if err := r.load(); err != nil {
 		c.Logger.Warn("what ran for whom is not known: commands for peers that left are not run", "reason", err)
 	}
-	w := extension{o: o}
-	if o.PreStartup != "" {
+	if e.PreStartupCommand != "" {
 		var err error
-		if w.data, err = r.run(ctx, extTimeout, "PreStartupCommand", o.PreStartup, nil, ""); err != nil {
+		if e.data, err = r.run(ctx, extTimeout, "PreStartupCommand", e.PreStartupCommand, nil, ""); err != nil {
 			return nil, fmt.Errorf("%s backend: %w", typeExtension, err)
 		}
 	}
-	return openKernel(c, w, r)
+	return newNode(c, &e, r)
 }
 
-// act implements actor.
-func (r *extRunner) act(ctx context.Context, s situation) outcome {
+// sync implements driver.
+func (r *extRunner) sync(ctx context.Context, s situation, _ *desired) outcome {
 	var out outcome
 	if err := r.start(ctx, s); err != nil {
 		return outcome{node: fmt.Errorf("%w: %w", errNotStarted, err)}
@@ -94,12 +92,12 @@ func (r *extRunner) act(ctx context.Context, s situation) outcome {
 	change, remove := extPlan(r.added, want)
 	for _, c := range change {
 		for _, old := range r.before(c) {
-			if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemove, old); err != nil {
+			if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemoveCommand, old); err != nil {
 				r.log.Warn("the old state of a peer that changed may be left", "error", err)
 			}
 		}
 		r.added, r.doubtful = dropPeer(r.added, c.add), dropPeer(r.doubtful, c.add)
-		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAdd, c.add); err != nil {
+		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAddCommand, c.add); err != nil {
 			out.peers = append(out.peers, peerFault{subnets: c.add.subnets(), err: err})
 			r.doubtful = append(r.doubtful, c.add)
 			continue
@@ -108,7 +106,7 @@ func (r *extRunner) act(ctx context.Context, s situation) outcome {
 	}
 	_, more := extPlan(r.doubtful, want)
 	for _, p := range append(remove, more...) {
-		if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemove, p); err != nil {
+		if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemoveCommand, p); err != nil {
 			out.peers = append(out.peers, peerFault{subnets: p.subnets(), err: err})
 			continue
 		}
@@ -141,20 +139,22 @@ func (r *extRunner) start(ctx context.Context, s situation) error {
 	if now == r.post {
 		return nil
 	}
-	if _, err := r.run(ctx, extTimeout, "PostStartupCommand", r.o.PostStartup, v, ""); err != nil {
+	if _, err := r.run(ctx, extTimeout, "PostStartupCommand", r.o.PostStartupCommand, v, ""); err != nil {
 		return err
 	}
 	r.post, r.last = now, v
 	return nil
 }
 
-// stop implements actor: it runs Shutdown, if PostStartup ran.
-func (r *extRunner) stop(ctx context.Context) error {
-	if r.post == "" {
+// close implements driver: it runs Shutdown, if PostStartup ran.
+func (r *extRunner) close(ctx context.Context, ran bool) error {
+	if r.post == "" || !ran {
 		return nil
 	}
-	_, err := r.run(ctx, extStopTimeout, "ShutdownCommand", r.o.Shutdown, r.last, "")
-	return err
+	if _, err := r.run(ctx, extStopTimeout, "ShutdownCommand", r.o.ShutdownCommand, r.last, ""); err != nil {
+		r.log.Warn("stop", "error", err)
+	}
+	return nil
 }
 
 func (r *extRunner) peer(ctx context.Context, key, command string, p extPeer) error {

@@ -24,7 +24,7 @@ func (f *features) devices() underlay.Devices {
 }
 
 // readFeatures reads the features of the underlay's devices. While the underlay is lost what was seen last stays.
-func (c *controller) readFeatures() {
+func (c *Node) readFeatures() {
 	if c.plane == nil || c.under.Lost != "" {
 		return
 	}
@@ -39,7 +39,7 @@ func (c *controller) readFeatures() {
 }
 
 // chooseOutlets has superpackets leave as the features that were read last suggest.
-func (c *controller) chooseOutlets() {
+func (c *Node) chooseOutlets() {
 	if c.plane != nil && c.under.Lost == "" {
 		c.plane.SetOutlets(c.features.devices().Outlets)
 	}
@@ -47,8 +47,8 @@ func (c *controller) chooseOutlets() {
 
 // joiner is the command that has a device of the underlay join no datagrams of UDP which are inside other packets, for a type that cannot take
 // them apart; "" if none does.
-func (c *controller) joiner() string {
-	if c.plane == nil || !c.kind.trait().joinsHurt {
+func (c *Node) joiner() string {
+	if c.plane == nil || !c.about.joinsHurt {
 		return ""
 	}
 	for _, d := range c.features.devices().List {
@@ -63,7 +63,7 @@ func (c *controller) joiner() string {
 
 // followFeatures asks to look again whenever features of the underlay's devices change, until the monitor is closed. Without it, changes
 // are seen when all is compared anyway.
-func (c *controller) followFeatures() {
+func (c *Node) followFeatures() {
 	err := c.features.monitor.Follow(func(link int) {
 		if link == 0 || slices.ContainsFunc(c.features.devices().List, func(d underlay.Device) bool { return d.Index == link }) {
 			c.nudge(kernel.ChangedObjects)

@@ -2,15 +2,12 @@ package routing
 
 import (
 	"encoding/json"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"weft/lease"
 	"weft/routing/routehook"
-	"weft/routing/underlay"
-	"weft/tunnel"
 )
 
 // typeHook has a controller of the operator's program the routes between nodes somewhere else: in switches, a router, a cloud's route table. Of
@@ -18,41 +15,24 @@ import (
 const typeHook = "route-hook"
 
 func hookType() Type {
-	return Type{Name: typeHook, Settings: func(c lease.NetworkConfig) Settings { return &hookSettings{ipv6: c.EnableIPv6} }}
+	return Type{Name: typeHook, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(hook) }}
 }
 
-// hookSettings are the Backend object of a network config of type route-hook. Where the controller is, and with what it is asked, each
-// host is told by BackendConfig.Hook: whoever writes the network config must not choose who is given a host's token.
-type hookSettings struct {
-	plain    plainOptions
-	interval uint32 // seconds between two views that say the same
-	ipv6     bool   // the network has it
+// hook wants nothing of the kernel. Where the controller is, and with what it is asked, each host is told by
+// BackendConfig.Hook: whoever writes the network config must not choose who is given a host's token.
+type hook struct {
+	Interval uint32 `default:"60" range:"30..3600"` // seconds between two views that say the same
+	plain
 }
 
-// Keys implements Settings.
-func (s *hookSettings) Keys() []Key {
-	keys := sourceKeys(new(tunnel.SourceCheck), new([]netip.Prefix))
-	return append(keys, numberKey("Interval", &s.interval, 60, 30, 3600), mtuKey(&s.plain.MTU, 0, s.ipv6))
-}
+// Facts implements settings.
+func (*hook) Facts() Facts { return Facts{Carrier: CarrierOthers, Direct: true, Controller: true} }
 
-// Facts implements Settings.
-func (s *hookSettings) Facts() Facts {
-	return Facts{Carrier: CarrierOthers, Direct: true, Controller: true}
-}
+func (*hook) trait() trait { return trait{name: typeHook, record: typeHook, path: PathHook} }
 
-// MTU implements Settings.
-func (s *hookSettings) MTU(u underlay.Link) (int, error) { return innerMTU(hook{s.plain}, u) }
+func (*hook) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-// hook wants nothing of the kernel.
-type hook struct{ o plainOptions }
-
-func (hook) trait() trait { return trait{name: typeHook, record: typeHook, path: PathHook} }
-
-func (hook) publish() (data, v6data json.RawMessage) { return nil, nil }
-
-func (h hook) sizes(u underlay.Link) (mtus, error) { return plainSizes(u.MTU, h.o.MTU, false) }
-
-func (hook) want(s situation) desired {
+func (*hook) want(s situation) desired {
 	d := desired{device: s.under.Name}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
@@ -83,7 +63,7 @@ func hookRoutes(node string, s situation) []routehook.Route {
 			out = append(out, r)
 		}
 	}
-	for _, r := range (hook{}).want(s).reached {
+	for _, r := range new(hook).want(s).reached {
 		if r.How == HowController {
 			out = append(out, routehook.Route{Subnet: r.Subnet, NextHop: r.Via, Node: r.Node, Name: r.Peer})
 		}

@@ -99,7 +99,7 @@ func openHook(t *testing.T, k *Kernel, f *hookFake, state string) (*kernelTest, 
 	b := openKernelBackend(t, k, hookConfig, func(c *BackendConfig) { c.StateDir, c.Hook = state, &routehook.Options{URL: f.URL} })
 	var mu sync.Mutex
 	now := time.Now()
-	b.actor.(*hookRunner).now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	b.driver.(*hookRunner).now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	return b, func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock(); b.nudge(1) }
 }
 
@@ -324,19 +324,19 @@ func TestAPendingOwnRouteWasInPlace(t *testing.T) {
 func TestRouteHookNeedsItsController(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := newBackendConfig(t, k, network)
-	if _, err := NewBackend(t.Context(), c); !errors.Is(err, ErrNoController) {
+	if _, err := NewNode(t.Context(), c); !errors.Is(err, ErrNoController) {
 		t.Errorf("without a controller: %v", err)
 	}
 	c.Hook = &routehook.Options{URL: "http://192.0.2.9/"}
-	if _, err := NewBackend(t.Context(), c); err == nil || !strings.Contains(err.Error(), "want https") {
+	if _, err := NewNode(t.Context(), c); err == nil || !strings.Contains(err.Error(), "want https") {
 		t.Errorf("without TLS: %v", err)
 	}
-	if _, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":5}}`)); err == nil || !strings.Contains(err.Error(), "Backend.Interval") {
+	if _, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":5}}`)); err == nil || !strings.Contains(err.Error(), "Backend.Interval") {
 		t.Errorf("a short interval: %v", err)
 	}
 }
@@ -370,7 +370,7 @@ func netlessRecord() lease.Record {
 	return r
 }
 
-// The controller's loop wakes for the actor's turn, however long an error has it wait, and does not spin for one that was missed.
+// The node's loop wakes for the driver's turn, however long an error has it wait, and does not spin for one that was missed.
 func TestTheActorsTurnComesInTime(t *testing.T) {
 	for _, c := range []struct{ until, least, most time.Duration }{
 		{time.Hour, retryLast, retryLast},
@@ -378,12 +378,12 @@ func TestTheActorsTurnComesInTime(t *testing.T) {
 		{time.Millisecond, tidy, tidy},
 		{-time.Second, retryLast, retryLast},
 	} {
-		l := &controller{actor: &hookRunner{due: time.Now().Add(c.until)}}
+		l := &Node{driver: &hookRunner{due: time.Now().Add(c.until)}}
 		if got := l.sooner(retryLast); got < c.least || got > c.most {
 			t.Errorf("%v: %v, want %v to %v", c.until, got, c.least, c.most)
 		}
 	}
-	if got := (&controller{actor: &hookRunner{}}).sooner(retryLast); got != retryLast {
+	if got := (&Node{driver: &hookRunner{}}).sooner(retryLast); got != retryLast {
 		t.Errorf("no turn is due: %v", got)
 	}
 }
@@ -393,7 +393,7 @@ func TestTheActorsTurnComesInTime(t *testing.T) {
 func TestThousandsOfPendingRoutesAreFewFaults(t *testing.T) {
 	const n = 3000
 	var log strings.Builder
-	c := &controller{log: slog.New(slog.NewTextHandler(&log, nil))}
+	c := &Node{log: slog.New(slog.NewTextHandler(&log, nil))}
 	var out outcome
 	for i := range n {
 		s := lease.Subnets{V4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}

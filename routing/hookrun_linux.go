@@ -30,6 +30,7 @@ var ErrNoController = errors.New("type route-hook: no controller is named on thi
 
 // hookRunner gives the controller the views.
 type hookRunner struct {
+	idle
 	client   *routehook.Client
 	node     string
 	networks []netip.Prefix
@@ -38,7 +39,7 @@ type hookRunner struct {
 	file     string // "" keeps nothing
 	now      func() time.Time
 
-	// These are guarded by the controller's lock.
+	// These are guarded by the node's lock.
 	instance string
 	given    []routehook.Route // by the latest view, whether it was taken or not
 	number   uint64            // its generation
@@ -54,10 +55,8 @@ type hookRunner struct {
 	status   HookStatus
 }
 
-var _ actor = (*hookRunner)(nil)
-
-// Open implements Settings.
-func (s *hookSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+// Open implements settings.
+func (s *hook) Open(_ context.Context, c BackendConfig) (*Node, error) {
 	if c.Hook == nil || c.Hook.URL == "" {
 		return nil, ErrNoController
 	}
@@ -66,7 +65,7 @@ func (s *hookSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 		return nil, fmt.Errorf("%s backend: %w", typeHook, err)
 	}
 	r := &hookRunner{
-		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.interval, log: c.Logger, now: time.Now,
+		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.Interval, log: c.Logger, now: time.Now,
 		instance: rand.Text(), status: HookStatus{Controller: client.At()},
 	}
 	if c.StateDir != "" {
@@ -75,11 +74,11 @@ func (s *hookSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 	if err := r.load(); err != nil {
 		c.Logger.Warn("what the controller accepted earlier is not known: pods wait until it accepts this node's routes", "reason", err)
 	}
-	return openKernel(c, hook{s.plain}, r)
+	return newNode(c, s, r)
 }
 
-// act implements actor: it gives the controller a view if there is another one, or if the same is due.
-func (r *hookRunner) act(ctx context.Context, s situation) outcome {
+// sync implements driver: it gives the controller a view if there is another one, or if the same is due.
+func (r *hookRunner) sync(ctx context.Context, s situation, _ *desired) outcome {
 	routes := hookRoutes(r.node, s)
 	if !slices.ContainsFunc(routes, func(x routehook.Route) bool { return x.Own }) {
 		return outcome{node: fmt.Errorf("%w: this node has no address that peers are told, of the family of its subnet", errNotStarted)}
@@ -96,7 +95,7 @@ func (r *hookRunner) act(ctx context.Context, s situation) outcome {
 	return r.outcome(s)
 }
 
-// next implements waker.
+// next implements driver.
 func (r *hookRunner) next() time.Time { return r.due }
 
 // give is one try.
@@ -128,7 +127,7 @@ func (r *hookRunner) give(ctx context.Context) {
 		}
 		r.prove()
 	}
-	r.tell(now)
+	r.note(now)
 }
 
 // undecided reports whether a route is pending.
@@ -240,8 +239,8 @@ func (r *hookRunner) prove() {
 	}
 }
 
-// tell makes the status of the latest try.
-func (r *hookRunner) tell(now time.Time) {
+// note makes the status of the latest try.
+func (r *hookRunner) note(now time.Time) {
 	r.statusMu.Lock()
 	defer r.statusMu.Unlock()
 	st := &r.status
@@ -266,15 +265,12 @@ func (r *hookRunner) tell(now time.Time) {
 	}
 }
 
-// hook returns the status.
-func (r *hookRunner) hook() HookStatus {
+// tell implements driver.
+func (r *hookRunner) tell(st *Status) {
 	r.statusMu.Lock()
 	defer r.statusMu.Unlock()
-	return r.status
+	st.Hook = r.status
 }
-
-// stop implements actor. The routes stay, as those of a weftd that is restarted would: they go when no node lists them any more.
-func (r *hookRunner) stop(context.Context) error { return nil }
 
 // hookState is the state file.
 type hookState struct {

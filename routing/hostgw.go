@@ -1,30 +1,35 @@
 package routing
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 
+	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/underlay"
 )
 
 // typeHostGW is flannel's host-gw: plain routes between nodes on one link.
 const typeHostGW = "host-gw"
 
 func hostGWType() Type {
-	return plainType(typeHostGW, Facts{Carrier: CarrierKernel, Direct: true}, func(o plainOptions) backendType { return hostGW{o} })
+	return Type{Name: typeHostGW, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(hostGW) }}
 }
 
 // hostGW routes a peer's subnets to its address on the shared link.
-type hostGW struct{ o plainOptions }
+type hostGW struct{ plain }
+
+func (hostGW) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
+
+func (g *hostGW) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	return newNode(c, g, nil)
+}
 
 func (hostGW) trait() trait {
 	return trait{name: typeHostGW, record: typeHostGW, path: PathKernel, asksHops: true}
 }
 
 func (hostGW) publish() (data, v6data json.RawMessage) { return nil, nil }
-
-func (g hostGW) sizes(u underlay.Link) (mtus, error) { return plainSizes(u.MTU, g.o.MTU, false) }
 
 func (g hostGW) want(s situation) desired {
 	d := desired{device: s.under.Name}

@@ -79,12 +79,12 @@ fd00:5:0:4::/64 via 2001:db8::4 dev eth0 metric 1024 pref medium
 
 func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 	k := inNamespace(t)
-	network, err := ParseConfig([]byte(hostGWDual))
+	network, err := Parse([]byte(hostGWDual))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1")}
-	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), "203.0.113.1") {
+	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), "203.0.113.1") {
 		t.Errorf("behind NAT: %v", err)
 	}
 }
@@ -106,7 +106,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		{`{"Type":"udp"}`, "flannel0", "10.5.0.0/16 dev flannel0 scope link"},
 		{`{"Type":"extension"}`, "", ""},
 	} {
-		network, err := ParseConfig([]byte(config(c.backend)))
+		network, err := Parse([]byte(config(c.backend)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o, MayRunCommands: func() error { return nil }})
+		b, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o, MayRunCommands: func() error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,13 +124,13 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if network.BackendType == typeExtension {
 			peer.BackendData = nil
 		}
-		set := lease.Set{Config: network, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
+		set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
 		if err := b.Apply(t.Context(), set); err != nil {
 			t.Fatalf("%s: %v", c.backend, err)
 		}
 		st := b.Status()
 		for range 2 {
-			if _, err := RemoveLeftovers(k, network, nil, st.Devices); err != nil {
+			if _, err := RemoveLeftovers(k, network.NetworkConfig, nil, st.Devices); err != nil {
 				t.Errorf("%s: %v", c.backend, err)
 			}
 		}

@@ -25,7 +25,7 @@ const typeIPIP = "ipip"
 
 func ipipType() Type {
 	return Type{
-		Name: typeIPIP, Settings: func(lease.NetworkConfig) Settings { return &ipipSettings{} },
+		Name: typeIPIP, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(ipip) },
 		Device: isIPIP, Lasting: true,
 	}
 }
@@ -33,80 +33,55 @@ func ipipType() Type {
 // isIPIP reports whether d is the kernel's device of flannel's name.
 func isIPIP(d Device) bool { return d.Kind == "ipip" && d.Name == kernel.IPIPName }
 
-// IPIPOptions is the Backend object of a network config of type ipip.
-type IPIPOptions struct {
+// ipip has the kernel tunnel packets by a device of flannel's name.
+type ipip struct {
 	// MTU is the largest outer packet, in bytes; 0 for that of the underlay link.
-	MTU int
+	MTU int `range:"576..65535"`
 	// DirectRouting has peers on the underlay's own link reached by plain routes.
 	DirectRouting bool
 	// Userspace says whether the data plane carries the packets: userAuto, userAlways or userNever.
-	Userspace string
-	// SourceCheck and AllowedSources are as those of UDPOptions.
-	SourceCheck    tunnel.SourceCheck
-	AllowedSources []netip.Prefix
+	Userspace string `words:"auto always never"`
+	senders
 }
 
-// ipipSettings are the options of a network.
-type ipipSettings struct{ IPIPOptions }
-
-// Keys implements Settings.
-func (s *ipipSettings) Keys() []Key {
-	o := &s.IPIPOptions
-	return append([]Key{
-		mtuKey(&o.MTU, encap.FormatIPIP.Overhead(false), false),
-		booleanKey("DirectRouting", &o.DirectRouting),
-		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
-	}, sourceKeys(&o.SourceCheck, &o.AllowedSources)...)
-}
-
-// Facts implements Settings.
-func (s *ipipSettings) Facts() Facts {
+// Facts implements settings.
+func (i *ipip) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, OnlyIPv4: "ipip carries IPv4 in IPv4, as flannel's does",
-		Guard:     hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: s.SourceCheck != tunnel.CheckOff},
+		Guard:     hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: i.check() != tunnel.CheckOff},
 		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does not have: use udp, vxlan or wireguard",
 		Feature:   &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
 	}
-	return f.carriedAs(s.Userspace, "carry the packets")
+	return f.carriedAs(i.Userspace, "carry the packets")
 }
 
-// MTU implements Settings.
-func (s *ipipSettings) MTU(u underlay.Link) (int, error) { return innerMTU(ipip{s.IPIPOptions}, u) }
-
-// Open implements Settings.
-func (s *ipipSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeIPIP)
-	}
-	i := ipip{s.IPIPOptions}
-	user, why, err := inUserSpace(c, i.o.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, func() bool { _, err := c.Kernel.IPIP(kernel.IPIPName); return err == nil })
+// Open implements settings.
+func (i *ipip) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	user, why, err := inUserSpace(c, i.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, func() bool { _, err := c.Kernel.IPIP(kernel.IPIPName); return err == nil })
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeIPIP, err)
 	}
 	if !user {
-		return openKernel(c, i, &ipipActor{k: c.Kernel, log: c.Logger})
+		return newNode(c, i, &ipipDriver{k: c.Kernel, log: c.Logger})
 	}
 	if c.Unprivileged {
-		return nil, fmt.Errorf("%s backend: %s", typeIPIP, s.Facts().Privilege)
+		return nil, fmt.Errorf("%s backend: %s", typeIPIP, i.Facts().Privilege)
 	}
 	if why != "" {
 		c.Logger.Warn("ipip is carried in user space", "cause", why)
 	}
-	return openCarried(c, userIPIP{i, why})
+	return newNode(c, userIPIP{i, why}, nil)
 }
 
-// ipip has the kernel tunnel packets by a device of flannel's name.
-type ipip struct{ o IPIPOptions }
-
-func (i ipip) trait() trait {
-	return trait{name: typeIPIP, record: typeIPIP, path: PathKernel, asksHops: i.o.DirectRouting, viaPublic: true}
+func (i *ipip) trait() trait {
+	return trait{name: typeIPIP, record: typeIPIP, path: PathKernel, asksHops: i.DirectRouting, viaPublic: true}
 }
 
 // publish is nothing: a peer is known by its address alone.
-func (ipip) publish() (data, v6data json.RawMessage) { return nil, nil }
+func (*ipip) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-func (i ipip) sizes(u underlay.Link) (mtus, error) {
-	outer := outerMTU(u.MTU, i.o.MTU)
+func (i *ipip) sizes(u underlay.Link) (mtus, error) {
+	outer := outerMTU(u.MTU, i.MTU)
 	inner, least := encap.InnerMTU(encap.FormatIPIP, outer, false), minMTU4-encap.FormatIPIP.Overhead(false)
 	if inner < least {
 		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
@@ -118,7 +93,7 @@ func (i ipip) sizes(u underlay.Link) (mtus, error) {
 }
 
 // want implements backendType.
-func (i ipip) want(s situation) desired {
+func (i *ipip) want(s situation) desired {
 	var d desired
 	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {
 		base := own.Masked().Addr()
@@ -149,7 +124,7 @@ type ipipWay struct {
 }
 
 // ways looks at every record. A network of this type has no IPv6.
-func (i ipip) ways(s situation) (out []ipipWay) {
+func (i *ipip) ways(s situation) (out []ipipWay) {
 	for n := range s.set.Peers {
 		r := &s.set.Peers[n]
 		for _, f := range families(*r, s.set, s.under) {
@@ -162,7 +137,7 @@ func (i ipip) ways(s situation) (out []ipipWay) {
 			case !f.local.IsValid():
 				w.report = w.report.skip("this node has no %s address on the underlay", familyName(f.six))
 			default:
-				w.report = chooseWay(w.report, f, s, i.o.DirectRouting, false)
+				w.report = chooseWay(w.report, f, s, i.DirectRouting, false)
 			}
 			out = append(out, w)
 		}
@@ -172,7 +147,7 @@ func (i ipip) ways(s situation) (out []ipipWay) {
 
 // userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so that nodes of both kinds mix.
 type userIPIP struct {
-	ipip
+	*ipip
 	// why says why the kernel does not do it; "" if the config says so.
 	why string
 }
@@ -180,27 +155,18 @@ type userIPIP struct {
 func (i userIPIP) trait() trait {
 	t := i.ipip.trait()
 	t.joinsHurt = true
-	return t
-}
-
-// plane has path socket's TUN, and in place of UDP sockets the raw one of the format.
-func (userIPIP) plane() plane.Options {
-	return plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
-}
-
-// recv is what needs no UDP.
-func (userIPIP) recv() tunnel.Recv { return tunnel.RecvProbe }
-
-func (i userIPIP) note() string {
-	if i.why == "" {
-		return ""
+	// path socket's TUN, and in place of UDP sockets the raw one of the format
+	o := plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
+	t.plane = &planeTrait{options: o, recv: tunnel.RecvProbe} // what needs no UDP
+	if i.why != "" {
+		t.plane.note = "ipip is carried in user space: " + i.why
 	}
-	return "ipip is carried in user space: " + i.why
+	return t
 }
 
 // want implements backendType.
 func (i userIPIP) want(s situation) desired {
-	d := desired{spec: localSpec(s, i.o.SourceCheck, i.o.AllowedSources)}
+	d := desired{spec: localSpec(s, i.senders)}
 	d.spec.JoinedUDP = s.joiner != ""
 	for _, w := range i.ways(s) {
 		d.reached = append(d.reached, w.report)

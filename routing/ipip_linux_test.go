@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 // TestIPIPInUserSpace has two nodes talk whose kernels have no ipip, or who are told not to use it.
 func TestIPIPInUserSpace(t *testing.T) {
 	nodes, _ := hosts(t, 2)
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,10 +29,10 @@ func TestIPIPInUserSpace(t *testing.T) {
 		if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 			t.Fatal(err)
 		}
-		if n.b, err = NewBackend(t.Context(), c); err != nil {
+		if n.b, err = NewNode(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		n.u = n.b.(*carrier)
+		n.u = n.b
 		start(t, n.u)
 		if n.own.BackendType = n.b.RecordType(); n.own.BackendType != "ipip" {
 			t.Errorf("record type %q", n.own.BackendType)
@@ -41,7 +42,7 @@ func TestIPIPInUserSpace(t *testing.T) {
 		}
 	}
 	for i, n := range nodes {
-		if err := n.b.Apply(t.Context(), lease.Set{Config: network, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
+		if err := n.b.Apply(t.Context(), lease.Set{Config: network.NetworkConfig, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +51,7 @@ func TestIPIPInUserSpace(t *testing.T) {
 	datagrams(t, nodes[0], nodes[1], false)
 	for _, n := range nodes {
 		st := n.b.Status()
-		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" || n.u.Recv() != tunnel.RecvProbe {
+		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" || !slices.Equal(n.u.Recv(), tunnel.RecvProbe.Names()) {
 			t.Errorf("%+v", st)
 		}
 		for r, drops := range n.u.Engine().Stats().Ingress.Drops {
@@ -100,8 +101,8 @@ func TestNoIPIP(t *testing.T) {
 	if out := ip(t, "link show"); strings.Contains(out, "weft-probe") {
 		t.Errorf("the probe's device is left:\n%s", out)
 	}
-	open := func(how string, edit func(*BackendConfig)) (Backend, error) {
-		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` + how + `"}}`))
+	open := func(how string, edit func(*BackendConfig)) (*Node, error) {
+		network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` + how + `"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func TestNoIPIP(t *testing.T) {
 		if edit != nil {
 			edit(&c)
 		}
-		return NewBackend(t.Context(), c)
+		return NewNode(t.Context(), c)
 	}
 	if _, err := open("always", func(c *BackendConfig) { c.Unprivileged = true }); err == nil || !strings.Contains(err.Error(), "CAP_NET_RAW") {
 		t.Errorf("an ordinary user is told %v", err)
@@ -120,7 +121,7 @@ func TestNoIPIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, carried := b.(*carrier); carried != (k.ProbeIPIP() != nil) {
+	if carried := b.Engine() != nil; carried != (k.ProbeIPIP() != nil) {
 		t.Errorf("carried by weft: %v", carried)
 	}
 }

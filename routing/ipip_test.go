@@ -31,20 +31,20 @@ func TestIPIPKeys(t *testing.T) {
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","MTU":68}}`, "MTU"},
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","DirectRouting":"yes"}}`, "DirectRouting"},
 	} {
-		_, err := ParseConfig([]byte(c.config))
+		_, err := Parse([]byte(c.config))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.config, err, c.want)
 		}
 	}
-	n, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip"}}`))
+	n, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mtu, err := OverlayMTU(n, underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1")}); err != nil || mtu != 1480 {
+	if mtu, err := n.MTU(underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1")}); err != nil || mtu != 1480 {
 		t.Errorf("MTU %d, %v: want flannel's 1480", mtu, err)
 	}
 	for mtu, l := range map[int]underlay.Link{595: {MTU: 595, Addr4: addr("192.0.2.1")}, 1500: {MTU: 1500, Addr6: addr("2001:db8::1")}} {
-		if got, err := OverlayMTU(n, l); mtu != 595 && err == nil || mtu == 595 && (err != nil || got != 575) {
+		if got, err := n.MTU(l); mtu != 595 && err == nil || mtu == 595 && (err != nil || got != 575) {
 			t.Errorf("over %+v: %d, %v", l, got, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestIPIPWant(t *testing.T) {
 		return b.String()
 	}
 	const tunnelled = "10.5.2.0/24 via 192.0.2.2 dev flannel.ipip onlink\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev flannel.ipip onlink mtu\n"
-	d := ipip{}.want(s)
+	d := new(ipip).want(s)
 	if got := routes(d.Routes); got != tunnelled {
 		t.Errorf("routes:\n%swant:\n%s", got, tunnelled)
 	}
@@ -90,13 +90,13 @@ func TestIPIPWant(t *testing.T) {
 	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "backend") || !strings.Contains(got[1].Reason, "no PublicIP") {
 		t.Errorf("left out: %+v", got)
 	}
-	direct := ipip{IPIPOptions{DirectRouting: true}}
+	direct := &ipip{DirectRouting: true}
 	const mixed = "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n"
 	if got := routes(direct.want(s).Routes); got != mixed {
 		t.Errorf("routes:\n%swant:\n%s", got, mixed)
 	}
 
-	u := userIPIP{ipip: ipip{IPIPOptions{SourceCheck: tunnel.CheckStrict}}}.want(s)
+	u := userIPIP{ipip: new(ipip)}.want(s)
 	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || u.ipip.IsValid() || len(u.spec.LeftOut) != 2 {
 		t.Fatalf("in user space: %+v", u)
 	}
@@ -157,8 +157,9 @@ func TestIPIPDevice(t *testing.T) {
 		"a kernel without":      {fakeIPIPs{can: kernel.ErrNoIPIP}, "add from 192.0.2.1", "module ipip"},
 	} {
 		f := c.kernel
-		a := &ipipActor{k: &f, log: slog.New(slog.DiscardHandler)}
-		absent, _, err := a.prepare(&desired{ipip: local}, 1480)
+		a := &ipipDriver{k: &f, log: slog.New(slog.DiscardHandler)}
+		out := a.sync(t.Context(), situation{}, &desired{ipip: local})
+		absent, err := out.absent, out.devices
 		if got := f.heard(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -166,7 +167,7 @@ func TestIPIPDevice(t *testing.T) {
 			t.Errorf("%s: %v, absent %v, want %q", name, err, absent, c.fault)
 		}
 	}
-	if _, _, err := (&ipipActor{k: &fakeIPIPs{err: errors.New("not asked")}}).prepare(&desired{}, 0); err != nil {
-		t.Errorf("without a subnet: %v", err)
+	if out := (&ipipDriver{k: &fakeIPIPs{err: errors.New("not asked")}}).sync(t.Context(), situation{}, &desired{}); out.devices != nil {
+		t.Errorf("without a subnet: %v", out.devices)
 	}
 }

@@ -1,6 +1,6 @@
 package routing
 
-import "weft/lease"
+import "slices"
 
 // KeyHelp is what a reference says of one key of the network config.
 type KeyHelp struct {
@@ -20,13 +20,11 @@ func (ts Types) KeyHelps() []KeyHelp {
 	for _, name := range networkKeys() {
 		out = append(out, KeyHelp{Name: name, Default: meanings[name][0], Meaning: meanings[name][1]})
 	}
-	for _, k := range ts.backendKeys() {
-		h := KeyHelp{Name: backendPrefix + k.Name, Default: meanings[k.Name][0], Meaning: meanings[k.Name][1]}
+	for _, k := range append([]key{{name: "Type"}}, ts.backendKeys()...) {
+		h := KeyHelp{Name: backendPrefix + k.name, Default: meanings[k.name][0], Meaning: meanings[k.name][1]}
 		for _, t := range ts {
-			for _, have := range t.Settings(lease.NetworkConfig{}).Keys() {
-				if have.Name == k.Name {
-					h.Types = append(h.Types, t.Name)
-				}
+			if slices.ContainsFunc(t.keys(), func(have key) bool { return have.name == k.name }) {
+				h.Types = append(h.Types, t.Name)
 			}
 		}
 		if len(h.Types) == len(ts) {

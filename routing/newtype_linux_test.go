@@ -24,14 +24,14 @@ const toyConfig = `{"Network":"10.5.0.0/16","Backend":{"Type":"toy","ListenPort"
 
 // TestNewTypeIsConfigured adds a type of backend by one file and one line: what reads and judges network configs knows it.
 func TestNewTypeIsConfigured(t *testing.T) {
-	c, err := withToy().ParseConfig([]byte(toyConfig))
+	c, err := withToy().Parse([]byte(toyConfig))
 	if err != nil || c.BackendType != "toy" {
 		t.Fatal(c, err)
 	}
-	if unknown := withToy().UnknownKeys([]byte(toyConfig)); unknown != nil {
+	if unknown := c.Unknown; unknown != nil {
 		t.Errorf("unknown keys %v", unknown)
 	}
-	if _, err := ParseConfig([]byte(toyConfig)); err == nil || strings.Contains(err.Error(), `"toy"]`) {
+	if _, err := Parse([]byte(toyConfig)); err == nil || strings.Contains(err.Error(), `"toy"]`) {
 		t.Errorf("the types of this build: %v", err)
 	}
 	for config, want := range map[string]string{
@@ -40,26 +40,27 @@ func TestNewTypeIsConfigured(t *testing.T) {
 		`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","Colour":"gren"}}`:         "Backend.Colour",
 		`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","MTU":1,"Colour":"grey"}}`: "Backend.MTU is 1",
 	} {
-		_, err := withToy().ParseConfig([]byte(config))
+		_, err := withToy().Parse([]byte(config))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n got %v\nwant %s", config, err, want)
 		}
 	}
-	got := fmt.Sprint(withToy().UnknownKeys([]byte(`{"Network":"10.5.0.0/16","Colour":"red","Backend":{"Type":"toy","Color":"red"}}`)))
+	misspelt, _ := withToy().Parse([]byte(`{"Network":"10.5.0.0/16","Colour":"red","Backend":{"Type":"toy","Color":"red"}}`))
+	got := fmt.Sprint(misspelt.Unknown)
 	for _, want := range []string{"Backend.Colour", "Backend.Color"} {
 		if strings.Count(got, want) == 0 {
 			t.Errorf("unknown keys %s: want %s", got, want)
 		}
 	}
 	// What weftd --check, the rules, Kubernetes and the lab ask.
-	f := withToy().Facts(c)
+	f := c.Facts()
 	if f.Port != 7000 || f.Carrier != CarrierKernel || f.Alone || f.DataV4 || !f.DataV6 || f.Commands != nil {
 		t.Errorf("facts %+v", f)
 	}
-	if mtu, err := withToy().MTU(c, underlay.Link{Name: "eth0", MTU: 1500}); mtu != 1400 || err != nil {
+	if mtu, err := c.MTU(underlay.Link{Name: "eth0", MTU: 1500}); mtu != 1400 || err != nil {
 		t.Errorf("MTU %d, %v", mtu, err)
 	}
-	if _, err := withToy().MTU(c, underlay.Link{Name: "eth0", MTU: 500}); err == nil || !strings.Contains(err.Error(), "eth0") {
+	if _, err := c.MTU(underlay.Link{Name: "eth0", MTU: 500}); err == nil || !strings.Contains(err.Error(), "eth0") {
 		t.Errorf("a small underlay: %v", err)
 	}
 	if !slices.Equal(BuiltIn().Names(), []string{"udp", "vxlan", "auto", "host-gw", "wireguard", "ipip", "alloc", "extension", "route-hook"}) {
@@ -71,7 +72,7 @@ func TestNewTypeIsConfigured(t *testing.T) {
 func TestNewTypeGetsPeers(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	network, err := withToy().ParseConfig([]byte(toyConfig))
+	network, err := withToy().Parse([]byte(toyConfig))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +80,11 @@ func TestNewTypeGetsPeers(t *testing.T) {
 	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
-	opened, err := withToy().Open(t.Context(), c)
+	opened, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &kernelTest{controller: opened.(*controller), t: t}
+	b := &kernelTest{Node: opened, t: t}
 	if g := b.guardNow(); g != (hostrules.Guard{Port: 7000, Peers: true, Underlay: "eth0"}) {
 		t.Errorf("guard %+v", g)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 
-	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
 	"weft/tunnel"
@@ -21,12 +20,11 @@ var ErrNoRaw = errors.New("path raw needs CAP_NET_RAW and CAP_NET_ADMIN where th
 func (c BackendConfig) underlayKernel() *kernel.Kernel { return cmp.Or(c.Outside, c.Kernel) }
 
 // away reports whether the underlay is in another namespace than the TUN.
-func (c *controller) away() bool { return c.out != c.k }
+func (c *Node) away() bool { return c.out != c.k }
 
-// WorksElsewhere returns why the backend of c does not work with its underlay in another namespace than its TUN; nil if it does.
-func WorksElsewhere(c lease.NetworkConfig) error {
-	f := FactsOf(c)
-	return BackendConfig{Outside: &kernel.Kernel{}}.between(f)
+// WorksElsewhere returns why the backend does not work with its underlay in another namespace than its TUN; nil if it does.
+func (n Network) WorksElsewhere() error {
+	return BackendConfig{Outside: &kernel.Kernel{}}.between(n.Facts())
 }
 
 // between returns why a backend of those facts does not work with its underlay in another namespace.
@@ -51,7 +49,7 @@ func unprivileged(o *plane.Options) error {
 }
 
 // closeMonitors ends both subscriptions.
-func (c *controller) closeMonitors() {
+func (c *Node) closeMonitors() {
 	c.monitor.Close()
 	if c.outside != nil {
 		c.outside.Close()

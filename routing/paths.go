@@ -2,7 +2,6 @@ package routing
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"weft/tunnel"
@@ -39,16 +38,6 @@ func PathWords() []string {
 		words = append(words, p.String())
 	}
 	return words
-}
-
-// pathsWanted is PathWords for a message.
-func pathsWanted() string {
-	var quoted []string
-	for _, w := range PathWords() {
-		quoted = append(quoted, fmt.Sprintf("%q", w))
-	}
-	last := len(quoted) - 1
-	return strings.Join(quoted[:last], ", ") + " or " + quoted[last]
 }
 
 // resolvePath turns the configuration's word into the path that is used.

@@ -13,29 +13,27 @@ import (
 // Planner says what the data plane of a node carries, for one set after the other. It is what a backend of type udp decides, or of type vxlan in user space, without a
 // kernel, a socket or a goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
 type Planner struct {
-	kind  carried
+	kind  backendType
+	about trait
 	at    situation
 	table *tunnel.Table
 }
 
 // NewPlanner returns one for a network over an underlay. The error says that the network's type is another one, or what is wrong with its options or with
 // the underlay's MTU. node is the identity of the node, of which the MACs of type vxlan are made.
-func NewPlanner(c lease.NetworkConfig, u underlay.Link, node string) (*Planner, error) {
-	s, err := BuiltIn().Settings(c)
-	if err != nil {
-		return nil, err
-	}
+func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
 	p := new(Planner)
-	switch s := s.(type) {
-	case *udpSettings:
-		p.kind = bareIP{s.UDPOptions, s.ipv6}
-	case *vxlanSettings:
-		v := s.vxlan()
-		v.mac4, v.mac6 = vtepMAC(node, false, v.o.VNI, v.o.MACPrefix), vtepMAC(node, true, v.o.VNI, v.o.MACPrefix)
-		p.kind = userVTEP{v, ""}
+	switch s := c.settings.(type) {
+	case *udp:
+		p.kind = s
+	case *vxlan:
+		v := *s
+		v.mac4, v.mac6 = vtepMAC(node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(node, true, v.VNI, v.MacPrefix.bytes)
+		p.kind = userVTEP{&v, ""}
 	default:
 		return nil, fmt.Errorf("type %s: only what types udp and vxlan carry can be planned without a kernel", c.BackendType)
 	}
+	p.about = p.kind.trait()
 	m, err := p.kind.sizes(u)
 	p.at = situation{under: u, mtu: m.inner, outer: m.outer}
 	return p, err
@@ -44,12 +42,12 @@ func NewPlanner(c lease.NetworkConfig, u underlay.Link, node string) (*Planner, 
 // Publish is what the node's record says for the backend: its type, and the data of each family.
 func (p *Planner) Publish() (name string, data, v6data json.RawMessage) {
 	data, v6data = p.kind.publish()
-	return p.kind.trait().record, data, v6data
+	return p.about.record, data, v6data
 }
 
 // Engine is what the network's data plane is made of.
 func (p *Planner) Engine() tunnel.Config {
-	o := p.kind.plane()
+	o := p.about.plane.options
 	return tunnel.Config{Format: o.Format, Port: o.Port}
 }
 
@@ -60,7 +58,7 @@ func (p *Planner) Next(set lease.Set) (*tunnel.Table, []Skipped, error) {
 	p.at.tenure = d.tenure
 	var err error
 	if p.table == nil {
-		p.table, err = tunnel.NewTable(p.kind.plane().Format, *d.spec)
+		p.table, err = tunnel.NewTable(p.about.plane.options.Format, *d.spec)
 	} else {
 		p.table, err = p.table.Next(*d.spec)
 	}

@@ -16,7 +16,7 @@ import (
 // By itself the host reaches such a pod by the route to all of the overlay. But on a node that has a bridge for pods too, that bridge has
 // the node's whole subnet: the host would look for the pod there, and so would the bridge's pods. Therefore each pod has a route of its
 // own beside such a bridge, and the host answers for it there, with ARP and neighbour discovery (kernel.Bridged).
-func (c *carrier) SetPods(addrs []netip.Addr) {
+func (c *Node) SetPods(addrs []netip.Addr) {
 	l := unique(slices.Clone(addrs))
 	if was := c.pods.Swap(&l); was == nil || !slices.Equal(*was, l) {
 		c.nudge(kernel.ChangedObjects)
@@ -24,7 +24,7 @@ func (c *carrier) SetPods(addrs []netip.Addr) {
 }
 
 // podRoutes are the routes to pods that are wanted on the TUN.
-func (c *controller) podRoutes(tun string) (kernel.State, error) {
+func (c *Node) podRoutes(tun string) (kernel.State, error) {
 	own := subnets(c.set.Own.Subnets)
 	told := c.pods.Load()
 	if told == nil {
@@ -50,7 +50,7 @@ func (c *controller) podRoutes(tun string) (kernel.State, error) {
 }
 
 // formerPodRoutes are those that an earlier process made, while it is not known which pods there are.
-func (c *controller) formerPodRoutes(tun string, own []netip.Prefix) (kernel.State, error) {
+func (c *Node) formerPodRoutes(tun string, own []netip.Prefix) (kernel.State, error) {
 	have, err := c.k.State(kernel.Place{Devices: []string{tun}})
 	if err != nil {
 		return kernel.State{}, err
@@ -74,7 +74,7 @@ func podRoute(a netip.Addr, tun string) kernel.Route {
 
 // answerForPods has the host answer on bridges for the pods that are not there. An entry for an address of the node's subnet is taken
 // to be ours: nobody else gives those addresses away. What fails concerns the bridge's pods alone, and is a note.
-func (c *controller) answerForPods(r *round) {
+func (c *Node) answerForPods(r *round) {
 	if c.plane == nil {
 		return
 	}

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/netip"
 
 	"weft/lease"
@@ -10,34 +9,19 @@ import (
 	"weft/routing/underlay"
 )
 
-// probeKey is the key Backend.Probe, which every type has: false turns off that nodes ask each other whether they answer.
-func probeKey(to *bool) Key {
-	*to = true
-	return Key{Name: "Probe", read: func(value json.RawMessage) string {
-		if json.Unmarshal(value, to) != nil {
-			return "true or false"
-		}
-		return ""
-	}}
-}
-
 // Probing reports whether nodes of that network ask each other whether they answer: the type has peers that this node
 // sends to, and Backend.Probe is not false.
-func Probing(c lease.NetworkConfig) bool {
-	var on bool
-	if readKeys(c, []Key{probeKey(&on)}) != nil || !on {
-		return false
-	}
-	f := FactsOf(c)
-	return !f.Alone && f.Carrier != 0 && f.Carrier != CarrierOthers
+func (n Network) Probing() bool {
+	f := n.Facts()
+	return n.probe && !f.Alone && f.Carrier != 0 && f.Carrier != CarrierOthers
 }
 
 // AboutProbes says what the probes of that network travel by over u; carried says that the data plane of weftd moves the packets.
-func AboutProbes(c lease.NetworkConfig, u underlay.Link, carried bool) probe.About {
-	f := FactsOf(c)
+func (n Network) AboutProbes(u underlay.Link, carried bool) probe.About {
+	f := n.Facts()
 	a := probe.About{Port: f.Port, Protocol: f.Guard.Protocol, Daemon: carried}
 	u.MTU = min(u.MTU, minMTU6+sizeRoom) // so small that Backend.MTU does not matter
-	if mtu, _ := OverlayMTU(c, u); a.Tunnelled() && mtu > 0 && mtu < u.MTU {
+	if mtu, _ := n.MTU(u); a.Tunnelled() && mtu > 0 && mtu < u.MTU {
 		a.Overhead = u.MTU - mtu
 	}
 	return a
@@ -49,9 +33,9 @@ const sizeRoom = 100
 // Probes are this node's end of the ways to its peers, and the ways: from its overlay address to theirs, so that a probe goes where packets go. On
 // every backend with a device that is the first address of the subnet, which the device has. Without a tunnel no address of a subnet is sure to
 // be anybody's, and packets of nodes have the addresses of the underlay: these are asked.
-func Probes(c lease.NetworkConfig, set lease.Set, st Status) (probe.Here, []probe.Way) {
+func (n Network) Probes(set lease.Set, st Status) (probe.Here, []probe.Way) {
 	var here probe.Here
-	direct := FactsOf(c).Direct
+	direct := n.Facts().Direct
 	own := func(six bool) netip.Addr {
 		switch {
 		case direct && six:

@@ -17,7 +17,7 @@ import (
 
 // onRaw is what path raw has in the kernel of this namespace, as other programs see it; nil
 // if it is all there.
-func onRaw(u *carrier, local string) error {
+func onRaw(u *Node, local string) error {
 	st := u.Status()
 	if st.Path != "raw" || !st.InPlace || len(st.Notes) > 0 {
 		return fmt.Errorf("path %s, in place %v, notes %q, error %q", st.Path, st.InPlace, st.Notes, st.LastError)
@@ -135,8 +135,11 @@ func TestRawNeedsEthernet(t *testing.T) {
 	stop()
 
 	c := u.cfg
-	c.Network.Backend = []byte(`{"Type":"udp","Path":"raw"}`)
-	if _, err := NewBackend(t.Context(), c); err == nil || !strings.Contains(err.Error(), "eth0") {
+	var err error
+	if c.Network, err = Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","Path":"raw"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNode(t.Context(), c); err == nil || !strings.Contains(err.Error(), "eth0") {
 		t.Errorf("path raw, asked for: %v", err)
 	}
 

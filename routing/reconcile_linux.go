@@ -39,7 +39,7 @@ func (r *round) note(notes ...string) {
 
 // reconcile makes kernel and data plane follow the set: what carries packets first, the routes that lead to it
 // last. It tries every part and joins the errors. ch is what made it necessary. mu is held.
-func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
+func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	if !c.set.Own.V4.IsValid() && !c.set.Own.V6.IsValid() {
 		return c.giveUp()
 	}
@@ -61,14 +61,13 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	}
 	c.nextHops(r, ch)
 	c.seal()
-	c.prepare(r)
+	out := c.sync(ctx, r)
 	c.syncKernel(r, sizes)
 	if c.plane != nil {
 		c.plane.Begin(false)
 	}
 	c.answerForPods(r)
 	c.chooseOutlets() // not before packets flow: until then superpackets leave whole
-	out := c.act(ctx)
 	r.try(out.node)
 	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
 	r.st.MTU, r.st.InPlace = sizes.inner, errors.Join(r.faults...) == nil
@@ -91,7 +90,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 // giveUp handles a set without a subnet of ours. Before the first lease there is nothing to do: what an earlier
 // process left stays as it is. Later it means that another node has the subnet: we carry no more packets, and remove
 // its address. The rest stays, so that packets for the overlay end here and do not leave by the default route.
-func (c *controller) giveUp() error {
+func (c *Node) giveUp() error {
 	if len(c.inPlace.Addrs) == 0 {
 		return nil
 	}
@@ -116,8 +115,8 @@ func (c *controller) giveUp() error {
 
 // askHops asks how the kernel would send to the peers, for a type that it matters to. While the underlay is lost
 // the answers stay what they were: without it there are none, and what stands works again the moment it is back.
-func (c *controller) askHops() error {
-	if !c.kind.trait().asksHops || c.away() || c.under.Lost != "" {
+func (c *Node) askHops() error {
+	if !c.about.asksHops || c.away() || c.under.Lost != "" {
 		return nil
 	}
 	hops, err := c.k.NextHops(c.outer())
@@ -129,7 +128,7 @@ func (c *controller) askHops() error {
 
 // openPorts makes the data plane listen at the underlay's addresses. While an address is lost its socket stays: it
 // works again as soon as the address is back.
-func (c *controller) openPorts(r *round) {
+func (c *Node) openPorts(r *round) {
 	if c.plane == nil {
 		return
 	}
@@ -138,9 +137,9 @@ func (c *controller) openPorts(r *round) {
 
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
 // data plane its table. A bad record is reported; it is no fault of ours to retry.
-func (c *controller) decide(m mtus) error {
+func (c *Node) decide(m mtus) error {
 	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops, joiner: c.joiner()}
-	if (c.plane != nil || c.kind.trait().tunnels) && !c.away() { // the overlay's routes are no datagram's elsewhere
+	if (c.plane != nil || c.about.tunnels) && !c.away() { // the overlay's routes are no datagram's elsewhere
 		var err error
 		if s.displaced, err = underlay.FindDisplaced(c.k, c.cfg.Network.Networks(), c.outer()); err != nil {
 			return err
@@ -159,7 +158,7 @@ func (c *controller) decide(m mtus) error {
 	}
 	w := decision{desired: d, from: s, peers: d.used(), skips: d.skipped()}
 	w.spec, w.of = nil, nil
-	if c.kind.trait().uniform {
+	if c.about.uniform {
 		w.reached = onlySkipped(w.reached)
 	}
 	c.want = w
@@ -167,44 +166,35 @@ func (c *controller) decide(m mtus) error {
 }
 
 // situation completes s by the set and what the last decision made of the one before.
-func (c *controller) situation(s situation) situation {
+func (c *Node) situation(s situation) situation {
 	s.set, s.tenure = c.set, c.want.tenure
 	return s
 }
 
-// prepare has the actor make the devices that the kernel's state is about, if it is one that does.
-func (c *controller) prepare(r *round) {
-	p, ok := c.actor.(preparer)
-	if !ok {
-		return
+// sync has the driver do its part, if there is one.
+func (c *Node) sync(ctx context.Context, r *round) (out outcome) {
+	if c.driver == nil {
+		return out
 	}
-	var notes []string
-	var err error
-	c.absent, notes, err = p.prepare(&c.want.desired, c.want.from.mtu)
-	r.try(err)
-	r.note(notes...)
+	out = c.driver.sync(ctx, c.situation(c.want.from), &c.want.desired)
+	c.absent = out.absent
+	r.try(out.devices)
+	r.note(out.notes...)
+	return out
 }
 
 // nextHops gives the data plane what the frames to peers need.
-func (c *controller) nextHops(r *round, ch kernel.Change) {
+func (c *Node) nextHops(r *round, ch kernel.Change) {
 	if c.plane != nil {
 		r.try(c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch))
 	}
 }
 
-// act has the actor do its part, if there is one.
-func (c *controller) act(ctx context.Context) outcome {
-	if c.actor == nil {
-		return outcome{}
-	}
-	return c.actor.act(ctx, c.situation(c.want.from))
-}
-
 // toldFaults is how many different faults of peers the error of a reconcile has. The status says of each peer what is wrong.
 const toldFaults = 8
 
-// tellPeers enters into the status how each record is used, without those for which the actor failed.
-func (c *controller) tellPeers(r *round, out outcome) {
+// tellPeers enters into the status how each record is used, without those for which the driver failed.
+func (c *Node) tellPeers(r *round, out outcome) {
 	r.st.Reached, r.st.Skipped, r.st.Peers = c.want.reached, c.want.skips, c.want.peers
 	if len(out.peers) == 0 {
 		return
@@ -239,22 +229,22 @@ func (c *controller) tellPeers(r *round, out outcome) {
 }
 
 // tellNotes enters into the status what works less well than it could.
-func (c *controller) tellNotes(r *round) {
-	if t, ok := c.kind.(carried); ok {
-		r.note(t.note())
+func (c *Node) tellNotes(r *round) {
+	if c.plane != nil {
+		r.note(c.about.plane.note)
 		r.note(c.plane.Notes()...)
 	}
 	r.note(c.strict.Note(c.out, c.under.Now.Name, tunnelled(r.st.Reached)))
 }
 
 // watch tells the monitor what to look for.
-func (c *controller) watch() {
+func (c *Node) watch() {
 	i := kernel.Interest{Own: map[int]bool{}, Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Networks: c.networks()}
 	if c.away() {
 		i.Under, i.Names = 0, map[string]bool{}
 		c.outside.Watch(kernel.Interest{Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}})
 	}
-	if c.kind.trait().asksHops && !c.away() {
+	if c.about.asksHops && !c.away() {
 		i.Hosts = c.outer()
 	}
 	if c.plane != nil {
@@ -272,10 +262,10 @@ func (c *controller) watch() {
 }
 
 // report publishes what a reconcile found, and logs what is new: peers that are not used, and an error.
-func (c *controller) report(st Status, err error) {
+func (c *Node) report(st Status, err error) {
 	c.statusMu.Lock()
 	old := c.status
-	st.Type, st.Path, st.Forwarding = old.Type, old.Path, old.Forwarding
+	st.Type, st.Path, st.Encrypt, st.Forwarding = old.Type, old.Path, old.Encrypt, old.Forwarding
 	if c.plane != nil {
 		st.Path, st.Devices = c.plane.PathName(), c.plane.Devices()
 	}
@@ -311,7 +301,7 @@ func (c *controller) report(st Status, err error) {
 }
 
 // checksums keeps devices from the fault that kernel.ChecksumFault tells of, and says so; "" without it.
-func (c *controller) checksums(devices []string) string {
+func (c *Node) checksums(devices []string) string {
 	if len(devices) == 0 || !kernel.ChecksumFault(c.release) {
 		return ""
 	}

@@ -19,7 +19,7 @@ const (
 
 // repair reconciles after every notification and failure, and now and then, until
 // ctx ends.
-func (c *controller) repair(ctx context.Context) {
+func (c *Node) repair(ctx context.Context) {
 	timer := time.NewTimer(resync)
 	defer timer.Stop()
 	retry := retryFirst
@@ -60,15 +60,14 @@ func (c *controller) repair(ctx context.Context) {
 	}
 }
 
-// sooner is wait, or how long it is until the actor's next turn if that is less.
-func (c *controller) sooner(wait time.Duration) time.Duration {
-	w, ok := c.actor.(waker)
-	if !ok {
+// sooner is wait, or how long it is until the driver's next turn if that is less.
+func (c *Node) sooner(wait time.Duration) time.Duration {
+	if c.driver == nil {
 		return wait
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if later := time.Until(w.next()); later > 0 { // else its turn was missed for a reason that passes with the reconcile
+	if later := time.Until(c.driver.next()); later > 0 { // else its turn was missed for a reason that passes with the reconcile
 		return min(wait, max(tidy, later))
 	}
 	return wait
@@ -76,7 +75,7 @@ func (c *controller) sooner(wait time.Duration) time.Duration {
 
 // settle does what a change makes necessary: if only next hops may have changed, it reads no more than these. whole
 // says that everything was reconciled, and pause how long the next change has to wait.
-func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, pause time.Duration, err error) {
+func (c *Node) settle(ctx context.Context, ch kernel.Change) (whole bool, pause time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.halted { // Resume looks at everything

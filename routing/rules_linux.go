@@ -9,11 +9,11 @@ import (
 
 // makeRules makes what keeps the host's rules, if they are the backend's to keep. It has a lock and a loop of its own:
 // iptables may wait for another program's lock, and what carries packets must not wait with it.
-func (c *controller) makeRules() error {
+func (c *Node) makeRules() error {
 	if c.cfg.Rules == nil {
 		return nil
 	}
-	if s, ok := c.kind.(sealer); ok && s.seal("", nil) != nil {
+	if c.about.encrypt != "" {
 		if err := c.k.Do(hostrules.Supported); err != nil {
 			return fmt.Errorf("nothing could keep packets from leaving in plain, so that none is carried: %w", err)
 		}
@@ -26,37 +26,28 @@ func (c *controller) makeRules() error {
 }
 
 // protect tells the rules what the overlay's port needs as things are.
-func (c *controller) protect() {
+func (c *Node) protect() {
 	if c.rules != nil {
 		c.rules.Protect(c.guardNow())
 	}
 }
 
-// sealer is a type whose packets come and go encrypted.
-type sealer interface {
-	// seal says by which links, and what comes and goes in plain for all that; nil if nothing is sealed. under is the underlay's link, "" if
-	// that is in another namespace.
-	seal(under string, reached []Reached) *hostrules.Seal
-}
-
 // seal tells the rules what may come and go in plain as things are.
-func (c *controller) seal() {
-	s, ok := c.kind.(sealer)
-	if !ok || c.rules == nil {
+func (c *Node) seal() {
+	if c.rules == nil {
 		return
 	}
 	under := c.under.Now.Name
 	if c.away() {
 		under = ""
 	}
-	c.rules.Seal(s.seal(under, c.want.reached))
+	c.rules.Seal(c.about.seal(under, c.want.reached))
 }
 
 // awaitSeal is an error until the rules of a seal, if the type has one, were seen in place once: before that nothing is made by which packets
 // would go. Run tries again, and the rules are tried again by themselves. mu is held.
-func (c *controller) awaitSeal() error {
-	s, ok := c.kind.(sealer)
-	if !ok || c.rules == nil || c.sealed || s.seal("", nil) == nil {
+func (c *Node) awaitSeal() error {
+	if c.about.encrypt == "" || c.rules == nil || c.sealed {
 		return nil
 	}
 	if err := c.k.Do(func() error { c.sealed = c.rules.Present(); return nil }); err != nil || c.sealed {
@@ -66,7 +57,7 @@ func (c *controller) awaitSeal() error {
 }
 
 // guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from strangers itself.
-func (c *controller) guardNow() hostrules.Guard {
+func (c *Node) guardNow() hostrules.Guard {
 	g := c.cfg.guard
 	if g == (hostrules.Guard{}) || c.away() { // the rules are not where the port is
 		return hostrules.Guard{}

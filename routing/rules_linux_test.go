@@ -24,17 +24,17 @@ func TestBackendKeepsTheHostsRules(t *testing.T) {
 		{`{"Type":"vxlan"}`, true},
 		{`{"Type":"vxlan","Userspace":"always"}`, false},
 	} {
-		network, err := ParseConfig(fmt.Appendf(nil, `{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":%s}`, c.backend))
+		network, err := Parse(fmt.Appendf(nil, `{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":%s}`, c.backend))
 		if err != nil {
 			t.Fatal(err)
 		}
 		o := newBackendConfig(t, k, network)
-		o.Rules = &hostrules.Config{Network: network, Masquerade: true, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
-		b, err := NewBackend(t.Context(), o)
+		o.Rules = &hostrules.Config{Network: network.NetworkConfig, Masquerade: true, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
+		b, err := NewNode(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		set := lease.Set{Config: network, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{vxlanPeer(2)}}
+		set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{vxlanPeer(2)}}
 		there := func(what string) {
 			t.Helper()
 			if err := b.Apply(t.Context(), set); err != nil {

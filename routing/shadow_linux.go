@@ -21,7 +21,7 @@ func (w *shadowWatch) pause() time.Duration { return max(shadowPause, shadowShar
 
 // shadowsAgain is when a reconcile is due without a reason: after resync, or when routes may be listed that were
 // left out.
-func (c *controller) shadowsAgain() time.Duration {
+func (c *Node) shadowsAgain() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := &c.shadow; w.again {
@@ -39,7 +39,7 @@ const (
 
 // shadows enters into the status, and logs, which routes of others take packets for peers out of the overlay. The
 // monitor reports such a route when it comes.
-func (c *controller) shadows(r *round) {
+func (c *Node) shadows(r *round) {
 	w := &c.shadow
 	now := time.Now()
 	if w.again = !w.asked.IsZero() && now.Sub(w.asked) < w.pause(); !w.again {
@@ -59,7 +59,7 @@ func (c *controller) shadows(r *round) {
 	r.note(w.notes...)
 }
 
-func (c *controller) findShadows() []string {
+func (c *Node) findShadows() []string {
 	if len(c.set.Peers) == 0 || len(c.inPlace.Routes) == 0 {
 		return nil
 	}

@@ -47,7 +47,7 @@ func TestNobodyIsDisplaced(t *testing.T) {
 				s.set.Peers[i].BackendType = ""
 			}
 			s.outer = 1500
-			c := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}, ipv6: true}.want(s)
+			c := (&udp{ipv6: true}).want(s)
 			return holders(*c.spec), c.skipped(), c.tenure
 		},
 		"vxlan in user space": func(s situation) ([]string, []Skipped, tenure) {

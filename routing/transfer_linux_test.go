@@ -34,7 +34,7 @@ type handNode struct {
 
 // life is one of the backends.
 type life struct {
-	Transferable
+	*Node
 	stop func()
 }
 
@@ -57,7 +57,7 @@ func (n *handNode) hold(name string, k *tunnel.Kept) {
 // begin makes a backend of the node, and runs it.
 func (n *handNode) begin(t *testing.T, inherited map[string]tunnel.Kept) *life {
 	t.Helper()
-	network, err := ParseConfig([]byte(n.config))
+	network, err := Parse([]byte(n.config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +66,11 @@ func (n *handNode) begin(t *testing.T, inherited map[string]tunnel.Kept) *life {
 	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBackend(t.Context(), c)
+	own, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := b.(*carrier)
-	l := &life{Transferable: own, stop: start(t, own)}
+	l := &life{Node: own, stop: start(t, own)}
 	await.OK(t, "it runs", func() error { // as in weftd, before it has a set
 		own.mu.Lock()
 		defer own.mu.Unlock()
@@ -80,10 +79,10 @@ func (n *handNode) begin(t *testing.T, inherited map[string]tunnel.Kept) *life {
 		}
 		return nil
 	})
-	n.own.BackendType = b.RecordType()
-	n.own.BackendData, n.own.BackendV6Data = b.Publish()
+	n.own.BackendType = own.RecordType()
+	n.own.BackendData, n.own.BackendV6Data = own.Publish()
 	if n.set.Own.V4.IsValid() {
-		if err := b.Apply(t.Context(), n.set); err != nil {
+		if err := own.Apply(t.Context(), n.set); err != nil {
 			t.Fatal(err)
 		}
 	}

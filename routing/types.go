@@ -2,9 +2,7 @@ package routing
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
+	"slices"
 
 	"weft/lease"
 	"weft/routing/hostrules"
@@ -37,9 +35,9 @@ type Type struct {
 	Device func(d Device) bool
 	// Lasting says that flannel's devices of this type outlive flannel, so that one without our mark is a leftover too.
 	Lasting bool
-	// Settings returns the value into which a Backend object of this type is read. c need not be valid: with the
-	// zero config, too, the settings declare their keys.
-	Settings func(c lease.NetworkConfig) Settings
+	// Settings returns a pointer to the value into which a Backend object of this type is read; has says which keys it has.
+	// c need not be valid: with the zero config, too, the settings declare their keys.
+	Settings func(c lease.NetworkConfig, has func(key string) bool) settings
 }
 
 // Device is a device of this host, as far as a type needs it to recognise one of its own.
@@ -50,25 +48,21 @@ type Device struct {
 	Kind string
 }
 
-// Settings are the Backend object of a network config as one type understands it. They belong to one
-// goroutine.
-type Settings interface {
-	// Keys declares the keys of the Backend object that the type reads, and sets what they are read into
-	// to what it is without them. Faults are reported in this order.
-	Keys() []Key
-	// Facts is asked after the keys have been read.
+// settings are the Backend object of a network config as one type understands it. Their fields are the keys
+// (decode.go). They are not changed after they were read.
+type settings interface {
 	Facts() Facts
-	// MTU is the largest inner packet, in bytes, over the underlay u. The error says why the backend
-	// would not start there; beside it, MTU is what would be possible.
-	MTU(u underlay.Link) (int, error)
-	// Open makes the backend, as NewBackend describes it. c.Logger is not nil.
-	Open(ctx context.Context, c BackendConfig) (Backend, error)
+	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend would not start
+	// there, they are what is possible, for the families that it suffices for.
+	sizes(u underlay.Link) (mtus, error)
+	// Open makes the node, as NewNode describes it. c.Logger and c.Kernel are not nil.
+	Open(ctx context.Context, c BackendConfig) (*Node, error)
 }
 
-// checker are Settings with keys that depend on each other.
+// checker are settings with keys that depend on each other.
 type checker interface {
-	// check compares the keys, each of which is good. Its error is a *lease.ConfigError.
-	check() error
+	// fault compares the keys, each of which is good. It is a *lease.ConfigError.
+	fault() error
 }
 
 // Facts are what the rest of the program needs to know of a network's backend.
@@ -167,74 +161,10 @@ func (ts Types) Names() []string {
 	return names
 }
 
-// Settings reads the Backend object of c. The error joins a *lease.ConfigError for each fault in it.
-func (ts Types) Settings(c lease.NetworkConfig) (Settings, error) {
-	for _, t := range ts {
-		if t.Name == c.BackendType {
-			s := t.Settings(c)
-			err := errors.Join(encryptMisplaced(c), readKeys(c, append(s.Keys(), probeKey(new(bool)))))
-			if why := s.Facts().OnlyIPv4; why != "" && c.EnableIPv6 {
-				err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why + "; udp, vxlan, host-gw and wireguard carry both"})
-			}
-			if x, ok := s.(checker); ok && err == nil {
-				err = x.check()
-			}
-			return s, err
-		}
+// named returns the type of that name.
+func (ts Types) named(name string) (t Type, ok bool) {
+	if i := slices.IndexFunc(ts, func(t Type) bool { return t.Name == name }); i >= 0 {
+		return ts[i], true
 	}
-	return nil, &lease.ConfigError{Key: "Backend.Type", Got: fmt.Sprintf("%q", c.BackendType), Want: fmt.Sprintf("one of %q", ts.Names())}
+	return Type{}, false
 }
-
-// Facts are those of the backend that c names; the zero Facts for a config that ParseConfig refuses.
-func (ts Types) Facts(c lease.NetworkConfig) Facts {
-	s, err := ts.Settings(c)
-	if err != nil {
-		return Facts{}
-	}
-	return s.Facts()
-}
-
-// MTU is the largest inner packet, in bytes, that the backend of c would have over u, without making it. The
-// error is why it would not start over u, or about c.
-func (ts Types) MTU(c lease.NetworkConfig, u underlay.Link) (int, error) {
-	s, err := ts.Settings(c)
-	if err != nil {
-		return 0, err
-	}
-	mtu, err := s.MTU(u)
-	if err != nil {
-		return mtu, fmt.Errorf("%s backend over %s: %w", c.BackendType, u.Name, err)
-	}
-	return mtu, nil
-}
-
-// Open makes the backend that c.Network names. It starts nothing that runs on; the caller runs Run or
-// calls Close. ctx bounds what has to be done before there is a lease. The error joins a *lease.ConfigError
-// for each fault in the network config.
-func (ts Types) Open(ctx context.Context, c BackendConfig) (Backend, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	s, err := ts.Settings(c.Network)
-	if err != nil {
-		return nil, err
-	}
-	if u := c.Underlay; s.Facts().Direct && (u.Ext4 != u.Addr4 || u.Ext6 != u.Addr6) {
-		return nil, fmt.Errorf("%s backend: peers would be told %v, and %s has %v: routes need the address of the link itself: leave out --public-ip, or use vxlan or udp, which pass a NAT",
-			c.Network.BackendType, valid(u.Ext4, u.Ext6), u.Name, u.Local())
-	}
-	if err := c.between(s.Facts()); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", c.Network.BackendType, err)
-	}
-	c.guard = s.Facts().Guard
-	return s.Open(ctx, c)
-}
-
-// NewBackend is BuiltIn().Open.
-func NewBackend(ctx context.Context, c BackendConfig) (Backend, error) { return BuiltIn().Open(ctx, c) }
-
-// OverlayMTU is BuiltIn().MTU.
-func OverlayMTU(c lease.NetworkConfig, u underlay.Link) (int, error) { return BuiltIn().MTU(c, u) }
-
-// FactsOf is BuiltIn().Facts.
-func FactsOf(c lease.NetworkConfig) Facts { return BuiltIn().Facts(c) }

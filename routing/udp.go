@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -19,16 +17,13 @@ import (
 // typeUDP is flannel's udp: this program carries inner packets, bare in UDP.
 const typeUDP = lease.DefaultBackend
 
-// DefaultUDPPort is flannel's.
-const DefaultUDPPort = encap.PortIP
-
 // minMTU6 is the least MTU of a link that carries IPv6 (RFC 8200 section 5), and
 // minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.
 const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
 
 func udpType() Type {
 	return Type{
-		Name: typeUDP, Settings: func(c lease.NetworkConfig) Settings { return &udpSettings{ipv6: c.EnableIPv6} },
+		Name: typeUDP, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return &udp{ipv6: c.EnableIPv6} },
 		Device: isTUN, // flannel's are gone with it: one without our mark is in use
 	}
 }
@@ -36,65 +31,23 @@ func udpType() Type {
 // isTUN reports whether d has the name and the kind of the data plane's TUN.
 func isTUN(d Device) bool { return d.Kind == "tun" && kernel.IsTUNName(d.Name) }
 
-// UDPOptions is the Backend object of a network config of type udp.
-type UDPOptions struct {
-	// Port is every node's UDP port, default DefaultUDPPort.
-	Port uint16
-	// Path is how packets are moved. With Auto it is the best that the kernel, the underlay's
-	// link and our capabilities allow.
-	Path tunnel.Path
-	Auto bool
-	// Off are the offloads that paths socket and raw do without.
-	Off tunnel.OffloadSet
-	// Forwarding is one of plane.ForwardingWords: what is done with the underlay device's feature
-	// rx-udp-gro-forwarding.
-	Forwarding string
-	// SourceCheck is how far senders are verified, default strict.
-	SourceCheck tunnel.SourceCheck
-	// AllowedSources are inner sources that any peer may use besides its own; masked.
-	AllowedSources []netip.Prefix
-	// MTU is the largest datagram with its IP header, in bytes, as flannel's key MTU is for
-	// vxlan; 0 for that of the underlay link. A value above the link's has no effect.
-	MTU int
-}
-
-// udpSettings are the options of a network.
-type udpSettings struct {
-	UDPOptions
+// udp is flannel's udp: inner packets bare in UDP, one route for all peers.
+type udp struct {
+	// Port is every node's UDP port.
+	Port uint16 `default:"8285" range:"1..65535" shared:"port"`
+	dataPlane
+	senders
+	// MTU is the largest datagram with its IP header, in bytes, as flannel's key MTU is for vxlan; 0 for that of the
+	// underlay link. A value above the link's has no effect.
+	MTU  int  `range:"576..65535" range6:"1308..65535"`
 	ipv6 bool // the network has it
 }
 
-// Keys implements Settings.
-func (s *udpSettings) Keys() []Key {
-	keys := []Key{numberKey("Port", &s.Port, DefaultUDPPort, 1, 65535)}
-	keys = append(keys, dataPlaneKeys(&s.Path, &s.Auto, &s.Off, &s.Forwarding)...)
-	keys = append(keys, sourceKeys(&s.SourceCheck, &s.AllowedSources)...)
-	return append(keys, numberKey("MTU", &s.UDPOptions.MTU, 0, leastUDPMTU(s.ipv6), 65535))
+func (b *udp) Facts() Facts {
+	return Facts{Carrier: CarrierWeft, Port: b.Port, Guard: hostrules.Guard{Port: b.Port}}
 }
 
-// Facts implements Settings.
-func (s *udpSettings) Facts() Facts {
-	return Facts{Carrier: CarrierWeft, Port: s.Port, Guard: hostrules.Guard{Port: s.Port}}
-}
-
-// MTU implements Settings.
-func (s *udpSettings) MTU(u underlay.Link) (int, error) {
-	return overlayMTU(u.MTU, s.UDPOptions.MTU, u.Outer6(), s.ipv6)
-}
-
-// Open implements Settings.
-func (s *udpSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	return openCarried(c, bareIP{s.UDPOptions, s.ipv6})
-}
-
-// leastUDPMTU is the least outer MTU, in bytes, that leaves the inner one legal
-// over an IPv4 underlay.
-func leastUDPMTU(ipv6 bool) int {
-	if ipv6 {
-		return minMTU6 + encap.FormatIP.Overhead(false)
-	}
-	return minMTU4
-}
+func (b *udp) Open(_ context.Context, c BackendConfig) (*Node, error) { return newNode(c, b, nil) }
 
 // overlayMTU is the largest inner packet, in bytes, over an underlay of linkMTU, of which most is used at the most.
 // Peers that take less do not lower it: the data plane tells senders to such a
@@ -121,29 +74,21 @@ func outerMTU(linkMTU, most int) int {
 	return linkMTU
 }
 
-// bareIP is the udp backend: inner packets bare in UDP, one route for all peers.
-type bareIP struct {
-	o    UDPOptions
-	ipv6 bool // the network has it
+// trait has no record, since flannel's writes no BackendType.
+func (b *udp) trait() trait {
+	return trait{name: typeUDP, uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port), recv: tunnel.Supported}}
 }
 
-func (bareIP) trait() trait                            { return trait{name: typeUDP, uniform: true} } // flannel's writes no BackendType
-func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil }                            // nor data
-func (bareIP) recv() tunnel.Recv                       { return tunnel.Supported }
-func (bareIP) note() string                            { return "" }
+func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-func (b bareIP) plane() plane.Options {
-	return plane.Options{Format: encap.FormatIP, Port: b.o.Port, Path: b.o.Path, Auto: b.o.Auto, Off: b.o.Off, Forwarding: b.o.Forwarding}
-}
-
-func (b bareIP) sizes(u underlay.Link) (mtus, error) {
-	inner, err := overlayMTU(u.MTU, b.o.MTU, u.Outer6(), b.ipv6)
-	return mtus{outerMTU(u.MTU, b.o.MTU), inner}, err
+func (b *udp) sizes(u underlay.Link) (mtus, error) {
+	inner, err := overlayMTU(u.MTU, b.MTU, u.Outer6(), b.ipv6)
+	return mtus{outerMTU(u.MTU, b.MTU), inner}, err
 }
 
 // want implements backendType. A node is one peer, at one address for both of its subnets.
-func (b bareIP) want(s situation) desired {
-	c := desired{spec: localSpec(s, b.o.SourceCheck, b.o.AllowedSources)}
+func (b *udp) want(s situation) desired {
+	c := desired{spec: localSpec(s, b.senders)}
 	c.room(len(s.set.Peers))
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]

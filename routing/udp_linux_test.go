@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -37,10 +38,10 @@ func testSet(own4 string, six bool) lease.Set {
 }
 
 // newTestUDP makes the backend on link eth0 of the namespace, not yet running.
-func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier { return newTestUDPOn(t, k, six, 0) }
+func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *Node { return newTestUDPOn(t, k, six, 0) }
 
 // newTestUDPOn is newTestUDP on a path; 0 is auto.
-func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *carrier {
+func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *Node {
 	t.Helper()
 	if path == 0 {
 		return newTestUDPOf(t, k, six, "")
@@ -49,25 +50,37 @@ func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *c
 }
 
 // newTestUDPOf is newTestUDP with a Backend object; "" is none.
-func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *carrier {
+func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *Node {
 	t.Helper()
-	set := testSet("10.5.1.0/24", six)
 	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
 	under, err := underlay.Choose(k, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set.Config.BackendType = typeUDP
-	set.Config.Backend = []byte(backend)
-	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: set.Config, Underlay: under, UnderlayOptions: o})
+	config := map[string]json.RawMessage{"Network": json.RawMessage(`"10.5.0.0/16"`)}
+	if six {
+		config["EnableIPv6"], config["IPv6Network"] = json.RawMessage("true"), json.RawMessage(`"fd00:5::/48"`)
+	}
+	if backend != "" {
+		config["Backend"] = json.RawMessage(backend)
+	}
+	text, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.(*carrier)
+	network, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: under, UnderlayOptions: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // start runs u until the test ends, or stop is called.
-func start(t *testing.T, u *carrier) (stop func()) {
+func start(t *testing.T, u *Node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -87,7 +100,7 @@ func start(t *testing.T, u *carrier) (stop func()) {
 	return stop
 }
 
-func apply(t *testing.T, u *carrier, s lease.Set) {
+func apply(t *testing.T, u *Node, s lease.Set) {
 	t.Helper()
 	if err := u.Apply(t.Context(), s); err != nil {
 		t.Fatalf("apply: %v", err)
@@ -278,7 +291,7 @@ func TestUDPLeavesItsFormerNetwork(t *testing.T) {
 	set := testSet("10.6.1.0/24", false)
 	set.Config.Network, set.Peers = pfx("10.6.0.0/16"), nil
 	u = newTestUDP(t, k, false)
-	u.cfg.Network, u.cfg.Former = set.Config, []netip.Prefix{net4}
+	u.cfg.Network.NetworkConfig, u.cfg.Former = set.Config, []netip.Prefix{net4}
 	start(t, u)
 	apply(t, u, set)
 	const want = `flannel0 inet 10.6.1.0/32 scope global flannel0 valid_lft forever preferred_lft forever

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,29 +19,29 @@ import (
 )
 
 func TestParseUDPConfig(t *testing.T) {
-	base := UDPOptions{Port: 8285, Path: tunnel.PathRaw, Auto: true, Forwarding: plane.ForwardingAuto, SourceCheck: tunnel.CheckStrict}
-	edit := func(f func(*UDPOptions)) UDPOptions { o := base; f(&o); return o }
+	base := udp{Port: 8285, dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto}, senders: senders{SourceCheck: "strict"}}
+	edit := func(f func(*udp)) udp { o := base; f(&o); return o }
 	for _, c := range []struct {
 		backend string
-		want    UDPOptions
+		want    udp
 	}{
 		{``, base},
 		{`{"Type":"udp"}`, base},
 		{`{"Type":"udp","Port":null,"Path":null,"SourceCheck":null,"AllowedSources":null,"MTU":null}`, base},
 		{`{"Type":"udp","port":9000,"path":"Auto","sourcecheck":"OFF","unknown":[]}`,
-			edit(func(o *UDPOptions) { o.Port, o.SourceCheck = 9000, tunnel.CheckOff })},
-		{`{"RxUDPGROForwarding":"Off"}`, edit(func(o *UDPOptions) { o.Forwarding = plane.ForwardingOff })},
-		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *UDPOptions) {
-			o.Path, o.Auto, o.Off = tunnel.PathSocket, false, tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
+			edit(func(o *udp) { o.Port, o.SourceCheck = 9000, "off" })},
+		{`{"RxUDPGROForwarding":"Off"}`, edit(func(o *udp) { o.RxUDPGROForwarding = plane.ForwardingOff })},
+		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *udp) {
+			o.Path, o.DisableOffloads.set = "socket", tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
 		})},
 		{`{"Path":"portable","SourceCheck":"outer","AllowedSources":["192.0.2.7/24","2001:db8::/32"],"MTU":1400}`,
-			edit(func(o *UDPOptions) {
-				o.SourceCheck, o.MTU, o.Path, o.Auto = tunnel.CheckOuter, 1400, tunnel.PathPortable, false
-				o.AllowedSources = []netip.Prefix{pfx("192.0.2.0/24"), pfx("2001:db8::/32")}
+			edit(func(o *udp) {
+				o.SourceCheck, o.MTU, o.Path = "outer", 1400, "portable"
+				o.AllowedSources = prefixes{pfx("192.0.2.0/24"), pfx("2001:db8::/32")}
 			})},
 	} {
 		got, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(c.backend)})
-		if err != nil || cmp.Diff(c.want, got, compareState) != "" {
+		if err != nil || !reflect.DeepEqual(c.want, got) {
 			t.Errorf("%s: got %+v, %v", c.backend, got, err)
 		}
 	}
@@ -81,7 +82,7 @@ func FuzzParseUDPConfig(f *testing.F) {
 			}
 			return
 		}
-		if o.Port == 0 || o.Path == 0 || o.SourceCheck == 0 || o.MTU != 0 && o.MTU < leastUDPMTU(six) {
+		if o.Port == 0 || o.Path == "" || o.check() == 0 || o.MTU != 0 && o.MTU < minMTU4 {
 			t.Fatalf("accepted %+v", o)
 		}
 		for _, p := range o.AllowedSources {
@@ -155,9 +156,9 @@ func TestBuildSpec(t *testing.T) {
 			rec("10.5.9.0/24", "", "10.5.250.9", "", nil),
 		},
 	}
-	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
+	o := udp{senders: senders{"outer", prefixes{pfx("198.51.100.0/24")}}}
 	displaced := []underlay.Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Route: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
-	peers := bareIP{o: o}.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
+	peers := o.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
 	got, skipped := *peers.spec, peers.skipped()
 	want := tunnel.Spec{
 		Local:    []netip.Prefix{pfx("10.5.1.0/24"), pfx("fd00:5:0:1::/64")},
@@ -203,7 +204,7 @@ func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
 		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
 		Attrs:   lease.Attrs{PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")},
 	}}}
-	peers := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}}.want(situation{set: set, under: u, mtu: 1472, outer: 1500})
+	peers := new(udp).want(situation{set: set, under: u, mtu: 1472, outer: 1500})
 	s, skipped := peers.spec, peers.skipped()
 	if len(skipped) != 0 || len(s.Peers) != 1 || s.Peers[0].Addr != addr("2001:db8::2") {
 		t.Errorf("got %+v, %v", s, skipped)
@@ -232,10 +233,14 @@ func TestTUNState(t *testing.T) {
 }
 
 // parseUDP reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func parseUDP(c lease.NetworkConfig) (UDPOptions, error) {
-	s := udpSettings{ipv6: c.EnableIPv6}
-	if err := readKeys(c, s.Keys()); err != nil {
-		return UDPOptions{}, err
+func parseUDP(c lease.NetworkConfig) (udp, error) {
+	s := udp{ipv6: c.EnableIPv6}
+	o, err := objectOf(c)
+	if err == nil {
+		err = o.read(keysOf(&s), c.EnableIPv6)
 	}
-	return s.UDPOptions, nil
+	if err != nil {
+		return udp{}, err
+	}
+	return s, nil
 }

@@ -28,7 +28,7 @@ import (
 // vtepNode is one host of a vxlan network: a namespace and a backend, of the kernel's or in user space.
 type vtepNode struct {
 	node
-	b Backend
+	b *Node
 }
 
 const userVXLAN = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan","VNI":7,%s}}`
@@ -75,7 +75,7 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode, bridge *kernel.Kernel) {
 // open makes the node's backend and runs it.
 func (n *vtepNode) open(t *testing.T, keys string) {
 	t.Helper()
-	network, err := ParseConfig(fmt.Appendf(nil, userVXLAN, keys))
+	network, err := Parse(fmt.Appendf(nil, userVXLAN, keys))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,13 +84,13 @@ func (n *vtepNode) open(t *testing.T, keys string) {
 	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
-	if n.b, err = NewBackend(t.Context(), c); err != nil {
+	if n.b, err = NewNode(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if b, ok := n.b.(*controller); ok {
-		(&kernelTest{controller: b, t: t}).start()
+	if n.b.Engine() == nil {
+		(&kernelTest{Node: n.b, t: t}).start()
 	} else {
-		n.u = n.b.(*carrier)
+		n.u = n.b
 		start(t, n.u)
 	}
 	n.own.BackendType = n.b.RecordType()
@@ -246,7 +246,7 @@ func TestUserVTEPsMix(t *testing.T) {
 			}
 			for _, n := range []*vtepNode{a, other} {
 				st, s := n.b.Status(), n.u.Engine().Stats()
-				if st.Type != "vxlan" || st.MTU != 1430 || !st.InPlace || st.Peers != 2 || len(st.Reached) != 4 || n.b.RecordType() != "vxlan" || n.u.Recv() != 0 {
+				if st.Type != "vxlan" || st.MTU != 1430 || !st.InPlace || st.Peers != 2 || len(st.Reached) != 4 || n.b.RecordType() != "vxlan" || n.u.Recv() != nil {
 					t.Errorf("%+v", st)
 				}
 				if want := map[*vtepNode]string{a: path, other: "socket"}[n]; st.Path != want {
@@ -279,9 +279,9 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 	b.stop()
 	ip(t, "link show flannel.1")
 
-	open := func() *carrier {
+	open := func() *Node {
 		t.Helper()
-		network, err := ParseConfig([]byte(config("always")))
+		network, err := Parse([]byte(config("always")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,11 +289,11 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 		if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 			t.Fatal(err)
 		}
-		u, err := NewBackend(t.Context(), c)
+		u, err := NewNode(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return u.(*carrier)
+		return u
 	}
 	u := open()
 	data, _ := u.Publish()
@@ -336,7 +336,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	ip(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,15 +344,15 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBackend(t.Context(), c)
+	b, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := b.(*carrier)
+	u := b
 	start(t, u)
 	own := vxlanPeer(1)
 	own.V6 = netip.Prefix{}
-	apply(t, u, lease.Set{Config: network, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
+	apply(t, u, lease.Set{Config: network.NetworkConfig, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
 	const all = "10.5.0.0/16 dev flannel0 scope link"
 	routes := func(want ...string) func() error {
 		return func() error {
@@ -404,7 +404,7 @@ func TestNoVXLAN(t *testing.T) {
 			k := inNamespace(t)
 			k.VXLANKind = "weft-nosuch"
 			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-			network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
+			network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -412,19 +412,19 @@ func TestNoVXLAN(t *testing.T) {
 			if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 				t.Fatal(err)
 			}
-			b, err := NewBackend(t.Context(), c)
+			b, err := NewNode(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, user := b.(*carrier)
+			user := b.Engine() != nil
 			if user != want {
-				t.Errorf("%T", b)
+				t.Errorf("in user space: %t", user)
 			}
 			if user {
 				own := vxlanPeer(1)
 				own.V6 = netip.Prefix{}
-				apply(t, u, lease.Set{Config: network, Own: own})
-				if st := u.Status(); len(st.Notes) != 1 || !strings.Contains(st.Notes[0], "kernel") {
+				apply(t, b, lease.Set{Config: network.NetworkConfig, Own: own})
+				if st := b.Status(); len(st.Notes) != 1 || !strings.Contains(st.Notes[0], "kernel") {
 					t.Errorf("notes %q", st.Notes)
 				}
 			}

@@ -10,10 +10,10 @@ func TestUserVTEPSaysWhatItLacks(t *testing.T) {
 		v    userVTEP
 		want []string
 	}{
-		{userVTEP{}, nil},
-		{userVTEP{why: "no module"}, []string{"in user space: no module"}},
-		{userVTEP{vxlan: vxlan{o: VXLANOptions{GBP: true}}}, []string{"no effect in user space"}},
-		{userVTEP{vxlan: vxlan{o: VXLANOptions{Learning: true}}, why: "no module"}, []string{"no module", "no effect"}},
+		{userVTEP{vxlan: new(vxlan)}, nil},
+		{userVTEP{new(vxlan), "no module"}, []string{"in user space: no module"}},
+		{userVTEP{vxlan: &vxlan{GBP: true}}, []string{"no effect in user space"}},
+		{userVTEP{vxlan: &vxlan{Learning: true}, why: "no module"}, []string{"no module", "no effect"}},
 	} {
 		got := c.v.note()
 		for _, w := range c.want {

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -23,7 +23,7 @@ const typeVXLAN = "vxlan"
 
 func vxlanType() Type {
 	return Type{
-		Name: typeVXLAN, Settings: func(c lease.NetworkConfig) Settings { return newVXLAN(c) },
+		Name: typeVXLAN, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return newVXLAN(c) },
 		Device: isVTEP, Lasting: true,
 	}
 }
@@ -34,40 +34,49 @@ func isVTEP(d Device) bool { return d.Kind == "vxlan" && kernel.IsVTEPName(d.Nam
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
 const DefaultVXLANPort = encap.PortVXLAN
 
-// VXLANOptions is the Backend object of a network config of type vxlan.
-type VXLANOptions struct {
-	// VNI is the network's number, default 1; Port every node's UDP port, default DefaultVXLANPort.
-	VNI  uint32
-	Port uint16
+// vxlan has the kernel tunnel packets between devices of flannel's names, one for each family.
+type vxlan struct {
+	// VNI is the network's number, of which the device's name has room for 15 bytes (IFNAMSIZ of if.h).
+	VNI uint32 `default:"1" range:"0..9999999" range6:"0..9999" shared:"always"`
+	// Port is every node's UDP port; 0 stands for the default, as with flannel.
+	Port uint16 `default:"8472" range:"0..65535" shared:"port"`
 	// MTU is the largest outer packet with its IP header, in bytes; 0 for that of the underlay link.
-	MTU int
+	MTU int `range:"576..65535" range6:"1350..65535"`
 	// GBP is the group policy extension, Learning that the kernel learns senders. Both are
 	// attributes of the device.
 	GBP, Learning bool
-	// Auto says that the type is auto: the records and the wire are vxlan's, and DirectRouting is on.
-	Auto bool
 	// DirectRouting has peers on the underlay's own link reached by plain routes.
 	DirectRouting bool
-	// MACPrefix are the first two bytes of our MACs; nil for any.
-	MACPrefix *[2]byte
 	// Userspace says whether the data plane carries the packets: userAuto, userAlways or userNever.
-	Userspace string
-	// Path, AutoPath, Off and Forwarding are the data plane's, as in UDPOptions.
-	Path       tunnel.Path
-	AutoPath   bool
-	Off        tunnel.OffloadSet
-	Forwarding string
-	// SourceCheck is how far senders are verified, default strict; AllowedSources are inner
-	// sources that any peer may use besides its own, masked.
-	SourceCheck    tunnel.SourceCheck
-	AllowedSources []netip.Prefix
+	Userspace string `words:"auto always never"`
+	// MacPrefix are the first two bytes of our MACs.
+	MacPrefix macPrefix `want:"two bytes as \"0E-2A\""`
+	dataPlane
+	senders
+
+	enabled4, enabled6 bool // the network's families
+	// auto says that the type is auto: the records and the wire are vxlan's, and DirectRouting is on.
+	auto       bool
+	mac4, mac6 kernel.MAC // Open's
 }
 
-// The longest VNIs whose device names fit: IFNAMSIZ of if.h leaves 15 bytes.
-const (
-	maxVNI  = 9_999_999 // flannel.9999999
-	maxVNI6 = 9_999     // flannel-v6.9999
-)
+func newVXLAN(c lease.NetworkConfig) *vxlan {
+	return &vxlan{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
+}
+
+// macPrefix are two bytes, or nil.
+type macPrefix struct{ bytes *[2]byte }
+
+// UnmarshalJSON implements json.Unmarshaler. "" is as good as no key.
+func (p *macPrefix) UnmarshalJSON(raw []byte) error {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil || text == "" {
+		return err
+	}
+	b, err := kernel.ParseMACPrefix(text)
+	p.bytes = &b
+	return err
+}
 
 // The words of Userspace. With userAuto it is the kernel that carries the packets, if it can.
 const (
@@ -76,149 +85,76 @@ const (
 	userNever  = "never"
 )
 
-// vxlanSettings are the options of a network.
-type vxlanSettings struct {
-	VXLANOptions
-	enabled4, enabled6 bool // the network's families
-}
-
-func newVXLAN(c lease.NetworkConfig) *vxlanSettings {
-	return &vxlanSettings{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
-}
-
-// Keys implements Settings.
-func (s *vxlanSettings) Keys() []Key {
-	o, most := &s.VXLANOptions, maxVNI
-	if s.enabled6 {
-		most = maxVNI6
-	}
-	keys := []Key{
-		numberKey("VNI", &o.VNI, 1, 0, most),
-		vxlanPortKey(&o.Port),
-		mtuKey(&o.MTU, encap.FormatVXLAN.Overhead(s.enabled6), s.enabled6),
-		booleanKey("GBP", &o.GBP), booleanKey("Learning", &o.Learning),
-		booleanKey("DirectRouting", &o.DirectRouting),
-		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
-		macPrefixKey(&o.MACPrefix),
-	}
-	keys = append(keys, dataPlaneKeys(&o.Path, &o.AutoPath, &o.Off, &o.Forwarding)...)
-	return append(keys, sourceKeys(&o.SourceCheck, &o.AllowedSources)...)
-}
-
-// vxlanPortKey is flannel's: 0 stands for the default.
-func vxlanPortKey(to *uint16) Key {
-	k := numberKey("Port", to, DefaultVXLANPort, 0, 65535)
-	read := k.read
-	k.read = func(value json.RawMessage) (want string) {
-		if want = read(value); *to == 0 {
-			*to = DefaultVXLANPort
-		}
-		return want
-	}
-	return k
-}
-
-// macPrefixKey takes two bytes; "" is as good as no key.
-func macPrefixKey(to **[2]byte) Key {
-	return textKey("MacPrefix", func(text string) string {
-		if text == "" {
-			return ""
-		}
-		p, err := kernel.ParseMACPrefix(text)
-		if err != nil {
-			return `two bytes as "0E-2A": ` + err.Error()
-		}
-		*to = &p
-		return ""
-	})
-}
-
-// Facts implements Settings. What a node without a family's data publishes no VTEP for is not reached there.
-func (s *vxlanSettings) Facts() Facts {
+// Facts implements settings. What a node without a family's data publishes no VTEP for is not reached there.
+func (v *vxlan) Facts() Facts {
 	f := Facts{
-		Carrier: CarrierEither, Port: s.Port, DataV4: true, DataV6: true,
-		Guard:   hostrules.Guard{Port: s.Port, Peers: s.SourceCheck != tunnel.CheckOff},
+		Carrier: CarrierEither, Port: v.port(), DataV4: true, DataV6: true,
+		Guard:   hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
 		Feature: &Feature{Name: "vxlan", Probe: kernel.ProbeVXLANAside, Missing: kernel.ErrNoVXLAN},
 	}
-	return f.carriedAs(s.Userspace, "carry the packets")
+	return f.carriedAs(v.Userspace, "carry the packets")
 }
 
-// MTU implements Settings.
-func (s *vxlanSettings) MTU(u underlay.Link) (int, error) { return innerMTU(s.vxlan(), u) }
+func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
 
-// vxlan is what the settings come to, but for the MACs.
-func (s *vxlanSettings) vxlan() vxlan {
-	return vxlan{o: s.VXLANOptions, enabled4: s.enabled4, enabled6: s.enabled6}
-}
-
-// Open implements Settings.
-func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeVXLAN)
-	}
-	v := s.vxlan()
-	user, why, err := inUserSpace(c, v.o.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, func() bool {
-		return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := c.Kernel.VTEP(kernel.VTEPName(six, v.o.VNI)); return err == nil })
+// Open implements settings.
+func (s *vxlan) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	v := *s
+	user, why, err := inUserSpace(c, v.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, func() bool {
+		return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := c.Kernel.VTEP(kernel.VTEPName(six, v.VNI)); return err == nil })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
 	}
-	v.mac4, v.mac6 = vtepMAC(c.Node, false, v.o.VNI, v.o.MACPrefix), vtepMAC(c.Node, true, v.o.VNI, v.o.MACPrefix)
+	v.mac4, v.mac6 = vtepMAC(c.Node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(c.Node, true, v.VNI, v.MacPrefix.bytes)
 	if user {
 		if why != "" {
 			c.Logger.Warn("vxlan is carried in user space", "cause", why)
 		}
-		if v.o.GBP || v.o.Learning {
+		if v.GBP || v.Learning {
 			c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
 		}
-		return openCarried(c, userVTEP{v, why})
+		return newNode(c, userVTEP{&v, why}, nil)
 	}
 	// A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn another.
 	for six, mac := range map[bool]*kernel.MAC{false: &v.mac4, true: &v.mac6} {
-		switch have, err := c.Kernel.VTEP(kernel.VTEPName(six, v.o.VNI)); {
+		switch have, err := c.Kernel.VTEP(kernel.VTEPName(six, v.VNI)); {
 		case err == nil:
 			*mac = have.MAC
 		case !errors.Is(err, kernel.ErrNoLink) && !errors.Is(err, kernel.ErrNotVXLAN):
 			return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
 		}
 	}
-	return openKernel(c, v, nil)
+	return newNode(c, &v, nil)
 }
 
-// vxlan has the kernel tunnel packets between devices of flannel's names, one for each family.
-type vxlan struct {
-	o                  VXLANOptions
-	enabled4, enabled6 bool
-	mac4, mac6         kernel.MAC
-}
-
-func (v vxlan) trait() trait {
+func (v *vxlan) trait() trait {
 	name := typeVXLAN
-	if v.o.Auto {
+	if v.auto {
 		name = typeAuto
 	}
-	return trait{name: name, record: typeVXLAN, path: PathKernel, asksHops: v.o.DirectRouting}
+	return trait{name: name, record: typeVXLAN, path: PathKernel, asksHops: v.DirectRouting}
 }
 
-func (v vxlan) publish() (data, v6data json.RawMessage) {
+func (v *vxlan) publish() (data, v6data json.RawMessage) {
 	if v.enabled4 {
-		data = vtepData(v.o.VNI, v.mac4)
+		data = vtepData(v.VNI, v.mac4)
 	}
 	if v.enabled6 {
-		v6data = vtepData(v.o.VNI, v.mac6)
+		v6data = vtepData(v.VNI, v.mac6)
 	}
 	return data, v6data
 }
 
 // sizes are the least of the devices': a pod has one for both families.
-func (v vxlan) sizes(u underlay.Link) (mtus, error) {
+func (v *vxlan) sizes(u underlay.Link) (mtus, error) {
 	link, mtu := u.MTU, u.MTU
 	var faults []error
 	for _, six := range []bool{false, true} {
 		if !v.enabled(six) {
 			continue
 		}
-		m, err := vtepMTU(link, v.o.MTU, six)
+		m, err := vtepMTU(link, v.MTU, six)
 		if err == nil {
 			mtu = min(mtu, m)
 		}
@@ -227,14 +163,14 @@ func (v vxlan) sizes(u underlay.Link) (mtus, error) {
 	return mtus{link, mtu}, errors.Join(faults...)
 }
 
-func (v vxlan) enabled(six bool) bool {
+func (v *vxlan) enabled(six bool) bool {
 	if six {
 		return v.enabled6
 	}
 	return v.enabled4
 }
 
-func (v vxlan) mac(six bool) kernel.MAC {
+func (v *vxlan) mac(six bool) kernel.MAC {
 	if six {
 		return v.mac6
 	}
@@ -242,7 +178,7 @@ func (v vxlan) mac(six bool) kernel.MAC {
 }
 
 // want implements backendType. A family whose device the underlay's MTU does not suffice for has none.
-func (v vxlan) want(s situation) desired {
+func (v *vxlan) want(s situation) desired {
 	var d desired
 	devices := map[bool]bool{}
 	for _, six := range []bool{false, true} {
@@ -250,15 +186,15 @@ func (v vxlan) want(s situation) desired {
 		if six {
 			local, own = s.under.Addr6, s.set.Own.V6
 		}
-		mtu, err := vtepMTU(s.under.MTU, v.o.MTU, six)
+		mtu, err := vtepMTU(s.under.MTU, v.MTU, six)
 		if !v.enabled(six) || !local.IsValid() || !own.IsValid() || err != nil {
 			continue
 		}
 		devices[six] = true
-		name, base := kernel.VTEPName(six, v.o.VNI), own.Masked().Addr()
+		name, base := kernel.VTEPName(six, v.VNI), own.Masked().Addr()
 		d.VTEPs = append(d.VTEPs, kernel.VTEP{
 			Name: name, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
-			VNI: v.o.VNI, Port: v.o.Port, Under: s.under.Index, Local: local, GBP: v.o.GBP, Learning: v.o.Learning, Loose: v.o.DirectRouting,
+			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning, Loose: v.DirectRouting,
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
@@ -276,12 +212,12 @@ type remote struct {
 
 // remotes looks at every subnet of every record by itself. devices are the families that this node has one
 // for. What a peer publishes has to be sound on a direct way too: without, its answers by the tunnel would be lost.
-func (v vxlan) remotes(s situation, devices map[bool]bool) []remote {
+func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 	var cs []remote
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
 			c := remote{r: r, f: f, report: f.reached(r)}
-			mac, err := parseVTEPData(f.data, v.o.VNI)
+			mac, err := parseVTEPData(f.data, v.VNI)
 			switch {
 			case !strings.EqualFold(r.BackendType, typeVXLAN):
 				c.report = c.report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
@@ -332,13 +268,13 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 }
 
 // peer adds what one subnet of a peer needs to o, and reports how it is reached.
-func (v vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
+func (v *vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
 	most := routeMTU(c.r, c.f.six, s.mtu)
-	if report = chooseWay(report, c.f, s, v.o.DirectRouting, v.o.Auto); report.How == HowRoute {
+	if report = chooseWay(report, c.f, s, v.DirectRouting, v.auto); report.How == HowRoute {
 		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Name, most))
 		return report
 	}
-	name, base := kernel.VTEPName(c.f.six, v.o.VNI), c.f.subnet.Masked().Addr()
+	name, base := kernel.VTEPName(c.f.six, v.VNI), c.f.subnet.Masked().Addr()
 	route := kernel.PeerRoute(c.f.subnet, base, name, most)
 	route.OnLink = true
 	o.Neighs = append(o.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
@@ -371,24 +307,24 @@ func chooseWay(report Reached, f family, s situation, direct, auto bool) Reached
 // userVTEP is vxlan in user space: the same records and the same bytes as the kernel's devices, so
 // that nodes of both kinds mix, with one TUN in place of a device for each family.
 type userVTEP struct {
-	vxlan
+	*vxlan
 	// why says why the kernel does not do it; "" if the config says so.
 	why string
 }
 
-func (v userVTEP) plane() plane.Options {
-	return plane.Options{Format: encap.FormatVXLAN, Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off, Forwarding: v.o.Forwarding}
+// trait has no forms of datagrams: what kernels take is all that is sent.
+func (v userVTEP) trait() trait {
+	t := v.vxlan.trait()
+	t.plane = &planeTrait{options: v.options(encap.FormatVXLAN, v.port()), note: v.note()}
+	return t
 }
-
-// recv is nothing: what kernels take is all that is sent.
-func (userVTEP) recv() tunnel.Recv { return 0 }
 
 func (v userVTEP) note() string {
 	var notes []string
 	if v.why != "" {
 		notes = append(notes, "vxlan is carried in user space: "+v.why)
 	}
-	if v.o.GBP || v.o.Learning {
+	if v.GBP || v.Learning {
 		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets leave without their mark, and come without")
 	}
 	return strings.Join(notes, "; ")
@@ -396,14 +332,14 @@ func (v userVTEP) note() string {
 
 func (v userVTEP) sizes(u underlay.Link) (mtus, error) {
 	m, err := v.vxlan.sizes(u)
-	return mtus{outerMTU(u.MTU, v.o.MTU), m.inner}, err
+	return mtus{outerMTU(u.MTU, v.MTU), m.inner}, err
 }
 
 // want implements backendType. A node is one peer for each family, since each has its own address and
 // MAC, as the kernel's two devices have.
 func (v userVTEP) want(s situation) desired {
-	c := desired{spec: localSpec(s, v.o.SourceCheck, v.o.AllowedSources)}
-	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, v.mac4, v.mac6
+	c := desired{spec: localSpec(s, v.senders)}
+	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.VNI, v.mac4, v.mac6
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]
 		for _, f := range families(*r, s.set, s.under) {
@@ -412,7 +348,7 @@ func (v userVTEP) want(s situation) desired {
 				c.reached = append(c.reached, report)
 				continue
 			}
-			if report = chooseWay(report, f, s, v.o.DirectRouting, v.o.Auto); report.How == HowRoute {
+			if report = chooseWay(report, f, s, v.DirectRouting, v.auto); report.How == HowRoute {
 				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)
@@ -436,7 +372,7 @@ func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) 
 	case !f.local.IsValid():
 		return p, report.skip("this node has no %s address on the underlay", familyName(f.six))
 	}
-	mac, err := parseVTEPData(f.data, v.o.VNI)
+	mac, err := parseVTEPData(f.data, v.VNI)
 	if err != nil {
 		return p, report.skip("%s: %v", f.key, err)
 	}

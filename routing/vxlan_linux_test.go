@@ -17,9 +17,9 @@ import (
 	"weft/test/netns"
 )
 
-// kernelTest is a controller on eth0 of the test's namespace.
+// kernelTest is a node on eth0 of the test's namespace.
 type kernelTest struct {
-	*controller
+	*Node
 	t    *testing.T
 	stop func()
 }
@@ -27,7 +27,7 @@ type kernelTest struct {
 // openKernelBackend makes the backend that config names, in full JSON, not yet running.
 func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(*BackendConfig)) *kernelTest {
 	t.Helper()
-	network, err := ParseConfig([]byte(config))
+	network, err := Parse([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(
 	if edit != nil {
 		edit(&c)
 	}
-	b, err := NewBackend(t.Context(), c)
+	b, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kernelTest{controller: b.(*controller), t: t}
+	return &kernelTest{Node: b, t: t}
 }
 
 // newBackendConfig is for a backend on link eth0 of the namespace.
-func newBackendConfig(t *testing.T, k *kernel.Kernel, network lease.NetworkConfig) BackendConfig {
+func newBackendConfig(t *testing.T, k *kernel.Kernel, network Network) BackendConfig {
 	t.Helper()
 	c := BackendConfig{Kernel: k, Network: network, Node: "a", MayRunCommands: func() error { return nil },
 		UnderlayOptions: underlay.Options{IPv4: true, IPv6: network.EnableIPv6, Interfaces: []string{"eth0"}}}
@@ -88,7 +88,7 @@ const (
 
 // kernelSet is a set with our lease and those peers.
 func kernelSet(b *kernelTest, peers ...lease.Record) lease.Set {
-	s := lease.Set{Config: b.cfg.Network, Own: vxlanPeer(1), Peers: peers}
+	s := lease.Set{Config: b.cfg.Network.NetworkConfig, Own: vxlanPeer(1), Peers: peers}
 	if !b.cfg.Network.EnableIPv6 {
 		s.Own.V6 = netip.Prefix{}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -21,17 +22,18 @@ func TestVXLANKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parse := func(backend string, six bool) (VXLANOptions, error) {
+	parse := func(backend string, six bool) (vxlan, error) {
 		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
 	}
 	o, err := parse(`{"Type":"vxlan"}`, false)
-	if want := (VXLANOptions{VNI: 1, Port: 8472, Userspace: "auto", Path: tunnel.PathRaw, AutoPath: true, Forwarding: plane.ForwardingAuto, SourceCheck: tunnel.CheckStrict}); err != nil || !cmp.Equal(o, want) {
+	if want := (vxlan{VNI: 1, Port: 8472, Userspace: "auto", dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
+		senders: senders{SourceCheck: "strict"}, enabled4: true}); err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"RxUDPGROForwarding":"ON","AllowedSources":["192.0.2.1/24"]}`, false)
-	want := VXLANOptions{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true, MACPrefix: &[2]byte{0x0e, 0x2a},
-		Userspace: "never", Path: tunnel.PathPortable, Off: gro, Forwarding: plane.ForwardingOn, SourceCheck: tunnel.CheckStrict, AllowedSources: []netip.Prefix{pfx("192.0.2.0/24")}}
-	if err != nil || !cmp.Equal(o, want, compareState) {
+	want := vxlan{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true, MacPrefix: macPrefix{&[2]byte{0x0e, 0x2a}},
+		Userspace: "never", dataPlane: dataPlane{"portable", offloads{gro}, plane.ForwardingOn}, senders: senders{"strict", prefixes{pfx("192.0.2.0/24")}}, enabled4: true}
+	if err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("all keys: %+v, %v", o, err)
 	}
 	for backend, keys := range map[string]string{
@@ -117,8 +119,8 @@ func reachedText(rs []Reached) string {
 	return b.String()
 }
 
-func testVXLAN(direct bool) vxlan {
-	return vxlan{o: VXLANOptions{VNI: 1, Port: 8472, DirectRouting: direct}, enabled4: true, enabled6: true,
+func testVXLAN(direct bool) *vxlan {
+	return &vxlan{VNI: 1, Port: 8472, DirectRouting: direct, enabled4: true, enabled6: true,
 		mac4: mac("0e:00:00:00:04:01"), mac6: mac("0e:00:00:00:06:01")}
 }
 
@@ -225,7 +227,7 @@ func TestHostGWWant(t *testing.T) {
 	}
 	s := vxlanSituation(gw(2, func(*lease.Record) {}), gw(3, func(r *lease.Record) { r.V6 = netip.Prefix{} }), gw(4, func(r *lease.Record) { r.BackendType, r.V6 = typeVXLAN, netip.Prefix{} }))
 	s.hops[addr("192.0.2.3")] = kernel.Hop{Link: "eth0", Gateway: addr("192.0.2.254")}
-	d := hostGW{}.want(s)
+	d := new(hostGW).want(s)
 	const want = `10.5.2.0/24 route via 192.0.2.2
 fd00:5:0:2::/64 route via 2001:db8::2
 10.5.3.0/24 skipped via 192.0.2.3: 192.0.2.3 is reached through the router 192.0.2.254 on eth0, not directly: host-gw needs all nodes on one link; vxlan with DirectRouting does not
@@ -259,10 +261,11 @@ func FuzzParseVTEPData(f *testing.F) {
 }
 
 // parseVXLAN reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
+func parseVXLAN(c lease.NetworkConfig) (vxlan, error) {
 	s := newVXLAN(c)
-	if err := readKeys(c, s.Keys()); err != nil {
-		return VXLANOptions{}, err
+	o, err := objectOf(c)
+	if err == nil {
+		err = o.read(keysOf(s), c.EnableIPv6)
 	}
-	return s.VXLANOptions, nil
+	return *s, err
 }

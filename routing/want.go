@@ -16,7 +16,7 @@ import (
 // backendType is a type of backend but for the labour of keeping the kernel and the data plane so. It is pure.
 type backendType interface {
 	trait() trait
-	// publish is Backend.Publish.
+	// publish is Node.Publish.
 	publish() (data, v6data json.RawMessage)
 	// sizes are those of packets over the underlay as it is. Beside an error they are what is
 	// possible, for the families that it suffices for.
@@ -25,20 +25,19 @@ type backendType interface {
 	want(s situation) desired
 }
 
-// carried is a type whose packets weft's own data plane moves. Its want has a spec.
-type carried interface {
-	backendType
-	// plane is what the data plane is made with; Workers, Logger and Nudge are the controller's to say.
-	plane() plane.Options
+// planeTrait is what distinguishes types whose packets weft's own data plane moves. Their want has a spec.
+type planeTrait struct {
+	// options are what the data plane is made with; Workers, Logger and Nudge are the node's to say.
+	options plane.Options
 	// recv is what the lease record names of what this node parses beyond one complete packet a datagram.
-	recv() tunnel.Recv
+	recv tunnel.Recv
 	// note is what works less well than it could; "" if nothing does.
-	note() string
+	note string
 }
 
 // trait is what distinguishes one type from another.
 type trait struct {
-	// name and record are Backend's Type and RecordType; path is Status.Path of a type without a data plane.
+	// name and record are Node's Type and RecordType; path is Status.Path of a type without a data plane.
 	name, record, path string
 	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
 	asksHops bool
@@ -51,16 +50,13 @@ type trait struct {
 	viaPublic bool
 	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
 	uniform bool
+	// plane is nil for a type whose packets the kernel or others move.
+	plane *planeTrait
+	seals
 }
 
 // mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
 type mtus struct{ outer, inner int }
-
-// innerMTU is the largest inner packet of a type over u, in bytes.
-func innerMTU(t backendType, u underlay.Link) (int, error) {
-	m, err := t.sizes(u)
-	return m.inner, err
-}
 
 // situation is what a type decides on.
 type situation struct {
@@ -95,9 +91,9 @@ type desired struct {
 	// notes are about records that are used, but not wholly.
 	notes  []Skipped
 	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
-	// wireGuard are the devices of type wireguard, with their peers, which its actor makes.
+	// wireGuard are the devices of type wireguard, with their peers, which its driver makes.
 	wireGuard []wireGuardDevice
-	// ipip is the address that the kernel's ipip device sends from, which its actor makes; the zero Addr for no device.
+	// ipip is the address that the kernel's ipip device sends from, which its driver makes; the zero Addr for no device.
 	ipip netip.Addr
 	// device is Status.Devices for a backend without devices of its own.
 	device string

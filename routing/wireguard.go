@@ -19,7 +19,7 @@ const typeWireGuard = "wireguard"
 
 func wireGuardType() Type {
 	return Type{
-		Name: typeWireGuard, Settings: func(c lease.NetworkConfig) Settings { return newWireGuard(c) },
+		Name: typeWireGuard, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return newWireGuard(c) },
 		Device: isWireGuardDevice,
 	}
 }
@@ -45,125 +45,92 @@ const (
 	mode6        = "ipv6"
 )
 
-// WireGuardOptions is the Backend object of a network config of type wireguard.
-type WireGuardOptions struct {
-	// Port is every node's UDP port, and Port6 the one of the device for IPv6 if there are two.
-	Port, Port6 uint16
+// wireGuard is the pure part of the type.
+type wireGuard struct {
+	// ListenPort is every node's UDP port, and ListenPortV6 the one of the device for IPv6 if there are two.
+	ListenPort   uint16 `default:"51820" range:"1..65535" shared:"port"`
+	ListenPortV6 uint16 `default:"51821" range:"1..65535" shared:"port"`
 	// MTU is the largest outer packet, in bytes; 0 for that of the underlay link.
-	MTU int
-	// Preshared is the key that all nodes share beside their own; the zero Secret for none.
-	Preshared wireguard.Secret
-	// Keepalive is after how many seconds of silence a packet is sent to each peer; 0 for never.
-	Keepalive int
-	// Mode is one of the modes, and Userspace says who encrypts: userAuto, userAlways or userNever.
-	Mode, Userspace string
-}
+	MTU int `range:"576..65535" range6:"1360..65535"`
+	// PSK is the key that all nodes share beside their own.
+	PSK preshared `secret:"yes" shared:"always" want:"32 random bytes in base64, as \"wg genpsk\" prints"`
+	// PersistentKeepaliveInterval is after how many seconds of silence a packet is sent to each peer; 0 for never.
+	PersistentKeepaliveInterval int `range:"0..65535"`
+	// Mode is one of the modes.
+	Mode string `words:"separate auto ipv4 ipv6"`
+	// Userspace says who encrypts: userAuto, userAlways or userNever.
+	Userspace string `words:"auto always never"`
+	senders
 
-// wireGuardSettings are the options of a network.
-type wireGuardSettings struct {
-	WireGuardOptions
 	enabled4, enabled6 bool // the network's families
 	seals
+	public func() wireguard.PublicKey // the node's own now
+	user   bool                       // it is this program that encrypts
+	why    string                     // for want of what; "" if the config says so
 }
 
-func newWireGuard(c lease.NetworkConfig) *wireGuardSettings {
-	return &wireGuardSettings{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6, seals: seals{name: typeWireGuard}}
+func newWireGuard(c lease.NetworkConfig) *wireGuard {
+	return &wireGuard{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
 }
 
-// maxKeepalive is the longest that WireGuard knows, in seconds.
-const maxKeepalive = 65535
+// preshared is a key in base64; the zero Secret for none.
+type preshared struct{ wireguard.Secret }
 
-// Keys implements Settings.
-func (s *wireGuardSettings) Keys() []Key {
-	o := &s.WireGuardOptions
-	o.Preshared = wireguard.Secret{}
-	var plain plainOptions
-	keys := plainKeys(&plain, s.enabled6)
-	return append(keys[:len(keys)-1], // all but MTU, which leaves room for the tunnel
-		numberKey("ListenPort", &o.Port, DefaultWireGuardPort, 1, 65535),
-		numberKey("ListenPortV6", &o.Port6, DefaultWireGuardPort6, 1, 65535),
-		mtuKey(&o.MTU, wireGuardOverhead, s.enabled6),
-		presharedKey(&o.Preshared),
-		numberKey("PersistentKeepaliveInterval", &o.Keepalive, 0, 0, maxKeepalive),
-		wordKey("Mode", &o.Mode, modeSeparate, modeAuto, mode4, mode6),
-		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
-	)
+// UnmarshalJSON implements json.Unmarshaler. "" is as good as no key. The error does not quote the value.
+func (p *preshared) UnmarshalJSON(raw []byte) (err error) {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		return errors.New("it is no string")
+	}
+	if text != "" {
+		p.Secret, err = wireguard.ParseSecret(text)
+	}
+	return err
 }
 
-// presharedKey takes a key in base64; "" is as good as no key. What is wrong with it is said without it.
-func presharedKey(to *wireguard.Secret) Key {
-	k := textKey("PSK", func(text string) string {
-		if text == "" {
-			return ""
-		}
-		var err error
-		if *to, err = wireguard.ParseSecret(text); err != nil {
-			return `32 random bytes in base64, as "wg genpsk" prints: ` + err.Error()
-		}
-		return ""
-	})
-	k.Secret = true
-	return k
-}
-
-// Facts implements Settings.
-func (s *wireGuardSettings) Facts() Facts {
+// Facts implements settings.
+func (w *wireGuard) Facts() Facts {
 	f := Facts{
-		Carrier: CarrierEither, Port: s.firstPort(), Port6: s.secondPort(), DataV4: true, DataV6: true,
-		Guard:   hostrules.Guard{Port: s.firstPort(), Port6: s.secondPort()},
+		Carrier: CarrierEither, Port: w.firstPort(), Port6: w.secondPort(), DataV4: true, DataV6: true,
+		Guard:   hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
 		Feature: &Feature{Name: "wireguard", Probe: kernel.ProbeWireGuardAside, Missing: kernel.ErrNoWireGuard},
 	}
-	return f.carriedAs(s.Userspace, "encrypt")
+	return f.carriedAs(w.Userspace, "encrypt")
 }
 
 // firstPort is the port that the node is known by.
-func (s *wireGuardSettings) firstPort() uint16 {
-	if s.Mode == modeSeparate && !s.enabled4 {
-		return s.Port6
+func (w *wireGuard) firstPort() uint16 {
+	if w.Mode == modeSeparate && !w.enabled4 {
+		return w.ListenPortV6
 	}
-	return s.Port
+	return w.ListenPort
 }
 
 // secondPort is the one over IPv6 if that is another than the first; else 0.
-func (s *wireGuardSettings) secondPort() uint16 {
-	if s.Mode == modeSeparate && s.enabled4 && s.enabled6 {
-		return s.Port6
+func (w *wireGuard) secondPort() uint16 {
+	if w.Mode == modeSeparate && w.enabled4 && w.enabled6 {
+		return w.ListenPortV6
 	}
 	return 0
 }
 
-// MTU implements Settings.
-func (s *wireGuardSettings) MTU(u underlay.Link) (int, error) { return innerMTU(s.wireGuard(), u) }
-
-// wireGuard is what the settings come to, but for the key.
-func (s *wireGuardSettings) wireGuard() wireGuard {
-	return wireGuard{o: s.WireGuardOptions, seals: s.seals, enabled4: s.enabled4, enabled6: s.enabled6}
-}
-
-// check implements checker.
-func (s *wireGuardSettings) check() error {
-	if s.secondPort() == 0 || s.Port != s.Port6 {
+// fault implements checker.
+func (w *wireGuard) fault() error {
+	if w.secondPort() == 0 || w.ListenPort != w.ListenPortV6 {
 		return nil
 	}
-	return &lease.ConfigError{Key: backendPrefix + "ListenPortV6", Got: fmt.Sprint(s.Port6),
+	return &lease.ConfigError{Key: backendPrefix + "ListenPortV6", Got: fmt.Sprint(w.ListenPortV6),
 		Want: `another port than Backend.ListenPort, since with "Mode":"separate" the node has two devices; ` +
 			`"Mode":"auto" has one`}
 }
 
-// wireGuard is the pure part of the type.
-type wireGuard struct {
-	o WireGuardOptions
-	seals
-	enabled4, enabled6 bool
-	public             func() wireguard.PublicKey // the node's own now
-	user               bool                       // it is this program that encrypts
-	why                string                     // for want of what; "" if the config says so
-}
-
-func (w wireGuard) trait() trait {
+func (w *wireGuard) trait() trait {
 	t := trait{
-		name: w.name, record: typeWireGuard, path: PathKernel, tunnels: true,
+		name: typeWireGuard, record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
 		asksHops: w.encrypt == encryptBetweenLinks,
+	}
+	if w.encrypt != "" {
+		t.name = typeAuto
 	}
 	if w.user {
 		t.path = PathUserspace
@@ -171,22 +138,22 @@ func (w wireGuard) trait() trait {
 	return t
 }
 
-func (w wireGuard) publish() (data, v6data json.RawMessage) {
+func (w *wireGuard) publish() (data, v6data json.RawMessage) {
 	if w.enabled4 {
-		data = wireGuardData(w.public(), w.o.Port)
+		data = wireGuardData(w.public(), w.ListenPort)
 	}
 	if w.enabled6 {
-		port := w.o.Port
-		if w.o.Mode == modeSeparate {
-			port = w.o.Port6
+		port := w.ListenPort
+		if w.Mode == modeSeparate {
+			port = w.ListenPortV6
 		}
 		v6data = wireGuardData(w.public(), port)
 	}
 	return data, v6data
 }
 
-func (w wireGuard) sizes(u underlay.Link) (mtus, error) {
-	outer := outerMTU(u.MTU, w.o.MTU)
+func (w *wireGuard) sizes(u underlay.Link) (mtus, error) {
+	outer := outerMTU(u.MTU, w.MTU)
 	inner, least := outer-wireGuardOverhead, minMTU4-wireGuardOverhead
 	if w.enabled6 {
 		least = minMTU6
@@ -212,27 +179,27 @@ func (d *wireGuardDevice) has(six bool) bool { return d.both || d.six == six }
 
 // devices are those that the node has, without peers. One whose family the underlay has no address in is left
 // out: its sockets would have nowhere to be.
-func (w wireGuard) devices(s situation) (ds []wireGuardDevice) {
+func (w *wireGuard) devices(s situation) (ds []wireGuardDevice) {
 	local4, local6 := s.under.Addr4, s.under.Addr6
-	if w.o.Mode != modeSeparate {
-		if w.o.Mode == mode4 {
+	if w.Mode != modeSeparate {
+		if w.Mode == mode4 {
 			local6 = netip.Addr{}
 		}
-		if w.o.Mode == mode6 {
+		if w.Mode == mode6 {
 			local4 = netip.Addr{}
 		}
 		if !local4.IsValid() && !local6.IsValid() {
 			return nil
 		}
-		c := wireguard.Config{Port: w.o.Port, Local4: local4, Local6: local6}
+		c := wireguard.Config{Port: w.ListenPort, Local4: local4, Local6: local6}
 		return []wireGuardDevice{{name: kernel.WireGuardName(false), both: true, Config: c}}
 	}
 	if w.enabled4 && local4.IsValid() {
-		c := wireguard.Config{Port: w.o.Port, Local4: local4}
+		c := wireguard.Config{Port: w.ListenPort, Local4: local4}
 		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(false), Config: c})
 	}
 	if w.enabled6 && local6.IsValid() {
-		c := wireguard.Config{Port: w.o.Port6, Local6: local6}
+		c := wireguard.Config{Port: w.ListenPortV6, Local6: local6}
 		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(true), six: true, Config: c})
 	}
 	return ds
@@ -249,7 +216,7 @@ func deviceFor(ds []wireGuardDevice, six bool) *wireGuardDevice {
 }
 
 // want implements backendType. The devices with their peers are in wireGuard, of the decision.
-func (w wireGuard) want(s situation) desired {
+func (w *wireGuard) want(s situation) desired {
 	d := desired{wireGuard: w.devices(s)}
 	ways := w.ways(s, d.wireGuard)
 	settleKeys(&d, ways, s)
@@ -275,7 +242,7 @@ func (w wireGuard) want(s situation) desired {
 				d.Routes = append(d.Routes, wireGuardRoute(x.f, dev.name, most))
 			}
 			dev.addPeer(wireguard.Peer{
-				Key: x.key, Preshared: w.o.Preshared, Endpoint: x.endpoint, Keepalive: w.o.Keepalive,
+				Key: x.key, Preshared: w.PSK.Secret, Endpoint: x.endpoint, Keepalive: w.PersistentKeepaliveInterval,
 				AllowedIPs: []netip.Prefix{x.f.subnet.Masked()},
 			})
 		}
@@ -315,7 +282,7 @@ type wireGuardWay struct {
 }
 
 // ways looks at every subnet of every record by itself.
-func (w wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay) {
+func (w *wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay) {
 	cut := map[netip.Addr]underlay.Displaced{}
 	for _, x := range s.displaced {
 		cut[x.Addr] = x
@@ -337,7 +304,7 @@ func (w wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay) 
 }
 
 // reach finds out a peer's key and where it is, or why it is not reached.
-func (w wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
+func (w *wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
 	if !strings.EqualFold(x.r.BackendType, typeWireGuard) {
 		return fmt.Errorf("its backend is %s, this network's is %s", backendName(x.r.BackendType), w.called())
 	}
@@ -376,7 +343,7 @@ func (w wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
 }
 
 // address is where a peer is reached: with two devices in each one's family, with one as the mode says.
-func (w wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, error) {
+func (w *wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, error) {
 	a4, a6 := x.r.PublicIP, x.r.PublicIPv6
 	if !dev.Local4.IsValid() {
 		a4 = netip.Addr{}

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,27 +22,16 @@ import (
 // another file. While it is replaced, the next one has ".new" at its end.
 const WireGuardKeyFile = "wireguard.key"
 
-// Open implements Settings.
-func (s *wireGuardSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	b, err := s.open(c)
-	if err != nil {
-		return nil, err // and no *Encrypter in the interface
-	}
-	return b, nil
-}
-
-func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", s.name)
-	}
-	w := s.wireGuard()
+// Open implements settings.
+func (s *wireGuard) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	w := *s
 	var err error
-	w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil)
+	w.user, w.why, err = inUserSpace(c, w.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s backend: %w", s.name, err)
+		return nil, fmt.Errorf("%s backend: %w", w.trait().name, err)
 	}
-	a := &wireGuardActor{
-		k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)),
+	a := &wireGuardDriver{
+		k: c.Kernel, out: c.underlayKernel(), log: c.Logger,
 		user: w.user, why: w.why, file: c.KeyFile, loose: w.encrypt == encryptBetweenLinks,
 		made: map[string]madeWireGuard{},
 	}
@@ -51,23 +39,17 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 		a.file = filepath.Join(c.StateDir, WireGuardKeyFile)
 	}
 	if err := a.loadKey(); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", s.name, err)
+		return nil, fmt.Errorf("%s backend: %w", w.trait().name, err)
 	}
 	w.public = a.public
 	if w.why != "" {
 		a.log.Warn("packets are encrypted in user space", "cause", w.why)
 	}
-	b, err := newController(c, w, a)
-	if err != nil {
-		return nil, err
+	n, err := newNode(c, &w, a)
+	if err == nil {
+		n.keys = a
 	}
-	return &Encrypter{b, a}, nil
-}
-
-// Encrypter is the backend of type wireguard.
-type Encrypter struct {
-	*controller
-	actor *wireGuardActor
+	return n, err
 }
 
 // EncryptedPeer is what a device of WireGuard knows of a peer.
@@ -84,10 +66,13 @@ const (
 	PeerAnsweredBefore = wireguard.AnsweredBefore
 )
 
-// EncryptedPeers lists the peers of all devices as they are now. The error says why a device did not tell,
+// EncryptedPeers lists the peers of all devices of WireGuard as they are now. The error says why a device did not tell,
 // and comes beside the peers of the others.
-func (e *Encrypter) EncryptedPeers() (all []EncryptedPeer, err error) {
-	devices := e.actor.devices()
+func (c *Node) EncryptedPeers() (all []EncryptedPeer, err error) {
+	if c.keys == nil {
+		return nil, nil
+	}
+	devices := c.keys.devices()
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		ps, fault := devices[name].Peers()
 		err = errors.Join(err, fault)
@@ -98,39 +83,35 @@ func (e *Encrypter) EncryptedPeers() (all []EncryptedPeer, err error) {
 	return all, err
 }
 
-// Recv is what the lease record's Recv has: RecvPlain, if packets may come in plain.
-func (e *Encrypter) Recv() []string {
-	if w, ok := e.kind.(wireGuard); ok && w.takesPlain(e.Status().Underlay, e.away()) {
-		return []string{RecvPlain}
-	}
-	return nil
-}
-
-// PublicKey is this node's own.
-func (e *Encrypter) PublicKey() wireguard.PublicKey { return e.actor.public() }
+// ErrNoKey says that the type has none.
+var ErrNoKey = errors.New("only wireguard has a key")
 
 // RotateKey gives the node a new private key: in its file, on its devices, and in what Publish returns from
 // then on. The sessions with all peers end, and begin anew when these know the new key: the caller has the
 // record follow at once. An error says that the node still has the old key; what the devices did not take is
 // tried again by Run.
-func (e *Encrypter) RotateKey(ctx context.Context) (before, after wireguard.PublicKey, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
+func (c *Node) RotateKey(ctx context.Context) (before, after wireguard.PublicKey, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.keys == nil:
+		return before, after, ErrNoKey
+	case c.ended:
 		return before, after, fmt.Errorf("%s backend: it has ended", typeWireGuard)
 	}
-	if before, after, err = e.actor.rotate(); err != nil {
+	if before, after, err = c.keys.rotate(); err != nil {
 		return before, after, err
 	}
-	e.want.stale = true // the record's own key is another
-	if e.reconcile(ctx, kernel.ChangedAll) != nil {
-		e.nudge(kernel.ChangedAll)
+	c.want.stale = true // the record's own key is another
+	if c.reconcile(ctx, kernel.ChangedAll) != nil {
+		c.nudge(kernel.ChangedAll)
 	}
 	return before, after, nil
 }
 
-// wireGuardActor makes the devices of type wireguard and gives them their peers.
-type wireGuardActor struct {
+// wireGuardDriver makes the devices of type wireguard and gives them their peers.
+type wireGuardDriver struct {
+	idle
 	k, out *kernel.Kernel // of the device, and of its sockets
 	log    *slog.Logger
 	user   bool
@@ -139,9 +120,9 @@ type wireGuardActor struct {
 	loose  bool   // peers that are reached by other links may send by the devices
 
 	own     atomic.Pointer[wireguard.PublicKey]
-	private wireguard.Secret // guarded by the controller's lock
+	private wireguard.Secret // guarded by the node's lock
 
-	mu   sync.Mutex // guards made, which only the controller changes, with its own lock held too
+	mu   sync.Mutex // guards made, which only the node changes, with its own lock held too
 	made map[string]madeWireGuard
 }
 
@@ -151,15 +132,10 @@ type madeWireGuard struct {
 	index int // of the link
 }
 
-var (
-	_ actor    = (*wireGuardActor)(nil)
-	_ preparer = (*wireGuardActor)(nil)
-)
-
-func (a *wireGuardActor) public() wireguard.PublicKey { return *a.own.Load() }
+func (a *wireGuardDriver) public() wireguard.PublicKey { return *a.own.Load() }
 
 // loadKey reads the node's key, or makes it.
-func (a *wireGuardActor) loadKey() error {
+func (a *wireGuardDriver) loadKey() error {
 	made := true
 	key := wireguard.NewPrivateKey()
 	if a.file != "" {
@@ -177,7 +153,7 @@ func (a *wireGuardActor) loadKey() error {
 	return nil
 }
 
-func (a *wireGuardActor) setKey(key wireguard.Secret) error {
+func (a *wireGuardDriver) setKey(key wireguard.Secret) error {
 	public, err := key.Public()
 	if err != nil {
 		return err
@@ -187,8 +163,8 @@ func (a *wireGuardActor) setKey(key wireguard.Secret) error {
 	return nil
 }
 
-// rotate is Encrypter.RotateKey but for the devices, which prepare tends.
-func (a *wireGuardActor) rotate() (before, after wireguard.PublicKey, err error) {
+// rotate is Node.RotateKey but for the devices, which sync tends.
+func (a *wireGuardDriver) rotate() (before, after wireguard.PublicKey, err error) {
 	before = a.public()
 	key := wireguard.NewPrivateKey()
 	if a.file != "" {
@@ -200,20 +176,20 @@ func (a *wireGuardActor) rotate() (before, after wireguard.PublicKey, err error)
 	return before, a.public(), err
 }
 
-// prepare implements preparer.
-func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, err error) {
+// sync implements driver.
+func (a *wireGuardDriver) sync(_ context.Context, s situation, d *desired) (out outcome) {
 	var faults []error
 	wanted := map[string]bool{}
 	for _, v := range d.wireGuard {
 		wanted[v.name] = true
-		v.Private, v.MTU = a.private, mtu
-		m, err := a.ensure(v.name, mtu)
+		v.Private, v.MTU = a.private, s.mtu
+		m, err := a.ensure(v.name, s.mtu)
 		if err == nil {
 			err = m.Configure(v.Config)
-			notes = append(notes, a.settings(v)...)
+			out.notes = append(out.notes, a.settings(v)...)
 		}
 		if m == nil {
-			absent = append(absent, v.name)
+			out.absent = append(out.absent, v.name)
 		}
 		faults = append(faults, err)
 	}
@@ -226,14 +202,15 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 		_, _ = m.Peers() // looks for peers that are called in vain; whoever asks for them is told of errors
 	}
 	if a.why != "" {
-		notes = append(notes, "packets are encrypted in user space: "+a.why)
+		out.notes = append(out.notes, "packets are encrypted in user space: "+a.why)
 	}
-	return absent, notes, errors.Join(faults...)
+	out.devices = errors.Join(faults...)
+	return out
 }
 
 // settings makes those of the device that the kernel's state does not have, and says what the lack of one
 // means.
-func (a *wireGuardActor) settings(v wireGuardDevice) (notes []string) {
+func (a *wireGuardDriver) settings(v wireGuardDevice) (notes []string) {
 	faults := []error{a.k.SetIPv4(v.name), a.k.SetIPv6(v.name, v.has(true))}
 	if a.loose && v.has(false) { // a peer that we send to in plain may encrypt what it sends
 		faults = append(faults, a.k.Loosen(v.name))
@@ -245,7 +222,7 @@ func (a *wireGuardActor) settings(v wireGuardDevice) (notes []string) {
 }
 
 // ensure makes the device unless it is there.
-func (a *wireGuardActor) ensure(name string, mtu int) (*wireguard.Device, error) {
+func (a *wireGuardDriver) ensure(name string, mtu int) (*wireguard.Device, error) {
 	if m, ok := a.devices()[name]; ok {
 		d, err := a.k.Device(name)
 		switch {
@@ -274,7 +251,7 @@ func (a *wireGuardActor) ensure(name string, mtu int) (*wireguard.Device, error)
 }
 
 // make opens or makes a device. One of the other kind in its place is removed if it is ours or flannel's.
-func (a *wireGuardActor) make(name string, mtu int) (*wireguard.Device, error) {
+func (a *wireGuardDriver) make(name string, mtu int) (*wireguard.Device, error) {
 	kind, alias, err := a.k.Kind(name)
 	if err != nil {
 		return nil, err
@@ -314,15 +291,9 @@ func (a *wireGuardActor) make(name string, mtu int) (*wireguard.Device, error) {
 	return d, err
 }
 
-// act implements actor: all is done in prepare.
-func (*wireGuardActor) act(context.Context, situation) outcome { return outcome{} }
-
-// stop implements actor.
-func (*wireGuardActor) stop(context.Context) error { return nil }
-
-// close implements preparer. The links stay, with addresses and routes, and the kernel's devices with their
+// close implements driver. The links stay, with addresses and routes, and the kernel's devices with their
 // sessions.
-func (a *wireGuardActor) close() error {
+func (a *wireGuardDriver) close(context.Context, bool) error {
 	var faults []error
 	for name, m := range a.devices() {
 		faults = append(faults, a.drop(name, m))
@@ -330,7 +301,7 @@ func (a *wireGuardActor) close() error {
 	return errors.Join(faults...)
 }
 
-func (a *wireGuardActor) drop(name string, m madeWireGuard) error {
+func (a *wireGuardDriver) drop(name string, m madeWireGuard) error {
 	a.mu.Lock()
 	delete(a.made, name)
 	a.mu.Unlock()
@@ -338,7 +309,7 @@ func (a *wireGuardActor) drop(name string, m madeWireGuard) error {
 }
 
 // devices are those that there are.
-func (a *wireGuardActor) devices() map[string]madeWireGuard {
+func (a *wireGuardDriver) devices() map[string]madeWireGuard {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.made)

@@ -34,7 +34,7 @@ func wireGuardNodes(t *testing.T, count int, keys string) ([]*vtepNode, *kernel.
 // openWireGuard makes the node's backend and runs it.
 func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func()) {
 	t.Helper()
-	network, err := ParseConfig(fmt.Appendf(nil, userWireGuard, keys))
+	network, err := Parse(fmt.Appendf(nil, userWireGuard, keys))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +43,12 @@ func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func
 	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
-	if n.b, err = NewBackend(t.Context(), c); err != nil {
+	if n.b, err = NewNode(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	n.own.BackendType = n.b.RecordType()
 	n.own.BackendData, n.own.BackendV6Data = n.b.Publish()
-	k := &kernelTest{controller: n.b.(*Encrypter).controller, t: t}
+	k := &kernelTest{Node: n.b, t: t}
 	k.start()
 	return k.stop
 }
@@ -87,12 +87,12 @@ func TestWireGuardNodesTalk(t *testing.T) {
 				if !st.InPlace || !st.Up || st.MTU != 1420 || st.Peers != 1 || len(st.Reached) != 2 || fmt.Sprint(st.Devices) != devices || st.Path != PathUserspace {
 					t.Errorf("status %+v", st)
 				}
-				ps, err := n.b.(*Encrypter).EncryptedPeers()
+				ps, err := n.b.EncryptedPeers()
 				if err != nil || len(ps) != len(st.Devices) {
 					t.Fatalf("%+v, %v", ps, err)
 				}
 				for _, p := range ps {
-					if p.Handshake.IsZero() || p.Rx < 6<<20 || p.Tx < 6<<20 || p.Key != ns[1-i].b.(*Encrypter).PublicKey() ||
+					if p.Handshake.IsZero() || p.Rx < 6<<20 || p.Tx < 6<<20 || p.Key != ns[1-i].b.keys.public() ||
 						p.Endpoint.Addr().Is6() != (name == "ipv6" || p.Device == "flannel-wg-v6") {
 						t.Errorf("peer %+v", p)
 					}
@@ -159,7 +159,7 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	hears(t, a, b, false)
 	hears(t, b, c, true)
 	// c's key is another one now, and its peers know.
-	before, after, err := c.b.(*Encrypter).RotateKey(t.Context())
+	before, after, err := c.b.RotateKey(t.Context())
 	if err != nil || before == after {
 		t.Fatal(before, after, err)
 	}
@@ -171,14 +171,14 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	hears(t, a, c, false)
 	hears(t, c, b, true)
 	for _, n := range []*vtepNode{a, b} {
-		ps, err := n.b.(*Encrypter).EncryptedPeers()
+		ps, err := n.b.EncryptedPeers()
 		if err != nil || len(ps) != 4 || strings.Contains(fmt.Sprint(ps), before.String()) {
 			t.Errorf("%v, %v", ps, err)
 		}
 	}
 	// a has not heard of b's second key: nothing passes, and who has a wrong one is told apart by its
 	// handshakes.
-	if _, _, err := b.b.(*Encrypter).RotateKey(t.Context()); err != nil {
+	if _, _, err := b.b.RotateKey(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	in, out := a.listen(t, a.addr(false)), b.listen(t, b.addr(false))
@@ -195,7 +195,7 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	if err := a.b.Apply(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if ps, err := a.b.(*Encrypter).EncryptedPeers(); err != nil || len(ps) != 2 {
+	if ps, err := a.b.EncryptedPeers(); err != nil || len(ps) != 2 {
 		t.Errorf("%v, %v", ps, err)
 	}
 	hears(t, a, c, false) // whose session went on
@@ -211,10 +211,10 @@ func TestWireGuardRestarts(t *testing.T) {
 	b.openWireGuard(t, "", t.TempDir())
 	joinVTEPs(t, nodes)
 	hears(t, b, a, false)
-	key := a.b.(*Encrypter).PublicKey()
+	key := a.b.keys.public()
 	stop()
 	a.openWireGuard(t, "", dir)
-	if a.b.(*Encrypter).PublicKey() != key {
+	if a.b.keys.public() != key {
 		t.Fatal("the key is another one")
 	}
 	joinVTEPs(t, nodes[:1]) // its own set is still without peers

@@ -18,23 +18,23 @@ func TestWireGuardKeys(t *testing.T) {
 		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard"` + keys + `}}`
 	}
 	for keys, want := range map[string]string{
-		"": `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
-		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK + `","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `{Port:7 Port6:8 MTU:1400 Preshared:(hidden) Keepalive:25 Mode:auto Userspace:always}`,
-		`,"ListenPort":51821,"Mode":"auto"`: `{Port:51821 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:auto Userspace:auto}`,
-		`,"PSK":""`:                         `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
+		"": `51820 51821 0 (hidden) 0 separate auto`,
+		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK + `","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `7 8 1400 (hidden) 25 auto always`,
+		`,"ListenPort":51821,"Mode":"auto"`: `51821 51821 0 (hidden) 0 auto auto`,
+		`,"PSK":""`:                         `51820 51821 0 (hidden) 0 separate auto`,
 	} {
-		c, err := ParseConfig([]byte(config(keys)))
+		c, err := Parse([]byte(config(keys)))
 		if err != nil {
 			t.Errorf("%s: %v", keys, err)
 			continue
 		}
-		s, err := BuiltIn().Settings(c)
-		o := s.(*wireGuardSettings).WireGuardOptions
-		if got := fmt.Sprintf("%+v", o); err != nil || got != want || o.Preshared.IsZero() == strings.Contains(keys, testPSK) {
-			t.Errorf("%s: %s, %v", keys, got, err)
+		w := c.settings.(*wireGuard)
+		got := fmt.Sprintf("%d %d %d %v %d %s %s", w.ListenPort, w.ListenPortV6, w.MTU, w.PSK, w.PersistentKeepaliveInterval, w.Mode, w.Userspace)
+		if got != want || w.PSK.IsZero() == strings.Contains(keys, testPSK) {
+			t.Errorf("%s: %s", keys, got)
 		}
-		if unknown := UnknownKeys([]byte(config(keys))); unknown != nil {
-			t.Errorf("unknown keys %v", unknown)
+		if c.Unknown != nil {
+			t.Errorf("unknown keys %v", c.Unknown)
 		}
 	}
 	for keys, want := range map[string]string{
@@ -42,14 +42,14 @@ func TestWireGuardKeys(t *testing.T) {
 		`,"ListenPortV6":"x"`:                       "Backend.ListenPortV6",
 		`,"PSK":"` + testPSK[:40] + `"`:             `32 random bytes in base64, as "wg genpsk" prints`,
 		`,"PSK":"` + strings.Repeat("A", 43) + `="`: "zeros only",
-		`,"PSK":5`:                          "want a string",
+		`,"PSK":5`:                          "it is no string",
 		`,"PersistentKeepaliveInterval":-1`: "a number from 0 to 65535",
 		`,"Mode":"separat"`:                 `did you mean "separate"?`,
 		`,"Userspace":"yes"`:                `one of ["auto" "always" "never"]`,
 		`,"MTU":1300`:                       "Backend.MTU is 1300: want a number from 1360",
 		`,"ListenPort":51821`:               "Backend.ListenPortV6 is 51821",
 	} {
-		_, err := ParseConfig([]byte(config(keys)))
+		_, err := Parse([]byte(config(keys)))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), testPSK[:20]) {
 			t.Errorf("%s:\n got %v\nwant %s", keys, err, want)
 		}
@@ -59,7 +59,7 @@ func TestWireGuardKeys(t *testing.T) {
 func TestWithoutSecrets(t *testing.T) {
 	config := `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","pSk" : "` + testPSK + `","Port":1}}`
 	got := string(WithoutSecrets([]byte(config)))
-	if _, err := ParseConfig([]byte(got)); err != nil || strings.Contains(got, testPSK[:10]) || !strings.Contains(got, `"Port":1`) {
+	if _, err := Parse([]byte(got)); err != nil || strings.Contains(got, testPSK[:10]) || !strings.Contains(got, `"Port":1`) {
 		t.Errorf("%s, %v", got, err)
 	}
 	for _, bad := range []string{`{"PSK":"` + testPSK, `{"PSK":"a\"b` + testPSK + `"`, `x "psk":"` + testPSK + `" y`} {
@@ -72,13 +72,13 @@ func TestWithoutSecrets(t *testing.T) {
 		if got := string(WithoutSecrets([]byte(config))); strings.Contains(got, testPSK[:10]) {
 			t.Errorf("%s", got)
 		}
-		if _, err := ParseConfig([]byte(config)); err != nil {
+		if _, err := Parse([]byte(config)); err != nil {
 			t.Errorf("%s: %v", config, err)
 		}
 	}
 	for _, secret := range []string{`"pw":"hunter2"`, `"apiToken":["hunter2"]`, `"PreStartupCommand":"wg up --sig=hunter2"`, `"URL":"https://u:hunter2@192.0.2.1/?x=hunter2"`} {
 		got := WithoutSecrets([]byte(`{"Network":"10.5.0.0/16",` + secret + `,"Backend":{"Type":"extension",` + secret + `}}`))
-		if c, err := ParseConfig(got); err != nil || c.BackendType != "extension" || strings.Contains(string(got), "hunter2") {
+		if c, err := Parse(got); err != nil || c.BackendType != "extension" || strings.Contains(string(got), "hunter2") {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
@@ -124,10 +124,8 @@ func TestWireGuardWants(t *testing.T) {
 	config := lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6}
 	under := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	want := func(mode string, u underlay.Link, peers ...lease.Record) desired {
-		s := newWireGuard(config)
-		_ = s.Keys()
-		s.Mode = mode
-		w := s.wireGuard()
+		w := newWireGuard(config)
+		w.Mode, w.ListenPort, w.ListenPortV6 = mode, DefaultWireGuardPort, DefaultWireGuardPort6
 		w.public = func() wireguard.PublicKey { return k(1) }
 		return w.want(situation{set: lease.Set{Config: config, Own: record(1), Peers: peers}, under: u, mtu: 1420, outer: 1500})
 	}

@@ -41,6 +41,7 @@ var talkerPath = sync.OnceValues(func() (string, error) {
 // programs for everybody's $PATH.
 func userHosts(t *testing.T, hosts int, wire lab.WireKind, more ...string) tenants {
 	t.Helper()
+	netns.Root(t, "only root can become several users")
 	talker, err := talkerPath()
 	if err != nil {
 		t.Fatal(err)

@@ -141,7 +141,7 @@ func TestANodeAndAWS(t *testing.T) {
 	}
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	stranger := routehook.Route{Subnet: netip.MustParsePrefix("10.5.2.0/24"), NextHop: netip.MustParseAddr("10.0.0.2"), Node: "node-b"}
-	want := []string{"10.5.1.0/24 accepted ", "weft-routes=blue"}
+	want := []string{"10.5.1.0/24 accepted ", "10.5.2.0/24 refused no instance of vpc-1 with the tag weft-routes=blue has the address 10.0.0.2"}
 	await.OK(t, "verdicts", func() error {
 		if got, err := view(t, c, "node-a", own, stranger); err != nil || !slices.Equal(got, want) {
 			return fmt.Errorf("%q, %w", got, err)
@@ -162,13 +162,13 @@ func TestANodeAndAWS(t *testing.T) {
 			t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
 		}
 	}
-	b, err := os.ReadFile("../../docs/clouds.md")
+	b, err := os.ReadFile("../../docs/cloud-routes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range lines {
 		if name, _, _ := strings.Cut(strings.ReplaceAll(line, "{", " "), " "); !strings.Contains(string(b), "`"+name) {
-			t.Errorf("docs/clouds.md does not have %s", name)
+			t.Errorf("docs/cloud-routes.md does not have %s", name)
 		}
 	}
 }
@@ -256,18 +256,18 @@ func TestBadFlags(t *testing.T) {
 	const aws = "aws --networks=10.5.0.0/16 --region=eu-west-1 --vpc=vpc-1 "
 	for args, want := range map[string]string{
 		"":                                      "which cloud?",
-		"azure":                                 "cloud",
+		"azure":                                 `there is no cloud "azure"`,
 		"aws --tag=a=b":                         "--networks is missing",
 		aws:                                     "--tag is missing",
 		aws + "--tag=a":                         "want KEY=VALUE",
 		aws + "--tag==b":                        "want KEY=VALUE",
-		aws + "--tag=kubernetes.io/cluster/*=b": "AWS",
-		aws + "--tag=a=b --vpc=1":               "such",
-		aws + "--tag=a=b --interval=1s":         "10s",
+		aws + "--tag=kubernetes.io/cluster/*=b": "AWS would take it for a pattern",
+		aws + "--tag=a=b --vpc=1":               "such as vpc-",
+		aws + "--tag=a=b --interval=1s":         "want 10s to 1h",
 		aws + "--tag=a=b --metrics-listen=9090": "want ADDRESS:PORT",
-		aws + "--tag=a=b --listen=[::]:8480":    "whoever",
+		aws + "--tag=a=b --listen=[::]:8480":    "whoever may speak to this program changes routes",
 		aws + "--tag=a=b --frobnicate":          "frobnicate",
-		aws + "--tag=a=b now":                   "flag",
+		aws + "--tag=a=b now":                   `"now" is no flag`,
 		google + "--label=a=b":                  "--name \"\": want a small letter",
 		google + "--name=Blue --label=a=b":      "--name \"Blue\": want a small letter",
 		google + "--name=blue":                  "--label \"\": want KEY=VALUE",
@@ -276,9 +276,9 @@ func TestBadFlags(t *testing.T) {
 		google + "--name=blue --label=a=b --endpoint=ftp://127.0.0.1":        "want https://HOST/PATH",
 		alibaba:                       "--tag is missing",
 		alibaba + "--tag=a":           "want KEY=VALUE",
-		alibaba + "--tag=acs:a=b":     "aliyun",
-		alibaba + "--tag=a=b --vpc=1": "such",
-		alibaba + "--tag=a=" + strings.Repeat("b", 129):             "program",
+		alibaba + "--tag=acs:a=b":     "no keys that begin with aliyun or acs:",
+		alibaba + "--tag=a=b --vpc=1": "such as vpc-",
+		alibaba + "--tag=a=" + strings.Repeat("b", 129):             "longer than this program takes",
 		alibaba + "--tag=a=b --vpc-endpoint=http://vpc.example":     "--vpc-endpoint \"http://vpc.example\": want https://HOST",
 		alibaba + "--tag=a=b --ecs-endpoint=https://ecs.example/v1": "--ecs-endpoint \"https://ecs.example/v1\": want https://HOST",
 		alibaba + "--tag=a=b --metadata-endpoint=http://192.0.2.1":  "want http://100.100.100.200",

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"testing"
 
 	"weft/cmd/weft-cni/internal/ask"
 	"weft/encap"
-	"weft/lease"
 	"weft/routing"
 	"weft/routing/underlay"
 	"weft/tunnel"
@@ -20,11 +18,14 @@ import (
 func TestNamesAgree(t *testing.T) {
 	const underlayMTU = 1500
 	for _, name := range routing.BuiltIn().Names() {
-		network := lease.NetworkConfig{EnableIPv4: true, BackendType: name, Backend: json.RawMessage(fmt.Sprintf(`{"Type":%q}`, name))}
-		if c := routing.FactsOf(network).Carrier; c != routing.CarrierWeft && c != routing.CarrierEither {
+		network, err := routing.Parse(fmt.Appendf(nil, `{"Network":"10.5.0.0/16","Backend":{"Type":%q}}`, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := network.Facts().Carrier; c != routing.CarrierWeft && c != routing.CarrierEither {
 			continue
 		}
-		mtu, err := routing.OverlayMTU(network, underlay.Link{Name: "eth0", Index: 2, MTU: underlayMTU, Addr4: netip.MustParseAddr("192.0.2.1")})
+		mtu, err := network.MTU(underlay.Link{Name: "eth0", Index: 2, MTU: underlayMTU, Addr4: netip.MustParseAddr("192.0.2.1")})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

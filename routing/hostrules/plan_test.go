@@ -1,8 +1,6 @@
 package hostrules
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -159,31 +157,6 @@ func TestVersions(t *testing.T) {
 		}
 		if new := want.number[1] == 8; got.atLeast(1, 6, 2) != new {
 			t.Errorf("%q is at least 1.6.2: %t", text, !new)
-		}
-	}
-}
-
-func TestNoMasqueradeKey(t *testing.T) {
-	for backend, want := range map[string]string{
-		``:                      "[]",
-		`{"Type":"udp"}`:        "[]",
-		`{"NoMasquerade":[]}`:   "[]",
-		`{"nomasquerade":null}`: "[]",
-		`{"NoMasquerade":["192.0.2.9/24","2001:db8::/32","10.0.0.0/8","192.0.2.0/24"]}`: "[10.0.0.0/8 192.0.2.0/24 2001:db8::/32]",
-		`{"NoMasquerade":"10.0.0.0/8"}`:          "it is no list of strings",
-		`{"NoMasquerade":["10.0.0.0","x"]}`:      `"x" is no network`,
-		`{"NoMasquerade":["::ffff:1.2.3.4/99"]}`: "is no network",
-	} {
-		got, err := ParseNoMasquerade(lease.NetworkConfig{Backend: json.RawMessage(backend)})
-		text := fmt.Sprint(got)
-		if err != nil {
-			text = err.Error()
-			if !errors.As(err, new(*lease.ConfigError)) {
-				t.Errorf("%s: %T", backend, err)
-			}
-		}
-		if !strings.Contains(text, want) {
-			t.Errorf("%s: %s, want %s", backend, text, want)
 		}
 	}
 }

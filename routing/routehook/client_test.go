@@ -235,12 +235,12 @@ func TestFilesSayWhatIsWrong(t *testing.T) {
 		return filepath.Join(dir, name)
 	}
 	for want, o := range map[string]Options{
-		"the token: open":                  {TokenFile: dir + "/none"},
-		"is not one: want visible":         {TokenFile: write("empty", "\nabc\n")},
-		"empty2 is not one: want visible":  {TokenFile: write("empty2", "a b")},
-		"the authorities: open":            {CAFile: dir + "/none"},
-		"has no certificate in PEM":        {CAFile: write("ca", "hello")},
-		"the certificate: tls: failed to ": {CertFile: write("cert", "hello"), KeyFile: write("key", "hello")},
+		"/none":       {TokenFile: dir + "/none"},
+		"visible":     {TokenFile: write("empty", "\nabc\n")},
+		"empty2":      {TokenFile: write("empty2", "a b")},
+		"authorities": {CAFile: dir + "/none"},
+		"PEM":         {CAFile: write("ca", "hello")},
+		"tls:":        {CertFile: write("cert", "hello"), KeyFile: write("key", "hello")},
 	} {
 		o.URL = f.URL
 		if _, err := newTestClient(t, o).Put(t.Context(), view(1)); err == nil || !strings.Contains(err.Error(), want) {
@@ -265,17 +265,17 @@ func TestOptionsCheck(t *testing.T) {
 		{URL: "ftp://routes.example"}:                         "want https://",
 		{URL: "https://"}:                                     "want https://",
 		{URL: "https://routes.example?a"}:                     "want https://",
-		{URL: "http://routes.example"}:                        "could change the routes of all pods",
+		{URL: "http://routes.example"}:                        "http:",
 		{URL: "http://127.0.0.1:8480"}:                        "",
 		{URL: "http://[::1]:8480/prod"}:                       "",
 		{URL: "https://routes.example/x/"}:                    "",
-		{URL: "https://me:secret@r.example"}:                  "has a name or password",
+		{URL: "https://me:secret@r.example"}:                  "password",
 		{URL: "https://routes.example/?pw=secret&sig=secret"}: "want https",
 		{URL: "https://routes.example/%zz?token=secret"}:      "is none",
 		{URL: "https://me:secret@r.example/%zz"}:              "is none",
 		{URL: "http://routes.example/#secret"}:                "want https",
 		{URL: "ftp://routes.example/;sig=secret"}:             "want https",
-		{URL: "https://routes.example", CertFile: "a.pem"}:    "needs its key",
+		{URL: "https://routes.example", CertFile: "a.pem"}:    "key",
 	} {
 		err := o.Check()
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")) {
@@ -286,14 +286,14 @@ func TestOptionsCheck(t *testing.T) {
 
 func TestViewCheck(t *testing.T) {
 	for want, change := range map[string]func(*View){
-		"":                          func(*View) {},
-		"schema_version is 2":       func(v *View) { v.SchemaVersion = 2 },
-		"node or instance":          func(v *View) { v.Instance = "" },
-		"lifetime_seconds is 0":     func(v *View) { v.Lifetime = 0 },
-		"is no network":             func(v *View) { v.Routes[0].Subnet = netip.MustParsePrefix("10.5.1.7/24") },
-		"no address of the same":    func(v *View) { v.Routes[0].NextHop = netip.MustParseAddr("2001:db8::1") },
-		"is there twice":            func(v *View) { v.Routes = append(v.Routes, v.Routes[0]) },
-		"is in none of the network": func(v *View) { v.Routes[0].Subnet = netip.MustParsePrefix("10.0.0.0/8") },
+		"":                      func(*View) {},
+		"schema_version is 2":   func(v *View) { v.SchemaVersion = 2 },
+		"instance":              func(v *View) { v.Instance = "" },
+		"lifetime_seconds is 0": func(v *View) { v.Lifetime = 0 },
+		"10.5.1.7/24":           func(v *View) { v.Routes[0].Subnet = netip.MustParsePrefix("10.5.1.7/24") },
+		"2001:db8::1":           func(v *View) { v.Routes[0].NextHop = netip.MustParseAddr("2001:db8::1") },
+		"twice":                 func(v *View) { v.Routes = append(v.Routes, v.Routes[0]) },
+		"10.0.0.0/8":            func(v *View) { v.Routes[0].Subnet = netip.MustParsePrefix("10.0.0.0/8") },
 	} {
 		v := view(1)
 		change(&v)

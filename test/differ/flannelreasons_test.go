@@ -52,4 +52,3 @@ const (
 	severalPackets flannelReason = "several packets"
 	longDatagram   flannelReason = "long datagram"
 )
-

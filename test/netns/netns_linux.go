@@ -176,10 +176,13 @@ func Programs(t testing.TB, programs ...string) {
 	}
 }
 
+// IsRoot reports whether the process is root of the machine, and not of a user namespace of Main's.
+func IsRoot() bool { return os.Geteuid() == 0 && os.Getenv(roleEnv) == "" }
+
 // Root skips the test where the process is not root of the machine. why says what root of a user namespace may not do.
 func Root(t testing.TB, why string) {
 	t.Helper()
-	if os.Geteuid() != 0 || os.Getenv(roleEnv) != "" {
+	if !IsRoot() {
 		missing(t, why+": run the test as root")
 	}
 }

@@ -180,7 +180,8 @@ func (c *Cluster) compare(m *machine, p *process, st lease.Status) {
 			if m.process == p && p.core == core && c.now >= m.asleep && p.calls == 0 {
 				c.came(ToReconfigure, m)
 				c.step(m, p, lease.Stop{})
-				c.serveConfig(m, p, changed.Store, raw, nil)
+				config, _ := c.parse(raw) // it is a good one
+				c.serveConfig(m, p, config, raw, nil)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/routing"
 )
 
 // configs are the network configurations that a script may name. The first goodConfigs can follow each other in a running
@@ -33,16 +34,21 @@ func (s Script) configuration(n int) []byte {
 
 // parsed is what became of a text.
 type parsed struct {
-	config lease.NetworkConfig
-	err    error
+	network routing.Network
+	err     error
 }
 
 // parseConfig reads a configuration. A few texts are read all the time, and so each is only once.
 func (c *Cluster) parseConfig(b []byte) (lease.NetworkConfig, error) {
+	n, err := c.parse(b)
+	return n.NetworkConfig, err
+}
+
+func (c *Cluster) parse(b []byte) (routing.Network, error) {
 	p, done := c.parsed[string(b)]
 	if !done {
-		p.config, p.err = lease.ParseNetworkConfig(b)
+		p.network, p.err = routing.Parse(b)
 		c.parsed[string(b)] = p
 	}
-	return p.config, p.err
+	return p.network, p.err
 }

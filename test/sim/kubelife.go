@@ -11,7 +11,6 @@ import (
 
 	"weft/lease"
 	"weft/lease/kube"
-	"weft/routing"
 )
 
 // follow is a watch of Nodes.
@@ -23,12 +22,12 @@ type follow struct {
 // startLife begins a life with what is saved, in the network of the ConfigMap.
 func (c *Cluster) startLife(m *machine, p *process) {
 	raw := c.script.configuration(c.api.config)
-	config, err := c.parseConfig(raw)
+	config, err := c.parse(raw)
 	if err != nil {
 		c.fail("a life is made", "m%d: %v", m.index, err)
 		return
 	}
-	facts := routing.FactsOf(config)
+	facts := config.Facts()
 	saved := m.disk.cached
 	if saved != nil && string(saved.Memory.Config) != string(raw) {
 		saved = nil
@@ -40,7 +39,7 @@ func (c *Cluster) startLife(m *machine, p *process) {
 	}
 	p.config, p.raw = config, raw
 	p.life, err = kube.NewLife("", true, kube.Options{
-		Node: m.node, State: m.state, Underlay: asked{}, Config: config, RawConfig: raw, Unproven: saved == nil,
+		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw, Unproven: saved == nil,
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
 		Local:   m.local(config), Cache: new(lease.Cache), Cached: saved,
 	}, rand.New(rand.NewPCG(c.rng.Uint64(), 3)), m.clock(c.now))

@@ -66,7 +66,7 @@ type process struct {
 	life    *kube.Life // instead, where the store is the Kubernetes API
 	follow  *follow    // its watch of Nodes
 	heardOf int64      // the version up to which it has heard
-	config  lease.NetworkConfig
+	config  routing.Network
 	raw     []byte
 	proven  bool   // the configuration is in place, with a lease
 	settled bool   // its configuration was the store's once
@@ -136,7 +136,7 @@ func (m *machine) link() underlay.Link {
 }
 
 // local is what a node says of itself in a network.
-func (m *machine) local(config lease.NetworkConfig) lease.Local {
+func (m *machine) local(config routing.Network) lease.Local {
 	l := lease.Local{Attrs: lease.Attrs{PublicIP: m.addr, Weft: &lease.Weft{MTU: 1472, Recv: []string{"gso"}, Name: fmt.Sprint("m", m.index)}}}
 	l.Underlay = []netip.Addr{m.addr}
 	if config.EnableIPv6 {
@@ -171,7 +171,7 @@ func (c *Cluster) start(m *machine) {
 		return
 	}
 	if saved := m.disk.cached; saved != nil {
-		if config, err := c.parseConfig(saved.Memory.Config); err == nil {
+		if config, err := c.parse(saved.Memory.Config); err == nil {
 			c.serveConfig(m, p, config, saved.Memory.Config, saved)
 			return
 		}
@@ -186,7 +186,7 @@ func (c *Cluster) awaitConfig(m *machine, p *process) {
 	}
 	if c.now >= m.asleep && c.reaches(m) {
 		raw := c.store.now.config
-		if config, err := c.parseConfig(raw); raw != nil && err == nil {
+		if config, err := c.parse(raw); raw != nil && err == nil {
 			c.serveConfig(m, p, config, raw, nil)
 			return
 		}
@@ -195,10 +195,10 @@ func (c *Cluster) awaitConfig(m *machine, p *process) {
 }
 
 // serveConfig begins to serve a network: at the start of a process, and when it takes another one up.
-func (c *Cluster) serveConfig(m *machine, p *process, config lease.NetworkConfig, raw []byte, saved *lease.Cached) {
+func (c *Cluster) serveConfig(m *machine, p *process, config routing.Network, raw []byte, saved *lease.Cached) {
 	name := fmt.Sprintf("m%d-%d-%d", m.index, m.starts, c.seq)
 	core, err := lease.NewCore(lease.Options{
-		Node: m.node, State: m.state, Underlay: asked{}, Config: config, RawConfig: raw, CheckConfig: c.parseConfig, Unproven: saved == nil,
+		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw, CheckConfig: c.parseConfig, Unproven: saved == nil,
 		Local: m.local(config), Previous: m.disk.previous, Cache: new(lease.Cache), Cached: saved,
 		Rand: rand.New(rand.NewPCG(c.rng.Uint64(), 3)),
 	}, name, m.clock(c.now))

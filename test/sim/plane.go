@@ -22,7 +22,7 @@ type plane struct {
 	host, under   *port
 	hostID, outer tunnel.PortID
 	addr          netip.Addr
-	config        lease.NetworkConfig
+	config        routing.Network
 }
 
 // datagram is a packet on an underlay, with the other end, or on an inner port.
@@ -84,7 +84,7 @@ func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
 	if !set.Own.V4.IsValid() {
 		return
 	}
-	if pl := m.plane; pl != nil && (pl.addr != m.addr || !pl.config.Equal(p.config)) {
+	if pl := m.plane; pl != nil && (pl.addr != m.addr || !pl.config.Equal(p.config.NetworkConfig)) {
 		c.unplane(m)
 	}
 	if m.plane == nil {

@@ -22,10 +22,11 @@ type Item struct {
 	Name string
 	// Meta says what the descriptors are. Custody does not look into it.
 	Meta []byte
-	// FDs holds no two duplicates of one descriptor, and none that another Item has: systemd would keep the first one only.
+	// FDs holds no two duplicates of one descriptor, and none that another Item has: systemd would keep the
+	// first one only.
 	FDs []int
-	// Optional is for what is kept only where it will outlive weftd: else no holder is started for it, and that is no fault.
-	// It counts as a port.
+	// Optional is for what is kept only where it will outlive weftd: else no holder is started for it, and
+	// that is no fault. It counts as a port.
 	Optional bool
 }
 
@@ -43,8 +44,8 @@ type Options struct {
 	Owner string
 	// Timeout is how long a holder keeps descriptors while there is no weftd; 0 is for no holder.
 	Timeout time.Duration
-	// Left is what the program before left in this process; nil for nothing. Custody takes it over, and changes neither the
-	// shelf nor the index until Begin: the program before may come back to them.
+	// Left is what the program before left in this process; nil for nothing. Custody takes it over, and
+	// changes neither the shelf nor the index until Begin: the program before may come back to them.
 	Left *Left
 	// Getenv reads the variables of the service manager.
 	Getenv func(string) string
@@ -53,11 +54,13 @@ type Options struct {
 	handed map[int]string // a test's, in the place of those that Getenv tells of
 }
 
-// Left is what one program leaves to the next one in the same process. Its descriptors belong to whoever has it.
+// Left is what one program leaves to the next one in the same process. Its descriptors belong to whoever has
+// it.
 type Left struct {
 	// FDs are the descriptors by their numbers, the index among them.
 	FDs map[uint64]int `json:"fds"`
-	// Shelved are the numbers that the shelf has, and Holder is the process that is this shelf, 0 for the service manager.
+	// Shelved are the numbers that the shelf has, and Holder is the process that is this shelf, 0 for the
+	// service manager.
 	Shelved []uint64 `json:"shelved,omitempty"`
 	Holder  int      `json:"holder,omitempty"`
 }
@@ -68,9 +71,10 @@ func (l *Left) Close() {
 	l.FDs = nil
 }
 
-// StaleAfter is the time without a weftd after which the next one discards what waits in a TUN's queue. The queue fills in a
-// moment and then drops what comes, so it holds the oldest packets. After a restart nothing of those shall be lost. Minutes
-// later nobody waits for them, and TCP may take one for a segment of another connection (RFC 9293, 3.4.1).
+// StaleAfter is the time without a weftd after which the next one discards what waits in a TUN's queue. The
+// queue fills in a moment and then drops what comes, so it holds the oldest packets. After a restart nothing
+// of those shall be lost. Minutes later nobody waits for them, and TCP may take one for a segment of another
+// connection (RFC 9293, 3.4.1).
 const StaleAfter = 30 * time.Second
 
 // Who keeps descriptors, as Status says.
@@ -84,14 +88,15 @@ type Status struct {
 	// By is ByManager, ByHolder, or "" while nothing is kept. PID is the holder's.
 	By  string
 	PID int
-	// Ports and PortDescriptors count optional items, Items and Descriptors the others. Discarded counts the packets that were
-	// too old when they were taken up.
+	// Ports and PortDescriptors count optional items, Items and Descriptors the others. Discarded counts the
+	// packets that were too old when they were taken up.
 	Ports, PortDescriptors, Items, Descriptors, Discarded int
 	// Fault says why something is not kept, "" if everything is.
 	Fault string
 }
 
-// Custody is weftd's side. It has duplicates of its own of all descriptors. Its methods are safe for concurrent use.
+// Custody is weftd's side. It has duplicates of its own of all descriptors. Its methods are safe for
+// concurrent use.
 type Custody struct {
 	o       Options
 	socket  string   // of the holder, "" for none
@@ -122,8 +127,8 @@ type Custody struct {
 	former    *session         // with a holder that is of no more use once the shelf has everything
 }
 
-// Open takes up what the last weftd had kept. It always succeeds: the log and Status say who could not be asked. The caller
-// closes.
+// Open takes up what the last weftd had kept. It always succeeds: the log and Status say who could not be
+// asked. The caller closes.
 func Open(ctx context.Context, o Options) *Custody {
 	c := &Custody{
 		o: o, systemd: newSystemd(o.Getenv), begin: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}),
@@ -163,124 +168,6 @@ func Open(ctx context.Context, o Options) *Custody {
 	return c
 }
 
-// askStore takes up what the service manager's store handed over.
-func (c *Custody) askStore() {
-	handed := c.o.handed
-	if handed == nil {
-		handed = handedOver(c.o.Getenv)
-	}
-	fds, unread := fromStore(handed)
-	ours := c.systemd != nil
-	old := systemd{socket: c.o.Getenv("NOTIFY_SOCKET")} // it gives back also what a unit without a store has left
-	if len(unread) > 0 {
-		c.o.Logger.Warn("the service manager's store has descriptors of another version of weft, which are given back: pods"+
-			" that were attached directly have to be attached again", "descriptors", len(unread))
-	}
-	for n := range fds {
-		if ours {
-			c.has[n] = true
-		} else {
-			unread = append(unread, nameOf(n))
-		}
-	}
-	for _, name := range unread {
-		if err := old.removeName(name); err != nil {
-			c.o.Logger.Warn("descriptors stay in the service manager's store", "reason", err)
-			break
-		}
-	}
-	if len(fds) > 0 {
-		c.load(fds, ours)
-	}
-}
-
-// askHolder takes up what a holder has, if there is one. It is told to end if it is of no use.
-func (c *Custody) askHolder(ctx context.Context) {
-	if c.socket == "" {
-		return
-	}
-	s, r, err := c.connect(ctx, false)
-	switch no := (*refusedError)(nil); {
-	case errors.Is(err, errNoHolder):
-		return
-	case errors.As(err, &no):
-		r, _, err := End(ctx, c.socket)
-		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods that they belong to"+
-			" have to be attached again", "pods", r.Items, "because", no.why, "error", err)
-		return
-	case err != nil:
-		c.o.Logger.Warn("what the last weftd had kept cannot be asked for", "reason", err)
-		return
-	}
-	fds, err := s.take()
-	if err != nil {
-		c.o.Logger.Warn("the holder did not hand over everything", "got", len(fds), "reason", err)
-	}
-	ours := c.systemd == nil && c.o.Timeout > 0 && err == nil
-	if ours {
-		c.session, c.holder = s, r.PID
-		for n := range fds {
-			c.has[n] = true
-		}
-	} else {
-		c.former = s
-	}
-	if len(fds) > 0 {
-		c.load(fds, ours)
-	}
-}
-
-// load makes items of fds, which it takes over. Those of our own shelf keep their numbers and the index.
-func (c *Custody) load(fds map[uint64]int, ours bool) {
-	var x *index
-	if fd, ok := fds[0]; ok {
-		x = openIndex(fd)
-		delete(fds, 0)
-	}
-	if x != nil {
-		entries, err := x.whole(fds)
-		if err != nil {
-			c.o.Logger.Warn("what was kept cannot be used", "reason", err)
-		}
-		away := x.away()
-		for _, e := range entries {
-			c.adopt(e, fds, ours, away)
-		}
-		c.away = max(c.away, away)
-	}
-	for n := range fds {
-		c.next = max(c.next, n+1)
-	}
-	rights.Close(slices.Collect(maps.Values(fds))) // what belongs to no item leaves the shelf
-	switch {
-	case x == nil:
-	case ours && c.index == nil:
-		c.index = x
-	default:
-		x.close()
-	}
-}
-
-// adopt makes an item of e, whose descriptors it takes out of fds.
-func (c *Custody) adopt(e entry, fds map[uint64]int, ours bool, away time.Duration) {
-	if _, twice := c.items[e.Name]; twice || anyGone(e.fds) {
-		return
-	}
-	for k, n := range e.Numbers {
-		delete(fds, n)
-		if ours {
-			c.next = max(c.next, n+1)
-		}
-		if c.o.Left == nil && away > StaleAfter {
-			c.discarded += drain(e.fds[k])
-		}
-	}
-	if !ours {
-		e.Numbers = c.numbers(len(e.fds))
-	}
-	c.items[e.Name] = e
-}
-
 // numbers returns so many new ones.
 func (c *Custody) numbers(count int) (all []uint64) {
 	for range count {
@@ -300,8 +187,8 @@ func (c *Custody) Begin() {
 	}
 }
 
-// Take returns, once, what the last weftd had kept under names that begin with prefix, in order of names, and how long there was
-// none. It is kept on until Drop.
+// Take returns, once, what the last weftd had kept under names that begin with prefix, in order of names, and
+// how long there was none. It is kept on until Drop.
 func (c *Custody) Take(prefix string) (items []Item, away time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,8 +209,8 @@ func (c *Custody) Take(prefix string) (items []Item, away time.Duration) {
 	return items, c.away
 }
 
-// Put keeps duplicates of i's descriptors, which stay the caller's, in the place of what had that name. It waits for nobody:
-// Wait does.
+// Put keeps duplicates of i's descriptors, which stay the caller's, in the place of what had that name. It
+// waits for nobody: Wait does.
 func (c *Custody) Put(i Item) error {
 	if i.Name == "" || len(i.FDs) == 0 || len(i.FDs) > maxFDs || len(i.Meta) > maxMeta {
 		return fmt.Errorf("keep %d descriptors of %q, with %d bytes about them: a name, 1 to %d descriptors and at most %d bytes"+
@@ -345,8 +232,8 @@ func (c *Custody) Put(i Item) error {
 	return nil
 }
 
-// Drop ends the keeping of all whose names begin with prefix, and returns once the shelf has none of them, ctx ends, or the
-// shelf does not answer.
+// Drop ends the keeping of all whose names begin with prefix, and returns once the shelf has none of them,
+// ctx ends, or the shelf does not answer.
 func (c *Custody) Drop(ctx context.Context, prefix string) error {
 	c.drop(func(name string) bool { return strings.HasPrefix(name, prefix) })
 	return c.Wait(ctx, "")
@@ -384,8 +271,9 @@ func (c *Custody) changed() {
 	}
 }
 
-// Wait returns once the shelf was made equal to the items as they are now, or that was tried. The error says why the item of
-// that name, or with "" anything, is not kept. Nobody waits for a shelf that does not answer, nor before Begin.
+// Wait returns once the shelf was made equal to the items as they are now, or that was tried. The error says
+// why the item of that name, or with "" anything, is not kept. Nobody waits for a shelf that does not answer,
+// nor before Begin.
 func (c *Custody) Wait(ctx context.Context, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

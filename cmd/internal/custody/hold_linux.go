@@ -31,14 +31,15 @@ type HoldOptions struct {
 }
 
 const (
-	// lookEvery is how often a holder without a weftd looks whether devices are gone. With a weftd it does not look: that
-	// reads the devices, and drops what is gone.
+	// lookEvery is how often a holder without a weftd looks whether devices are gone. With a weftd it does
+	// not look: that reads the devices, and drops what is gone.
 	lookEvery = time.Second
 	// emptyFor is how long a holder with nothing to keep waits for something.
 	emptyFor = 3 * time.Second
 	// answerWait is how long an answer may wait for a peer that does not read.
 	answerWait = 5 * time.Second
-	// spareFDs are descriptors that a holder needs besides those that it keeps, of which there are heldMost at most.
+	// spareFDs are descriptors that a holder needs besides those that it keeps, of which there are heldMost
+	// at most.
 	spareFDs = 64
 	heldMost = 16 << 10
 )
@@ -61,8 +62,8 @@ type holder struct {
 	ended bool
 }
 
-// Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long as o says, until
-// it is told to end, or until ctx ends. Then it removes its socket.
+// Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long
+// as o says, until it is told to end, or until ctx ends. Then it removes its socket.
 func Hold(ctx context.Context, o HoldOptions) error {
 	p, err := openPlace(o.Socket)
 	if err != nil {
@@ -92,8 +93,8 @@ func Hold(ctx context.Context, o HoldOptions) error {
 	return err
 }
 
-// ListenInPlace listens where the holder of the weftd with that control socket does. One that is there drops everything
-// and ends.
+// ListenInPlace listens where the holder of the weftd with that control socket does. One that is there drops
+// everything and ends.
 func ListenInPlace(ctx context.Context, control string) (socket string, l *net.UnixListener, err error) {
 	if socket, err = filepath.Abs(SocketFor(control)); err != nil {
 		return "", nil, err
@@ -278,7 +279,8 @@ func (h *holder) remove(c *net.UnixConn) {
 	}
 }
 
-// handle does what m asks for. It takes fds over, and what it gives belongs to the caller. Without ok c is to be closed.
+// handle does what m asks for. It takes fds over, and what it gives belongs to the caller. Without ok c is to
+// be closed.
 func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give []int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

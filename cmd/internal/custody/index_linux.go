@@ -24,8 +24,8 @@ type entry struct {
 	taken bool // Take has returned it, or Put made it
 }
 
-// index is a memory file of three parts: the time of the last sign of life, and two slots. Each write goes to the slot that is
-// not in force, so a program that dies while it writes leaves the other one.
+// index is a memory file of three parts: the time of the last sign of life, and two slots. Each write goes to
+// the slot that is not in force, so a program that dies while it writes leaves the other one.
 //
 //	0                8   the boot clock in nanoseconds, little endian
 //	4096 + k*slot    4   version

@@ -19,15 +19,17 @@ import (
 // SocketFor returns the path of the socket of the holder that belongs to a weftd with that control socket.
 func SocketFor(control string) string { return control + ".holder" }
 
-// place is the directory of a holder's socket, opened and checked, and the socket's name in it. Every call goes by the
-// descriptor, so that a directory or link that takes its place later has no effect, and the path may be of any length.
+// place is the directory of a holder's socket, opened and checked, and the socket's name in it. Every call
+// goes by the descriptor, so that a directory or link that takes its place later has no effect, and the path
+// may be of any length.
 type place struct {
 	dir  *os.File
 	name string
 	path string // as it was given, for messages
 }
 
-// openPlace opens the directory of path. It is refused if others could put something of theirs in the socket's place.
+// openPlace opens the directory of path. It is refused if others could put something of theirs in the
+// socket's place.
 func openPlace(path string) (*place, error) {
 	dir := filepath.Dir(path)
 	if _, err := safepath.Check(dir); err != nil {
@@ -84,7 +86,8 @@ func (p *place) dial(ctx context.Context) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// listen makes the socket, for our user alone, in the place of one at which nobody listens. Closing the listener leaves the file.
+// listen makes the socket, for our user alone, in the place of one at which nobody listens. Closing the
+// listener leaves the file.
 func (p *place) listen(ctx context.Context) (*net.UnixListener, error) {
 	if p.inode() != 0 {
 		if c, err := p.dial(ctx); err == nil {
@@ -96,7 +99,8 @@ func (p *place) listen(ctx context.Context) (*net.UnixListener, error) {
 			return nil, err
 		}
 	}
-	// The file gets the mode that the descriptor has when it is bound (unix(7)), so it is private from the first.
+	// The file gets the mode that the descriptor has when it is bound (unix(7)), so it is private from the
+	// first.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
 	}}

@@ -10,8 +10,8 @@ type Report struct {
 	// Items and Descriptors are how many there are, the index not counted.
 	Items       int `json:"items"`
 	Descriptors int `json:"descriptors"`
-	// Away is for how many milliseconds there has been no weftd; 0 while there is one. Left is after how many more
-	// milliseconds the holder ends if none comes.
+	// Away is for how many milliseconds there has been no weftd; 0 while there is one. Left is after how many
+	// more milliseconds the holder ends if none comes.
 	Away int64 `json:"awayMilliseconds"`
 	Left int64 `json:"leftMilliseconds"`
 }

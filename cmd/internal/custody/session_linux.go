@@ -14,8 +14,8 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// message is one packet of the holder's socket, of type SOCK_SEQPACKET, in JSON. Descriptors come beside it, by SCM_RIGHTS.
-// Each request has one answer, in order.
+// message is one packet of the holder's socket, of type SOCK_SEQPACKET, in JSON. Descriptors come beside it,
+// by SCM_RIGHTS. Each request has one answer, in order.
 type message struct {
 	Version int      `json:"version"`
 	Verb    string   `json:"verb,omitempty"`
@@ -60,8 +60,8 @@ func send(c *net.UnixConn, m message, fds []int) error {
 	return rights.Send(c, b, fds)
 }
 
-// receive reads one packet. The descriptors belong to the caller, also those beside an error. One that wraps errMalformed is
-// of this packet alone.
+// receive reads one packet. The descriptors belong to the caller, also those beside an error. One that wraps
+// errMalformed is of this packet alone.
 func receive(c *net.UnixConn) (m message, fds []int, err error) {
 	b := make([]byte, maxMessage+1)
 	got, err := rights.Receive(c, b, rights.Most)
@@ -120,8 +120,8 @@ func (s *session) read() {
 	}
 }
 
-// ask sends m with fds, which stay the caller's, and returns the answer, whose descriptors are the caller's. After an error
-// that is no *refusedError the session is over.
+// ask sends m with fds, which stay the caller's, and returns the answer, whose descriptors are the caller's.
+// After an error that is no *refusedError the session is over.
 func (s *session) ask(m message, fds ...int) (message, []int, error) {
 	err := s.c.SetWriteDeadline(time.Now().Add(askWait))
 	if err == nil {
@@ -220,8 +220,8 @@ func (s *session) take() (map[uint64]int, error) {
 	}
 }
 
-// connect returns a session with the holder, and what the holder says of itself. A holder is started if there is none and
-// start says so.
+// connect returns a session with the holder, and what the holder says of itself. A holder is started if there
+// is none and start says so.
 func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, error) {
 	p, err := openPlace(c.socket)
 	if errors.Is(err, fs.ErrNotExist) && !start {
@@ -251,7 +251,8 @@ func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, er
 	}
 }
 
-// once connects to the holder at path, if there is one, and asks it for a report. ok is false if there is none.
+// once connects to the holder at path, if there is one, and asks it for a report. ok is false if there is
+// none.
 func once(ctx context.Context, path, verb string) (r Report, ok bool, err error) {
 	p, err := openPlace(path)
 	if err == nil {
@@ -274,7 +275,8 @@ func Look(ctx context.Context, path string) (r Report, ok bool, err error) {
 	return once(ctx, path, verbLook)
 }
 
-// End has the holder at path drop all that it keeps, and end. It returns what was there. ok is false if there is none.
+// End has the holder at path drop all that it keeps, and end. It returns what was there. ok is false if there
+// is none.
 func End(ctx context.Context, path string) (r Report, ok bool, err error) {
 	return once(ctx, path, verbEnd)
 }

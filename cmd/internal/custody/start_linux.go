@@ -19,9 +19,9 @@ const Verb = "holder"
 // listenerFD is the descriptor at which a holder that was started finds its listener.
 const listenerFD = 3
 
-// startHolder starts this program once more as a holder, and connects to it. The holder leaves weftd's session and process
-// group, so that a signal for those does not end it; it has nothing of weftd's but the listener, and so holds open neither
-// its log nor its terminal.
+// startHolder starts this program once more as a holder, and connects to it. The holder leaves weftd's
+// session and process group, so that a signal for those does not end it; it has nothing of weftd's but the
+// listener, and so holds open neither its log nor its terminal.
 func startHolder(ctx context.Context, p *place, o Options) (*net.UnixConn, error) {
 	l, err := p.listen(ctx)
 	if err != nil {
@@ -43,8 +43,8 @@ func startHolder(ctx context.Context, p *place, o Options) (*net.UnixConn, error
 	return p.dial(ctx)
 }
 
-// holderEnvironment keeps those variables of Go's runtime that are safe to hand on. The others are weftd's settings, of which some are
-// secret. One processor is enough for a process that waits.
+// holderEnvironment keeps those variables of Go's runtime that are safe to hand on. The others are weftd's
+// settings, of which some are secret. One processor is enough for a process that waits.
 func holderEnvironment(all []string) []string {
 	env := slices.DeleteFunc(slices.Clone(all), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemd is the descriptor store of the service manager that started us (sd_notify(3): FDSTORE, FDSTOREREMOVE, FDPOLL,
-// BARRIER; sd_listen_fds(3)). Descriptor n has the name weft-n there. The store drops a duplicate of a descriptor that it has
-// already, whatever its name, so an item leaves the store before the same descriptors get new numbers.
+// systemd is the descriptor store of the service manager that started us (sd_notify(3): FDSTORE,
+// FDSTOREREMOVE, FDPOLL, BARRIER; sd_listen_fds(3)). Descriptor n has the name weft-n there. The store drops
+// a duplicate of a descriptor that it has already, whatever its name, so an item leaves the store before the
+// same descriptors get new numbers.
 type systemd struct {
 	socket string // NOTIFY_SOCKET
 	most   int    // FileDescriptorStoreMax=
@@ -26,8 +27,8 @@ const (
 	barrierWait = 5 * time.Second
 )
 
-// newSystemd returns the store of which env tells, nil if there is none. Systemd from 254 on says by FDSTORE how many
-// descriptors it keeps. The unit says it for earlier ones.
+// newSystemd returns the store of which env tells, nil if there is none. Systemd from 254 on says by FDSTORE
+// how many descriptors it keeps. The unit says it for earlier ones.
 func newSystemd(env func(string) string) *systemd {
 	most, err := strconv.Atoi(env("FDSTORE"))
 	if err != nil || most <= 0 || env("NOTIFY_SOCKET") == "" {
@@ -36,7 +37,8 @@ func newSystemd(env func(string) string) *systemd {
 	return &systemd{socket: env("NOTIFY_SOCKET"), most: most}
 }
 
-// CloseOnExec keeps what the service manager handed over from every process that we start. It comes before the first of them.
+// CloseOnExec keeps what the service manager handed over from every process that we start. It comes before
+// the first of them.
 func CloseOnExec(env func(string) string) {
 	for fd := range handedOver(env) {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC) // it fails only for one that is not open
@@ -60,8 +62,8 @@ func handedOver(env func(string) string) map[int]string {
 	return fds
 }
 
-// fromStore returns what of handed is ours, by number. An earlier weft gave other names: unread has those, and their
-// descriptors are closed.
+// fromStore returns what of handed is ours, by number. An earlier weft gave other names: unread has those,
+// and their descriptors are closed.
 func fromStore(handed map[int]string) (fds map[uint64]int, unread []string) {
 	fds = map[uint64]int{}
 	for fd, name := range handed {
@@ -142,8 +144,8 @@ func (s *systemd) silent() error {
 	return fmt.Errorf("the service manager does not read what weftd tells it (%s): %w", s.socket, errSilent)
 }
 
-// Flush implements shelf. It returns when the manager has read all that was sent: the manager then closes the other end of a
-// pipe. Until then a socket that it has keeps its port.
+// Flush implements shelf. It returns when the manager has read all that was sent: the manager then closes the
+// other end of a pipe. Until then a socket that it has keeps its port.
 func (s *systemd) Flush() error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

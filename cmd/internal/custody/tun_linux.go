@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gone reports whether fd is a TUN whose device was deleted, or whose namespace has ended. It never gets a device again.
+// gone reports whether fd is a TUN whose device was deleted, or whose namespace has ended. It never gets a
+// device again.
 func gone(fd int) bool { return errors.Is(interfaceOf(fd), unix.EBADFD) }
 
 // anyGone reports whether one of fds is gone.
@@ -24,10 +25,12 @@ func interfaceOf(fd int) error {
 	return nil
 }
 
-// drainMost bounds how many packets are taken out of one queue. A device holds fewer unless its txqueuelen was raised a lot.
+// drainMost bounds how many packets are taken out of one queue. A device holds fewer unless its txqueuelen
+// was raised a lot.
 const drainMost = 1 << 16
 
-// drain discards the packets that wait at a TUN, and returns how many they were. It takes nothing of anything else.
+// drain discards the packets that wait at a TUN, and returns how many they were. It takes nothing of anything
+// else.
 func drain(fd int) (packets int) {
 	if interfaceOf(fd) != nil {
 		return 0

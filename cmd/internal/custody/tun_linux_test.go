@@ -25,8 +25,9 @@ import (
 	"weft/test/netns"
 )
 
-// asSwitch is a variable that makes the test binary a weftd that does nothing but carry packets between the two TUNs that it
-// has in custody. It has the path of the control socket. A first one is handed the TUNs as descriptors 3 and 4.
+// asSwitch is a variable that makes the test binary a weftd that does nothing but carry packets between the
+// two TUNs that it has in custody. It has the path of the control socket. A first one is handed the TUNs as
+// descriptors 3 and 4.
 const asSwitch = "WEFT_TEST_BE_SWITCH"
 
 func runSwitch(control string) error {
@@ -208,8 +209,8 @@ func echoes(t *testing.T, a, b *pod) (say func(string) error) {
 	}
 }
 
-// A connection between two pods lives on while weftd is killed and started, and stopped and started, ten times in a row, and
-// what was sent while there was none arrives.
+// A connection between two pods lives on while weftd is killed and started, and stopped and started, ten
+// times in a row, and what was sent while there was none arrives.
 func TestAConnectionOutlivesRestarts(t *testing.T) {
 	onEach(t, func(t *testing.T, n *node, by string) {
 		t.Parallel()
@@ -288,7 +289,8 @@ func links(t *testing.T, p *pod) (tuns []netlink.Link) {
 	return tuns
 }
 
-// A pod that ends takes its device with it, though its TUN is kept: the holder drops that within moments, and ends with the last.
+// A pod that ends takes its device with it, though its TUN is kept: the holder drops that within moments, and
+// ends with the last.
 func TestAPodThatEndsIsDropped(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

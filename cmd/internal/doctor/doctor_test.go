@@ -42,7 +42,7 @@ func healthy(t *testing.T) *Facts {
 		t.Fatal(err)
 	}
 	raw := []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)
-	network, err := routing.ParseConfig(raw)
+	network, err := routing.Parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func healthy(t *testing.T) *Facts {
 		},
 		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot, Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379", Addrs: []netip.Addr{ip("192.0.2.9")},
 			Clock: true, Ahead: 300 * time.Millisecond, Within: time.Second, Begins: at().AddDate(0, -1, 0), Expires: at().AddDate(0, 11, 0)}}},
-		Network: Network{NetworkConfig: network, From: "/coreos.com/network/config", Raw: raw, Records: records, RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
+		Network: Network{Network: network, From: "/coreos.com/network/config", Records: records, RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
 		Port:    Port{Number: 8285},
 		Files:   []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
 	}
@@ -115,12 +115,11 @@ func TestChecks(t *testing.T) {
 	}
 	config := func(text string) func(*Facts) {
 		return func(f *Facts) {
-			f.Network.Raw = []byte(text)
-			if n, err := routing.ParseConfig([]byte(text)); err == nil {
-				f.Network.NetworkConfig = n
-			} else {
-				f.Network.Err = err
+			n, err := routing.Parse([]byte(text))
+			if err != nil { // what the running weftd uses stays
+				n.NetworkConfig = f.Network.NetworkConfig
 			}
+			f.Network.Network, f.Network.Err = n, err
 		}
 	}
 	route := func(r Route) func(*Facts) { return func(f *Facts) { f.Links.Routes = append(f.Links.Routes, r) } }

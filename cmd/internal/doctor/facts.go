@@ -197,15 +197,12 @@ type Endpoint struct {
 
 // Network is the network configuration.
 type Network struct {
-	lease.NetworkConfig
-	// From says where Raw, its text, is from. Err is why it cannot be used, or that there is none.
+	routing.Network
+	// From says where its text is from. Err is why it cannot be used, or that there is none.
 	From string
-	Raw  []byte
 	Err  error
-	// Last is the configuration with which weftd last worked here, if its cache has one.
-	Last    lease.NetworkConfig
-	LastRaw []byte
-	HasLast bool
+	// Last is the configuration with which weftd last worked here, the zero one if its cache has none.
+	Last routing.Network
 	// Records are the nodes' records, from where RecordsFrom says; empty for nowhere.
 	Records     []lease.Record
 	RecordsFrom string
@@ -218,8 +215,8 @@ type Network struct {
 
 func (n Network) known() bool { return n.Err == nil && len(n.Networks()) > 0 }
 
-// Facts returns what the backend's type says of itself.
-func (n Network) facts() routing.Facts { return routing.FactsOf(n.NetworkConfig) }
+// HasLast reports whether it is known with which configuration weftd last worked here.
+func (n Network) HasLast() bool { return n.Last.Raw != nil }
 
 // Port says who has the overlay's port.
 type Port struct {

@@ -60,7 +60,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	wg.Wait()
 	f.Kernel.Neighbours, f.Daemon.Malformed = neighbours, malformed
 	f.Network = readNetwork(ctx, f, r.Socket)
-	if feature := f.Network.facts().Feature; feature != nil {
+	if feature := f.Network.Facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()
 	}
 	f.Links = readLinks(f)

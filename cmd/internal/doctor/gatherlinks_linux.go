@@ -192,15 +192,15 @@ func (l *Links) chooseUnderlay(f *Facts) {
 
 func (f *Facts) overlayMTU() {
 	if f.Network.known() && f.Links.Underlay.Name != "" {
-		f.Network.MTU, f.Network.MTUErr = routing.OverlayMTU(f.Network.NetworkConfig, f.Links.Underlay)
+		f.Network.MTU, f.Network.MTUErr = f.Network.Network.MTU(f.Links.Underlay)
 	}
 }
 
 // readPort finds who has the overlay's port.
 func readPort(f *Facts) Port {
-	p := Port{Number: f.Network.facts().Port, Number6: f.Network.facts().Port6}
+	p := Port{Number: f.Network.Facts().Port, Number6: f.Network.Facts().Port6}
 	if !f.Network.known() || p.Number == 0 {
-		return Port{Protocol: f.Network.facts().Guard.Protocol}
+		return Port{Protocol: f.Network.Facts().Guard.Protocol}
 	}
 	inodes := map[string]Holder{}
 	for _, file := range []string{"udp", "udp6"} {

@@ -27,25 +27,28 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 		n.From, n.Raw = cfg.Store.Prefix+"/config", stored.Config
 	}
 	if n.Err == nil && n.Raw != nil {
-		n.NetworkConfig, n.Err = routing.ParseConfig(n.Raw)
+		n.Network, n.Err = routing.Parse(n.Raw)
 	}
 	if c := f.Daemon.Status.Config; f.Daemon.answers() && c.InUse != "" {
-		if used, err := routing.ParseConfig([]byte(c.InUse)); err == nil {
-			if n.NetworkConfig = used; n.From == "" {
-				n.From, n.Raw = "the running weftd", []byte(c.InUse)
+		if used, err := routing.Parse([]byte(c.InUse)); err == nil {
+			if n.From == "" {
+				n.From = "the running weftd"
+			} else {
+				used.Raw, used.Unknown = n.Raw, n.Unknown // what is said of them is about From
 			}
+			n.Network = used
 		}
 	}
 	cached, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load()
 	if err == nil && !f.hidden() {
-		if last, err := routing.ParseConfig(cached.Memory.Config); err == nil {
-			n.Last, n.LastRaw, n.HasLast = last, cached.Memory.Config, true
+		if last, err := routing.Parse(cached.Memory.Config); err == nil {
+			n.Last = last
 		}
 		n.Own = cached.Own.Subnets
 	}
 	n.readRecords(ctx, f, socket, cached)
-	if len(n.Networks()) == 0 && n.Err == nil && n.HasLast {
-		n.NetworkConfig, n.From, n.Raw = n.Last, "weftd's last run", cached.Memory.Config
+	if len(n.Networks()) == 0 && n.Err == nil && n.HasLast() {
+		n.Network, n.From = n.Last, "weftd's last run"
 	}
 	return n
 }

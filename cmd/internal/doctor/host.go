@@ -100,11 +100,11 @@ func release(text string) (major, minor int, ok bool) {
 
 // moves says whether weft's data plane moves the packets here, as far as is known.
 func (f *Facts) moves() bool {
-	switch f.Network.facts().Carrier {
+	switch f.Network.Facts().Carrier {
 	case routing.CarrierWeft:
 		return true
 	case routing.CarrierEither:
-		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.facts().Feature.Missing) || f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
+		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.Facts().Feature.Missing) || f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
 	case routing.CarrierKernel, routing.CarrierOthers:
 		return false
 	}
@@ -146,7 +146,7 @@ func bare(err error) error {
 }
 
 func checkFeature(f *Facts) []Finding {
-	feature := f.Network.facts().Feature
+	feature := f.Network.Facts().Feature
 	switch {
 	case feature == nil:
 		return one(OK, "nothing is asked of it")
@@ -154,7 +154,7 @@ func checkFeature(f *Facts) []Finding {
 		return one(OK, "the kernel has %s", feature.Name)
 	case !errors.Is(f.Kernel.Feature, feature.Missing):
 		return one(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
-	case feature.Required == "" || f.Network.facts().Carrier == routing.CarrierEither:
+	case feature.Required == "" || f.Network.Facts().Carrier == routing.CarrierEither:
 		return []Finding{says(Note, "the kernel has no %s, and weft carries the packets in user space", feature.Name).
 			because("%v", f.Kernel.Feature).do("modprobe %s, if this kernel has the module", feature.Name)}
 	}

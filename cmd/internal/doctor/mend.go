@@ -24,7 +24,7 @@ func (f *Facts) mend(fault error) string {
 		return fmt.Sprintf("set %s in %s to what is allowed: %s", c.Key, f.configPlace(), allowed)
 	}
 	if config := withKey(f.Network.Raw, c.Key, c.Meant); routing.ShowsAll(config) {
-		if _, err := routing.ParseConfig(config); err == nil {
+		if _, err := routing.Parse(config); err == nil {
 			return f.put(config)
 		}
 	}
@@ -46,8 +46,8 @@ func (f *Facts) mendRunning(fault string) string {
 
 // putLast is how a network config is made where there is none.
 func (f *Facts) putLast() string {
-	if routing.ShowsAll(f.Network.LastRaw) {
-		return "to have that of weftd's last run here: " + f.put(f.Network.LastRaw)
+	if routing.ShowsAll(f.Network.Last.Raw) {
+		return "to have that of weftd's last run here: " + f.put(f.Network.Last.Raw)
 	}
 	return "write " + f.configPlace() + ": a JSON object with Network, the range of all pods, and Backend.Type"
 }

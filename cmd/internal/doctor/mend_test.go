@@ -30,7 +30,7 @@ func TestRemediesKeepTheConfig(t *testing.T) {
 		for _, from := range []string{place, FileSource + "/etc/net.json", "kube"} {
 			f := healthy(t)
 			f.Network.Raw, f.Network.From = []byte(tt.config), from
-			f.Network.NetworkConfig, f.Network.Err = routing.ParseConfig(f.Network.Raw)
+			f.Network.Network, f.Network.Err = routing.Parse(f.Network.Raw)
 			f.Daemon.Status.Config.InUse = good
 			for _, e := range joined(f.Network.Err) {
 				f.Daemon.Status.Config.Faults = append(f.Daemon.Status.Config.Faults, e.Error())
@@ -54,7 +54,7 @@ func TestRemediesKeepTheConfig(t *testing.T) {
 				}
 				if _, quoted, ok := strings.Cut(x.Remedy, place+" "); ok && strings.HasPrefix(quoted, "'") { // as a shell reads it
 					out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+quoted).Output()
-					if c, errParse := routing.ParseConfig(out); err != nil || errParse != nil || c.Network.String() != "10.5.0.0/16" {
+					if c, errParse := routing.Parse(out); err != nil || errParse != nil || c.Network.String() != "10.5.0.0/16" {
 						t.Errorf("%s: %s: %v, %v", tt.config, out, err, errParse)
 					}
 				}
@@ -75,7 +75,7 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 	if got := f.mend(f.Network.Err); strings.Contains(got, "{") {
 		t.Errorf("%q", got)
 	}
-	f.Network.LastRaw = []byte(used)
+	f.Network.Last.Raw = []byte(used)
 	if got := f.mend(f.Network.Err); !strings.HasSuffix(got, " '"+used+"'") {
 		t.Errorf("%q", got)
 	}
@@ -88,7 +88,7 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 	if got := f.mendRunning("its port is taken"); strings.Contains(got, "{") {
 		t.Errorf("a secret that is hidden would be put: %q", got)
 	}
-	f.Network.LastRaw = []byte(strings.Replace(used, `"vxlan"`, `"wireguard","PSK":"`+secretKey+`"`, 1))
+	f.Network.Last.Raw = []byte(strings.Replace(used, `"vxlan"`, `"wireguard","PSK":"`+secretKey+`"`, 1))
 	if got := f.mend(f.Network.Err); strings.Contains(got, "{") {
 		t.Errorf("%q", got)
 	}
@@ -96,9 +96,12 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 
 // Two configs that differ in a secret differ, and neither shows it.
 func TestChangesShowNoSecret(t *testing.T) {
-	var c [2]lease.NetworkConfig
+	var c [2]routing.Network
 	for i, key := range []string{secretKey, "b" + secretKey[1:]} {
-		c[i] = lease.NetworkConfig{BackendType: "wireguard", Backend: []byte(`{"Type":"wireguard","PSK":"` + key + `"}`)}
+		var err error
+		if c[i], err = routing.Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + key + `"}}`)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := Changes(c[0], c[1]); len(got) != 1 || strings.Contains(got[0], secretKey[1:20]) {
 		t.Errorf("%q", got)

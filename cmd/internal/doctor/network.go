@@ -1,9 +1,7 @@
 package doctor
 
 import (
-	"bytes"
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,7 +22,7 @@ func checkConfig(f *Facts) []Finding {
 		}
 		return out
 	}
-	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.Network, V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
+	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.NetworkConfig.Network, V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
 }
 
 func checkKeys(f *Facts) []Finding {
@@ -32,7 +30,7 @@ func checkKeys(f *Facts) []Finding {
 		return one(Unknown, "there is no network config to look at")
 	}
 	var out []Finding
-	for _, u := range routing.UnknownKeys(f.Network.Raw) {
+	for _, u := range f.Network.Unknown {
 		out = append(out, says(Warning, "%s", u).about(f.Network.From).because("it is misspelt, or another program's").do("correct it there: weft goes on as if it were absent"))
 	}
 	return orOK(out, "all are known")
@@ -57,36 +55,24 @@ func checkRunning(f *Facts) []Finding {
 	}
 	last := f.Network.Last
 	switch {
-	case !f.Network.HasLast:
+	case !f.Network.HasLast():
 		return one(Unknown, "weftd does not answer, and left no last good network config")
 	case !f.Network.known():
 		return one(Unknown, "there is nothing to compare with the last good one, %s", lease.Subnets{V4: last.Network, V6: last.IPv6Network})
 	}
 	var out []Finding
-	for _, change := range Changes(last, f.Network.NetworkConfig) {
+	for _, change := range Changes(last, f.Network.Network) {
 		out = append(out, says(Note, "a start of weftd would change since its last run: %s", change))
 	}
 	return orOK(out, "the one of the last run")
 }
 
-// Changes lists the keys in which two configurations differ, with both values.
-func Changes(before, after lease.NetworkConfig) []string {
-	var out []string
-	change := func(key string, a, b any) {
-		if a != b {
-			out = append(out, fmt.Sprintf("%s from %v to %v", key, a, b))
-		}
-	}
-	change("Network", before.Network, after.Network)
-	change("IPv6Network", before.IPv6Network, after.IPv6Network)
-	change("SubnetLen", before.SubnetLen, after.SubnetLen)
-	change("IPv6SubnetLen", before.IPv6SubnetLen, after.IPv6SubnetLen)
-	change("Backend.Type", before.BackendType, after.BackendType)
-	change("port", routing.FactsOf(before).Port, routing.FactsOf(after).Port)
-	if len(out) == 0 && !bytes.Equal(before.Backend, after.Backend) { // else what matters of it is said
-		change("Backend", string(routing.WithoutSecrets(before.Backend)), string(routing.WithoutSecrets(after.Backend)))
-		if len(out) == 0 {
-			out = append(out, "a secret of Backend")
+// Changes says in what two configurations differ: in what peers and pods see, or else in what only this node does.
+func Changes(before, after routing.Network) (out []string) {
+	diff := before.Diff(after)
+	for _, c := range diff {
+		if c.Seen || !diff[0].Seen {
+			out = append(out, c.String())
 		}
 	}
 	return out

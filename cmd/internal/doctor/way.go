@@ -264,7 +264,7 @@ func checkPeerRoutes(f *Facts) []Finding {
 		return one(Unknown, "no records of peers are known")
 	case len(f.overlayLinks()) == 0 && f.moves():
 		return one(Unknown, "there is no device of the overlay: weftd has not run here yet, or cleaned up")
-	case f.Network.facts().Alone:
+	case f.Network.Facts().Alone:
 		return one(OK, "backend %s has no peers", f.Network.BackendType)
 	}
 	shadowed := map[string]bool{}

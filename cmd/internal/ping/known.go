@@ -20,7 +20,7 @@ type Known struct {
 	Notes  []string
 	// Running says that this node's weftd answers, and Asks that it asks its peers.
 	Running, Asks bool
-	Config        lease.NetworkConfig
+	Config        routing.Network
 	// Own, Under4 and Under6 are this node's, Link is its underlay's device with UnderMTU, MTU the largest inner packet, and Path what moves
 	// the packets.
 	Own            lease.Subnets
@@ -82,7 +82,7 @@ func running(st control.Status, peers control.Peers, leases control.Leases) (Kno
 	}
 	k.Own = lease.Subnets{V4: st.Lease.Subnet, V6: st.Lease.IPv6Subnet}
 	var err error
-	if k.Config, err = routing.ParseConfig([]byte(st.Config.InUse)); err != nil {
+	if k.Config, err = routing.Parse([]byte(st.Config.InUse)); err != nil {
 		return k, fmt.Errorf("the network config of the running weftd: %w", err)
 	}
 	for _, r := range leases.Leases {
@@ -145,13 +145,13 @@ func fallBack(ctx context.Context, socket string, environ []string, because erro
 		f = doctor.Gather(ctx, r)
 	}
 	k := Known{
-		Source: f.Network.RecordsFrom, Config: f.Network.NetworkConfig, Own: f.Network.Own, Link: f.Links.Underlay.Name, UnderMTU: f.Links.Underlay.MTU, MTU: f.Network.MTU,
+		Source: f.Network.RecordsFrom, Config: f.Network.Network, Own: f.Network.Own, Link: f.Links.Underlay.Name, UnderMTU: f.Links.Underlay.MTU, MTU: f.Network.MTU,
 		Under4: f.Links.Underlay.Addr4, Under6: f.Links.Underlay.Addr6, Path: userSpace,
 	}
 	if len(f.Network.Records) == 0 {
 		return k, fmt.Errorf("%w; and without it no node is known: neither the state that it left in --cache-dir nor the store says of any (weft doctor says why)", because)
 	}
-	carrier := routing.FactsOf(k.Config).Carrier
+	carrier := k.Config.Facts().Carrier
 	if carrier == routing.CarrierKernel || carrier == routing.CarrierEither && slices.ContainsFunc(f.Links.Links, func(l doctor.Link) bool {
 		return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind)
 	}) {
@@ -213,10 +213,10 @@ func family(six bool) int {
 }
 
 func (k Known) way(n Node, six bool, pod netip.Addr) (Way, bool) {
-	facts := routing.FactsOf(k.Config)
+	facts := k.Config.Facts()
 	w := Way{
 		Six: six, Peer: n.Name, Local: n.Own, Backend: k.Config.BackendType, Path: k.Path, Weft: n.Weft, Direct: facts.Direct, Link: k.Link,
-		UDPPort: facts.Port, AnswersPort: slices.Contains(n.Recv, "probe") && k.Config.BackendType == lease.DefaultBackend, Not: map[Layer]string{},
+		UDPPort: facts.Port, AnswersPort: facts.Port != 0 && slices.Contains(n.Recv, "probe"), Not: map[Layer]string{},
 	}
 	subnet, own := n.Subnets.V4, k.Own.V4
 	w.Under, w.UnderFrom = n.Under4, k.Under4

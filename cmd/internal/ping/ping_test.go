@@ -354,7 +354,7 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 		{`"Type":"wireguard","Mode":"separate","ListenPort":7000,"ListenPortV6":7001`, [2]uint16{7000, 7001}},
 		{`"Type":"udp"`, [2]uint16{8285, 8285}},
 	} {
-		network, err := routing.ParseConfig([]byte(`{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{` + c.backend + `}}`))
+		network, err := routing.Parse([]byte(`{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{` + c.backend + `}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +371,7 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 			}
 		}
 	}
-	network, err := routing.ParseConfig([]byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`))
+	network, err := routing.Parse([]byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

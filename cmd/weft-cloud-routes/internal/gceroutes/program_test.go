@@ -223,7 +223,7 @@ func TestFaultsOfACloud(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []cloudtest.Fault{no} })
 			w.round(a4, false, "10.5.1.0/24 may not compute.routes.create: 403 forbidden")
 			w.server.With(func(c *computetest.Cloud) { c.Faults["GET instances"] = []cloudtest.Fault{no} })
-			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "compute.instances.list") || errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "may not compute.instances.list") || errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
@@ -256,7 +256,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Program(t.Context(), tabletest.Routes(a4), false); err == nil || !strings.Contains(err.Error(), "307") || elsewhere.Load() != 0 {
+	if _, err := c.Program(t.Context(), tabletest.Routes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
 		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
 	}
 }

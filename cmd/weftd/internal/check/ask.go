@@ -19,28 +19,28 @@ import (
 // network returns the configuration with which weftd would start, the zero one if it is not known, and says what doctor
 // does not: what is wrong with a file that only a store without one would be given, and whether a start on this host
 // would go on with the last good configuration.
-func (r *report) network(cfg options.Config, n doctor.Network) lease.NetworkConfig {
+func (r *report) network(cfg options.Config, n doctor.Network) routing.Network {
 	if cfg.NetConfigGiven && n.From != doctor.FileSource+cfg.NetConfigPath {
 		b, err := os.ReadFile(cfg.NetConfigPath)
 		if err == nil {
-			_, err = routing.ParseConfig(b)
+			_, err = routing.Parse(b)
 		}
 		if err != nil {
 			r.fault(fmt.Errorf("--net-config-path %s: %w", cfg.NetConfigPath, err))
 		}
 	}
 	if n.Err != nil || len(n.Networks()) == 0 {
-		return lease.NetworkConfig{EnableIPv4: true} // flannel's default families
+		return routing.Network{NetworkConfig: lease.NetworkConfig{EnableIPv4: true}} // flannel's default families
 	}
-	if !n.HasLast || n.Last.Equal(n.NetworkConfig) {
-		return n.NetworkConfig
+	if !n.HasLast() || n.Last.Equal(n.NetworkConfig) {
+		return n.Network
 	}
 	if err := n.Contains(n.Own); err != nil && !cfg.Renumber {
 		r.fault(fmt.Errorf("a start would go on with the last good network config: %w", err))
 	} else if why := n.Unfit(n.Own); why != "" {
 		r.remark("network-config: this node would get another subnet than %s, and its pods would be cut off: %s", n.Own, why)
 	}
-	return n.NetworkConfig
+	return n.Network
 }
 
 // kube checks how weftd would reach the API server and which Node would be ours, and returns the
@@ -74,7 +74,7 @@ func (r *report) kube(cfg options.Config) []string {
 const askTimeout = 5 * time.Second
 
 // askKube looks our Node up as weftd would when it starts.
-func (r *report) askKube(ctx context.Context, cfg options.Config, network lease.NetworkConfig) {
+func (r *report) askKube(ctx context.Context, cfg options.Config, network routing.Network) {
 	if cfg.Offline {
 		return
 	}

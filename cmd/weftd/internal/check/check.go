@@ -122,8 +122,8 @@ func (r *report) finding(x doctor.Finding) {
 
 // commands checks whether weftd would run the commands of the network configuration, and reports who can
 // write to the store, which decides that.
-func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
-	if len(routing.FactsOf(network).Commands) > 0 {
+func (r *report) commands(cfg options.Config, network routing.Network) {
+	if len(network.Facts().Commands) > 0 {
 		if err := trust.Commands(cfg); err != nil {
 			r.fault(fmt.Errorf("%w: %w", routing.ErrCommandsRefused, err))
 		}
@@ -176,7 +176,7 @@ func (r *report) published(cfg options.Config) {
 }
 
 // backend checks whether the backend of network could use its port over u, its controller and its commands.
-func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u underlay.Link) {
+func (r *report) backend(cfg options.Config, network routing.Network, u underlay.Link) {
 	if network.BackendType == "" {
 		return // it is not known
 	}
@@ -186,7 +186,7 @@ func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u unde
 		return
 	}
 	defer func() { _ = k.Close() }() // it was only asked
-	facts := routing.FactsOf(network)
+	facts := network.Facts()
 	if err := presence.PortFree(k, u, facts.Port, facts.Port6); errors.Is(err, unix.EACCES) { // a weftd that runs has the port
 		r.fault(fmt.Errorf("network config: %w", err))
 	}
@@ -206,10 +206,10 @@ func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u unde
 
 // storeRoute checks whether the overlay of the configuration file, if one was named, would cut
 // this host off from its store at endpoints. what is the store's name in messages.
-func (r *report) storeRoute(network lease.NetworkConfig, what string, endpoints []string) {
+func (r *report) storeRoute(network routing.Network, what string, endpoints []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	why, err := reach.Store(network, what, reach.Addrs(ctx, endpoints))
+	why, err := reach.Store(network.NetworkConfig, what, reach.Addrs(ctx, endpoints))
 	r.fault(err)
 	if why != "" {
 		r.fault(errors.New(why))

@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing"
 )
 
-// Network is a network configuration and its text.
+// Network is a network configuration.
 type Network struct {
-	lease.NetworkConfig
-	Raw []byte
+	routing.Network
 	// LastGood says that it was in place at an earlier time, so that no other one is better known.
 	LastGood bool
 }
@@ -183,7 +183,7 @@ func (c *Choice) begin(in Input) Step {
 }
 
 func (c *Choice) open(o Offer) Step {
-	c.trying, c.ask = &Network{NetworkConfig: o.NetworkConfig, Raw: o.Raw}, 0
+	c.trying, c.ask = &Network{Network: o.Network.Network}, 0
 	return Step{Do: Open, Network: c.trying}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing"
 )
 
 var (
@@ -25,7 +26,7 @@ func network(t *testing.T, n string) *Network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Network{NetworkConfig: c, Raw: []byte(n)}
+	return &Network{Network: routing.Network{NetworkConfig: c, Raw: []byte(n)}}
 }
 
 // look is one call of Next. What the caller does of it is done at once: a network that is opened runs, unless

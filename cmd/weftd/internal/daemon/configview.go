@@ -13,6 +13,7 @@ import (
 type configView struct {
 	choice.View
 	changes []string
+	unknown []routing.UnknownKey // of Other
 }
 
 func (v configView) text() string {
@@ -52,9 +53,9 @@ func (g *overlay) configNow() configState {
 func (g *overlay) isProven() bool { return g.configNow().proven }
 
 // configStatus returns what weft status shows of it.
-func configStatus(raw []byte, v configView) control.Config {
+func configStatus(network routing.Network, v configView) control.Config {
 	c := control.Config{
-		InUse: string(routing.WithoutSecrets(raw)), LastGood: v.LastGood, Other: clip(v.Other), Changes: v.changes,
+		InUse: string(routing.WithoutSecrets(network.Raw)), LastGood: v.LastGood, Other: clip(v.Other), Changes: v.changes,
 		Differs: v.text() != configView{}.text(),
 	}
 	if v.Fault != nil {
@@ -62,10 +63,10 @@ func configStatus(raw []byte, v configView) control.Config {
 			c.Faults = append(c.Faults, strings.TrimSpace(line))
 		}
 	}
-	for _, u := range routing.UnknownKeys(raw) {
+	for _, u := range network.Unknown {
 		c.Unknown = append(c.Unknown, u.String())
 	}
-	for _, u := range routing.UnknownKeys(v.Other) {
+	for _, u := range v.unknown {
 		c.Unknown = append(c.Unknown, "not in use: "+u.String())
 	}
 	return c

@@ -10,8 +10,8 @@ import (
 	"weft/cmd/internal/custody"
 )
 
-// openCustody takes up the descriptors that the last weftd had kept, and has ours kept. No other weftd answers on the control
-// socket by now, and nothing can be attached yet.
+// openCustody takes up the descriptors that the last weftd had kept, and has ours kept. No other weftd
+// answers on the control socket by now, and nothing can be attached yet.
 func (d *Daemon) openCustody(ctx context.Context) {
 	d.custody = custody.Open(ctx, custody.Options{
 		Control: d.cfg.ControlSocket, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,

@@ -16,13 +16,14 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/subnetenv"
+	"weft/routing"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func parse(t *testing.T, text string) lease.NetworkConfig {
+func parse(t *testing.T, text string) routing.Network {
 	t.Helper()
-	c, err := lease.ParseNetworkConfig([]byte(text))
+	c, err := routing.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestSubnetFileIsFlannels(t *testing.T) {
 		{"IPv6", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/16"}`,
 			subnetenv.File{IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
 	} {
-		if got := subnetFile(parse(t, tt.config), own, 1472, true); !got.Equal(tt.want) {
+		if got := subnetFile(parse(t, tt.config).NetworkConfig, own, 1472, true); !got.Equal(tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -69,10 +70,10 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 	if got := previous(path, discard()); got.Subnet != netip.MustParsePrefix("10.42.7.0/24") || got.IPv6Subnet.IsValid() {
 		t.Errorf("got %v", got)
 	} else {
-		if f := former(got, parse(t, `{"Network":"10.42.0.0/16"}`)); len(f) != 0 {
+		if f := former(got, parse(t, `{"Network":"10.42.0.0/16"}`).NetworkConfig); len(f) != 0 {
 			t.Errorf("the same network is no former one: %v", f)
 		}
-		if f := former(got, parse(t, `{"Network":"10.43.0.0/16"}`)); len(f) != 1 || f[0] != netip.MustParsePrefix("10.42.0.0/16") {
+		if f := former(got, parse(t, `{"Network":"10.43.0.0/16"}`).NetworkConfig); len(f) != 1 || f[0] != netip.MustParsePrefix("10.42.0.0/16") {
 			t.Errorf("former networks %v", f)
 		}
 	}
@@ -186,7 +187,7 @@ func TestOnlyTheConfigurationInUseIsSeeded(t *testing.T) {
 		if seed != "" {
 			src.seed = []byte(seed)
 		}
-		if got := src.seedFor(inUse); (got != nil) != want {
+		if got := src.seedFor(inUse.NetworkConfig); (got != nil) != want {
 			t.Errorf("%s: got %q", seed, got)
 		}
 	}

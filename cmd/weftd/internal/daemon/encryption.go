@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -22,11 +23,10 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 	if g == nil {
 		return control.Rotated{}, fmt.Errorf("%w: there is no backend yet: %s", control.ErrRefused, waiting)
 	}
-	e, ok := g.backend.(*routing.Encrypter)
-	if !ok {
+	before, after, err := g.backend.RotateKey(ctx)
+	if errors.Is(err, routing.ErrNoKey) {
 		return control.Rotated{}, fmt.Errorf("%w: backend %s has no key: only wireguard does", control.ErrRefused, g.backend.Type())
 	}
-	before, after, err := e.RotateKey(ctx)
 	if err != nil {
 		return control.Rotated{}, err
 	}
@@ -37,11 +37,10 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 
 // encryption is what the devices of WireGuard know of peers, by subnet; nil for another backend.
 func (g *overlay) encryption(now time.Time) map[netip.Prefix]control.Encryption {
-	e, ok := g.backend.(*routing.Encrypter)
-	if !ok {
+	peers, _ := g.backend.EncryptedPeers() // without those of a device that is gone just now
+	if len(peers) == 0 {
 		return nil
 	}
-	peers, _ := e.EncryptedPeers() // without those of a device that is gone just now
 	out := make(map[netip.Prefix]control.Encryption, len(peers))
 	for _, p := range peers {
 		x := control.Encryption{

@@ -109,8 +109,8 @@ func (s *etcdSource) recall(c lease.Cached) (Network, error) {
 	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.id {
 		return Network{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
 	}
-	network, err := routing.ParseConfig(c.Memory.Config)
-	return Network{node: s.id, config: network, raw: c.Memory.Config}, err
+	network, err := routing.Parse(c.Memory.Config)
+	return Network{node: s.id, config: network}, err
 }
 
 // ask reads the network configuration. If that has a fault, why says so, since only an operator can mend it.
@@ -119,8 +119,8 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 	snap, err := s.store.Snapshot(ctx)
 	heard(err)
 	if err == nil && snap.Config == nil && s.seed != nil {
-		if seed, err := routing.ParseConfig(s.seed); err == nil { // it was checked when it was read
-			if why := cutOff(ctx, s.cfg.Rootless.Place, s, seed, s.log); why != "" {
+		if seed, err := routing.Parse(s.seed); err == nil { // it was checked when it was read
+			if why := cutOff(ctx, s.cfg.Rootless.Place, s, seed.NetworkConfig, s.log); why != "" {
 				return f, fmt.Sprintf("config: %s is not written to the store: %s", s.cfg.NetConfigPath, why)
 			}
 		}
@@ -137,11 +137,10 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 		return f, fmt.Sprintf("config: the store has none: write %s, a JSON object with Network, the range of all pods, "+
 			"or start one node with --net-config-path FILE", key)
 	}
-	f.raw = snap.Config
-	if f.config, err = routing.ParseConfig(snap.Config); err != nil {
+	if f.config, err = routing.Parse(snap.Config); err != nil {
 		return f, fmt.Sprintf("config: %s: %v", key, err)
 	}
-	if why := cutOff(ctx, s.cfg.Rootless.Place, s, f.config, s.log); why != "" {
+	if why := cutOff(ctx, s.cfg.Rootless.Place, s, f.config.NetworkConfig, s.log); why != "" {
 		return f, "config: " + why
 	}
 	return f, ""
@@ -150,11 +149,16 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 func (s *etcdSource) member(o memberOptions) (member, error) {
 	return lease.NewKeeper(s.store, lease.Options{
 		Node: s.id, State: o.state, Underlay: o.alive,
-		Config: o.network.config, RawConfig: o.network.raw, CheckConfig: routing.ParseConfig, Unproven: o.cached == nil,
-		Seed: s.seedFor(o.network.config), Local: o.local,
+		Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, CheckConfig: checkConfig, Unproven: o.cached == nil,
+		Seed: s.seedFor(o.network.config.NetworkConfig), Local: o.local,
 		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
 	})
+}
+
+func checkConfig(raw []byte) (lease.NetworkConfig, error) {
+	n, err := routing.Parse(raw)
+	return n.NetworkConfig, err
 }
 
 // seedFor returns what weftd writes into a store without a configuration while network is in use:
@@ -164,7 +168,7 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 	if s.seed == nil {
 		return nil
 	}
-	if file, err := routing.ParseConfig(s.seed); err != nil || !file.Equal(network) {
+	if file, err := routing.Parse(s.seed); err != nil || !file.Equal(network) {
 		s.log.Warn("--net-config-path is not the configuration in use, which is the store's: the file is for a store that has none, and one that loses its own is not given it either",
 			"file", s.cfg.NetConfigPath, "remedy", "to have that of the file: etcdctl put "+s.cfg.Store.Prefix+"/config <"+s.cfg.NetConfigPath)
 		return nil
@@ -191,9 +195,9 @@ func (s *etcdSource) read(ctx context.Context) (o choice.Offer, revision int64, 
 
 // offerOf is the offer of a configuration; absent is its fault if there is none.
 func offerOf(raw []byte, absent error) choice.Offer {
-	o := choice.Offer{Known: true, Network: choice.Network{Raw: raw}, Fault: absent}
+	o := choice.Offer{Known: true, Fault: absent}
 	if raw != nil {
-		o.NetworkConfig, o.Fault = routing.ParseConfig(raw)
+		o.Network.Network, o.Fault = routing.Parse(raw)
 	}
 	return o
 }

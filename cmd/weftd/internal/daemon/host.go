@@ -23,7 +23,7 @@ const portEvery = time.Second
 func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f Network) error {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.config))
+	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.config.NetworkConfig))
 }
 
 // unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason, such as
@@ -38,7 +38,7 @@ func (d *Daemon) unlessTaken(claim string, err error) error {
 
 // portFault is why g's backend cannot listen on its port, before anything is written; nil if it can.
 func (g *overlay) portFault() error {
-	f := routing.FactsOf(g.network.config)
+	f := g.network.config.Facts()
 	return presence.PortFree(g.outside, g.underlay(), f.Port, f.Port6)
 }
 
@@ -46,7 +46,7 @@ func (g *overlay) portFault() error {
 // long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a node that carries
 // no packets would only mislead its peers. If there is a last good network configuration, that comes back after a while.
 func (d *Daemon) claimPort(ctx context.Context, g *overlay) error {
-	port := routing.FactsOf(g.network.config).Port
+	port := g.network.config.Facts().Port
 	if g.plane == nil || port == 0 {
 		return nil
 	}

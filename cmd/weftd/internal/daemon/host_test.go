@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"weft/lease"
 	"weft/routing"
 	"weft/routing/presence"
 )
@@ -26,7 +24,7 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	var log strings.Builder
 	d := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil))}
 	defer func() { _ = d.claim.Close() }()
-	f := Network{config: lease.NetworkConfig{EnableIPv4: true, Network: netip.MustParsePrefix("198.18.252.0/24")}}
+	f := Network{config: parse(t, `{"Network":"198.18.252.0/24"}`)}
 
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {

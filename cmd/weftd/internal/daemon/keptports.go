@@ -8,19 +8,18 @@ import (
 
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/rights"
-	"weft/routing"
 	"weft/tunnel"
 )
 
 // portItem begins the names of what is kept of the data plane's ports.
 const portItem = "port "
 
-// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port in its place may
-// not be opened at first, and is tried again.
+// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port
+// in its place may not be opened at first, and is tried again.
 const forgetWait = 300 * time.Millisecond
 
-// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held, so it does not
-// wait for the service manager, which may take seconds.
+// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held,
+// so it does not wait for the service manager, which may take seconds.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
 		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
@@ -59,7 +58,8 @@ func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
 	return out, away
 }
 
-// hasUnderlay reports whether a port on the underlay is among kept, so that it is no other process that has the port.
+// hasUnderlay reports whether a port on the underlay is among kept, so that it is no other process that has
+// the port.
 func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
 	for name := range kept {
 		if name != "tun" {
@@ -78,14 +78,14 @@ func (d *Daemon) forgetPorts() {
 	}
 }
 
-// runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or who keeps them for the next
-// one, finds them as they are.
+// runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or
+// who keeps them for the next one, finds them as they are.
 func (d *Daemon) runBackend(ctx context.Context, g *overlay) error {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
-		if plane, ok := g.backend.(routing.Transferable); ok && d.leavesPorts() {
-			plane.Abandon()
+		if d.leavesPorts() {
+			g.backend.Abandon()
 		}
 		cancel(context.Cause(ctx))
 	})
@@ -93,7 +93,8 @@ func (d *Daemon) runBackend(ctx context.Context, g *overlay) error {
 	return g.backend.Run(own)
 }
 
-// leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has them.
+// leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has
+// them.
 func (d *Daemon) leavesPorts() bool {
 	if d.upgrades.left.Load() || d.upgrades.arrival.Pending() {
 		return true

@@ -28,7 +28,7 @@ type tap struct{ device, filter string }
 
 // taps lists where to look.
 func (g *overlay) taps(r control.CaptureRequest) (l []tap, err error) {
-	st, facts := g.backend.Status(), routing.FactsOf(g.network.config)
+	st, facts := g.backend.Status(), g.network.config.Facts()
 	underlay := st.Underlay.Name
 	network := ""
 	for _, n := range []netip.Prefix{g.network.config.Network, g.network.config.IPv6Network} {

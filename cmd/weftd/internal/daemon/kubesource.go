@@ -19,7 +19,6 @@ import (
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/kube"
-	"weft/routing"
 )
 
 // kubeSource gets subnets from the Kubernetes API, and the network configuration from a file.
@@ -89,7 +88,7 @@ func (s *kubeSource) recall(c lease.Cached) (Network, error) {
 		return Network{}, err
 	}
 	s.good.Store(&was)
-	f.config, f.raw = was.NetworkConfig, was.Raw
+	f.config = was.Network
 	return f, nil
 }
 
@@ -110,7 +109,7 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f Network, why
 		return f, "API server: " + err.Error()
 	}
 	f = s.network(known)
-	f.config, f.raw = network.NetworkConfig, network.Raw
+	f.config = network.Network
 	return f, ""
 }
 
@@ -176,10 +175,10 @@ func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 }
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
-	facts := routing.FactsOf(o.network.config)
+	facts := o.network.config.Facts()
 	m, err := kube.NewManager(s.client, kube.Options{
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
-		Node:    o.network.node, State: o.state, Underlay: o.alive, Config: o.network.config, RawConfig: o.network.raw, Unproven: o.cached == nil, Local: o.local,
+		Node:    o.network.node, State: o.state, Underlay: o.alive, Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 	if err != nil || o.cached == nil {
@@ -205,7 +204,7 @@ func (c confirming) Run(ctx context.Context) error {
 // offered reads the file: a mounted ConfigMap changes in place.
 func (s *kubeSource) offered(lease.Status) choice.Offer {
 	now, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
-	return choice.Offer{Known: true, Network: choice.Network{NetworkConfig: now.NetworkConfig, Raw: now.Raw}, Fault: err}
+	return choice.Offer{Known: true, Network: choice.Network{Network: now.Network}, Fault: err}
 }
 
 func (s *kubeSource) read(context.Context) (choice.Offer, int64, error) {

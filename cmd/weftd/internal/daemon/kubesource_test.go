@@ -68,7 +68,7 @@ func TestAskLearnsWhoWeAre(t *testing.T) {
 	body.Store(nodeObject("a", `"flannel.alpha.coreos.com/node-public-ip":"192.0.2.9","flannel.alpha.coreos.com/node-public-ipv6":"2001:db8::9"`))
 	f, why := ask()
 	want := Network{node: "a", config: parse(t, clusterConf), publicIP: netip.MustParseAddr("192.0.2.9"), publicIPv6: netip.MustParseAddr("2001:db8::9")}
-	if why != "" || !f.same(want) || !f.config.Equal(want.config) {
+	if why != "" || !f.same(want) || !f.config.Equal(want.config.NetworkConfig) {
 		t.Errorf("%q, %+v", why, f)
 	}
 	if fmt.Sprint(heard) != "[false true]" {
@@ -201,7 +201,7 @@ func TestAFileThatChangesIsNoticed(t *testing.T) {
 		if err := o.Fault; !o.Known || (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) || len(o.Raw) == 0 {
 			t.Errorf("%s: %v", text, err)
 		}
-		if want == "" && !o.NetworkConfig.Equal(parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, ""))) {
+		if want == "" && !o.NetworkConfig.Equal(parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, "")).NetworkConfig) {
 			t.Errorf("%s: %+v", text, o.NetworkConfig)
 		}
 	}

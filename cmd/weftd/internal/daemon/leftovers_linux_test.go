@@ -14,17 +14,6 @@ import (
 	"weft/test/netns"
 )
 
-// placed is a backend that has everything in place.
-type placed struct {
-	routing.Backend
-	status routing.Status
-}
-
-func (p placed) Status() routing.Status { return p.status }
-
-// planed is one whose packets weft moves itself.
-type planed struct{ dataPlane }
-
 // A backend whose packets the kernel moves, or nobody does, gives back the device's feature that a data plane had turned on; a data plane
 // tends it.
 func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
@@ -37,9 +26,8 @@ func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
 		dir := t.TempDir()
 		d := &Daemon{cfg: options.Config{CacheDir: dir}, log: discard()}
 		g := &overlay{network: Network{config: parse(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)}}
-		g.backend = placed{status: routing.Status{Path: path, Up: true, Devices: []string{"lo"}}}
 		if !given {
-			g.plane = planed{}
+			g.plane = new(routing.Node)
 		}
 		g.set.Own = lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24")}}
 		err := ns.Do(func() error {
@@ -59,7 +47,7 @@ func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
 				return err
 			}
 			defer func() { _ = g.kernel.Close() }()
-			d.removeLeftovers(g)
+			d.removeLeftovers(g, routing.Status{Path: path, Up: true, Devices: []string{"lo"}})
 			return nil
 		})
 		if err != nil {

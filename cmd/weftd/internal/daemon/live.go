@@ -77,7 +77,7 @@ func (d *Daemon) ask(ctx context.Context) (Network, choice.Offer) {
 }
 
 func (f Network) choice() choice.Network {
-	return choice.Network{NetworkConfig: f.config, Raw: f.raw}
+	return choice.Network{Network: f.config}
 }
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
@@ -109,7 +109,7 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f Network, 
 		switch {
 		case after.next != nil:
 			g = after.next
-			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.network.raw)))
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.network.config.Raw)))
 		case after.decided:
 			return after.step
 		case errors.Is(err, errNodeChanged):
@@ -145,7 +145,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *overlay) 
 		var does []string
 		if step.Do == choice.Open {
 			if asked != nil {
-				does = d.changes(g, step.Network.NetworkConfig, false)
+				does = d.changes(g, step.Network.Network, false)
 			}
 			next, err := d.offeredOverlay(ctx, g, step.Network)
 			if err == nil {
@@ -166,7 +166,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *overlay) 
 			continue
 		}
 		if step.View != nil {
-			d.show(g, *step.View, in.Offer.NetworkConfig)
+			d.show(g, *step.View, in.Offer.Network.Network)
 		}
 		if step.Do != choice.Keep {
 			return succession{decided: true, step: step}
@@ -202,9 +202,9 @@ func (d *Daemon) seen(g *overlay) choice.Input {
 // none: g goes on, and the lease says what it said.
 func (d *Daemon) offeredOverlay(ctx context.Context, g *overlay, n *choice.Network) (*overlay, error) {
 	next, err := d.newOverlay(ctx, Network{
-		node: g.network.node, config: n.NetworkConfig, raw: n.Raw, publicIP: g.network.publicIP, publicIPv6: g.network.publicIPv6,
+		node: g.network.node, config: n.Network, publicIP: g.network.publicIP, publicIPv6: g.network.publicIPv6,
 	}, nil)
-	if err != nil || next.plane == nil || routing.FactsOf(n.NetworkConfig).Port == routing.FactsOf(g.network.config).Port {
+	if err != nil || next.plane == nil || n.Facts().Port == g.network.config.Facts().Port {
 		return next, err // g itself may have the port
 	}
 	if err := next.portFault(); err != nil {
@@ -220,7 +220,7 @@ func readNetConfig(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := routing.ParseConfig(b); err != nil {
+	if _, err := routing.Parse(b); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, nil

@@ -12,7 +12,6 @@ import (
 	"weft/cmd/weftd/internal/reach"
 	"weft/lease"
 	"weft/lease/subnetenv"
-	"weft/routing"
 	"weft/routing/underlay"
 )
 
@@ -49,7 +48,7 @@ func (d *Daemon) local(g *overlay) lease.Local {
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
-			Weft: &lease.Weft{Name: d.self.name, Recv: g.recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
+			Weft: &lease.Weft{Name: d.self.name, Recv: g.backend.Recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
 		},
 		Underlay: u.Local(),
 	}
@@ -64,18 +63,6 @@ func (d *Daemon) local(g *overlay) lease.Local {
 		}
 	}
 	return l
-}
-
-// recv names the forms of datagrams that this node parses besides one whole packet in a datagram. If
-// the kernel receives the datagrams, there are none. A node that encrypts between links says that it takes what comes in plain by its own.
-func (g *overlay) recv() []string {
-	if e, ok := g.backend.(*routing.Encrypter); ok {
-		return e.Recv()
-	}
-	if g.plane == nil {
-		return nil
-	}
-	return g.plane.Recv().Names()
 }
 
 // moved handles a change of the underlay's addresses or MTU. The backend calls it, so

@@ -10,7 +10,6 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/lease"
-	"weft/routing"
 	"weft/routing/probe"
 )
 
@@ -36,7 +35,7 @@ func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 		}
 	}
 	out := matrixOf(m, self, g.peers())
-	out.At, out.Took, out.Port = time.Now(), time.Since(began), routing.FactsOf(g.network.config).Port
+	out.At, out.Took, out.Port = time.Now(), time.Since(began), g.network.config.Facts().Port
 	return out, nil
 }
 

@@ -67,7 +67,7 @@ func (d *Daemon) findFormer(g *overlay) {
 		return
 	}
 	g.looked, g.lookedFor = time.Now(), set.Own.Subnets
-	found, err := routing.FormerGateways(g.network.config, set.Own.Subnets)
+	found, err := routing.FormerGateways(g.network.config.NetworkConfig, set.Own.Subnets)
 	if err != nil {
 		d.log.Debug("whether there are pods of a former subnet is not known", "reason", err)
 		return

@@ -19,6 +19,7 @@ import (
 	"weft/cmd/internal/rights"
 	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/pods"
+	"weft/routing"
 	"weft/tunnel"
 )
 
@@ -70,7 +71,7 @@ func reservationOf(r podport.Request) (hostlocal.Store, hostlocal.Holder) {
 
 // podCarrier gives pods their ports of one overlay's data plane.
 type podCarrier struct {
-	dataPlane
+	*routing.Node
 	log *slog.Logger
 }
 

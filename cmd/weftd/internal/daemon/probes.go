@@ -6,18 +6,17 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/lease"
-	"weft/routing"
 	"weft/routing/probe"
 	"weft/tunnel"
 )
 
 // newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration says no.
 func (d *Daemon) newProber(g *overlay) {
-	if !d.cfg.Probe || !routing.Probing(g.network.config) {
+	if !d.cfg.Probe || !g.network.config.Probing() {
 		return
 	}
 	c := probe.Config{
-		About: routing.AboutProbes(g.network.config, g.chosen, g.plane != nil),
+		About: g.network.config.AboutProbes(g.chosen, g.plane != nil),
 		Do:    g.kernel.Do,
 		Changed: func() {
 			select {
@@ -84,7 +83,7 @@ func (g *overlay) probe(changed bool) {
 		return
 	}
 	g.probed, g.changed = time.Now(), false
-	here, ways := routing.Probes(g.network.config, set, g.backend.Status())
+	here, ways := g.network.config.Probes(set, g.backend.Status())
 	g.prober.Update(here, ways)
 }
 

@@ -21,7 +21,6 @@ import (
 	"weft/routing/presence"
 	"weft/routing/probe"
 	"weft/routing/underlay"
-	"weft/tunnel"
 )
 
 // overlay is everything that serves one network: backend, rules, and the member that keeps the lease.
@@ -32,8 +31,8 @@ type overlay struct {
 	under   underlay.Options
 	kernel  *routing.Kernel // of the TUN
 	outside *routing.Kernel // of the underlay: kernel, or another one
-	backend routing.Backend
-	plane   dataPlane      // the backend, if it moves packets itself; nil if the kernel does
+	backend *routing.Node
+	plane   *routing.Node  // the backend, if it moves packets itself; nil if the kernel does
 	former  []netip.Prefix // networks that this node was in before
 	before  lease.Subnets  // what the subnet file had
 	member  member
@@ -65,14 +64,6 @@ type overlay struct {
 	formerWhy string         // which bridges have gateways of former subnets, "" for none
 	resolved  []netip.Addr   // addresses of the store's endpoints that are names
 	storeCut  string         // why the overlay cuts the store off; "" if it does not
-}
-
-// dataPlane has the methods of a backend that moves packets itself.
-type dataPlane interface {
-	Engine() *tunnel.Engine
-	DeviceDrops() (uint64, error)
-	Recv() tunnel.Recv
-	SetPods(addrs []netip.Addr)
 }
 
 // serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends
@@ -130,7 +121,7 @@ func (d *Daemon) newOverlay(ctx context.Context, f Network, cached *lease.Cached
 		closeKernels(kernel, outside)
 		return nil, err
 	}
-	for _, u := range routing.UnknownKeys(f.raw) {
+	for _, u := range f.config.Unknown {
 		d.log.Warn(u.String())
 	}
 	return g, nil
@@ -159,15 +150,11 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	d.log.Info("underlay", "event", event.UnderlayChosen, "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
-	g.former = former(before, f.config)
+	g.former = former(before, f.config.NetworkConfig)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
-	rules, err := d.rulesConfig(f, g.former)
-	if err != nil {
-		return nil, err
-	}
 	kept, away := d.keptPorts()
 	g.under4or6 = d.hasUnderlay(kept)
-	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
+	g.backend, err = routing.NewNode(ctx, routing.BackendConfig{
 		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
 		Network: f.config, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
@@ -176,14 +163,16 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
 		PortLost:        d.pods.Lost,
 		Inherited:       kept, Away: away, Keep: d.keepPort,
-		Rules:  rules,
+		Rules:  d.rulesConfig(f, g.former),
 		Logger: d.log.With("component", "backend"),
 	})
 	if err != nil {
 		d.forgetPorts()
 		return nil, &choice.BackendError{Err: err}
 	}
-	if g.plane, _ = g.backend.(dataPlane); g.plane == nil {
+	if g.backend.Engine() != nil {
+		g.plane = g.backend
+	} else {
 		d.forgetPorts()
 	}
 	if err := g.portFault(); errors.Is(err, syscall.EACCES) { // which no waiting mends
@@ -192,7 +181,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
 		network: f, local: d.local(g), before: before, cache: d.lastGood.cache, cached: cached, publish: g.publish,
-		state: d.self.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: routing.FactsOf(f.config).Port},
+		state: d.self.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.config.Facts().Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())
@@ -251,19 +240,18 @@ func (d *Daemon) apply(ctx context.Context, g *overlay) error {
 			d.tellPods(g)
 		}
 		g.probe(true)
-		d.removeLeftovers(g)
+		d.removeLeftovers(g, g.backend.Status())
 		d.changed()
 	}
 }
 
 // removeLeftovers deletes, once, what another backend left on this host, but not before the one in use can
 // carry packets.
-func (d *Daemon) removeLeftovers(g *overlay) {
-	status := g.backend.Status()
+func (d *Daemon) removeLeftovers(g *overlay, status routing.Status) {
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	removed, err := routing.RemoveLeftovers(g.kernel, g.network.config, g.former, status.Devices)
+	removed, err := routing.RemoveLeftovers(g.kernel, g.network.config.NetworkConfig, g.former, status.Devices)
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "event", event.TakenOver, "object", r)
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/routing"
 )
 
 // Snapshot reads what there is to know of this node, and changes nothing.
@@ -42,14 +41,14 @@ func (d *Daemon) snapshotOf(g *overlay, waiting string, parts control.Parts) *co
 // readOverlay adds what g knows.
 func (d *Daemon) readOverlay(s *control.Snapshot, g *overlay, parts control.Parts) {
 	s.Lease, s.Backend, s.RecordType = g.member.Status(), g.backend.Status(), g.backend.RecordType()
-	s.Cache.Used, s.Port = g.cached, int(routing.FactsOf(g.network.config).Port)
+	s.Cache.Used, s.Port = g.cached, int(g.network.config.Facts().Port)
 	s.NeedsRules = d.cfg.Rules.IPMasq || s.Backend.Encrypt != ""
 	g.mu.Lock()
 	s.Set, s.SubnetFile, s.StoreCut, s.Former, s.Compared = g.set, g.fileWhy, g.storeCut, g.formerWhy, g.config.compared
 	view := g.config.view
 	g.mu.Unlock()
 	s.Set.Rejected = s.Lease.Rejected
-	s.Config = configStatus(g.network.raw, view)
+	s.Config = configStatus(g.network.config, view)
 	if g.prober != nil {
 		s.Probing, s.Alone, s.ProbeFaults = true, g.prober.Alone(), g.prober.Faults()
 		if s.Alone || parts != 0 {

@@ -11,6 +11,7 @@ import (
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/subnetenv"
+	"weft/routing"
 )
 
 // source is the store from which subnets come: etcd (etcdsource.go) or the Kubernetes API
@@ -76,10 +77,8 @@ func sourceFiles(cfg options.Config, log *slog.Logger) (certificates, others []s
 // Network is what weftd has to know of its network and its node to carry packets.
 type Network struct {
 	// node is our identity.
-	node string
-	// config is the network configuration, and raw its text.
-	config lease.NetworkConfig
-	raw    []byte
+	node   string
+	config routing.Network
 	// publicIP and publicIPv6, if valid, replace --public-ip and --public-ipv6.
 	publicIP, publicIPv6 netip.Addr
 }

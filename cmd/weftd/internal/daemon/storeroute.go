@@ -39,7 +39,7 @@ func (d *Daemon) watchStoreRoute(ctx context.Context, g *overlay) error {
 		return nil
 	}
 	for {
-		now, err := reach.Store(g.network.config, "the "+d.source.info().name, d.local(g).Store)
+		now, err := reach.Store(g.network.config.NetworkConfig, "the "+d.source.info().name, d.local(g).Store)
 		if err != nil {
 			d.log.Debug("the way to the "+d.source.info().name+" is not known", "reason", err)
 		} else if before := g.setStoreCut(now); now != before {

@@ -15,7 +15,7 @@ func (d *Daemon) writeSubnetFile(g *overlay) {
 		return
 	}
 	g.member.SetLocal(d.local(g))
-	d.putSubnetFile(g, subnetFile(g.network.config, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
+	d.putSubnetFile(g, subnetFile(g.network.config.NetworkConfig, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
 }
 
 // putSubnetFile writes f, if the file is not that already; before says why the last try failed, "" if it did not.

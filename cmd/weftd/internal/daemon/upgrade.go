@@ -24,7 +24,6 @@ import (
 	"weft/cmd/internal/safepath"
 	"weft/cmd/weftd/internal/reexec"
 	"weft/cmd/weftd/internal/rootless"
-	"weft/routing"
 )
 
 // An upgrade executes another program in this process. What the ports and pods have open stays open, and packets wait
@@ -119,12 +118,10 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	defer d.upgrades.changing.Unlock()
 	d.keepNow() // it may take seconds, while packets flow
 	g, _ := d.current()
-	if g != nil {
-		if plane, ok := g.backend.(routing.Transferable); ok {
-			s.Paused = reexec.Now()
-			plane.Pause()
-			defer plane.Resume()
-		}
+	if g != nil && g.plane != nil {
+		s.Paused = reexec.Now()
+		g.plane.Pause()
+		defer g.plane.Resume()
 	}
 	d.keepNow()
 	var err error
@@ -241,9 +238,7 @@ func (d *Daemon) Yield(answer func()) {
 	d.upgrades.upgrading.Lock() // never unlocked: this process does nothing from now on
 	d.upgrades.changing.Lock()
 	if g, _ := d.current(); g != nil {
-		if b, ok := g.backend.(routing.Transferable); ok {
-			b.Pause()
-		}
+		g.backend.Pause()
 	}
 	d.keepNow()
 	left, err := d.custody.Leave()

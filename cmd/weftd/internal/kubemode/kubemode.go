@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"weft/cmd/internal/options"
-	"weft/lease"
 	"weft/lease/kube"
 	"weft/routing"
 )
@@ -39,11 +38,9 @@ func Routed(cfg options.Config, client *kube.Client) []string {
 	return client.Endpoints()
 }
 
-// Network is the network configuration of a cluster.
+// Network is the network configuration of a cluster. Its text is without the keys of Ignored.
 type Network struct {
-	lease.NetworkConfig
-	// Raw is the text without the keys of Ignored.
-	Raw []byte
+	routing.Network
 	// Ignored are the keys about the allocation of subnets, which the cluster does and not weft.
 	Ignored []string
 }
@@ -63,7 +60,8 @@ func ReadNetwork(path string) (Network, error) {
 	}
 	n, err := ParseNetwork(b)
 	if err != nil {
-		return Network{Raw: b}, fmt.Errorf("--net-config-path %s: %w", path, err)
+		n.Raw = b
+		return n, fmt.Errorf("--net-config-path %s: %w", path, err)
 	}
 	return n, nil
 }
@@ -86,10 +84,10 @@ func read(path string) ([]byte, error) {
 func ParseNetwork(b []byte) (Network, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(b, &keys); err != nil || keys == nil {
-		_, err := routing.ParseConfig(b) // has the words for it
-		return Network{}, err
+		n, err := routing.Parse(b) // has the words for it
+		return Network{Network: n}, err
 	}
-	n := Network{Raw: b}
+	n := Network{}
 	for key := range keys {
 		if allocates(key) {
 			n.Ignored = append(n.Ignored, key)
@@ -99,11 +97,11 @@ func ParseNetwork(b []byte) (Network, error) {
 	slices.Sort(n.Ignored)
 	var err error
 	if len(n.Ignored) > 0 {
-		if n.Raw, err = json.Marshal(keys); err != nil {
+		if b, err = json.Marshal(keys); err != nil {
 			return Network{}, err
 		}
 	}
-	n.NetworkConfig, err = routing.ParseConfig(n.Raw)
+	n.Network, err = routing.Parse(b)
 	return n, err
 }
 

@@ -14,7 +14,7 @@ import (
 
 func TestWhatTheClusterDecidesDoesNotCount(t *testing.T) {
 	n, err := ParseNetwork([]byte(`{"Network":"10.244.0.0/16","subnetLEN":99,"SubnetMin":"","IPv6SubnetMax":7,"EnableNFTables":true,"Backend":{"Type":"vxlan","VNI":7}}`))
-	if err != nil || n.Network != netip.MustParsePrefix("10.244.0.0/16") || !n.EnableNFTables || n.BackendType != "vxlan" {
+	if err != nil || n.NetworkConfig.Network != netip.MustParsePrefix("10.244.0.0/16") || !n.EnableNFTables || n.BackendType != "vxlan" {
 		t.Errorf("%v, %+v", err, n)
 	}
 	if !slices.Equal(n.Ignored, []string{"IPv6SubnetMax", "SubnetMin", "subnetLEN"}) {

@@ -21,16 +21,19 @@ import (
 	"weft/tunnel"
 )
 
-// controller keeps the kernel, and for types that need it a data plane, as its type of backend wants them for the
-// latest set. It is every Backend, and safe for concurrent use.
-type controller struct {
+// Node is one way to carry packets between subnets, running on this host: it keeps the kernel, and for types that need
+// it a data plane, as its type wants them for the latest set. It is level-triggered: it is given complete sets, and
+// keeps everything as the latest one says. Its methods are safe for concurrent use.
+type Node struct {
 	cfg     BackendConfig
 	log     *slog.Logger
 	k       *kernel.Kernel
 	out     *kernel.Kernel // the underlay's namespace: k, unless BackendConfig.Outside is another one
 	kind    backendType
+	about   trait            // kind's
 	plane   *plane.Plane     // nil if the kernel moves the packets
-	actor   actor            // nil if all that the type does is the kernel's state
+	driver  driver           // nil if all that the type does is the kernel's state
+	keys    *wireGuardDriver // the driver of a type with keys; nil for the others
 	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
 	monitor *kernel.Monitor
 	outside *kernel.Monitor              // of the underlay\'s link; nil unless it is in another namespace
@@ -50,46 +53,46 @@ type controller struct {
 	sealed   bool           // the rules of a seal were in place once
 	settled  bool           // all was in place once, so that what flannel left is taken over
 	made     map[string]int // the numbers of the devices that we made, by name
-	absent   []string       // the devices that a preparer could not make
+	absent   []string       // the devices that the driver could not make
 	warned   map[string]bool
 	strict   kernel.StrictDrops
 	shadow   shadowWatch
 	bridged  []kernel.Bridged // the bridges that have addresses of directly attached pods
 	proxied  map[int]bool     // the numbers of those on which the host may answer for such pods
 	ended    bool
-	halted   bool        // Transferable.Pause
+	halted   bool        // Node.Pause
 	over     func() bool // Run is to end; nil before it began
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
 	status   Status
 }
 
-// actor is the part of a type that is not the kernel's state.
-type actor interface {
-	// act does the actor's part for the situation; what fails is tried again. It is called with the controller's
-	// lock held.
-	act(ctx context.Context, s situation) outcome
-	// stop is called once when the backend has run and ends.
-	stop(ctx context.Context) error
-}
-
-// waker is an actor whose turn may come before the next reconcile does.
-type waker interface {
-	// next is when act is to be called again; the zero time for whenever. It is called with the controller's lock held.
+// driver is the part of a type that has a life of its own, beside the kernel's state: devices, commands, a controller.
+// Its methods are called with the node's lock held, but for tell.
+type driver interface {
+	// sync does the driver's part for the situation, before the kernel's state is made; d is what the type wants in
+	// it. What fails is tried again.
+	sync(ctx context.Context, s situation, d *desired) outcome
+	// next is when sync is to be called again; the zero time for whenever.
 	next() time.Time
+	// tell adds the driver's part to a status.
+	tell(*Status)
+	// close ends what the driver opened; ran says that the node did more than being made.
+	close(ctx context.Context, ran bool) error
 }
 
-// preparer is an actor that makes devices.
-type preparer interface {
-	// prepare makes the devices that d wants, with an MTU in bytes. absent are those that could not be made, and notes what works less
-	// well than it could. It comes before the kernel's state, is called with the controller's lock held, and tried again if it fails.
-	prepare(d *desired, mtu int) (absent, notes []string, err error)
-	// close frees what prepare opened, also of a backend that never ran.
-	close() error
-}
+// idle is what most drivers do at most of these times: nothing.
+type idle struct{}
 
-// outcome is the result of an actor's work.
+func (idle) next() time.Time                   { return time.Time{} }
+func (idle) tell(*Status)                      {}
+func (idle) close(context.Context, bool) error { return nil }
+
+// outcome is the result of a driver's work.
 type outcome struct {
+	// devices says why one could not be made, and absent which; notes are what works less well than it could.
+	devices       error
+	absent, notes []string
 	// node says what is wrong for the node itself; if it wraps errNotStarted, no pod can be given an address.
 	node error
 	// peers has the records for which something failed, or with the zero Subnets what failed for none in particular. They do not make the
@@ -97,7 +100,7 @@ type outcome struct {
 	peers []peerFault
 }
 
-// errNotStarted says of an actor that what the node itself needs is not there.
+// errNotStarted says of a driver that what the node itself needs is not there.
 var errNotStarted = errors.New("the node's own part is not in place")
 
 // peerFault is what went wrong for the record with those subnets, or for one of them.
@@ -107,152 +110,137 @@ type peerFault struct {
 	err     error
 }
 
-var _ Backend = (*controller)(nil)
-
-// newController makes the backend of a type whose packets the kernel moves: it opens descriptors, touches nothing
-// and starts nothing. The caller runs Run or calls Close.
-func newController(c BackendConfig, t backendType, a actor) (*controller, error) {
+// newNode makes a node of a type: it opens descriptors, touches nothing and starts nothing. The caller runs Run or calls
+// Close. Inherited ports are closed if it fails.
+func newNode(c BackendConfig, t backendType, d driver) (*Node, error) {
 	about := t.trait()
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", about.name)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	sizes, err := t.sizes(c.Underlay)
 	if err != nil {
+		c.disinherit()
 		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Name, err)
 	}
-	b := &controller{
-		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, out: c.underlayKernel(), kind: t, actor: a,
+	b := &Node{
+		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, out: c.underlayKernel(), kind: t, about: about, driver: d,
 		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
 	b.under.Now = c.Underlay
-	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Underlay: c.Underlay}
-	if err := b.makeRules(); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", about.name, err)
-	}
-	if b.monitor, err = b.k.Subscribe(); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", about.name, err)
-	}
-	if b.away() {
-		if b.outside, err = b.out.Subscribe(); err != nil {
-			b.monitor.Close()
-			return nil, fmt.Errorf("%s backend: %w", about.name, err)
-		}
-	}
-	return b, nil
-}
-
-// openKernel makes the backend of a type whose packets the kernel moves.
-func openKernel(c BackendConfig, t backendType, a actor) (Backend, error) {
-	b, err := newController(c, t, a)
-	if err != nil {
-		return nil, err // and no *controller in the interface
-	}
-	return b, nil
-}
-
-// openCarried makes the backend of a type whose packets the data plane moves.
-func openCarried(c BackendConfig, t carried) (Backend, error) {
-	b, err := newCarrier(c, t)
-	if err != nil {
-		return nil, err // and no *carrier in the interface
-	}
-	return b, nil
-}
-
-// carrier is the backend of a type whose packets weft's own data plane moves.
-type carrier struct {
-	*controller
-	recv tunnel.Recv
-}
-
-// newCarrier does for such a type what newController does for the others.
-func newCarrier(c BackendConfig, t carried) (*carrier, error) {
-	b, err := newController(c, t, nil)
-	if err != nil {
+	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Encrypt: about.encrypt, Underlay: c.Underlay}
+	if err := b.open(); err != nil {
 		c.disinherit()
-		return nil, err
+		return nil, fmt.Errorf("%s backend: %w", about.name, err)
 	}
-	o := t.plane()
-	o.Inherited, o.Away, o.Keep = c.Inherited, c.Away, c.Keep
-	o.Workers, o.Logger, o.Nudge, o.PortLost = c.Workers, b.log, b.nudge, c.PortLost
-	o.Forwarding, o.StateDir = cmp.Or(c.Forwarding, o.Forwarding), c.StateDir
-	if o.Outside = c.Outside; c.Unprivileged {
+	return b, nil
+}
+
+func (c *Node) open() (err error) {
+	if err := c.makeRules(); err != nil {
+		return err
+	}
+	if c.monitor, err = c.k.Subscribe(); err != nil {
+		return err
+	}
+	if c.away() {
+		c.outside, err = c.out.Subscribe()
+	}
+	if err == nil && c.about.plane != nil {
+		err = c.openPlane(*c.about.plane)
+	}
+	if err != nil {
+		c.closeMonitors()
+	}
+	return err
+}
+
+// openPlane opens the data plane, for a type whose packets it moves.
+func (c *Node) openPlane(t planeTrait) (err error) {
+	o := t.options
+	o.Inherited, o.Away, o.Keep = c.cfg.Inherited, c.cfg.Away, c.cfg.Keep
+	o.Workers, o.Logger, o.Nudge, o.PortLost = c.cfg.Workers, c.log, c.nudge, c.cfg.PortLost
+	o.Forwarding, o.StateDir = cmp.Or(c.cfg.Forwarding, o.Forwarding), c.cfg.StateDir
+	if o.Outside = c.cfg.Outside; c.cfg.Unprivileged {
 		err = unprivileged(&o)
 	}
-	b.status.Path = o.Path.String()
+	c.status.Path = o.Path.String()
 	if err == nil {
-		err = o.Obstacle(b.out, c.Underlay.Name, c.Underlay.Local())
+		err = o.Obstacle(c.out, c.cfg.Underlay.Name, c.cfg.Underlay.Local())
 	}
 	if err == nil {
-		b.plane, err = plane.New(b.k, o)
+		c.plane, err = plane.New(c.k, o)
 	}
 	if err != nil {
-		c.disinherit()
-		b.closeMonitors()
-		return nil, fmt.Errorf("%s backend: %w", b.Type(), err)
+		return err
 	}
-	if b.features.monitor, err = b.out.SubscribeFeatures(); err != nil {
-		b.features.monitor = nil
-		b.log.Info("changes of the underlay's features are noticed late", "cause", err)
+	if c.features.monitor, err = c.out.SubscribeFeatures(); err != nil {
+		c.features.monitor = nil
+		c.log.Info("changes of the underlay's features are noticed late", "cause", err)
 	}
-	b.protect() // it is the data plane now that receives
-	return &carrier{b, t.recv()}, nil
+	c.protect() // it is the data plane now that receives
+	return nil
 }
 
-// Engine is the data plane, for its counters.
-func (c *carrier) Engine() *tunnel.Engine { return c.plane.Engine() }
+// Engine is the data plane, for its counters; nil where the kernel moves the packets.
+func (c *Node) Engine() *tunnel.Engine {
+	if c.plane == nil {
+		return nil
+	}
+	return c.plane.Engine()
+}
 
-// Recv returns the forms of datagrams, besides one whole packet in a datagram, that this node parses
-// and its lease record names.
-func (c *carrier) Recv() tunnel.Recv { return c.recv }
+// Recv names what this node parses besides one whole packet in a datagram, for its lease record: nothing where the
+// kernel receives. A node that encrypts between links says that it takes what comes in plain by its own.
+func (c *Node) Recv() []string {
+	switch {
+	case c.about.plane != nil:
+		return c.about.plane.recv.Names()
+	case c.about.takesPlain(c.Status().Underlay, c.away()):
+		return []string{RecvPlain}
+	}
+	return nil
+}
 
 // DeviceDrops returns how many packets the kernel dropped because the TUN's queue was full or nobody
 // had the TUN open. No counter of the data plane has these.
-func (c *carrier) DeviceDrops() (uint64, error) {
+func (c *Node) DeviceDrops() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended || c.plane.Device() == "" {
+	if c.ended || c.plane == nil || c.plane.Device() == "" {
 		return 0, nil
 	}
 	d, err := c.k.Device(c.plane.Device())
 	return d.Dropped, err
 }
 
-// Type implements Backend.
-func (c *controller) Type() string { return c.kind.trait().name }
+// Type is the name in the network config, in lower case.
+func (c *Node) Type() string { return c.about.name }
 
-// RecordType implements Backend.
-func (c *controller) RecordType() string { return c.kind.trait().record }
+// RecordType is the lease record's BackendType: Type, but "" for udp, as flannel has it.
+func (c *Node) RecordType() string { return c.about.record }
 
-// Publish implements Backend.
-func (c *controller) Publish() (data, v6data json.RawMessage) { return c.kind.publish() }
+// Publish returns what the lease record carries as BackendData and BackendV6Data; nil for none.
+func (c *Node) Publish() (data, v6data json.RawMessage) { return c.kind.publish() }
 
-// MTU implements Backend.
-func (c *controller) MTU() int { return c.Status().MTU }
+// MTU is the largest inner packet, in bytes: for subnet.env and the lease record. It follows the underlay's MTU.
+func (c *Node) MTU() int { return c.Status().MTU }
 
-// Status implements Backend.
-func (c *controller) Status() Status {
+// Status is a snapshot. It does not wait for the kernel.
+func (c *Node) Status() Status {
 	c.statusMu.Lock()
 	defer c.statusMu.Unlock()
 	st := c.status
 	if c.rules != nil {
 		st.Rules = c.rules.Status()
 	}
-	if w, ok := c.kind.(wireGuard); ok {
-		st.Encrypt = w.encrypt
-	}
-	if h, ok := c.actor.(interface{ hook() HookStatus }); ok {
-		st.Hook = h.hook()
+	if c.driver != nil {
+		c.driver.tell(&st)
 	}
 	return st
 }
 
-// Apply implements Backend. The host's rules come first, so that no packet is ahead of them, unless those of an earlier
-// run are there: then packets do not wait for iptables.
-func (c *controller) Apply(ctx context.Context, s lease.Set) error {
+// Apply takes the complete set, our own record included, and returns when the kernel and the data plane follow it, or
+// with every error joined; what failed is retried by Run. It works before Run runs. Nothing changes while the set has no
+// own subnet. The host's rules come first, so that no packet is ahead of them, unless those of an earlier run are there:
+// then packets do not wait for iptables.
+func (c *Node) Apply(ctx context.Context, s lease.Set) error {
 	if c.rules == nil {
 		return c.apply(ctx, s)
 	}
@@ -266,7 +254,7 @@ func (c *controller) Apply(ctx context.Context, s lease.Set) error {
 	if !present {
 		rules()
 		err := c.apply(ctx, s)
-		if _, ok := c.kind.(sealer); ok {
+		if c.about.encrypt != "" {
 			rules()
 		}
 		return err
@@ -277,7 +265,7 @@ func (c *controller) Apply(ctx context.Context, s lease.Set) error {
 }
 
 // apply is Apply for the kernel's objects and the data plane.
-func (c *controller) apply(ctx context.Context, s lease.Set) error {
+func (c *Node) apply(ctx context.Context, s lease.Set) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -295,8 +283,9 @@ func (c *controller) apply(ctx context.Context, s lease.Set) error {
 	return err
 }
 
-// Run implements Backend.
-func (c *controller) Run(ctx context.Context) error {
+// Run carries packets and repairs what others change, until ctx ends; then it returns nil. Addresses and routes stay,
+// for the next process.
+func (c *Node) Run(ctx context.Context) error {
 	started := ctx.Err() == nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -327,14 +316,9 @@ func (c *controller) Run(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true // from here on the Kernel may be closed
-	if c.actor != nil && started {
+	if c.driver != nil {
 		// Detached: the context that would bound it has just ended.
-		if err := c.actor.stop(context.WithoutCancel(ctx)); err != nil {
-			c.log.Warn("stop", "error", err)
-		}
-	}
-	if p, ok := c.actor.(preparer); ok {
-		carried = errors.Join(carried, p.close())
+		carried = errors.Join(carried, c.driver.close(context.WithoutCancel(ctx), started))
 	}
 	if c.plane != nil {
 		carried = errors.Join(carried, c.plane.Close())
@@ -342,15 +326,15 @@ func (c *controller) Run(ctx context.Context) error {
 	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored, watched, ruled))
 }
 
-// Close implements Backend.
-func (c *controller) Close() error {
+// Close frees what was opened, for a node that will not run; Run does so itself.
+func (c *Node) Close() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return c.Run(ctx)
 }
 
 // tendForwarding looks after how datagrams arrive, and shows it.
-func (c *controller) tendForwarding() {
+func (c *Node) tendForwarding() {
 	if c.plane == nil {
 		return
 	}
@@ -361,7 +345,7 @@ func (c *controller) tendForwarding() {
 }
 
 // askAgain is when peers that do not answer are to be asked for once more; nil for never.
-func (c *controller) askAgain() <-chan time.Time {
+func (c *Node) askAgain() <-chan time.Time {
 	if c.plane == nil {
 		return nil
 	}
@@ -371,7 +355,7 @@ func (c *controller) askAgain() <-chan time.Time {
 }
 
 // nudge asks Run to reconcile what may have changed. It does not block.
-func (c *controller) nudge(ch kernel.Change) {
+func (c *Node) nudge(ch kernel.Change) {
 	c.dirty.Or(uint32(ch))
 	select {
 	case c.kick <- struct{}{}:
@@ -380,12 +364,12 @@ func (c *controller) nudge(ch kernel.Change) {
 }
 
 // networks are those of the config, then the former ones.
-func (c *controller) networks() []netip.Prefix {
+func (c *Node) networks() []netip.Prefix {
 	return slices.Concat(c.cfg.Network.Networks(), c.cfg.Former)
 }
 
 // outer are the peers' addresses.
-func (c *controller) outer() []netip.Addr {
+func (c *Node) outer() []netip.Addr {
 	as := make([]netip.Addr, 0, len(c.set.Peers))
 	for i := range c.set.Peers {
 		for _, a := range [...]netip.Addr{c.set.Peers[i].PublicIP, c.set.Peers[i].PublicIPv6} {
@@ -398,7 +382,7 @@ func (c *controller) outer() []netip.Addr {
 }
 
 // logger names the TUN, if there is one.
-func (c *controller) logger() *slog.Logger {
+func (c *Node) logger() *slog.Logger {
 	if c.plane == nil {
 		return c.log
 	}
@@ -406,7 +390,7 @@ func (c *controller) logger() *slog.Logger {
 }
 
 // warnOnce logs a fault that does not matter enough to fail, the first time, with more attributes.
-func (c *controller) warnOnce(err error, more ...any) {
+func (c *Node) warnOnce(err error, more ...any) {
 	if err != nil && !c.warned[err.Error()] {
 		c.warned[err.Error()] = true
 		c.log.Warn("not set", append([]any{"error", err}, more...)...)
