@@ -142,7 +142,7 @@ type captured struct {
 }
 
 // captureOf finds the peer that people call so: by name, identity, address or subnet.
-func (g *generation) captureOf(called string) (*captured, error) {
+func (g *overlay) captureOf(called string) (*captured, error) {
 	if called == "" {
 		return nil, nil
 	}
@@ -207,7 +207,7 @@ type planeCapture struct {
 	names map[netip.Addr]string // what people call the peers that there were at the start
 }
 
-func (g *generation) carriedCapture(r control.CaptureRequest, filter *pcapfilter.Filter, peer *captured) (captureSource, error) {
+func (g *overlay) carriedCapture(r control.CaptureRequest, filter *pcapfilter.Filter, peer *captured) (captureSource, error) {
 	o := tunnel.CaptureOptions{Inner: r.Inner, Outer: r.Outer, Dropped: r.Dropped, SnapLen: r.SnapLen}
 	if r.Filter != "" {
 		o.Match = filter.Match

@@ -12,7 +12,7 @@ import (
 )
 
 // show stores v for the status, and logs it if it is not the same as before. theirs is the source's configuration.
-func (d *Daemon) show(g *generation, shown choice.View, theirs routing.Network) {
+func (d *Daemon) show(g *overlay, shown choice.View, theirs routing.Network) {
 	v := configView{View: shown}
 	if v.Other != nil {
 		v.unknown = theirs.Unknown
@@ -44,12 +44,12 @@ func (d *Daemon) show(g *generation, shown choice.View, theirs routing.Network) 
 }
 
 // changes lists what a restart that adopts network would change. With stays it adopts nothing.
-func (d *Daemon) changes(g *generation, network routing.Network, stays bool) []string {
+func (d *Daemon) changes(g *overlay, network routing.Network, stays bool) []string {
 	g.mu.Lock()
 	u := g.chosen
 	g.mu.Unlock()
 	var out []string
-	for _, c := range g.footing.network.Diff(network) {
+	for _, c := range g.network.config.Diff(network) {
 		if c.Seen {
 			out = append(out, c.String())
 		}

@@ -20,7 +20,7 @@ func (v configView) text() string {
 	return fmt.Sprint(string(v.Other), v.Fault, v.LastGood, v.changes)
 }
 
-// configState has what a generation knows of the source's configuration. The generation's lock
+// configState has what an overlay knows of the source's configuration. The overlay's lock
 // protects it.
 type configState struct {
 	view     configView
@@ -28,7 +28,7 @@ type configState struct {
 	proven   bool // the one in use has been in place, with a lease
 }
 
-func (g *generation) setConfig(v configView) (before configView) {
+func (g *overlay) setConfig(v configView) (before configView) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before, g.config.view, g.config.compared = g.config.view, v, true
@@ -36,7 +36,7 @@ func (g *generation) setConfig(v configView) (before configView) {
 }
 
 // prove notes that the configuration is good, so that it may be cached, and reports whether that is new.
-func (g *generation) prove() bool {
+func (g *overlay) prove() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.config.proven
@@ -44,13 +44,13 @@ func (g *generation) prove() bool {
 	return !before
 }
 
-func (g *generation) configNow() configState {
+func (g *overlay) configNow() configState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.config
 }
 
-func (g *generation) isProven() bool { return g.configNow().proven }
+func (g *overlay) isProven() bool { return g.configNow().proven }
 
 // configStatus returns what weft status shows of it.
 func configStatus(network routing.Network, v configView) control.Config {

@@ -143,7 +143,7 @@ func (d *Daemon) prepare() (err error) {
 	if d.lastGood.cached == nil {
 		return d.source.info().fault
 	}
-	d.identify(d.lastGood.footing.node)
+	d.identify(d.lastGood.saved.node)
 	d.serving.set()
 	return nil
 }

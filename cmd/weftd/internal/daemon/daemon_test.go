@@ -31,7 +31,7 @@ func parse(t *testing.T, text string) routing.Network {
 }
 
 func TestPublishKeepsTheLatestSet(t *testing.T) {
-	g := &generation{sets: make(chan lease.Set, 1)}
+	g := &overlay{sets: make(chan lease.Set, 1)}
 	for _, alarm := range []string{"1", "2", "3"} {
 		g.publish(lease.Set{Alarm: alarm})
 	}
@@ -115,7 +115,7 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			f, cached := openLastGood(dir, src, discard()).read()
-			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.network.Network != netip.MustParsePrefix("10.42.0.0/16")) {
+			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.config.Network != netip.MustParsePrefix("10.42.0.0/16")) {
 				t.Errorf("got %v %+v", cached, f)
 			}
 		})

@@ -12,9 +12,9 @@
 //	                     │           └───────> subnet file, readiness, systemd
 //	                     └ lease.Keeper or kube.Manager
 //
-// A footing is what weftd has to know of its network and its node to carry packets
-// (source.go). A generation is everything that works on one footing: backend, rules,
-// and the member, which keeps this node's lease (serve.go). A generation that began with
-// the cached footing is replaced by another if that footing turns out to be outdated, or
+// A Network is what weftd has to know of its network and its node to carry packets
+// (source.go). An overlay is everything that serves one network: backend, rules,
+// and the member, which keeps this node's lease (serve.go). An overlay that began with
+// the cached network is replaced by another if that turns out to be outdated, or
 // if the source has another network configuration to begin with (choice, live.go).
 package daemon

@@ -36,7 +36,7 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 }
 
 // encryption is what the devices of WireGuard know of peers, by subnet; nil for another backend.
-func (g *generation) encryption(now time.Time) map[netip.Prefix]control.Encryption {
+func (g *overlay) encryption(now time.Time) map[netip.Prefix]control.Encryption {
 	peers, _ := g.backend.EncryptedPeers() // without those of a device that is gone just now
 	if len(peers) == 0 {
 		return nil

@@ -105,16 +105,16 @@ func (s *etcdSource) close() error {
 	return err
 }
 
-func (s *etcdSource) recall(c lease.Cached) (footing, error) {
+func (s *etcdSource) recall(c lease.Cached) (Network, error) {
 	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.id {
-		return footing{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
+		return Network{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
 	}
 	network, err := routing.Parse(c.Memory.Config)
-	return footing{node: s.id, network: network}, err
+	return Network{node: s.id, config: network}, err
 }
 
 // ask reads the network configuration. If that has a fault, why says so, since only an operator can mend it.
-func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
+func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why string) {
 	f.node = s.id
 	snap, err := s.store.Snapshot(ctx)
 	heard(err)
@@ -137,10 +137,10 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 		return f, fmt.Sprintf("config: the store has none: write %s, a JSON object with Network, the range of all pods, "+
 			"or start one node with --net-config-path FILE", key)
 	}
-	if f.network, err = routing.Parse(snap.Config); err != nil {
+	if f.config, err = routing.Parse(snap.Config); err != nil {
 		return f, fmt.Sprintf("config: %s: %v", key, err)
 	}
-	if why := cutOff(ctx, s.cfg.Rootless.Place, s, f.network.NetworkConfig, s.log); why != "" {
+	if why := cutOff(ctx, s.cfg.Rootless.Place, s, f.config.NetworkConfig, s.log); why != "" {
 		return f, "config: " + why
 	}
 	return f, ""
@@ -149,8 +149,8 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 func (s *etcdSource) member(o memberOptions) (member, error) {
 	return lease.NewKeeper(s.store, lease.Options{
 		Node: s.id, State: o.state, Underlay: o.alive,
-		Config: o.footing.network.NetworkConfig, RawConfig: o.footing.network.Raw, CheckConfig: checkConfig, Unproven: o.cached == nil,
-		Seed: s.seedFor(o.footing.network.NetworkConfig), Local: o.local,
+		Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, CheckConfig: checkConfig, Unproven: o.cached == nil,
+		Seed: s.seedFor(o.network.config.NetworkConfig), Local: o.local,
 		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
 	})

@@ -20,10 +20,10 @@ const portEvery = time.Second
 
 // claimHost makes sure that no other weftd serves the network on this host. Nothing is made before it has
 // returned. The claim lasts until this process ends.
-func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f footing) error {
+func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f Network) error {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.network.NetworkConfig))
+	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.config.NetworkConfig))
 }
 
 // unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason, such as
@@ -37,16 +37,16 @@ func (d *Daemon) unlessTaken(claim string, err error) error {
 }
 
 // portFault is why g's backend cannot listen on its port, before anything is written; nil if it can.
-func (g *generation) portFault() error {
-	f := g.footing.network.Facts()
+func (g *overlay) portFault() error {
+	f := g.network.config.Facts()
 	return presence.PortFree(g.outside, g.underlay(), f.Port, f.Port6)
 }
 
 // claimPort makes sure, before anything is written, that the port is free on which g's data plane is to listen. As
 // long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a node that carries
 // no packets would only mislead its peers. If there is a last good network configuration, that comes back after a while.
-func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
-	port := g.footing.network.Facts().Port
+func (d *Daemon) claimPort(ctx context.Context, g *overlay) error {
+	port := g.network.config.Facts().Port
 	if g.plane == nil || port == 0 {
 		return nil
 	}

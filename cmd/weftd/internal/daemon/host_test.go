@@ -24,7 +24,7 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	var log strings.Builder
 	d := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil))}
 	defer func() { _ = d.claim.Close() }()
-	f := footing{network: parse(t, `{"Network":"198.18.252.0/24"}`)}
+	f := Network{config: parse(t, `{"Network":"198.18.252.0/24"}`)}
 
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {

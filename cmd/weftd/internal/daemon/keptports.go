@@ -80,7 +80,7 @@ func (d *Daemon) forgetPorts() {
 
 // runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or
 // who keeps them for the next one, finds them as they are.
-func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
+func (d *Daemon) runBackend(ctx context.Context, g *overlay) error {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {

@@ -23,15 +23,15 @@ type kernelCapture struct {
 	turn int
 }
 
-// place is a device, with a filter for what of the overlay is seen there.
-type place struct{ device, filter string }
+// tap is a device, with a filter for what of the overlay is seen there.
+type tap struct{ device, filter string }
 
-// places lists where to look.
-func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
-	st, facts := g.backend.Status(), g.footing.network.Facts()
+// taps lists where to look.
+func (g *overlay) taps(r control.CaptureRequest) (l []tap, err error) {
+	st, facts := g.backend.Status(), g.network.config.Facts()
 	underlay := st.Underlay.Name
 	network := ""
-	for _, n := range []netip.Prefix{g.footing.network.Network, g.footing.network.IPv6Network} {
+	for _, n := range []netip.Prefix{g.network.config.Network, g.network.config.IPv6Network} {
 		if !n.IsValid() {
 			continue
 		}
@@ -52,11 +52,11 @@ func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
 	if r.Inner {
 		for _, dev := range st.Devices {
 			if dev != underlay {
-				l = append(l, place{dev, ""})
+				l = append(l, tap{dev, ""})
 			}
 		}
 		if direct || len(l) == 0 { // routed to the nodes without a tunnel
-			l = append(l, place{underlay, network})
+			l = append(l, tap{underlay, network})
 		}
 	}
 	if r.Outer {
@@ -67,13 +67,13 @@ func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
 		if facts.Port == 0 {
 			outer = fmt.Sprintf("ip proto %d", facts.Guard.Protocol)
 		}
-		l = append(l, place{underlay, outer})
+		l = append(l, tap{underlay, outer})
 	}
 	return l, nil
 }
 
-func (d *Daemon) kernelCapture(g *generation, r control.CaptureRequest, peer *captured) (captureSource, error) {
-	places, err := g.places(r)
+func (d *Daemon) kernelCapture(g *overlay, r control.CaptureRequest, peer *captured) (captureSource, error) {
+	taps, err := g.taps(r)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (d *Daemon) kernelCapture(g *generation, r control.CaptureRequest, peer *ca
 		return nil, tunnel.ErrTooManyCaptures
 	}
 	c := &kernelCapture{of: d, peer: peer}
-	for _, at := range places {
+	for _, at := range taps {
 		text := allOf(at.filter, peer.filter(), r.Filter)
 		filter, err := pcapfilter.Compile(text)
 		if err == nil {

@@ -61,7 +61,7 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 func (s *kubeSource) info() info {
 	return info{
 		name: "API server", where: s.cfg.NetConfigPath, cache: "kubernetes " + s.cfg.Kube.AnnotationPrefix,
-		node: s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node, routed: kubemode.Routed(s.cfg, s.client), fault: s.fault,
+		node: s.network(kubeNode{Name: s.cfg.Kube.NodeName}).node, routed: kubemode.Routed(s.cfg, s.client), fault: s.fault,
 		store: control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix},
 	}
 }
@@ -73,27 +73,27 @@ func (s *kubeSource) reload(ctx context.Context, cfg options.Config) (bool, erro
 }
 
 // recall returns what the last run learnt of our Node, unless NODE_NAME is another one now.
-func (s *kubeSource) recall(c lease.Cached) (footing, error) {
+func (s *kubeSource) recall(c lease.Cached) (Network, error) {
 	known, err := s.loadNode()
 	if err != nil {
 		s.log.Debug("what the last run knew of the node is not used", "reason", err)
 		known = kubeNode{Name: s.cfg.Kube.NodeName}
 	}
-	f := s.footing(known)
+	f := s.network(known)
 	if c.Own.Subnets == (lease.Subnets{}) || f.node == "" || c.Own.Node() != f.node {
-		return footing{}, fmt.Errorf("it has no subnet of the node %q, but one of %q", f.node, c.Own.Node())
+		return Network{}, fmt.Errorf("it has no subnet of the node %q, but one of %q", f.node, c.Own.Node())
 	}
 	was, err := kubemode.ParseNetwork(c.Memory.Config)
 	if err != nil {
-		return footing{}, err
+		return Network{}, err
 	}
 	s.good.Store(&was)
-	f.network = was.Network
+	f.config = was.Network
 	return f, nil
 }
 
 // ask looks our Node up.
-func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
+func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f Network, why string) {
 	network, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
 	if good := s.good.Load(); err != nil && good != nil {
 		network = *good
@@ -108,8 +108,8 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why
 	if err != nil {
 		return f, "API server: " + err.Error()
 	}
-	f = s.footing(known)
-	f.network = network.Network
+	f = s.network(known)
+	f.config = network.Network
 	return f, ""
 }
 
@@ -131,9 +131,9 @@ func (s *kubeSource) lookUp(ctx context.Context) (kubeNode, error) {
 	return known, nil
 }
 
-// footing returns the footing if our Node is n, without the network configuration.
-func (s *kubeSource) footing(n kubeNode) footing {
-	f := footing{node: identity(n.Name), publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
+// network returns the network if our Node is n, without the network configuration.
+func (s *kubeSource) network(n kubeNode) Network {
+	f := Network{node: identity(n.Name), publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
 	if s.cfg.NodeID != "" {
 		f.node = s.cfg.NodeID
 	}
@@ -155,17 +155,17 @@ func identity(name string) string {
 // start without the API server. No packet waits for them.
 const confirmFirst, confirmMost = time.Second, 30 * time.Second
 
-// confirm asks for our Node until there is an answer, and compares it with the footing. It returns errFootingChanged if
+// confirm asks for our Node until there is an answer, and compares it with the network. It returns errNodeChanged if
 // that does not hold any more, and nil if ctx ends first.
-func (s *kubeSource) confirm(ctx context.Context, f footing) error {
+func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 	for wait := confirmFirst; ; wait = min(2*wait, confirmMost) {
 		known, err := s.lookUp(ctx)
-		switch now := s.footing(known); {
+		switch now := s.network(known); {
 		case err != nil: // the manager reports that the API server is silent
 		case f.same(now):
 			return nil
 		default:
-			return fmt.Errorf("%w: node %q with public addresses %q and %q, now node %q with %q and %q", errFootingChanged,
+			return fmt.Errorf("%w: node %q with public addresses %q and %q, now node %q with %q and %q", errNodeChanged,
 				f.node, text(f.publicIP), text(f.publicIPv6), now.node, text(now.publicIP), text(now.publicIPv6))
 		}
 		if !pause(ctx, wait) {
@@ -175,25 +175,25 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 }
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
-	facts := o.footing.network.Facts()
+	facts := o.network.config.Facts()
 	m, err := kube.NewManager(s.client, kube.Options{
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
-		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network.NetworkConfig, RawConfig: o.footing.network.Raw, Unproven: o.cached == nil, Local: o.local,
+		Node:    o.network.node, State: o.state, Underlay: o.alive, Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 	if err != nil || o.cached == nil {
 		return m, err
 	}
-	return confirming{m, func(ctx context.Context) error { return s.confirm(ctx, o.footing) }}, nil
+	return confirming{m, func(ctx context.Context) error { return s.confirm(ctx, o.network) }}, nil
 }
 
-// confirming is a manager that began with the footing of the last run.
+// confirming is a manager that began with the network of the last run.
 type confirming struct {
 	*kube.Manager
 	confirm func(context.Context) error
 }
 
-// Run implements member. It ends when the footing turns out to be outdated.
+// Run implements member. It ends when the network turns out to be outdated.
 func (c confirming) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Manager.Run(ctx) })

@@ -59,7 +59,7 @@ func TestAskLearnsWhoWeAre(t *testing.T) {
 	var body atomic.Value
 	s := kubeAt(t, &body, nil)
 	var heard []bool
-	ask := func() (footing, string) {
+	ask := func() (Network, string) {
 		return s.ask(t.Context(), func(err error) { heard = append(heard, err == nil) })
 	}
 	if _, why := ask(); !strings.HasPrefix(why, "API server: ") {
@@ -67,22 +67,22 @@ func TestAskLearnsWhoWeAre(t *testing.T) {
 	}
 	body.Store(nodeObject("a", `"flannel.alpha.coreos.com/node-public-ip":"192.0.2.9","flannel.alpha.coreos.com/node-public-ipv6":"2001:db8::9"`))
 	f, why := ask()
-	want := footing{node: "a", network: parse(t, clusterConf), publicIP: netip.MustParseAddr("192.0.2.9"), publicIPv6: netip.MustParseAddr("2001:db8::9")}
-	if why != "" || !f.same(want) || !f.network.Equal(want.network.NetworkConfig) {
+	want := Network{node: "a", config: parse(t, clusterConf), publicIP: netip.MustParseAddr("192.0.2.9"), publicIPv6: netip.MustParseAddr("2001:db8::9")}
+	if why != "" || !f.same(want) || !f.config.Equal(want.config.NetworkConfig) {
 		t.Errorf("%q, %+v", why, f)
 	}
 	if fmt.Sprint(heard) != "[false true]" {
 		t.Errorf("heard %v", heard)
 	}
 	n, err := s.loadNode()
-	if err != nil || !s.footing(n).same(want) {
+	if err != nil || !s.network(n).same(want) {
 		t.Errorf("kept: %v, %+v", err, n)
 	}
 	if err := s.confirm(t.Context(), f); err != nil {
 		t.Errorf("it is what it was: %v", err)
 	}
 	body.Store(nodeObject("a", ""))
-	if err := s.confirm(t.Context(), f); !errors.Is(err, errFootingChanged) || !strings.Contains(err.Error(), "192.0.2.9") {
+	if err := s.confirm(t.Context(), f); !errors.Is(err, errNodeChanged) || !strings.Contains(err.Error(), "192.0.2.9") {
 		t.Errorf("the annotations are gone: %v", err)
 	}
 }
@@ -151,8 +151,8 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 				s.cfg.Kube.NodeName = tt.given
 			}
 			f, err := s.recall(tt.cached)
-			if err == nil && f.network.BackendType != parse(t, string(tt.cached.Memory.Config)).BackendType {
-				t.Errorf("the network is %+v, not the cached one", f.network)
+			if err == nil && f.config.BackendType != parse(t, string(tt.cached.Memory.Config)).BackendType {
+				t.Errorf("the network is %+v, not the cached one", f.config)
 			}
 			if f.node != tt.want || (err == nil) != (tt.want != "") || f.publicIP.IsValid() != tt.public {
 				t.Errorf("%v, %+v", err, f)

@@ -13,9 +13,9 @@ type lastGood struct {
 	cache  *lease.Cache
 	source source
 	log    *slog.Logger
-	// footing and cached are what the last run saved; cached is nil if there is none, or it has been forgotten.
-	footing footing
-	cached  *lease.Cached
+	// saved and cached are what the last run saved; cached is nil if there is none, or it has been forgotten.
+	saved  Network
+	cached *lease.Cached
 }
 
 // openLastGood reads what the last run saved. If there is nothing, weftd asks the source first. No fault of the cache
@@ -28,7 +28,7 @@ func openLastGood(dir string, src source, log *slog.Logger) *lastGood {
 		log.Info("no last state: "+first, "reason", err)
 		return l
 	}
-	if l.footing, err = src.recall(c); err != nil {
+	if l.saved, err = src.recall(c); err != nil {
 		log.Warn("the last state cannot be used: "+first, "reason", err)
 		return l
 	}
@@ -40,18 +40,18 @@ func openLastGood(dir string, src source, log *slog.Logger) *lastGood {
 func (l *lastGood) forget() { l.cached = nil }
 
 // read returns the last good configuration with its set, which is nil if there is none.
-func (l *lastGood) read() (footing, *lease.Cached) {
+func (l *lastGood) read() (Network, *lease.Cached) {
 	if l.cached != nil {
-		return l.footing, l.cached
+		return l.saved, l.cached
 	}
 	c, err := l.cache.Load()
 	if err != nil {
-		return footing{}, nil
+		return Network{}, nil
 	}
 	f, err := l.source.recall(c)
 	if err != nil {
 		l.log.Debug("there is no last good configuration", "reason", err)
-		return footing{}, nil
+		return Network{}, nil
 	}
 	return f, &c
 }

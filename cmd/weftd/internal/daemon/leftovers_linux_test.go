@@ -25,7 +25,7 @@ func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
 		}
 		dir := t.TempDir()
 		d := &Daemon{cfg: options.Config{CacheDir: dir}, log: discard()}
-		g := &generation{footing: footing{network: parse(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)}}
+		g := &overlay{network: Network{config: parse(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)}}
 		if !given {
 			g.plane = new(routing.Node)
 		}

@@ -17,13 +17,13 @@ import (
 	"weft/routing/presence"
 )
 
-// errFootingChanged is the error of a generation whose footing turned out to be outdated.
-var errFootingChanged = errors.New("the node is not what it was")
+// errNodeChanged is the error of an overlay whose network turned out to be outdated.
+var errNodeChanged = errors.New("the node is not what it was")
 
 // serveNetworks serves one network configuration after the other, as choice says, until ctx ends.
 func (d *Daemon) serveNetworks(ctx context.Context) error {
 	c := &choice.Choice{Renumber: d.cfg.Renumber, Assigned: !d.source.info().allocates}
-	var asked footing
+	var asked Network
 	for step := d.next(c, choice.Input{}); ; {
 		if step.Do == choice.Wait && step.Why != nil {
 			d.wait(step.Why.Error())
@@ -67,7 +67,7 @@ func (d *Daemon) next(c *choice.Choice, in choice.Input) choice.Step {
 }
 
 // ask asks the source, once.
-func (d *Daemon) ask(ctx context.Context) (footing, choice.Offer) {
+func (d *Daemon) ask(ctx context.Context) (Network, choice.Offer) {
 	f, why := d.source.ask(ctx, d.asked)
 	if why != "" {
 		return f, choice.Offer{Fault: errors.New(why)}
@@ -76,18 +76,18 @@ func (d *Daemon) ask(ctx context.Context) (footing, choice.Offer) {
 	return f, choice.Offer{Known: true, Network: f.choice()}
 }
 
-func (f footing) choice() choice.Network {
-	return choice.Network{Network: f.network}
+func (f Network) choice() choice.Network {
+	return choice.Network{Network: f.config}
 }
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
-func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, cached *lease.Cached) choice.Step {
+func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f Network, cached *lease.Cached) choice.Step {
 	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
 	final := func(err error) bool {
 		taken := (*presence.HostTakenError)(nil)
 		return errors.As(err, &taken) || err != nil && d.upgrades.arrival.Pending()
 	}
-	g, err := d.newGeneration(ctx, f, cached)
+	g, err := d.newOverlay(ctx, f, cached)
 	switch {
 	case err != nil && final(err):
 		return choice.Step{Do: choice.Fail, Why: err}
@@ -105,31 +105,31 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, 
 		if after.next == nil && final(err) {
 			return choice.Step{Do: choice.Fail, Why: err}
 		}
-		d.setGeneration(nil)
+		d.setOverlay(nil)
 		switch {
 		case after.next != nil:
 			g = after.next
-			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.footing.network.Raw)))
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.network.config.Raw)))
 		case after.decided:
 			return after.step
-		case errors.Is(err, errFootingChanged):
+		case errors.Is(err, errNodeChanged):
 			d.log.Info("starting over", "event", events.Config, "because", err)
 			return d.next(c, choice.Input{})
 		default: // another process may have the port, which is not the configuration's fault
-			return d.next(c, choice.Input{Running: &g.network, Ended: err, Blameless: errors.Is(err, syscall.EADDRINUSE)})
+			return d.next(c, choice.Input{Running: &g.running, Ended: err, Blameless: errors.Is(err, syscall.EADDRINUSE)})
 		}
 	}
 }
 
-// succession is what choice has follow a generation: next, which is ready, or else step.
+// succession is what choice has follow an overlay: next, which is ready, or else step.
 type succession struct {
 	decided bool
-	next    *generation
+	next    *overlay
 	step    choice.Step
 }
 
 // watchConfig shows how the source's network configuration relates to g's, until ctx ends or another is to follow.
-func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generation) succession {
+func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *overlay) succession {
 	var good *choice.Network
 	if !g.isProven() {
 		good = d.lastGood.network()
@@ -147,7 +147,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 			if asked != nil {
 				does = d.changes(g, step.Network.Network, false)
 			}
-			next, err := d.offeredGeneration(ctx, g, step.Network)
+			next, err := d.offeredOverlay(ctx, g, step.Network)
 			if err == nil {
 				if asked != nil {
 					asked.answer <- adopted{does: does}
@@ -185,10 +185,10 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 }
 
 // seen is what choice goes by while g serves.
-func (d *Daemon) seen(g *generation) choice.Input {
+func (d *Daemon) seen(g *overlay) choice.Input {
 	st := g.member.Status()
 	in := choice.Input{
-		Now: time.Now(), Running: &g.network, Offer: d.source.offered(st),
+		Now: time.Now(), Running: &g.running, Offer: d.source.offered(st),
 		Lease: st.State, Own: st.Own.Subnets, Silent: st.StoreErr != nil || st.StoreSeen.IsZero(),
 	}
 	if !g.isProven() { // on trial, perhaps
@@ -198,13 +198,13 @@ func (d *Daemon) seen(g *generation) choice.Input {
 	return in
 }
 
-// offeredGeneration makes the generation that serves n in g's place. While another process has its port it is
+// offeredOverlay makes the overlay that serves n in g's place. While another process has its port it is
 // none: g goes on, and the lease says what it said.
-func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, n *choice.Network) (*generation, error) {
-	next, err := d.newGeneration(ctx, footing{
-		node: g.footing.node, network: n.Network, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
+func (d *Daemon) offeredOverlay(ctx context.Context, g *overlay, n *choice.Network) (*overlay, error) {
+	next, err := d.newOverlay(ctx, Network{
+		node: g.network.node, config: n.Network, publicIP: g.network.publicIP, publicIPv6: g.network.publicIPv6,
 	}, nil)
-	if err != nil || next.plane == nil || n.Facts().Port == g.footing.network.Facts().Port {
+	if err != nil || next.plane == nil || n.Facts().Port == g.network.config.Facts().Port {
 		return next, err // g itself may have the port
 	}
 	if err := next.portFault(); err != nil {

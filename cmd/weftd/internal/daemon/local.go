@@ -17,8 +17,8 @@ import (
 
 // underlayOptions returns the options for choosing the underlay, from the flags and for the
 // families that the network has: of each an address has to be published.
-func (d *Daemon) underlayOptions(f footing) underlay.Options {
-	u, network := d.cfg.Underlay, f.network
+func (d *Daemon) underlayOptions(f Network) underlay.Options {
+	u, network := d.cfg.Underlay, f.config
 	if f.publicIP.IsValid() {
 		u.PublicIP = f.publicIP
 	}
@@ -39,7 +39,7 @@ func (d *Daemon) underlayOptions(f footing) underlay.Options {
 }
 
 // local returns what this node publishes about itself now.
-func (d *Daemon) local(g *generation) lease.Local {
+func (d *Daemon) local(g *overlay) lease.Local {
 	g.mu.Lock()
 	u, store := g.chosen, g.resolved
 	g.mu.Unlock()
@@ -67,7 +67,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 
 // moved handles a change of the underlay's addresses or MTU. The backend calls it, so
 // it must not block.
-func (d *Daemon) moved(g *generation, u underlay.Link) {
+func (d *Daemon) moved(g *overlay, u underlay.Link) {
 	g.mu.Lock()
 	g.chosen = u
 	g.mu.Unlock()
@@ -82,7 +82,7 @@ const resolveEvery = 5 * time.Minute
 
 // resolveStore looks up the endpoints that are names, so that a peer's subnet that
 // contains the store is not accepted. A name that does not resolve is left out.
-func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
+func (d *Daemon) resolveStore(ctx context.Context, g *overlay) error {
 	names := reach.Names(d.source.info().routed)
 	for len(names) > 0 {
 		found, err := reach.Lookup(ctx, names)

@@ -35,7 +35,7 @@ func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 		}
 	}
 	out := matrixOf(m, self, g.peers())
-	out.At, out.Took, out.Port = time.Now(), time.Since(began), g.footing.network.Facts().Port
+	out.At, out.Took, out.Port = time.Now(), time.Since(began), g.network.config.Facts().Port
 	return out, nil
 }
 

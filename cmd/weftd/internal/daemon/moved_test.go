@@ -26,7 +26,7 @@ func TestAnotherOwnSubnetIsAWarning(t *testing.T) {
 		{"a family more", v4("10.42.7.0/24"), v4("10.42.7.0/24"), both, ""},
 	} {
 		var out bytes.Buffer
-		(&generation{before: tt.file}).warnMoved(slog.New(slog.NewTextHandler(&out, nil)), tt.last, tt.now)
+		(&overlay{before: tt.file}).warnMoved(slog.New(slog.NewTextHandler(&out, nil)), tt.last, tt.now)
 		if got := out.String(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") || got != "" && !strings.Contains(got, "level=WARN") {
 			t.Errorf("%s: %s", tt.name, got)
 		}

@@ -46,7 +46,7 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 		return out, errors.New("nothing is known yet: " + waiting)
 	}
 	st := g.member.Status()
-	out.Network = records.Network(g.footing.network.NetworkConfig)
+	out.Network = records.Network(g.network.config.NetworkConfig)
 	if st.Own.Subnets != (lease.Subnets{}) {
 		out.Leases = append(out.Leases, records.From(st.Own, true))
 	}

@@ -26,7 +26,7 @@ const (
 
 // prove lets the network configuration of g be cached once g is ready, since that shows that it works. Only
 // observe calls it.
-func (d *Daemon) prove(g *generation, s *control.Snapshot, reasons []control.Verdict) {
+func (d *Daemon) prove(g *overlay, s *control.Snapshot, reasons []control.Verdict) {
 	if len(reasons) == 0 && g != nil && g.prove() {
 		d.log.Debug("the network configuration is good: it is in place, with a lease")
 		g.member.Proven()
@@ -35,7 +35,7 @@ func (d *Daemon) prove(g *generation, s *control.Snapshot, reasons []control.Ver
 
 // tellDataPath tells the member whether packets are carried, if it is one that publishes that. Only
 // observe calls it.
-func (d *Daemon) tellDataPath(g *generation, s *control.Snapshot) {
+func (d *Daemon) tellDataPath(g *overlay, s *control.Snapshot) {
 	if g == nil {
 		return
 	}
@@ -58,7 +58,7 @@ const formerEvery = 10 * time.Second
 
 // findFormer checks whether bridges have gateways of subnets that are not ours any more. Only observe
 // calls it.
-func (d *Daemon) findFormer(g *generation) {
+func (d *Daemon) findFormer(g *overlay) {
 	if g == nil {
 		return
 	}
@@ -67,7 +67,7 @@ func (d *Daemon) findFormer(g *generation) {
 		return
 	}
 	g.looked, g.lookedFor = time.Now(), set.Own.Subnets
-	found, err := routing.FormerGateways(g.footing.network.NetworkConfig, set.Own.Subnets)
+	found, err := routing.FormerGateways(g.network.config.NetworkConfig, set.Own.Subnets)
 	if err != nil {
 		d.log.Debug("whether there are pods of a former subnet is not known", "reason", err)
 		return

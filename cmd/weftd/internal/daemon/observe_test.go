@@ -19,7 +19,7 @@ func (l *listener) SetDataPath(broken, _, _ string) { l.told = append(l.told, br
 
 func TestAMemberIsToldOfEveryChangeOfTheDataPath(t *testing.T) {
 	d, l := &Daemon{}, &listener{}
-	g := &generation{member: l}
+	g := &overlay{member: l}
 	good := control.Snapshot{Backend: routing.Status{InPlace: true}}
 	silent := good // nobody can be told, and packets flow
 	silent.Lease = lease.Status{State: lease.Unconfirmed}
@@ -31,10 +31,10 @@ func TestAMemberIsToldOfEveryChangeOfTheDataPath(t *testing.T) {
 		t.Errorf("got %q, want %q", l.told, want)
 	}
 	d.tellDataPath(nil, &good)
-	d.tellDataPath(&generation{member: l.member}, &good) // who does not want to know
-	next := &generation{member: l}
+	d.tellDataPath(&overlay{member: l.member}, &good) // who does not want to know
+	next := &overlay{member: l}
 	d.tellDataPath(next, &good)
 	if len(l.told) != 5 {
-		t.Error("the next generation's is not told at once")
+		t.Error("the next overlay's is not told at once")
 	}
 }

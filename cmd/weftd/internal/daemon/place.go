@@ -29,7 +29,7 @@ func closeKernels(kernel, outside *routing.Kernel) {
 }
 
 // elsewhere is the namespace of the underlay, if that is another one than the TUN's; else nil.
-func (g *generation) elsewhere() *routing.Kernel {
+func (g *overlay) elsewhere() *routing.Kernel {
 	if g.outside == g.kernel {
 		return nil
 	}

@@ -23,9 +23,9 @@ import (
 	"weft/tunnel"
 )
 
-// takeUpPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done once no other
+// openPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done once no other
 // weftd answers on the control socket, and before anything is served there.
-func (d *Daemon) takeUpPods(ctx context.Context) {
+func (d *Daemon) openPods(ctx context.Context) {
 	d.openCustody(ctx)
 	d.pods = newPods(d.cfg, podKeeper{ctx, d.custody, d.log.With("component", "pods")}, d.log)
 }
@@ -69,7 +69,7 @@ func reservationOf(r podport.Request) (hostlocal.Store, hostlocal.Holder) {
 	return hostlocal.Store{Dir: r.Reservation.Dir, Network: r.Reservation.Network}, hostlocal.Holder{Container: r.ID, Interface: r.Interface}
 }
 
-// podCarrier gives pods their ports of one generation's data plane.
+// podCarrier gives pods their ports of one overlay's data plane.
 type podCarrier struct {
 	*routing.Node
 	log *slog.Logger
@@ -101,7 +101,7 @@ func (c podCarrier) Stats() []tunnel.PodStats { return c.Engine().Pods() }
 func (c podCarrier) Routed(addrs []netip.Addr) { c.SetPods(addrs) }
 
 // servePods gives all pods ports of g.
-func (d *Daemon) servePods(g *generation) {
+func (d *Daemon) servePods(g *overlay) {
 	d.tellPods(g)
 	if g.plane == nil {
 		d.pods.Serve(nil, noPorts(g.backend.Type()))
@@ -112,11 +112,11 @@ func (d *Daemon) servePods(g *generation) {
 }
 
 // learnFlows tells g's data plane, which has just begun or is about to, which flows the host's rules translate (Services): their answers go to the host.
-func (d *Daemon) learnFlows(g *generation) {
+func (d *Daemon) learnFlows(g *overlay) {
 	if g.plane == nil || len(d.pods.List().Pods) == 0 {
 		return
 	}
-	networks := g.footing.network.Networks()
+	networks := g.network.config.Networks()
 	flows, err := g.kernel.TranslatedFlows(func(client netip.Addr) bool {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
 	})
@@ -144,7 +144,7 @@ func noPorts(backend string) string {
 func (d *Daemon) stopPods() { d.pods.Serve(nil, "another network configuration is being taken up") }
 
 // tellPods says what is so of this node.
-func (d *Daemon) tellPods(g *generation) {
+func (d *Daemon) tellPods(g *overlay) {
 	set, _ := g.state()
 	l := pods.Local{MTU: g.backend.MTU()}
 	for _, p := range []netip.Prefix{set.Own.V4, set.Own.V6} {
@@ -152,7 +152,7 @@ func (d *Daemon) tellPods(g *generation) {
 			l.Subnets = append(l.Subnets, p.Masked())
 		}
 	}
-	for _, p := range g.footing.network.Networks() {
+	for _, p := range g.network.config.Networks() {
 		l.Networks = append(l.Networks, p.Masked())
 	}
 	d.pods.SetLocal(l)

@@ -11,12 +11,12 @@ import (
 )
 
 // newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration says no.
-func (d *Daemon) newProber(g *generation) {
-	if !d.cfg.Probe || !g.footing.network.Probing() {
+func (d *Daemon) newProber(g *overlay) {
+	if !d.cfg.Probe || !g.network.config.Probing() {
 		return
 	}
 	c := probe.Config{
-		About: g.footing.network.AboutProbes(g.chosen, g.plane != nil),
+		About: g.network.config.AboutProbes(g.chosen, g.plane != nil),
 		Do:    g.kernel.Do,
 		Changed: func() {
 			select {
@@ -33,7 +33,7 @@ func (d *Daemon) newProber(g *generation) {
 }
 
 // arrivals counts the packets from each peer, by its address on the underlay, and those to it that the kernel did not send.
-func (g *generation) arrivals() (arrived, refused map[netip.Addr]uint64) {
+func (g *overlay) arrivals() (arrived, refused map[netip.Addr]uint64) {
 	peers := g.plane.Engine().Peers()
 	arrived, refused = make(map[netip.Addr]uint64, len(peers)), map[netip.Addr]uint64{}
 	for i := range peers {
@@ -47,7 +47,7 @@ func (g *generation) arrivals() (arrived, refused map[netip.Addr]uint64) {
 }
 
 // rejections is what ICMP said of datagrams to peers, by their addresses on the underlay.
-func (g *generation) rejections() map[netip.Addr]probe.Rejection {
+func (g *overlay) rejections() map[netip.Addr]probe.Rejection {
 	var out map[netip.Addr]probe.Rejection
 	peers := g.plane.Engine().Peers()
 	for i := range peers {
@@ -70,7 +70,7 @@ const (
 )
 
 // probe tells the prober what there is now, if the set has changed since, or from time to time. A call may come from any goroutine.
-func (g *generation) probe(changed bool) {
+func (g *overlay) probe(changed bool) {
 	if g == nil || g.prober == nil {
 		return
 	}
@@ -83,12 +83,12 @@ func (g *generation) probe(changed bool) {
 		return
 	}
 	g.probed, g.changed = time.Now(), false
-	here, ways := g.footing.network.Probes(set, g.backend.Status())
+	here, ways := g.network.config.Probes(set, g.backend.Status())
 	g.prober.Update(here, ways)
 }
 
 // probePort is where this node answers, for its record; 0 if it does not.
-func (g *generation) probePort() int {
+func (g *overlay) probePort() int {
 	if g.prober == nil {
 		return 0
 	}
@@ -96,7 +96,7 @@ func (g *generation) probePort() int {
 }
 
 // probes is what is known of the ways to peers, by the address of the overlay that is asked; nil if nobody is asked.
-func (g *generation) probes() []probe.State {
+func (g *overlay) probes() []probe.State {
 	if g.prober == nil {
 		return nil
 	}

@@ -33,7 +33,7 @@ type Program struct {
 const (
 	sourceTime  = 8 * time.Second // to try a connection to the store
 	readTime    = 3 * time.Second // to read the network configuration
-	adoptTime   = 3 * time.Second // until the generation in use has compared the network configuration
+	adoptTime   = 3 * time.Second // until the overlay in use has compared the network configuration
 	inPlaceTime = 4 * time.Second // until another one is in place
 )
 
@@ -151,7 +151,7 @@ func (d *Daemon) reloadSource(ctx context.Context, cfg options.Config) (changed 
 	return d.source.reload(ctx, cfg)
 }
 
-// adoption asks the generation in use to take up a network configuration, the source's. answer holds one.
+// adoption asks the overlay in use to take up a network configuration, the source's. answer holds one.
 type adoption struct {
 	offer  choice.Offer
 	answer chan adopted
@@ -217,8 +217,8 @@ func (d *Daemon) readConfig(ctx context.Context, out *control.Reloaded) (o choic
 	return o, err
 }
 
-// awaitPlace waits until the generation after before is in place, and says how far it is.
-func (d *Daemon) awaitPlace(ctx context.Context, before *generation) string {
+// awaitPlace waits until the overlay after before is in place, and says how far it is.
+func (d *Daemon) awaitPlace(ctx context.Context, before *overlay) string {
 	for until := time.Now().Add(inPlaceTime); time.Now().Before(until); {
 		if g, _ := d.current(); g != nil && g != before && g.backend.Status().InPlace {
 			return "it is in place"

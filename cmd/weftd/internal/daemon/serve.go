@@ -23,10 +23,10 @@ import (
 	"weft/routing/underlay"
 )
 
-// generation is everything that works on one footing: backend, rules, and the member that keeps the lease.
-type generation struct {
-	footing footing
-	network choice.Network // the footing's, as choice is told of it
+// overlay is everything that serves one network: backend, rules, and the member that keeps the lease.
+type overlay struct {
+	network Network
+	running choice.Network // the same, as choice is told of it
 	cached  bool           // forwarding began from the cache, not with the store
 	under   underlay.Options
 	kernel  *routing.Kernel // of the TUN
@@ -67,9 +67,9 @@ type generation struct {
 }
 
 // serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends
-// or one of these fails, or c has something else follow; then g is closed. The error wraps errFootingChanged if the
-// cached footing turned out to be outdated.
-func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (after succession, err error) {
+// or one of these fails, or c has something else follow; then g is closed. The error wraps errNodeChanged if the
+// cached network turned out to be outdated.
+func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *overlay) (after succession, err error) {
 	defer g.close()
 	if err := d.claimPort(ctx, g); err != nil {
 		return after, err
@@ -85,7 +85,7 @@ func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (af
 			}
 		})
 	}
-	d.setGeneration(g)
+	d.setOverlay(g)
 	d.servePods(g)
 	defer d.stopPods()
 	do(func(ctx context.Context) error { return d.runBackend(ctx, g) })
@@ -109,9 +109,9 @@ func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (af
 	return after, nil
 }
 
-// newGeneration makes all parts and starts none, since another generation may be running. The error
+// newOverlay makes all parts and starts none, since another overlay may be running. The error
 // is a *choice.BackendError if the backend could not be made.
-func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cached) (*generation, error) {
+func (d *Daemon) newOverlay(ctx context.Context, f Network, cached *lease.Cached) (*overlay, error) {
 	kernel, outside, err := d.openKernels()
 	if err != nil {
 		return nil, err
@@ -121,26 +121,26 @@ func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cac
 		closeKernels(kernel, outside)
 		return nil, err
 	}
-	for _, u := range f.network.Unknown {
+	for _, u := range f.config.Unknown {
 		d.log.Warn(u.String())
 	}
 	return g, nil
 }
 
-// close frees what newGeneration made. A backend that has run has freed its own parts.
-func (g *generation) close() {
+// close frees what newOverlay made. A backend that has run has freed its own parts.
+func (g *overlay) close() {
 	_ = g.backend.Close()
 	closeKernels(g.kernel, g.outside)
 }
 
-func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
-	g := &generation{
-		footing: f, network: f.choice(), cached: cached != nil, kernel: kernel, outside: outside,
+func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f Network, cached *lease.Cached) (*overlay, error) {
+	g := &overlay{
+		network: f, running: f.choice(), cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
 		fileWhy: "not written yet",
 	}
-	g.config.proven, g.network.LastGood = cached != nil, cached != nil
+	g.config.proven, g.running.LastGood = cached != nil, cached != nil
 	err := d.claimHost(ctx, kernel, f)
 	if err != nil {
 		return nil, err
@@ -150,13 +150,13 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	d.log.Info("underlay", "event", event.UnderlayChosen, "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
-	g.former = former(before, f.network.NetworkConfig)
+	g.former = former(before, f.config.NetworkConfig)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
 	kept, away := d.keptPorts()
 	g.under4or6 = d.hasUnderlay(kept)
 	g.backend, err = routing.NewNode(ctx, routing.BackendConfig{
 		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
-		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, Workers: d.cfg.Workers, Former: g.former,
+		Network: f.config, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.settings()) },
 		Hook:            &d.cfg.Hook,
@@ -180,8 +180,8 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
-		footing: f, local: d.local(g), before: before, cache: d.lastGood.cache, cached: cached, publish: g.publish,
-		state: d.self.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.network.Facts().Port},
+		network: f, local: d.local(g), before: before, cache: d.lastGood.cache, cached: cached, publish: g.publish,
+		state: d.self.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.config.Facts().Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())
@@ -190,14 +190,14 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 }
 
 // underlay returns the underlay in use.
-func (g *generation) underlay() underlay.Link {
+func (g *overlay) underlay() underlay.Link {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.chosen
 }
 
 // publish keeps the latest set for apply. It does not block.
-func (g *generation) publish(s lease.Set) {
+func (g *overlay) publish(s lease.Set) {
 	for {
 		select {
 		case g.sets <- s:
@@ -212,7 +212,7 @@ func (g *generation) publish(s lease.Set) {
 }
 
 // apply hands every new set to the backend, and then writes the subnet file.
-func (d *Daemon) apply(ctx context.Context, g *generation) error {
+func (d *Daemon) apply(ctx context.Context, g *overlay) error {
 	var last string
 	for {
 		select {
@@ -247,11 +247,11 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 
 // removeLeftovers deletes, once, what another backend left on this host, but not before the one in use can
 // carry packets.
-func (d *Daemon) removeLeftovers(g *generation, status routing.Status) {
+func (d *Daemon) removeLeftovers(g *overlay, status routing.Status) {
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network.NetworkConfig, g.former, status.Devices)
+	removed, err := routing.RemoveLeftovers(g.kernel, g.network.config.NetworkConfig, g.former, status.Devices)
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "event", event.TakenOver, "object", r)
 	}
@@ -271,7 +271,7 @@ func (d *Daemon) removeLeftovers(g *generation, status routing.Status) {
 func usable(s routing.Status) bool { return len(s.Devices) > 0 || s.Up }
 
 // applied stores s as the set that is in force.
-func (d *Daemon) applied(g *generation, s lease.Set) {
+func (d *Daemon) applied(g *overlay, s lease.Set) {
 	g.mu.Lock()
 	before := g.set
 	g.set = s
@@ -291,7 +291,7 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 
 // warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says or,
 // with the first set, the subnet file, which a CNI plugin may have read.
-func (g *generation) warnMoved(log *slog.Logger, last, own lease.Subnets) {
+func (g *overlay) warnMoved(log *slog.Logger, last, own lease.Subnets) {
 	if last == (lease.Subnets{}) {
 		last = g.before
 	}
@@ -315,15 +315,15 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 }
 
-// state returns what changes under the generation's lock: the last set, and why the subnet file could not be written.
-func (g *generation) state() (set lease.Set, fileWhy string) {
+// state returns what changes under the overlay's lock: the last set, and why the subnet file could not be written.
+func (g *overlay) state() (set lease.Set, fileWhy string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.set, g.fileWhy
 }
 
 // peers returns the peers of the last set, with the ends of their records as far as they are known by now.
-func (g *generation) peers() []lease.Record {
+func (g *overlay) peers() []lease.Record {
 	set, _ := g.state()
 	if m, ok := g.member.(aging); ok {
 		return m.Current(set.Peers)

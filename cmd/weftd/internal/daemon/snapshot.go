@@ -14,7 +14,7 @@ func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
 }
 
 // snapshotOf is Snapshot with what current has returned.
-func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) *control.Snapshot {
+func (d *Daemon) snapshotOf(g *overlay, waiting string, parts control.Parts) *control.Snapshot {
 	source := d.source.info()
 	s := &control.Snapshot{
 		At: time.Now(), Version: d.self.version, NodeID: d.identity(), Started: d.self.started, Waiting: waiting,
@@ -39,16 +39,16 @@ func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) 
 }
 
 // readOverlay adds what g knows.
-func (d *Daemon) readOverlay(s *control.Snapshot, g *generation, parts control.Parts) {
+func (d *Daemon) readOverlay(s *control.Snapshot, g *overlay, parts control.Parts) {
 	s.Lease, s.Backend, s.RecordType = g.member.Status(), g.backend.Status(), g.backend.RecordType()
-	s.Cache.Used, s.Port = g.cached, int(g.footing.network.Facts().Port)
+	s.Cache.Used, s.Port = g.cached, int(g.network.config.Facts().Port)
 	s.NeedsRules = d.cfg.Rules.IPMasq || s.Backend.Encrypt != ""
 	g.mu.Lock()
 	s.Set, s.SubnetFile, s.StoreCut, s.Former, s.Compared = g.set, g.fileWhy, g.storeCut, g.formerWhy, g.config.compared
 	view := g.config.view
 	g.mu.Unlock()
 	s.Set.Rejected = s.Lease.Rejected
-	s.Config = configStatus(g.footing.network, view)
+	s.Config = configStatus(g.network.config, view)
 	if g.prober != nil {
 		s.Probing, s.Alone, s.ProbeFaults = true, g.prober.Alone(), g.prober.Faults()
 		if s.Alone || parts != 0 {

@@ -19,11 +19,11 @@ import (
 type source interface {
 	// info says what the source is. It asks nobody.
 	info() info
-	// ask asks the source for a footing, once; why says what is still missing. heard is called
+	// ask asks the source for the network, once; why says what is still missing. heard is called
 	// with the error of the answer, nil if there was one.
-	ask(ctx context.Context, heard func(error)) (f footing, why string)
-	// recall returns the footing of the last run, if weftd may start with it; the error says why not.
-	recall(c lease.Cached) (footing, error)
+	ask(ctx context.Context, heard func(error)) (f Network, why string)
+	// recall returns the network of the last run, if weftd may start with it; the error says why not.
+	recall(c lease.Cached) (Network, error)
 	// offered returns the network configuration that it was last seen to have; st is the member's state.
 	offered(st lease.Status) choice.Offer
 	// read asks for the network configuration that it has now. The revision is the store's, 0 for a file.
@@ -74,17 +74,17 @@ func sourceFiles(cfg options.Config, log *slog.Logger) (certificates, others []s
 	return cfg.StoreClient(log).Files()
 }
 
-// footing is what weftd has to know of its network and its node to carry packets.
-type footing struct {
+// Network is what weftd has to know of its network and its node to carry packets.
+type Network struct {
 	// node is our identity.
-	node    string
-	network routing.Network
+	node   string
+	config routing.Network
 	// publicIP and publicIPv6, if valid, replace --public-ip and --public-ipv6.
 	publicIP, publicIPv6 netip.Addr
 }
 
 // same reports whether f and g say the same of this node.
-func (f footing) same(g footing) bool {
+func (f Network) same(g Network) bool {
 	return f.node == g.node && f.publicIP == g.publicIP && f.publicIPv6 == g.publicIPv6
 }
 
@@ -113,7 +113,7 @@ type conditioned interface {
 
 // memberOptions is what a member is made from.
 type memberOptions struct {
-	footing footing
+	network Network
 	local   lease.Local
 	before  subnetenv.File // what the last run wrote
 	cache   *lease.Cache

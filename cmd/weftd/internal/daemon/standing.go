@@ -11,7 +11,7 @@ import (
 
 // standing is how far weftd has come.
 type standing struct {
-	overlay *generation  // nil while there is none
+	overlay *overlay     // nil while there is none
 	waiting string       // what the start waits for; "" when there is an overlay
 	node    string       // our identity; "" as long as it is not known
 	heard   lease.Status // StoreSeen and StoreErr until there is an overlay, whose member has its own
@@ -70,8 +70,8 @@ func (d *Daemon) asked(err error) {
 	})
 }
 
-// setGeneration publishes g, or that there is none.
-func (d *Daemon) setGeneration(g *generation) {
+// setOverlay publishes g, or that there is none.
+func (d *Daemon) setOverlay(g *overlay) {
 	d.standing.change(func(s *standing) {
 		s.overlay, s.waiting = g, ""
 		if g == nil {
@@ -82,7 +82,7 @@ func (d *Daemon) setGeneration(g *generation) {
 }
 
 // current returns the overlay, or nil and the reason why there is none yet.
-func (d *Daemon) current() (*generation, string) {
+func (d *Daemon) current() (*overlay, string) {
 	s := d.standing.read()
 	return s.overlay, s.waiting
 }

@@ -34,12 +34,12 @@ const storeRouteEvery = 5 * time.Second
 // watchStoreRoute notes when the overlay in use cuts this host off from the store. That can happen
 // because with a cached configuration packets flow before that is checked, and because routes
 // change. Packets go on; the status says why the store is silent.
-func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
+func (d *Daemon) watchStoreRoute(ctx context.Context, g *overlay) error {
 	if g.elsewhere() != nil {
 		return nil
 	}
 	for {
-		now, err := reach.Store(g.footing.network.NetworkConfig, "the "+d.source.info().name, d.local(g).Store)
+		now, err := reach.Store(g.network.config.NetworkConfig, "the "+d.source.info().name, d.local(g).Store)
 		if err != nil {
 			d.log.Debug("the way to the "+d.source.info().name+" is not known", "reason", err)
 		} else if before := g.setStoreCut(now); now != before {
@@ -57,7 +57,7 @@ func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
 }
 
 // setStoreCut stores why the store is cut off, and returns what was stored before.
-func (g *generation) setStoreCut(why string) (before string) {
+func (g *overlay) setStoreCut(why string) (before string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before, g.storeCut = g.storeCut, why

@@ -8,18 +8,18 @@ import (
 
 // writeSubnetFile brings the subnet file up to date, once the lease is known and
 // the device is there, and the lease record with it.
-func (d *Daemon) writeSubnetFile(g *generation) {
+func (d *Daemon) writeSubnetFile(g *overlay) {
 	set, before := g.state()
 	status := g.backend.Status()
 	if set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
 	g.member.SetLocal(d.local(g))
-	d.putSubnetFile(g, subnetFile(g.footing.network.NetworkConfig, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
+	d.putSubnetFile(g, subnetFile(g.network.config.NetworkConfig, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
 }
 
 // putSubnetFile writes f, if the file is not that already; before says why the last try failed, "" if it did not.
-func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
+func (d *Daemon) putSubnetFile(g *overlay, f subnetenv.File, before string) {
 	why := ""
 	held, err := subnetenv.Holds(d.cfg.SubnetFile, f)
 	if err != nil && before == "" && f.Equal(g.wanted()) {
@@ -44,7 +44,7 @@ func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
 }
 
 // wanted returns what the subnet file has to contain; zero as long as that is not known.
-func (g *generation) wanted() subnetenv.File {
+func (g *overlay) wanted() subnetenv.File {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.file

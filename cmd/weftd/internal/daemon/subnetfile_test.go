@@ -21,9 +21,9 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	path := filepath.Join(dir, "subnet.env")
 	var log bytes.Buffer
-	g := &generation{wake: make(chan struct{}, 1)}
+	g := &overlay{wake: make(chan struct{}, 1)}
 	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.NewTextHandler(&log, nil))}
-	d.setGeneration(g)
+	d.setOverlay(g)
 	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	look := func() bool { // reports whether apply is to look at the file, and does so
 		d.keepSubnetFile()
@@ -97,9 +97,9 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 // Without descriptors nobody can look at the subnet file. What was as it should be counts as such, so that the node stays ready.
 func TestSubnetFileThatCannotBeLookedAt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
-	g := &generation{wake: make(chan struct{}, 1)}
+	g := &overlay{wake: make(chan struct{}, 1)}
 	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.DiscardHandler)}
-	d.setGeneration(g)
+	d.setOverlay(g)
 	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	d.putSubnetFile(g, f, "not written yet")
 	without := func(do func()) {

@@ -21,7 +21,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		if occupied := new(control.OccupiedError); errors.As(err, &occupied) {
 			return err
 		}
-		d.takeUpPods(ctx)
+		d.openPods(ctx)
 		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
 				return control.Serve(ctx, spare(d.serves("control", l)), d.services())
@@ -29,7 +29,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		})
 	}
 	if d.pods == nil {
-		d.takeUpPods(ctx)
+		d.openPods(ctx)
 	}
 	if port := d.cfg.HealthzPort; port != 0 {
 		h := ops.Handler(ops.Pages{Snapshot: d.Snapshot, PerPeer: d.cfg.MetricsPerPeer, PerPod: d.cfg.MetricsPerPod})
