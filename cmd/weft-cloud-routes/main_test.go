@@ -162,13 +162,13 @@ func TestANodeAndAWS(t *testing.T) {
 			t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
 		}
 	}
-	b, err := os.ReadFile("../../docs/cloud-routes.md")
+	b, err := os.ReadFile("../../docs/clouds.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range lines {
 		if name, _, _ := strings.Cut(strings.ReplaceAll(line, "{", " "), " "); !strings.Contains(string(b), "`"+name) {
-			t.Errorf("docs/cloud-routes.md does not have %s", name)
+			t.Errorf("docs/clouds.md does not have %s", name)
 		}
 	}
 }
