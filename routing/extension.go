@@ -189,7 +189,7 @@ type extChange struct {
 }
 
 func (*extension) trait() trait {
-	return trait{name: typeExtension, record: typeExtension, path: PathCommand}
+	return trait{name: typeExtension, record: typeExtension, path: PathCommand, last: true}
 }
 
 func (e *extension) publish() (data, v6data json.RawMessage) {

@@ -28,7 +28,9 @@ type hook struct {
 // Facts implements settings.
 func (*hook) Facts() Facts { return Facts{Carrier: CarrierOthers, Direct: true, Controller: true} }
 
-func (*hook) trait() trait { return trait{name: typeHook, record: typeHook, path: PathHook} }
+func (*hook) trait() trait {
+	return trait{name: typeHook, record: typeHook, path: PathHook, last: true}
+}
 
 func (*hook) publish() (data, v6data json.RawMessage) { return nil, nil }
 

@@ -70,8 +70,8 @@ type Node struct {
 // driver is the part of a type that has a life of its own, beside the kernel's state: devices, commands, a controller.
 // Its methods are called with the node's lock held, but for tell.
 type driver interface {
-	// sync does the driver's part for the situation, before the kernel's state is made; d is what the type wants in
-	// it. What fails is tried again.
+	// sync does the driver's part for the situation, before the kernel's state is made or after it (trait.last); d is
+	// what the type wants in it. What fails is tried again.
 	sync(ctx context.Context, s situation, d *desired) outcome
 	// next is when sync is to be called again; the zero time for whenever.
 	next() time.Time

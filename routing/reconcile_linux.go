@@ -61,8 +61,14 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	}
 	c.nextHops(r, ch)
 	c.seal()
-	out := c.sync(ctx, r)
+	var out outcome
+	if !c.about.last {
+		out = c.sync(ctx, r)
+	}
 	c.syncKernel(r, sizes)
+	if c.about.last {
+		out = c.sync(ctx, r)
+	}
 	if c.plane != nil {
 		c.plane.Begin(false)
 	}

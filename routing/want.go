@@ -50,6 +50,9 @@ type trait struct {
 	viaPublic bool
 	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
 	uniform bool
+	// last says that the driver acts once the kernel is as wanted: the first time, that takes away what flannel left,
+	// and would take away what commands had just made.
+	last bool
 	// plane is nil for a type whose packets the kernel or others move.
 	plane *planeTrait
 	seals
