@@ -85,7 +85,7 @@ func nodeFlags() section {
 			bind: duration(func(c *Config) *time.Duration { return &c.HolderTimeout }),
 			usage: "how long (`duration`, such as 15m) the ports of the data plane and the interfaces " +
 				"of directly attached pods are held while no weftd runs, for the next one to take " +
-				"up, and what encrypts goes on; 0 is not at all; under systemd its descriptor store " +
+				"up; 0 is not at all; under systemd its descriptor store " +
 				"holds them instead"},
 		{name: "replace", own: true, effect: Restart,
 			bind: boolean(func(c *Config) *bool { return &c.Replace }),
