@@ -72,15 +72,27 @@ func TestBenchThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	html, lines := filepath.Join(dir, "b.html"), filepath.Join(dir, "b.txt")
-	out, stderr, err := weft(t, "bench", "--to", "127.0.0.1:0", "--through", "env "+asCommand+"=1 PATH="+dir, "--quick", "--reverse", "--json", "-", "--html", html, "--benchstat", lines,
-		"--tcp", "60ms", "--trial", "20ms", "--ping", "300ms", "--loss", "0.5")
+	// A file, as both the command and its far end write to it.
+	errs, err := os.Create(filepath.Join(dir, "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(stderr, "takes") || strings.Contains(stderr, "\r") {
+	defer errs.Close()
+	var out bytes.Buffer
+	err = run(t.Context(), []string{"bench", "--to", "127.0.0.1:0", "--through", "env " + asCommand + "=1 PATH=" + dir,
+		"--quick", "--reverse", "--json", "-", "--html", html, "--benchstat", lines,
+		"--tcp", "60ms", "--trial", "20ms", "--ping", "300ms", "--loss", "0.5"}, &out, errs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := os.ReadFile(errs.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(stderr, []byte("takes")) || bytes.Contains(stderr, []byte("\r")) {
 		t.Errorf("stderr %q: want how long it takes, and no progress where there is no terminal", stderr)
 	}
-	d, err := report.ReadJSON(bytes.NewBufferString(out))
+	d, err := report.ReadJSON(&out)
 	if err != nil {
 		t.Fatal(err)
 	}

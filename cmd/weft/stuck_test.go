@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,8 +48,7 @@ func TestStoppedDaemon(t *testing.T) {
 	if err := daemon.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// A signal is only sent by then: each thread stops when it is its turn, and /proc says so when the first has.
-	await.OK(t, "the daemon is stopped", func() error { return inState(daemon.Process.Pid, 'T') })
+	await.Stopped(t, daemon.Process.Pid)
 	stopped := fmt.Sprintf("(pid %d, stopped: kill -CONT %[1]d", daemon.Process.Pid)
 	var wg sync.WaitGroup
 	for _, args := range []string{"status", "peers", "lease release 10.42.2.0/24", "cleanup"} {
@@ -119,18 +117,6 @@ func TestDeafDaemon(t *testing.T) {
 			t.Errorf("it may still do this: %s", text)
 		}
 	}
-}
-
-// inState says whether that letter is the state of a process, as ps(1) names it.
-func inState(pid int, want byte) error {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return err
-	}
-	if i := bytes.LastIndex(stat, []byte(") ")); i < 0 || stat[i+2] != want {
-		return fmt.Errorf("its state is not %c: %s", want, stat)
-	}
-	return nil
 }
 
 // If nobody counts for each peer, no number is shown, not even 0.

@@ -129,10 +129,9 @@ func TestConcernsAreTold(t *testing.T) {
 func TestANodeWithoutAPodCIDRSaysSo(t *testing.T) {
 	t.Parallel()
 	s := fakekube.New(t)
+	s.Put(plain("a"))
 	c := newConcernedOf(t, s, nil)
 	c.SetDataPath("routes: not in place yet", "", "")
-	c.wantState(lease.Acquiring, "there is no Node")
-	s.Put(plain("a"))
 	c.wantCondition("True", reasonNoSubnet, "--allocate-node-cidrs")
 	c.wantEvent("Warning", reasonNoSubnet, "--allocate-node-cidrs")
 	if e := s.Events(reasonDown); len(e) > 0 {

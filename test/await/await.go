@@ -3,8 +3,12 @@
 package await
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -72,4 +76,29 @@ func Context(t testing.TB, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Stopped waits until each thread of a process has stopped that was sent SIGSTOP: the kernel stops them one after the
+// other, and the last ones may answer for a while.
+func Stopped(t testing.TB, pid int) {
+	t.Helper()
+	OK(t, fmt.Sprintf("process %d to stop", pid), func() error {
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			return errors.New("it has no threads")
+		}
+		for _, f := range files {
+			stat, err := os.ReadFile(f)
+			if err != nil {
+				return err
+			}
+			if i := bytes.LastIndex(stat, []byte(") ")); i < 0 || !bytes.HasPrefix(stat[i+2:], []byte("T")) {
+				return fmt.Errorf("%s: %s", f, stat)
+			}
+		}
+		return nil
+	})
 }
