@@ -125,7 +125,7 @@ func TestNobodyWaitsForAStoppedHolder(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) }) // it may have ended
 	await.Stopped(t, pid)
-	for i := range 40 {                                    // with a wait for each this would take longer than a test may
+	for i := range 40 { // with a wait for each this would take longer than a test may
 		err := put(c, fmt.Sprint(i), "", r)
 		if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), fmt.Sprintf("kill -CONT %d", pid)) {
 			t.Fatalf("item %d: %v", i, err)
