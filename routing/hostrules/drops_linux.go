@@ -338,8 +338,11 @@ func (d *drops) whole(c *nftables.Conn, have held, chains []nftChain, sets map[s
 		return nil
 	}
 	c.AddTable(t)
-	for _, stem := range slices.Sorted(maps.Keys(sets)) {
+	for i, stem := range slices.Sorted(maps.Keys(sets)) {
 		s := d.set(stem)
+		// The library would count with a variable of the process, which two networks would change at once. A number
+		// holds for one transaction.
+		s.ID = uint32(i + 1)
 		if err := c.AddSet(s, nil); err != nil {
 			return err
 		}
