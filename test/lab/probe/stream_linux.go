@@ -64,6 +64,9 @@ func Stream(ctx context.Context, plan StreamPlan) (StreamResult, error) {
 	}
 	in, out, err := connected(ctx, plan)
 	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		return StreamResult{}, err
 	}
 	defer in.Close()
