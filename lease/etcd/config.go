@@ -67,10 +67,10 @@ func (c Config) Check() (warnings []string, err error) {
 	return r.warnings, err
 }
 
-// Doubt says why what is read from etcd may be anybody's: "" if etcd proves who it is and we
-// prove who we are, so that it can keep others from writing. Whether it does is its operator's
-// matter, and not seen from here. It reads the files that c names. ours returns an error if others than root and our
-// user may change what a path leads to.
+// Doubt returns the reason for which others may have written what we read from etcd; "" if both etcd and we
+// prove our identity, so that etcd can keep others from writing. Whether it does is up to its operator. Doubt
+// reads the files that c names. ours returns an error if users other than root and ours may change the target
+// of a path.
 func (c Config) Doubt(ours func(path string) (real string, err error)) string {
 	r, err := c.resolve()
 	if err != nil {
