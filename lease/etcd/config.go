@@ -88,7 +88,7 @@ func (c Config) Doubt(ours func(path string) (real string, err error)) string {
 				return fmt.Sprintf("%s asks neither for a client certificate nor for a login that we could give", e)
 			}
 		default:
-			return fmt.Sprintf("%s is not TLS: who writes there is not known, nor who answers", e)
+			return fmt.Sprintf("%s is not TLS: nobody can tell who answers or writes there", e)
 		}
 	}
 	return ""
