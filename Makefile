@@ -18,6 +18,7 @@
 #   make bench-once  every benchmark once and for a short time, to see that it runs; its figures mean nothing
 #   make bench-guard  compares what hot functions cost with another commit (BASE), in turns, by benchstat
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
+#   make vulnerabilities  govulncheck: known vulnerabilities that weft's code reaches
 #   make check   lint and test
 #   make release static archives for every architecture, those of weft-cloud-routes for two, checksums and lists of modules, in bin/release
 #   make publish pushes images and chart of a release to REGISTRY and signs them; .github/workflows/release.yaml calls it
@@ -50,7 +51,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-flannel test-more test-long test-kube test-matrix test-kernel test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
+.PHONY: build run test test-flannel test-more test-long test-kube test-matrix test-kernel test-hour test-faults bench bench-once bench-guard lint vulnerabilities check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image. With grpcnotrace grpc leaves out its
@@ -120,6 +121,11 @@ lint: $(TOOLS)/golangci-lint
 	$(TOOLS)/staticcheck ./...
 	cd cmd/weft-cloud-routes && $(CURDIR)/$(TOOLS)/golangci-lint run ./...
 
+# govulncheck asks https://vuln.go.dev, and reports a vulnerability only if weft calls the function that has it.
+vulnerabilities: $(TOOLS)/govulncheck
+	$(TOOLS)/govulncheck ./...
+	$(TOOLS)/govulncheck -C cmd/weft-cloud-routes ./...
+
 check: lint test
 
 release:
@@ -137,10 +143,10 @@ clean:
 	rm -rf bin $(TOOLS) $(dir $(CONTROLPLANE))
 	$(GO) clean -testcache
 
-# One build makes both linters. It takes a few minutes, and is repeated only when a version changes.
-$(TOOLS)/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
+# One build makes all tools. It takes a few minutes, and is repeated only when a version changes.
+$(TOOLS)/golangci-lint $(TOOLS)/govulncheck &: .ci/tools/go.mod .ci/tools/go.sum
 	$(GO) -C .ci/tools build -trimpath -o bin/ tool
-	@touch $@
+	@touch $(TOOLS)/golangci-lint $(TOOLS)/govulncheck
 
 # The control plane is one program. Without debug information (-s -w) it takes half the time and memory to link. helm
 # reads Kubernetes' version from the variable that -X sets.

@@ -76,9 +76,9 @@ func (f Format) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
-// Overhead returns the bytes that f adds to an inner packet, from the outer IP
-// header on: 28 or 48 (outer IPv6) for FormatIP, 50 or 70 for FormatVXLAN, 20 for
-// FormatIPIP, which has no outer IPv6, and 0 for what there is not.
+// Overhead returns the bytes that f adds to an inner packet, from the outer IP header on: 28 or 48 (outer
+// IPv6) for FormatIP, 50 or 70 for FormatVXLAN, and 20 for FormatIPIP. It is 0 for an invalid format, and for
+// FormatIPIP over IPv6.
 func (f Format) Overhead(outer6 bool) int {
 	ip := IPv4Len
 	if outer6 {

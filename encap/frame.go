@@ -118,8 +118,8 @@ func (t *FrameTemplate) Put(b []byte, payloadLen int, ecn ECN, id uint16, seedUD
 	}
 }
 
-// Frame is what the headers of a received frame say. It holds no reference to the
-// frame. Offsets are in bytes from the frame's start.
+// Frame has the fields of a received frame's headers. It holds no reference to the frame. Offsets are in
+// bytes from the frame's start.
 type Frame struct {
 	Src, Dst netip.AddrPort // of one family, not 4-in-6
 	ECN      ECN

@@ -66,7 +66,7 @@ func ParseVNetHdr(b []byte) (VNetHdr, error) {
 	}, nil
 }
 
-// GSOKind says what a packet is to be cut into. The zero GSOKind is invalid.
+// GSOKind is the kind of packet that a superpacket is segmented into. The zero GSOKind is invalid.
 type GSOKind uint8
 
 // The kinds.

@@ -56,7 +56,7 @@ type Inner struct {
 	DF            bool
 	MoreFragments bool
 	FragOffset    int // of this fragment's data in the original packet's
-	// FragID is what the fragments of one packet have in common, in IPv6; an IPv4 header has it at a fixed place.
+	// FragID identifies the fragments of one packet in IPv6. An IPv4 header has it at a fixed place.
 	FragID uint32
 
 	// routed says that an IPv6 routing header has segments left, so that Dst is not
@@ -101,9 +101,10 @@ func (in *Inner) Parse(b []byte) error {
 	return errVersion
 }
 
-// Repeated says whether the packet in b is of the same flow as the one in a, as long, and has the same IP and TCP header but for what counts up from
-// one segment to the next: the IPv4 identification and header checksum, and the TCP sequence number. TCP options may differ. in is what Parse
-// returned for a. It is false for everything but whole packets of TCP with nothing behind them.
+// Repeated reports whether the packet in b continues the flow of the one in a: it has the same length, and
+// the same IP and TCP header except for the fields that count up from one segment to the next. These are the
+// IPv4 identification and header checksum, and the TCP sequence number. TCP options may differ. in is the
+// result of Parse for a. Repeated is false for everything but whole TCP packets with nothing behind them.
 func (in *Inner) Repeated(a, b []byte) bool {
 	l4 := in.L4
 	if in.Proto != ProtoTCP || in.Fragment() || l4 == 0 || len(a) != in.TotalLen || len(b) != len(a) || len(a) < l4+tcpLen {

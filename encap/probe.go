@@ -30,8 +30,8 @@ type Probe struct {
 	Answer, Whole bool
 	// Length is 0 in a probe that is not Whole. In an answer it is how much of the probe has arrived, in bytes of UDP payload.
 	Length uint16
-	// Token is chosen by the node that asks, and the answer repeats it: nobody who cannot guess it can answer in
-	// another's place.
+	// Token is chosen by the node that asks, and repeated in the answer. Nobody who does not know it can
+	// answer in another's place.
 	Token uint64
 }
 

@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// ErrOutOfSubnets says that no free subnet is left in the network.
+// ErrOutOfSubnets means that the network has no free subnet.
 var ErrOutOfSubnets = errors.New("out of subnets")
 
 // firstFree is among how many free subnets one is drawn, as flannel does: few
 // enough that the low end fills up, enough that nodes starting together seldom collide.
 const firstFree = 100
 
-// ClaimKind says why a claim is for this subnet.
+// ClaimKind is the reason for which a claim has its subnet.
 type ClaimKind uint8
 
 // The kinds, best first. The zero value is a bug.
@@ -26,8 +26,8 @@ const (
 	ClaimOwn
 	// ClaimAdopt is a record without identity under our address.
 	ClaimAdopt
-	// ClaimPart keeps of our record, or of what we had before, the family that the network still has, and
-	// draws the other: pods keep their addresses when IPv6 is turned on in a running network, or off.
+	// ClaimPart keeps the family that the network still has, of our record or of our previous subnet, and
+	// draws the other one. So pods keep their addresses when IPv6 is turned on or off in a running network.
 	ClaimPart
 	// ClaimPrevious is the subnet that we had before, which is free.
 	ClaimPrevious
@@ -51,29 +51,28 @@ func (k ClaimKind) String() string {
 	return "invalid"
 }
 
-// Claim is what to write to own a subnet.
+// Claim is the record to write in order to own a subnet.
 type Claim struct {
 	Subnets
 	Kind ClaimKind
 	// Current is the record that the claim replaces; the zero Record if there is none. With
 	// ClaimPart it has other subnets, and so another key.
 	Current Record
-	// Release are records of ours that do not fit the network: they go once the claim is written.
+	// Release lists our records that do not fit the network. They are deleted once the claim is written.
 	Release []Record
-	// Reasons say why each better claim was not possible.
+	// Reasons explains why no better claim was possible.
 	Reasons []string
 }
 
-// Request is what a claim is computed from.
+// Request is the input of Plan.
 type Request struct {
 	Config NetworkConfig
 	Self   Self
-	// Records are all that the store holds.
+	// Records lists all records of the store.
 	Records []Record
-	// Twins are those of the records with our identity that are not for us to take or to release:
-	// another process wrote them.
+	// Twins marks records with our identity that another process wrote. We neither take nor release them.
 	Twins map[Subnets]bool
-	// Bad are those that did not parse; a subnet that such a key names counts as taken.
+	// Bad lists records that do not parse. A subnet that is named by such a key counts as taken.
 	Bad []Rejected
 	// Previous is the subnet that we had before; zero if none.
 	Previous Subnets

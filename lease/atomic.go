@@ -6,9 +6,9 @@ import (
 	"weft/lease/internal/replace"
 )
 
-// WriteFile replaces path in one step: a reader, also one after a crash, sees
-// the old content or the new. The file is the owner's alone (0600), and so is a
-// directory that has to be made (0700). The error names path, and is the same each time that the cause is.
+// WriteFile replaces path in one step: a reader sees the old content or the new, also after a crash. The file
+// has mode 0600, and a directory that WriteFile makes 0700. The error names path, and is the same for the
+// same cause.
 func WriteFile(path string, content []byte) error {
 	return replaceFile(path, func(w io.Writer) error { _, err := w.Write(content); return err })
 }

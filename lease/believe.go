@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Memory is the last good state of the store, as far as we believe it. It is a
-// value: Believe returns a new one and shares only what is never changed.
+// Memory is the last good state of the store that this node believes. It is a value: Believe returns a new
+// one, and shares only parts that are never changed.
 type Memory struct {
 	// ClusterID and Revision are those of the last snapshot.
 	ClusterID string
 	Revision  int64
-	// Config is the raw configuration that we go by; nil before the first.
+	// Config is the raw configuration in use; nil before the first.
 	Config []byte
-	// Peers are the records that we go by, sorted by subnets: all of the last
-	// snapshot, and those whose removal is not believed.
+	// Peers lists the records in use, sorted by subnets: all of the last snapshot, and those whose removal is
+	// not believed.
 	Peers []Remembered
-	// Why says what made the store untrustworthy when the first of the held records
-	// was lost; "" if none is held.
+	// Why is the reason for which the store was not believed when it lost the first of the held records; ""
+	// if none is held.
 	Why string
 }
 
@@ -27,14 +27,14 @@ type Memory struct {
 type Remembered struct {
 	// Record is shared with others, and never changed.
 	*Record
-	// Until is when the record ends if nobody renews it: the store's word, or TTL
-	// after it was last seen. Always set.
+	// Until is the time at which the record ends without renewal: by the store's word, or TTL after it was
+	// last seen. It is always set.
 	Until time.Time
-	// Held says that the store has lost the record in a way that is not believed; it
-	// then lives until Until.
+	// Held means that the store has lost the record, and that this is not believed. The record then lives
+	// until Until.
 	Held bool `json:",omitempty"`
-	// Leaving says that the record was removed a moment ago: until Until a node that lives
-	// has put it back, and no packet of its is lost.
+	// Leaving means that the record was removed a moment ago. A living node writes it again before Until,
+	// without losing a packet.
 	Leaving bool `json:",omitempty"`
 }
 
@@ -58,7 +58,8 @@ func (m Memory) Alarm() string {
 	return fmt.Sprintf("%s: %d records that it lost are kept, the last until %s", m.Why, held, last.UTC().Format(time.RFC3339))
 }
 
-// NextEnd is when the first record ends that the store does not have; the zero time if there is none.
+// NextEnd returns the time at which the first record ends that is missing in the store; zero if none is
+// missing.
 func (m Memory) NextEnd() time.Time {
 	var next time.Time
 	for _, p := range m.Peers {
@@ -69,7 +70,7 @@ func (m Memory) NextEnd() time.Time {
 	return next
 }
 
-// Records returns the records that we go by; the slice is new.
+// Records returns the records in use, in a new slice.
 func (m Memory) Records() []Record {
 	out := make([]Record, 0, len(m.Peers))
 	for _, p := range m.Peers {
@@ -78,13 +79,11 @@ func (m Memory) Records() []Record {
 	return out
 }
 
-// Believe returns what to go by after s was read at now. What the store has is
-// always believed. That it has a record no longer is believed only if it is the
-// store that had it: the same cluster, at a revision not below, and with a
-// configuration; and it is a second later that it counts, since a node that lives puts its own
-// back. A record lost in another way is held until its last known end,
-// or until its owner or its subnet shows up elsewhere; and so is one whose value
-// has become garbage, which takes nothing away either.
+// Believe returns the state to use after s was read at now. It always believes the records of s. It believes
+// a removal only of the store that had the record: the same cluster, at a revision that is not lower, and
+// with a configuration. The removal counts a second later, because a living node writes its record again. A
+// record that is lost otherwise, or whose value became garbage, is held until its last known end, or until
+// its owner or its subnet appears elsewhere.
 func Believe(prev Memory, s Snapshot, now time.Time) Memory {
 	next := Memory{ClusterID: s.ClusterID, Revision: s.Revision, Config: prev.Config, Why: prev.Why}
 	if s.Config != nil {
@@ -150,7 +149,8 @@ func (m Memory) find(s Subnets) (int, bool) {
 
 func compareRemembered(a, b Remembered) int { return a.Compare(b.Subnets) }
 
-// Expire returns m without the records that the store does not have and that have ended by now. It copies only if there are any.
+// Expire returns m without the records that are missing in the store and have ended by now. It copies m only
+// if there are any.
 func (m Memory) Expire(now time.Time) Memory {
 	ended := func(p Remembered) bool { return (p.Held || p.Leaving) && !now.Before(p.Until) }
 	if slices.ContainsFunc(m.Peers, ended) || !slices.IsSortedFunc(m.Peers, compareRemembered) {

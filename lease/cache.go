@@ -82,8 +82,8 @@ func NewCache(dir, store string) *Cache {
 	return &Cache{path: filepath.Join(dir, CacheFile), store: store, seed: maphash.MakeSeed()}
 }
 
-// Load reads the state back. Whatever is wrong with the file, the error says it
-// and wraps ErrNoCache: the caller goes on without.
+// Load reads the state. Any fault of the file gives an error that wraps ErrNoCache, and the caller continues
+// without a state.
 func (c *Cache) Load() (Cached, error) {
 	in, err := c.read()
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *Cache) Load() (Cached, error) {
 	return out, nil
 }
 
-// CachedConfig returns the network configuration of the last good state in dir, of whichever store that was.
+// CachedConfig returns the network configuration of the last good state in dir, from any store.
 func CachedConfig(dir string) (NetworkConfig, error) {
 	in, err := NewCache(dir, "").load()
 	if err != nil {
@@ -160,8 +160,8 @@ func (in *cacheJSON) check(store string) error {
 	return nil
 }
 
-// Save replaces the state on disk, atomically and readable by us alone, if
-// anything but clocks has changed since the last Save or Load. It reports whether it wrote.
+// Save replaces the state on disk in one step if more than times changed since the last Save or Load. Only
+// our user can read the file. Save reports whether it wrote.
 func (c *Cache) Save(s Cached) (written bool, err error) {
 	settled := c.settled(s)
 	if settled == c.last {

@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Rules are what records are checked against.
+// Rules has the facts that records are checked against.
 type Rules struct {
 	Config NetworkConfig
 	Self   Self
 	// Own are our subnets; zero while we have none.
 	Own Subnets
-	// Underlay are the local and the advertised addresses of the tunnel. No peer's
-	// subnet may contain one.
+	// Underlay lists the local and the advertised addresses of the tunnel. No peer's subnet may contain one.
 	Underlay []netip.Addr
 	// Store are the store's addresses. No peer's subnet may contain one.
 	Store []netip.Addr
-	// AnyLength admits subnets of any length, for a store where another decides on it.
+	// AnyLength admits subnets of any length, for a store in which others choose it.
 	AnyLength bool
 
 	ranges []subnetRange // of Config, while Check runs
@@ -30,10 +29,9 @@ func (u Rules) equal(v Rules) bool {
 		slices.Equal(u.Underlay, v.Underlay) && slices.Equal(u.Store, v.Store)
 }
 
-// Check splits records into peers, which are accepted, and those that are not, each with its
-// reason. Of two that overlap, one that was accepted before wins, then the first
-// by subnet: so a new record cannot push out a peer. Our own record is in
-// neither. Both results are new slices, sorted by subnets.
+// Check splits records into peers, which are accepted, and rejected ones with a reason. Of two records that
+// overlap, the one that was accepted before wins, then the first by subnet; so a new record cannot displace a
+// peer. Our own record is in neither result. Both are new slices, sorted by subnets.
 func (u Rules) Check(records []Record, before []Record) (peers []Record, rejected []Rejected) {
 	all := make([]*Record, len(records))
 	for i := range records {

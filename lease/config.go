@@ -39,7 +39,7 @@ type ConfigError struct {
 	Got string
 	// Want is what would be right.
 	Want string
-	// Meant is what was most likely meant, "" if that is anybody's guess.
+	// Meant is the value that was probably meant; "" if there is no guess.
 	Meant string
 }
 
@@ -54,10 +54,9 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("network config: %s: want %s%s", subject, e.Want, hint)
 }
 
-// ParseNetworkConfig reads flannel's network configuration. Keys match in any
-// case and unknown keys are ignored, as with flannel. The error joins one
-// *ConfigError for each fault; errors.As finds the first. Beside an error only
-// BackendType, Backend and the families that are on count, and only if BackendType is
+// ParseNetworkConfig reads flannel's network configuration. As with flannel, keys match in any case, and
+// unknown keys have no effect. The error joins one *ConfigError for each fault; errors.As finds the first.
+// With an error, only BackendType, Backend and the families that are on are valid, and only if BackendType is
 // not empty: a backend can then add the faults that it finds.
 func ParseNetworkConfig(b []byte) (NetworkConfig, error) {
 	var p configParser
@@ -88,7 +87,7 @@ func (c NetworkConfig) Equal(d NetworkConfig) bool {
 		sameBackend()
 }
 
-// Networks lists the overlay's networks that there are, IPv4 first, without host bits.
+// Networks returns the overlay's networks, IPv4 first, without host bits.
 func (c NetworkConfig) Networks() []netip.Prefix {
 	return slices.DeleteFunc([]netip.Prefix{c.Network.Masked(), c.IPv6Network.Masked()}, func(p netip.Prefix) bool { return !p.IsValid() })
 }

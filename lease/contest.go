@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Underlay is what a keeper asks whether a node can be reached, beside the store.
+// Underlay tells a keeper whether a node can be reached, independently of the store.
 type Underlay interface {
-	// Answers reports whether the node that publishes a answers over the underlay, itself or the
-	// kernel for it, from another machine than this one. It takes no longer than ctx, and is false
-	// if that cannot be learnt. It is called from goroutines of their own.
+	// Answers reports whether the node that publishes a answers over the underlay from another machine, by
+	// itself or by its kernel. It takes no longer than ctx, and returns false if it cannot tell. It is called
+	// from goroutines of their own.
 	Answers(ctx context.Context, a Attrs) bool
 }
 

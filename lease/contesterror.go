@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ContestError says that a record stands where ours should, and that its owner lives, or may live.
-// As long as that lasts this process takes nothing, and drops nothing that it has.
+// ContestError means that a record stands in the place of ours, and that its owner lives or may live.
+// Meanwhile this process takes no subnet and gives none up.
 type ContestError struct {
 	// Ours is our identity, and OurAddress where we are.
 	Ours       string
@@ -23,7 +23,7 @@ type ContestError struct {
 	Lives string
 	// Since is when we first met the record.
 	Since time.Time
-	// Holds says that we carry packets of this subnet, and go on.
+	// Holds means that this node carries packets of the subnet, and continues.
 	Holds bool
 }
 

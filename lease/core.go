@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Core is the life of one node's lease, and of what it knows of all others, without a clock, a store, a
-// file, a goroutine or a lock: whoever has one tells it what has happened and does what it asks for. The
-// same options, random numbers, times and events give the same effects. A Keeper is a core with a store.
+// Core is the life of one node's lease, and its knowledge of all others. It has no clock, store, file,
+// goroutine or lock: its owner reports events and carries out effects. The same options, random numbers,
+// times and events give the same effects. A Keeper is a core with a store.
 //
-// A step is a turn, or part of one: news are taken in (hear, attend), then comes what is due in the
-// store (advance), then what follows for everybody else (rest). Where a turn has to wait for the store
-// it leaves an errand behind, which goes on with the store's Result. It is not safe for concurrent use.
+// A step is a turn, or part of one. The core takes in news (hear, attend), then does what is due in the store
+// (advance), then what follows for everybody else (rest). If a turn has to wait for the store, it leaves an
+// errand, which continues with the store's Result. A Core is not safe for concurrent use.
 type Core struct {
 	o       Options
 	process string // names this process towards others of our identity
@@ -105,9 +105,9 @@ type storeFacts struct {
 // errand is what a turn waits for: it goes on with the Result of its Call.
 type errand func(Result)
 
-// NewCore returns a core that has done nothing yet. It uses of o what is no I/O; of Cache and Underlay only
-// whether there is one. Rand is required, and the core's from now on. process is a name that no other process
-// has. The error joins every fault in the options.
+// NewCore returns a core that has done nothing yet. It uses the options that are no I/O; of Cache and
+// Underlay it uses only whether they are set. Rand is required, and belongs to the core from now on. process
+// is a name that no other process has. The error joins every fault in the options.
 func NewCore(o Options, process string, now time.Time) (*Core, error) {
 	if o.RenewMargin == 0 {
 		o.RenewMargin = time.Hour
@@ -175,7 +175,7 @@ func (c *Core) restore() {
 // prepare returns a copy of l with our identity in it.
 func (c *Core) prepare(l Local) Local { return l.Signed(c.o.Node, c.o.State) }
 
-// Step takes in what has happened at now, which does not go back, and returns what is to be done.
+// Step takes in an event of the time now, which never goes back, and returns the effects to carry out.
 func (c *Core) Step(now time.Time, e Event) []Effect {
 	c.now, c.out = now, nil
 	turn := true // else only what has come meanwhile is a reason for one
@@ -373,7 +373,7 @@ func (c *Core) self() Self {
 	return Self{Node: c.o.Node, State: c.o.State, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
 }
 
-// Signed returns a copy of l that names who says it.
+// Signed returns a copy of l with the identity and the state directory of its author.
 func (l Local) Signed(node, state string) Local {
 	w := Weft{}
 	if l.Attrs.Weft != nil {

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// Effect is something to be done for a core, as Step returns it. It is one of the types of this file.
-// Effects are done in their order, each before the next event but for what says otherwise.
+// Effect is an instruction of a core, returned by Step. It is one of the types of this file. The caller
+// carries effects out in order, each before the next event unless its type says otherwise.
 type Effect interface{ effect() }
 
-// Listen asks that News have what others say to the identity Node, until the Stop or the Acquired.
+// Listen asks for the messages to the identity Node, delivered as News, until Stop or Acquired.
 type Listen struct{ Node string }
 
-// Watch asks that News have what the store has, now and after every change, until the Stop.
+// Watch asks for the content of the store, delivered as News now and after every change, until Stop.
 type Watch struct{}
 
-// Call asks for a request to the store and for its Result. There is one at a time; what else happens
-// before its Result a core takes in and thinks about later.
+// Call asks for a request to the store, and for its Result. There is one at a time. Until the Result, a core
+// takes events in and considers them later.
 type Call struct {
 	Number    uint64
 	Operation Operation
 }
 
 // AskUnderlay asks whether the owner of a record answers over the underlay, at the addresses of Attrs, within
-// answerWait. If it does, News have the Round; else nothing happens. It is done beside everything else.
+// answerWait. If it does, News have the Round; otherwise nothing happens. It runs beside everything else.
 type AskUnderlay struct {
 	Round int
 	Attrs Attrs
 }
 
-// SaveCache asks that Cached is what the next start without a store begins with, and for a Saved.
-// Cached shares memory with the core, and nobody may change it.
+// SaveCache asks the caller to save Cached, with which the next start without a store begins, and to report
+// Saved. Cached shares memory with the core, and nobody may change it.
 type SaveCache struct{ Cached Cached }
 
 // Publish hands out a new complete Set, which nobody may change.

@@ -5,42 +5,40 @@ import (
 	"time"
 )
 
-// Event is something that has happened to a node: what Core.Step takes in. It is one of the types of
-// this file.
+// Event is an input of Core.Step. It is one of the types of this file.
 type Event interface{ event() }
 
-// Begin says that the node begins to acquire a lease, or to keep one. Before it, and after the end,
-// a core takes everything in and does nothing.
+// Begin starts the acquisition of a lease. Before it, and after the end, a core takes events in and does
+// nothing.
 type Begin struct {
-	// Keeps is set if the lease is to be kept, and what becomes of peers to be published, until Stop. Without it
-	// everything ends with the effect Acquired.
+	// Keeps makes the core keep the lease and publish changes of peers until Stop. Otherwise everything ends
+	// with the effect Acquired.
 	Keeps bool
 }
 
-// News is what has come in from outside since the last one, in any combination; the zero value is
-// nothing. Of two that come one after the other Merge makes one, so that a flood costs one step.
+// News has the inputs since the last News, in any combination; the zero value has none. Merge makes one of
+// two that follow each other, so that a flood costs one step.
 type News struct {
 	// Snapshot is the store's watch's latest; nil for none. Nobody changes it any more.
 	Snapshot *Snapshot
-	// Lost is why the watch has heard nothing since then; nil if it hears.
+	// Lost is the reason for which the watch has been silent since then; nil if it is not.
 	Lost error
-	// Watched says that the watch has said something: a Snapshot, or that it is Lost.
+	// Watched means that the watch has reported a Snapshot or Lost.
 	Watched bool
-	// Messages are what others have said to those of our identity, the oldest first.
+	// Messages lists messages to our identity, the oldest first.
 	Messages []Message
 	// Answered is the latest round of asking to which an answer came over the underlay; 0 for none.
 	Answered int
-	// Local is what this node says of itself from now on; nil for no change.
+	// Local is the new self-description of this node; nil for no change.
 	Local *Local
 	// Proven says that the configuration can be served: from now on it is cached.
 	Proven bool
 }
 
-// Tick says that the time has come that the last Wait named, or only that time has passed.
+// Tick means that the time of the last Wait has come, or only that time has passed.
 type Tick struct{}
 
-// Result is what became of the Call of the same number. A field is set if the operation is one that
-// asks for it.
+// Result is the result of the Call with the same number. Only the fields of its operation are set.
 type Result struct {
 	Number    uint64
 	Snapshot  Snapshot      // of ReadStore
@@ -51,16 +49,16 @@ type Result struct {
 	Err error
 }
 
-// Saved is what became of a SaveCache.
+// Saved is the result of a SaveCache.
 type Saved struct {
-	// Written says that the file is another one: nothing is written twice.
+	// Written means that the file has changed: the same content is not written twice.
 	Written bool
 	Err     error
 }
 
-// Stop ends what Begin began. A call that is under way still gets its Result.
+// Stop ends the work that Begin began. A call that runs still gets its Result.
 type Stop struct {
-	// Last is what has come in before it, on which nobody acts any more.
+	// Last has the inputs before the stop, which have no effect any more.
 	Last News
 }
 

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Unfit says why c would give a node others than s; "" if s fits. A family that c has off does
-// not count.
+// Unfit returns the reason for which c would give a node other subnets than s; "" if s fits. A family that c
+// has off does not count.
 func (c NetworkConfig) Unfit(s Subnets) string {
 	for _, r := range c.ranges() {
 		p := s.V4

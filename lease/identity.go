@@ -19,7 +19,7 @@ const NodeFile = "node-id"
 // machineID is where systemd and D-Bus keep the machine's identity.
 const machineID = "/etc/machine-id"
 
-// IdentitySource says where a node's identity came from.
+// IdentitySource is the origin of a node's identity.
 type IdentitySource uint8
 
 // The sources, in the order in which they are tried.
@@ -63,14 +63,13 @@ type IdentityOptions struct {
 	MachineID string
 }
 
-// ErrNotStored is wrapped by an error of LoadIdentity that comes with an identity: it holds for this
-// run, and the next one derives, or draws, its own.
+// ErrNotStored is wrapped by an error of LoadIdentity that comes with an identity. The identity is valid for
+// this run; the next run derives or draws its own.
 var ErrNotStored = errors.New("the node id is not stored")
 
-// LoadIdentity returns the node's identity, which stays the same across restarts
-// and changes of address. One derived from the machine's id is stored before it
-// is returned, so that a new machine id does not make a new node. Where it cannot be stored the error
-// wraps ErrNotStored, and what is returned with it is to be used all the same.
+// LoadIdentity returns the node's identity, which stays the same across restarts and changes of address. It
+// stores an identity that it derives from the machine's id, so that a new machine id does not make a new
+// node. If it cannot store it, the error wraps ErrNotStored, and the returned identity is valid all the same.
 func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	if o.Given != "" {
 		if !validNode(o.Given) {

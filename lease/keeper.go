@@ -12,7 +12,7 @@ import (
 	"weft/lease/internal/inbox"
 )
 
-// Local is what this node says about itself. It may change while a keeper runs.
+// Local is this node's description of itself. It may change while a keeper runs.
 type Local struct {
 	// Attrs is what we publish. Weft is made if it is nil, and Weft.Node is set.
 	Attrs Attrs
@@ -33,19 +33,19 @@ type Options struct {
 	Node string
 	// State names our state directory (see LoadState); "" if there is none.
 	State string
-	// Underlay is asked whether another owner lives, beside the store; nil for the store alone.
+	// Underlay tells whether another owner lives, beside the store; nil for the store alone.
 	Underlay Underlay
 	// Config is the network, and RawConfig the text that it was read from, for the cache; nil means
 	// Config as it would be written. It stays until a restart; see ConfigChangedError.
 	Config    NetworkConfig
 	RawConfig []byte
-	// CheckConfig reads what the store has as a configuration, and says what is wrong with it; nil
-	// means ParseNetworkConfig, which knows nothing of backends.
+	// CheckConfig parses and checks the store's configuration; nil means ParseNetworkConfig, which knows
+	// nothing of backends.
 	CheckConfig func([]byte) (NetworkConfig, error)
-	// Unproven says that nobody knows yet whether Config can be served: nothing is cached, so
-	// that what is stays, until Proven is called.
+	// Unproven means that nobody knows yet whether Config can be served. Until Proven is called, nothing is
+	// cached, so that the last good state stays.
 	Unproven bool
-	// Seed is written to the store as its configuration if it has none; nil never.
+	// Seed is written to the store if it has no configuration; nil for none.
 	Seed []byte
 	// Local is what we say about ourselves at first; see SetLocal.
 	Local Local
@@ -67,8 +67,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Keeper keeps one node's lease alive and publishes who else has one: it does for a Core what that asks
-// for, with a store, a clock and a disk. Its methods are safe for concurrent use; Acquire and Run take turns.
+// Keeper keeps one node's lease alive, and publishes the leases of the others. It carries out the effects of
+// a Core, with a store, a clock and a disk. Its methods are safe for concurrent use; Acquire and Run take
+// turns.
 type Keeper struct {
 	store Store
 	o     Options
@@ -114,8 +115,8 @@ func (k *Keeper) reserve(ctx context.Context) error {
 	}
 }
 
-// SetLocal changes what we say about ourselves. A record that says something else
-// is rewritten soon after. It never blocks.
+// SetLocal changes this node's description of itself. The keeper soon rewrites a record that differs.
+// SetLocal never blocks.
 func (k *Keeper) SetLocal(l Local) {
 	l = l.Signed(k.o.Node, k.o.State)
 	k.mu.Lock()
@@ -127,7 +128,7 @@ func (k *Keeper) SetLocal(l Local) {
 	}
 }
 
-// Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
+// Proven reports that Config can be served. From now on the cache holds it. It never blocks.
 func (k *Keeper) Proven() { k.in.Post(News{Proven: true}) }
 
 // Status returns the present state; the caller owns it. A lease whose time has
@@ -142,8 +143,8 @@ func (k *Keeper) Status() Status {
 	return s
 }
 
-// Current returns peers, which are those of a Set, with the times of expiry and revisions that the store
-// has told since: a renewal makes no new Set. The slice is new. It is safe for concurrent use.
+// Current returns peers, which are those of a Set, with the store's present times of expiry and revisions: a
+// renewal makes no new Set. The slice is new. It is safe for concurrent use.
 func (k *Keeper) Current(peers []Record) []Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()

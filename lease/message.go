@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// ErrMute says that the store lets this node leave no messages, as etcd does with a role that has
-// nothing but flannel's keys.
+// ErrMute means that this node may not write messages to the store, as with an etcd role that has only
+// flannel's keys.
 var ErrMute = errors.New("the store takes no messages")
 
 // MessageTTL is how long a message lies in the store.
 const MessageTTL = 30 * time.Second
 
-// Message is what one process says to those that run under the identity To. It lies in the store
-// for a short while, beside the records and not among them.
+// Message is sent by one process to those that run under the identity To. The store keeps it for a short
+// while, apart from the records.
 type Message struct {
 	// To is the identity that it is for. The store has it in the key.
 	To string `json:"-"`
@@ -32,8 +32,8 @@ type Message struct {
 	// Revision is where the store last had the sender's record as the sender wrote it; 0 if
 	// it never had, or is another store since, or went back. Of two that both hold something the later one answers.
 	Revision int64
-	// Serves is said without a Revision by who holds Subnets all the same: the store had its record since its start, and
-	// it knows of nobody else who lives and has it. An older weft never says so.
+	// Serves is set, without a Revision, by a process that holds Subnets all the same: the store has had its
+	// record since its start, and it knows of no other living owner. An older weft never sets it.
 	Serves bool `json:",omitempty"`
 	// Address is where the sender is reached.
 	Address netip.Addr `json:",omitzero"`

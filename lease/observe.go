@@ -11,7 +11,7 @@ import (
 // ErrNoConfig says that the store has no network configuration.
 var ErrNoConfig = errors.New("the store has no network configuration")
 
-// ConfigChangedError says that the store's configuration is good, and not the one in use.
+// ConfigChangedError means that the store's configuration is valid, and differs from the one in use.
 type ConfigChangedError struct {
 	InUse, Store NetworkConfig
 }

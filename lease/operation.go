@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Operation is what a Call asks of the store. It is one of the types below, each a method of Store.
+// Operation is a request of a Call to the store. It is one of the types below, each a method of Store.
 type Operation interface {
 	// Do asks s, and returns what it said; the number is the caller's. It ends when ctx does.
 	Do(ctx context.Context, s Store) Result

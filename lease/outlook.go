@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Outlook is what a node goes by: what it believes of the store, and the Set that it has made of it. The zero
-// value knows nothing. It has no clock and does no I/O, and is not safe for concurrent use.
+// Outlook is a node's view of the cluster: its belief about the store, and the Set made of it. The zero value
+// knows nothing. It has no clock and does no I/O. It is not safe for concurrent use.
 type Outlook struct {
 	mem    Memory
 	bad    []Rejected // of the last snapshot
@@ -18,7 +18,7 @@ type Outlook struct {
 	rules  Rules
 }
 
-// NewOutlook returns what a node goes by that knows mem from its last run.
+// NewOutlook returns the view of a node that has mem from its last run.
 func NewOutlook(mem Memory) Outlook { return Outlook{mem: mem, before: mem.Records()} }
 
 // Memory is what is believed of the store. It shares what nobody changes.
@@ -30,7 +30,7 @@ func (o *Outlook) Last() Set { return o.last }
 // Accepted are the peers of the last Set, or before the first those of the last run. Nobody changes them.
 func (o *Outlook) Accepted() []Record { return o.before }
 
-// Expire forgets what the store does not have and has ended by now.
+// Expire removes the records that are missing in the store and have ended by now.
 func (o *Outlook) Expire(now time.Time) {
 	known := len(o.mem.Peers)
 	o.mem = o.mem.Expire(now)
@@ -40,8 +40,8 @@ func (o *Outlook) Expire(now time.Time) {
 // Handed reports whether there was a Set to be handed out.
 func (o *Outlook) Handed() bool { return o.handed }
 
-// Believe takes in a snapshot; config is the configuration that we go by, whatever the store has, and refused
-// are records that were left out of the snapshot. It returns an alarm that there was not before; "" for none.
+// Believe takes in a snapshot. config is the configuration in use, whatever the store has, and refused lists
+// records that were left out of the snapshot. It returns a new alarm; "" for none.
 func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time, refused ...Rejected) (alarm string) {
 	before := o.mem.Alarm()
 	o.mem, o.bad = Believe(o.mem, s, now), slices.Concat(refused, s.Bad)
@@ -52,9 +52,9 @@ func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time, refused ...R
 	return o.mem.Alarm()
 }
 
-// Set computes the Set by the rules, in which own is ours, and reports whether it is to be handed out:
-// whether it is the first one, or another than the last for a backend. Of a Set that is not, the peers may be as
-// they were when it was handed out: Current has their times. It costs next to nothing as long as nothing has changed.
+// Set computes the Set by the rules, with own as our record. news reports whether to publish it: it is the
+// first one, or differs from the last for a backend. The peers of a Set that is not news may be those that
+// were published; Current has their times. It costs almost nothing if nothing has changed.
 func (o *Outlook) Set(rules Rules, own Record) (set Set, news bool) {
 	if o.made && o.rules.equal(rules) && sameRecord(own, o.given.Own) {
 		o.last.Own = own

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Self is who we are when ownership is decided.
+// Self identifies this node when ownership is decided.
 type Self struct {
 	// Node is our identity.
 	Node string
@@ -16,7 +16,7 @@ type Self struct {
 	PublicIP, PublicIPv6 netip.Addr
 }
 
-// Ownership is what a record is to us.
+// Ownership is the relation of a record to this node.
 type Ownership uint8
 
 // The answers. The zero value is a bug.
@@ -46,8 +46,8 @@ func (o Ownership) String() string {
 	return "invalid"
 }
 
-// Owns says what a record with these attributes is to us. Identity comes before
-// address: our own record stays ours when our address changes.
+// Owns returns the relation of a record with these attributes to this node. Identity comes before address:
+// our record stays ours when our address changes.
 func (s Self) Owns(a Attrs) Ownership {
 	same4 := s.PublicIP.IsValid() && s.PublicIP == a.PublicIP
 	same6 := s.PublicIPv6.IsValid() && s.PublicIPv6 == a.PublicIPv6
@@ -62,10 +62,9 @@ func (s Self) Owns(a Attrs) Ownership {
 	return Foreign
 }
 
-// Recognises reports whether a record with our identity says all that this process would say of
-// where it runs: our address, in a family that it has, and our state directory, or none, as weft
-// wrote before it named them. Any other was written from a copy of this machine, or from where
-// this machine was before it moved.
+// Recognises reports whether a record with our identity was written by this process's own installation: it
+// has our address, in a family that it has, and our state directory or none, as in records of older versions.
+// Any other was written by a copy of this machine, or before this machine moved.
 func (s Self) Recognises(a Attrs) bool {
 	return s.at(a) && (a.State() == s.State || a.State() == "")
 }
@@ -75,8 +74,8 @@ func (s Self) at(a Attrs) bool {
 	return s.PublicIP.IsValid() && s.PublicIP == a.PublicIP || s.PublicIPv6.IsValid() && s.PublicIPv6 == a.PublicIPv6
 }
 
-// RivalError says that another node's record has our address. It lasts until that
-// record expires, is released, or one of the two gets another address.
+// RivalError means that another node's record has our address. It lasts until that record expires or is
+// released, or until one of the two nodes gets another address.
 type RivalError struct {
 	Ours, Theirs string // identities
 	// TheirName is what people call the other one; "" if unknown.
@@ -96,7 +95,7 @@ func (e *RivalError) Error() string {
 		e.Address, describeOwner(e.TheirName, e.Theirs, netip.Addr{}), e.Subnets, e.Ours, life, e.Subnets)
 }
 
-// TakenError says who has the subnet that was ours.
+// TakenError names the new owner of the subnet that was ours.
 type TakenError struct {
 	Subnets Subnets
 	// By is the other owner's identity, "" if it has none; Address is where it is reached.

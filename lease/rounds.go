@@ -2,8 +2,8 @@ package lease
 
 import "time"
 
-// Rounds is how it is asked whether another owner lives: in rounds, each of which has an answer or
-// passes in silence. The zero value begins the first one. It has no clock, and is not safe for concurrent use.
+// Rounds schedules questions whether another owner lives. Each round is answered or passes in silence. The
+// zero value begins the first one. It has no clock, and is not safe for concurrent use.
 type Rounds struct {
 	// Under says that a round is under way, and Next when it ends, or the next one begins.
 	Under bool

@@ -20,10 +20,10 @@ func (k *Keeper) Acquire(ctx context.Context) (Set, error) {
 	return end.Set, end.Err
 }
 
-// Run keeps the lease and publishes sets until ctx ends; then it returns nil. With
-// a cached state it publishes at once. Without a lease it acquires one, and keeps
-// trying whatever the reason that there is none; but its first subnet it does not take
-// by a configuration that is not the store's. The error says why the store's watch ended.
+// Run keeps the lease and publishes sets until ctx ends, and then returns nil. With a cached state it
+// publishes at once. Without a lease it tries to acquire one until it succeeds, for any reason of failure;
+// but it takes its first subnet only by the store's configuration. The error is the one with which the
+// store's watch ended.
 func (k *Keeper) Run(ctx context.Context) error {
 	_, err := k.live(ctx, Begin{Keeps: true})
 	var ended *watchError

@@ -9,8 +9,8 @@ const (
 	saveMost = 10 * time.Second
 )
 
-// Saver says when the cache is to be written. The zero value has nothing to write. It has no clock and does
-// no I/O, and is not safe for concurrent use.
+// Saver schedules the writes of the cache. The zero value has nothing to write. It has no clock and does no
+// I/O. It is not safe for concurrent use.
 type Saver struct {
 	last    time.Time // when it was written
 	own     Subnets   // ours in it
@@ -23,11 +23,11 @@ type Saver struct {
 // Due is when the cache is to be written; zero for no need.
 func (s *Saver) Due() time.Time { return s.due }
 
-// Err is why the state is not saved; nil if it is, or if there was nothing to save.
+// Err returns the reason for which the state is not saved; nil if it is, or if there was nothing to save.
 func (s *Saver) Err() error { return s.err }
 
-// Want says that what would be written, so many records and own as ours, may be news, and reports whether it
-// is to be written at once: what our own lease is, is. Else Due says when.
+// Want reports a state that may be new, with this number of records and own as our subnets. It returns true
+// if the state is to be written at once, which a change of our own lease is. Otherwise Due returns the time.
 func (s *Saver) Want(now time.Time, records int, own Subnets) bool {
 	if !s.failed.IsZero() {
 		s.due = s.failed.Add(saveMost)
@@ -47,8 +47,8 @@ func (s *Saver) Begin(own Subnets) { s.due, s.writing = time.Time{}, own }
 // Skip notes that nothing is to be written now.
 func (s *Saver) Skip() { s.due = time.Time{} }
 
-// Done notes what became of it: whether the file is another one now, and the error. It reports whether the error
-// is another than the last time. A failure costs only the next start.
+// Done takes the result of a write: whether the file changed, and the error. It reports whether the error
+// differs from the last one. A failure costs only the next start.
 func (s *Saver) Done(now time.Time, written bool, err error) (news bool) {
 	if err != nil {
 		news = s.err == nil || s.err.Error() != err.Error()

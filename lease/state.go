@@ -44,8 +44,8 @@ func (c *Core) err() error {
 	return c.cause
 }
 
-// Status is where the lease stands at now; the caller owns it. It leaves out what only the store
-// itself knows: when it was last heard of beside the calls.
+// Status returns the state of the lease at now; the caller owns it. It lacks the time at which the store was
+// last heard beside the calls, which only the store knows.
 func (c *Core) Status(now time.Time) Status {
 	st := &c.store
 	last := c.peers.Last()

@@ -12,9 +12,9 @@ import (
 // StateFile, in the state directory, holds what tells that from another one.
 const StateFile = "state-id"
 
-// LoadState returns the name of the state directory dir: 128 bits that were drawn when it was first
-// used. It is no secret; it tells a process that was started again from one on another machine, as
-// long as the directory was not copied. The directory is made if it is missing.
+// LoadState returns the name of the state directory dir: 128 bits that were drawn at its first use. It is no
+// secret. It tells a restarted process from one on another machine, unless the directory was copied.
+// LoadState makes a missing directory.
 func LoadState(dir string) (string, error) {
 	path := filepath.Join(dir, StateFile)
 	stored, err := os.ReadFile(path)

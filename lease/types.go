@@ -25,8 +25,8 @@ type Subnets struct {
 	V4, V6 netip.Prefix
 }
 
-// Attrs is the value of a record: how the owner of a subnet is reached. The JSON
-// form is flannel's, field by field, with our own object last.
+// Attrs is the value of a record: the way to reach the owner of a subnet. The JSON form is flannel's, field
+// by field, with our own object last.
 type Attrs struct {
 	// PublicIP is where the node's tunnel is reached over IPv4. It is 0.0.0.0 in the
 	// store, and the zero Addr here, for a node without IPv4.
@@ -74,8 +74,8 @@ type Record struct {
 	// Revision is the store's modification revision, for compare-and-swap; 0 in a store
 	// whose records have no life of their own, which is Kubernetes.
 	Revision int64
-	// Created tells which of two records of a store is the older: in etcd the revision that made its key,
-	// in Kubernetes when its Node object was made, in Unix seconds. It outlives renewals; 0 if unknown.
+	// Created tells which of two records of a store is the older: the revision that made its key in etcd, the
+	// creation time of its Node object in Unix seconds in Kubernetes. Renewals keep it; 0 if unknown.
 	Created int64
 	// Kube is the Node object that the record was read from; nil in etcd. It is shared
 	// between copies and never changed.
@@ -97,8 +97,8 @@ func (r Record) name() string {
 	return r.Key()
 }
 
-// Set is the complete state that a backend is handed: our own record and every
-// peer that passed the checks. It is immutable once published; readers may keep it.
+// Set is the complete input of a backend: our own record, and every peer that passed the checks. It is
+// immutable once published; readers may keep it.
 type Set struct {
 	// Config is the network configuration that the set was checked against.
 	Config NetworkConfig

@@ -2,7 +2,7 @@ package lease
 
 import "net/netip"
 
-// Use says how much of one family's range is given out.
+// Use counts the subnets of one family's range.
 type Use struct {
 	Network netip.Prefix
 	// All is how many subnets the range has, at most 2^32. Taken is how many of them are not free.

@@ -57,7 +57,7 @@ func (c SourceCheck) String() string {
 	return fmt.Sprintf("sourcecheck(%d)", uint8(c))
 }
 
-// ParseSourceCheck reads the configuration's word for it; "" is strict.
+// ParseSourceCheck returns the check that the configuration names s; "" is CheckStrict.
 func ParseSourceCheck(s string) (SourceCheck, error) {
 	switch strings.ToLower(s) {
 	case "", "strict":
@@ -70,7 +70,8 @@ func ParseSourceCheck(s string) (SourceCheck, error) {
 	return 0, fmt.Errorf("%q is not one of strict, outer, off", s)
 }
 
-// Recv is what a node parses on every path, beyond one complete inner packet a datagram.
+// Recv is a set of capabilities: the forms of datagram that a node accepts on every path, beyond one complete
+// inner packet.
 type Recv uint8
 
 // The forms that a receiver can name in its lease record.
@@ -90,8 +91,8 @@ var recvNames = [...]struct {
 	name string
 }{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}, {RecvProbe, "probe"}, {RecvRuns, "runs"}}
 
-// ParseRecv turns the names of a lease record into bits. Names that this build
-// does not know are a newer node's, and are skipped.
+// ParseRecv turns the names of a lease record into bits. It skips names that this build does not know,
+// because a newer node may publish them.
 func ParseRecv(names []string) Recv {
 	var r Recv
 	for _, n := range names {
@@ -104,7 +105,7 @@ func ParseRecv(names []string) Recv {
 	return r
 }
 
-// Names is the form for the lease record.
+// Names returns the names for the lease record.
 func (r Recv) Names() []string {
 	var names []string
 	for _, k := range recvNames {
@@ -115,21 +116,22 @@ func (r Recv) Names() []string {
 	return names
 }
 
-// Spec is all that a Table is built from: plain data, made from the lease set.
+// Spec is the input of NewTable: plain data, made from the lease set.
 type Spec struct {
-	// Local are our own subnets: the only inner destinations accepted from the underlay.
+	// Local lists our own subnets. From the underlay, no other inner destination is accepted.
 	Local []netip.Prefix
 	// Address4 and Address6 are the host TUN's addresses, the source of ICMP errors that
 	// we send to our own pods. The zero Addr suppresses them for that family.
 	Address4, Address6 netip.Addr
-	// Self are the outer addresses of this node. A datagram from one of them is refused.
+	// Self lists the outer addresses of this node. A datagram from one of them is refused.
 	Self []netip.Addr
 	// UnderlayMTU is the underlay link's MTU, in bytes.
 	UnderlayMTU int
 	// MTU is the host TUN's MTU, in bytes; 0 if unsaid. An inner TCP packet that arrives larger
 	// with a partial checksum is a superpacket that lost its description on the way.
 	MTU int
-	// JoinedUDP says that a device of the underlay may join datagrams of UDP that are inside other packets. Format ipip drops what may be such.
+	// JoinedUDP means that a device of the underlay may coalesce UDP datagrams inside other packets. Format
+	// ipip drops packets that may be such a run.
 	JoinedUDP bool
 	// Check is how far sources are verified; its zero value is a fault, not a default. AllowedSources
 	// are inner sources that any peer may use besides its own.
@@ -139,8 +141,8 @@ type Spec struct {
 	// there: peers send frames over IPv4 to MAC4, and over IPv6 to MAC6.
 	VNI        uint32
 	MAC4, MAC6 encap.MAC
-	// Peers are all other nodes, but for those of LeftOut, to whom there is no way: of these Name and Subnets count, whose
-	// addresses nobody on this host may send with, as it may not with those of Peers.
+	// Peers lists all other nodes that can be reached, and LeftOut those that cannot. Of LeftOut only Name
+	// and Subnets count. Nobody on this host may send from a subnet of either.
 	Peers, LeftOut []PeerSpec
 }
 
@@ -156,14 +158,14 @@ type PeerSpec struct {
 	Subnets []netip.Prefix
 	// InnerSources are further inner addresses of the peer: its PublicIP.
 	InnerSources []netip.Addr
-	// Weft says that the peer published our object: it takes inner IPv6 in format ip
-	// and outer ECN. Recv names what else it parses; format vxlan has nothing of that.
+	// Weft means that the peer's record has weft's object: the peer accepts inner IPv6 in format ip, and
+	// outer ECN. Recv lists its other capabilities, which do not apply to format vxlan.
 	Weft bool
 	Recv Recv
 	// MTU is the largest inner packet that the peer takes, in bytes; 0 if it has not said.
 	MTU int
-	// MAC is the Ethernet address of the peer's end in format vxlan. A node that has one for each
-	// outer family is two peers.
+	// MAC is the Ethernet address of the peer's end in format vxlan. A node with one for each outer family is
+	// listed as two peers.
 	MAC encap.MAC
 }
 
@@ -178,20 +180,19 @@ type Stats struct {
 	// Completed counts inner checksums that arrived partial, and were filled in or handed
 	// on as such.
 	Fragmented, Completed uint64
-	// SocketOverflow counts datagrams that the kernel dropped because the socket's
-	// receive buffer was full, because they were a held peer's, or because their checksum was wrong:
-	// SO_RXQ_OVFL is the sum of what a socket has dropped (sk_drops).
+	// SocketOverflow counts datagrams that the kernel dropped at the socket (SO_RXQ_OVFL, which is sk_drops):
+	// the receive buffer was full, the filter held the peer back, or the checksum was wrong.
 	SocketOverflow uint64
-	// HeldBack is how many peers are held back now: each took more than a share of a full
-	// receive queue, and only a part of what it sends is let in.
+	// HeldBack is the number of peers that are held back now. Such a peer took more than its share of a full
+	// receive queue, and the filter admits only a part of its datagrams.
 	HeldBack int
 	// Wakeups and Batches say how often workers woke and how many batches they moved.
 	Wakeups, Batches uint64
 	// Ports is the number of ports attached.
 	Ports int
-	// Offloads are those that any port has, each once, in the order in which a packet meets them.
+	// Offloads lists the offloads of all ports, each once, in the order in which a packet meets them.
 	Offloads []OffloadStats
-	// Outlets are those of the ports that have a choice, by address.
+	// Outlets lists the outlets of the ports that have a choice, sorted by address.
 	Outlets []OutletStats
 }
 
@@ -202,7 +203,7 @@ type Flow struct {
 	Drops                         [NumDropReasons]uint64
 }
 
-// PeerStats is a snapshot of what passed between us and one peer.
+// PeerStats is a snapshot of the traffic with one peer.
 type PeerStats struct {
 	Name               string
 	Addr               netip.Addr
@@ -215,11 +216,11 @@ type PeerStats struct {
 	MTU, PathMTU int
 	// Drops counts packets from the peer that were refused, by reason.
 	Drops [NumDropReasons]uint64
-	// Unreachable is what ICMP said of datagrams to the peer.
+	// Unreachable has the ICMP errors about datagrams to the peer.
 	Unreachable Unreachable
 }
 
-// Stranger is an outer source that belongs to no peer, with what it sent.
+// Stranger is an outer source that belongs to no peer, with a count of its packets.
 type Stranger struct {
 	Addr    netip.Addr
 	Packets uint64

@@ -2,7 +2,7 @@ package tunnel
 
 import "sync/atomic"
 
-// Arrivals counts datagrams that arrived in bulk: in batches of several large ones.
+// Arrivals counts datagrams that arrived in bulk, which is in batches of several large ones.
 type Arrivals struct {
 	// Alone came in batches of which every read brought one, Joined in those of which a read
 	// brought a run that the kernel had joined.
@@ -22,7 +22,7 @@ const (
 // arrivals are those of an engine. Workers write to it once a batch of bulk.
 type arrivals struct{ alone, joined atomic.Uint64 }
 
-// Arrivals is a snapshot.
+// Arrivals returns a snapshot of the counters.
 func (e *Engine) Arrivals() Arrivals {
 	return Arrivals{Alone: e.incoming.alone.Load(), Joined: e.incoming.joined.Load()}
 }

@@ -24,18 +24,18 @@ const (
 	leastRecords   = 2 * (batchSize + maxRun + batchSize)
 )
 
-// ErrTooManyCaptures says that MaxCaptures are under way already.
+// ErrTooManyCaptures means that MaxCaptures captures run already.
 var ErrTooManyCaptures = fmt.Errorf("%d captures are under way already: end one of them first", MaxCaptures)
 
-// CaptureOptions say which packets a capture copies.
+// CaptureOptions selects the packets that a capture copies.
 type CaptureOptions struct {
-	// Inner packets are those that were handed on, Dropped those that were not, and Outer the datagrams on the
-	// underlay: as they arrived, and as they were handed to the underlay's port.
+	// Inner selects packets that were passed on, Dropped those that were dropped. Outer selects the datagrams
+	// on the underlay, as they arrived or as they were handed to the underlay's port.
 	Inner, Outer, Dropped bool
-	// Peers, unless it is empty, has the outer addresses of those whose packets are wanted.
+	// Peers limits the capture to packets of the peers with these outer addresses. Empty means all packets.
 	Peers []netip.Addr
-	// Match, unless it is nil, says whether a packet, which begins with its IP header, is wanted. Workers call it
-	// concurrently, for each packet. It must not allocate, block or keep the packet.
+	// Match, if not nil, reports whether to copy a packet, which begins with its IP header. Workers call it
+	// concurrently for each packet. It must not allocate, block or keep the packet.
 	Match func(packet []byte) bool
 	// SnapLen is how many bytes of a packet are copied; 0 means all.
 	SnapLen int
@@ -43,27 +43,29 @@ type CaptureOptions struct {
 
 // Captured is a packet that was copied.
 type Captured struct {
-	// Time is when its batch was read.
+	// Time is the time at which its batch was read.
 	Time time.Time
-	// Outbound packets come from this node. Outer ones are datagrams with the outer IP and UDP header. These are made
-	// from the addresses for the capture, since the kernel has its own way to them: identification and checksum are 0.
+	// Outbound marks packets from this node, and Outer datagrams with their outer IP and UDP header. The
+	// capture makes the outer header from the addresses, so its identification and checksum are 0.
 	Outbound, Outer bool
-	// Dropped says that the packet went no further, for Reason.
+	// Dropped means that the packet was dropped for Reason.
 	Dropped bool
 	Reason  DropReason
 	// Peer is the name of the other node, and Addr its outer address; they are zero for a packet that has none.
 	Peer string
 	Addr netip.AddrPort
-	// Segments is how many packets of up to SegmentSize bytes of payload a superpacket stands for; 0 and 0 for any other.
+	// Segments is the number of packets that a superpacket stands for, with up to SegmentSize bytes of
+	// payload each. Both are 0 for any other packet.
 	Segments, SegmentSize int
-	// Length is that of the packet in bytes, and Data what was copied of it. borrowed: Data is valid until
-	// the next call of Next.
+	// Length is the length of the packet in bytes, and Data the part that was copied. borrowed: Data is valid
+	// until the next call of Next.
 	Length int
 	Data   []byte
 }
 
-// Capture copies packets that pass through an Engine, for somebody who looks. Workers never wait for the reader: what does
-// not fit is counted and left out. Next is for one goroutine; the other methods are safe for concurrent use.
+// Capture copies packets that pass through an Engine. Workers never wait for the reader: a packet that does
+// not fit is counted and not copied. One goroutine may call Next; the other methods are safe for concurrent
+// use.
 type Capture struct {
 	engine *Engine
 	want   CaptureOptions
@@ -118,14 +120,14 @@ func (c *Capture) Close() {
 	e.looks.Store(&captures{list})
 }
 
-// Ended reports whether the engine has ended, so that nothing will be copied any more.
+// Ended reports whether the engine has ended. After that, the capture gets no more packets.
 func (c *Capture) Ended() bool {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
 	return c.engine.closed.Load()
 }
 
-// Missed is how many packets were wanted and not copied, since the reader was too slow.
+// Missed returns the number of packets that were selected and not copied, because the reader was too slow.
 func (c *Capture) Missed() (n uint64) {
 	for _, r := range c.rings {
 		n += r.missed.Load()
@@ -133,8 +135,8 @@ func (c *Capture) Missed() (n uint64) {
 	return n
 }
 
-// Next returns the oldest packet that was not read yet; false if there is none now. It does not wait. A worker that copies much
-// does not keep the others' packets from being read.
+// Next returns the oldest packet that was not read yet, or false if there is none. It does not wait. A worker
+// with many packets does not delay the packets of the others.
 func (c *Capture) Next() (Captured, bool) {
 	if c.taken != nil {
 		c.taken.tail.Add(1)

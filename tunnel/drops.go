@@ -1,6 +1,6 @@
 package tunnel
 
-// DropReason says why a packet went no further. Every drop has exactly one.
+// DropReason is the reason for which a packet was dropped. Every drop has exactly one.
 type DropReason uint8
 
 // The reasons, in the order in which a packet meets the checks.
@@ -67,5 +67,5 @@ func (r DropReason) String() string { return drops[min(r, NumDropReasons)].code 
 // Sentence explains the reason.
 func (r DropReason) Sentence() string { return drops[min(r, NumDropReasons)].sentence }
 
-// Admit names the setting that would let such packets through, or is empty when none would.
+// Admit names the setting that would admit such packets; "" if no setting does.
 func (r DropReason) Admit() string { return drops[min(r, NumDropReasons)].admit }

@@ -16,7 +16,7 @@ import (
 	"weft/encap"
 )
 
-// Config is what an Engine is made of.
+// Config is the configuration of an Engine.
 type Config struct {
 	// Format is the wire format.
 	Format encap.Format
@@ -24,7 +24,7 @@ type Config struct {
 	Port uint16
 	// Workers is how many goroutines move packets; 0 means DefaultWorkers of GOMAXPROCS.
 	Workers int
-	// Logger is told what happens to ports; never about a packet. Nil discards.
+	// Logger gets the events of ports, never of packets. Nil discards them.
 	Logger *slog.Logger
 	// PortLost, if not nil, is called once for a port that died by itself (its device
 	// was deleted). The port is still attached; call Detach. It must not block.
@@ -34,10 +34,10 @@ type Config struct {
 	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a simulation. The
 	// ring is the engine's until Run has returned.
 	Ring func() *Ring
-	// Unjoined, if not nil, is called now and then while large datagrams arrive one by one, although
-	// several wait (Engine.Arrivals). A worker calls it: it must not block.
+	// Unjoined, if not nil, is called from time to time while large datagrams arrive one by one although
+	// several wait (Engine.Arrivals). A worker calls it, so it must not block.
 	Unjoined func()
-	// Paused has the engine begin as Pause leaves it, until Resume.
+	// Paused starts the engine in the state in which Pause leaves it, until Resume.
 	Paused bool
 }
 
@@ -111,8 +111,8 @@ type queue struct {
 	moved          int64
 }
 
-// New makes an engine that has no port and an empty table. It starts nothing. Run frees its
-// descriptors; for one that is not wanted after all, with a context that has ended.
+// New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's
+// descriptors; to discard an engine, call Run with a context that has ended.
 func New(cfg Config) (*Engine, error) {
 	if cfg.Format.Overhead(false) == 0 {
 		return nil, fmt.Errorf("wire format %v: not one this data plane speaks", cfg.Format)
@@ -424,7 +424,7 @@ func (e *Engine) now() int64 {
 // Peers reads the counters of every peer in the table.
 func (e *Engine) Peers() []PeerStats { return e.table.Load().stats(e.now()) }
 
-// Strangers lists recent outer sources that belong to no peer, a few at most.
+// Strangers returns a few recent outer sources that belong to no peer.
 func (e *Engine) Strangers() []Stranger {
 	var l []Stranger
 	for _, w := range e.workers {
@@ -434,7 +434,8 @@ func (e *Engine) Strangers() []Stranger {
 	return l
 }
 
-// Forgers lists recent inner sources of packets that this host was to send although they are another node's, a few at most.
+// Forgers returns a few recent inner sources that belong to another node, of packets that this host was asked
+// to send.
 func (e *Engine) Forgers() []Stranger {
 	var l []Stranger
 	for _, w := range e.workers {

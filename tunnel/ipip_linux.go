@@ -10,10 +10,10 @@ import (
 	"weft/encap"
 )
 
-// IPIPSocket is the underlay port of format ipip: a raw socket of IP protocol 4, which receives all such packets
-// to its address, and whose packets the kernel puts an outer IPv4 header on. There are no ports. Many packets leave
-// in one system call, and nothing cuts or joins them there, but for what arrives: a superpacket of TCP that a virtual wire or
-// the kernel's GRO hands over comes as one. It is safe for concurrent use.
+// IPIPSocket is the underlay port of format ipip: a raw socket of IP protocol 4. It receives all such packets
+// to its address, and the kernel writes the outer IPv4 header of the packets that it sends. There are no
+// ports. One system call sends many packets. Nothing segments or coalesces them, except that a virtual wire
+// or the kernel's GRO may deliver a superpacket of TCP. It is safe for concurrent use.
 type IPIPSocket struct {
 	*UDPSocket // the descriptor, its queue and its errors: a raw socket has all of them, too
 	runs       *runWriter

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is a port as it outlives an engine, and the process: its descriptors, and what has to be known of them to make a port of them
-// again. Whoever has duplicates of the descriptors keeps the port's queues, and what waits in them. Of several engines that have the same
-// port only one may read it (Engine.Pause).
+// Kept is a port that outlives its engine, and the process: its descriptors, and the description that makes a
+// port of them again. Duplicates of the descriptors keep the port's queues and the packets in them. Of
+// several engines that have the same port, only one may read it (Engine.Pause).
 //
-// Its JSON form is all but the descriptors.
+// Its JSON form is everything but the descriptors.
 type Kept struct {
 	// Kind is the port's, and Version the one of About and of the order of FDs: a port of another is not taken up.
 	Kind    string `json:"kind"`
 	Version int    `json:"version"`
 	// About is for the Kind alone.
 	About json.RawMessage `json:"about,omitempty"`
-	// FDs are in an order that the Kind says.
+	// FDs are the descriptors, in the order that belongs to the Kind.
 	FDs []int `json:"-"`
 }
 
@@ -44,14 +44,15 @@ const (
 // does: that has to agree with the rule that another version has made.
 const keptVersion = 1
 
-// ErrUnfit is wrapped by errors about a Kept that is not the port that is wanted now, and for which another one is to be opened.
+// ErrUnfit is wrapped by errors about a Kept that differs from the port that is wanted now. The caller opens
+// another port.
 var ErrUnfit = errors.New("what was kept does not fit")
 
 func unfit(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnfit, fmt.Sprintf(format, args...))
 }
 
-// Close closes the descriptors, which are the caller's. It may be called again.
+// Close closes the descriptors. It may be called again.
 func (k *Kept) Close() {
 	closeFDs(k.FDs)
 	k.FDs = nil
@@ -63,7 +64,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-// Dup is k with duplicates of its descriptors, which are the caller's.
+// Dup returns a copy of k with duplicates of its descriptors, which the caller closes.
 func (k Kept) Dup() (Kept, error) {
 	fds := k.FDs
 	k.FDs = nil
@@ -101,7 +102,8 @@ func (k *Kept) read(kind string, about any) error {
 	return nil
 }
 
-// Discard takes out of the port's queues what waits there, and returns how many reads that took. Nobody else may read the port.
+// Discard drops the packets that wait in the port's queues, and returns the number of reads that this took.
+// Nobody else may read the port meanwhile.
 func (k *Kept) Discard() (reads int) {
 	buf := make([]byte, MaxPacket)
 	for _, fd := range k.FDs {

@@ -8,7 +8,7 @@ import (
 	"weft/encap"
 )
 
-// Translated is a flow whose destination the host's rules have translated, as the host's connection tracking knows it.
+// Translated is a flow of the host's connection tracking whose destination the host's rules have translated.
 type Translated struct {
 	// Client opened the flow, and Backend is whom the host made of the address that it asked for: the answers go from Backend to
 	// Client. Ports are 0 where Proto has none; of an echo both are its identifier.
@@ -37,9 +37,10 @@ type learnedFlow struct {
 	until int64
 }
 
-// Learn opens the return entries that an earlier engine of this node had, so that its flows go on: without them the answers of a backend
-// would go straight to a client that has asked somebody else. Entries of pods and peers that come within ten minutes are opened before
-// anything is sent to them. It replaces what was learned before and waits for no client. Call it before pods are attached, or while the engine is paused.
+// Learn opens the return entries that an earlier engine of this node had, so that their flows continue.
+// Without them a backend's answers would go straight to a client that has asked another address. The engine
+// opens an entry before it sends anything to its pod or peer, if that appears within ten minutes. Learn
+// replaces what was learned before. Call it before pods are attached, or while the engine is paused.
 func (e *Engine) Learn(flows []Translated) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

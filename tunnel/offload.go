@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Offload is something that a kernel can do for many packets at once. Each can
-// be switched off, is probed when its port is opened, and can be lost later.
+// Offload is an operation that a kernel can do for many packets at once. Each can be switched off, is probed
+// when its port is opened, and can be lost later.
 type Offload uint8
 
 // The offloads of paths socket and raw, at their edges. Those that change what is on the
@@ -39,10 +39,10 @@ func (o Offload) String() string {
 // OffloadSet is a set of offloads.
 type OffloadSet uint16
 
-// With is the set and o.
+// With returns the set with o added.
 func (s OffloadSet) With(o Offload) OffloadSet { return s | 1<<o }
 
-// Has says whether o is in the set.
+// Has reports whether o is in the set.
 func (s OffloadSet) Has(o Offload) bool { return s&(1<<o) != 0 }
 
 // ParseOffloads reads names, as in the configuration.

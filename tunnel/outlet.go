@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Outlet is how a superpacket leaves a port of path raw.
+// Outlet is the way by which a superpacket leaves a port of path raw.
 type Outlet uint8
 
 // The outlets.
@@ -35,28 +35,30 @@ func (o Outlet) String() string {
 
 func (o Outlet) other() Outlet { return OutletWhole + OutletRuns - o }
 
-// Outlets says how superpackets may leave a port, and why. It is comparable.
+// Outlets chooses the way by which superpackets leave a port, with the reason. It is comparable.
 type Outlets struct {
-	// First is how they leave until a trial finds the other cheaper.
+	// First is the outlet in use until a trial finds the other one cheaper.
 	First Outlet
-	// Try has the port compare what its own sends cost by either outlet. Without it, First is used and nothing is measured.
+	// Try makes the port compare the cost of its own sends by either outlet. If false, the port uses First
+	// and measures nothing.
 	Try bool
-	// Trust says that there are reasons for First which the price of a send does not show: the other has to cost less than half
-	// to take its place.
+	// Trust means that First has advantages which the cost of a send does not show. The other outlet then
+	// replaces it only if it costs less than half.
 	Trust bool
-	// Why is for people.
+	// Why is the reason, for people.
 	Why string
 }
 
-// OutletStats is how superpackets leave one port.
+// OutletStats is the state of one port's outlets.
 type OutletStats struct {
 	Outlets
 	// Local is the port's outer address.
 	Local netip.AddrPort
 	// Now is the outlet in use.
 	Now Outlet
-	// Trials is how many comparisons there were since Outlets were set, and Changes how many of them led to another outlet.
+	// Trials counts the comparisons since Outlets were set, and Changes those that led to another outlet.
 	Trials, Changes uint64
-	// Whole and Runs are the prices that the last trial found, in picoseconds a byte of inner packet; 0 before the first.
+	// Whole and Runs are the costs that the last trial measured, in picoseconds per byte of inner packet; 0
+	// before the first.
 	Whole, Runs uint64
 }

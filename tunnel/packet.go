@@ -6,8 +6,8 @@ import (
 	"weft/encap"
 )
 
-// Packet is one slot of a Ring: an inner packet, or the datagram that carries
-// it, and what is known about it. It is valid until the ring is reset.
+// Packet is one slot of a Ring: an inner packet or the datagram that carries it, with its description. It is
+// valid until the ring is reset.
 type Packet struct {
 	state
 	// info is what the inner header says, once parse or parseSuper has read it. It is not cleared for another
@@ -73,10 +73,10 @@ func (p *Packet) Bytes() []byte { return p.buf[p.off:p.end] }
 // borrowed: it belongs to the ring.
 func (p *Packet) Space() []byte { return p.buf[p.off:] }
 
-// Delivered is the verdict of a WriteBatch that passed the packet on.
+// Delivered records that WriteBatch passed the packet on.
 func (p *Packet) Delivered() { p.verdict = delivered }
 
-// Drop is the verdict of a WriteBatch that could not.
+// Drop records that WriteBatch dropped the packet for r.
 func (p *Packet) Drop(r DropReason) { p.verdict = verdictDrop + verdict(r) }
 
 // trim cuts the packet to its first n bytes.

@@ -12,8 +12,9 @@ type pausing struct {
 	resting int  // of them, those that wait here
 }
 
-// Pause has the workers stop between two batches: when it returns everything that was read is written, nothing is read, and what
-// arrives waits in the kernel's queues. Ports may be attached and detached meanwhile. It returns at once if nothing runs.
+// Pause stops the workers between two batches. When it returns, everything that was read is written, nothing
+// is read, and arriving packets wait in the kernel's queues. Ports may be attached and detached meanwhile.
+// Pause returns at once if the engine does not run.
 func (e *Engine) Pause() {
 	e.rest()
 	e.releaseHeld()

@@ -12,25 +12,25 @@ import (
 	"weft/encap"
 )
 
-// PodOptions say what a pod's port is attached with.
+// PodOptions describes the port of a pod.
 type PodOptions struct {
-	// Addrs are the pod's addresses: the sources that it may use, and the destinations that it is handed. They must be
-	// nobody else's, and there is at least one.
+	// Addrs are the pod's addresses: the sources that it may use, and the destinations that it receives. At least
+	// one is needed, and no other pod may have it.
 	Addrs []netip.Addr
-	// MTU is that of the pod's interface, in bytes; 0 if it is not known, and then no packet is too large for it. It is what
-	// a sender is told whose packet does not fit. Engine.SetMTU changes it.
+	// MTU is the MTU of the pod's interface, in bytes. ICMP errors report it for a packet that does not fit. With 0,
+	// which means unknown, every packet fits. Engine.SetMTU changes it.
 	MTU int
 }
 
-// PodStats is a snapshot of what passed between a pod's port and the data plane, in inner packets.
+// PodStats is a snapshot of the traffic between a pod's port and the data plane, in inner packets.
 type PodStats struct {
 	Port  PortID
 	Addrs []netip.Addr // the caller's
 	// MTU is what the port was attached with, or SetMTU has set since.
 	MTU int
-	// Lost says that the pod's interface has died, and that the port waits for Detach.
+	// Lost means that the pod's interface is gone, and that the port waits for Detach.
 	Lost bool
-	// TxPackets and TxBytes are what the pod has sent, and Drops what of it went no further, by reason.
+	// TxPackets and TxBytes count what the pod has sent, and Drops the part that was dropped, by reason.
 	TxPackets, TxBytes uint64
 	Drops              [NumDropReasons]uint64
 	// RxPackets and RxBytes are what the pod's interface took, and RxDrops what was for the pod and was not handed to it.
@@ -82,7 +82,7 @@ func (p *pod) sent(f *Flow, now int64) {
 	}
 }
 
-// AttachPod is Attach for a pod's port, with what there is to say of it.
+// AttachPod attaches the port of a pod, as Attach does, with its options.
 func (e *Engine) AttachPod(p Port, o PodOptions) (PortID, error) {
 	switch {
 	case len(o.Addrs) == 0:
@@ -98,7 +98,7 @@ func (e *Engine) AttachPod(p Port, o PodOptions) (PortID, error) {
 	return e.attach(p, RolePod, o.Addrs, o.MTU)
 }
 
-// SetMTU says what the MTU of a pod's interface is now, in bytes.
+// SetMTU sets the MTU of a pod's interface, in bytes.
 func (e *Engine) SetMTU(id PortID, mtu int) error {
 	if mtu < encap.MinMTU4 || mtu > MaxPacket {
 		return fmt.Errorf("MTU of port %d: %d is outside of %d to %d", id, mtu, encap.MinMTU4, MaxPacket)

@@ -17,14 +17,14 @@ type NamedPort interface {
 	Name() string
 }
 
-// PodTUN makes a port of the TUN of a pod, whose descriptor somebody else has opened and handed over, and whose device may be in any
-// namespace: nothing here asks for a privilege. It serves every path. A TUN that was made with a virtio-net header (IFF_VNET_HDR) moves
-// superpackets, with the offloads that the kernel has and off does not switch off, whatever the descriptor's last owner had set; one without
-// it moves single packets. It takes fd over, also on error. A nil log discards.
+// PodTUN makes a port of the TUN of a pod. Another process has opened the descriptor, and the device may be
+// in any namespace, so PodTUN needs no privilege. The port serves every path. If the TUN was made with a
+// virtio-net header (IFF_VNET_HDR), the port moves superpackets, with the kernel's offloads except those in
+// off; otherwise it moves single packets. It takes fd over, also on error. A nil log discards.
 //
-// The device must have been made with IFF_NO_PI: the kernel does not tell, and packets of one that was not are dropped as malformed. The
-// error says what is wrong with a descriptor that is no TUN's, or is one queue of several, of which another process may hold the
-// others; it wraps unix.EBADFD if the device is gone.
+// The device must have been made with IFF_NO_PI. The kernel does not tell; without the flag the port drops
+// all packets as malformed. The error says so if the descriptor is no TUN's, or is one queue of several, of
+// which another process may hold the others. It wraps unix.EBADFD if the device is gone.
 func PodTUN(fd int, off OffloadSet, log *slog.Logger) (NamedPort, error) {
 	flags, err := tunFlags(fd)
 	if err != nil {

@@ -47,8 +47,7 @@ type superPort interface {
 	Offloads() []OffloadStats
 }
 
-// A Queue is a descriptor that is read by itself: by one worker, whatever reads the others
-// of its port.
+// A Queue is one descriptor of a port. One worker reads it, independently of the port's other queues.
 type Queue interface {
 	// PollFD and ReadBatch are as those of Port.
 	PollFD() int
@@ -92,7 +91,7 @@ type sendError struct {
 	by  netip.Addr
 }
 
-// Role says what a port is for, and so which checks its packets meet.
+// Role is the purpose of a port, which decides the checks that its packets meet.
 type Role uint8
 
 // The roles.

@@ -101,9 +101,9 @@ func (t *PortableTUN) readFrom(fd int, r *Ring) error {
 	return nil
 }
 
-// WriteBatch implements Port. Device gets each packet by itself, since it would join more than one way is right: it counts
-// the identifications of packets without DF up, and writes lengths and header checksums anew that were wrong. The packet is
-// copied, since Device writes in front of it.
+// WriteBatch implements Port. It hands each packet to the Device by itself, because the Device coalesces in
+// ways that are wrong for some packets: it renumbers packets without DF, and rewrites lengths and header
+// checksums that were wrong. It copies the packet, because the Device writes in front of it.
 func (t *PortableTUN) WriteBatch(r *Ring, ps []*Packet) {
 	a := r.apartArea()
 	for _, p := range ps {

@@ -9,27 +9,27 @@ import (
 	"weft/encap"
 )
 
-// RawOptions says which link a raw underlay port sends and receives on.
+// RawOptions names the link of a raw underlay port.
 type RawOptions struct {
 	// UDPOptions are those of the bound UDP socket; Device is not used.
 	UDPOptions
 	// Link is the index of the underlay's link, an Ethernet device.
 	Link int
-	// TAP names the device through which tunnel GSO leaves, or is a template such as
-	// "weft-tx%d"; "" does without. It is persistent, and a device that exists is attached to.
+	// TAP is the name, or a template such as "weft-tx%d", of the device through which superpackets leave by
+	// tunnel GSO; "" for none. The device is persistent. If it exists, the port attaches to it.
 	TAP string
 }
 
-// NextHop is how frames get to another node's outer address: the link addresses of our
-// end and of the node itself or the gateway to it.
+// NextHop has the link addresses for frames to another node: our own, and that of the node or of the gateway
+// to it.
 type NextHop struct {
 	Local, Remote encap.MAC
 }
 
-// Raw is the underlay as whole Ethernet frames, each with a virtio-net header (path raw): packet sockets,
-// and a TAP for superpackets that leave whole. Beside them a UDP socket stays bound: the port is ours, the
-// kernel's GRO stays on, fragments and ICMP errors arrive there, and what has no known
-// next hop leaves there. It is safe for concurrent use.
+// Raw is the underlay port of path raw. Packet sockets move whole Ethernet frames, each with a virtio-net
+// header, and a TAP sends superpackets whole. A UDP socket stays bound beside them. It reserves the port,
+// keeps the kernel's GRO on, receives fragments and ICMP errors, and sends packets without a known next hop.
+// Raw is safe for concurrent use.
 type Raw struct {
 	frames  *frames
 	tap     *tap
@@ -62,32 +62,31 @@ func composeRaw(o RawOptions, f *frames, t *tap, s *sockets) *Raw {
 	return &Raw{frames: f, tap: t, sockets: s, runs: runs}
 }
 
-// Listen has the tunnel's unfragmented datagrams that reach the link arrive as frames from now
-// on. The caller sees to it that they no longer reach the UDP socket as well, and attaches the port
-// afterwards. A port that was kept listens already.
+// Listen lets the tunnel's unfragmented datagrams on the link arrive as frames from now on. The caller keeps
+// them from the UDP socket, and attaches the port afterwards. A port that was kept listens already.
 func (r *Raw) Listen() error { return r.frames.listen() }
 
-// SetNextHops replaces the next hops, by outer address. To an address that is not among
-// them the UDP socket sends.
+// SetNextHops replaces the next hops, which are keyed by outer address. The UDP socket sends to all other
+// addresses.
 func (r *Raw) SetNextHops(next map[netip.Addr]NextHop) { r.frames.setNextHops(next) }
 
 // TAP is the name of the device for tunnel GSO, "" if there is none: none was asked for,
 // or the kernel has no tunnel GSO for TAPs (before Linux 6.17).
 func (r *Raw) TAP() string { return r.tap.name }
 
-// UseTAP has superpackets leave by the TAP from now on, or no longer. The caller has made its
-// ingress lead to the underlay's egress.
+// UseTAP starts or stops sending superpackets by the TAP. The caller has redirected the TAP's ingress to the
+// egress of the underlay's link.
 func (r *Raw) UseTAP(use bool) { r.tap.use.Store(use && r.tap.fd >= 0) }
 
-// SetOutlets says how superpackets leave from now on; until the first call it is whole. What trials found under other Outlets is
-// forgotten. Where the TAP is not in use, all leave in runs.
+// SetOutlets chooses the way by which superpackets leave from now on, and forgets the trials under other
+// Outlets. Until the first call they leave whole. While the TAP is not in use, all leave in runs.
 func (r *Raw) SetOutlets(o Outlets) {
 	if r.runs.choice.Load().outlets != o {
 		r.runs.choice.Store(newChoice(o))
 	}
 }
 
-// Outlets says how superpackets leave, and what trials found.
+// Outlets returns the outlet in use, and the results of trials.
 func (r *Raw) Outlets() OutletStats {
 	s := r.runs.choice.Load().stats()
 	s.Local = r.sockets.local

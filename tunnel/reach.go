@@ -24,10 +24,11 @@ func (r *reach) refuses(now int64) bool {
 	return true
 }
 
-// Undeliverable says for which outer addresses the kernel has nobody to send to. For the time d, packets for the
-// peers there are dropped as DropUnderlay; otherwise they would be counted as delivered, and be lost. Packets for
-// all other peers are sent again. missed are the addresses for which packets were dropped since the last call. The
-// kernel itself does not ask for such a neighbour again, since no packet reaches it: the caller has it ask.
+// Undeliverable reports outer addresses to which the kernel cannot send, because the next hop does not
+// answer. For the time d, the engine drops packets for the peers there as DropUnderlay, which would otherwise
+// be lost and count as delivered. It sends packets for all other peers again. missed has the addresses for
+// which packets were dropped since the last call. The caller makes the kernel ask for such a neighbour again,
+// because no packet does.
 func (e *Engine) Undeliverable(to map[netip.Addr]bool, d time.Duration) (missed []netip.Addr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

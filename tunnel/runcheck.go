@@ -111,8 +111,9 @@ func (c *runCheck) doubt(now int64) {
 	c.since, c.of = now, nil
 }
 
-// DoubtRuns has peers asked anew whether runs of datagrams arrive, and runs tried again where they were
-// broken. The caller has seen that other devices cut them now, or that these cut them in another way.
+// DoubtRuns makes the engine ask peers again whether runs of datagrams arrive, and try runs again where they
+// were broken. Call it when other devices segment the runs now, or when the devices segment them in another
+// way.
 func (e *Engine) DoubtRuns() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

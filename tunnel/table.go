@@ -11,8 +11,8 @@ import (
 	"weft/encap"
 )
 
-// Table is what the workers consult: who is where, and who may send what. It is
-// immutable once it is swapped in; a worker keeps one for the length of a batch.
+// Table maps addresses to peers, and holds the rules for senders. It is immutable once it is swapped in; a
+// worker uses one table for the length of a batch.
 type Table struct {
 	format  encap.Format
 	spec    Spec
@@ -45,7 +45,7 @@ type Peer struct {
 // ErrSourceCheck says that Spec.Check is none of the checks.
 var ErrSourceCheck = errors.New("the source check is none of strict, outer and off")
 
-// PeerError says what is wrong with one peer of a Spec, which is not in the table.
+// PeerError is a fault of one peer of a Spec, which is therefore not in the table.
 type PeerError struct {
 	Index int // in Spec.Peers
 	Name  string
@@ -58,14 +58,13 @@ func (e *PeerError) Error() string { return fmt.Sprintf("peer %s: %v", e.Name, e
 // Unwrap returns what is wrong.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// NewTable builds the table for format f from s. It is pure; the error joins
-// every fault found, and the table then holds all that was sound: one bad peer
-// costs only itself, and is a *PeerError. Without one of the checks in s.Check there is no table, and the
-// error is ErrSourceCheck.
+// NewTable builds the table for format f from s. It is pure. The error joins every fault found. The table
+// then holds everything else: one bad peer costs only itself, and is a *PeerError. If s.Check is none of the
+// checks, there is no table, and the error is ErrSourceCheck.
 func NewTable(f encap.Format, s Spec) (*Table, error) { return build(f, s, &Table{}) }
 
-// Next is NewTable for what comes after t. The two share the peers that are the same in both: of many peers a few
-// change, and all of them anew would be much garbage.
+// Next builds the table that replaces t. The two share the peers that did not change, since usually few of
+// many peers change.
 func (t *Table) Next(s Spec) (*Table, error) { return build(t.format, s, t) }
 
 func build(f encap.Format, s Spec, before *Table) (*Table, error) {

@@ -11,14 +11,14 @@ import (
 	"weft/encap"
 )
 
-// TUNOptions says which TUN device to open.
+// TUNOptions describes the TUN device to open.
 type TUNOptions struct {
 	// Name is the device's name, or a template such as "flannel%d". A device that
 	// exists already is attached to: its addresses and routes are kept.
 	Name string
-	// Transient lets the device vanish when it is closed. Otherwise it is persistent:
-	// while no process has it open it keeps its addresses and routes, and the kernel
-	// drops there what would else leak to the default route.
+	// Transient removes the device when it is closed. Otherwise the device is persistent: without a process
+	// it keeps its addresses and routes, and the kernel drops packets there that would otherwise leak to the
+	// default route.
 	Transient bool
 	// Queues is how many workers shall read the device side by side; 0 is 1. A device that
 	// exists with a single queue keeps it (until it is deleted), and one with several is
@@ -28,8 +28,9 @@ type TUNOptions struct {
 	// OpenOffloadTUN uses Off. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
-	// From, if not nil, is the device as an earlier port kept it: its queues, and what waits in them, are taken over. Its descriptors
-	// are closed where an error is returned, which wraps ErrUnfit if it is not what is wanted.
+	// From, if not nil, is the device as an earlier port kept it. The new port takes over its queues and the
+	// packets in them. With an error the descriptors are closed; the error wraps ErrUnfit if the device is
+	// not the one that is wanted.
 	From *Kept
 }
 

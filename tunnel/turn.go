@@ -2,8 +2,8 @@ package tunnel
 
 import "fmt"
 
-// Turn reads one batch from a port, decides about it and writes it, in the caller's goroutine. It is for an Engine on which Run is not called, whose owner says when
-// its ports are read: a simulation of a cluster in one goroutine. It reports whether there was a batch.
+// Turn reads one batch from a port, decides and writes it, in the caller's goroutine. It reports whether
+// there was a batch. It is for an Engine without Run, in a simulation of a cluster in one goroutine.
 func (e *Engine) Turn(id PortID) (moved bool, err error) {
 	e.mu.Lock()
 	a := e.attached[id]

@@ -22,28 +22,28 @@ import (
 // past rmem_max where CAP_NET_ADMIN permits.
 const socketBuffer = 7 << 20
 
-// UDPOptions says where the underlay socket is bound.
+// UDPOptions describes the underlay socket.
 type UDPOptions struct {
 	// Local is the outer address and port. Datagrams leave from it, and only those
 	// sent to it are received.
 	Local netip.AddrPort
 	// Device, if not empty, binds the socket to that link as well.
 	Device string
-	// Format is the wire format, for what is read before the engine sees it; the zero Format is
-	// that of ip. Only ListenOffload uses it.
+	// Format is the wire format, for datagrams that the port reads by itself. The zero Format is that of ip.
+	// Only ListenOffload uses it.
 	Format encap.Format
-	// Queues is how many workers shall receive side by side, 0 is 1: each gets all that one outer
-	// source sends from one port. Lanes, a power of two, is from how many source ports the flows
-	// to a node of our kind leave; 0 and 1 are the tunnel's port alone. The others are
-	// chosen by the kernel, bound to Local's address, and receive nothing but
-	// ICMP errors. Only ListenOffload and OpenRaw use Queues and Lanes.
+	// Queues is the number of workers that receive in parallel; 0 is 1. Each gets all datagrams from one
+	// source address and port. Lanes, a power of two, is the number of source ports for flows to a weft node;
+	// 0 and 1 mean the tunnel's port alone. The kernel chooses the other ports, on Local's address; their
+	// sockets receive only ICMP errors. Only ListenOffload and OpenRaw use Queues and Lanes.
 	Queues, Lanes int
 	// Off switches offloads off, and Logger is told when one is lost; only
 	// ListenOffload and OpenRaw use them. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
-	// From, if not nil, is the port as an earlier engine kept it: its sockets, and what waits in them, are taken over. Its descriptors
-	// are closed where an error is returned, which wraps ErrUnfit if it is not what is wanted.
+	// From, if not nil, is the port as an earlier engine kept it. The new port takes over its sockets and the
+	// packets in them. With an error the descriptors are closed; the error wraps ErrUnfit if the port is not
+	// the one that is wanted.
 	From *Kept
 }
 

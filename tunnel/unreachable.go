@@ -8,20 +8,20 @@ import (
 	"weft/encap"
 )
 
-// Unreachable says what ICMP said of datagrams that were sent to a peer: that they do not arrive, and who says so. Anybody can make such a message up who knows
-// the ports: it is shown, and decides nothing.
+// Unreachable has the ICMP errors about datagrams to a peer: the number, the last sender and its reason.
+// Anybody who knows the ports can forge such a message, so weft shows them and decides nothing by them.
 type Unreachable struct {
-	// Count is how many messages came, at the latest at Last; zero if none did.
+	// Count is the number of messages, the last of them at Last; zero for none.
 	Count uint64
 	Last  time.Time
 	// By is who sent the last one, and Why what it says.
 	By  netip.Addr
 	Why UnreachableWhy
-	// Doubtful says that packets arrive there for all that, as far as can be told: see Table.doubts.
+	// Doubtful means that packets seem to arrive there all the same: see Table.doubts.
 	Doubtful bool
 }
 
-// UnreachableWhy is what a message says.
+// UnreachableWhy is the reason that a message gives.
 type UnreachableWhy uint8
 
 // The reasons, by type and code of ICMP and ICMPv6 (RFC 792, RFC 1812, RFC 4443).

@@ -49,8 +49,8 @@ func (p *Packet) copyHead(of *Packet) {
 // headers are what goes before the inner packet. borrowed: they belong to the ring.
 func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
 
-// Datagram is what an underlay sends: the inner packet with what the format puts before it.
-// borrowed: it belongs to the ring.
+// Datagram returns what an underlay sends: the inner packet behind the format's header. borrowed: it belongs
+// to the ring.
 func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }
 
 // unwrap takes the headers of format vxlan off. Only the network's own number and a frame to this

@@ -67,10 +67,10 @@ func (c Config) Check() (warnings []string, err error) {
 	return r.warnings, err
 }
 
-// Doubt says why what is read from etcd may be anybody's: "" if etcd proves who it is and we
-// prove who we are, so that it can keep others from writing. Whether it does is its operator's
-// matter, and not seen from here. It reads the files that c names. ours returns an error if others than root and our
-// user may change what a path leads to.
+// Doubt returns the reason for which others may have written what we read from etcd; "" if both etcd and we
+// prove our identity, so that etcd can keep others from writing. Whether it does is up to its operator. Doubt
+// reads the files that c names. ours returns an error if users other than root and ours may change the target
+// of a path.
 func (c Config) Doubt(ours func(path string) (real string, err error)) string {
 	r, err := c.resolve()
 	if err != nil {
@@ -88,7 +88,7 @@ func (c Config) Doubt(ours func(path string) (real string, err error)) string {
 				return fmt.Sprintf("%s asks neither for a client certificate nor for a login that we could give", e)
 			}
 		default:
-			return fmt.Sprintf("%s is not TLS: who writes there is not known, nor who answers", e)
+			return fmt.Sprintf("%s is not TLS: nobody can tell who answers or writes there", e)
 		}
 	}
 	return ""

@@ -15,10 +15,10 @@ import (
 // errMoved says that another client has taken the place of the one whose stream it was.
 var errMoved = errors.New("the connection is another one")
 
-// Reload makes the store talk to etcd as cfg says: with its endpoints, its user, and the files that it names, which are read
-// again. A connection is made with them and asked something before it takes the place of the one in use; while that
-// one works and the new one does not, nothing changes, and the error says why. What is under way goes on. changed is false, without a
-// connection, if cfg and its files say what is in use already. The prefix cannot be another one.
+// Reload applies the endpoints, the user and the files of cfg, which it reads again. It makes a connection
+// with them and asks it for something before it replaces the one in use. If only the old one works, nothing
+// changes, and the error has the reason. Requests that run continue. If cfg and its files are in use already,
+// changed is false, and Reload makes no connection. The prefix cannot change.
 func (s *Store) Reload(ctx context.Context, cfg Config) (changed bool, err error) {
 	r, err := cfg.resolve()
 	if err != nil {

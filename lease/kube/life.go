@@ -118,8 +118,9 @@ func (l *Life) Bookmarked(now time.Time, version string) []Effect {
 	return l.watched(now)
 }
 
-// Continues reports whether a watch that goes on from what is known hears the store that this is of, as far as our Node tells, of which
-// own is what it is now, nil if it is not there, and the version that the store has. If not, everything has to be read anew.
+// Continues reports whether a watch that resumes from the known version hears the store that own and version
+// come from, as far as our Node tells. own is our Node now, nil if it is gone, and version the store's. If
+// not, everything has to be read again.
 func (l *Life) Continues(own *Object, version int64) bool {
 	return l.table == nil || !contradicts(l.table.ourNode(), own, l.table.at(), version)
 }

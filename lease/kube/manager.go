@@ -65,8 +65,8 @@ type Backend struct {
 	DataV4, DataV6 bool
 }
 
-// Manager keeps our Node's annotations and publishes what the other Nodes say: it does for a core what that
-// asks for, with an API server, a clock and a disk. Its methods are safe for concurrent use; Run is
+// Manager keeps our Node's annotations, and publishes the records of the other Nodes. It carries out the
+// effects of a core, with an API server, a clock and a disk. Its methods are safe for concurrent use; Run is
 // called once.
 type Manager struct {
 	client *Client
@@ -123,9 +123,10 @@ func (m *Manager) SetLocal(l lease.Local) {
 // Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
 func (m *Manager) Proven() { m.in.Post(news{proven: true}) }
 
-// SetDataPath says whether this node carries packets: broken is "" if it does, else what is
-// wrong. former says which pods have addresses of subnets that are not ours any more, "" for none, and alone that no peer answers, "" if one does or may. What
-// lasts our Node's condition NetworkUnavailable says, and an Event. It never blocks.
+// SetDataPath reports the state of the data path. broken is the fault for which this node carries no packets;
+// former names pods with addresses of subnets that were ours; alone means that no peer answers. Each is ""
+// for no fault. A fault that lasts is shown by our Node's condition NetworkUnavailable and by an Event. It
+// never blocks.
 func (m *Manager) SetDataPath(broken, former, alone string) {
 	p := dataPath{broken, former, alone}
 	m.mu.Lock()

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Reload makes the client reach the API server as cfg says: by its URL and its kubeconfig or service account, whose files are
-// read again. Our Node is asked for that way before it takes the place of the one in use; while that one works and the
-// new one does not, nothing changes, and the error says why. changed is false, without a connection, if cfg and its files say
-// what is in use already. Which Node is ours, and the annotations' prefix, stay. A token file needs no Reload: it is read
-// once a minute. What is under way ends, and is asked for again.
+// Reload applies the URL, kubeconfig or service account of cfg, whose files it reads again. It asks for our
+// Node that way before it replaces the connection in use. If only the old one works, nothing changes, and the
+// error has the reason. If cfg and its files are in use already, changed is false, and Reload makes no
+// connection. Our Node and the annotations' prefix stay. A token file needs no Reload, because it is read
+// once a minute. Requests that run end, and are made again.
 func (c *Client) Reload(ctx context.Context, cfg Config) (changed bool, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

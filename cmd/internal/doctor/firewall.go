@@ -50,6 +50,8 @@ func checkOutput(f *Facts) []Finding { return f.atPort("output") }
 // atPort suspects the firewalls at a hook of the overlay's port.
 func (f *Facts) atPort(hook string) []Finding {
 	switch {
+	case f.Network.BackendType == "" && f.Port.Number == 0 && f.Port.Protocol == 0:
+		return one(OK, "the backend is not known")
 	case f.Port.Number == 0 && f.Port.Protocol == 0:
 		return one(OK, "backend %s has no port", f.Network.BackendType)
 	case f.raw():

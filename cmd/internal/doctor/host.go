@@ -208,7 +208,7 @@ func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 	if !on {
 		return one(OK, "the overlay has no %s", family)
 	}
-	const cause = "somebody turned it off, or a file of /etc/sysctl.d does at each start"
+	const cause = "Linux has it off by default, or a file of /etc/sysctl.d turns it off at each start"
 	value, there := f.Kernel.Settings[all]
 	switch {
 	case !there:

@@ -294,6 +294,7 @@ func TestReleaseRefusesAVersionThatIsNone(t *testing.T) {
 }
 
 // TestChangelog: versions follow each other, the newest first, and the chart's is the newest; what has no tag is its forerunner.
+// The notes of a release are its section.
 func TestChangelog(t *testing.T) {
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join("../../../..", name))
@@ -319,6 +320,16 @@ func TestChangelog(t *testing.T) {
 	}
 	if chart := read("cmd/weftd/deploy/chart/weft/Chart.yaml"); !strings.Contains(chart, "\nappVersion: v"+newest+"\n") {
 		t.Errorf("the chart's appVersion is not v%s:\n%s", newest, chart)
+	}
+	notes, err := exec.Command("./notes", "v"+newest+"-rc.1").Output()
+	_, section, _ := strings.Cut(read("CHANGELOG.md"), "\n## "+newest)
+	_, section, _ = strings.Cut(section, "\n") // the date
+	section, _, _ = strings.Cut(section, "\n## ")
+	if err != nil || section == "" || strings.TrimSpace(string(notes)) != strings.TrimSpace(section) {
+		t.Errorf("the notes of v%s: %v\n%s\nwant\n%s", newest, err, notes, section)
+	}
+	if out, err := exec.Command("./notes", "v999.0.0").CombinedOutput(); err == nil || !strings.Contains(string(out), "no section") {
+		t.Errorf("the notes of a version that is not there: %v: %s", err, out)
 	}
 	out, err := exec.Command("./version").Output()
 	if err != nil || !regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z-]+)?\n$`).Match(out) {

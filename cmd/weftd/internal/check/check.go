@@ -135,9 +135,9 @@ func (r *report) commands(cfg options.Config, network routing.Network) {
 	switch {
 	case why == "":
 	case cfg.AllowExtension:
-		r.remark("store: %s: whoever writes there can take any subnet, and be root here (--allow-extension)", why)
+		r.remark("store: %s: anybody who writes there can take any subnet, and be root here (--allow-extension)", why)
 	default:
-		r.remark("store: %s: whoever writes there can take any subnet; commands of type extension are not run from there without --allow-extension", why)
+		r.remark("store: %s: anybody who writes there can take any subnet; weftd runs no commands of type extension from there without --allow-extension", why)
 	}
 }
 
