@@ -22,10 +22,10 @@ func (d *Daemon) takeArrival() error {
 	}
 	d.upgrades.arrived = &s
 	u := control.Upgrade{ID: s.ID, Fault: d.upgrades.arrival.Fault(), Upgraded: control.Upgraded{
-		Binary: s.Binary, FromVersion: s.From, ToVersion: d.self.version, FromPID: os.Getpid(), PID: os.Getpid(),
+		Binary: s.Binary, FromVersion: s.From, ToVersion: d.process.version, FromPID: os.Getpid(), PID: os.Getpid(),
 	}}
 	if u.Fault != "" {
-		u.Fault = fmt.Sprintf("%s failed, and %s goes on: %s", s.Binary, d.self.version, u.Fault)
+		u.Fault = fmt.Sprintf("%s failed, and %s goes on: %s", s.Binary, d.process.version, u.Fault)
 		d.log.Error("the upgrade failed, and this weftd goes on", "binary", s.Binary, "reason", u.Fault)
 	}
 	d.setUpgrade(u)
