@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -228,7 +230,27 @@ func TestReplace(t *testing.T) {
 	a, b := pair(t)
 	a.start(t)
 	a.awaitReady(t)
+	watchdog, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: b.dir + "/notify", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watchdog.Close()
+	var beats atomic.Int32
+	go func() { // ends with the socket
+		said := make([]byte, 1000)
+		for {
+			n, err := watchdog.Read(said)
+			if err != nil {
+				return
+			}
+			if string(said[:n]) == "WATCHDOG=1" {
+				beats.Add(1)
+			}
+		}
+	}()
+	b.env = []string{"NOTIFY_SOCKET=" + b.dir + "/notify", "WATCHDOG_USEC=100000"}
 	b.start(t)
+	b.env = nil
 	b.awaitReady(t)
 	b.portsKept(t)
 	old := b.cmd
@@ -245,6 +267,13 @@ func TestReplace(t *testing.T) {
 	if s, err := b.status(t); err != nil || s.Custody == nil || s.Custody.PID != old.Process.Pid {
 		t.Errorf("%+v %v: the first one (pid %d) does not keep what it had", s.Custody, err, old.Process.Pid)
 	}
+	before := beats.Load()
+	await.OK(t, "the first one answers its watchdog", func() error {
+		if n := beats.Load() - before; n < 2 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
 	if err := old.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
