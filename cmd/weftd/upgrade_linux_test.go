@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/systemdtest"
 	"weft/cmd/weftd/internal/reexec"
 	"weft/test/await"
 )
@@ -230,27 +229,10 @@ func TestReplace(t *testing.T) {
 	a, b := pair(t)
 	a.start(t)
 	a.awaitReady(t)
-	watchdog, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: b.dir + "/notify", Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watchdog.Close()
-	var beats atomic.Int32
-	go func() { // ends with the socket
-		said := make([]byte, 1000)
-		for {
-			n, err := watchdog.Read(said)
-			if err != nil {
-				return
-			}
-			if string(said[:n]) == "WATCHDOG=1" {
-				beats.Add(1)
-			}
-		}
-	}()
-	b.env = []string{"NOTIFY_SOCKET=" + b.dir + "/notify", "WATCHDOG_USEC=100000"}
+	manager := systemdtest.New(t, 64)
+	b.manager, b.env = manager, []string{"WATCHDOG_USEC=100000"}
 	b.start(t)
-	b.env = nil
+	b.manager, b.env = nil, nil
 	b.awaitReady(t)
 	b.portsKept(t)
 	old := b.cmd
@@ -267,9 +249,9 @@ func TestReplace(t *testing.T) {
 	if s, err := b.status(t); err != nil || s.Custody == nil || s.Custody.PID != old.Process.Pid {
 		t.Errorf("%+v %v: the first one (pid %d) does not keep what it had", s.Custody, err, old.Process.Pid)
 	}
-	before := beats.Load()
+	before := manager.Beats()
 	await.OK(t, "the first one answers its watchdog", func() error {
-		if n := beats.Load() - before; n < 2 {
+		if n := manager.Beats() - before; n < 2 {
 			return fmt.Errorf("%d times", n)
 		}
 		return nil
