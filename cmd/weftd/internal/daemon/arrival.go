@@ -8,7 +8,6 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
-	"weft/cmd/weftd/internal/reexec"
 )
 
 // takeArrival takes up what the program before left in this process, if there was one.
@@ -64,7 +63,7 @@ func (d *Daemon) arrivedNow() {
 	if d.upgrades.arrived == nil {
 		return
 	}
-	now, s := reexec.Now(), d.upgrades.arrived
+	now, s := custody.SinceBoot(), d.upgrades.arrived
 	s.Close() // what nobody wanted
 	u := d.LastUpgrade()
 	u.Ports, u.Pods, u.Done = d.upgrades.inherits, len(d.pods.List().Pods), u.Fault == ""

@@ -67,7 +67,7 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u contr
 	refuse := func(format string, a ...any) (control.Upgrade, func(), error) {
 		return u, nil, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
 	}
-	asked := reexec.Now()
+	asked := custody.SinceBoot()
 	if !d.upgrades.upgrading.TryLock() {
 		return refuse("an upgrade is under way already")
 	}
@@ -120,7 +120,7 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	d.keepNow() // it may take seconds, while packets flow
 	g, _ := d.current()
 	if g != nil && g.plane != nil {
-		s.Paused = reexec.Now()
+		s.Paused = custody.SinceBoot()
 		g.plane.Pause()
 		defer g.plane.Resume()
 	}
