@@ -3,6 +3,8 @@ package tunnel
 import (
 	"net/netip"
 	"testing"
+
+	"weft/encap"
 )
 
 // sends is what peer number n sent since the tick before.
@@ -116,5 +118,36 @@ func TestHeldPeersComeBack(t *testing.T) {
 	// Who is held takes its share by then: another fills the queue.
 	if f = held(); !f.tick(1, []arrival{sends(2, 80), sends(3, 50), sends(4, 5000)}) || f.shares()[4] != 0.5 || f.shares()[2] != leastShare {
 		t.Errorf("a second flood: %v", f.shares())
+	}
+}
+
+// releasing is a port that counts how often it is told to hold nobody back.
+type releasing struct {
+	Port
+	times int
+}
+
+func (*releasing) fill() float64 { return 0 }
+
+func (r *releasing) hold(l []heldSource) error {
+	if len(l) == 0 {
+		r.times++
+	}
+	return nil
+}
+
+// TestPauseReleasesHeldPeers: the program that takes this one's place does not know the filter, which would stay.
+func TestPauseReleasesHeldPeers(t *testing.T) {
+	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &releasing{}
+	a := &attached{port: p}
+	a.fair.held = []heldPeer{{addr: netip.MustParseAddr("192.0.2.2"), share: leastShare}}
+	e.attached[1] = a
+	e.Pause()
+	if p.times != 1 || len(a.fair.held) > 0 {
+		t.Errorf("told %d times, held back: %v", p.times, a.fair.held)
 	}
 }

@@ -61,7 +61,7 @@ func cleanupCommand() *cobra.Command {
 	fs.StringVar(&f.cacheDir, "cache-dir", usualCacheDir, "weftd's `directory`: what it noted of the underlay's device, the networks that it had, and for --files; data of an embedded etcd stay")
 	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`: the networks that it had, and for --files")
 	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port, those that a living flannel has itself, and TUNs without a weftd; other devices, routes and rules stay, and packets go on")
-	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers and none has a TUN open, however long that takes")
+	fs.BoolVar(&f.wait, "wait", false, "wait until weftd does not answer and its TUN is closed, however long that takes; another network's TUN is not waited for")
 	fs.BoolVar(&f.hold, "hold", false, "when done, wait for a signal, as the container of a DaemonSet has to")
 	f.kube.bind(fs)
 	return cmd
@@ -100,11 +100,11 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 // goneEvery is the time between checks whether a weftd still runs.
 const goneEvery = time.Second
 
-// gone waits until no weftd answers and none has a TUN open.
+// gone waits until weftd does not answer and no process has its TUN open.
 func (f *cleanupFlags) gone(ctx context.Context) error {
 	for {
 		if _, err := f.client().Status(ctx); errors.Is(err, control.ErrNoDaemon) {
-			if busy, err := carrying(); err != nil || !busy {
+			if busy, err := f.carrying(); err != nil || !busy {
 				return err
 			}
 		}

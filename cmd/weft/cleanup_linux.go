@@ -128,21 +128,24 @@ func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 // ofAnother reports whether a device with weft's mark is another network's on this host: it has addresses and none in
 // the networks that weftd had here, or has none and a process has it open, which is no weftd of ours then.
 func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
-	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-	networks := f.networks()
-	global := 0
-	for _, a := range addrs {
-		if a.IP.IsLinkLocalUnicast() {
-			continue
-		}
-		if global++; within(a.IPNet, networks) {
-			return false
-		}
-	}
-	if global == 0 {
+	addressed, ours := f.addresses(l)
+	if !addressed {
 		return isTUN(l) && isOpen(l) && !f.force
 	}
-	return err == nil && len(networks) > 0
+	return !ours
+}
+
+// addresses reports whether a device has some, and whether one is in the networks that weftd had here, or may be.
+func (f *cleanupFlags) addresses(l netlink.Link) (has, ours bool) {
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	networks := f.networks()
+	ours = err != nil || len(networks) == 0
+	for _, a := range addrs {
+		if !a.IP.IsLinkLocalUnicast() {
+			has, ours = true, ours || within(a.IPNet, networks)
+		}
+	}
+	return has, ours
 }
 
 // networks are those that weftd had here, as far as its files say.

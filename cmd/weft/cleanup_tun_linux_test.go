@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -84,24 +86,38 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 	}
 }
 
-// cleanup --wait waits as long as a process has a TUN of weft's open, also if no control socket is in sight.
+// cleanup --wait waits as long as a process has the network's TUN open, also if no control socket is in sight, and
+// not for another network's.
 func TestCleanupWaitsForATUN(t *testing.T) {
 	ns := netns.New(t, "leaver")
 	release := hold(t, ns, "flannel0")
-	for _, line := range []string{"ip link set flannel0 alias weft", "ip link set flannel0 up"} {
-		args := strings.Fields(line)
-		if err := ns.Run(exec.Command(args[0], args[1:]...)); err != nil {
-			t.Fatal(err)
+	ip := func(args string) {
+		t.Helper()
+		if err := ns.Run(exec.Command("ip", strings.Fields(args)...)); err != nil {
+			t.Fatalf("ip %s: %v", args, err)
 		}
 	}
+	ip("link set flannel0 alias weft")
+	ip("link set flannel0 up")
+	f := &cleanupFlags{cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
 	is := func(want bool) {
 		t.Helper()
 		var got bool
-		if err := ns.Do(func() (err error) { got, err = carrying(); return err }); err != nil || got != want {
+		if err := ns.Do(func() (err error) { got, err = f.carrying(); return err }); err != nil || got != want {
 			t.Errorf("a TUN is in use: %v, %v; want %v", got, err, want)
 		}
 	}
 	is(true)
+	for network, ours := range map[string]bool{"10.42.0.0/16": true, "10.43.0.0/16": false} {
+		line := "FLANNEL_NETWORK=" + network + "\nFLANNEL_SUBNET=" + strings.Replace(network, "0/16", "1/24", 1) + "\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+		if err := os.WriteFile(f.subnetFile, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		is(true) // it may be ours, without an address yet
+		ip("addr add 10.42.7.0/32 dev flannel0")
+		is(ours)
+		ip("addr del 10.42.7.0/32 dev flannel0")
+	}
 	release()
 	is(false)
 }

@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"weft/cmd/internal/control"
 	"weft/test/await"
@@ -122,7 +125,23 @@ func TestReload(t *testing.T) {
 	if s := b.awaitReady(t); s.PID != pid {
 		t.Errorf("pid %d, was %d", s.PID, pid)
 	}
-	// At the stop, too.
+	// At an upgrade, too: neither the program that executes another one nor that one ends.
+	write(good)
+	var upgraded atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !upgraded.Load() {
+			_ = b.cmd.Process.Signal(syscall.SIGHUP) // it is there, or the upgrade says that it is not
+			time.Sleep(time.Millisecond)
+		}
+	})
+	_, err := b.upgrade(t, "weftd")
+	upgraded.Store(true)
+	wg.Wait()
+	if s := b.awaitReady(t); err != nil || s.PID != pid {
+		t.Errorf("an upgrade amid SIGHUP: %v, pid %d, was %d", err, s.PID, pid)
+	}
+	// And at the stop.
 	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -65,44 +65,67 @@ func TestRestartKeepsQueuedPackets(t *testing.T) {
 			a.start(t)
 			a.awaitReady(t)
 			for _, by := range keepers(name) {
-				b.begin(t, by)
-				a.reaches(t, b)
-				s := a.streams(t, b)
-				for _, k := range b.kinds(t, by) {
-					if by != byNobody {
-						var waiting [2]*probe.Paced
-						k.again(func() { waiting = send(t, a, b) })
-						for _, p := range waiting {
-							if r := p.Wait(); r.Lost > 0 || r.Duplicates > 0 || r.Reordered > 0 {
-								t.Errorf("%s, kept by %s: %s", k.name, by, r)
+				t.Run(by, func(t *testing.T) {
+					b.begin(t, by)
+					a.reaches(t, b)
+					s := a.streams(t, b)
+					for _, k := range b.kinds(t, by) {
+						if by != byNobody {
+							var waiting [2]*probe.Paced
+							k.again(func() { waiting = send(t, a, b) })
+							for _, p := range waiting {
+								if r := p.Wait(); r.Lost > 0 || r.Duplicates > 0 || r.Reordered > 0 {
+									t.Errorf("%s: %s", k.name, r)
+								}
 							}
+							s.move(t)
 						}
-						s.move(t)
+						if long() && k.replaced(t, a, b).over(t, s) {
+							s.move(t)
+						}
 					}
-					if long() && k.replaced(t, a, b, by).over(t, by, s) {
-						s.move(t)
-					}
-				}
-				s.end(t)
-				b.stop(t, syscall.SIGTERM)
+					s.end(t)
+					b.stop(t, syscall.SIGTERM)
+				})
 			}
 		})
 	}
 }
 
-// send sends packets both ways, and returns when all of them wait in queues.
-func send(t *testing.T, a, b *host) (out [2]*probe.Paced) {
+// pace starts packets both ways, one a millisecond.
+func pace(ctx context.Context, t *testing.T, a, b *host, count int, wait time.Duration) (out [2]*probe.Paced) {
 	t.Helper()
 	ends := [2]probe.Endpoint{{Name: a.name, NS: a.ns, Addr: a.inner(t)}, {Name: b.name, NS: b.ns, Addr: b.inner(t)}}
 	for i := range out {
-		plan := probe.PacedPlan{From: ends[i], To: ends[1-i], Count: queued, Wait: await.Patience}
 		var err error
-		if out[i], err = probe.StartPaced(t.Context(), plan); err != nil {
+		out[i], err = probe.StartPaced(ctx, probe.PacedPlan{From: ends[i], To: ends[1-i], Count: count, Wait: wait})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, p := range out {
-		await.OK(t, "packets of "+ends[i].Name+" are in queues", func() error {
+	return out
+}
+
+// flow waits until sent packets went out each way, and more of them came than before.
+func flow(t *testing.T, streams [2]*probe.Paced, sent, more int) {
+	t.Helper()
+	for _, s := range streams {
+		_, from := s.Progress()
+		await.OK(t, "packets flow", func() error {
+			if n, got := s.Progress(); n < sent || got < from+more {
+				return fmt.Errorf("%d packets were sent, and %d more came", n, got-from)
+			}
+			return nil
+		})
+	}
+}
+
+// send sends packets both ways, and returns when all of them wait in queues.
+func send(t *testing.T, a, b *host) [2]*probe.Paced {
+	t.Helper()
+	out := pace(t.Context(), t, a, b, queued, await.Patience)
+	for _, p := range out {
+		await.OK(t, "packets are in queues", func() error {
 			if sent, got := p.Progress(); sent < queued || got > 0 {
 				return fmt.Errorf("%d were sent, %d arrived", sent, got)
 			}
@@ -230,13 +253,13 @@ type lossesOf struct {
 }
 
 // replaced has weftd replaced in one way as often as is wanted.
-func (k kind) replaced(t *testing.T, a, b *host, by string) *lossesOf {
+func (k kind) replaced(t *testing.T, a, b *host) *lossesOf {
 	t.Helper()
 	l := &lossesOf{kind: k}
 	for range k.times {
 		gap := l.once(t, a, b)
 		if lost := l.lost[len(l.lost)-1]; lost > k.most && gap < fits {
-			t.Errorf("%s, kept by %s: %d lost of what fits into the queues", k.name, by, lost)
+			t.Errorf("%s: %d lost of what fits into the queues", k.name, lost)
 		}
 	}
 	return l
@@ -245,45 +268,26 @@ func (k kind) replaced(t *testing.T, a, b *host, by string) *lossesOf {
 // once counts what is lost of packets both ways while weftd is replaced. gap is the longest time without one.
 func (l *lossesOf) once(t *testing.T, a, b *host) (gap time.Duration) {
 	t.Helper()
-	ends := [2]probe.Endpoint{{Name: a.name, NS: a.ns, Addr: a.inner(t)}, {Name: b.name, NS: b.ns, Addr: b.inner(t)}}
 	before := dropsOf(t, a, b)
-	var streams [2]*probe.Paced
 	ctx, enough := context.WithCancel(t.Context())
 	defer enough()
-	for i := range streams {
-		var err error
-		if streams[i], err = probe.StartPaced(ctx, probe.PacedPlan{From: ends[i], To: ends[1-i], Count: mostPackets, Wait: 3 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	passed := func(sent, more int) {
-		t.Helper()
-		for _, s := range streams {
-			_, from := s.Progress()
-			await.OK(t, "packets flow", func() error {
-				if n, got := s.Progress(); n < sent || got < from+more {
-					return fmt.Errorf("%d packets were sent, and %d more came", n, got-from)
-				}
-				return nil
-			})
-		}
-	}
+	streams := pace(ctx, t, a, b, mostPackets, 3*time.Second)
 	packets := inCounts().packets
-	passed(packets/10, packets/10)
+	flow(t, streams, packets/10, packets/10)
 	began := time.Now()
 	l.again(nil)
 	took := time.Since(began)
-	passed(packets, 100)
+	flow(t, streams, packets, 100)
 	enough()
 	lost := 0
 	for i, s := range streams {
 		r := s.Wait()
 		lost, gap, l.refused = lost+r.Lost, max(gap, r.LongestSilence), l.refused+r.Refused
 		if r.Duplicates > 0 || r.Reordered > 0 {
-			t.Errorf("%s from %s: %s", l.name, ends[i].Name, r)
+			t.Errorf("%s from %s: %s", l.name, [2]*host{a, b}[i].name, r)
 		}
 		if r.Lost > 0 && l.most < math.MaxInt {
-			t.Logf("%s, from %s: %s, outages %v; it took %v; drops before %v, after %v", l.name, ends[i].Name, r, r.Outages, took, before, dropsOf(t, a, b))
+			t.Logf("%s, from %s: %s, outages %v; it took %v; drops before %v, after %v", l.name, [2]*host{a, b}[i].name, r, r.Outages, took, before, dropsOf(t, a, b))
 		}
 	}
 	l.lost, l.longest = append(l.lost, lost), append(l.longest, gap)
@@ -291,7 +295,7 @@ func (l *lossesOf) once(t *testing.T, a, b *host) (gap time.Duration) {
 }
 
 // over says how it went, and whether packets flow.
-func (l *lossesOf) over(t *testing.T, by string, s *streams) bool {
+func (l *lossesOf) over(t *testing.T, s *streams) bool {
 	sum, clean, full := 0, 0, 0
 	for i, n := range l.lost {
 		if sum += n; n == 0 {
@@ -301,8 +305,8 @@ func (l *lossesOf) over(t *testing.T, by string, s *streams) bool {
 		}
 	}
 	sorted := slices.Sorted(slices.Values(l.longest))
-	t.Logf("%s, kept by %s: %d times %d packets each way; %d times none was lost, %d times a queue was full (nobody read for %v and more); %d lost in all, %d at most, %d that the sender could not send; without a packet %v in the middle, %v at most; TCP stood still for %v at most",
-		l.name, by, len(l.lost), inCounts().packets, clean, full, fits, sum, slices.Max(l.lost), l.refused, sorted[len(sorted)/2].Round(100*time.Microsecond), sorted[len(sorted)-1].Round(100*time.Microsecond), s.stall().Round(100*time.Microsecond))
+	t.Logf("%s: %d times %d packets each way; %d times none was lost, %d times a queue was full (nobody read for %v and more); %d lost in all, %d at most, %d that the sender could not send; without a packet %v in the middle, %v at most; TCP stood still for %v at most",
+		l.name, len(l.lost), inCounts().packets, clean, full, fits, sum, slices.Max(l.lost), l.refused, sorted[len(sorted)/2].Round(100*time.Microsecond), sorted[len(sorted)-1].Round(100*time.Microsecond), s.stall().Round(100*time.Microsecond))
 	return !t.Failed()
 }
 

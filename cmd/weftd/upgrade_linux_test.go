@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,8 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/systemdtest"
+	"weft/cmd/weftd/internal/reexec"
 	"weft/test/await"
 )
 
@@ -43,8 +47,8 @@ func many() int {
 	return 4
 }
 
-// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and has as many descriptors after
-// the last one as after the first.
+// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and has as many descriptors and as
+// much memory after the last one as after the first.
 func TestUpgradesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -52,7 +56,7 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 	a.awaitReady(t)
 	b.start(t)
 	pid := b.awaitReady(t).PID
-	first := 0
+	first, memory := 0, 0
 	for n := range many() {
 		done, err := b.upgrade(t, "weftd")
 		if err != nil {
@@ -64,7 +68,7 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 		b.awaitReady(t)
 		b.portsKept(t)
 		if n == 0 {
-			first = restingDescriptors(t, pid)
+			first, memory = restingDescriptors(t, pid), memoryOf(t, pid)
 		}
 	}
 	last := 0
@@ -74,7 +78,11 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%d descriptors after the first of %d, %d after the last", first, many(), last)
+	after := memoryOf(t, pid)
+	t.Logf("after the first of %d: %d descriptors, %d KiB; after the last: %d, %d KiB", many(), first, memory, last, after)
+	if after > memory*5/4 {
+		t.Errorf("%d KiB, and %d after the first", after, memory)
+	}
 	a.reaches(t, b)
 	if code := b.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit status %d", code)
@@ -137,11 +145,26 @@ func descriptorsOf(t *testing.T, pid int) int {
 	return len(l)
 }
 
+// memoryOf is what a process has in memory and no file has, in KiB.
+func memoryOf(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "\nRssAnon:")
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		t.Fatalf("%v: %s", err, status)
+	}
+	return kib
+}
+
 // asks are the lines of a script that has a weftd, %[1]s, answer what an upgrade asks before it executes the script.
 const asks = `case "$*" in *--version*|*upgrade-format*) exec %[1]s "$@";; esac; `
 
 // TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's place.
-// weftd goes on each time, in the same process, with what it has open.
+// weftd goes on each time, in the same process, with what it has open. Packets go on within two seconds, and where the program
+// hangs in weftd's place, as soon as that is given up.
 func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -161,21 +184,36 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := fmt.Sprintf(asks, weftd)
-	for _, tt := range []struct{ name, script string }{
-		{"no weftd", "echo hello"},
-		{"dies at once", "exit 1"},
-		{"reads another format", `case "$*" in *--version*) exec ` + weftd + ` "$@";; esac; echo 99`},
-		{"does not take a flag", "exec " + weftd + ` "$@" --no-such-flag`},
-		{"hangs", "exec sleep 60"},
-		{"hangs in its place", answers + "exec " + weftd + ` "$@" --environment-file=` + pipe},
-		{"fails in its place", answers + "exec " + weftd + ` "$@" --no-such-flag`},
+	for _, tt := range []struct {
+		name, script string
+		stands       time.Duration // how long packets may wait
+	}{
+		{"no weftd", "echo hello", 0},
+		{"dies at once", "exit 1", 0},
+		{"reads another format", `case "$*" in *--version*) exec ` + weftd + ` "$@";; esac; echo 99`, 0},
+		{"does not take a flag", "exec " + weftd + ` "$@" --no-such-flag`, 0},
+		{"hangs", "exec sleep 60", 0},
+		{"hangs in its place", answers + "exec " + weftd + ` "$@" --environment-file=` + pipe, reexec.Patience},
+		{"fails in its place", answers + "exec " + weftd + ` "$@" --no-such-flag`, 0},
 	} {
 		path := filepath.Join(dir, filepath.Base(t.TempDir()))
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		ctx, enough := context.WithCancel(t.Context())
+		streams := pace(ctx, t, a, b, mostPackets, time.Second)
+		flow(t, streams, 100, 100)
 		if _, err := b.upgrade(t, path); !errors.Is(err, control.ErrRefused) {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+		flow(t, streams, 100, 100)
+		enough()
+		for _, s := range streams {
+			r := s.Wait()
+			t.Logf("%s: %s", tt.name, r)
+			if r.LongestSilence > tt.stands+2*time.Second || tt.stands == 0 && r.Lost > 0 && r.LongestSilence < fits {
+				t.Errorf("%s: %s", tt.name, r)
+			}
 		}
 		if s := b.awaitReady(t); s.PID != pid {
 			t.Errorf("%s: pid %d serves, and %d was started", tt.name, s.PID, pid)
@@ -191,7 +229,10 @@ func TestReplace(t *testing.T) {
 	a, b := pair(t)
 	a.start(t)
 	a.awaitReady(t)
+	manager := systemdtest.New(t, 64)
+	b.manager, b.env = manager, []string{"WATCHDOG_USEC=100000"}
 	b.start(t)
+	b.manager, b.env = nil, nil
 	b.awaitReady(t)
 	b.portsKept(t)
 	old := b.cmd
@@ -208,6 +249,13 @@ func TestReplace(t *testing.T) {
 	if s, err := b.status(t); err != nil || s.Custody == nil || s.Custody.PID != old.Process.Pid {
 		t.Errorf("%+v %v: the first one (pid %d) does not keep what it had", s.Custody, err, old.Process.Pid)
 	}
+	before := manager.Beats()
+	await.OK(t, "the first one answers its watchdog", func() error {
+		if n := manager.Beats() - before; n < 2 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
 	if err := old.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (c *Cluster) schedule(t *testing.T, namespace, daemonSet, node string) *cor
 		t.Fatal(err)
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: daemonSet + "-" + node, Namespace: namespace, Labels: ds.Spec.Template.Labels},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: daemonSet + "-" + node + "-", Namespace: namespace, Labels: ds.Spec.Template.Labels},
 		Spec:       ds.Spec.Template.Spec,
 	}
 	pod.Spec.NodeName = node
@@ -197,9 +197,6 @@ func TestDeploy(t *testing.T) {
 			t.Errorf("%s: %v", v.name, err)
 		}
 	}
-	if err := c.apply(t, variant{values: []string{`weft.maxSurge="10%"`}}.chart(t), "--dry-run=server"); err != nil {
-		t.Error(err)
-	}
 	images := map[string]string{"iptables": "default"} // the others need no more than the minimal image
 	for _, v := range variants() {
 		t.Run(v.name, func(t *testing.T) {
@@ -228,6 +225,13 @@ func TestDeploy(t *testing.T) {
 		if err := k.get(t.Context(), "http://127.0.0.1:8081/metrics"); err == nil {
 			t.Error("they are on loopback too")
 		}
+	})
+	t.Run("a rollout with maxSurge", func(t *testing.T) {
+		if err := c.apply(t, variant{values: []string{`weft.backend="udp"`, `weft.maxSurge=1`}}.chart(t)); err != nil {
+			t.Fatal(err)
+		}
+		from := c.run(t, bin, "minimal", "kube-weft", "weft", "surge-a")
+		c.run(t, bin, "minimal", "kube-weft", "weft", "surge-b").rollsOut(t, from)
 	})
 	t.Run("a second installation", func(t *testing.T) { c.secondInstallation(t) })
 	for _, v := range variants()[:2] { // by the kernel, and by a TUN

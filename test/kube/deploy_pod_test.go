@@ -37,6 +37,7 @@ type kubelet struct {
 	root    image.Root
 	dir     string          // its own files, and the host's folders
 	main    image.Container // made by Start
+	end     func()          // likewise
 
 	log safeBuffer
 }
@@ -201,7 +202,7 @@ func writeFiles(dir string, files map[string]string) error {
 	return nil
 }
 
-// Start runs the init containers and starts the pod's only container. When the test ends, that gets SIGTERM
+// Start runs the init containers and starts the pod's only container. With end, or when the test ends, that gets SIGTERM
 // and has to exit with status 0.
 func (k *kubelet) Start(t *testing.T) {
 	t.Helper()
@@ -224,11 +225,14 @@ func (k *kubelet) Start(t *testing.T) {
 	live, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run.Run(live) }() // waited for in the cleanup
-	t.Cleanup(func() {
+	k.end = sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", k.pod.Name, err)
 		}
+	})
+	t.Cleanup(func() {
+		k.end()
 		if t.Failed() {
 			t.Logf("%s's log:\n%s", k.pod.Name, k.log.String())
 		}

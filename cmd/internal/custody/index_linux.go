@@ -154,7 +154,7 @@ func byNumber(a, b entry) int { return slices.Compare(a.Numbers, b.Numbers) }
 
 // stamp notes that weftd is alive.
 func (x *index) stamp() {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(sinceBoot()))
+	b := binary.LittleEndian.AppendUint64(nil, uint64(SinceBoot()))
 	_, _ = x.f.WriteAt(b, 0) // without it the next weftd delivers what waited
 }
 
@@ -164,11 +164,11 @@ func (x *index) away() time.Duration {
 	if _, err := x.f.ReadAt(b[:], 0); err != nil {
 		return 0
 	}
-	return max(sinceBoot()-time.Duration(binary.LittleEndian.Uint64(b[:])), 0)
+	return max(SinceBoot()-time.Duration(binary.LittleEndian.Uint64(b[:])), 0)
 }
 
-// sinceBoot is the time since the machine started, also while it was suspended.
-func sinceBoot() time.Duration {
+// SinceBoot is the time since the machine started, also while it was suspended.
+func SinceBoot() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0 // every kernel since 2.6.39 has it

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
 // errNoRights is of a user namespace in which neither this user nor its root can do anything for us.
@@ -18,13 +19,10 @@ const notBelow = "its user namespace is neither this process's own nor one below
 
 // capable reports whether this process may change the network of its user namespace.
 func capable() bool {
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var d [2]unix.CapUserData
-	if err := unix.Capget(&h, &d[0]); err != nil {
-		return true // what is done shows it
-	}
-	const wanted = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN
-	return d[0].Effective&wanted == wanted
+	now := cap.GetProc()
+	admin, err := now.GetFlag(cap.Effective, cap.NET_ADMIN)
+	enters, also := now.GetFlag(cap.Effective, cap.SYS_ADMIN)
+	return admin && enters || errors.Join(err, also) != nil // what is done shows it
 }
 
 // facts are what whyNot goes by.

@@ -28,6 +28,7 @@ type Manager struct {
 
 	mu    sync.Mutex // protects what follows
 	store []stored   // the latest first, as systemd has them
+	beats int        // how often its watchdog was answered
 }
 
 type stored struct {
@@ -88,6 +89,8 @@ func (m *Manager) told(vars map[string]string, fds []int) []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
+	case vars["WATCHDOG"] == "1":
+		m.beats++
 	case vars["FDSTOREREMOVE"] == "1":
 		m.store = slices.DeleteFunc(m.store, func(s stored) bool {
 			if s.name == vars["FDNAME"] {
@@ -123,6 +126,13 @@ func (m *Manager) Count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.store)
+}
+
+// Beats is how often its watchdog was answered.
+func (m *Manager) Beats() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.beats
 }
 
 // Env is what a service's process has as variables, but for LISTEN_PID.

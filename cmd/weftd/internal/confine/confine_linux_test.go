@@ -131,6 +131,13 @@ func TestRightsAreGivenUp(t *testing.T) {
 			t.Errorf("the successor: %+v", again)
 		}
 	})
+	t.Run("passed on", func(t *testing.T) { // a file gives none after no_new_privs
+		out, err := exec.Command(program, "pass", own).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "NoNewPrivs:\t1\n") || !strings.Contains(string(out), "\nUid:\t65534\t") ||
+			strings.Contains(string(out), "CapEff:\t0000000000000000\n") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 	t.Run("off", func(t *testing.T) {
 		o := try(t, program, nil, options.ConfineOff, own, foreign)
 		if o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {

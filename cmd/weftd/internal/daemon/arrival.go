@@ -8,7 +8,6 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
-	"weft/cmd/weftd/internal/reexec"
 )
 
 // takeArrival takes up what the program before left in this process, if there was one.
@@ -22,10 +21,10 @@ func (d *Daemon) takeArrival() error {
 	}
 	d.upgrades.arrived = &s
 	u := control.Upgrade{ID: s.ID, Fault: d.upgrades.arrival.Fault(), Upgraded: control.Upgraded{
-		Binary: s.Binary, FromVersion: s.From, ToVersion: d.self.version, FromPID: os.Getpid(), PID: os.Getpid(),
+		Binary: s.Binary, FromVersion: s.From, ToVersion: d.process.version, FromPID: os.Getpid(), PID: os.Getpid(),
 	}}
 	if u.Fault != "" {
-		u.Fault = fmt.Sprintf("%s failed, and %s goes on: %s", s.Binary, d.self.version, u.Fault)
+		u.Fault = fmt.Sprintf("%s failed, and %s goes on: %s", s.Binary, d.process.version, u.Fault)
 		d.log.Error("the upgrade failed, and this weftd goes on", "binary", s.Binary, "reason", u.Fault)
 	}
 	d.setUpgrade(u)
@@ -64,7 +63,7 @@ func (d *Daemon) arrivedNow() {
 	if d.upgrades.arrived == nil {
 		return
 	}
-	now, s := reexec.Now(), d.upgrades.arrived
+	now, s := custody.SinceBoot(), d.upgrades.arrived
 	s.Close() // what nobody wanted
 	u := d.LastUpgrade()
 	u.Ports, u.Pods, u.Done = d.upgrades.inherits, len(d.pods.List().Pods), u.Fault == ""

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -29,8 +30,14 @@ type captureSource interface {
 	close()
 }
 
+// captures shows packets to those who ask for them.
+type captures struct {
+	current func() (*overlay, string)
+	kernel  atomic.Int32 // how many there are of packets that the kernel moves
+}
+
 // Capture implements control.Capturer.
-func (d *Daemon) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
+func (c *captures) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
 	if !r.Inner && !r.Outer && !r.Dropped {
 		r.Inner, r.Dropped = true, true
 	}
@@ -41,7 +48,7 @@ func (d *Daemon) Capture(ctx context.Context, r control.CaptureRequest, w io.Wri
 	if err != nil {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}
-	g, waiting := d.current()
+	g, waiting := c.current()
 	if g == nil {
 		return fmt.Errorf("%w: there is no overlay yet: %s", control.ErrRefused, waiting)
 	}
@@ -53,7 +60,7 @@ func (d *Daemon) Capture(ctx context.Context, r control.CaptureRequest, w io.Wri
 	if g.plane != nil {
 		source, err = g.carriedCapture(r, filter, peer)
 	} else {
-		source, err = d.kernelCapture(g, r, peer)
+		source, err = c.ofKernel(g, r, peer)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)

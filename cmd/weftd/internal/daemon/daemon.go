@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/custody"
@@ -23,10 +22,9 @@ import (
 // Daemon is one run of weftd. Its exported methods are safe for concurrent use.
 type Daemon struct {
 	cfg     options.Config // as at the start; reloads has those in force
-	program Program
+	process process
 	self    self
 	log     *slog.Logger
-	systemd *ops.Systemd
 	history *events.Log
 	source  source
 	claim   presence.HostClaim
@@ -36,25 +34,25 @@ type Daemon struct {
 
 	standing published
 	lastGood *lastGood
-	// serving is set once packets flow, or are about to. From then on weftd does not end
-	// because of a fault of the store.
-	serving  latch
 	degraded degraded
-	memory   *memory
 	reloads  reloads
-	captures atomic.Int32 // how many there are of packets that the kernel moves
-
-	running  context.Context
-	end      context.CancelCauseFunc // of running
 	upgrades upgrades
 }
 
-// self is what does not change of this run.
-type self struct {
+// process is this run of the program.
+type process struct {
 	version string
 	started time.Time
-	state   string // names our state directory; "" if it cannot be named
-	name    string // what our record says that people call us; "" in Kubernetes, where the Node has a name
+	systemd *ops.Systemd
+	memory  *memory
+	ctx     context.Context // ends with the run
+	end     context.CancelCauseFunc
+}
+
+// self tells this node from others.
+type self struct {
+	state string // names our state directory; "" if it cannot be named
+	name  string // what our record says that people call us; "" in Kubernetes, where the Node has a name
 }
 
 // Run runs the daemon with checked flags until ctx ends; then it returns nil. An
@@ -64,12 +62,13 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	history, log, ended := keepHistory(cfg.CacheDir, log)
 	defer func() { ended(err) }()
 	d := &Daemon{
-		cfg: cfg, program: program, self: self{version: version, started: time.Now()}, log: log, history: history,
-		systemd: ops.NewSystemd(log), standing: published{nudge: make(chan struct{}, 1)},
-		serving: newLatch(), memory: newMemory(cfg.Workers), upgrades: newUpgrades(program.Arrival), reloads: reloads{adopt: make(chan adoption)},
+		cfg: cfg, log: log, history: history,
+		process:  process{version: version, started: time.Now(), systemd: ops.NewSystemd(log), memory: newMemory(cfg.Workers)},
+		standing: published{nudge: make(chan struct{}, 1), serving: newLatch()},
+		upgrades: newUpgrades(program), reloads: reloads{program: program, adopt: make(chan adoption)},
 	}
 	d.reloads.settings.Store(&cfg)
-	context.AfterFunc(ctx, d.systemd.Stopping)
+	context.AfterFunc(ctx, d.process.systemd.Stopping)
 	defer d.closePods()
 	if err := d.prepare(); err != nil {
 		return err
@@ -78,7 +77,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	defer func() { _ = d.claim.Close() }()  // nor here
 
 	ctx, cancel := context.WithCancelCause(ctx)
-	d.running, d.end = ctx, cancel
+	d.process.ctx, d.process.end = ctx, cancel
 	if err := d.takeArrival(); err != nil {
 		return err
 	}
@@ -102,12 +101,12 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 		return err
 	}
 	if s, ok := d.source.(runner); ok {
-		do(func(ctx context.Context) error { return s.run(ctx, d.serving.isSet) })
+		do(func(ctx context.Context) error { return s.run(ctx, d.standing.serving.isSet) })
 	}
 	do(d.observe)
 	do(d.watchdog)
 	do(d.pods.Run)
-	do(d.memory.run)
+	do(d.process.memory.run)
 	do(d.serveNetworks)
 	do(d.hangups)
 	do(d.watchCertificates)
@@ -116,7 +115,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 		select {
 		case <-ctx.Done():
 		case s := <-d.upgrades.swaps:
-			s.err <- d.program.Exec(s.program, s.state)
+			s.err <- d.upgrades.exec(s.program, s.state)
 		}
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -127,7 +126,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 
 // prepare opens what can be opened without waiting for anyone.
 func (d *Daemon) prepare() (err error) {
-	d.log.Info("weftd starts", "event", events.Started, "version", d.self.version)
+	d.log.Info("weftd starts", "event", events.Started, "version", d.process.version)
 	d.sayPlace()
 	if d.source, err = openSource(d.cfg, d.log); err != nil {
 		return err
@@ -144,7 +143,7 @@ func (d *Daemon) prepare() (err error) {
 		return d.source.info().fault
 	}
 	d.identify(d.lastGood.saved.node)
-	d.serving.set()
+	d.standing.serving.set()
 	return nil
 }
 

@@ -23,7 +23,7 @@ const forgetWait = 300 * time.Millisecond
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
 		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
-		ctx, cancel := context.WithTimeout(d.running, forgetWait)
+		ctx, cancel := context.WithTimeout(d.process.ctx, forgetWait)
 		defer cancel()
 		if err := d.custody.DropOne(ctx, portItem+name); err != nil {
 			d.log.Debug("a port that is closed may be kept still", "port", name, "reason", err)
@@ -71,7 +71,7 @@ func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
 
 // forgetPorts ends the keeping of all ports of a data plane, where there is none, or no such one.
 func (d *Daemon) forgetPorts() {
-	ctx, cancel := context.WithTimeout(d.running, keepWait)
+	ctx, cancel := context.WithTimeout(d.process.ctx, keepWait)
 	defer cancel()
 	if err := d.custody.Drop(ctx, portItem); err != nil {
 		d.log.Debug("ports may be kept still", "reason", err)
@@ -99,7 +99,7 @@ func (d *Daemon) leavesPorts() bool {
 	if d.upgrades.left.Load() || d.upgrades.arrival.Pending() {
 		return true
 	}
-	if d.running.Err() == nil {
+	if d.process.ctx.Err() == nil {
 		return false // another network configuration takes this one's place
 	}
 	d.keepNow()

@@ -24,7 +24,7 @@ func TestNoBackendWaitsForTheServiceManager(t *testing.T) {
 	}
 	defer func() { _ = manager.Close() }()
 	env := map[string]string{"NOTIFY_SOCKET": path, "FDSTORE": "20"}
-	d := &Daemon{log: discard(), running: context.Background()}
+	d := &Daemon{log: discard(), process: process{ctx: context.Background()}}
 	d.custody = custody.Open(t.Context(), custody.Options{Owner: "x", Getenv: func(name string) string { return env[name] }, Logger: d.log})
 	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapfilter"
@@ -17,7 +18,7 @@ import (
 
 // kernelCapture is a capture of packets that the kernel moves: a packet socket on each device that they pass.
 type kernelCapture struct {
-	of   *Daemon
+	open *atomic.Int32 // how many there are
 	taps []*sniff.Tap
 	peer *captured
 	turn int
@@ -72,16 +73,16 @@ func (g *overlay) taps(r control.CaptureRequest) (l []tap, err error) {
 	return l, nil
 }
 
-func (d *Daemon) kernelCapture(g *overlay, r control.CaptureRequest, peer *captured) (captureSource, error) {
+func (c *captures) ofKernel(g *overlay, r control.CaptureRequest, peer *captured) (captureSource, error) {
 	taps, err := g.taps(r)
 	if err != nil {
 		return nil, err
 	}
-	if d.captures.Add(1) > tunnel.MaxCaptures {
-		d.captures.Add(-1)
+	if c.kernel.Add(1) > tunnel.MaxCaptures {
+		c.kernel.Add(-1)
 		return nil, tunnel.ErrTooManyCaptures
 	}
-	c := &kernelCapture{of: d, peer: peer}
+	k := &kernelCapture{open: &c.kernel, peer: peer}
 	for _, at := range taps {
 		text := allOf(at.filter, peer.filter(), r.Filter)
 		filter, err := pcapfilter.Compile(text)
@@ -90,15 +91,15 @@ func (d *Daemon) kernelCapture(g *overlay, r control.CaptureRequest, peer *captu
 			if program, bad := filter.Program(); bad != nil {
 				err = bad
 			} else if t, err = sniff.Open(at.device, program, r.SnapLen); err == nil {
-				c.taps = append(c.taps, t)
+				k.taps = append(k.taps, t)
 			}
 		}
 		if err != nil {
-			c.close()
+			k.close()
 			return nil, err
 		}
 	}
-	return c, nil
+	return k, nil
 }
 
 func (c *kernelCapture) next() (pcapng.Packet, bool, error) {
@@ -161,5 +162,5 @@ func (c *kernelCapture) close() {
 	for _, t := range c.taps {
 		_ = t.Close() // it is only read from
 	}
-	c.of.captures.Add(-1)
+	c.open.Add(-1)
 }

@@ -120,7 +120,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		now := verdict.Reasons(s)
 		d.prove(g, s, now)
 		if first || !slices.Equal(now, last) {
-			d.systemd.Readiness(control.Texts(now))
+			d.process.systemd.Readiness(control.Texts(now))
 			if len(last) == 0 {
 				notReady = time.Now()
 			}
@@ -166,7 +166,7 @@ func (t *told) tell(log *slog.Logger, why control.Verdict, end string) {
 // watchdog tells systemd that the daemon is alive as long as its state can be
 // read, so that systemd restarts a daemon in which a lock is never released.
 func (d *Daemon) watchdog(ctx context.Context) error {
-	d.systemd.Watchdog(ctx, func() bool { d.Snapshot(0); return true })
+	d.process.systemd.Watchdog(ctx, func() bool { d.Snapshot(0); return true })
 	return nil
 }
 

@@ -42,6 +42,7 @@ const ToRestart = "takes a restart: weft upgrade, or systemctl restart weftd"
 
 // reloads is what reloads share, and the looks at files by which the source is reached.
 type reloads struct {
+	program      Program
 	one          sync.Mutex                     // held by the one that is under way
 	settings     atomic.Pointer[options.Config] // those in force
 	certificates atomic.Pointer[[]string]       // what is to be said of the files by which the source is reached
@@ -59,7 +60,7 @@ func (d *Daemon) hangups(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.program.Hangups:
+		case <-d.reloads.program.Hangups:
 			if _, err := d.Reload(ctx); err != nil && ctx.Err() == nil {
 				d.log.Error("nothing was reloaded", "reason", err)
 			}
@@ -72,7 +73,7 @@ func (d *Daemon) hangups(ctx context.Context) error {
 func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	d.reloads.one.Lock()
 	defer d.reloads.one.Unlock()
-	defer d.systemd.Reloading()()
+	defer d.process.systemd.Reloading()()
 	if err := ctx.Err(); err != nil {
 		return control.Reloaded{}, err
 	}
@@ -81,9 +82,9 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	out := control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{}, Faults: []string{}, Notes: []string{}}
 	before := d.settings()
 	now := before
-	if d.program.Read != nil {
+	if d.reloads.program.Read != nil {
 		var err error
-		if now, err = d.program.Read(); err != nil {
+		if now, err = d.reloads.program.Read(); err != nil {
 			for line := range strings.Lines(err.Error()) {
 				if line = strings.TrimSpace(line); line != options.ErrUsage.Error() {
 					out.Faults = append(out.Faults, line)
@@ -118,8 +119,8 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 			out.Changed = append(out.Changed, change)
 		}
 	}
-	if d.program.Log != nil {
-		d.program.Log(after.Log)
+	if d.reloads.program.Log != nil {
+		d.reloads.program.Log(after.Log)
 		d.log.Debug("debug messages are logged")
 	}
 	d.reloadNetwork(ctx, &out)

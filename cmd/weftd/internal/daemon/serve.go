@@ -277,7 +277,7 @@ func (d *Daemon) applied(g *overlay, s lease.Set) {
 	g.set = s
 	g.mu.Unlock()
 	if s.Own.Subnets != (lease.Subnets{}) {
-		d.serving.set()
+		d.standing.serving.set()
 	}
 	g.warnMoved(d.log, before.Own.Subnets, s.Own.Subnets)
 	if s.Own.Subnets != before.Own.Subnets || len(s.Peers) != len(before.Peers) {
@@ -286,7 +286,7 @@ func (d *Daemon) applied(g *overlay, s lease.Set) {
 	d.tellPeers(before.Peers, s.Peers)
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.writeSubnetFile(g)
-	d.memory.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
+	d.process.memory.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
 }
 
 // warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says or,

@@ -17,7 +17,7 @@ func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
 func (d *Daemon) snapshotOf(g *overlay, waiting string, parts control.Parts) *control.Snapshot {
 	source := d.source.info()
 	s := &control.Snapshot{
-		At: time.Now(), Version: d.self.version, NodeID: d.identity(), Started: d.self.started, Waiting: waiting,
+		At: time.Now(), Version: d.process.version, NodeID: d.identity(), Started: d.process.started, Waiting: waiting,
 		Source: control.Source{Name: source.name, Where: source.where, Assigns: !source.allocates},
 		Lease:  d.standing.read().heard, Cache: control.Cache{File: d.cacheFile()},
 		Custody: d.custodyStatus(), Missing: d.degraded.notes(), Certificates: d.certificatesNow(),

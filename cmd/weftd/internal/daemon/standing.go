@@ -21,6 +21,9 @@ type standing struct {
 type published struct {
 	at    atomic.Pointer[standing]
 	nudge chan struct{} // holds one; asks observe to read the state, which has changed
+	// serving is set once packets flow, or are about to. From then on weftd does not end
+	// because of a fault of the store.
+	serving latch
 }
 
 func (p *published) read() standing {

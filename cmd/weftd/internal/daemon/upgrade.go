@@ -47,6 +47,7 @@ type upgrades struct {
 	inherits int    // ports of the data plane that were taken up; only live writes it
 	binary   string // the path by which a program is executed in this one's place
 	swaps    chan swap
+	exec     func(reexec.Program, reexec.State) error // Program.Exec
 
 	upgrading sync.Mutex   // held by an upgrade
 	changing  sync.RWMutex // held for reading while pods come or go and the key changes, for writing while another program takes this one's place
@@ -57,8 +58,8 @@ type upgrades struct {
 	listeners map[string]net.Listener // what is served on, by name
 }
 
-func newUpgrades(a *reexec.Arrival) upgrades {
-	return upgrades{arrival: a, carrying: newLatch(), swaps: make(chan swap), binary: binary(os.Args[0])}
+func newUpgrades(p Program) upgrades {
+	return upgrades{arrival: p.Arrival, carrying: newLatch(), swaps: make(chan swap), exec: p.Exec, binary: binary(os.Args[0])}
 }
 
 // Upgrade implements control.Upgrader.
@@ -66,7 +67,7 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u contr
 	refuse := func(format string, a ...any) (control.Upgrade, func(), error) {
 		return u, nil, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
 	}
-	asked := reexec.Now()
+	asked := custody.SinceBoot()
 	if !d.upgrades.upgrading.TryLock() {
 		return refuse("an upgrade is under way already")
 	}
@@ -88,13 +89,13 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u contr
 		return refuse("%s is not executed in weftd's place: %w", path, err)
 	}
 	u = control.Upgrade{ID: strconv.FormatInt(int64(asked), 36), Upgraded: control.Upgraded{
-		Binary: path, FromVersion: d.self.version, ToVersion: version, FromPID: os.Getpid(), PID: os.Getpid(),
+		Binary: path, FromVersion: d.process.version, ToVersion: version, FromPID: os.Getpid(), PID: os.Getpid(),
 	}}
 	d.setUpgrade(u)
 	return u, func() {
 		go func() { // ends with this program, or when the upgrade has failed
 			defer d.upgrades.upgrading.Unlock()
-			u.Fault = d.become(p, reexec.State{ID: u.ID, From: d.self.version, Binary: path, Asked: asked}).Error()
+			u.Fault = d.become(p, reexec.State{ID: u.ID, From: d.process.version, Binary: path, Asked: asked}).Error()
 			d.log.Error("the upgrade failed, and this weftd goes on", "binary", path, "reason", u.Fault)
 			d.setUpgrade(u)
 		}()
@@ -119,7 +120,7 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	d.keepNow() // it may take seconds, while packets flow
 	g, _ := d.current()
 	if g != nil && g.plane != nil {
-		s.Paused = reexec.Now()
+		s.Paused = custody.SinceBoot()
 		g.plane.Pause()
 		defer g.plane.Resume()
 	}
@@ -134,7 +135,7 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	select {
 	case d.upgrades.swaps <- swap{p, s, done}:
 		return <-done
-	case <-d.running.Done():
+	case <-d.process.ctx.Done():
 		return errors.New("this weftd was asked to stop")
 	}
 }
@@ -246,7 +247,7 @@ func (d *Daemon) Yield(answer func()) {
 		d.log.Warn("the other weftd makes its ports anew", "reason", err)
 	}
 	d.upgrades.left.Store(true)
-	d.end(&Yielded{Left: left, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Answer: answer})
+	d.process.end(&Yielded{Left: left, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Answer: answer})
 }
 
 // askYield has a weftd that answers on our control socket stop.

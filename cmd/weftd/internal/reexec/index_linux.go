@@ -23,7 +23,7 @@ type State struct {
 	ID string
 	// From is the version of the program that left the state, Binary the path of the one that was executed.
 	From, Binary string
-	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by Now.
+	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by custody.SinceBoot.
 	Asked, Paused time.Duration
 	// Kept is what custody has, and Listeners what is served on, by name.
 	Kept      custody.Left
@@ -35,15 +35,6 @@ func (s *State) Close() {
 	rights.Close(slices.Collect(maps.Values(s.Listeners)))
 	s.Kept.Close()
 	s.Listeners = nil
-}
-
-// Now is the time since the machine started, also while it was suspended.
-func Now() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0 // every kernel since 2.6.39 has it
-	}
-	return time.Duration(ts.Nano())
 }
 
 // index is a State as it stands in the memory file, with the numbers of descriptors.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"weft/cmd/internal/options"
 	"weft/routing/ownthread"
@@ -130,14 +131,10 @@ func hasRights() bool {
 	return same(user, "/proc/self/ns/user")
 }
 
-// capable reports whether CAP_NET_ADMIN and CAP_SYS_ADMIN, or without a user namespace the first, are in effect.
+// capable reports whether CAP_NET_ADMIN is in effect.
 func capable() bool {
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var d [2]unix.CapUserData
-	if err := unix.Capget(&h, &d[0]); err != nil {
-		return true // what is done shows it
-	}
-	return d[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
+	on, err := cap.GetProc().GetFlag(cap.Effective, cap.NET_ADMIN)
+	return on || err != nil // what is done shows it
 }
 
 // direct is the place for a namespace that this process has rights over as it is.
