@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"weft/lease/atomicfile"
 )
 
 // ErrNoCache says that there is no usable cached state.
@@ -167,7 +169,7 @@ func (c *Cache) Save(s Cached) (written bool, err error) {
 	if settled == c.last {
 		return false, nil
 	}
-	if err := replaceFile(c.path, func(w io.Writer) error { return c.encode(w, s) }); err != nil {
+	if err := atomicfile.WriteFunc(c.path, 0o600, 0o700, func(w io.Writer) error { return c.encode(w, s) }); err != nil {
 		return false, fmt.Errorf("cache: %w", err)
 	}
 	c.last = settled

@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"weft/lease/atomicfile"
 )
 
 // NodeFile is where the identity is, in the state directory.
@@ -96,7 +98,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	if err != nil {
 		return "", 0, err
 	}
-	if err := WriteFile(path, []byte(id+"\n")); err != nil {
+	if err := atomicfile.Write(path, []byte(id+"\n")); err != nil {
 		return id, source, fmt.Errorf("%w: %w", ErrNotStored, err)
 	}
 	return id, source, nil

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"weft/lease/atomicfile"
 )
 
 // StateFile, in the state directory, holds what tells that from another one.
@@ -25,7 +27,7 @@ func LoadState(dir string) (string, error) {
 		return "", fmt.Errorf("read the state directory's name: %w", err)
 	}
 	id := randomIdentity() // also for one that is garbage: it proves nothing
-	if err := WriteFile(path, []byte(id+"\n")); err != nil {
+	if err := atomicfile.Write(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("store the state directory's name: %w", err)
 	}
 	return id, nil

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/lease/atomicfile"
 	"weft/routing/internal/kernel"
 )
 
@@ -252,11 +253,7 @@ func (r *extRunner) save() error {
 	if err != nil {
 		return err
 	}
-	next := r.file + ".new"
-	if err := os.WriteFile(next, b, 0o600); err != nil {
-		return fmt.Errorf("note what ran: %w", err)
-	}
-	return kernel.Wrap("note what ran", os.Rename(next, r.file))
+	return kernel.Wrap("note what ran", atomicfile.Write(r.file, b))
 }
 
 // bootID returns an id that changes with each boot (random(4)).

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/atomicfile"
 	"weft/routing/internal/kernel"
 	"weft/routing/routehook"
 )
@@ -308,9 +309,5 @@ func (r *hookRunner) save() error {
 	if err != nil {
 		return err
 	}
-	next := r.file + ".new"
-	if err := os.WriteFile(next, b, 0o600); err != nil {
-		return fmt.Errorf("note what the controller accepted: %w", err)
-	}
-	return kernel.Wrap("note what the controller accepted", os.Rename(next, r.file))
+	return kernel.Wrap("note what the controller accepted", atomicfile.Write(r.file, b))
 }

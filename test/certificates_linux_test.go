@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"weft/lease"
+	"weft/lease/atomicfile"
 	"weft/lease/etcd/etcdtest"
 	"weft/test/await"
 	"weft/test/lab"
@@ -146,7 +146,7 @@ func TestCertificatesExpireWhileItRuns(t *testing.T) {
 		for from, to := range map[string]string{k: key, c: cert} {
 			b, err := os.ReadFile(from)
 			if err == nil {
-				err = lease.WriteFile(to, b)
+				err = atomicfile.Write(to, b)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -45,16 +45,17 @@ func rooms() map[string][]string {
 
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/events", "cmd/internal/podport", "lease", "tunnel"},
 
-		"lease/subnetenv": {"lease/internal/replace"}, // so that weft-cni, which is started for each pod, can link it
-		"lease/redact":    {},
+		"lease/subnetenv":  {"lease/atomicfile"}, // so that weft-cni, which is started for each pod, can link it
+		"lease/redact":     {},
+		"lease/atomicfile": {},
 
 		"routing/hostrules":          {"lease", "routing/event", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
 		"routing/internal/notify":    {},
 		"routing/ownthread":          {}, // every program links it
 		"routing/event":              {"tunnel"},
-		"routing/internal/plane":     {"encap", "routing/event", "routing/internal/kernel", "tunnel"},
-		"routing/internal/wireguard": {"routing/event"},
+		"routing/internal/plane":     {"encap", "lease/atomicfile", "routing/event", "routing/internal/kernel", "tunnel"},
+		"routing/internal/wireguard": {"lease/atomicfile", "routing/event"},
 		"routing/probe":              {"encap", "routing/event", "tunnel"},
 		"routing/routecontrol":       {"routing/routehook"},
 		"routing/routehook":          {"lease/redact"},

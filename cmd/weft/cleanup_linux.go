@@ -10,13 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/statefiles"
 	"weft/lease"
+	"weft/lease/atomicfile"
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/hostrules"
@@ -234,9 +234,10 @@ func (f *cleanupFlags) cleanFiles(c *cleaned) error {
 	for _, name := range statefiles.Names() {
 		names = append(names, filepath.Join(f.cacheDir, name))
 	}
-	left, err := lease.Leftovers(-time.Hour, names...) // of a weftd that was killed
-	faults = append(faults, err)
-	for _, name := range append(names, left...) {
+	for _, name := range names {
+		names = append(names, name+atomicfile.Suffix) // of a weftd that was killed
+	}
+	for _, name := range names {
 		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

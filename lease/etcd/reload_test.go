@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/atomicfile"
 	"weft/lease/etcd"
 	"weft/lease/etcd/etcdtest"
 	"weft/test/await"
@@ -17,7 +18,7 @@ func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
 	if err == nil {
-		err = lease.WriteFile(to, b)
+		err = atomicfile.Write(to, b)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ func TestRotatedCertificates(t *testing.T) {
 	// What cannot be used changes nothing: neither junk, nor what the server refuses, nor what has expired.
 	write := func(file, text string) {
 		t.Helper()
-		if err := lease.WriteFile(file, []byte(text)); err != nil {
+		if err := atomicfile.Write(file, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

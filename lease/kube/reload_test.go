@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"weft/lease"
+	"weft/lease/atomicfile"
 	"weft/lease/etcd/etcdtest"
 	"weft/test/fakekube"
 )
@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name, text string) {
 		t.Helper()
-		if err := lease.WriteFile(file(name), []byte(text)); err != nil {
+		if err := atomicfile.Write(file(name), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

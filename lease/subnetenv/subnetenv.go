@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"weft/lease/internal/replace"
+	"weft/lease/atomicfile"
 )
 
 // File is the content of subnet.env. A family that is off has no networks and a zero prefix.
@@ -80,7 +80,7 @@ func Write(path string, f File) error {
 	if err != nil {
 		return err
 	}
-	return replace.File(path, mode, 0o755, func(w io.Writer) error { _, err := w.Write(text); return err })
+	return atomicfile.WriteFunc(path, mode, 0o755, func(w io.Writer) error { _, err := w.Write(text); return err })
 }
 
 // maxSize bounds what Read takes in, in bytes.

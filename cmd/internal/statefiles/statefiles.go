@@ -20,6 +20,6 @@ const Namespace = "namespace"
 
 // Names are all files, those of every store and backend.
 func Names() []string {
-	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", routing.HookFile, routing.HookFile + ".new", lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile, routing.ForwardingFile + ".new",
+	return []string{lease.CacheFile, routing.ExtensionFile, routing.HookFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile,
 		events.File, events.Former, Pods, Namespace}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"weft/lease/atomicfile"
 	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
@@ -107,13 +108,7 @@ func (f *forwarder) save(n *forwardedLink) error {
 	if err != nil {
 		return err
 	}
-	next := f.file + ".new"
-	if err = os.MkdirAll(filepath.Dir(f.file), 0o700); err == nil {
-		if err = os.WriteFile(next, b, 0o600); err == nil {
-			err = os.Rename(next, f.file)
-		}
-	}
-	if err == nil {
+	if err = atomicfile.Write(f.file, b); err == nil {
 		f.note = n
 	}
 	return kernel.Wrap("note that rx-udp-gro-forwarding was off", err)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"weft/lease/atomicfile"
 )
 
 // keyMode is what the key's file is made with. flannel's has 0400, which is as good.
@@ -71,34 +73,16 @@ func unsafeFile(info fs.FileInfo) string {
 
 // StoreKey writes the key to file, in place of the one that is there, so that at any moment there is a whole
 // one. If file is a link, it stays, and the file that it leads to is written.
-func StoreKey(file string, key Secret) (err error) {
+func StoreKey(file string, key Secret) error {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		file = real
 	}
-	dir := filepath.Dir(file)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("store the private key of WireGuard: %w", err)
-	}
-	next := file + ".new"
-	// A crash may have left one; opening it would keep its rights.
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("store the private key of WireGuard: %w", err)
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, keyMode)
+	err := atomicfile.WriteFunc(file, keyMode, 0o755, func(w io.Writer) error {
+		_, err := io.WriteString(w, key.base64()+"\n")
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("store the private key of WireGuard: %w", err)
-	}
-	_, err = f.WriteString(key.base64() + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(next, file)
-	}
-	if err != nil {
-		return fmt.Errorf("store the private key of WireGuard: %w", errors.Join(err, os.Remove(next)))
-	}
-	if d, err := os.Open(dir); err == nil { // the rename lasts with the directory; not every file system takes that
-		_ = d.Sync()
-		_ = d.Close()
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"weft/lease/atomicfile"
 )
 
 // ErrUsage is wrapped by errors about the command line.
@@ -99,7 +101,7 @@ func Run(args []string, stdout io.Writer) error {
 	if conf, err = f.trim(conf, stdout); err != nil {
 		return fmt.Errorf("network configuration %s: %w", f.conf, err)
 	}
-	if err := replace(f.confFile, 0o644, func(w io.Writer) error { _, err := w.Write(conf); return err }); err != nil {
+	if err := atomicfile.WriteFunc(f.confFile, 0o644, 0o755, func(w io.Writer) error { _, err := w.Write(conf); return err }); err != nil {
 		return err
 	}
 	fmt.Fprintln(stdout, "installed", f.confFile)
@@ -109,7 +111,7 @@ func Run(args []string, stdout io.Writer) error {
 func (f flags) program(stdout io.Writer) error {
 	for _, name := range f.names {
 		to := filepath.Join(f.binDir, name)
-		err := replace(to, 0o755, func(w io.Writer) error {
+		err := atomicfile.WriteFunc(to, 0o755, 0o755, func(w io.Writer) error {
 			self, err := os.Open("/proc/self/exe") // also when the file was replaced since
 			if err != nil {
 				return err
@@ -186,37 +188,4 @@ func checkConf(b []byte) error {
 		}
 	}
 	return nil
-}
-
-// replace writes a file in one step. A directory that has to be made is readable by all, as
-// are the files in it.
-func replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	// The temporary file is in the same file system, and has no extension that runtimes read.
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("install %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	if err = write(f); err == nil {
-		err = errors.Join(f.Chmod(mode), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -138,15 +138,3 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
-
-// Nothing is left of a file that cannot be written.
-func TestReplaceThatFails(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x")
-	if err := replace(path, 0o644, func(w io.Writer) error { return io.ErrShortWrite }); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("got %v", err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("left %v, %v", entries, err)
-	}
-}

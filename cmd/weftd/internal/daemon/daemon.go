@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
-	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/ops"
 	"weft/cmd/weftd/internal/pods"
 	"weft/lease"
@@ -133,8 +131,6 @@ func (d *Daemon) prepare() (err error) {
 	}
 	d.identify(d.source.info().node)
 	d.self.name = d.hostName()
-	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, lease.NodeFile), filepath.Join(d.cfg.CacheDir, lease.StateFile),
-		filepath.Join(d.cfg.CacheDir, statefiles.KubeNode), d.cfg.SubnetFile)
 	if d.self.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
 		d.degraded.note(d.log, "state directory: this node cannot be told from a copy of it, but by its address", err)
 	}
@@ -145,20 +141,6 @@ func (d *Daemon) prepare() (err error) {
 	d.identify(d.lastGood.saved.node)
 	d.standing.serving.set()
 	return nil
-}
-
-// leftoverAge is the age from which a temporary file counts as left over; each is written in a moment.
-const leftoverAge = time.Minute
-
-// clearLeftovers removes the temporary files of earlier runs that were killed while they replaced one of paths.
-func (d *Daemon) clearLeftovers(paths ...string) {
-	left, err := lease.Leftovers(leftoverAge, paths...)
-	for _, name := range left {
-		err = errors.Join(err, os.Remove(name))
-	}
-	if err != nil {
-		d.log.Debug("not every file that was left half-written is gone", "reason", err)
-	}
 }
 
 // cacheFile returns the path at which lease.Cache keeps the last state.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"weft/cmd/internal/statefiles"
-	"weft/lease"
+	"weft/lease/atomicfile"
 )
 
 // kubeNode is what weftd has to know of our Node to start before the API server answers.
@@ -54,5 +54,5 @@ func (s *kubeSource) saveNode(n kubeNode) error {
 	if err != nil {
 		return err
 	}
-	return lease.WriteFile(s.nodeFile(), append(b, '\n'))
+	return atomicfile.Write(s.nodeFile(), append(b, '\n'))
 }

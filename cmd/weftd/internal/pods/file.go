@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/podport"
-	"weft/lease"
+	"weft/lease/atomicfile"
 )
 
 // saved is what the file has.
@@ -57,7 +57,7 @@ func (s *Set) save() {
 	slices.SortFunc(out.Pods, func(a, b savedPod) int { return a.Key.Compare(b.Key) })
 	b, err := json.Marshal(out)
 	if err == nil {
-		err = lease.WriteFile(s.o.File, append(b, '\n'))
+		err = atomicfile.Write(s.o.File, append(b, '\n'))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
-	"weft/lease"
+	"weft/lease/atomicfile"
 	"weft/routing/ownthread"
 )
 
@@ -46,7 +46,7 @@ func hold(net int, stateDir string) (options.Place, error) {
 	p.PID = cmd.Process.Pid
 	started, err := startOf(p.PID)
 	if err == nil {
-		err = lease.WriteFile(filepath.Join(stateDir, statefiles.Namespace), fmt.Appendf(nil, "%d %s\n", p.PID, started))
+		err = atomicfile.Write(filepath.Join(stateDir, statefiles.Namespace), fmt.Appendf(nil, "%d %s\n", p.PID, started))
 	}
 	if err != nil {
 		return p, fmt.Errorf("note the network namespace: %w", err)
