@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -104,6 +105,9 @@ func spy(t *testing.T, h *lab.Host) (sent func() int) {
 		chain out { type filter hook output priority 0; udp dport 8285 counter; }
 		chain in { type filter hook input priority 0; udp dport 8285 counter drop; }
 	}'`)
+	t.Cleanup(func() { // unless the test has removed it, or the lab is gone
+		_, _ = h.Command(context.Background(), "nft", "delete", "table", "inet", "spy")
+	})
 	return func() int {
 		t.Helper()
 		var list struct{ Nftables []map[string]json.RawMessage }
@@ -215,8 +219,7 @@ func TestRawOverIPv6(t *testing.T) {
 // Neither a killed daemon nor one that ends leaves anything of path raw in the kernel but an idle TAP,
 // which the next one takes up, and carries.
 func TestRawLeavesAnIdleTAP(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	inKernel := func(want int) {
 		t.Helper()

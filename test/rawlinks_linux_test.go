@@ -122,8 +122,7 @@ func TestRawOnAMacvlan(t *testing.T) {
 
 // Whatever happens to a node's link at run time, packets flow again within seconds in both directions.
 func TestRawFollowsTheLink(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
 	both := func(t *testing.T) {
@@ -134,10 +133,12 @@ func TestRawFollowsTheLink(t *testing.T) {
 		onPath(t, b.Node, "raw")
 	}
 	both(t)
+	own := hardwareAddr(t, b.Node.Host, "eth0").String()
 	for _, c := range []struct{ name, do string }{
 		{"another MAC", "ip link set eth0 address 02:00:00:00:00:77"},
 		{"down and up", "ip link set eth0 down; sleep 0.3; ip link set eth0 up"},
 		{"down, another MAC and up", "ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:78; ip link set eth0 up"},
+		{"its own MAC again", "ip link set eth0 address " + own},
 		{"the neighbour forgotten", "ip neigh flush dev eth0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

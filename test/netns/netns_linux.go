@@ -187,6 +187,15 @@ func Root(t testing.TB, why string) {
 	}
 }
 
+// Short skips a test that takes a minute or tens of nodes, of which a newcomer has no need: an ordinary user without
+// WEFT_TEST=strict.
+func Short(t testing.TB) {
+	t.Helper()
+	if !IsRoot() && os.Getenv("WEFT_TEST") != "strict" {
+		t.Skip("it takes a minute or tens of nodes: run it as root, or with WEFT_TEST=strict")
+	}
+}
+
 // Skip skips the test for a reason of its own, or fails it with WEFT_TEST=strict. The reason says what is missing and
 // how to get it.
 func Skip(t testing.TB, reason string) {
