@@ -265,7 +265,7 @@ func TestBadFlags(t *testing.T) {
 		aws + "--tag=a=b --vpc=1":               "--vpc",
 		aws + "--tag=a=b --interval=1s":         "--interval",
 		aws + "--tag=a=b --metrics-listen=9090": "--metrics-listen",
-		aws + "--tag=a=b --listen=[::]:8480":    "--listen",
+		aws + "--tag=a=b --listen=[::]:8480":    "--client-ca",
 		aws + "--tag=a=b --frobnicate":          "frobnicate",
 		aws + "--tag=a=b now":                   `"now"`,
 		google + "--label=a=b":                  `--name ""`,

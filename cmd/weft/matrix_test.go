@@ -178,7 +178,7 @@ func TestMatrixReads(t *testing.T) {
 		}, "node2 node3", "ethtool"},
 		"large lost back": {func(m *control.Matrix) {
 			change(m, 2, 1, func(c *control.MatrixCell) { c.LargeLost, c.PathMTU = true, 1300 })
-		}, "node3 node2", "weft peers"},
+		}, "node2 node3", "weft peers"},
 		"one of two families": {func(m *control.Matrix) {
 			x := m.Nodes[1].Seen[1]
 			x.Address = addr("fd00:2::")
