@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -128,19 +126,7 @@ func TestMatrixPrints(t *testing.T) {
 		if r.Reached != (c.name == "matrix-well" || c.name == "matrix-one") {
 			t.Errorf("%s: reached is %t", c.name, r.Reached)
 		}
-		file := filepath.Join("testdata", c.name+".golden")
-		if update() {
-			if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatalf("%v (write it with go test ./cmd/weft -update)", err)
-		}
-		if out.String() != string(want) {
-			t.Errorf("%s: got:\n%s\nwant:\n%s", c.name, out.String(), want)
-		}
+		golden(t, c.name, out.Bytes())
 	}
 }
 
