@@ -15,6 +15,7 @@ package netns
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -187,12 +188,12 @@ func Root(t testing.TB, why string) {
 	}
 }
 
-// Short skips a test that takes a minute or tens of nodes, of which a newcomer has no need: an ordinary user without
-// WEFT_TEST=strict.
-func Short(t testing.TB) {
+// Long skips a test that takes minutes or tens of nodes where go test runs all tests. It runs where -run names tests, and
+// with WEFT_TEST=strict.
+func Long(t testing.TB) {
 	t.Helper()
-	if !IsRoot() && os.Getenv("WEFT_TEST") != "strict" {
-		t.Skip("it takes a minute or tens of nodes: run it as root, or with WEFT_TEST=strict")
+	if os.Getenv("WEFT_TEST") != "strict" && flag.Lookup("test.run").Value.String() == "" {
+		t.Skip("it takes minutes or tens of nodes: name it with -run, or set WEFT_TEST=strict")
 	}
 }
 
