@@ -108,7 +108,7 @@ func TestWhereCredentialsAreLookedFor(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ variable, value, want string }{
 		"environment": {"ALIBABA_CLOUD_ACCESS_KEY_ID", "LTAI", "ALIBABA_CLOUD_ACCESS_KEY_ID"},
-		"token":       {"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "/nowhere", "/nowhere"},
+		"token":       {"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "/nowhere", "ALIBABA_CLOUD_OIDC_TOKEN_FILE"},
 		"file":        {"ALIBABA_CLOUD_CONFIG_FILE", "/nowhere", "/nowhere"},
 		"a good file": {"ALIBABA_CLOUD_CONFIG_FILE", file, ""},
 	} {
