@@ -32,7 +32,7 @@ func TestCacheFaultIsSaidOnceAndMended(t *testing.T) {
 		if s := k.Status(); s.State != lease.Held || s.CacheErr == nil || !strings.Contains(s.CacheErr.Error(), dir) {
 			t.Errorf("%s, %v", s.State, s.CacheErr)
 		}
-		if n := strings.Count(log.String(), "was not cached"); n != 1 {
+		if n := strings.Count(log.String(), dir); n != 1 {
 			t.Errorf("said %d times:\n%s", n, &log)
 		}
 		if err := os.Remove(dir); err != nil {

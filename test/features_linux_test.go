@@ -103,8 +103,7 @@ func (c countersJSON) offload(name string) (calls, packets uint64) {
 // superpackets only where the device cuts tunnels, else runs. What the device sends is counted too: uncut, a run is one packet of
 // its counter, and some forty where the kernel cuts it.
 func TestFeaturesChangeUnderAStream(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	onPath(t, a.Node, "raw")
 	onPath(t, b.Node, "raw")

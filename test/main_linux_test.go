@@ -45,20 +45,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes weftd, weft-etcd, weft and weft-cni as make build does, with the race detector if WEFT_RACE is set. It makes
-// nothing if WEFT_BIN says where they are.
+// build makes weftd, weft-etcd, weft and weft-cni, with the race detector if WEFT_RACE is set. It makes nothing if WEFT_BIN
+// says where they are. It compiles as go test does, so that no package is compiled twice.
 var build = sync.OnceValue(func() error {
 	if dir := os.Getenv("WEFT_BIN"); dir != "" && os.Getenv("WEFT_RACE") == "" {
 		binDir = dir
 		return nil
 	}
-	args := []string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", binDir + "/"}
-	env := append(os.Environ(), "CGO_ENABLED=0")
+	cmd := exec.Command("go", "build", "-o", binDir+"/")
+	cmd.Dir, cmd.Env = "..", os.Environ()
 	if os.Getenv("WEFT_RACE") != "" {
-		args, env = append(args, "-race"), append(os.Environ(), "CGO_ENABLED=1")
+		cmd.Args, cmd.Env = append(cmd.Args, "-race"), append(cmd.Env, "CGO_ENABLED=1")
 	}
-	cmd := exec.Command("go", append(args, "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")...)
-	cmd.Dir, cmd.Env = "..", env
+	cmd.Args = append(cmd.Args, "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
 	}

@@ -80,7 +80,7 @@ func TestCheckChangesNothing(t *testing.T) {
 		return append(flags, "--check", "--node-id=x", "--cache-dir="+dir+"/cache",
 			"--subnet-file="+dir+"/subnet.env", "--control-socket="+dir+"/weftd.sock")
 	}
-	says(t, h, 0, []string{"no faults", "interface, ok: eth0, 198.18.0.50", "mtu, ok: 1500 on eth0", "node-id", "flag", "default"},
+	says(t, h, 0, []string{"no faults", "interface, ok: eth0, 198.18.0.50", "mtu, ok: 1500", "node-id", "flag", "default"},
 		check("--iface=eth0", "--etcd-endpoints="+l.Store.Endpoint())...)
 	says(t, h, 1, []string{"nope0", "ftp", "/nonexistent", "renew-margin"},
 		check("--iface=nope0", "--etcd-endpoints=ftp://x", "--etcd-cafile=/nonexistent", "--subnet-lease-renew-margin=9999")...)

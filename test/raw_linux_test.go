@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -104,6 +105,9 @@ func spy(t *testing.T, h *lab.Host) (sent func() int) {
 		chain out { type filter hook output priority 0; udp dport 8285 counter; }
 		chain in { type filter hook input priority 0; udp dport 8285 counter drop; }
 	}'`)
+	t.Cleanup(func() { // unless the test has removed it, or the lab is gone
+		_, _ = h.Command(context.Background(), "nft", "delete", "table", "inet", "spy")
+	})
 	return func() int {
 		t.Helper()
 		var list struct{ Nftables []map[string]json.RawMessage }
@@ -190,6 +194,17 @@ func TestRawPassesTheFirewall(t *testing.T) {
 	if most := fewDatagrams(began); nA > most || nB > most {
 		t.Errorf("the IP stack sent %d and %d: more than it takes to ask for the neighbour", nA, nB)
 	}
+
+	// A node that may not open packet sockets takes path socket, says why, and talks to those on raw.
+	sh(t, b.Node.Host, "nft delete table inet spy")
+	withoutNetRaw(t, b.Node)
+	if s := onPath(t, b.Node, "socket"); !strings.Contains(strings.Join(s.Backend.Notes, "\n"), "CAP_NET_RAW") {
+		t.Errorf("it does not say why: %q", s.Backend.Notes)
+	}
+	onPath(t, a.Node, "raw")
+	for _, family := range []int{4, 6} {
+		carries(t, a, b, family)
+	}
 }
 
 // The same where the nodes' own addresses are IPv6.
@@ -215,8 +230,7 @@ func TestRawOverIPv6(t *testing.T) {
 // Neither a killed daemon nor one that ends leaves anything of path raw in the kernel but an idle TAP,
 // which the next one takes up, and carries.
 func TestRawLeavesAnIdleTAP(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	inKernel := func(want int) {
 		t.Helper()
@@ -260,24 +274,6 @@ func withoutNetRaw(t *testing.T, n *lab.Node) {
 	n.Daemon.SetPath(setpriv)
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))
-	}
-}
-
-// A node that may not open packet sockets takes path socket, says why, and talks to those on raw.
-func TestRawNeedsItsCapability(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
-	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	withoutNetRaw(t, b.Node)
-	if s := onPath(t, b.Node, "socket"); !strings.Contains(strings.Join(s.Backend.Notes, "\n"), "CAP_NET_RAW") {
-		t.Errorf("it does not say why: %q", s.Backend.Notes)
-	}
-	if out, _, err := weft(t, b.Node, "status"); err != nil || !strings.Contains(out, "CAP_NET_RAW") {
-		t.Errorf("nor does weft status: %v\n%s", err, out)
-	}
-	onPath(t, a.Node, "raw")
-	for _, family := range []int{4, 6} {
-		carries(t, a, b, family)
 	}
 }
 

@@ -44,17 +44,43 @@ func behindGateway(t *testing.T, l *lab.Lab, n *lab.Node) (router *lab.Host) {
 	return router
 }
 
-// With a gateway between the nodes the frames go to its MAC, also when it gets another one, whether it
-// announces that or only answers when it is asked. Behind it is a link of a smaller MTU: datagrams that
-// may be fragmented are reassembled; if they may not, the pods' packets become smaller.
-func TestRawByAGateway(t *testing.T) {
+// The underlay may be a macvlan: a node in a container, with its link on that of the machine. Then a gateway is between the
+// nodes: frames go to its MAC, also when it gets another one, whether it announces that or only answers when it is asked.
+// Behind it is a link of a smaller MTU: datagrams that may be fragmented are reassembled; if they may not, the pods'
+// packets become smaller.
+func TestRawOnOtherLinks(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	if err := b.Node.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	machine := newcomer(t, l, 150)
+	below, err := machine.NS.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh(t, b.Node.Host, "ip link del eth0")
+	if err := machine.NS.Netlink().LinkAdd(&netlink.Macvlan{
+		LinkAttrs: netlink.LinkAttrs{Name: "eth0", ParentIndex: below.Attrs().Index, Namespace: netlink.NsFd(b.Node.NS.FD())},
+		Mode:      netlink.MACVLAN_MODE_BRIDGE,
+	}); err != nil {
+		t.Fatalf("macvlan (CONFIG_MACVLAN): %v", err)
+	}
+	sh(t, b.Node.Host, "ip addr add 198.18.0.2/16 dev eth0; ip link set eth0 up")
+	if err := b.Node.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	onPath(t, b.Node, "raw")
+	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
+	reach(t, await.Patience, b, a, 4)
+	byFrames(t, a, b, sentA, hardwareAddr(t, b.Node.Host, "eth0"))
+	byFrames(t, b, a, sentB, hardwareAddr(t, a.Node.Host, "eth0"))
+	carries(t, a, b, 4)
+
 	router := behindGateway(t, l, b.Node)
 	onPath(t, a.Node, "raw")
 	onPath(t, b.Node, "raw")
-	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
 	byFrames(t, a, b, sentA, hardwareAddr(t, router, "eth0"))
 	byFrames(t, b, a, sentB, hardwareAddr(t, router, "eth1"))
 	carries(t, a, b, 4)
@@ -88,42 +114,9 @@ func TestRawByAGateway(t *testing.T) {
 	}
 }
 
-// The underlay may be a macvlan: a node in a container, with its link on that of the machine.
-func TestRawOnAMacvlan(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
-	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	if err := b.Node.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	machine := newcomer(t, l, 150)
-	below, err := machine.NS.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sh(t, b.Node.Host, "ip link del eth0")
-	if err := machine.NS.Netlink().LinkAdd(&netlink.Macvlan{
-		LinkAttrs: netlink.LinkAttrs{Name: "eth0", ParentIndex: below.Attrs().Index, Namespace: netlink.NsFd(b.Node.NS.FD())},
-		Mode:      netlink.MACVLAN_MODE_BRIDGE,
-	}); err != nil {
-		t.Fatalf("macvlan (CONFIG_MACVLAN): %v", err)
-	}
-	sh(t, b.Node.Host, "ip addr add 198.18.0.2/16 dev eth0; ip link set eth0 up")
-	if err := b.Node.Start(t.Context()); err != nil {
-		t.Fatal(lab.Explain(err))
-	}
-	onPath(t, b.Node, "raw")
-	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
-	reach(t, await.Patience, b, a, 4)
-	byFrames(t, a, b, sentA, hardwareAddr(t, b.Node.Host, "eth0"))
-	byFrames(t, b, a, sentB, hardwareAddr(t, a.Node.Host, "eth0"))
-	carries(t, a, b, 4)
-}
-
 // Whatever happens to a node's link at run time, packets flow again within seconds in both directions.
 func TestRawFollowsTheLink(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
 	both := func(t *testing.T) {
@@ -134,10 +127,12 @@ func TestRawFollowsTheLink(t *testing.T) {
 		onPath(t, b.Node, "raw")
 	}
 	both(t)
+	own := hardwareAddr(t, b.Node.Host, "eth0").String()
 	for _, c := range []struct{ name, do string }{
 		{"another MAC", "ip link set eth0 address 02:00:00:00:00:77"},
 		{"down and up", "ip link set eth0 down; sleep 0.3; ip link set eth0 up"},
 		{"down, another MAC and up", "ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:78; ip link set eth0 up"},
+		{"its own MAC again", "ip link set eth0 address " + own},
 		{"the neighbour forgotten", "ip neigh flush dev eth0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 // A weftd that is stopped or killed and started again takes up its device and its last known peers before it asks the
 // store. So packets flow again, each once and in order, also while there is no store.
 func TestRestartWithoutAStore(t *testing.T) {
-	parallel(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)
 	reach(t, await.Patience, b, a, 4)

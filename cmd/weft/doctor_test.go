@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,19 +31,7 @@ func TestDoctorPrints(t *testing.T) {
 		if status := exitStatus(0); !errors.As(f.print(&out, sick()), &status) || status != exitFailure {
 			t.Errorf("%s: exit status %d", name, status)
 		}
-		file := filepath.Join("testdata", name+".golden")
-		if update() {
-			if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatalf("%v (write it with go test ./cmd/weft -update)", err)
-		}
-		if out.String() != string(want) {
-			t.Errorf("%s: got:\n%s\nwant:\n%s", name, out.String(), want)
-		}
+		golden(t, name, out.Bytes())
 	}
 }
 

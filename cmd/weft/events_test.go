@@ -53,7 +53,7 @@ func TestEvents(t *testing.T) {
 		"events --since 1h":                   {""},
 	} {
 		out, stderr, err := weft(t, append(strings.Fields(args), "--control-socket", socket)...)
-		if err != nil || (stderr != "") != (want[0] == "") || stderr != "" && !strings.Contains(stderr, "none of the 3 events in "+dir) {
+		if err != nil || (stderr != "") != (want[0] == "") || stderr != "" && !strings.Contains(stderr, dir) {
 			t.Errorf("%s: %v %s", args, err, stderr)
 		}
 		for _, w := range want {

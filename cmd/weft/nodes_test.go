@@ -30,7 +30,7 @@ func TestFindNode(t *testing.T) {
 	}
 	for word, says := range map[string][]string{
 		"web":           {"2 nodes", "77aa at 192.0.2.2 with 10.42.2.0/24", "77ab at 192.0.2.3"},
-		"wep":           {`no node is "wep"`, "weft lease list"},
+		"wep":           {`"wep"`, "weft lease list"},
 		"db.exmaple":    {"did you mean db.example?"},
 		"3f2":           {"no node"},
 		"10.99.0.1":     {"no node"},

@@ -58,14 +58,6 @@ func TestPingPrints(t *testing.T) {
 	}
 }
 
-func TestPingHelp(t *testing.T) {
-	out, _, err := weft(t, "ping", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "ping-help", []byte(out))
-}
-
 // golden compares what was printed with a file of testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()

@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		{"mixed", Config{Endpoints: []string{"http://a:1", "https://b:1"}}, []string{"https"}, ""},
 		{"user in URL", Config{Endpoints: []string{"http://u:hunter2@a:1"}}, []string{"URL"}, ""},
 		{"no URL", Config{Endpoints: []string{"://hunter2"}}, []string{"endpoint 1"}, ""},
-		{"user only", Config{Username: "u"}, nil, "without the other"},
+		{"user only", Config{Username: "u"}, nil, "password"},
 		{"password in clear", Config{Username: "u", Password: NewSecret("pw")}, nil, "in clear"},
 		{"open password file", Config{Username: "u", PasswordFile: open}, nil, "0644"},
 		{"empty password file", Config{Username: "u", PasswordFile: empty}, []string{"empty"}, ""},

@@ -156,7 +156,7 @@ func (c *cluster) give(k *routehook.Client, node string, routes ...string) strin
 	var out []string
 	for _, r := range a.Routes {
 		if r.State != routehook.Accepted {
-			out = append(out, fmt.Sprintf("%v %s: %s", r.Subnet, r.State, r.Reason))
+			out = append(out, fmt.Sprintf("%v %s", r.Subnet, r.State))
 		}
 	}
 	return strings.Join(out, "\n")
@@ -188,7 +188,7 @@ func TestViewsBecomeOneSet(t *testing.T) {
 		t.Error(got)
 	}
 	c.expect(one, moved) // a has not heard yet
-	if got := c.give(a, "a", one, two); got != `10.5.2.0/24 refused: 10.5.2.0/24 is routed to 192.0.2.22, which node host-b ("b") says is its own` {
+	if got := c.give(a, "a", one, two); got != "10.5.2.0/24 refused" {
 		t.Error(got)
 	}
 	// b's lease ended, and c has its subnet now; b is cut off and still says that it is its own.
@@ -246,7 +246,7 @@ func TestControllerRefuses(t *testing.T) {
 		p.faults = map[netip.Prefix]error{netip.MustParsePrefix("10.5.1.0/24"): fmt.Errorf("the table is full")}
 	})
 	a := c.client("a")
-	if got := c.give(a, "a", one, two); got != "10.5.1.0/24 refused: the table is full" {
+	if got := c.give(a, "a", one, two); got != "10.5.1.0/24 refused" {
 		t.Error(got)
 	}
 	if got := c.give(a, "a", one, "10.6.0.0/24 192.0.2.1"); !strings.Contains(got, "[10.5.0.0/16]") {
@@ -280,7 +280,7 @@ func TestPendingUntilItIsSeen(t *testing.T) {
 	hold := make(chan struct{})
 	c.table.be(func(p *table) { p.hold = hold })
 	a := c.client("a")
-	if got := c.give(a, "a", one); got != "10.5.1.0/24 pending: it is being put in place" {
+	if got := c.give(a, "a", one); got != "10.5.1.0/24 pending" {
 		t.Error(got)
 	}
 	if resp, err := http.Get(c.URL + "/v1/routes"); err != nil {
@@ -293,7 +293,7 @@ func TestPendingUntilItIsSeen(t *testing.T) {
 	})
 	close(hold)
 	await.OK(t, "a round that saw it", func() error {
-		if got := c.give(a, "a", one); got != "10.5.1.0/24 pending: the cloud has it, and shows it not yet" {
+		if got := c.give(a, "a", one); got != "10.5.1.0/24 pending" || c.control.Load().Stats().Rounds < 2 {
 			return errors.New(got)
 		}
 		return nil
@@ -328,10 +328,10 @@ func TestWhatWasInPlaceStaysSo(t *testing.T) {
 			t.Errorf("%d rounds for a view that says the same", p.rounds-before)
 		}
 	})
-	if got := c.give(a, "a", one, two); got != "10.5.2.0/24 pending: the cloud answers 503" {
+	if got := c.give(a, "a", one, two); got != "10.5.2.0/24 pending" {
 		t.Error(got)
 	}
-	if s := c.control.Load().Stats(); s.Failed == 0 || s.Fault != "the cloud answers 503" || s.Accepted != 1 {
+	if s := c.control.Load().Stats(); s.Failed == 0 || s.Fault == "" || s.Accepted != 1 {
 		t.Errorf("%+v", s)
 	}
 	c.table.be(func(p *table) { p.fails = nil })
@@ -351,8 +351,8 @@ func TestWantedAgainWhileItIsRemoved(t *testing.T) {
 		then string        // what a says instead of one while nobody removes anything
 		want string
 	}{
-		"removed":  {time.Hour, two, "10.5.1.0/24 pending: it is being put in place"},
-		"replaced": {0, "10.5.1.0/24 192.0.2.9", "10.5.1.0/24 pending: it is being put in place"},
+		"removed":  {time.Hour, two, "10.5.1.0/24 pending"},
+		"replaced": {0, "10.5.1.0/24 192.0.2.9", "10.5.1.0/24 pending"},
 		"kept":     {0, two, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -406,13 +406,13 @@ func TestSettings(t *testing.T) {
 		want string // a part of the error; "" for none
 	}{
 		{"--networks 10.5.0.0/16,fd00::/48 --token-file " + token, ""},
-		{"", "--networks is missing"},
-		{"--networks 10.5.0.0", "want networks such as"},
-		{"--networks 10.5.0.0/16 --token-file " + empty, "is empty"},
-		{"--networks 10.5.0.0/16 --token-file " + dir + "/none", "no such file"},
-		{"--networks 10.5.0.0/16 --listen localhost", "want ADDRESS:PORT"},
-		{"--networks 10.5.0.0/16 --listen 0.0.0.0:1 --token-file " + token, "whoever may speak to this program changes routes"},
-		{"--networks 10.5.0.0/16 --listen 0.0.0.0:1 --cert c --key k", "whoever may speak to this program changes routes"},
+		{"", "--networks"},
+		{"--networks 10.5.0.0", "--networks"},
+		{"--networks 10.5.0.0/16 --token-file " + empty, empty},
+		{"--networks 10.5.0.0/16 --token-file " + dir + "/none", "/none"},
+		{"--networks 10.5.0.0/16 --listen localhost", "--listen"},
+		{"--networks 10.5.0.0/16 --listen 0.0.0.0:1 --token-file " + token, "--client-ca"},
+		{"--networks 10.5.0.0/16 --listen 0.0.0.0:1 --cert c --key k", "--client-ca"},
 		{"--networks 10.5.0.0/16 --listen 0.0.0.0:1 --cert c --key k --token-file " + token, ""},
 		{"--networks 10.5.0.0/16 --listen 0.0.0.0:1 --cert c --key k --client-ca a", ""},
 		{"--networks 10.5.0.0/16 --cert c", "--cert needs --key"},

@@ -15,6 +15,7 @@ package netns
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -184,6 +185,15 @@ func Root(t testing.TB, why string) {
 	t.Helper()
 	if !IsRoot() {
 		missing(t, why+": run the test as root")
+	}
+}
+
+// Long skips a test that takes minutes or tens of nodes where go test runs all tests. It runs where -run names tests, and
+// with WEFT_TEST=strict.
+func Long(t testing.TB) {
+	t.Helper()
+	if os.Getenv("WEFT_TEST") != "strict" && flag.Lookup("test.run").Value.String() == "" {
+		t.Skip("it takes minutes or tens of nodes: name it with -run, or set WEFT_TEST=strict")
 	}
 }
 

@@ -78,6 +78,7 @@ const bugSeeds, quickSeeds = 100_000, 2000
 // TestSimulatedBugs plants bugs in copies of the source, one at a time, and wants each found. WEFT_LONG=1 looks for all of them; else only for
 // the quick ones, but it is seen of all whether they still fit the source.
 func TestSimulatedBugs(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +100,7 @@ func TestSimulatedBugs(t *testing.T) {
 			seeds = quickSeeds
 		}
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			changed, overlay, program := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulate")
 			replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, b.file): changed}})

@@ -31,6 +31,7 @@ func seedsPlayed(t *testing.T) int {
 
 // TestSimulatedSeeds plays clusters of many seeds: none breaks a rule, and all turns of a node's life meet each other.
 func TestSimulatedSeeds(t *testing.T) {
+	t.Parallel()
 	seen, seeds := new(Seen), seedsPlayed(t)
 	for seed := range uint64(seeds) {
 		if r := Run(Generate(seed), false, seen); r.Fault != nil {
@@ -46,6 +47,7 @@ func TestSimulatedSeeds(t *testing.T) {
 
 // TestSimulatedKube does the same with clusters whose store is the Kubernetes API.
 func TestSimulatedKube(t *testing.T) {
+	t.Parallel()
 	seen, seeds := new(Seen), seedsPlayed(t)/kubeShare
 	for seed := range uint64(seeds) {
 		if r := Run(GenerateKube(seed), false, seen); r.Fault != nil {
@@ -61,6 +63,7 @@ func TestSimulatedKube(t *testing.T) {
 
 // TestSimulatedTwice wants the same history of a seed each time.
 func TestSimulatedTwice(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(40) {
 		s := Generate(seed / 2)
 		if seed%2 == 1 {
@@ -75,6 +78,7 @@ func TestSimulatedTwice(t *testing.T) {
 
 // TestSimulatedFinds plays the scripts that once broke a rule.
 func TestSimulatedFinds(t *testing.T) {
+	t.Parallel()
 	scripts, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("%d scripts: %v", len(scripts), err)

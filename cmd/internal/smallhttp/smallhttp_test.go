@@ -170,8 +170,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 		socket, want string
 		limit        time.Duration
 	}{
-		"no socket":               {none, "weftd does not listen on " + none + ": is it running?", long},
-		"nobody listens any more": {stale, "weftd does not listen on " + stale + ": is it running?", long},
+		"no socket":               {none, none, long},
+		"nobody listens any more": {stale, stale, long},
 		"no answer":               {answering(t, ""), "does not answer in time", 20 * time.Millisecond},
 		"another protocol":        {answering(t, "SSH-2.0-x\r\n"), `answers "SSH-2.0-x"`, long},
 		"no line":                 {answering(t, "\r\n"), `answers ""`, long},
@@ -188,7 +188,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 1000 {
 			t.Errorf("%s: %.300v, want %q in it", name, err, c.want)
 		}
-		if want := strings.HasPrefix(name, "no"); errors.Is(err, ErrNotListening) != (want && strings.Contains(c.want, "running")) {
+		if errors.Is(err, ErrNotListening) != (c.want == none || c.want == stale) {
 			t.Errorf("%s: %v, ErrNotListening %v", name, err, errors.Is(err, ErrNotListening))
 		}
 	}

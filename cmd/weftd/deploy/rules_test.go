@@ -57,6 +57,7 @@ func nodes(changes map[string]string) map[string]string {
 
 // TestAlerts: each alert fires when it should, after as long as it should, and no other does. A restart raises none.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	promtool.Run(t, "check", "rules", rulesFile)
 	cases := []promtool.Case{
 		{Name: "healthy", At: 2 * time.Hour},
@@ -152,6 +153,7 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 
 // TestDashboardIsPromQL: Prometheus understands each expression of the dashboard.
 func TestDashboardIsPromQL(t *testing.T) {
+	t.Parallel()
 	b, err := os.ReadFile("chart/weft/monitoring/dashboard.json")
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/test/netns"
 )
 
 const version = "v1.2.3-test+1"
@@ -78,6 +80,7 @@ func elsewhere(t *testing.T, root string) string {
 }
 
 func TestRelease(t *testing.T) {
+	netns.Long(t)
 	root, err := filepath.Abs("../../../..")
 	if err != nil {
 		t.Fatal(err)
