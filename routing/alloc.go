@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 
 	"weft/lease"
@@ -19,11 +18,7 @@ type alloc struct{ plain }
 
 func (alloc) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
 
-func (a *alloc) Open(_ context.Context, c BackendConfig) (*Node, error) {
-	return newNode(c, a, nil)
-}
-
-func (alloc) trait() trait { return trait{name: typeAlloc, path: PathNone} }
+func (alloc) trait() trait { return trait{path: PathNone} }
 
 func (alloc) publish() (data, v6data json.RawMessage) { return nil, nil }
 

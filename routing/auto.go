@@ -2,8 +2,14 @@ package routing
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
 
 	"weft/lease"
+	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // typeAuto is vxlan in its records and on the wire, with plain routes to the peers that can be reached by them. Each
@@ -14,9 +20,14 @@ func autoType() Type {
 	t := vxlanType()
 	t.Name, t.Settings = typeAuto, func(c lease.NetworkConfig, has func(string) bool) settings {
 		if has("Encrypt") {
-			return newEncrypted(c)
+			return &encrypted{wireGuard: *newWireGuard(c)}
 		}
-		return &auto{vxlan: *newVXLAN(c)}
+		v := newVXLAN(c)
+		v.auto = true
+		return &auto{vxlan: *v}
+	}
+	t.Help = map[string]string{
+		"Encrypt": "`always`: WireGuard to every peer; `between-links`: to peers that are not on the underlay's link",
 	}
 	return t
 }
@@ -27,15 +38,103 @@ type encryptKey struct {
 	Encrypt string `words:"always between-links" empty:", or no such key for a network that is not encrypted" only:"and type wireguard encrypts without it" shared:"given"`
 }
 
-// auto are the settings without the key Encrypt.
+// auto are the settings without the key Encrypt. The key DirectRouting has no effect.
 type auto struct {
 	vxlan
 	encryptKey
 }
 
-// Open implements settings. The key DirectRouting has no effect.
-func (a *auto) Open(ctx context.Context, c BackendConfig) (*Node, error) {
-	v := a.vxlan
-	v.auto, v.DirectRouting = true, true
-	return v.Open(ctx, c)
+// encrypted are the settings with the key Encrypt: the records and the wire are wireguard's.
+type encrypted struct {
+	wireGuard
+	encryptKey
+}
+
+// open implements opener.
+func (e *encrypted) open(ctx context.Context, c BackendConfig) (backendType, driver, error) {
+	w := e.wireGuard
+	w.seals = e.sealed()
+	return w.open(ctx, c)
+}
+
+func (e *encrypted) sealed() seals { return seals{e.Encrypt, e.AllowedSources} }
+
+// The words of the key Encrypt of type auto: every peer by WireGuard, or those in other links only.
+const (
+	encryptAlways       = "always"
+	encryptBetweenLinks = "between-links"
+)
+
+// RecvPlain in a record's Recv says that the node takes packets of pods as they are from nodes on its own link.
+const RecvPlain = "plain"
+
+// seals are what type auto has beside wireguard.
+type seals struct {
+	encrypt string // the word; "" with type wireguard
+	// allowed are sources beside the overlay's that may send to it in plain.
+	allowed []netip.Prefix
+}
+
+// takesPlain says that the node's record may have RecvPlain: its routes are the host's, which away says they are not, and what peers are
+// told is the address that the link itself has. Behind a router that translates addresses, a peer on the router's other side would send pods'
+// packets to the router, in plain.
+func (s seals) takesPlain(under underlay.Link, away bool) bool {
+	return s.encrypt == encryptBetweenLinks && !away && under.Ext4 == under.Addr4 && under.Ext6 == under.Addr6
+}
+
+// elsewhere is the first address of a family that the record has beside the advertised one: the node's link has that, and the advertised one
+// is somebody else's.
+func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
+	for _, a := range r.Weft.Addrs {
+		if a.Unmap().Is6() == six {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here and there has to say so, and the
+// peer has to be on the underlay's own link. The reason says why not, or why.
+func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
+	if w.encrypt != encryptBetweenLinks {
+		return report
+	}
+	encrypted := report
+	switch {
+	case r.Weft == nil || !slices.Contains(r.Weft.Recv, RecvPlain):
+		encrypted.Reason = "it takes nothing in plain: its network config says so, or it is not weft's"
+		return encrypted
+	case !w.takesPlain(s.under, false): // if it is away, no way is known
+		encrypted.Reason = fmt.Sprintf("this node takes nothing in plain: peers are told %v, and %s has %v", valid(s.under.Ext4, s.under.Ext6), s.under.Name, s.under.Local())
+		return encrypted
+	case elsewhere(r, f.six).IsValid():
+		encrypted.Reason = fmt.Sprintf("%v is not its own address, which is %v", f.public, elsewhere(r, f.six))
+		return encrypted
+	case !f.public.IsValid() || !f.local.IsValid():
+		encrypted.Reason = fmt.Sprintf("it has no %s, or this node has none", f.publicKey)
+		return encrypted
+	}
+	if report = chooseWay(report, f, s, true, true); report.How == HowTunnel {
+		encrypted.Reason = report.Reason
+		return encrypted
+	}
+	report.Via, report.Reason = f.public, fmt.Sprintf("%v is on %s itself, so that nothing is encrypted", f.public, s.under.Name)
+	return report
+}
+
+// seal says by which links packets come and go encrypted, and what comes and goes in plain for all that; nil if nothing is
+// sealed. under is the underlay's link, "" if that is in another namespace.
+func (s seals) seal(under string, reached []Reached) *hostrules.Seal {
+	if s.encrypt == "" {
+		return nil
+	}
+	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: s.allowed}
+	for _, r := range reached {
+		if r.How == HowRoute {
+			x.Plain, x.Hosts = append(x.Plain, r.Subnet.Masked()), append(x.Hosts, r.Via)
+		}
+	}
+	slices.SortFunc(x.Plain, netip.Prefix.Compare)
+	x.Hosts = unique(x.Hosts)
+	return x
 }

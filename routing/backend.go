@@ -143,7 +143,6 @@ type BackendConfig struct {
 	// Rules are the host's rules, which the backend keeps beside the kernel's objects; nil for none. Its Guard is the
 	// backend's to say.
 	Rules *hostrules.Config
-	guard hostrules.Guard // Facts.Guard of the type
 	// Logger; nil discards.
 	Logger *slog.Logger
 }

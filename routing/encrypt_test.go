@@ -36,7 +36,7 @@ func TestEncryptKeys(t *testing.T) {
 		case *encrypted:
 			w := s.wireGuard
 			w.seals = s.sealed()
-			got = fmt.Sprintf("%s %s %d %s", w.trait().name, w.trait().record, s.Facts().Port, w.encrypt)
+			got = fmt.Sprintf("auto %s %d %s", w.trait().record, s.Facts().Port, w.encrypt)
 			if len(w.allowed) > 0 {
 				got += fmt.Sprint(" ", w.allowed)
 			}
@@ -121,7 +121,7 @@ func TestEncryptWays(t *testing.T) {
 	} {
 		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821, seals: seals{encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}
-		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().name != "auto" || w.trait().record != "wireguard" {
+		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().record != "wireguard" {
 			t.Errorf("%+v", w.trait())
 		}
 		d := w.want(s)

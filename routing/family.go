@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"weft/lease"
 	"weft/routing/underlay"
@@ -37,9 +38,23 @@ func families(r lease.Record, s lease.Set, u underlay.Link) []family {
 	return out
 }
 
-// reached begins the report about one subnet of a peer.
-func (f family) reached(r lease.Record) Reached {
-	return Reached{Peer: r.Called(), Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: f.subnet, Via: f.public}
+// reached begins the report about one subnet of a peer, which is skipped if its record is of another type than name.
+func (f family) reached(r lease.Record, name string) Reached {
+	report := Reached{
+		Peer: r.Called(), Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: f.subnet, Via: f.public,
+	}
+	if why := foreign(r, name); why != "" {
+		report = report.skip("%s", why)
+	}
+	return report
+}
+
+// foreign says of a record of another type than name what it is; "" if it is of that type.
+func foreign(r lease.Record, name string) string {
+	if strings.EqualFold(lease.BackendName(r.BackendType), name) {
+		return ""
+	}
+	return fmt.Sprintf("its backend is %s, this network's is %s", backendName(r.BackendType), name)
 }
 
 // skip is a report about a subnet that is not reached.
@@ -88,4 +103,38 @@ func valid(addrs ...netip.Addr) []netip.Addr {
 func unique(as []netip.Addr) []netip.Addr {
 	slices.SortFunc(as, netip.Addr.Compare)
 	return slices.Compact(as)
+}
+
+func familyName(six bool) string {
+	if six {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// shorten quotes what a record says, for a message.
+func shorten(b []byte) string {
+	const most = 60
+	return fmt.Sprintf("%.*q", most, b)
+}
+
+// chooseWay decides between a plain route and the tunnel, for a subnet that has both; direct allows the first. The reason says
+// why not the better one, with type auto also why that.
+func chooseWay(report Reached, f family, s situation, direct, auto bool) Reached {
+	report.How = HowTunnel
+	if !direct {
+		return report
+	}
+	h, known := s.hops[f.public]
+	if report.Reason = "the way is not known yet"; known {
+		report.Reason = h.Indirect(f.public, s.under.Name)
+	}
+	if report.Reason != "" {
+		return report
+	}
+	report.How = HowRoute
+	if auto {
+		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Name)
+	}
+	return report
 }

@@ -1,9 +1,16 @@
 package routing
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/netip"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"weft/lease"
@@ -15,7 +22,10 @@ import (
 const typeHook = "route-hook"
 
 func hookType() Type {
-	return Type{Name: typeHook, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(hook) }}
+	return Type{
+		Name: typeHook, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(hook) },
+		Help: map[string]string{"Interval": "seconds until the controller gets the same routes again, from 30 to 3600"},
+	}
 }
 
 // hook wants nothing of the kernel. Where the controller is, and with what it is asked, each host is told by
@@ -29,7 +39,7 @@ type hook struct {
 func (*hook) Facts() Facts { return Facts{Carrier: CarrierOthers, Direct: true, Controller: true} }
 
 func (*hook) trait() trait {
-	return trait{name: typeHook, record: typeHook, path: PathHook, last: true}
+	return trait{record: typeHook, path: PathHook, last: true}
 }
 
 func (*hook) publish() (data, v6data json.RawMessage) { return nil, nil }
@@ -38,10 +48,9 @@ func (*hook) want(s situation) desired {
 	d := desired{device: s.under.Name}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r)
+			report := f.reached(r, typeHook)
 			switch {
-			case !strings.EqualFold(r.BackendType, typeHook):
-				report = report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeHook)
+			case report.How == HowSkipped:
 			case !f.public.IsValid() || !f.local.IsValid():
 				report = report.skip("it has no %s, or this node has none", f.publicKey)
 			default:
@@ -117,3 +126,269 @@ type HookStatus struct {
 	// Failures counts views that were not taken, since the start.
 	Failures uint64 `json:"failures"`
 }
+
+// HookFile, in the state directory, has what the controller accepted of this node's own routes. While it is replaced, the next one has
+// ".new" at its end.
+const HookFile = "route-hook.json"
+
+// ErrNoController says that a network config of type route-hook is not followed, since this host was not told where the controller is.
+var ErrNoController = errors.New("type route-hook: no controller is named on this host: give --route-hook-url")
+
+// hookRunner gives the controller the views.
+type hookRunner struct {
+	idle
+	client   *routehook.Client
+	node     string
+	networks []netip.Prefix
+	interval uint32
+	log      *slog.Logger
+	file     stateFile
+	now      func() time.Time
+
+	// These are guarded by the node's lock.
+	instance string
+	given    []routehook.Route // by the latest view, whether it was taken or not
+	number   uint64            // its generation
+	verdicts map[netip.Prefix]routehook.Verdict
+	due      time.Time // when the same is to be given again
+	retry    time.Duration
+	pending  time.Duration  // the wait since the latest view, if a route of it was pending; else 0
+	fault    error          // of the latest try
+	proven   []netip.Prefix // own subnets that the controller has accepted at some time, with provenAt as next hops
+	provenAt []netip.Addr
+
+	statusMu sync.Mutex // a leaf lock
+	status   HookStatus
+}
+
+// open implements opener.
+func (s *hook) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
+	if c.Hook == nil || c.Hook.URL == "" {
+		return nil, nil, ErrNoController
+	}
+	client, err := routehook.NewClient(*c.Hook, c.Node)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &hookRunner{
+		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.Interval, log: c.Logger, now: time.Now,
+		instance: rand.Text(), status: HookStatus{Controller: client.At()}, file: c.stateFile(HookFile),
+	}
+	if err := r.load(); err != nil {
+		c.Logger.Warn("what the controller accepted earlier is not known: pods wait until it accepts this node's routes", "reason", err)
+	}
+	return s, r, nil
+}
+
+// sync implements driver: it gives the controller a view if there is another one, or if the same is due.
+func (r *hookRunner) sync(ctx context.Context, s situation, _ *desired) outcome {
+	routes := hookRoutes(r.node, s)
+	if !slices.ContainsFunc(routes, func(x routehook.Route) bool { return x.Own }) {
+		return outcome{node: fmt.Errorf("%w: this node has no address that peers are told, of the family of its subnet", errNotStarted)}
+	}
+	if changed := !slices.Equal(routes, r.given); changed {
+		r.given, r.number, r.pending = routes, r.number+1, 0
+		if r.retry == 0 { // else the controller gets the rest that it needs
+			r.due = time.Time{}
+		}
+	}
+	if now := r.now(); !now.Before(r.due) {
+		r.give(ctx)
+	}
+	return r.outcome(s)
+}
+
+// next implements driver.
+func (r *hookRunner) next() time.Time { return r.due }
+
+// give is one try.
+func (r *hookRunner) give(ctx context.Context) {
+	again := hookAgain(r.interval, len(r.given))
+	answer, err := r.client.Put(ctx, routehook.View{
+		SchemaVersion: routehook.Schema, Node: r.node, Name: ownName(r.given), Instance: r.instance, Generation: r.number,
+		Lifetime: int64(min(hookLives*again, routehook.MaxLifetime) / time.Second), Networks: r.networks, Routes: r.given,
+	})
+	if err != nil && ctx.Err() != nil {
+		return // we were interrupted, which says nothing about the controller
+	}
+	now := r.now()
+	if err != nil {
+		r.retry = min(max(2*r.retry, hookRetryFirst), hookRetryLast)
+		wait := r.retry
+		if e := (*routehook.Error)(nil); errors.As(err, &e) {
+			wait = max(wait, e.After)
+		}
+		r.fault, r.due = err, now.Add(spread(wait))
+	} else {
+		r.fault, r.retry, r.verdicts = nil, 0, answer.Verdicts()
+		r.due = now.Add(spread(again))
+		if !r.undecided() {
+			r.pending = 0
+		} else { // somebody waits for it
+			r.pending = min(max(2*r.pending, hookPending(len(r.given))), hookRetryLast)
+			r.due = now.Add(min(spread(r.pending), spread(again)))
+		}
+		r.prove()
+	}
+	r.note(now)
+}
+
+// undecided reports whether a route is pending.
+func (r *hookRunner) undecided() bool {
+	return slices.ContainsFunc(r.given, func(x routehook.Route) bool { return r.verdict(x.Subnet).State == routehook.Pending })
+}
+
+// verdict is the controller's about a subnet; one that it said nothing of is pending.
+func (r *hookRunner) verdict(subnet netip.Prefix) routehook.Verdict {
+	v, ok := r.verdicts[subnet]
+	if !ok {
+		return routehook.Verdict{Subnet: subnet, State: routehook.Pending, Reason: "the controller has not said what became of it"}
+	}
+	return v
+}
+
+// spread returns a time in the tenth around d, so that nodes that began together do not stay together.
+func spread(d time.Duration) time.Duration {
+	return d - d/20 + time.Duration(mathrand.Int64N(int64(d/10)+1))
+}
+
+// outcome is what the latest answer, or its absence, means for the node and its peers.
+func (r *hookRunner) outcome(s situation) outcome {
+	var out outcome
+	var faults []error
+	switch {
+	case !r.ownInPlace():
+		faults = append(faults, errNotStarted, r.fault)
+	case r.fault != nil: // what was accepted stays where it is: packets go on, and the node is ready
+		out.peers = append(out.peers, peerFault{err: r.fault})
+	}
+	bySubnet := map[netip.Prefix]lease.Subnets{}
+	for _, p := range s.set.Peers {
+		bySubnet[p.V4], bySubnet[p.V6] = p.Subnets, p.Subnets
+	}
+	for _, x := range r.given {
+		v := r.verdict(x.Subnet)
+		if v.State == routehook.Accepted || r.verdicts == nil {
+			continue // before the first answer nothing is known: packets may well pass, by what an earlier process asked for
+		}
+		what := "the controller refuses it"
+		if v.State == routehook.Pending {
+			what = "the controller has it not in place yet"
+		}
+		if v.Reason != "" {
+			what += ": " + v.Reason
+		}
+		if x.Own {
+			err := fmt.Errorf("the route to this node's %v: %s", x.Subnet, what)
+			if v.State == routehook.Pending && r.ownInPlace() { // a controller that began anew has not looked yet, or cannot
+				out.peers = append(out.peers, peerFault{err: err})
+			} else {
+				faults = append(faults, err)
+			}
+			continue
+		}
+		out.peers = append(out.peers, peerFault{bySubnet[x.Subnet], x.Subnet, errors.New(what)})
+	}
+	out.node = errors.Join(faults...)
+	return out
+}
+
+// ownInPlace reports whether the controller has accepted each own route at some time: if it is away now, it has forgotten none.
+func (r *hookRunner) ownInPlace() bool {
+	subnets, hops := ownRoutes(r.given)
+	return slices.Equal(subnets, r.proven) && slices.Equal(hops, r.provenAt)
+}
+
+func ownRoutes(routes []routehook.Route) (subnets []netip.Prefix, hops []netip.Addr) {
+	for _, x := range routes {
+		if x.Own {
+			subnets, hops = append(subnets, x.Subnet), append(hops, x.NextHop)
+		}
+	}
+	return subnets, hops
+}
+
+func ownName(routes []routehook.Route) string {
+	for _, x := range routes {
+		if x.Own {
+			return x.Name
+		}
+	}
+	return ""
+}
+
+// prove notes that the own routes are in place, or are no more: the controller may have changed its mind. That one is pending says neither: it may be that the
+// controller began anew and cannot look at what packets go by.
+func (r *hookRunner) prove() {
+	subnets, hops := ownRoutes(r.given)
+	for _, p := range subnets {
+		switch r.verdict(p).State {
+		case routehook.Accepted:
+			continue
+		case routehook.Pending:
+			if r.ownInPlace() {
+				continue
+			}
+		case routehook.Refused:
+		}
+		subnets, hops = nil, nil
+		break
+	}
+	if !slices.Equal(subnets, r.proven) || !slices.Equal(hops, r.provenAt) {
+		r.proven, r.provenAt = subnets, hops
+		if err := r.save(); err != nil {
+			r.log.Warn("the next start waits for the controller", "reason", err)
+		}
+	}
+}
+
+// note makes the status of the latest try.
+func (r *hookRunner) note(now time.Time) {
+	r.statusMu.Lock()
+	defer r.statusMu.Unlock()
+	st := &r.status
+	if r.fault != nil {
+		if st.Failures++; st.Fault == "" {
+			st.Since = now
+		}
+		st.Fault = r.fault.Error()
+		return
+	}
+	st.Taken, st.Fault, st.Since = now, "", time.Time{}
+	st.Accepted, st.Pending, st.Refused = 0, 0, 0
+	for _, x := range r.given {
+		switch r.verdict(x.Subnet).State {
+		case routehook.Accepted:
+			st.Accepted++
+		case routehook.Pending:
+			st.Pending++
+		case routehook.Refused:
+			st.Refused++
+		}
+	}
+}
+
+// tell implements driver.
+func (r *hookRunner) tell(st *Status) {
+	r.statusMu.Lock()
+	defer r.statusMu.Unlock()
+	st.Hook = r.status
+}
+
+// hookState is the state file.
+type hookState struct {
+	Controller string
+	Subnets    []netip.Prefix
+	NextHops   []netip.Addr
+}
+
+func (r *hookRunner) load() error {
+	var s hookState
+	err := r.file.load(&s)
+	if s.Controller == r.client.At() {
+		r.proven, r.provenAt = s.Subnets, s.NextHops
+	}
+	return err
+}
+
+func (r *hookRunner) save() error { return r.file.save(hookState{r.client.At(), r.proven, r.provenAt}) }

@@ -1,9 +1,7 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
-	"strings"
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
@@ -21,12 +19,8 @@ type hostGW struct{ plain }
 
 func (hostGW) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
 
-func (g *hostGW) Open(_ context.Context, c BackendConfig) (*Node, error) {
-	return newNode(c, g, nil)
-}
-
 func (hostGW) trait() trait {
-	return trait{name: typeHostGW, record: typeHostGW, path: PathKernel, asksHops: true}
+	return trait{record: typeHostGW, path: PathKernel, asksHops: true}
 }
 
 func (hostGW) publish() (data, v6data json.RawMessage) { return nil, nil }
@@ -35,11 +29,10 @@ func (g hostGW) want(s situation) desired {
 	d := desired{device: s.under.Name}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r)
+			report := f.reached(r, typeHostGW)
 			h, known := s.hops[f.public]
 			switch {
-			case !strings.EqualFold(r.BackendType, typeHostGW):
-				report = report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeHostGW)
+			case report.How == HowSkipped:
 			case !f.public.IsValid() || !f.local.IsValid():
 				report = report.skip("it has no %s, or this node has none", f.publicKey)
 			case !known:

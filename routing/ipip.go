@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
 	"weft/lease"
+	"weft/routing/event"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
@@ -55,26 +56,28 @@ func (i *ipip) Facts() Facts {
 	return f.carriedAs(i.Userspace, "carry the packets")
 }
 
-// Open implements settings.
-func (i *ipip) Open(_ context.Context, c BackendConfig) (*Node, error) {
-	user, why, err := inUserSpace(c, i.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, func() bool { _, err := c.Kernel.IPIP(kernel.IPIPName); return err == nil })
-	if err != nil {
-		return nil, fmt.Errorf("%s backend: %w", typeIPIP, err)
-	}
-	if !user {
-		return newNode(c, i, &ipipDriver{k: c.Kernel, log: c.Logger})
-	}
-	if c.Unprivileged {
-		return nil, fmt.Errorf("%s backend: %s", typeIPIP, i.Facts().Privilege)
+// open implements opener.
+func (i *ipip) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
+	_, none := c.Kernel.IPIP(kernel.IPIPName)
+	user, why, err := inUserSpace(c, i.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, none == nil)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !user:
+		return i, &ipipDriver{k: c.Kernel, log: c.Logger}, nil
+	case c.Unprivileged:
+		return nil, nil, errors.New(i.Facts().Privilege)
 	}
 	if why != "" {
 		c.Logger.Warn("ipip is carried in user space", "cause", why)
 	}
-	return newNode(c, userIPIP{i, why}, nil)
+	return i.inUserSpace(c.Node, why), nil, nil
 }
 
+func (i *ipip) inUserSpace(_, why string) backendType { return userIPIP{i, why} }
+
 func (i *ipip) trait() trait {
-	return trait{name: typeIPIP, record: typeIPIP, path: PathKernel, asksHops: i.DirectRouting, viaPublic: true}
+	return trait{record: typeIPIP, path: PathKernel, asksHops: i.DirectRouting, viaPublic: true}
 }
 
 // publish is nothing: a peer is known by its address alone.
@@ -83,8 +86,8 @@ func (*ipip) publish() (data, v6data json.RawMessage) { return nil, nil }
 func (i *ipip) sizes(u underlay.Link) (mtus, error) {
 	outer := outerMTU(u.MTU, i.MTU)
 	inner, least := encap.InnerMTU(encap.FormatIPIP, outer, false), minMTU4-encap.FormatIPIP.Overhead(false)
-	if inner < least {
-		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
+	if err := checkMTU(inner, least, outer); err != nil {
+		return mtus{outer, inner}, err
 	}
 	if !u.Addr4.IsValid() {
 		return mtus{outer, inner}, errors.New("the underlay has no IPv4 address, and ipip has no other: give the link one, or use another type")
@@ -97,7 +100,6 @@ func (i *ipip) want(s situation) desired {
 	var d desired
 	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {
 		base := own.Masked().Addr()
-		d.ipip = s.under.Addr4
 		d.Links = []kernel.Link{{Name: kernel.IPIPName, Alias: kernel.Alias, MTU: s.mtu, TxQueueLen: txQueueLen, Up: true}}
 		d.Addrs = []kernel.Addr{{Link: kernel.IPIPName, Prefix: netip.PrefixFrom(base, base.BitLen())}}
 	}
@@ -128,10 +130,9 @@ func (i *ipip) ways(s situation) (out []ipipWay) {
 	for n := range s.set.Peers {
 		r := &s.set.Peers[n]
 		for _, f := range families(*r, s.set, s.under) {
-			w := ipipWay{r, f, f.reached(*r)}
+			w := ipipWay{r, f, f.reached(*r, typeIPIP)}
 			switch {
-			case !strings.EqualFold(r.BackendType, typeIPIP):
-				w.report = w.report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeIPIP)
+			case w.report.How == HowSkipped:
 			case !f.public.Is4():
 				w.report = w.report.skip("it has no %s", f.publicKey)
 			case !f.local.IsValid():
@@ -143,6 +144,52 @@ func (i *ipip) ways(s situation) (out []ipipWay) {
 		}
 	}
 	return out
+}
+
+// ipipDevices are what the driver needs of a kernel.
+type ipipDevices interface {
+	IPIP(name string) (kernel.IPIP, error)
+	AddIPIP(name string, local netip.Addr) error
+	DelLink(name string) error
+	SetIPv6(name string, on bool) error
+	Loosen(name string) error
+}
+
+// ipipDriver makes the kernel's device of type ipip. Addresses, MTU and routes are of the kernel's state.
+type ipipDriver struct {
+	idle
+	k   ipipDevices
+	log *slog.Logger
+}
+
+// sync implements driver. A device whose source is another address is made anew, and with it go its routes, which the kernel's state
+// then has put back; one of somebody else's is left as it is.
+func (a *ipipDriver) sync(_ context.Context, s situation, d *desired) outcome {
+	const name = kernel.IPIPName
+	if len(d.Links) == 0 { // without a subnet
+		return outcome{}
+	}
+	local := s.under.Addr4
+	have, err := a.k.IPIP(name)
+	switch {
+	case errors.Is(err, kernel.ErrNoLink):
+	case err != nil:
+		return outcome{devices: err, absent: []string{name}}
+	case have.Alias != "" && have.Alias != kernel.Alias:
+		return outcome{absent: []string{name}, devices: fmt.Errorf("link %s is somebody else's, who calls it %q: rename it, or delete it if nothing uses it", name, have.Alias)}
+	case have.Other != "" || have.Local != local:
+		a.log.Info("making the device anew", "event", event.DeviceRepaired, "device", name, "local", have.Local, "want", local, "other", have.Other)
+		if err := a.k.DelLink(name); err != nil {
+			return outcome{devices: err, absent: []string{name}}
+		}
+		err = kernel.ErrNoLink
+	}
+	if err != nil {
+		if err := a.k.AddIPIP(name, local); err != nil {
+			return outcome{devices: err, absent: []string{name}}
+		}
+	}
+	return outcome{notes: kernel.SettingNotes(name, errors.Join(a.k.SetIPv6(name, false), a.k.Loosen(name)))}
 }
 
 // userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so that nodes of both kinds mix.

@@ -1,6 +1,11 @@
 package routing
 
-import "slices"
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+)
 
 // KeyHelp is what a reference says of one key of the network config.
 type KeyHelp struct {
@@ -8,23 +13,61 @@ type KeyHelp struct {
 	Name string
 	// Types are the types of Backend that read it; none if it is for all.
 	Types []string
-	// Default is its value where it is absent, and Meaning what it does.
+	// Default is its value where it is absent, and Meaning what it does; "" if no type says that.
 	Default, Meaning string
 }
 
-// KeyHelps lists every key, in the order of a network config. The meaning of a key that keyMeanings lacks is
-// empty.
-func (ts Types) KeyHelps() []KeyHelp {
-	meanings := keyMeanings()
-	var out []KeyHelp
-	for _, name := range networkKeys() {
-		out = append(out, KeyHelp{Name: name, Default: meanings[name][0], Meaning: meanings[name][1]})
+// networkKeys are those beside Backend; Backend itself stands for its own.
+func networkKeys() []KeyHelp {
+	return []KeyHelp{
+		{Name: "Network", Default: "none", Meaning: "IPv4 address space of the overlay; needed unless `EnableIPv4` is false"},
+		{Name: "SubnetLen", Default: "24, longer in a small network", Meaning: "prefix length of each node's subnet"},
+		{Name: "SubnetMin", Default: "the second subnet", Meaning: "first subnet that is given out"},
+		{Name: "SubnetMax", Default: "the last subnet", Meaning: "last subnet that is given out"},
+		{Name: "EnableIPv4", Default: "true", Meaning: "the overlay carries IPv4"},
+		{Name: "EnableIPv6", Default: "false", Meaning: "the overlay carries IPv6"},
+		{Name: "EnableNFTables", Default: "false", Meaning: "masquerade and forward rules are in nftables, not in iptables"},
+		{Name: "IPv6Network", Default: "none", Meaning: "IPv6 address space of the overlay"},
+		{Name: "IPv6SubnetLen", Default: "64", Meaning: "prefix length of each node's IPv6 subnet"},
+		{Name: "IPv6SubnetMin", Default: "the second subnet", Meaning: "first IPv6 subnet that is given out"},
+		{Name: "IPv6SubnetMax", Default: "the last subnet", Meaning: "last IPv6 subnet that is given out"},
+		{Name: "Backend", Default: "`udp`", Meaning: "object with the keys below"},
 	}
-	for _, k := range append([]key{{name: "Type"}}, ts.backendKeys()...) {
-		h := KeyHelp{Name: backendPrefix + k.name, Default: meanings[k.name][0], Meaning: meanings[k.name][1]}
+}
+
+// sharedHelp has the meaning of keys that several types have. A key means the same in each.
+func sharedHelp() map[string]string {
+	return map[string]string{
+		"NoMasquerade":   "list of destinations (CIDRs) that are never masqueraded",
+		"Probe":          "nodes ask each other whether they answer",
+		"Port":           "UDP port of every node",
+		"MTU":            "taken for the underlay's MTU if it is smaller",
+		"SourceCheck":    "what weft checks of a sender: `strict`, `outer` or `off`",
+		"AllowedSources": "list of further inner sources (CIDRs) that any peer may use",
+		"Path":           "`raw`, `socket`, `portable`, or the first of these that this node can",
+		"DisableOffloads": "list of offloads to do without: `tun-tso`, `tun-uso`, `udp-gso`, `udp-gro`, " +
+			"`tun-tcp`, `tun-udp`, `pcsum`, `pack`, `tunnel-gso`",
+		"RxUDPGROForwarding": "the underlay device's feature rx-udp-gro-forwarding: `auto` turns it " +
+			"on where it helps, `on`, `off` leaves it alone",
+		"DirectRouting": "peers on the underlay's own link are reached by a plain route",
+		"Userspace":     "weft carries the packets: `auto`, if the kernel cannot; `always`; `never`",
+	}
+}
+
+// KeyHelps lists every key, in the order of a network config.
+func (ts Types) KeyHelps() []KeyHelp {
+	out := append(networkKeys(), KeyHelp{Name: backendPrefix + "Type", Default: "`udp`", Meaning: "how packets reach other nodes"})
+	for _, k := range ts.backendKeys() {
+		h := KeyHelp{Name: backendPrefix + k.name, Default: k.absent(), Meaning: sharedHelp()[k.name]}
 		for _, t := range ts {
-			if slices.ContainsFunc(t.keys(), func(have key) bool { return have.name == k.name }) {
-				h.Types = append(h.Types, t.Name)
+			i := slices.IndexFunc(t.keys(), func(have key) bool { return have.name == k.name })
+			if i < 0 {
+				continue
+			}
+			h.Types = append(h.Types, t.Name)
+			h.Meaning = cmp.Or(h.Meaning, t.Help[k.name])
+			if own := t.keys()[i].absent(); !strings.Contains(h.Default, own) {
+				h.Default += "; " + t.Name + " " + own
 			}
 		}
 		if len(h.Types) == len(ts) {
@@ -35,58 +78,16 @@ func (ts Types) KeyHelps() []KeyHelp {
 	return out
 }
 
-// keyMeanings has the default and the meaning of each key. A key means the same in every type that has it.
-func keyMeanings() map[string][2]string {
-	return map[string][2]string{
-		"Network":        {"none", "IPv4 address space of the overlay; needed unless `EnableIPv4` is false"},
-		"SubnetLen":      {"24, longer in a small network", "prefix length of each node's subnet"},
-		"SubnetMin":      {"the second subnet", "first subnet that is given out"},
-		"SubnetMax":      {"the last subnet", "last subnet that is given out"},
-		"EnableIPv4":     {"true", "the overlay carries IPv4"},
-		"EnableIPv6":     {"false", "the overlay carries IPv6"},
-		"EnableNFTables": {"false", "masquerade and forward rules are in nftables, not in iptables"},
-		"IPv6Network":    {"none", "IPv6 address space of the overlay"},
-		"IPv6SubnetLen":  {"64", "prefix length of each node's IPv6 subnet"},
-		"IPv6SubnetMin":  {"the second subnet", "first IPv6 subnet that is given out"},
-		"IPv6SubnetMax":  {"the last subnet", "last IPv6 subnet that is given out"},
-		"Backend":        {"`udp`", "object with the keys below"},
-
-		"Type":           {"`udp`", "how packets reach other nodes"},
-		"NoMasquerade":   {"none", "list of destinations (CIDRs) that are never masqueraded"},
-		"Probe":          {"true", "nodes ask each other whether they answer"},
-		"Port":           {"8285; vxlan 8472", "UDP port of every node"},
-		"MTU":            {"the underlay's", "taken for the underlay's MTU if it is smaller"},
-		"SourceCheck":    {"`strict`", "what weft checks of a sender: `strict`, `outer` or `off`"},
-		"AllowedSources": {"none", "list of further inner sources (CIDRs) that any peer may use"},
-		"Path":           {"`auto`", "`raw`, `socket`, `portable`, or the first of these that this node can"},
-
-		"DisableOffloads": {"none", "list of offloads to do without: `tun-tso`, `tun-uso`, `udp-gso`, `udp-gro`, " +
-			"`tun-tcp`, `tun-udp`, `pcsum`, `pack`, `tunnel-gso`"},
-		"RxUDPGROForwarding": {"`auto`", "the underlay device's feature rx-udp-gro-forwarding: `auto` turns it " +
-			"on where it helps, `on`, `off` leaves it alone"},
-		"Userspace": {"`auto`", "weft carries the packets: `auto`, if the kernel cannot; `always`; `never`"},
-		"Encrypt": {"none", "`always`: WireGuard to every peer; `between-links`: to peers that are not on the " +
-			"underlay's link"},
-
-		"VNI":           {"1", "number of the VXLAN network"},
-		"GBP":           {"false", "VXLAN group policy extension"},
-		"Learning":      {"false", "the kernel's device learns MAC addresses"},
-		"DirectRouting": {"false", "peers on the underlay's own link are reached by a plain route"},
-		"MacPrefix":     {"none", "first two bytes of the device's MAC address, as `0E-2A`"},
-
-		"ListenPort":   {"51820", "UDP port of every node"},
-		"ListenPortV6": {"51821", "UDP port of the device for IPv6 with `Mode` `separate`"},
-		"PSK":          {"none", "key that all nodes share, as `wg genpsk` makes it"},
-		"Mode": {"`separate`", "`separate`: a device for each family; `ipv4`, `ipv6`: one device over that " +
-			"family; `auto`: one device, over IPv4 unless only IPv6 is public"},
-		"PersistentKeepaliveInterval": {"0", "seconds of silence until a packet is sent to each peer; 0 is never"},
-
-		"PreStartupCommand":   {"none", "command before there is a lease; its output goes into the record"},
-		"PostStartupCommand":  {"none", "command once the lease is known"},
-		"ShutdownCommand":     {"none", "command at the stop"},
-		"SubnetAddCommand":    {"none", "command for each peer, also after a restart"},
-		"SubnetRemoveCommand": {"none", "command for each peer that goes"},
-
-		"Interval": {"60", "seconds until the controller gets the same routes again, from 30 to 3600"},
+// absent is the value of a key that is not there, in a reference.
+func (k key) absent() string {
+	k.reset()
+	switch kind := k.value.Kind(); {
+	case k.name == "MTU":
+		return "the underlay's"
+	case k.value.IsZero() && kind != reflect.Bool && kind != reflect.Int:
+		return "none"
+	case kind == reflect.String:
+		return "`" + k.value.String() + "`"
 	}
+	return shown(k.value)
 }

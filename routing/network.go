@@ -2,10 +2,8 @@ package routing
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -120,27 +118,6 @@ func (n Network) MTU(u underlay.Link) (int, error) {
 	return m.inner, err
 }
 
-// NewNode makes the node that c.Network names. It starts nothing that runs on; the caller runs Run or calls Close.
-// ctx bounds what has to be done before there is a lease.
-func NewNode(ctx context.Context, c BackendConfig) (*Node, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	f := c.Network.Facts()
-	if u := c.Underlay; f.Direct && (u.Ext4 != u.Addr4 || u.Ext6 != u.Addr6) {
-		return nil, fmt.Errorf("%s backend: peers would be told %v, and %s has %v: routes need the address of the link itself: leave out --public-ip, or use vxlan or udp, which pass a NAT",
-			c.Network.BackendType, valid(u.Ext4, u.Ext6), u.Name, u.Local())
-	}
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", c.Network.BackendType)
-	}
-	if err := c.between(f); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", c.Network.BackendType, err)
-	}
-	c.guard = f.Guard
-	return c.Network.settings.Open(ctx, c)
-}
-
 // Change is one thing in which two network configurations differ.
 type Change struct {
 	// Key is the key, and Now and Then are its values; these are "" for a secret.
@@ -246,14 +223,6 @@ func (u UnknownKey) String() string {
 
 const backendPrefix = "Backend."
 
-// networkKeys are those beside Backend; Backend itself stands for its own.
-func networkKeys() []string {
-	return []string{
-		"Network", "SubnetLen", "SubnetMin", "SubnetMax", "EnableIPv4", "EnableIPv6", "EnableNFTables",
-		"IPv6Network", "IPv6SubnetLen", "IPv6SubnetMin", "IPv6SubnetMax", "Backend",
-	}
-}
-
 // keys are those of a type, in each form that it has.
 func (t Type) keys() []key {
 	bare := t.Settings(lease.NetworkConfig{}, func(string) bool { return false })
@@ -286,6 +255,10 @@ func flannelBackendKeys() []string {
 
 // unknownKeys lists the keys of the text that nobody reads; none for a text that is no JSON.
 func (ts Types) unknownKeys(b []byte) []UnknownKey {
+	var network []string
+	for _, k := range networkKeys() {
+		network = append(network, k.Name)
+	}
 	own := []string{"Type"}
 	for _, k := range ts.backendKeys() {
 		own = append(own, k.name)
@@ -296,13 +269,13 @@ func (ts Types) unknownKeys(b []byte) []UnknownKey {
 		if strings.EqualFold(e.key, "Backend") {
 			for _, i := range entries(e.value) {
 				if !isOneOf(i.key, known) {
-					out = append(out, UnknownKey{backendPrefix + i.key, nearestKey(i.key, own, backendPrefix, networkKeys(), "")})
+					out = append(out, UnknownKey{backendPrefix + i.key, nearestKey(i.key, own, backendPrefix, network, "")})
 				}
 			}
 			continue
 		}
-		if !isOneOf(e.key, networkKeys()) {
-			out = append(out, UnknownKey{e.key, nearestKey(e.key, networkKeys(), "", own, backendPrefix)})
+		if !isOneOf(e.key, network) {
+			out = append(out, UnknownKey{e.key, nearestKey(e.key, network, "", own, backendPrefix)})
 		}
 	}
 	return out

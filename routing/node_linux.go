@@ -17,6 +17,7 @@ import (
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
+	"weft/routing/internal/wireguard"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -32,8 +33,7 @@ type Node struct {
 	kind    backendType
 	about   trait            // kind's
 	plane   *plane.Plane     // nil if the kernel moves the packets
-	driver  driver           // nil if all that the type does is the kernel's state
-	keys    *wireGuardDriver // the driver of a type with keys; nil for the others
+	driver  driver           // idle if all that the type does is the kernel's state
 	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
 	monitor *kernel.Monitor
 	outside *kernel.Monitor              // of the underlay\'s link; nil unless it is in another namespace
@@ -77,6 +77,9 @@ type driver interface {
 	next() time.Time
 	// tell adds the driver's part to a status.
 	tell(*Status)
+	// peers are those of devices that encrypt, and rotate gives these a new private key, which sync tells them.
+	peers() ([]EncryptedPeer, error)
+	rotate() (before, after wireguard.PublicKey, err error)
 	// close ends what the driver opened; ran says that the node did more than being made.
 	close(ctx context.Context, ran bool) error
 }
@@ -84,9 +87,12 @@ type driver interface {
 // idle is what most drivers do at most of these times: nothing.
 type idle struct{}
 
-func (idle) next() time.Time                   { return time.Time{} }
-func (idle) tell(*Status)                      {}
-func (idle) close(context.Context, bool) error { return nil }
+func (idle) sync(context.Context, situation, *desired) (out outcome) { return out }
+func (idle) next() time.Time                                         { return time.Time{} }
+func (idle) tell(*Status)                                            {}
+func (idle) peers() ([]EncryptedPeer, error)                         { return nil, nil }
+func (idle) rotate() (before, after wireguard.PublicKey, err error)  { return before, after, ErrNoKey }
+func (idle) close(context.Context, bool) error                       { return nil }
 
 // outcome is the result of a driver's work.
 type outcome struct {
@@ -110,26 +116,54 @@ type peerFault struct {
 	err     error
 }
 
-// newNode makes a node of a type: it opens descriptors, touches nothing and starts nothing. The caller runs Run or calls
-// Close. Inherited ports are closed if it fails.
-func newNode(c BackendConfig, t backendType, d driver) (*Node, error) {
-	about := t.trait()
-	sizes, err := t.sizes(c.Underlay)
+// NewNode makes the node that c.Network names: it opens descriptors, and starts nothing that runs on. The caller runs
+// Run or calls Close. ctx bounds what has to be done before there is a lease. Inherited ports are closed if it fails.
+func NewNode(ctx context.Context, c BackendConfig) (*Node, error) {
+	n, err := newNode(ctx, c)
 	if err != nil {
 		c.disinherit()
-		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Name, err)
+		return nil, fmt.Errorf("%s backend: %w", c.Network.BackendType, err)
+	}
+	return n, nil
+}
+
+func newNode(ctx context.Context, c BackendConfig) (*Node, error) {
+	f := c.Network.Facts()
+	u := c.Underlay
+	switch {
+	case f.Direct && (u.Ext4 != u.Addr4 || u.Ext6 != u.Addr6):
+		return nil, fmt.Errorf("peers would be told %v, and %s has %v: routes need the address of the link itself: "+
+			"leave out --public-ip, or use vxlan or udp, which pass a NAT", valid(u.Ext4, u.Ext6), u.Name, u.Local())
+	case c.Kernel == nil:
+		return nil, errors.New("BackendConfig.Kernel is missing")
+	}
+	if err := c.between(f); err != nil {
+		return nil, err
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	var kind backendType = c.Network.settings
+	var d driver
+	if o, ok := c.Network.settings.(opener); ok {
+		var err error
+		if kind, d, err = o.open(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	if d == nil {
+		d = idle{}
+	}
+	sizes, err := kind.sizes(u)
+	if err != nil {
+		return nil, fmt.Errorf("over %s: %w", u.Name, err)
 	}
 	b := &Node{
-		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, out: c.underlayKernel(), kind: t, about: about, driver: d,
-		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
+		cfg: c, log: c.Logger.With("backend", c.Network.BackendType), k: c.Kernel, out: c.underlayKernel(),
+		kind: kind, about: kind.trait(), driver: d, kick: make(chan struct{}, 1), grace: underlayGrace,
+		release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
-	b.under.Now = c.Underlay
-	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Encrypt: about.encrypt, Underlay: c.Underlay}
-	if err := b.open(); err != nil {
-		c.disinherit()
-		return nil, fmt.Errorf("%s backend: %w", about.name, err)
-	}
-	return b, nil
+	b.under.Now = u
+	b.status = Status{Type: b.Type(), MTU: sizes.inner, Path: b.about.path, Encrypt: b.about.encrypt, Underlay: u}
+	return b, b.open()
 }
 
 func (c *Node) open() (err error) {
@@ -211,7 +245,7 @@ func (c *Node) DeviceDrops() (uint64, error) {
 }
 
 // Type is the name in the network config, in lower case.
-func (c *Node) Type() string { return c.about.name }
+func (c *Node) Type() string { return c.cfg.Network.BackendType }
 
 // RecordType is the lease record's BackendType: Type, but "" for udp, as flannel has it.
 func (c *Node) RecordType() string { return c.about.record }
@@ -230,9 +264,7 @@ func (c *Node) Status() Status {
 	if c.rules != nil {
 		st.Rules = c.rules.Status()
 	}
-	if c.driver != nil {
-		c.driver.tell(&st)
-	}
+	c.driver.tell(&st)
 	return st
 }
 
@@ -316,10 +348,8 @@ func (c *Node) Run(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true // from here on the Kernel may be closed
-	if c.driver != nil {
-		// Detached: the context that would bound it has just ended.
-		carried = errors.Join(carried, c.driver.close(context.WithoutCancel(ctx), started))
-	}
+	// Detached: the context that would bound it has just ended.
+	carried = errors.Join(carried, c.driver.close(context.WithoutCancel(ctx), started))
 	if c.plane != nil {
 		carried = errors.Join(carried, c.plane.Close())
 	}
@@ -331,6 +361,47 @@ func (c *Node) Close() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return c.Run(ctx)
+}
+
+// EncryptedPeer is what a device of WireGuard knows of a peer.
+type EncryptedPeer struct {
+	// Device is the one by which the peer's packets go.
+	Device string
+	wireguard.PeerState
+}
+
+// Why a peer that packets are for is not heard.
+const (
+	PeerHeard          = wireguard.Heard
+	PeerNeverAnswered  = wireguard.NeverAnswered
+	PeerAnsweredBefore = wireguard.AnsweredBefore
+)
+
+// EncryptedPeers lists the peers of all devices of WireGuard as they are now. The error says why a device did not tell,
+// and comes beside the peers of the others.
+func (c *Node) EncryptedPeers() ([]EncryptedPeer, error) { return c.driver.peers() }
+
+// ErrNoKey says that the type has none.
+var ErrNoKey = errors.New("only wireguard has a key")
+
+// RotateKey gives the node a new private key: in its file, on its devices, and in what Publish returns from
+// then on. The sessions with all peers end, and begin anew when these know the new key: the caller has the
+// record follow at once. An error says that the node still has the old key; what the devices did not take is
+// tried again by Run.
+func (c *Node) RotateKey(ctx context.Context) (before, after wireguard.PublicKey, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return before, after, fmt.Errorf("%s backend: it has ended", c.Type())
+	}
+	if before, after, err = c.driver.rotate(); err != nil {
+		return before, after, err
+	}
+	c.want.stale = true // the record's own key is another
+	if c.reconcile(ctx, kernel.ChangedAll) != nil {
+		c.nudge(kernel.ChangedAll)
+	}
+	return before, after, nil
 }
 
 // tendForwarding looks after how datagrams arrive, and shows it.

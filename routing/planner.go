@@ -10,8 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// Planner says what the data plane of a node carries, for one set after the other. It is what a backend of type udp decides, or of type vxlan in user space, without a
-// kernel, a socket or a goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
+// Planner says what the data plane of a node carries, for one set after the other, without a kernel, a socket or a
+// goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
 type Planner struct {
 	kind  backendType
 	about trait
@@ -19,21 +19,16 @@ type Planner struct {
 	table *tunnel.Table
 }
 
-// NewPlanner returns one for a network over an underlay. The error says that the network's type is another one, or what is wrong with its options or with
-// the underlay's MTU. node is the identity of the node, of which the MACs of type vxlan are made.
+// NewPlanner returns one for a network over an underlay, of the node with that identity. The error says that the type
+// does without the data plane, or what is wrong with the underlay's MTU.
 func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
-	p := new(Planner)
-	switch s := c.settings.(type) {
-	case *udp:
-		p.kind = s
-	case *vxlan:
-		v := *s
-		v.mac4, v.mac6 = vtepMAC(node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(node, true, v.VNI, v.MacPrefix.bytes)
-		p.kind = userVTEP{&v, ""}
-	default:
-		return nil, fmt.Errorf("type %s: only what types udp and vxlan carry can be planned without a kernel", c.BackendType)
+	p := &Planner{kind: c.settings}
+	if s, ok := c.settings.(userSpacer); ok {
+		p.kind = s.inUserSpace(node, "")
 	}
-	p.about = p.kind.trait()
+	if p.about = p.kind.trait(); p.about.plane == nil {
+		return nil, fmt.Errorf("type %s: the data plane carries nothing of it", c.BackendType)
+	}
 	m, err := p.kind.sizes(u)
 	p.at = situation{under: u, mtu: m.inner, outer: m.outer}
 	return p, err

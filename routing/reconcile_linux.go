@@ -177,12 +177,9 @@ func (c *Node) situation(s situation) situation {
 	return s
 }
 
-// sync has the driver do its part, if there is one.
-func (c *Node) sync(ctx context.Context, r *round) (out outcome) {
-	if c.driver == nil {
-		return out
-	}
-	out = c.driver.sync(ctx, c.situation(c.want.from), &c.want.desired)
+// sync has the driver do its part.
+func (c *Node) sync(ctx context.Context, r *round) outcome {
+	out := c.driver.sync(ctx, c.situation(c.want.from), &c.want.desired)
 	c.absent = out.absent
 	r.try(out.devices)
 	r.note(out.notes...)

@@ -62,9 +62,6 @@ func (c *Node) repair(ctx context.Context) {
 
 // sooner is wait, or how long it is until the driver's next turn if that is less.
 func (c *Node) sooner(wait time.Duration) time.Duration {
-	if c.driver == nil {
-		return wait
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if later := time.Until(c.driver.next()); later > 0 { // else its turn was missed for a reason that passes with the reconcile

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"errors"
 	"fmt"
 
 	"weft/encap"
@@ -59,8 +60,62 @@ type plain struct {
 
 func (p plain) sizes(u underlay.Link) (mtus, error) {
 	mtu := outerMTU(u.MTU, p.MTU)
-	if mtu < minMTU4 {
-		return mtus{mtu, mtu}, fmt.Errorf("MTU %d is below the %d that the network needs: raise that of the underlay by %d", mtu, minMTU4, minMTU4-mtu)
+	return mtus{mtu, mtu}, checkMTU(mtu, minMTU4, mtu)
+}
+
+// minMTU6 is the least MTU of a link that carries IPv6 (RFC 8200 section 5), and
+// minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.
+const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
+
+// outerMTU is the largest datagram with its IP header, in bytes, of which the config says how large it may be at the
+// most; 0 if it does not.
+func outerMTU(linkMTU, most int) int {
+	if most > 0 {
+		return min(linkMTU, most)
 	}
-	return mtus{mtu, mtu}, nil
+	return linkMTU
+}
+
+// checkMTU returns why the overlay cannot have an MTU: it is below least, where datagrams have outer bytes.
+func checkMTU(mtu, least, outer int) error {
+	if mtu >= least {
+		return nil
+	}
+	six := ""
+	if least == minMTU6 {
+		six = fmt.Sprintf(" (IPv6 needs %d inside)", minMTU6)
+	}
+	return fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d%s",
+		mtu, least, outer, least-mtu, six)
+}
+
+// The words of Userspace. With userAuto it is the kernel that carries the packets, if it can.
+const (
+	userAuto   = "auto"
+	userAlways = "always"
+	userNever  = "never"
+)
+
+// inUserSpace says whether this program is to do what the kernel could, by a word of the key Userspace, and if it is for want of the
+// kernel's, why. probe asks the kernel, and its error wraps missing if that has none; there, if it is not nil, says that a device is there,
+// which proves that it has.
+func inUserSpace(c BackendConfig, word string, probe func() error, missing error, there bool) (yes bool, why string, err error) {
+	switch {
+	case word == userAlways:
+		return true, "", nil
+	case word == userNever:
+		return false, "", nil
+	case c.Outside != nil:
+		return true, "", nil // the kernel's device would send where the TUN is
+	case there:
+		return false, "", nil
+	}
+	switch err := probe(); {
+	case err == nil:
+		return false, "", nil
+	case errors.Is(err, missing):
+		return true, err.Error(), nil
+	default:
+		return false, "", err
+	}
 }

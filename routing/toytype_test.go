@@ -1,10 +1,8 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"weft/lease"
 	"weft/routing/hostrules"
@@ -15,7 +13,10 @@ import (
 // toyType is a type of backend as CONTRIBUTING.md has one added: this file, and one line in a list. It has a little of
 // everything: keys of its own, a port with a guard, BackendData, an MTU, and routes to the peers that publish its colour.
 func toyType() Type {
-	return Type{Name: "toy", Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(toy) }}
+	return Type{
+		Name: "toy", Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(toy) },
+		Help: map[string]string{"ListenPort": "a port", "Colour": "peers of another colour are not reached"},
+	}
 }
 
 // toyOverhead is what a packet grows by, in bytes.
@@ -33,10 +34,7 @@ func (t *toy) Facts() Facts {
 	return Facts{Carrier: CarrierKernel, Port: t.ListenPort, Guard: hostrules.Guard{Port: t.ListenPort, Peers: true}, DataV6: true}
 }
 
-// Open implements settings.
-func (t *toy) Open(_ context.Context, c BackendConfig) (*Node, error) { return newNode(c, t, nil) }
-
-func (*toy) trait() trait { return trait{name: "toy", record: "toy", path: PathKernel} }
+func (*toy) trait() trait { return trait{record: "toy", path: PathKernel} }
 
 func (t *toy) publish() (data, v6data json.RawMessage) {
 	return fmt.Appendf(nil, `{"Colour":%q}`, t.Colour), nil
@@ -52,12 +50,11 @@ func (t *toy) want(s situation) desired {
 	d := desired{device: s.under.Name}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r)
+			report := f.reached(r, "toy")
 			var data struct{ Colour string }
 			err := json.Unmarshal(f.data, &data)
 			switch {
-			case !strings.EqualFold(r.BackendType, "toy"):
-				report = report.skip("its backend is %s, this network's is toy", backendName(r.BackendType))
+			case report.How == HowSkipped:
 			case err != nil || data.Colour != t.Colour:
 				report = report.skip("its colour is %s, this node's is %s", shorten(f.data), t.Colour)
 			default:

@@ -6,7 +6,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
-	"weft/routing/underlay"
 )
 
 // BuiltIn are the types of this build, in the order in which messages name them. A new type is one file and one line here.
@@ -38,6 +37,8 @@ type Type struct {
 	// Settings returns a pointer to the value into which a Backend object of this type is read; has says which keys it has.
 	// c need not be valid: with the zero config, too, the settings declare their keys.
 	Settings func(c lease.NetworkConfig, has func(key string) bool) settings
+	// Help is what a reference says of the type's keys; those of which keyHelp says it are left out.
+	Help map[string]string
 }
 
 // Device is a device of this host, as far as a type needs it to recognise one of its own.
@@ -52,11 +53,19 @@ type Device struct {
 // (decode.go). They are not changed after they were read.
 type settings interface {
 	Facts() Facts
-	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend would not start
-	// there, they are what is possible, for the families that it suffices for.
-	sizes(u underlay.Link) (mtus, error)
-	// Open makes the node, as NewNode describes it. c.Logger and c.Kernel are not nil.
-	Open(ctx context.Context, c BackendConfig) (*Node, error)
+	backendType
+}
+
+// opener are settings of a type that finds out something about the host before a node can run, or that has a driver.
+type opener interface {
+	// open returns what the node runs by; the driver is nil for none. c.Logger and c.Kernel are not nil.
+	open(ctx context.Context, c BackendConfig) (backendType, driver, error)
+}
+
+// userSpacer are settings of a type that the kernel carries, or else the data plane.
+type userSpacer interface {
+	// inUserSpace is what the data plane of that node carries. why says why the kernel does not; "" if the config does.
+	inUserSpace(node, why string) backendType
 }
 
 // checker are settings with keys that depend on each other.

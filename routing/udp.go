@@ -1,10 +1,8 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"weft/encap"
 	"weft/lease"
@@ -16,10 +14,6 @@ import (
 
 // typeUDP is flannel's udp: this program carries inner packets, bare in UDP.
 const typeUDP = lease.DefaultBackend
-
-// minMTU6 is the least MTU of a link that carries IPv6 (RFC 8200 section 5), and
-// minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.
-const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
 
 func udpType() Type {
 	return Type{
@@ -47,43 +41,20 @@ func (b *udp) Facts() Facts {
 	return Facts{Carrier: CarrierWeft, Port: b.Port, Guard: hostrules.Guard{Port: b.Port}}
 }
 
-func (b *udp) Open(_ context.Context, c BackendConfig) (*Node, error) { return newNode(c, b, nil) }
-
-// overlayMTU is the largest inner packet, in bytes, over an underlay of linkMTU, of which most is used at the most.
-// Peers that take less do not lower it: the data plane tells senders to such a
-// peer so one by one, and two hosts with jumbo frames keep them among themselves.
-func overlayMTU(linkMTU, most int, outer6, ipv6 bool) (int, error) {
-	mtu := encap.InnerMTU(encap.FormatIP, outerMTU(linkMTU, most), outer6)
-	least := minMTU4 - encap.FormatIP.Overhead(outer6)
-	if ipv6 {
-		least = minMTU6
-	}
-	if mtu < least {
-		return mtu, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d (IPv6 needs 1280 inside)",
-			mtu, least, outerMTU(linkMTU, most), least-mtu)
-	}
-	return mtu, nil
-}
-
-// outerMTU is the largest datagram with its IP header, in bytes, of which the config says how large it may be at the
-// most; 0 if it does not.
-func outerMTU(linkMTU, most int) int {
-	if most > 0 {
-		return min(linkMTU, most)
-	}
-	return linkMTU
-}
-
 // trait has no record, since flannel's writes no BackendType.
 func (b *udp) trait() trait {
-	return trait{name: typeUDP, uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port), recv: tunnel.Supported}}
+	return trait{uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port), recv: tunnel.Supported}}
 }
 
 func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }
 
 func (b *udp) sizes(u underlay.Link) (mtus, error) {
-	inner, err := overlayMTU(u.MTU, b.MTU, u.Outer6(), b.ipv6)
-	return mtus{outerMTU(u.MTU, b.MTU), inner}, err
+	outer, least := outerMTU(u.MTU, b.MTU), minMTU4-encap.FormatIP.Overhead(u.Outer6())
+	if b.ipv6 {
+		least = minMTU6
+	}
+	inner := encap.InnerMTU(encap.FormatIP, outer, u.Outer6())
+	return mtus{outer, inner}, checkMTU(inner, least, outer)
 }
 
 // want implements backendType. A node is one peer, at one address for both of its subnets.
@@ -111,8 +82,8 @@ func peerSpec(r lease.Record, u underlay.Link) (tunnel.PeerSpec, string) {
 		Subnets:      subnets(r.Subnets),
 		InnerSources: valid(r.PublicIP, r.PublicIPv6),
 	}
-	if !isUDP(r.BackendType) {
-		return p, fmt.Sprintf("its backend is %s, this network's is udp", backendName(r.BackendType))
+	if why := foreign(r, typeUDP); why != "" {
+		return p, why
 	}
 	switch {
 	case u.Addr4.IsValid() && r.PublicIP.IsValid():
@@ -129,9 +100,4 @@ func peerSpec(r lease.Record, u underlay.Link) (tunnel.PeerSpec, string) {
 		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
 	}
 	return p, ""
-}
-
-// isUDP reports whether a record's BackendType means this backend: flannel writes none.
-func isUDP(backendType string) bool {
-	return strings.EqualFold(lease.BackendName(backendType), typeUDP)
 }

@@ -110,7 +110,12 @@ func TestOverlayMTU(t *testing.T) {
 		{576, 0, false, false, 548, true},
 		{575, 0, false, false, 547, false},
 	} {
-		got, err := overlayMTU(c.link, c.config, c.outer6, c.v6)
+		link := underlay.Link{MTU: c.link, Addr6: addr("2001:db8::1")}
+		if !c.outer6 {
+			link.Addr4 = addr("192.0.2.1")
+		}
+		m, err := (&udp{MTU: c.config, ipv6: c.v6}).sizes(link)
+		got := m.inner
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%+v: got %d, %v", c, got, err)
 		}

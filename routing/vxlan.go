@@ -3,11 +3,12 @@ package routing
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"weft/encap"
@@ -25,6 +26,12 @@ func vxlanType() Type {
 	return Type{
 		Name: typeVXLAN, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return newVXLAN(c) },
 		Device: isVTEP, Lasting: true,
+		Help: map[string]string{
+			"VNI":       "number of the VXLAN network",
+			"GBP":       "VXLAN group policy extension",
+			"Learning":  "the kernel's device learns MAC addresses",
+			"MacPrefix": "first two bytes of the device's MAC address, as `0E-2A`",
+		},
 	}
 }
 
@@ -78,13 +85,6 @@ func (p *macPrefix) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// The words of Userspace. With userAuto it is the kernel that carries the packets, if it can.
-const (
-	userAuto   = "auto"
-	userAlways = "always"
-	userNever  = "never"
-)
-
 // Facts implements settings. What a node without a family's data publishes no VTEP for is not reached there.
 func (v *vxlan) Facts() Facts {
 	f := Facts{
@@ -97,43 +97,49 @@ func (v *vxlan) Facts() Facts {
 
 func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
 
-// Open implements settings.
-func (s *vxlan) Open(_ context.Context, c BackendConfig) (*Node, error) {
-	v := *s
-	user, why, err := inUserSpace(c, v.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, func() bool {
-		return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := c.Kernel.VTEP(kernel.VTEPName(six, v.VNI)); return err == nil })
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
-	}
-	v.mac4, v.mac6 = vtepMAC(c.Node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(c.Node, true, v.VNI, v.MacPrefix.bytes)
-	if user {
-		if why != "" {
-			c.Logger.Warn("vxlan is carried in user space", "cause", why)
-		}
-		if v.GBP || v.Learning {
-			c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
-		}
-		return newNode(c, userVTEP{&v, why}, nil)
-	}
-	// A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn another.
-	for six, mac := range map[bool]*kernel.MAC{false: &v.mac4, true: &v.mac6} {
+// open implements opener. A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn
+// another.
+func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
+	var fault error
+	k, there := v.withMACs(c.Node), false
+	for six, mac := range map[bool]*kernel.MAC{false: &k.mac4, true: &k.mac6} {
 		switch have, err := c.Kernel.VTEP(kernel.VTEPName(six, v.VNI)); {
 		case err == nil:
-			*mac = have.MAC
+			there, *mac = true, have.MAC
 		case !errors.Is(err, kernel.ErrNoLink) && !errors.Is(err, kernel.ErrNotVXLAN):
-			return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
+			fault = err
 		}
 	}
-	return newNode(c, &v, nil)
+	user, why, err := inUserSpace(c, v.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, there)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !user:
+		return k, nil, fault
+	}
+	if why != "" {
+		c.Logger.Warn("vxlan is carried in user space", "cause", why)
+	}
+	if v.GBP || v.Learning {
+		c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
+	}
+	return v.inUserSpace(c.Node, why), nil, nil
 }
 
+// withMACs is v of a node, with the MACs that its devices are made with.
+func (v *vxlan) withMACs(node string) *vxlan {
+	w := *v
+	w.mac4, w.mac6 = vtepMAC(node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(node, true, v.VNI, v.MacPrefix.bytes)
+	return &w
+}
+
+func (v *vxlan) inUserSpace(node, why string) backendType { return userVTEP{v.withMACs(node), why} }
+
+// direct reports whether peers are reached by plain routes where they can be. Type auto has no say by the key.
+func (v *vxlan) direct() bool { return v.DirectRouting || v.auto }
+
 func (v *vxlan) trait() trait {
-	name := typeVXLAN
-	if v.auto {
-		name = typeAuto
-	}
-	return trait{name: name, record: typeVXLAN, path: PathKernel, asksHops: v.DirectRouting}
+	return trait{record: typeVXLAN, path: PathKernel, asksHops: v.direct()}
 }
 
 func (v *vxlan) publish() (data, v6data json.RawMessage) {
@@ -177,6 +183,53 @@ func (v *vxlan) mac(six bool) kernel.MAC {
 	return v.mac4
 }
 
+// vtepMAC is the address that a node of that identity gives to its device: the same after every
+// boot, another for each node, family and VNI, locally administered and no group's.
+func vtepMAC(node string, six bool, vni uint32, prefix *[2]byte) kernel.MAC {
+	h := hmac.New(sha256.New, []byte(node))
+	_, _ = fmt.Fprintf(h, "weft vtep 1 %s", kernel.VTEPName(six, vni)) // a hash takes everything
+	m := kernel.MAC(h.Sum(nil))
+	m[0] = m[0]&^1 | 2
+	if prefix != nil {
+		m[0], m[1] = prefix[0], prefix[1]
+	}
+	return m
+}
+
+// vtepData is BackendData, byte for byte flannel's.
+func vtepData(vni uint32, m kernel.MAC) json.RawMessage {
+	return fmt.Appendf(nil, `{"VNI":%d,"VtepMAC":"%s"}`, vni, m)
+}
+
+// parseVTEPData reads a peer's BackendData. Early flannel wrote no VNI, which is any.
+func parseVTEPData(b json.RawMessage, vni uint32) (kernel.MAC, error) {
+	if !given(b) {
+		return kernel.MAC{}, fmt.Errorf("it publishes none")
+	}
+	var v struct {
+		VNI     *uint32
+		VtepMAC string
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return kernel.MAC{}, fmt.Errorf("it publishes %s, which is not what vxlan has", shorten(b))
+	}
+	if v.VNI != nil && *v.VNI != vni {
+		return kernel.MAC{}, fmt.Errorf("its VNI is %d, this network's is %d", *v.VNI, vni)
+	}
+	return kernel.ParseMAC(v.VtepMAC)
+}
+
+// vtepMTU is the largest inner packet of one family's device, in bytes: with an IPv6 outer
+// header 70 bytes less than outside, with IPv4's 50.
+func vtepMTU(link, most int, six bool) (int, error) {
+	outer := outerMTU(link, most)
+	mtu, least := encap.InnerMTU(encap.FormatVXLAN, outer, six), minMTU4-encap.FormatVXLAN.Overhead(false)
+	if six {
+		least = minMTU6
+	}
+	return mtu, checkMTU(mtu, least, outer)
+}
+
 // want implements backendType. A family whose device the underlay's MTU does not suffice for has none.
 func (v *vxlan) want(s situation) desired {
 	var d desired
@@ -194,7 +247,7 @@ func (v *vxlan) want(s situation) desired {
 		name, base := kernel.VTEPName(six, v.VNI), own.Masked().Addr()
 		d.VTEPs = append(d.VTEPs, kernel.VTEP{
 			Name: name, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
-			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning, Loose: v.DirectRouting,
+			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning, Loose: v.direct(),
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
@@ -216,11 +269,10 @@ func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 	var cs []remote
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
-			c := remote{r: r, f: f, report: f.reached(r)}
+			c := remote{r: r, f: f, report: f.reached(r, typeVXLAN)}
 			mac, err := parseVTEPData(f.data, v.VNI)
 			switch {
-			case !strings.EqualFold(r.BackendType, typeVXLAN):
-				c.report = c.report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
+			case c.report.How == HowSkipped:
 			case !f.public.IsValid():
 				c.report = c.report.skip("it has no %s", f.publicKey)
 			case !devices[f.six]:
@@ -270,7 +322,7 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 // peer adds what one subnet of a peer needs to o, and reports how it is reached.
 func (v *vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
 	most := routeMTU(c.r, c.f.six, s.mtu)
-	if report = chooseWay(report, c.f, s, v.DirectRouting, v.auto); report.How == HowRoute {
+	if report = chooseWay(report, c.f, s, v.direct(), v.auto); report.How == HowRoute {
 		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Name, most))
 		return report
 	}
@@ -280,27 +332,6 @@ func (v *vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Rea
 	o.Neighs = append(o.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
 	o.FDBs = append(o.FDBs, kernel.FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
 	o.Routes = append(o.Routes, route)
-	return report
-}
-
-// chooseWay decides between a plain route and the tunnel, for a subnet that has both; direct allows the first. The reason says
-// why not the better one, with type auto also why that.
-func chooseWay(report Reached, f family, s situation, direct, auto bool) Reached {
-	report.How = HowTunnel
-	if !direct {
-		return report
-	}
-	h, known := s.hops[f.public]
-	if report.Reason = "the way is not known yet"; known {
-		report.Reason = h.Indirect(f.public, s.under.Name)
-	}
-	if report.Reason != "" {
-		return report
-	}
-	report.How = HowRoute
-	if auto {
-		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Name)
-	}
 	return report
 }
 
@@ -348,7 +379,7 @@ func (v userVTEP) want(s situation) desired {
 				c.reached = append(c.reached, report)
 				continue
 			}
-			if report = chooseWay(report, f, s, v.DirectRouting, v.auto); report.How == HowRoute {
+			if report = chooseWay(report, f, s, v.direct(), v.auto); report.How == HowRoute {
 				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)
@@ -362,11 +393,11 @@ func (v userVTEP) want(s situation) desired {
 
 // peerSpec is one subnet of a peer.
 func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) {
-	report := f.reached(r)
+	report := f.reached(r, typeVXLAN)
 	p := tunnel.PeerSpec{Name: report.Peer, Addr: f.public, Subnets: []netip.Prefix{f.subnet}, InnerSources: []netip.Addr{f.public}}
 	switch {
-	case !strings.EqualFold(r.BackendType, typeVXLAN):
-		return p, report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
+	case report.How == HowSkipped:
+		return p, report
 	case !f.public.IsValid():
 		return p, report.skip("it has no %s", f.publicKey)
 	case !f.local.IsValid():

@@ -18,8 +18,8 @@ type backendType interface {
 	trait() trait
 	// publish is Node.Publish.
 	publish() (data, v6data json.RawMessage)
-	// sizes are those of packets over the underlay as it is. Beside an error they are what is
-	// possible, for the families that it suffices for.
+	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend would not
+	// start there, they are what is possible, for the families that it suffices for.
 	sizes(u underlay.Link) (mtus, error)
 	// want says what becomes of the set.
 	want(s situation) desired
@@ -37,8 +37,8 @@ type planeTrait struct {
 
 // trait is what distinguishes one type from another.
 type trait struct {
-	// name and record are Node's Type and RecordType; path is Status.Path of a type without a data plane.
-	name, record, path string
+	// record is Node.RecordType; path is Status.Path of a type without a data plane.
+	record, path string
 	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
 	asksHops bool
 	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in, as for a data plane.
@@ -96,8 +96,6 @@ type desired struct {
 	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
 	// wireGuard are the devices of type wireguard, with their peers, which its driver makes.
 	wireGuard []wireGuardDevice
-	// ipip is the address that the kernel's ipip device sends from, which its driver makes; the zero Addr for no device.
-	ipip netip.Addr
 	// device is Status.Devices for a backend without devices of its own.
 	device string
 }

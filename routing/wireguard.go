@@ -1,13 +1,21 @@
 package routing
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/netip"
-	"strings"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/routing/event"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/wireguard"
@@ -21,6 +29,14 @@ func wireGuardType() Type {
 	return Type{
 		Name: typeWireGuard, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return newWireGuard(c) },
 		Device: isWireGuardDevice,
+		Help: map[string]string{
+			"ListenPort":   "UDP port of every node",
+			"ListenPortV6": "UDP port of the device for IPv6 with `Mode` `separate`",
+			"PSK":          "key that all nodes share, as `wg genpsk` makes it",
+			"Mode": "`separate`: a device for each family; `ipv4`, `ipv6`: one device over that " +
+				"family; `auto`: one device, over IPv4 unless only IPv6 is public",
+			"PersistentKeepaliveInterval": "seconds of silence until a packet is sent to each peer; 0 is never",
+		},
 	}
 }
 
@@ -124,13 +140,46 @@ func (w *wireGuard) fault() error {
 			`"Mode":"auto" has one`}
 }
 
+// wireGuardOverhead is by how much a packet grows at the most, in bytes: an IPv6 header of 40, UDP's 8,
+// WireGuard's 16 and the tag's 16. flannel takes it off whatever the outer family is, so that all nodes of a
+// network have one MTU.
+const wireGuardOverhead = 80
+
+// wireGuardData is BackendData, byte for byte flannel's.
+func wireGuardData(k wireguard.PublicKey, port uint16) json.RawMessage {
+	return fmt.Appendf(nil, `{"PublicKey":"%s","Port":%d}`, k, port)
+}
+
+// wireGuardRecord is what a peer publishes. Port is 0 with a flannel from before 0.26, which means that all
+// nodes have one port.
+type wireGuardRecord struct {
+	key  wireguard.PublicKey
+	port uint16
+}
+
+// parseWireGuardData reads a peer's BackendData or BackendV6Data.
+func parseWireGuardData(b json.RawMessage) (wireGuardRecord, error) {
+	if !given(b) {
+		return wireGuardRecord{}, fmt.Errorf("it publishes none, and so no key")
+	}
+	var v struct {
+		PublicKey string
+		Port      uint16
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return wireGuardRecord{}, fmt.Errorf("it publishes %s, which is not what wireguard has", shorten(b))
+	}
+	k, err := wireguard.ParsePublicKey(v.PublicKey)
+	if err != nil {
+		return wireGuardRecord{}, fmt.Errorf("its PublicKey is %s: %w", shorten([]byte(v.PublicKey)), err)
+	}
+	return wireGuardRecord{k, v.Port}, nil
+}
+
 func (w *wireGuard) trait() trait {
 	t := trait{
-		name: typeWireGuard, record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
+		record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
 		asksHops: w.encrypt == encryptBetweenLinks,
-	}
-	if w.encrypt != "" {
-		t.name = typeAuto
 	}
 	if w.user {
 		t.path = PathUserspace
@@ -158,11 +207,7 @@ func (w *wireGuard) sizes(u underlay.Link) (mtus, error) {
 	if w.enabled6 {
 		least = minMTU6
 	}
-	if inner < least {
-		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: "+
-			"raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
-	}
-	return mtus{outer, inner}, nil
+	return mtus{outer, inner}, checkMTU(inner, least, outer)
 }
 
 // wireGuardDevice is one of the devices of a node, and what it is to have, but for the private key and the
@@ -290,7 +335,14 @@ func (w *wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay)
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]
 		for _, f := range families(*r, s.set, s.under) {
-			x := wireGuardWay{r: r, f: f, report: f.reached(*r)}
+			x := wireGuardWay{r: r, f: f, report: f.reached(*r, typeWireGuard)}
+			if x.report.How == HowSkipped {
+				if w.encrypt != "" {
+					x.report.Reason += fmt.Sprintf(`, with "Encrypt":%q`, w.encrypt)
+				}
+				out = append(out, x)
+				continue
+			}
 			x.report.How = HowTunnel
 			if err := w.reach(&x, deviceFor(ds, f.six)); err != nil {
 				x.report = x.report.skip("%v", err)
@@ -305,9 +357,6 @@ func (w *wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay)
 
 // reach finds out a peer's key and where it is, or why it is not reached.
 func (w *wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
-	if !strings.EqualFold(x.r.BackendType, typeWireGuard) {
-		return fmt.Errorf("its backend is %s, this network's is %s", backendName(x.r.BackendType), w.called())
-	}
 	if dev == nil {
 		return fmt.Errorf("this node has no %s address on the underlay, which its packets would travel in: "+
 			`"Mode":"auto" in the network config has both families travel in one`, familyName(x.f.six))
@@ -391,4 +440,252 @@ func settleKeys(d *desired, ways []wireGuardWay, s situation) {
 			}
 		}
 	}
+}
+
+// WireGuardKeyFile, in the state directory, has the node's private key, unless BackendConfig.KeyFile names
+// another file. While it is replaced, the next one has ".new" at its end.
+const WireGuardKeyFile = "wireguard.key"
+
+// open implements opener.
+func (s *wireGuard) open(_ context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
+	w := *s
+	w.user, w.why, err = inUserSpace(c, w.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	a := &wireGuardDriver{
+		k: c.Kernel, out: c.underlayKernel(), log: c.Logger,
+		user: w.user, why: w.why, file: c.KeyFile, loose: w.encrypt == encryptBetweenLinks,
+		made: map[string]madeWireGuard{},
+	}
+	if a.file == "" {
+		a.file = string(c.stateFile(WireGuardKeyFile))
+	}
+	if err := a.loadKey(); err != nil {
+		return nil, nil, err
+	}
+	w.public = a.public
+	if w.why != "" {
+		a.log.Warn("packets are encrypted in user space", "cause", w.why)
+	}
+	return &w, a, nil
+}
+
+// wireGuardDriver makes the devices of type wireguard and gives them their peers.
+type wireGuardDriver struct {
+	idle
+	k, out *kernel.Kernel // of the device, and of its sockets
+	log    *slog.Logger
+	user   bool
+	why    string
+	file   string // of the private key; "" keeps none
+	loose  bool   // peers that are reached by other links may send by the devices
+
+	own     atomic.Pointer[wireguard.PublicKey]
+	private wireguard.Secret // guarded by the node's lock
+
+	mu   sync.Mutex // guards made, which only the node changes, with its own lock held too
+	made map[string]madeWireGuard
+}
+
+// madeWireGuard is a device that there is.
+type madeWireGuard struct {
+	*wireguard.Device
+	index int // of the link
+}
+
+func (a *wireGuardDriver) public() wireguard.PublicKey { return *a.own.Load() }
+
+// loadKey reads the node's key, or makes it.
+func (a *wireGuardDriver) loadKey() error {
+	made := true
+	key := wireguard.NewPrivateKey()
+	if a.file != "" {
+		var err error
+		if key, made, err = wireguard.LoadKey(a.file); err != nil {
+			return err
+		}
+	}
+	if err := a.setKey(key); err != nil {
+		return err
+	}
+	if made && a.file != "" {
+		a.log.Info("made a private key", "file", a.file, "public_key", a.public())
+	}
+	return nil
+}
+
+func (a *wireGuardDriver) setKey(key wireguard.Secret) error {
+	public, err := key.Public()
+	if err != nil {
+		return err
+	}
+	a.private = key
+	a.own.Store(&public)
+	return nil
+}
+
+// peers implements driver.
+func (a *wireGuardDriver) peers() (all []EncryptedPeer, err error) {
+	devices := a.devices()
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		ps, fault := devices[name].Peers()
+		err = errors.Join(err, fault)
+		for _, p := range ps {
+			all = append(all, EncryptedPeer{name, p})
+		}
+	}
+	return all, err
+}
+
+// rotate implements driver.
+func (a *wireGuardDriver) rotate() (before, after wireguard.PublicKey, err error) {
+	before = a.public()
+	key := wireguard.NewPrivateKey()
+	if a.file != "" {
+		if err := wireguard.StoreKey(a.file, key); err != nil {
+			return before, before, err
+		}
+	}
+	err = a.setKey(key)
+	return before, a.public(), err
+}
+
+// sync implements driver.
+func (a *wireGuardDriver) sync(_ context.Context, s situation, d *desired) (out outcome) {
+	var faults []error
+	wanted := map[string]bool{}
+	for _, v := range d.wireGuard {
+		wanted[v.name] = true
+		v.Private, v.MTU = a.private, s.mtu
+		m, err := a.ensure(v.name, s.mtu)
+		if err == nil {
+			err = m.Configure(v.Config)
+			out.notes = append(out.notes, a.settings(v)...)
+		}
+		if m == nil {
+			out.absent = append(out.absent, v.name)
+		}
+		faults = append(faults, err)
+	}
+	for name, m := range a.devices() {
+		if !wanted[name] { // its family has no address any more; weft cleanup removes the link
+			faults = append(faults, a.drop(name, m))
+		}
+	}
+	for _, m := range a.devices() {
+		_, _ = m.Peers() // looks for peers that are called in vain; whoever asks for them is told of errors
+	}
+	if a.why != "" {
+		out.notes = append(out.notes, "packets are encrypted in user space: "+a.why)
+	}
+	out.devices = errors.Join(faults...)
+	return out
+}
+
+// settings makes those of the device that the kernel's state does not have, and says what the lack of one
+// means.
+func (a *wireGuardDriver) settings(v wireGuardDevice) (notes []string) {
+	faults := []error{a.k.SetIPv4(v.name), a.k.SetIPv6(v.name, v.has(true))}
+	if a.loose && v.has(false) { // a peer that we send to in plain may encrypt what it sends
+		faults = append(faults, a.k.Loosen(v.name))
+	}
+	for _, err := range faults {
+		notes = append(notes, kernel.SettingNotes(v.name, err)...)
+	}
+	return notes
+}
+
+// ensure makes the device unless it is there.
+func (a *wireGuardDriver) ensure(name string, mtu int) (*wireguard.Device, error) {
+	if m, ok := a.devices()[name]; ok {
+		d, err := a.k.Device(name)
+		switch {
+		case err == nil && d.Index == m.index && !m.Lost():
+			return m.Device, nil
+		case err != nil && !errors.Is(err, kernel.ErrNoLink):
+			return m.Device, err
+		}
+		a.log.Warn("device is gone, making it again", "event", event.DeviceRepaired, "device", name)
+		if err := a.drop(name, m); err != nil {
+			return nil, err
+		}
+	}
+	made, err := a.make(name, mtu)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.k.Device(name)
+	if err != nil {
+		return nil, errors.Join(err, made.Close())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.made[name] = madeWireGuard{made, d.Index}
+	return made, nil
+}
+
+// make opens or makes a device. One of the other kind in its place is removed if it is ours or flannel's.
+func (a *wireGuardDriver) make(name string, mtu int) (*wireguard.Device, error) {
+	kind, alias, err := a.k.Kind(name)
+	if err != nil {
+		return nil, err
+	}
+	right := "wireguard"
+	if a.user {
+		right = "tun"
+	}
+	if kind != "" && kind != right {
+		if !isWireGuardDevice(Device{Name: name, Kind: kind}) || alias != kernel.Alias && alias != "" {
+			return nil, fmt.Errorf("link %s is another program's, of type %s: ip link del %s if nothing uses it",
+				name, kind, name)
+		}
+		if err := a.k.DelLink(name); err != nil {
+			return nil, err
+		}
+		a.log.Info("removed a device of another kind", "device", name, "kind", kind)
+		kind = ""
+	}
+	if a.user {
+		d, err := wireguard.OpenUser(name, mtu, a.k.Do, a.out.Do)
+		if errors.Is(err, unix.EBUSY) {
+			err = fmt.Errorf("%w: a running process has it: stop flanneld or the other weftd", err)
+		}
+		return d, err
+	}
+	if kind != "" { // with the sessions that it has
+		return wireguard.OpenKernel(name, a.k.Do)
+	}
+	if err := a.k.AddWireGuard(name); err != nil {
+		return nil, err
+	}
+	d, err := wireguard.OpenKernel(name, a.k.Do)
+	if err != nil {
+		err = errors.Join(err, a.k.DelLink(name))
+	}
+	return d, err
+}
+
+// close implements driver. The links stay, with addresses and routes, and the kernel's devices with their
+// sessions.
+func (a *wireGuardDriver) close(context.Context, bool) error {
+	var faults []error
+	for name, m := range a.devices() {
+		faults = append(faults, a.drop(name, m))
+	}
+	return errors.Join(faults...)
+}
+
+func (a *wireGuardDriver) drop(name string, m madeWireGuard) error {
+	a.mu.Lock()
+	delete(a.made, name)
+	a.mu.Unlock()
+	return m.Close()
+}
+
+// devices are those that there are.
+func (a *wireGuardDriver) devices() map[string]madeWireGuard {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.made)
 }

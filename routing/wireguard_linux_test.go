@@ -92,7 +92,7 @@ func TestWireGuardNodesTalk(t *testing.T) {
 					t.Fatalf("%+v, %v", ps, err)
 				}
 				for _, p := range ps {
-					if p.Handshake.IsZero() || p.Rx < 6<<20 || p.Tx < 6<<20 || p.Key != ns[1-i].b.keys.public() ||
+					if p.Handshake.IsZero() || p.Rx < 6<<20 || p.Tx < 6<<20 || p.Key != ns[1-i].b.driver.(*wireGuardDriver).public() ||
 						p.Endpoint.Addr().Is6() != (name == "ipv6" || p.Device == "flannel-wg-v6") {
 						t.Errorf("peer %+v", p)
 					}
@@ -211,10 +211,10 @@ func TestWireGuardRestarts(t *testing.T) {
 	b.openWireGuard(t, "", t.TempDir())
 	joinVTEPs(t, nodes)
 	hears(t, b, a, false)
-	key := a.b.keys.public()
+	key := a.b.driver.(*wireGuardDriver).public()
 	stop()
 	a.openWireGuard(t, "", dir)
-	if a.b.keys.public() != key {
+	if a.b.driver.(*wireGuardDriver).public() != key {
 		t.Fatal("the key is another one")
 	}
 	joinVTEPs(t, nodes[:1]) // its own set is still without peers

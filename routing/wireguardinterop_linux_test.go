@@ -81,7 +81,7 @@ func (b bindIn) Open(port uint16) (fns []conn.ReceiveFunc, actual uint16, err er
 func plainConfig(t *testing.T, a *vtepNode, key wireguard.Secret, psk, endpoint string) string {
 	t.Helper()
 	var b strings.Builder
-	own := a.b.keys.public()
+	own := a.b.driver.(*wireGuardDriver).public()
 	fmt.Fprintf(&b, "private_key=%s\nlisten_port=51820\npublic_key=%x\nendpoint=%s\n", key.Hex(), own[:], netip.MustParseAddrPort(endpoint))
 	if psk != "" {
 		p, err := wireguard.ParseSecret(psk)

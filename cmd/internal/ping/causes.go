@@ -265,8 +265,8 @@ func (w Way) outer() string {
 	switch {
 	case w.UDPPort != 0:
 		return fmt.Sprintf("UDP port %d", w.UDPPort)
-	case w.Backend == "ipip":
-		return "IP protocol 4"
+	case w.Protocol != 0:
+		return fmt.Sprintf("IP protocol %d", w.Protocol)
 	}
 	return "what goes to it"
 }
@@ -283,8 +283,8 @@ func (w Way) dump() string {
 	switch {
 	case w.UDPPort != 0:
 		return fmt.Sprintf("udp port %d", w.UDPPort)
-	case w.Backend == "ipip":
-		return "ip proto 4"
+	case w.Protocol != 0:
+		return fmt.Sprintf("ip proto %d", w.Protocol)
 	}
 	return "ip"
 }
