@@ -53,21 +53,14 @@ func (k *Kernel) AddrInfos() ([]AddrInfo, error) {
 
 // Reach asks the kernel how it would reach a.
 func (k *Kernel) Reach(a netip.Addr) ReachInfo {
-	h, err := k.lenient()
-	if err != nil {
-		return ReachInfo{Err: err}
-	}
-	defer h.Close()
-	rs, err := h.RouteGet(a.AsSlice())
+	answers, err := k.RoutesTo([]netip.Addr{a}, netip.AddrPort{})
 	switch {
 	case err != nil:
 		return ReachInfo{Err: err}
-	case len(rs) == 0:
-		return ReachInfo{Err: unix.ENETUNREACH}
-	case rs[0].Type == unix.RTN_LOCAL:
+	case answers[0].Kind == unix.RTN_LOCAL:
 		return ReachInfo{Err: errors.New("it is this host's own address")}
 	}
-	return ReachInfo{Index: rs[0].LinkIndex, Src: fromIP(rs[0].Src)}
+	return ReachInfo{Index: answers[0].Link, Src: answers[0].Source, Err: answers[0].Err}
 }
 
 // DefaultRoutes lists the default routes of the main table, one for each next hop.

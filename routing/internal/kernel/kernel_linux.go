@@ -59,20 +59,6 @@ func OpenKernel() (*Kernel, error) {
 	return k, nil
 }
 
-// lenient opens a handle for RouteGet. On the Kernel's own handle the kernel checks strictly, and refuses what the
-// library asks for an IPv6 address. The caller closes it.
-func (k *Kernel) lenient() (h *netlink.Handle, err error) {
-	err = k.Do(func() (err error) { h, err = netlink.NewHandle(unix.NETLINK_ROUTE); return err })
-	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
-	}
-	if err := h.SetSocketTimeout(netlinkTimeout); err != nil {
-		h.Close()
-		return nil, fmt.Errorf("netlink socket timeout: %w", err)
-	}
-	return h, nil
-}
-
 // OpenKernelIn opens the namespace of a descriptor, which stays the caller's.
 func OpenKernelIn(ns int) (k *Kernel, err error) {
 	err = ownthread.In(ns, func() (err error) {

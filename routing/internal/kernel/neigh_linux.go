@@ -205,16 +205,6 @@ type Hop struct {
 	err     error
 }
 
-// plainErrno returns the kernel's error number in err, so that one hop can be compared with another; if there is
-// none, it returns err.
-func plainErrno(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
-}
-
 // NextHops asks the kernel how it would send to each address; its answer follows policy rules too.
 func (k *Kernel) NextHops(addrs []netip.Addr) (map[netip.Addr]Hop, error) {
 	ds, err := k.Devices()
@@ -225,25 +215,21 @@ func (k *Kernel) NextHops(addrs []netip.Addr) (map[netip.Addr]Hop, error) {
 	for _, d := range ds {
 		names[d.Index] = d.Name
 	}
-	out := make(map[netip.Addr]Hop, len(addrs))
-	h, err := k.lenient()
+	answers, err := k.RoutesTo(addrs, netip.AddrPort{})
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	for _, a := range addrs {
-		rs, err := h.RouteGet(a.AsSlice())
-		switch {
-		case err != nil:
-			out[a] = Hop{err: plainErrno(err)}
-		case len(rs) != 1 || rs[0].Type != unix.RTN_UNICAST:
-			out[a] = Hop{err: unix.EHOSTUNREACH}
+	out := make(map[netip.Addr]Hop, len(addrs))
+	for i, a := range answers {
+		switch hop := (Hop{Link: names[a.Link], Gateway: a.Gateway}); {
+		case errors.Is(a.Err, ErrNoAnswer): // which says nothing about the way
+			return nil, fmt.Errorf("the way to %v: %w", addrs[i], a.Err)
+		case a.Err != nil:
+			out[addrs[i]] = Hop{err: a.Err}
+		case a.Kind != unix.RTN_UNICAST:
+			out[addrs[i]] = Hop{err: unix.EHOSTUNREACH}
 		default:
-			next := Hop{Link: names[rs[0].LinkIndex], Gateway: fromIP(rs[0].Gw)}
-			if via, ok := rs[0].Via.(*netlink.Via); ok && !next.Gateway.IsValid() { // a gateway of the other family
-				next.Gateway = fromIP(via.Addr)
-			}
-			out[a] = next
+			out[addrs[i]] = hop
 		}
 	}
 	return out, nil

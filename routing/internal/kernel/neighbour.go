@@ -40,7 +40,8 @@ type Answer struct {
 	Kind    uint8 // RouteUnicast, or the type of route (RTN_*) that refuses the datagram
 	Link    int   // index
 	Gateway netip.Addr
-	MTU     int // of the route, in bytes; 0 if it has none of its own
+	Source  netip.Addr // of packets of the host's own; the zero Addr if the route names none
+	MTU     int        // of the route, in bytes; 0 if it has none of its own
 	Encap   bool
 	Err     error // instead of all that
 }
