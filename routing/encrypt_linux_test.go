@@ -87,7 +87,29 @@ func TestEncryptWithoutRules(t *testing.T) {
 	if routes := netns.Command(t, "ip", "route", "show"); !strings.Contains(routes, "10.5.2.0/24") || !strings.Contains(routes, "10.5.0.0/16 dev flannel-wg") {
 		t.Errorf("with rules:\n%s", routes)
 	}
+	if rules := netns.Command(t, "nft", "list", "table", "inet", "weft"); !strings.Contains(rules, "192.0.2.2") {
+		t.Errorf("what peers may send in plain is not let in yet:\n%s", rules)
+	}
 	if got, err := kernel.ReadSetting(kernel.Conf4+"/flannel-wg", kernel.ReversePath); err != nil || got != "2" {
 		t.Errorf("flannel-wg has %s, %v, and is to be loose", got, err)
+	}
+}
+
+// TestRoutesOfADeviceThatIsNotHadStay: whoever has the device may carry the packets, and without its routes they would
+// leave by another way, in plain.
+func TestRoutesOfADeviceThatIsNotHadStay(t *testing.T) {
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	const config = `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","Userspace":"always"}}`
+	first, second := openKernelBackend(t, k, config, nil), openKernelBackend(t, k, config, nil)
+	defer first.Close()
+	defer second.Close()
+	first.apply(kernelSet(first))
+	before := ip(t, "route show dev flannel-wg")
+	if err := second.Apply(t.Context(), kernelSet(second)); err == nil {
+		t.Error("two have one device")
+	}
+	if after := ip(t, "route show dev flannel-wg"); before == "" || after != before {
+		t.Errorf("routes before:\n%s, after:\n%s", before, after)
 	}
 }

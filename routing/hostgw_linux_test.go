@@ -153,3 +153,18 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		t.Errorf("another network's device: %v", err)
 	}
 }
+
+// TestRoutesHaveThePeersMTU: IPv6 heeds it for packets that it forwards only if it is locked.
+func TestRoutesHaveThePeersMTU(t *testing.T) {
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	b := openKernelBackend(t, k, hostGWDual, nil)
+	defer b.Close()
+	small := hostGWPeer(2)
+	small.Weft = &lease.Weft{MTU: 1300}
+	b.apply(kernelSet(b, small))
+	four, six := ip(t, "-4 route show 10.5.2.0/24"), ip(t, "-6 route show fd00:5:0:2::/64")
+	if !strings.Contains(four, "mtu 1300") || !strings.Contains(six, "mtu lock 1300") {
+		t.Errorf("routes\n%s%s", four, six)
+	}
+}

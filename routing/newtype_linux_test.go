@@ -45,6 +45,16 @@ func TestNewTypeIsConfigured(t *testing.T) {
 			t.Errorf("%s\n got %v\nwant %s", config, err, want)
 		}
 	}
+	secrets := func(a, b string) Network {
+		n, err := withToy().Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","Shared":"` + a + `","Own":"` + b + `"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if d := secrets("shh1", "shh2").Diff(secrets("shh3", "shh4")); len(d) != 2 || strings.Contains(fmt.Sprintf("%+v", d), "shh") {
+		t.Errorf("secrets that changed: %+v", d)
+	}
 	misspelt, _ := withToy().Parse([]byte(`{"Network":"10.5.0.0/16","Colour":"red","Backend":{"Type":"toy","Color":"red"}}`))
 	got := fmt.Sprint(misspelt.Unknown)
 	for _, want := range []string{"Backend.Colour", "Backend.Color"} {
