@@ -3,11 +3,11 @@ package routing
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"weft/lease/atomicfile"
 	"weft/routing/internal/kernel"
 )
 
@@ -43,9 +43,5 @@ func (f stateFile) save(v any) error {
 	if err != nil {
 		return err
 	}
-	next := string(f) + ".new"
-	if err := os.WriteFile(next, b, 0o600); err != nil {
-		return fmt.Errorf("note what was done: %w", err)
-	}
-	return kernel.Wrap("note what was done", os.Rename(next, string(f)))
+	return kernel.Wrap("note what was done", atomicfile.Write(string(f), b))
 }

@@ -43,7 +43,7 @@ func rooms() map[string][]string {
 		"cmd/weft-cni/internal/ask":     {"cmd/internal/smallhttp"},
 		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},
 
-		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/events", "cmd/internal/podport", "lease", "tunnel"},
+		"cmd/weftd/internal/pods": {"lease/atomicfile", "cmd/internal/control", "cmd/internal/events", "cmd/internal/podport", "lease", "tunnel"},
 
 		"lease/subnetenv":  {"lease/atomicfile"}, // so that weft-cni, which is started for each pod, can link it
 		"lease/redact":     {},
