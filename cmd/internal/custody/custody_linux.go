@@ -232,6 +232,25 @@ func (c *Custody) Put(i Item) error {
 	return nil
 }
 
+// Note changes what is noted of the item of that name. Its descriptors keep their numbers, so that a weftd that dies
+// meanwhile leaves the item whole: a Put of the same descriptors would first take them from the shelf, since the service
+// manager keeps none twice.
+func (c *Custody) Note(name string, meta []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.items[name]
+	if c.closed {
+		return nil
+	}
+	if !ok || len(meta) > maxMeta {
+		return fmt.Errorf("note %d bytes about %q: an item that is kept may have %d", len(meta), name, maxMeta)
+	}
+	e.Meta = slices.Clone(meta)
+	c.items[name] = e
+	c.changed()
+	return nil
+}
+
 // Drop ends the keeping of all whose names begin with prefix, and returns once the shelf has none of them,
 // ctx ends, or the shelf does not answer.
 func (c *Custody) Drop(ctx context.Context, prefix string) error {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,7 +209,14 @@ func TestTheNextWeftdGetsWhatWasKept(t *testing.T) {
 		x, _ := pipe(t)
 		keepOne(t, c, "pod a", "old", r)
 		keepOne(t, c, "pod a", "about a", r, w)
-		keepOne(t, c, "b", "about b", x)
+		keepOne(t, c, "b", "noted when it came", x)
+		numbers := slices.Clone(c.items["b"].Numbers)
+		if err := errors.Join(c.Note("b", []byte("about b")), c.Wait(t.Context(), "b")); err != nil || c.Note("nobody", nil) == nil {
+			t.Error("noted:", err)
+		}
+		if now := c.items["b"].Numbers; !slices.Equal(now, numbers) { // else its descriptors were away for a moment
+			t.Errorf("numbers %v, and %v before", now, numbers)
+		}
 		y, _ := pipe(t)
 		keepOne(t, c, "c", "about c", y)
 		if err := c.DropOne(t.Context(), "c"); err != nil {

@@ -33,6 +33,8 @@ type Keeper interface {
 	// Keep has the keeper make duplicates of the pod's descriptors, and take in what is known of the pod, in place of what it had of the same
 	// key.
 	Keep(r podport.Request, fds []int) error
+	// Note has the keeper take in what is known by now of a pod whose descriptors it has.
+	Note(r podport.Request) error
 	// Forget drops what it has of a pod. It is no error if that is nothing.
 	Forget(k podport.Key) error
 	// Kept returns what an earlier weftd gave to be kept. The descriptors are the caller's.
@@ -266,7 +268,11 @@ func (s *Set) keep(p *pod) error {
 	if s.o.Keeper == nil {
 		return nil
 	}
-	err := s.o.Keeper.Keep(p.Request, p.fds())
+	return s.kept(p, s.o.Keeper.Keep(p.Request, p.fds()))
+}
+
+// kept logs why p is not kept.
+func (s *Set) kept(p *pod, err error) error {
 	if err != nil {
 		s.o.Logger.Warn("pod is lost if weftd ends now: its descriptor is not kept, and it would have to be attached again", "pod", p.Key.String(), "reason", err)
 	}

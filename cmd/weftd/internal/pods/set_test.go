@@ -133,6 +133,15 @@ func (k *keeper) Keep(r podport.Request, fds []int) error {
 	return err
 }
 
+func (k *keeper) Note(r podport.Request) error {
+	old, ok := k.kept[r.Key]
+	if !ok {
+		return errors.New("a pod that is not kept")
+	}
+	k.kept[r.Key] = Kept{r, old.FDs}
+	return nil
+}
+
 func (k *keeper) Forget(key podport.Key) error {
 	if old, ok := k.kept[key]; ok {
 		delete(k.kept, key)
@@ -312,6 +321,7 @@ func TestAnAttachThatReplacesIsSaid(t *testing.T) {
 type forgetful struct{ why error }
 
 func (f forgetful) Keep(podport.Request, []int) error { return f.why }
+func (f forgetful) Note(podport.Request) error        { return f.why }
 func (forgetful) Forget(podport.Key) error            { return nil }
 func (forgetful) Kept() ([]Kept, error)               { return nil, nil }
 
