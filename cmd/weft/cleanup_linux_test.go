@@ -24,14 +24,14 @@ import (
 func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 	cache, run := t.TempDir(), t.TempDir()
 	f := &cleanupFlags{cacheDir: cache, subnetFile: filepath.Join(run, "subnet.env")}
-	names := []string{"lease.json", ".lease.json.1234", "node-id", ".node-id.5", ".kube-node.json.6", "extension.json.new"}
-	stays := []string{".lease.json.mine", "notes", ".bashrc.1"}
+	names := []string{"lease.json", "lease.json.new", "node-id", "node-id.new", "kube-node.json.new", "extension.json.new"}
+	stays := []string{"lease.json.mine", "notes", "notes.new"}
 	for _, name := range append(slices.Clone(names), stays...) {
 		if err := os.WriteFile(filepath.Join(cache, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(run, ".subnet.env.7"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(run, "subnet.env.new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var c cleaned

@@ -123,6 +123,28 @@ func TestUpgradeBeginsTheEmbeddedEtcdAnew(t *testing.T) {
 	})
 }
 
+// TestUpgradeWithoutANetwork upgrades a weftd that waits for a network configuration, as after an upgrade it still does.
+func TestUpgradeWithoutANetwork(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	b.args = append(b.args, "--etcd-prefix=/another/network")
+	b.start(t)
+	for range 2 {
+		await.OK(t, "it waits", func() error {
+			s, err := b.status(t)
+			if err == nil && (s.Ready || len(s.NotReady) == 0) {
+				err = fmt.Errorf("ready %v: %q", s.Ready, s.NotReady)
+			}
+			return err
+		})
+		if done, err := b.upgrade(t, "weftd"); err != nil || done.PID != done.FromPID {
+			t.Errorf("%+v, %v", done, err)
+		}
+	}
+}
+
 // restingDescriptors waits until a process has as many as before: some come and go with what is asked of the kernel.
 func restingDescriptors(t *testing.T, pid int) (n int) {
 	t.Helper()

@@ -22,6 +22,9 @@ var errNodeChanged = errors.New("the node is not what it was")
 
 // serveNetworks serves one network configuration after the other, as choice says, until ctx ends.
 func (d *Daemon) serveNetworks(ctx context.Context) error {
+	if s := d.upgrades.arrived; s != nil && s.Idle {
+		d.arrivedNow()
+	}
 	c := &choice.Choice{Renumber: d.cfg.Renumber, Assigned: !d.source.info().allocates}
 	var asked Network
 	for step := d.next(c, choice.Input{}); ; {

@@ -119,6 +119,7 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	defer d.upgrades.changing.Unlock()
 	d.keepNow() // it may take seconds, while packets flow
 	g, _ := d.current()
+	s.Idle = g == nil
 	if g != nil && g.plane != nil {
 		s.Paused = custody.SinceBoot()
 		g.plane.Pause()

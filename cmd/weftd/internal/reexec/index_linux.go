@@ -25,6 +25,8 @@ type State struct {
 	From, Binary string
 	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by custody.SinceBoot.
 	Asked, Paused time.Duration
+	// Idle says that the program served no network, so that the next one need not serve one to have arrived.
+	Idle bool
 	// Kept is what custody has, and Listeners what is served on, by name.
 	Kept      custody.Left
 	Listeners map[string]int
@@ -46,6 +48,7 @@ type index struct {
 	Binary    string         `json:"binary"`
 	Asked     time.Duration  `json:"asked"`
 	Paused    time.Duration  `json:"paused"`
+	Idle      bool           `json:"idle,omitempty"`
 	Before    before         `json:"before"`
 	Namespace int            `json:"namespace,omitempty"` // of the TUN, without root; it stays open
 	Kept      custody.Left   `json:"kept"`
@@ -60,8 +63,8 @@ type before struct {
 
 func indexOf(s State) index {
 	return index{
-		Format: Format, ID: s.ID, From: s.From, Binary: s.Binary, Asked: s.Asked, Paused: s.Paused, Kept: s.Kept,
-		Listeners: s.Listeners,
+		Format: Format, ID: s.ID, From: s.From, Binary: s.Binary, Asked: s.Asked, Paused: s.Paused, Idle: s.Idle,
+		Kept: s.Kept, Listeners: s.Listeners,
 	}
 }
 
@@ -84,7 +87,8 @@ func (x *index) all() []int {
 // state is x with duplicates of the descriptors.
 func (x *index) state() (s State, err error) {
 	s = State{
-		ID: x.ID, From: x.From, Binary: x.Binary, Asked: x.Asked, Paused: x.Paused, Listeners: map[string]int{},
+		ID: x.ID, From: x.From, Binary: x.Binary, Asked: x.Asked, Paused: x.Paused, Idle: x.Idle,
+		Listeners: map[string]int{},
 		Kept: custody.Left{FDs: map[uint64]int{}, Shelved: x.Kept.Shelved, Holder: x.Kept.Holder},
 	}
 	defer func() {
