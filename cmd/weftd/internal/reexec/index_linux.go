@@ -89,7 +89,7 @@ func (x *index) state() (s State, err error) {
 	s = State{
 		ID: x.ID, From: x.From, Binary: x.Binary, Asked: x.Asked, Paused: x.Paused, Idle: x.Idle,
 		Listeners: map[string]int{},
-		Kept: custody.Left{FDs: map[uint64]int{}, Shelved: x.Kept.Shelved, Holder: x.Kept.Holder},
+		Kept:      custody.Left{FDs: map[uint64]int{}, Shelved: x.Kept.Shelved, Holder: x.Kept.Holder},
 	}
 	defer func() {
 		if err != nil {
