@@ -242,8 +242,11 @@ func (c *Custody) Note(name string, meta []byte) error {
 	if c.closed {
 		return nil
 	}
-	if !ok || len(meta) > maxMeta {
-		return fmt.Errorf("note %d bytes about %q: an item that is kept may have %d", len(meta), name, maxMeta)
+	switch {
+	case !ok:
+		return fmt.Errorf("note something of %q, of which nothing is kept", name)
+	case len(meta) > maxMeta:
+		return fmt.Errorf("note %d bytes of %q, and %d are the most", len(meta), name, maxMeta)
 	}
 	e.Meta = slices.Clone(meta)
 	c.items[name] = e

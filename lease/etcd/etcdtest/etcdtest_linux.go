@@ -84,7 +84,12 @@ func StartWith(t testing.TB, o Options) *Server {
 		url:  fmt.Sprintf("%s://%s", scheme, netip.AddrPortFrom(o.Listen, uint16(o.Port))),
 		peer: fmt.Sprintf("http://%s", ports.Loopback(t)),
 	}
-	t.Cleanup(func() { s.stop(syscall.SIGKILL) })
+	t.Cleanup(func() {
+		if t.Failed() && s.proc != nil {
+			t.Logf("the end of etcd's log:\n%s", s.proc.log)
+		}
+		s.stop(syscall.SIGKILL)
+	})
 	s.Start()
 	return s
 }

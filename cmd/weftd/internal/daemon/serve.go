@@ -231,13 +231,12 @@ func (d *Daemon) apply(ctx context.Context, g *overlay) error {
 			}
 			last = why
 			d.applied(g, s)
-			d.tellPods(g)
 			if s.Own.Subnets != (lease.Subnets{}) {
 				d.arrivedNow()
 			}
 		case <-g.wake:
-			d.writeSubnetFile(g)
 			d.tellPods(g)
+			d.writeSubnetFile(g)
 		}
 		g.probe(true)
 		d.removeLeftovers(g, g.backend.Status())
@@ -285,6 +284,7 @@ func (d *Daemon) applied(g *overlay, s lease.Set) {
 	}
 	d.tellPeers(before.Peers, s.Peers)
 	logRejected(d.log, before.Rejected, s.Rejected)
+	d.tellPods(g) // before the file, with which this node is ready and may be asked to attach one
 	d.writeSubnetFile(g)
 	d.process.memory.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
 }
