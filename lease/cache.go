@@ -169,7 +169,8 @@ func (c *Cache) Save(s Cached) (written bool, err error) {
 	if settled == c.last {
 		return false, nil
 	}
-	if err := atomicfile.WriteFunc(c.path, 0o600, 0o700, func(w io.Writer) error { return c.encode(w, s) }); err != nil {
+	write := func(w io.Writer) error { return c.encode(w, s) }
+	if err := atomicfile.WriteFunc(c.path, 0o600, 0o700, write); err != nil {
 		return false, fmt.Errorf("cache: %w", err)
 	}
 	c.last = settled

@@ -65,7 +65,8 @@ const (
 	encryptBetweenLinks = "between-links"
 )
 
-// RecvPlain in a record's Recv says that the node takes packets of pods as they are from nodes on its own link.
+// RecvPlain in a record's Recv says that the node takes packets of pods as they are from nodes on its own
+// link.
 const RecvPlain = "plain"
 
 // seals are what type auto has beside wireguard.
@@ -75,15 +76,15 @@ type seals struct {
 	allowed []netip.Prefix
 }
 
-// takesPlain says that the node's record may have RecvPlain: its routes are the host's, which away says they are not, and what peers are
-// told is the address that the link itself has. Behind a router that translates addresses, a peer on the router's other side would send pods'
-// packets to the router, in plain.
+// takesPlain says that the node's record may have RecvPlain: its routes are the host's, which away says they
+// are not, and what peers are told is the address that the link itself has. Behind a router that translates
+// addresses, a peer on the router's other side would send pods' packets to the router, in plain.
 func (s seals) takesPlain(under underlay.Link, away bool) bool {
 	return s.encrypt == encryptBetweenLinks && !away && under.Ext4 == under.Addr4 && under.Ext6 == under.Addr6
 }
 
-// elsewhere is the first address of a family that the record has beside the advertised one: the node's link has that, and the advertised one
-// is somebody else's.
+// elsewhere is the first address of a family that the record has beside the advertised one: the node's link
+// has that, and the advertised one is somebody else's.
 func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
 	for _, a := range r.Weft.Addrs {
 		if a.Unmap().Is6() == six {
@@ -93,8 +94,9 @@ func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
 	return netip.Addr{}
 }
 
-// plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here and there has to say so, and the
-// peer has to be on the underlay's own link. The reason says why not, or why.
+// plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here
+// and there has to say so, and the peer has to be on the underlay's own link. The reason says why not, or
+// why.
 func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
 	if w.encrypt != encryptBetweenLinks {
 		return report
@@ -122,8 +124,8 @@ func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situat
 	return report
 }
 
-// seal says by which links packets come and go encrypted, and what comes and goes in plain for all that; nil if nothing is
-// sealed. under is the underlay's link, "" if that is in another namespace.
+// seal says by which links packets come and go encrypted, and what comes and goes in plain for all that; nil
+// if nothing is sealed. under is the underlay's link, "" if that is in another namespace.
 func (s seals) seal(under string, reached []Reached) *hostrules.Seal {
 	if s.encrypt == "" {
 		return nil

@@ -95,8 +95,8 @@ func TestEncryptWithoutRules(t *testing.T) {
 	}
 }
 
-// TestRoutesOfADeviceThatIsNotHadStay: whoever has the device may carry the packets, and without its routes they would
-// leave by another way, in plain.
+// TestRoutesOfADeviceThatIsNotHadStay: whoever has the device may carry the packets, and without its routes
+// they would leave by another way, in plain.
 func TestRoutesOfADeviceThatIsNotHadStay(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")

@@ -263,8 +263,7 @@ type extRunner struct {
 // wrote its commands would be root here.
 var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 
-// ExtensionFile, in the state directory, says for which peers commands ran. While it is replaced, the next one has
-// ".new" at its end.
+// ExtensionFile, in the state directory, says for which peers commands ran.
 const ExtensionFile = "extension.json"
 
 // open implements opener.

@@ -38,7 +38,8 @@ func families(r lease.Record, s lease.Set, u underlay.Link) []family {
 	return out
 }
 
-// reached begins the report about one subnet of a peer, which is skipped if its record is of another type than name.
+// reached begins the report about one subnet of a peer, which is skipped if its record is of another type
+// than name.
 func (f family) reached(r lease.Record, name string) Reached {
 	report := Reached{
 		Peer: r.Called(), Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: f.subnet, Via: f.public,
@@ -118,8 +119,8 @@ func shorten(b []byte) string {
 	return fmt.Sprintf("%.*q", most, b)
 }
 
-// chooseWay decides between a plain route and the tunnel, for a subnet that has both; direct allows the first. The reason says
-// why not the better one, with type auto also why that.
+// chooseWay decides between a plain route and the tunnel, for a subnet that has both; direct allows the
+// first. The reason says why not the better one, with type auto also why that.
 func chooseWay(report Reached, f family, s situation, direct, auto bool) Reached {
 	report.How = HowTunnel
 	if !direct {

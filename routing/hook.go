@@ -127,11 +127,11 @@ type HookStatus struct {
 	Failures uint64 `json:"failures"`
 }
 
-// HookFile, in the state directory, has what the controller accepted of this node's own routes. While it is replaced, the next one has
-// ".new" at its end.
+// HookFile, in the state directory, has what the controller accepted of this node's own routes.
 const HookFile = "route-hook.json"
 
-// ErrNoController says that a network config of type route-hook is not followed, since this host was not told where the controller is.
+// ErrNoController says that a network config of type route-hook is not followed, since this host was not told
+// where the controller is.
 var ErrNoController = errors.New("type route-hook: no controller is named on this host: give --route-hook-url")
 
 // hookRunner gives the controller the views.
@@ -293,7 +293,8 @@ func (r *hookRunner) outcome(s situation) outcome {
 	return out
 }
 
-// ownInPlace reports whether the controller has accepted each own route at some time: if it is away now, it has forgotten none.
+// ownInPlace reports whether the controller has accepted each own route at some time: if it is away now, it
+// has forgotten none.
 func (r *hookRunner) ownInPlace() bool {
 	subnets, hops := ownRoutes(r.given)
 	return slices.Equal(subnets, r.proven) && slices.Equal(hops, r.provenAt)
@@ -317,8 +318,9 @@ func ownName(routes []routehook.Route) string {
 	return ""
 }
 
-// prove notes that the own routes are in place, or are no more: the controller may have changed its mind. That one is pending says neither: it may be that the
-// controller began anew and cannot look at what packets go by.
+// prove notes that the own routes are in place, or are no more: the controller may have changed its mind.
+// That one is pending says neither: it may be that the controller began anew and cannot look at what packets
+// go by.
 func (r *hookRunner) prove() {
 	subnets, hops := ownRoutes(r.given)
 	for _, p := range subnets {

@@ -162,8 +162,8 @@ type ipipDriver struct {
 	log *slog.Logger
 }
 
-// sync implements driver. A device whose source is another address is made anew, and with it go its routes, which the kernel's state
-// then has put back; one of somebody else's is left as it is.
+// sync implements driver. A device whose source is another address is made anew, and with it go its routes,
+// which the kernel's state then has put back; one of somebody else's is left as it is.
 func (a *ipipDriver) sync(_ context.Context, s situation, d *desired) outcome {
 	const name = kernel.IPIPName
 	if len(d.Links) == 0 { // without a subnet
@@ -176,9 +176,11 @@ func (a *ipipDriver) sync(_ context.Context, s situation, d *desired) outcome {
 	case err != nil:
 		return outcome{devices: err, absent: []string{name}}
 	case have.Alias != "" && have.Alias != kernel.Alias:
-		return outcome{absent: []string{name}, devices: fmt.Errorf("link %s is somebody else's, who calls it %q: rename it, or delete it if nothing uses it", name, have.Alias)}
+		return outcome{absent: []string{name}, devices: fmt.Errorf("link %s is somebody else's, who calls it %q: "+
+			"rename it, or delete it if nothing uses it", name, have.Alias)}
 	case have.Other != "" || have.Local != local:
-		a.log.Info("making the device anew", "event", event.DeviceRepaired, "device", name, "local", have.Local, "want", local, "other", have.Other)
+		a.log.Info("making the device anew", "event", event.DeviceRepaired, "device", name,
+			"local", have.Local, "want", local, "other", have.Other)
 		if err := a.k.DelLink(name); err != nil {
 			return outcome{devices: err, absent: []string{name}}
 		}

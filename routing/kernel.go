@@ -27,8 +27,7 @@ func IngressTables() ([]string, error) { return kernel.IngressTables() }
 // RemoveIngressTable deletes one. The error wraps unix.ENOENT if it is gone.
 func RemoveIngressTable(name string) error { return kernel.RemoveIngressTable(name) }
 
-// ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on. While it is replaced,
-// the next one has ".new" at its end.
+// ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on.
 const ForwardingFile = plane.ForwardingFile
 
 // GiveBackForwarding turns off what weftd turned on of the underlay's device, by what it noted in its state

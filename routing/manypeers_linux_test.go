@@ -12,8 +12,8 @@ import (
 	"weft/test/netns"
 )
 
-// BenchmarkReconcile compares the kernel with what 1,000 peers need, when all is in place. first-ms is what it took to
-// make that.
+// BenchmarkReconcile compares the kernel with what 1,000 peers need, when all is in place. first-ms is what
+// it took to make that.
 func BenchmarkReconcile(b *testing.B) {
 	const peers = 1000
 	for _, backend := range []string{

@@ -36,7 +36,7 @@ type Node struct {
 	driver  driver           // idle if all that the type does is the kernel's state
 	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
 	monitor *kernel.Monitor
-	outside *kernel.Monitor              // of the underlay\'s link; nil unless it is in another namespace
+	outside *kernel.Monitor              // of the underlay's link; nil unless it is in another namespace
 	kick    chan struct{}                // holds one: something may have changed
 	dirty   atomic.Uint32                // what: a change
 	pods    atomic.Pointer[[]netip.Addr] // of the data plane's ports; nil until it is known
@@ -77,7 +77,8 @@ type driver interface {
 	next() time.Time
 	// tell adds the driver's part to a status.
 	tell(*Status)
-	// peers are those of devices that encrypt, and rotate gives these a new private key, which sync tells them.
+	// peers are those of devices that encrypt, and rotate gives these a new private key, which sync tells
+	// them.
 	peers() ([]EncryptedPeer, error)
 	rotate() (before, after wireguard.PublicKey, err error)
 	// close ends what the driver opened; ran says that the node did more than being made.
@@ -116,8 +117,9 @@ type peerFault struct {
 	err     error
 }
 
-// NewNode makes the node that c.Network names: it opens descriptors, and starts nothing that runs on. The caller runs
-// Run or calls Close. ctx bounds what has to be done before there is a lease. Inherited ports are closed if it fails.
+// NewNode makes the node that c.Network names: it opens descriptors, and starts nothing that runs on. The
+// caller runs Run or calls Close. ctx bounds what has to be done before there is a lease. Inherited ports are
+// closed if it fails.
 func NewNode(ctx context.Context, c BackendConfig) (*Node, error) {
 	n, err := newNode(ctx, c)
 	if err != nil {
@@ -377,8 +379,8 @@ const (
 	PeerAnsweredBefore = wireguard.AnsweredBefore
 )
 
-// EncryptedPeers lists the peers of all devices of WireGuard as they are now. The error says why a device did not tell,
-// and comes beside the peers of the others.
+// EncryptedPeers lists the peers of all devices of WireGuard as they are now. The error says why a device did
+// not tell, and comes beside the peers of the others.
 func (c *Node) EncryptedPeers() ([]EncryptedPeer, error) { return c.driver.peers() }
 
 // ErrNoKey says that the type has none.

@@ -10,8 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// Planner says what the data plane of a node carries, for one set after the other, without a kernel, a socket or a
-// goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
+// Planner says what the data plane of a node carries, for one set after the other, without a kernel, a socket
+// or a goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
 type Planner struct {
 	kind  backendType
 	about trait
@@ -19,8 +19,8 @@ type Planner struct {
 	table *tunnel.Table
 }
 
-// NewPlanner returns one for a network over an underlay, of the node with that identity. The error says that the type
-// does without the data plane, or what is wrong with the underlay's MTU.
+// NewPlanner returns one for a network over an underlay, of the node with that identity. The error says that
+// the type does without the data plane, or what is wrong with the underlay's MTU.
 func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
 	p := &Planner{kind: c.settings}
 	if s, ok := c.settings.(userSpacer); ok {

@@ -67,8 +67,8 @@ func (p plain) sizes(u underlay.Link) (mtus, error) {
 // minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.
 const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
 
-// outerMTU is the largest datagram with its IP header, in bytes, of which the config says how large it may be at the
-// most; 0 if it does not.
+// outerMTU is the largest datagram with its IP header, in bytes, of which the config says how large it may be
+// at the most; 0 if it does not.
 func outerMTU(linkMTU, most int) int {
 	if most > 0 {
 		return min(linkMTU, most)
@@ -96,10 +96,12 @@ const (
 	userNever  = "never"
 )
 
-// inUserSpace says whether this program is to do what the kernel could, by a word of the key Userspace, and if it is for want of the
-// kernel's, why. probe asks the kernel, and its error wraps missing if that has none; there, if it is not nil, says that a device is there,
-// which proves that it has.
-func inUserSpace(c BackendConfig, word string, probe func() error, missing error, there bool) (yes bool, why string, err error) {
+// inUserSpace says whether this program is to do what the kernel could, by a word of the key Userspace, and
+// if it is for want of the kernel's, why. probe asks the kernel, and its error wraps missing if that has
+// none; there, if it is not nil, says that a device is there, which proves that it has.
+func inUserSpace(
+	c BackendConfig, word string, probe func() error, missing error, there bool,
+) (yes bool, why string, err error) {
 	switch {
 	case word == userAlways:
 		return true, "", nil

@@ -11,8 +11,7 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// stateFile is a file in the state directory that a driver keeps for the next process; "" keeps nothing. While it is
-// replaced, the next one has ".new" at its end.
+// stateFile is a file in the state directory that a driver keeps for the next process; "" keeps nothing.
 type stateFile string
 
 // stateFile is the file of that name.

@@ -56,7 +56,8 @@ type settings interface {
 	backendType
 }
 
-// opener are settings of a type that finds out something about the host before a node can run, or that has a driver.
+// opener are settings of a type that finds out something about the host before a node can run, or that has a
+// driver.
 type opener interface {
 	// open returns what the node runs by; the driver is nil for none. c.Logger and c.Kernel are not nil.
 	open(ctx context.Context, c BackendConfig) (backendType, driver, error)
@@ -64,7 +65,8 @@ type opener interface {
 
 // userSpacer are settings of a type that the kernel carries, or else the data plane.
 type userSpacer interface {
-	// inUserSpace is what the data plane of that node carries. why says why the kernel does not; "" if the config does.
+	// inUserSpace is what the data plane of that node carries. why says why the kernel does not; "" if the
+	// config does.
 	inUserSpace(node, why string) backendType
 }
 

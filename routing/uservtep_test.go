@@ -27,7 +27,8 @@ func TestUserVTEPSaysWhatItLacks(t *testing.T) {
 	}
 }
 
-// TestUserVTEPKeepsDirectPeers: a peer that packets go to by a plain route still sends by the tunnel if it cannot.
+// TestUserVTEPKeepsDirectPeers: a peer that packets go to by a plain route still sends by the tunnel if it
+// cannot.
 func TestUserVTEPKeepsDirectPeers(t *testing.T) {
 	d := userVTEP{vxlan: testVXLAN(true)}.want(vxlanSituation(vxlanPeer(2)))
 	if len(d.Routes) != 2 || len(d.spec.Peers) != 2 || len(d.spec.LeftOut) != 0 {

@@ -97,8 +97,8 @@ func (v *vxlan) Facts() Facts {
 
 func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
 
-// open implements opener. A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn
-// another.
+// open implements opener. A device that is there keeps its MAC, also if flannel made it, so that no peer has
+// to learn another.
 func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
 	var fault error
 	k, there := v.withMACs(c.Node), false
@@ -135,7 +135,8 @@ func (v *vxlan) withMACs(node string) *vxlan {
 
 func (v *vxlan) inUserSpace(node, why string) backendType { return userVTEP{v.withMACs(node), why} }
 
-// direct reports whether peers are reached by plain routes where they can be. Type auto has no say by the key.
+// direct reports whether peers are reached by plain routes where they can be. Type auto has no say by the
+// key.
 func (v *vxlan) direct() bool { return v.DirectRouting || v.auto }
 
 func (v *vxlan) trait() trait {

@@ -18,8 +18,8 @@ type backendType interface {
 	trait() trait
 	// publish is Node.Publish.
 	publish() (data, v6data json.RawMessage)
-	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend would not
-	// start there, they are what is possible, for the families that it suffices for.
+	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend
+	// would not start there, they are what is possible, for the families that it suffices for.
 	sizes(u underlay.Link) (mtus, error)
 	// want says what becomes of the set.
 	want(s situation) desired

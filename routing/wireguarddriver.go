@@ -18,7 +18,7 @@ import (
 )
 
 // WireGuardKeyFile, in the state directory, has the node's private key, unless BackendConfig.KeyFile names
-// another file. While it is replaced, the next one has ".new" at its end.
+// another file.
 const WireGuardKeyFile = "wireguard.key"
 
 // open implements opener.

@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes weftd, weft-etcd, weft and weft-cni, with the race detector if WEFT_RACE is set. It makes nothing if WEFT_BIN
-// says where they are. It compiles as go test does, so that no package is compiled twice.
+// build makes weftd, weft-etcd, weft and weft-cni, with the race detector if WEFT_RACE is set. It makes
+// nothing if WEFT_BIN says where they are. It compiles as go test does, so that no package is compiled twice.
 var build = sync.OnceValue(func() error {
 	if dir := os.Getenv("WEFT_BIN"); dir != "" && os.Getenv("WEFT_RACE") == "" {
 		binDir = dir

@@ -44,10 +44,10 @@ func behindGateway(t *testing.T, l *lab.Lab, n *lab.Node) (router *lab.Host) {
 	return router
 }
 
-// The underlay may be a macvlan: a node in a container, with its link on that of the machine. Then a gateway is between the
-// nodes: frames go to its MAC, also when it gets another one, whether it announces that or only answers when it is asked.
-// Behind it is a link of a smaller MTU: datagrams that may be fragmented are reassembled; if they may not, the pods'
-// packets become smaller.
+// The underlay may be a macvlan: a node in a container, with its link on that of the machine. Then a gateway
+// is between the nodes: frames go to its MAC, also when it gets another one, whether it announces that or
+// only answers when it is asked. Behind it is a link of a smaller MTU: datagrams that may be fragmented are
+// reassembled; if they may not, the pods' packets become smaller.
 func TestRawOnOtherLinks(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{})

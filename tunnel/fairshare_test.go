@@ -136,7 +136,8 @@ func (r *releasing) hold(l []heldSource) error {
 	return nil
 }
 
-// TestPauseReleasesHeldPeers: the program that takes this one's place does not know the filter, which would stay.
+// TestPauseReleasesHeldPeers: the program that takes this one's place does not know the filter, which would
+// stay.
 func TestPauseReleasesHeldPeers(t *testing.T) {
 	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1})
 	if err != nil {

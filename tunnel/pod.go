@@ -14,11 +14,11 @@ import (
 
 // PodOptions describes the port of a pod.
 type PodOptions struct {
-	// Addrs are the pod's addresses: the sources that it may use, and the destinations that it receives. At least
-	// one is needed, and no other pod may have it.
+	// Addrs are the pod's addresses: the sources that it may use, and the destinations that it receives. At
+	// least one is needed, and no other pod may have it.
 	Addrs []netip.Addr
-	// MTU is the MTU of the pod's interface, in bytes. ICMP errors report it for a packet that does not fit. With 0,
-	// which means unknown, every packet fits. Engine.SetMTU changes it.
+	// MTU is the MTU of the pod's interface, in bytes. ICMP errors report it for a packet that does not fit.
+	// With 0, which means unknown, every packet fits. Engine.SetMTU changes it.
 	MTU int
 }
 

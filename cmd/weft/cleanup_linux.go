@@ -135,7 +135,8 @@ func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
 	return !ours
 }
 
-// addresses reports whether a device has some, and whether one is in the networks that weftd had here, or may be.
+// addresses reports whether a device has some, and whether one is in the networks that weftd had here, or may
+// be.
 func (f *cleanupFlags) addresses(l netlink.Link) (has, ours bool) {
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	networks := f.networks()

@@ -70,8 +70,8 @@ func hasAddressIn(l netlink.Link, network *net.IPNet) bool {
 	return err == nil && slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return network != nil && network.Contains(a.IP) })
 }
 
-// carrying reports whether a process has a TUN or TAP open that is ours and no other network's. Its control socket may
-// be out of sight here, as that of a weftd in flannel's manifest is.
+// carrying reports whether a process has a TUN or TAP open that is ours and no other network's. Its control
+// socket may be out of sight here, as that of a weftd in flannel's manifest is.
 func (f *cleanupFlags) carrying() (bool, error) {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -86,8 +86,8 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 	}
 }
 
-// cleanup --wait waits as long as a process has the network's TUN open, also if no control socket is in sight, and
-// not for another network's.
+// cleanup --wait waits as long as a process has the network's TUN open, also if no control socket is in
+// sight, and not for another network's.
 func TestCleanupWaitsForATUN(t *testing.T) {
 	ns := netns.New(t, "leaver")
 	release := hold(t, ns, "flannel0")

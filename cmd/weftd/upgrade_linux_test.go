@@ -47,8 +47,8 @@ func many() int {
 	return 4
 }
 
-// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and has as many descriptors and as
-// much memory after the last one as after the first.
+// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and has as many
+// descriptors and as much memory after the last one as after the first.
 func TestUpgradesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -123,7 +123,8 @@ func TestUpgradeBeginsTheEmbeddedEtcdAnew(t *testing.T) {
 	})
 }
 
-// TestUpgradeWithoutANetwork upgrades a weftd that waits for a network configuration, as after an upgrade it still does.
+// TestUpgradeWithoutANetwork upgrades a weftd that waits for a network configuration, as after an upgrade it
+// still does.
 func TestUpgradeWithoutANetwork(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -184,9 +185,9 @@ func memoryOf(t *testing.T, pid int) (kib int) {
 // asks are the lines of a script that has a weftd, %[1]s, answer what an upgrade asks before it executes the script.
 const asks = `case "$*" in *--version*|*upgrade-format*) exec %[1]s "$@";; esac; `
 
-// TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's place.
-// weftd goes on each time, in the same process, with what it has open. Packets go on within two seconds, and where the program
-// hangs in weftd's place, as soon as that is given up.
+// TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's
+// place. weftd goes on each time, in the same process, with what it has open. Packets go on within two
+// seconds, and where the program hangs in weftd's place, as soon as that is given up.
 func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

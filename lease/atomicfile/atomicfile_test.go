@@ -11,7 +11,10 @@ import (
 )
 
 func write(path, text string) error {
-	return atomicfile.WriteFunc(path, 0o640, 0o700, func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
+	return atomicfile.WriteFunc(path, 0o640, 0o700, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
 }
 
 // wantOne wants path to be the only file of its directory, with that content.
@@ -25,7 +28,8 @@ func wantOne(t *testing.T, path, text string) {
 	}
 }
 
-// The file has the mode and what was written. If that fails, what was there stays, and nothing is left beside it.
+// The file has the mode and what was written. If that fails, what was there stays, and nothing is left beside
+// it.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	path := filepath.Join(dir, "state")
@@ -33,7 +37,10 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := errors.New("full")
-	err := atomicfile.WriteFunc(path, 0o600, 0o700, func(w io.Writer) error { _, _ = io.WriteString(w, "half"); return full })
+	err := atomicfile.WriteFunc(path, 0o600, 0o700, func(w io.Writer) error {
+		_, _ = io.WriteString(w, "half")
+		return full
+	})
 	if !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
 	}
@@ -74,7 +81,8 @@ func TestWhatIsThereIsNotOpened(t *testing.T) {
 func TestAnotherWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	err := atomicfile.WriteFunc(path, 0o600, 0o700, func(io.Writer) error {
-		return errors.Join(os.Remove(path+atomicfile.Suffix), os.WriteFile(path+atomicfile.Suffix, []byte("half"), 0o600))
+		next := path + atomicfile.Suffix
+		return errors.Join(os.Remove(next), os.WriteFile(next, []byte("half"), 0o600))
 	})
 	if _, there := os.Lstat(path); err == nil || there == nil {
 		t.Errorf("%v, and the file: %v", err, there)

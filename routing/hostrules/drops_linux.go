@@ -340,8 +340,8 @@ func (d *drops) whole(c *nftables.Conn, have held, chains []nftChain, sets map[s
 	c.AddTable(t)
 	for i, stem := range slices.Sorted(maps.Keys(sets)) {
 		s := d.set(stem)
-		// The library would count with a variable of the process, which two networks would change at once. A number
-		// holds for one transaction.
+		// The library would count with a variable of the process, which two networks would change at once. A
+		// number holds for one transaction.
 		s.ID = uint32(i + 1)
 		if err := c.AddSet(s, nil); err != nil {
 			return err

@@ -78,8 +78,8 @@ func Context(t testing.TB, limit time.Duration) context.Context {
 	return ctx
 }
 
-// Stopped waits until each thread of a process has stopped that was sent SIGSTOP: the kernel stops them one after the
-// other, and the last ones may answer for a while.
+// Stopped waits until each thread of a process has stopped that was sent SIGSTOP: the kernel stops them one
+// after the other, and the last ones may answer for a while.
 func Stopped(t testing.TB, pid int) {
 	t.Helper()
 	OK(t, fmt.Sprintf("process %d to stop", pid), func() error {

@@ -202,8 +202,8 @@ func writeFiles(dir string, files map[string]string) error {
 	return nil
 }
 
-// Start runs the init containers and starts the pod's only container. With end, or when the test ends, that gets SIGTERM
-// and has to exit with status 0.
+// Start runs the init containers and starts the pod's only container. With end, or when the test ends, that
+// gets SIGTERM and has to exit with status 0.
 func (k *kubelet) Start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

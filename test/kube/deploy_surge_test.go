@@ -16,8 +16,8 @@ import (
 // queued is how long nobody may read before the TUN's queue, 1,000 packets, is full.
 const queued = 900 * time.Millisecond
 
-// rollsOut does what the controller of a DaemonSet with maxSurge does: it starts a second pod beside k, and ends k's
-// when that is ready. Of packets between k and from, a thousand a second each way, none is lost.
+// rollsOut does what the controller of a DaemonSet with maxSurge does: it starts a second pod beside k, and
+// ends k's when that is ready. Of packets between k and from, a thousand a second each way, none is lost.
 func (k *kubelet) rollsOut(t *testing.T, from *kubelet) {
 	t.Helper()
 	ends := []probe.Endpoint{from.endpoint(t), k.endpoint(t)}

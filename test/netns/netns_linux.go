@@ -188,8 +188,8 @@ func Root(t testing.TB, why string) {
 	}
 }
 
-// Long skips a test that takes minutes or tens of nodes where go test runs all tests. It runs where -run names tests, and
-// with WEFT_TEST=strict.
+// Long skips a test that takes minutes or tens of nodes where go test runs all tests. It runs where -run
+// names tests, and with WEFT_TEST=strict.
 func Long(t testing.TB) {
 	t.Helper()
 	if os.Getenv("WEFT_TEST") != "strict" && flag.Lookup("test.run").Value.String() == "" {

@@ -232,9 +232,9 @@ func (c *Custody) Put(i Item) error {
 	return nil
 }
 
-// Note changes what is noted of the item of that name. Its descriptors keep their numbers, so that a weftd that dies
-// meanwhile leaves the item whole: a Put of the same descriptors would first take them from the shelf, since the service
-// manager keeps none twice.
+// Note changes what is noted of the item of that name. Its descriptors keep their numbers, so that a weftd
+// that dies meanwhile leaves the item whole: a Put of the same descriptors would first take them from the
+// shelf, since the service manager keeps none twice.
 func (c *Custody) Note(name string, meta []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,6 +20,8 @@ const Namespace = "namespace"
 
 // Names are all files, those of every store and backend.
 func Names() []string {
-	return []string{lease.CacheFile, routing.ExtensionFile, routing.HookFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile,
-		events.File, events.Former, Pods, Namespace}
+	return []string{
+		lease.CacheFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ExtensionFile, routing.HookFile, routing.ForwardingFile,
+		events.File, events.Former, Pods, Namespace,
+	}
 }

@@ -22,9 +22,9 @@ const askBatch = 24
 // ErrNoAnswer is for an address about which the kernel did not answer.
 var ErrNoAnswer = errors.New("the kernel did not answer")
 
-// RoutesTo asks the kernel how it would send to each of dsts, in order: the tunnel's datagrams from local, or with the
-// zero AddrPort whatever the host sends. Policy rules and all tables count, as for a datagram of the socket. It takes
-// about 2 µs for each.
+// RoutesTo asks the kernel how it would send to each of dsts, in order: the tunnel's datagrams from local, or
+// with the zero AddrPort whatever the host sends. Policy rules and all tables count, as for a datagram of the
+// socket. It takes about 2 µs for each.
 func (k *Kernel) RoutesTo(dsts []netip.Addr, local netip.AddrPort) ([]Answer, error) {
 	answers := make([]Answer, len(dsts))
 	for i := range answers {
@@ -95,8 +95,8 @@ func takeAnswers(answers []Answer, messages []syscall.NetlinkMessage, first, las
 	return n
 }
 
-// AppendRouteRequest appends an RTM_GETROUTE for dst, and for UDP datagrams from local and of the same port, if that is
-// valid (rtnetlink(7); the protocol and ports are since Linux 4.17, older kernels skip them).
+// AppendRouteRequest appends an RTM_GETROUTE for dst, and for UDP datagrams from local and of the same port,
+// if that is valid (rtnetlink(7); the protocol and ports are since Linux 4.17, older kernels skip them).
 func AppendRouteRequest(b []byte, seq uint32, dst netip.Addr, local netip.AddrPort) []byte {
 	start, family := len(b), byte(unix.AF_INET)
 	if dst.Is6() {

@@ -16,8 +16,7 @@ import (
 	"weft/tunnel"
 )
 
-// ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on. While it is replaced,
-// the next one has ".new" at its end.
+// ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on.
 const ForwardingFile = "rx-udp-gro-forwarding.json"
 
 // forwardedLink is what ForwardingFile holds. A link's name and number mean the same link in the same place only.

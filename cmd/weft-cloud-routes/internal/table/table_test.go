@@ -85,7 +85,7 @@ func TestJudge(t *testing.T) {
 		{"shown late", "", "10.5.1.0/24 a", nil, "shows", true},
 		{"still the old one", "10.5.1.0/24 b", "10.5.1.0/24 a", nil, "shows", true},
 		{"refused", "", "10.5.1.0/24 a", ErrFull, "table", false},
-		{"dropped", "10.5.1.0/24 a down", "10.5.1.0/24 a", nil, "a", false},
+		{"dropped", "10.5.1.0/24 vm-a down", "10.5.1.0/24 vm-a", nil, "vm-a", false},
 		{"on its way", "10.5.1.0/24 a busy", "10.5.1.0/24 a", nil, "still", true},
 		{"the old one is on its way", "10.5.1.0/24 b busy", "10.5.1.0/24 a", ErrFull, "still", true},
 		{"in the way", "10.5.1.0/24 igw foreign", "10.5.1.0/24 a", nil, "igw", false},

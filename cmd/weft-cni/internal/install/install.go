@@ -101,7 +101,8 @@ func Run(args []string, stdout io.Writer) error {
 	if conf, err = f.trim(conf, stdout); err != nil {
 		return fmt.Errorf("network configuration %s: %w", f.conf, err)
 	}
-	if err := atomicfile.WriteFunc(f.confFile, 0o644, 0o755, func(w io.Writer) error { _, err := w.Write(conf); return err }); err != nil {
+	write := func(w io.Writer) error { _, err := w.Write(conf); return err }
+	if err := atomicfile.WriteFunc(f.confFile, 0o644, 0o755, write); err != nil {
 		return err
 	}
 	fmt.Fprintln(stdout, "installed", f.confFile)

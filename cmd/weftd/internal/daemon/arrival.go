@@ -52,8 +52,8 @@ func (d *Daemon) inheritedOr(name string, open func() (net.Listener, error)) (ne
 	return open()
 }
 
-// arrivedNow is called once a set is in force, or at once after a program that served no network: what the program
-// before left is not needed any more.
+// arrivedNow is called once a set is in force, or at once after a program that served no network: what the
+// program before left is not needed any more.
 func (d *Daemon) arrivedNow() {
 	d.upgrades.arrival.Settle()
 	if d.upgrades.carrying.isSet() {

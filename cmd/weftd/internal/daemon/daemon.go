@@ -61,7 +61,9 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	defer func() { ended(err) }()
 	d := &Daemon{
 		cfg: cfg, log: log, history: history,
-		process:  process{version: version, started: time.Now(), systemd: ops.NewSystemd(log), memory: newMemory(cfg.Workers)},
+		process: process{
+			version: version, started: time.Now(), systemd: ops.NewSystemd(log), memory: newMemory(cfg.Workers),
+		},
 		standing: published{nudge: make(chan struct{}, 1), serving: newLatch()},
 		upgrades: newUpgrades(program), reloads: reloads{program: program, adopt: make(chan adoption)},
 	}

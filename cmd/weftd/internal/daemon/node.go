@@ -14,7 +14,9 @@ import (
 
 // services are what the control socket's server calls.
 func (d *Daemon) services() control.Server {
-	return control.Server{Pages: d, Leases: d, Pods: d, Probes: d, Captures: &captures{current: d.current}, Settings: d, Keys: d, Upgrades: d}
+	return control.Server{
+		Pages: d, Leases: d, Pods: d, Probes: d, Captures: &captures{current: d.current}, Settings: d, Keys: d, Upgrades: d,
+	}
 }
 
 // Status implements control.Pages.

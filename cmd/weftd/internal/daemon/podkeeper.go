@@ -37,7 +37,9 @@ const podItem = "pod "
 
 // Keep implements pods.Keeper.
 func (k podKeeper) Keep(r podport.Request, fds []int) error {
-	return k.put(r, func(name string, meta []byte) error { return k.c.Put(custody.Item{Name: name, Meta: meta, FDs: fds}) })
+	return k.put(r, func(name string, meta []byte) error {
+		return k.c.Put(custody.Item{Name: name, Meta: meta, FDs: fds})
+	})
 }
 
 // Note implements pods.Keeper.

@@ -59,7 +59,9 @@ type upgrades struct {
 }
 
 func newUpgrades(p Program) upgrades {
-	return upgrades{arrival: p.Arrival, carrying: newLatch(), swaps: make(chan swap), exec: p.Exec, binary: binary(os.Args[0])}
+	return upgrades{
+		arrival: p.Arrival, carrying: newLatch(), swaps: make(chan swap), exec: p.Exec, binary: binary(os.Args[0]),
+	}
 }
 
 // Upgrade implements control.Upgrader.

@@ -23,7 +23,8 @@ type State struct {
 	ID string
 	// From is the version of the program that left the state, Binary the path of the one that was executed.
 	From, Binary string
-	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by custody.SinceBoot.
+	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by
+	// custody.SinceBoot.
 	Asked, Paused time.Duration
 	// Idle says that the program served no network, so that the next one need not serve one to have arrived.
 	Idle bool

@@ -46,7 +46,8 @@ func hold(net int, stateDir string) (options.Place, error) {
 	p.PID = cmd.Process.Pid
 	started, err := startOf(p.PID)
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(stateDir, statefiles.Namespace), fmt.Appendf(nil, "%d %s\n", p.PID, started))
+		note := filepath.Join(stateDir, statefiles.Namespace)
+		err = atomicfile.Write(note, fmt.Appendf(nil, "%d %s\n", p.PID, started))
 	}
 	if err != nil {
 		return p, fmt.Errorf("note the network namespace: %w", err)
