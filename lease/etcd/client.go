@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,8 @@ const (
 	keepaliveTimeout = 3 * time.Second
 )
 
-// conn returns the connected client. The client is made at first use, not in New,
-// because with a password its constructor logs in and so needs an etcd that answers.
+// conn returns the connected client. The client is made at first use, not in New, because with a password dial logs
+// in and so needs an etcd that answers.
 func (s *Store) conn(ctx context.Context) (*clientv3.Client, error) {
 	select {
 	case s.dialing <- struct{}{}:
@@ -69,12 +70,19 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 	if r.tls != nil && r.secure() { // it comes after the client's own, and so wins over it
 		more = append(more, grpc.WithTransportCredentials(r.tls))
 	}
+	// Interceptors come after the client's own and so win over its "fail fast": a request waits for the connection
+	// instead of polling it.
+	unary, stream := []grpc.UnaryClientInterceptor{waitUnary}, []grpc.StreamClientInterceptor{waitStream}
+	var in *login
+	if r.Username != "" {
+		in = &login{user: r.Username, pass: r.Password}
+		more = append(more, grpc.WithPerRPCCredentials(in))
+		unary, stream = slices.Insert(unary, 0, in.unary), slices.Insert(stream, 0, in.stream)
+	}
 	c, err := clientv3.New(clientv3.Config{
 		Context:              life,
 		Endpoints:            r.Endpoints,
 		TLS:                  r.tls.snapshot(),
-		Username:             r.Username,
-		Password:             r.Password.Reveal(),
 		DialTimeout:          r.RequestTimeout,
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveTimeout,
@@ -85,12 +93,17 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 				Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
 				MinConnectTimeout: connectTimeout,
 			}),
-			// These come after the client's own interceptors and so win over its
-			// "fail fast": a request waits for the connection instead of polling it.
-			grpc.WithChainUnaryInterceptor(waitUnary),
-			grpc.WithChainStreamInterceptor(waitStream),
+			grpc.WithChainUnaryInterceptor(unary...),
+			grpc.WithChainStreamInterceptor(stream...),
 		),
 	})
+	if err == nil && in != nil {
+		first, stop := context.WithTimeout(life, r.RequestTimeout)
+		if err = in.renew(first, c.ActiveConnection()); err != nil {
+			_ = c.Close()
+		}
+		stop()
+	}
 	if !stop() && err == nil {
 		_ = c.Close()
 		err = context.Cause(ctx)
