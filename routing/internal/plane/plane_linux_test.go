@@ -2,12 +2,15 @@ package plane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
@@ -156,6 +159,37 @@ func TestFilterThatCouldNotBeMade(t *testing.T) {
 	d.look(t, kernel.ChangedAll)
 	if err := d.onRaw(); err != nil || d.sockets[0].frames == f {
 		t.Errorf("the port is as it was, or %v", err)
+	}
+}
+
+// TestRawStaysWithoutDescriptors: a port that works is not closed because the host cannot be looked at.
+func TestRawStaysWithoutDescriptors(t *testing.T) {
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	d := newDriven(t, k, "192.0.2.1", "")
+	if err := d.onRaw(); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	s := &d.sockets[0]
+	looked := k.Protected()
+	path, why := d.pathFor(s, s.local, "eth0")
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(looked, unix.EMFILE) {
+		t.Fatalf("there were descriptors: %v", looked)
+	}
+	if path != tunnel.PathRaw || why != nil {
+		t.Errorf("path %v, since %v", path, why)
 	}
 }
 
