@@ -300,8 +300,7 @@ func (d *drops) sync(v4, v6 familyRules, links []string) (wrote, repaired bool, 
 			err = absent(c.Flush())
 		}
 	}
-	d.mark = ""
-	if err != nil {
+	if err != nil { // nothing is written, and mark still says what there was
 		return false, false, fmt.Errorf("nftables table inet %s: %w", dropTable, err)
 	}
 	after, err := readDrops(d.scope)

@@ -140,14 +140,13 @@ func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wr
 			addRule(c, t, ch.name, r.nft(nil, want.randomFully), r.comment+" "+network.Masked().String())
 		}
 	}
-	f.mark = ""
-	if err := absent(c.Flush()); err != nil {
+	if err := absent(c.Flush()); err != nil { // nothing is written, and mark still says what there was
 		return false, false, fmt.Errorf("nftables table %s: %w", f.name(), err)
 	}
-	if _, _, f.mark, err = f.read(s); err != nil {
+	if _, _, mark, err = f.read(s); err != nil {
 		return true, false, err
 	}
-	f.done = chains
+	f.done, f.mark = chains, mark
 	return true, known && same, nil
 }
 

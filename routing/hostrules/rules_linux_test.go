@@ -227,6 +227,25 @@ func TestDriftIsUndone(t *testing.T) {
 	})
 }
 
+// A repair that succeeds at the second try is counted, too.
+func TestALateRepairIsCounted(t *testing.T) {
+	inNamespace(t)
+	f := flavours()[0]
+	r := testRules(t, f, testConfig(f))
+	apply(t, r, testSet("198.51.100.1"))
+	sh(t, "nft flush chain inet weft overlay-input-10.42.0.0/16")
+	sh(t, "nft add chain inet weft mine")
+	sh(t, "nft add rule inet weft mine ip saddr @overlay-peers4-10.42.0.0/16") // keeps the set from being deleted
+	if err := r.Apply(t.Context(), testSet("198.51.100.1")); err == nil || r.Status().Repaired != 0 {
+		t.Fatalf("%v, %d repairs while the set is in use", err, r.Status().Repaired)
+	}
+	sh(t, "nft delete chain inet weft mine")
+	apply(t, r, testSet("198.51.100.1"))
+	if n := r.Status().Repaired; n != 1 {
+		t.Errorf("%d repairs counted, want 1", n)
+	}
+}
+
 // disturb does each disturbance, and waits until its effect is gone and it is counted as repaired.
 func disturb(f flavour, before string, repaired func() uint64) string {
 	for _, line := range disturbances(f) {
