@@ -287,11 +287,7 @@ func (c *Node) Apply(ctx context.Context, s lease.Set) error {
 	rules := func() { _ = c.k.Do(func() error { return c.rules.Apply(ctx, s) }) } // it has logged and published what is wrong
 	if !present {
 		rules()
-		err := c.apply(ctx, s)
-		if c.about.encrypt != "" {
-			rules()
-		}
-		return err
+		return c.apply(ctx, s) // a seal that has another exception by then wakes the rules' own loop
 	}
 	err := c.apply(ctx, s)
 	rules()
