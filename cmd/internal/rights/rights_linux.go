@@ -130,21 +130,3 @@ func SameUser(c syscall.Conn) error {
 	}
 	return nil
 }
-
-// PeerProcess returns a descriptor of the process at the other end of c (SO_PEERPIDFD of Linux 6.5, which finds it in another PID namespace too), which
-// is the caller's, or -1. On an older kernel it is that of the process with the number pid, which is 0 for one that is not visible here.
-func PeerProcess(c syscall.Conn, pid int) int {
-	fd, err := -1, error(unix.ENOPROTOOPT)
-	if raw, rerr := c.SyscallConn(); rerr == nil {
-		_ = raw.Control(func(s uintptr) { fd, err = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_PEERPIDFD) }) // err stays
-	}
-	if err == nil {
-		return fd
-	}
-	if pid > 0 && errors.Is(err, unix.ENOPROTOOPT) { // with any other error the process may be gone, and the number another's
-		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
-			return fd
-		}
-	}
-	return -1
-}

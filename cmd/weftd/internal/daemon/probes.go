@@ -95,14 +95,6 @@ func (g *overlay) probePort() int {
 	return int(g.prober.Port())
 }
 
-// probes is what is known of the ways to peers, by the address of the overlay that is asked; nil if nobody is asked.
-func (g *overlay) probes() []probe.State {
-	if g.prober == nil {
-		return nil
-	}
-	return g.prober.States()
-}
-
 // alone says that no peer answers, in words that stay the same; "" if one does, or may.
 func alone(s *control.Snapshot) string {
 	if !s.Alone {
