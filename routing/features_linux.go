@@ -38,10 +38,10 @@ func (c *Node) readFeatures() {
 	c.features.now.Store(&d)
 }
 
-// chooseOutlets has superpackets leave as the features that were read last suggest.
-func (c *Node) chooseOutlets() {
+// chooseOutlet has superpackets leave as the features that were read last suggest.
+func (c *Node) chooseOutlet() {
 	if c.plane != nil && c.under.Lost == "" {
-		c.plane.SetOutlets(c.features.devices().Outlets)
+		c.plane.SetOutlet(c.features.devices().Outlet)
 	}
 }
 

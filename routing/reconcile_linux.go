@@ -73,7 +73,7 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 		c.plane.Begin(false)
 	}
 	c.answerForPods(r)
-	c.chooseOutlets() // not before packets flow: until then superpackets leave whole
+	c.chooseOutlet() // not before packets flow: until then superpackets leave whole
 	r.try(out.node)
 	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
 	r.st.MTU, r.st.InPlace = sizes.inner, errors.Join(r.faults...) == nil

@@ -74,8 +74,6 @@ type (
 		}
 		Outlets []struct {
 			Outlet, Because string
-			Measured        bool
-			Changes         uint64
 		}
 	}
 	flowJSON struct {

@@ -19,7 +19,7 @@
 //   - output.go hands it to the port that it leaves by, port.go, and accounts for it.
 //   - udpoffload_linux.go and raw_linux.go are ports of the underlay. runwriter_linux.go and sendrun_linux.go make one
 //     send of many packets for them; rawsend_linux.go, frames_linux.go and tap_linux.go, or
-//     sockets_linux.go, send it. outlet.go and outlettrial.go choose whether a superpacket leaves whole, and runcheck.go asks peers whether runs arrive. merge_linux.go makes superpackets of what goes into the TUN.
+//     sockets_linux.go, send it. outlet.go says whether a superpacket leaves whole, and runcheck.go asks peers whether runs arrive. merge_linux.go makes superpackets of what goes into the TUN.
 //   - syscall_linux.go has the system calls.
 //
 // Beside it stand engine.go, which attaches ports and starts workers, portset.go, what workers see of ports, pod.go, what is counted of a pod's, and

@@ -381,8 +381,8 @@ func (e *Engine) Stats() Stats {
 				s.addOffload(o)
 			}
 		}
-		if o, ok := a.port.(interface{ Outlets() OutletStats }); ok {
-			s.Outlets = append(s.Outlets, o.Outlets())
+		if o, ok := a.port.(interface{ Outlet() OutletStats }); ok {
+			s.Outlets = append(s.Outlets, o.Outlet())
 		}
 	}
 	slices.SortFunc(s.Offloads, func(a, b OffloadStats) int { return int(a.Offload) - int(b.Offload) })

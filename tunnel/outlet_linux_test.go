@@ -7,14 +7,14 @@ import (
 	"weft/tunnel"
 )
 
-// TestOutlets counts what leaves whole and what in runs: what was set, and in a trial both. Every packet arrives.
+// TestOutlets counts what leaves whole and what in runs: what was set. Every packet arrives.
 func TestOutlets(t *testing.T) {
 	o, run := resting(t, path{raw: true})
 	run()
 	o.warmUp(t)
 	const segments, size, n = 46, 1380, 24
-	carry := func(out tunnel.Outlets) (whole, runs uint64) {
-		o.raws[0].SetOutlets(out)
+	carry := func(out tunnel.Outlet) (whole, runs uint64) {
+		o.raws[0].SetOutlet(tunnel.OutletChoice{Outlet: out})
 		before := [2]uint64{o.used(0, tunnel.OffloadTunnel).Segments, o.used(0, tunnel.OffloadGSO).Segments}
 		for range n {
 			arrived := o.engines[1].Stats().Ingress.Delivered
@@ -23,18 +23,15 @@ func TestOutlets(t *testing.T) {
 		}
 		return (o.used(0, tunnel.OffloadTunnel).Segments - before[0]) / segments, o.used(0, tunnel.OffloadGSO).Segments - before[1]
 	}
-	if whole, runs := carry(tunnel.Outlets{First: tunnel.OutletWhole}); whole != n || runs != 0 {
+	if whole, runs := carry(tunnel.OutletWhole); whole != n || runs != 0 {
 		t.Errorf("whole: %d left whole, and %d packets in runs", whole, runs)
 	}
-	if whole, runs := carry(tunnel.Outlets{First: tunnel.OutletRuns}); whole != 0 || runs != n*segments {
+	if whole, runs := carry(tunnel.OutletRuns); whole != 0 || runs != n*segments {
 		t.Errorf("runs: %d left whole, and %d packets in runs", whole, runs)
 	}
-	if whole, runs := carry(tunnel.Outlets{First: tunnel.OutletRuns, Try: true}); whole != n/2 || runs != n/2*segments {
-		t.Errorf("trial: %d left whole, and %d packets in runs", whole, runs)
-	}
 	s := o.engines[0].Stats().Outlets
-	if len(s) != 1 || s[0].Trials != 1 || s[0].Whole == 0 || s[0].Runs == 0 || s[0].Local != outer("192.0.2.1") {
-		t.Errorf("after one trial: %+v", s)
+	if len(s) != 1 || s[0].Now != tunnel.OutletRuns || s[0].Local != outer("192.0.2.1") {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -42,8 +39,8 @@ func TestOutlets(t *testing.T) {
 func TestOutletWithoutRuns(t *testing.T) {
 	o, _ := resting(t, path{raw: true, off: tunnel.OffloadSet(0).With(tunnel.OffloadGSO)})
 	for set, want := range map[tunnel.Outlet]tunnel.Outlet{tunnel.OutletRuns: tunnel.OutletCut, tunnel.OutletWhole: tunnel.OutletWhole} {
-		o.raws[0].SetOutlets(tunnel.Outlets{First: set})
-		if s := o.engines[0].Stats().Outlets; len(s) != 1 || s[0].Now != want || s[0].First != set {
+		o.raws[0].SetOutlet(tunnel.OutletChoice{Outlet: set})
+		if s := o.engines[0].Stats().Outlets; len(s) != 1 || s[0].Now != want || s[0].Chosen.Outlet != set {
 			t.Errorf("outlet %v: %+v, want %v", set, s, want)
 		}
 	}

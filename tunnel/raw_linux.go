@@ -58,7 +58,7 @@ func OpenRaw(o RawOptions) (*Raw, error) {
 
 func composeRaw(o RawOptions, f *frames, t *tap, s *sockets) *Raw {
 	runs := newRunWriter(&frameWire{f, t, s}, o.UDPOptions, s.local.String(), s.takesRuns())
-	runs.choice.Store(newChoice(Outlets{First: OutletWhole}))
+	runs.outlet.Store(&OutletChoice{Outlet: OutletWhole})
 	return &Raw{frames: f, tap: t, sockets: s, runs: runs}
 }
 
@@ -78,19 +78,15 @@ func (r *Raw) TAP() string { return r.tap.name }
 // egress of the underlay's link.
 func (r *Raw) UseTAP(use bool) { r.tap.use.Store(use && r.tap.fd >= 0) }
 
-// SetOutlets chooses the way by which superpackets leave from now on, and forgets the trials under other
-// Outlets. Until the first call they leave whole. While the TAP is not in use, all leave in runs.
-func (r *Raw) SetOutlets(o Outlets) {
-	if r.runs.choice.Load().outlets != o {
-		r.runs.choice.Store(newChoice(o))
-	}
-}
+// SetOutlet chooses the way by which superpackets leave from now on. Until the first call they leave whole.
+// While the TAP is not in use, all leave in runs.
+func (r *Raw) SetOutlet(c OutletChoice) { r.runs.outlet.Store(&c) }
 
-// Outlets returns the outlet in use, and the results of trials.
-func (r *Raw) Outlets() OutletStats {
-	s := r.runs.choice.Load().stats()
-	s.Local = r.sockets.local
-	if s.Now == OutletRuns && !r.runs.gso.on() { // it may have been lost since the outlets were set
+// Outlet returns the outlet in use.
+func (r *Raw) Outlet() OutletStats {
+	c := *r.runs.outlet.Load()
+	s := OutletStats{Chosen: c, Local: r.sockets.local, Now: c.Outlet}
+	if s.Now == OutletRuns && !r.runs.gso.on() { // it may have been lost since the outlet was set
 		s.Now = OutletCut
 	}
 	return s

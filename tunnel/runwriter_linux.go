@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,8 +33,8 @@ type runWriter struct {
 	log              *slog.Logger
 	maxSegs          int
 	gso, pcsum, pack offload
-	each             packetWire             // nil for a wire that takes runs
-	choice           atomic.Pointer[choice] // nil if superpackets leave in runs only
+	each             packetWire                   // nil for a wire that takes runs
+	outlet           atomic.Pointer[OutletChoice] // nil if superpackets leave in runs only
 }
 
 // newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes a run
@@ -113,44 +112,10 @@ func (w *runWriter) gather(r *Ring, p *Packet) {
 		w.one(r, p)
 		return
 	}
-	if c := w.choice.Load(); c != nil && p.recv&RecvGSO != 0 {
-		w.leave(r, p, c)
+	if c := w.outlet.Load(); c != nil && c.Outlet == OutletWhole && p.recv&RecvGSO != 0 && w.whole(r, p) {
 		return
 	}
 	w.segments(r, p)
-}
-
-// leave has a superpacket leave by the outlet that c chooses, and in a run where it cannot leave whole. What writing the headers
-// of a run costs is part of the run's price.
-func (w *runWriter) leave(r *Ring, p *Packet, c *choice) {
-	o, turn := c.take(r.now, p.inner)
-	if turn == noTurn {
-		if o == OutletRuns || !w.whole(r, p) {
-			w.segments(r, p)
-		}
-		return
-	}
-	w.flush(r) // what came before is not part of the price
-	start, sent := time.Now(), true
-	if o == OutletRuns {
-		w.segments(r, p)
-		w.flush(r)
-	} else {
-		sent = w.whole(r, p)
-	}
-	took := time.Since(start)
-	switch {
-	case !sent:
-		w.segments(r, p)
-		c.end(turn, priceVoid, r.now)
-	case p.verdict == verdictDrop+verdict(DropBusy), p.verdict == verdictDrop+verdict(DropMalformed):
-		// A full queue drops by either outlet, and behind the TAP nobody says so; what a pod sends amiss is not the outlet's fault.
-		c.end(turn, priceVoid, r.now)
-	case p.verdict != delivered:
-		c.end(turn, priceFailed, r.now)
-	default:
-		c.end(turn, uint64(max(1, took))*1000/uint64(p.inner), r.now)
-	}
 }
 
 // whole sends a superpacket uncut, if the wire can.

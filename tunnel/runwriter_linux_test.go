@@ -39,7 +39,7 @@ func newFakeWire(tb testing.TB, segs int) *fakeWire {
 	f := &fakeWire{tb: tb}
 	f.w = newRunWriter(f, UDPOptions{}, "fake", true)
 	f.w.maxSegs = segs
-	f.w.choice.Store(newChoice(Outlets{First: OutletWhole})) // as on path raw; this wire takes none whole unless it is told to
+	f.w.outlet.Store(&OutletChoice{Outlet: OutletWhole}) // as on path raw; this wire takes none whole unless it is told to
 	return f
 }
 

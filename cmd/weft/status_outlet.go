@@ -32,27 +32,5 @@ func outletLine(o control.Outlet) string {
 	default:
 		s += o.Outlet
 	}
-	s += ": " + o.Because
-	switch {
-	case !o.Measured:
-	case o.Trials == 0:
-		s += "; not measured yet"
-	default:
-		s += fmt.Sprintf("; measured %s, last %.3f ns a byte whole and %.3f in runs; %s", times(o.Trials), o.Whole, o.Runs, changed(o.Changes))
-	}
-	return s
-}
-
-func times(n uint64) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
-}
-
-func changed(n uint64) string {
-	if n == 0 {
-		return "never changed"
-	}
-	return "changed " + times(n)
+	return s + ": " + o.Because
 }

@@ -105,10 +105,7 @@ func counters(s *Snapshot) (c Counters) {
 		})
 	}
 	for _, o := range t.Outlets {
-		c.Outlets = append(c.Outlets, Outlet{
-			Local: o.Local, Outlet: o.Now.String(), Because: o.Why, Measured: o.Try, Trials: o.Trials, Changes: o.Changes,
-			Whole: float64(o.Whole) / 1000, Runs: float64(o.Runs) / 1000,
-		})
+		c.Outlets = append(c.Outlets, Outlet{Local: o.Local, Outlet: o.Now.String(), Because: o.Chosen.Why})
 	}
 	return c
 }

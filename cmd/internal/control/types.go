@@ -269,19 +269,10 @@ type Worker = tunnel.WorkerStats
 // Outlet is how superpackets leave from one of the underlay's addresses.
 type Outlet struct {
 	Local netip.AddrPort `json:"local"`
-	// Outlet is whole or runs, or cut where each datagram is a send of its own since udp-gso is lost or off. Because says what it
-	// was chosen by, before anything was measured.
+	// Outlet is whole or runs, or cut where each datagram is a send of its own since udp-gso is lost or off. Because says why it
+	// was chosen.
 	Outlet  string `json:"outlet"`
 	Because string `json:"because"`
-	// Measured says that sends by both are timed now and then, and that the cheaper one is taken.
-	Measured bool `json:"measured"`
-	// Trials is how many times both were timed, and Changes how many of these led to the other outlet.
-	Trials  uint64 `json:"trials"`
-	Changes uint64 `json:"changes"`
-	// Whole and Runs are what a send by either cost in the last trial, in nanoseconds a byte of the
-	// superpacket; 0 if there was none.
-	Whole float64 `json:"wholeNanosecondsAByte"`
-	Runs  float64 `json:"runsNanosecondsAByte"`
 }
 
 // Offload is work that the kernel does for many packets at once.

@@ -2,9 +2,9 @@ package plane
 
 import "weft/tunnel"
 
-// SetOutlets has superpackets leave the ports of path raw as choose says for IPv4 or IPv6. It is told whether the port can
+// SetOutlet has superpackets leave the ports of path raw as choose says for IPv4 or IPv6. It is told whether the port can
 // send them whole, and a run in one send.
-func (p *Plane) SetOutlets(choose func(six, whole, runs bool) tunnel.Outlets) {
+func (p *Plane) SetOutlet(choose func(six, whole, runs bool) tunnel.OutletChoice) {
 	for i := range p.sockets {
 		s := &p.sockets[i]
 		if s.frames == nil {
@@ -16,9 +16,10 @@ func (p *Plane) SetOutlets(choose func(six, whole, runs bool) tunnel.Outlets) {
 			on[o.Offload] = o.State == tunnel.OffloadOn
 		}
 		o := choose(s.local.Addr().Is6(), on[tunnel.OffloadTunnel] && s.frames.note == "", on[tunnel.OffloadGSO])
-		if was := port.Outlets(); was.Outlets != o {
-			port.SetOutlets(o)
-			p.log.Info("superpackets leave", "event", tunnel.EventOutletChosen, "local", s.local, "outlet", o.First.String(), "measured", o.Try, "because", o.Why)
+		if port.Outlet().Chosen != o {
+			port.SetOutlet(o)
+			p.log.Info("superpackets leave", "event", tunnel.EventOutletChosen, "local", s.local,
+				"outlet", o.Outlet.String(), "because", o.Why)
 		}
 	}
 }
