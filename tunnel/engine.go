@@ -73,7 +73,6 @@ type Engine struct {
 	nextID    PortID
 	nextQueue queueID
 	closed    atomic.Bool // changed with mu held; Run does not wait for it
-	loads     []uint64    // of each worker, for balance
 }
 
 // attached is a port in use.
@@ -102,13 +101,7 @@ type queue struct {
 	id     queueID
 	queue  Queue
 	of     *attached
-	worker atomic.Pointer[worker] // who reads from it; nil for the moment in which it goes from one to another
-	work   atomic.Uint64          // what its packets have cost (balance.go); its worker writes it
-
-	// Engine.mu guards these: what work was when it was last looked at, how much came since the time before that, and when the
-	// queue was given to another worker, Unix nanoseconds.
-	before, lately uint64
-	moved          int64
+	worker *worker // who reads from it
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's
@@ -143,7 +136,6 @@ func New(cfg Config) (*Engine, error) {
 		}
 		e.workers = append(e.workers, w)
 	}
-	e.loads = make([]uint64, len(e.workers))
 	return e, nil
 }
 
@@ -206,14 +198,14 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	a.id = e.nextID
 	e.attached[a.id] = a
 	for _, q := range a.queues {
-		q.worker.Load().queues++
+		q.worker.queues++
 	}
 	if a.pod != nil {
 		e.learnedOf(a.returnsOf)
 	}
 	e.ports.Store(next) // before epoll can report it
 	for _, q := range a.queues {
-		if err := q.worker.Load().poll.add(q.queue.PollFD(), q.id); err != nil {
+		if err := q.worker.poll.add(q.queue.PollFD(), q.id); err != nil {
 			e.retire(a)
 			return 0, fmt.Errorf("attach %v port: %w", role, err)
 		}
@@ -237,9 +229,7 @@ func (e *Engine) queue(a *attached) {
 		if p, ok := q.(placedQueue); ok && p.place() != anyWorker {
 			w = e.workers[p.place()%len(e.workers)]
 		}
-		entry := &queue{id: e.nextQueue, queue: q, of: a}
-		entry.worker.Store(w)
-		a.queues = append(a.queues, entry)
+		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w})
 		load[w.index]++
 	}
 }
@@ -247,14 +237,12 @@ func (e *Engine) queue(a *attached) {
 // unpoll takes the port's queues from epoll.
 func (a *attached) unpoll() {
 	for _, q := range a.queues {
-		if w := q.worker.Load(); w != nil {
-			w.poll.remove(q.queue.PollFD())
-		}
+		q.worker.poll.remove(q.queue.PollFD())
 	}
 }
 
-// leastLoaded chooses who reads a new queue. With two workers each direction has its own, however many queues it has, until balance finds that
-// the work is shared out badly. Otherwise it is who has the fewest; load is how many queues each has.
+// leastLoaded chooses who reads a new queue. With two workers each direction has its own, however many queues it
+// has. Otherwise it is who has the fewest; load is how many queues each has.
 func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	if len(e.workers) == 2 {
 		if role == RoleUnderlay {
@@ -300,7 +288,7 @@ func (e *Engine) retire(a *attached) {
 	delete(e.attached, a.id)
 	e.ports.Store(e.ports.Load().without(a))
 	for _, q := range a.queues {
-		q.worker.Load().queues--
+		q.worker.queues--
 	}
 	a.unpoll()
 	for _, w := range e.workers {

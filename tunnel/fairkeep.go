@@ -23,7 +23,7 @@ type fairPort struct {
 	failed   bool // the kernel refused the filter
 }
 
-// keepFair checks the queues of the underlays, and who reads those of the inner ports, until ctx ends.
+// keepFair checks the queues of the underlays until ctx ends.
 func (e *Engine) keepFair(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()
@@ -44,9 +44,6 @@ func (e *Engine) keepFair(ctx context.Context) {
 			next = fairTick
 		}
 		seen = received
-		if next == fairTick && !e.pausedNow.Load() {
-			e.balance(every, every == fairTick)
-		}
 		if every == fairTick && !e.pausedNow.Load() {
 			var held bool
 			if from, held = e.checkQueues(from); held {

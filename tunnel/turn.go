@@ -12,7 +12,7 @@ func (e *Engine) Turn(id PortID) (moved bool, err error) {
 		return false, fmt.Errorf("turn of port %d: there is no such port", id)
 	}
 	for _, q := range a.queues {
-		w := q.worker.Load()
+		w := q.worker
 		if w.serve(q.id, false) {
 			moved = true
 		}

@@ -129,8 +129,8 @@ func (w *worker) run() error {
 func (w *worker) serve(id queueID, failed bool) bool {
 	set := w.engine.ports.Load()
 	q := set.queue(id)
-	if q == nil || q.of.lost.Load() || q.worker.Load() != w {
-		return false // detached, or given to another worker, since epoll reported it
+	if q == nil || q.of.lost.Load() {
+		return false // detached since epoll reported it
 	}
 	a := q.of
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(), look: w.engine.looks.Load()}
@@ -165,7 +165,6 @@ func (w *worker) serve(id queueID, failed bool) bool {
 		}
 	}
 	w.tally.reads, w.tally.writes = uint64(w.ring.reads), uint64(w.ring.writes)
-	w.worked(q)
 	w.totals.add(&w.tally)
 	return true
 }
