@@ -48,7 +48,7 @@ func sharedHelp() map[string]string {
 		"DisableOffloads": "list of offloads to do without: `tun-tso`, `tun-uso`, `udp-gso`, `udp-gro`, " +
 			"`tun-tcp`, `tun-udp`, `pcsum`, `pack`, `tunnel-gso`",
 		"RxUDPGROForwarding": "the underlay device's feature rx-udp-gro-forwarding: `auto` turns it " +
-			"on where it helps, `on`, `off` leaves it alone",
+			"on for a veth pair with GRO, `on`, `off` leaves it alone",
 		"DirectRouting": "peers on the underlay's own link are reached by a plain route",
 		"Userspace":     "weft carries the packets: `auto`, if the kernel cannot; `always`; `never`",
 	}

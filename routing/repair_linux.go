@@ -81,17 +81,12 @@ func (c *Node) settle(ctx context.Context, ch kernel.Change) (whole bool, pause 
 	if c.plane != nil {
 		c.plane.AskingTook() // what a reconcile took before is over
 	}
-	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil && ch != kernel.ChangedArrivals {
+	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil {
 		whole = c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch) != nil
 		c.watch()
 	}
 	if whole {
 		err = c.reconcile(ctx, ch)
-	} else {
-		c.tendForwarding()
-		if ch == kernel.ChangedArrivals {
-			c.plane.Refuse() // such turns may come faster than the wait for it ends
-		}
 	}
 	if pause = tidy; c.plane != nil {
 		pause = max(pause, 10*c.plane.AskingTook()) // with 10,000 peers, asking for routes is work

@@ -13,7 +13,7 @@ import (
 )
 
 // On a wire whose receiving device gives no frame to GRO unless it has rx-udp-gro-forwarding, weftd turns that on by
-// itself, says so, and leaves it off once somebody turned it off.
+// itself, says so, and then reads datagrams joined. It leaves the feature off once somebody turned it off.
 func TestForwardingIsTurnedOn(t *testing.T) {
 	parallel(t)
 	config := `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","DisableOffloads":["tunnel-gso"]}}`
@@ -25,7 +25,7 @@ func TestForwardingIsTurnedOn(t *testing.T) {
 		}
 	}
 	reach(t, await.Patience, a, b, 4)
-	const enough = 4 * 8192 * 1400 // datagrams for two judgements, also if some come in short batches
+	const enough = 16 << 20
 	send := func() {
 		t.Helper()
 		plan := probe.StreamPlan{From: a.Endpoint(4), To: b.Endpoint(4), Bytes: enough, Verify: true}
@@ -39,10 +39,12 @@ func TestForwardingIsTurnedOn(t *testing.T) {
 		}
 		return nil
 	}
-	await.OK(t, "turned on", func() error {
-		send()
-		return is("on")
-	})
+	await.OK(t, "turned on", func() error { return is("on") })
+	before, _ := current(t, b.Node).Counters.offload("udp-gro")
+	send()
+	if joined, _ := current(t, b.Node).Counters.offload("udp-gro"); joined-before < enough/(128<<10) {
+		t.Errorf("%d reads brought several datagrams", joined-before)
+	}
 	if err := b.Node.NS.SetFeatures("eth0", map[string]bool{"rx-udp-gro-forwarding": false}); err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,6 @@ type Config struct {
 	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a simulation. The
 	// ring is the engine's until Run has returned.
 	Ring func() *Ring
-	// Unjoined, if not nil, is called from time to time while large datagrams arrive one by one although
-	// several wait (Engine.Arrivals). A worker calls it, so it must not block.
-	Unjoined func()
 	// Paused starts the engine in the state in which Pause leaves it, until Resume.
 	Paused bool
 }
@@ -51,8 +48,7 @@ type Engine struct {
 	workers []*worker
 	load    load
 
-	incoming arrivals
-	runs     runCheck
+	runs runCheck
 
 	pausing   pausing
 	pausedNow atomic.Bool // pausing.paused, for who must not wait

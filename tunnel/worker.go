@@ -153,7 +153,6 @@ func (w *worker) serve(id queueID, failed bool) bool {
 	w.observe()
 	if a.role == RoleUnderlay {
 		w.flow = &w.tally.ingress
-		w.arrived()
 		w.ingress()
 		if w.heard != nil {
 			w.checkRuns(w.heard)

@@ -22,7 +22,6 @@ const (
 	ChangedObjects    Change = 1 << iota // our device, the underlay, or routes of our networks
 	ChangedRoutes                        // how datagrams get to peers
 	ChangedNeighbours                    // the link address of a neighbour that frames go to
-	ChangedArrivals                      // how datagrams arrive, which the data plane tells
 	ChangedAll        = ChangedObjects | ChangedRoutes | ChangedNeighbours
 )
 

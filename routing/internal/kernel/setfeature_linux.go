@@ -14,6 +14,9 @@ import (
 // device's namespace asks for. It is since Linux 5.12.
 const Forwarding = "rx-udp-gro-forwarding"
 
+// GRO is the kernel's name of what joins arriving segments.
+const GRO = "rx-gro"
+
 // Feature says whether a feature of a link is on. The error of a link that does not exist wraps ErrNoLink. What the kernel
 // does not know is off.
 func (k *Kernel) Feature(link int, feature string) (on bool, err error) {

@@ -13,11 +13,13 @@ import (
 	"weft/lease/atomicfile"
 	"weft/routing/event"
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
 )
 
 // ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on.
 const ForwardingFile = "rx-udp-gro-forwarding.json"
+
+// retryForwarding is how long after a fault the feature is tried again.
+const retryForwarding = time.Minute
 
 // forwardedLink is what ForwardingFile holds. A link's name and number mean the same link in the same place only.
 type forwardedLink struct {
@@ -37,7 +39,7 @@ type forwarder struct {
 	file  string         // "" keeps nothing
 	place string         // of k; "" if it is not known
 	note  *forwardedLink // of a link that is there, as far as is known; nil for none
-	index int            // of the link that the judgement and fault are about
+	index int            // of the link that fault and was are about
 	fault error          // why the feature could not be had the last time; nil if it could
 	again time.Time      // no try before, after a fault
 }
@@ -45,7 +47,7 @@ type forwarder struct {
 // TendForwarding looks after the feature of the underlay's device that has the kernel join what arrives, and says
 // what an operator should know of it; "" if there is nothing.
 func (p *Plane) TendForwarding(link string) string {
-	p.forward.tend(link, p.engine.Arrivals())
+	p.forward.tend(link)
 	return p.forward.says()
 }
 
@@ -114,7 +116,7 @@ func (f *forwarder) save(n *forwardedLink) error {
 }
 
 // tend looks after the feature of the underlay's link. A fault costs throughput, and so is a remark.
-func (f *forwarder) tend(link string, a tunnel.Arrivals) {
+func (f *forwarder) tend(link string) {
 	if link == "" || f.word == ForwardingOff && f.note == nil {
 		return
 	}
@@ -127,24 +129,39 @@ func (f *forwarder) tend(link string, a tunnel.Arrivals) {
 	}
 	if f.index != dev.Index {
 		f.index, f.fault = dev.Index, nil
-		// What an earlier process turned on is judged anew: it may have ended before it had judged.
-		f.forwarding = forwarding{word: f.word, since: a, trying: f.word == ForwardingAuto && f.note != nil && !f.note.Declined}
+		f.was = false
 	}
 	if f.fault != nil && time.Now().Before(f.again) {
 		return
 	}
-	on, err := f.k.Feature(dev.Index, kernel.Forwarding)
+	s, err := f.look(dev.Index)
 	if err == nil {
-		s := forwardingSeen{on: on, now: time.Now(), arrivals: a}
-		s.ours, s.declined = f.note != nil, f.note != nil && f.note.Declined
 		err = f.make(f.next(s), forwardedLink{Link: link, Index: dev.Index, Place: f.place})
 	}
 	if err != nil && f.fault == nil {
 		f.log.Warn("rx-udp-gro-forwarding is left as it is", "event", event.ReceiveJoining, "link", link, "error", err)
 	}
 	if f.fault = err; err != nil {
-		f.trying, f.again = false, time.Now().Add(triedFirst)
+		f.again = time.Now().Add(retryForwarding)
 	}
+}
+
+// look reads what a decision about a link goes by.
+func (f *forwarder) look(index int) (s forwardingSeen, err error) {
+	active, err := f.k.Features(index)
+	if err != nil {
+		return s, err
+	}
+	link, err := f.k.LinkKind(index)
+	if err != nil {
+		return s, err
+	}
+	return forwardingSeen{
+		on:       active[0][kernel.Forwarding],
+		ours:     f.note != nil,
+		declined: f.note != nil && f.note.Declined,
+		veth:     link.Kind == "veth" && active[0][kernel.GRO],
+	}, nil
 }
 
 // make makes a move about a link. What is to be given back is noted before it is taken.
@@ -158,8 +175,6 @@ func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 			return errors.Join(err, f.save(nil))
 		}
 		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives it back", "event", event.ReceiveJoining, "link", n.Link)
-	case keepTurning:
-		f.log.Info("rx-udp-gro-forwarding stays on: without it arriving datagrams are not joined", "event", event.ReceiveJoining, "link", n.Link)
 	case giveBack:
 		if err := f.k.SetFeature(n.Index, kernel.Forwarding, false); err != nil {
 			return err

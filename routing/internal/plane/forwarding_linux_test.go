@@ -11,7 +11,6 @@ import (
 
 	"weft/routing/internal/kernel"
 	"weft/test/netns"
-	"weft/tunnel"
 )
 
 // TestForwardingIsGivenBack has the feature of a link turned on, found by the next process, given back by a cleanup,
@@ -29,31 +28,27 @@ func TestForwardingIsGivenBack(t *testing.T) {
 			t.Fatalf("%s: %s is on: %v, %v", what, link, on, err)
 		}
 	}
-	alone := func(n uint64) tunnel.Arrivals { return tunnel.Arrivals{Alone: n * judgedAfter} }
+	netns.Command(t, "ethtool", "-K", "eth1", "gro", "on")
 
 	f := open(ForwardingAuto)
-	f.tend("eth0", alone(0))
-	is("nothing has arrived", "eth0", false)
-	f.tend("eth0", alone(1))
-	is("all alone", "eth0", true)
+	f.tend("eth0")
+	is("a veth without GRO", "eth0", false)
+	netns.Command(t, "ethtool", "-K", "eth0", "gro", "on")
+	f.tend("eth0")
+	is("a veth with GRO", "eth0", true)
 	if s := f.says(); !strings.Contains(s, "turned") {
 		t.Errorf("it says %q", s)
 	}
 
 	next := open(ForwardingAuto) // the next process
-	next.tend("eth0", alone(0))
-	next.tend("eth0", tunnel.Arrivals{Joined: judgedAfter})
+	next.tend("eth0")
 	is("after a restart", "eth0", true)
-	next.tend("eth0", tunnel.Arrivals{Alone: judgedAfter, Joined: judgedAfter})
-	is("once judged", "eth0", true)
-	last := open(ForwardingAuto)
-	last.tend("eth0", alone(0))
-	last.tend("eth0", alone(1))
-	is("a restart before it was judged, and it does not help", "eth0", false)
-	f = open(ForwardingAuto)
-	f.tend("eth0", alone(0))
-	f.tend("eth0", alone(1))
-	is("all alone again", "eth0", true)
+	netns.Command(t, "ethtool", "-K", "eth0", "gro", "off")
+	next.tend("eth0")
+	is("after a restart, GRO goes", "eth0", false)
+	netns.Command(t, "ethtool", "-K", "eth0", "gro", "on")
+	next.tend("eth0")
+	is("and comes again", "eth0", true)
 	what, err := GiveBack(dir, true)
 	if err != nil || !strings.Contains(what, "eth0") {
 		t.Errorf("dry run: %q, %v", what, err)
@@ -71,29 +66,27 @@ func TestForwardingIsGivenBack(t *testing.T) {
 	}
 
 	f = open(ForwardingOn)
-	f.tend("eth0", alone(0))
+	f.tend("eth0")
 	is("word on", "eth0", true)
-	f.tend("eth1", alone(0)) // the underlay is another link
+	f.tend("eth1") // the underlay is another link
 	is("former underlay", "eth0", false)
 	is("underlay", "eth1", true)
-	open(ForwardingOff).tend("eth1", alone(0))
+	open(ForwardingOff).tend("eth1")
 	is("word off", "eth1", false)
 
 	f = open(ForwardingOn)
-	f.tend("eth1", alone(0))
+	f.tend("eth1")
 	netns.Command(t, "ethtool", "-K", "eth1", kernel.Forwarding, "off")
-	f.tend("eth1", alone(2))
+	f.tend("eth1")
 	is("off means off", "eth1", false)
-	f = open(ForwardingAuto)
-	f.tend("eth1", alone(0))
-	f.tend("eth1", alone(2))
+	open(ForwardingAuto).tend("eth1")
 	is("off means off after a restart", "eth1", false)
-	open(ForwardingOn).tend("eth1", alone(0))
+	open(ForwardingOn).tend("eth1")
 	is("asked for anew", "eth1", true)
 	netns.Command(t, "ip", "link", "del", "eth1")
 	netns.EtherLink(t, "eth1", 1500, "198.51.100.1/24")
 	f = open(ForwardingAuto)
-	f.tend("eth1", alone(0))
+	f.tend("eth1")
 	is("another link of that name", "eth1", false)
 
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
@@ -131,7 +124,7 @@ func TestForwardingWithoutFeature(t *testing.T) {
 	var log strings.Builder
 	f := newForwarder(k, ForwardingOn, noDir, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
-		f.tend("eth0", tunnel.Arrivals{})
+		f.tend("eth0")
 	}
 	if on, err := forwards(k, "eth0"); err != nil || on {
 		t.Errorf("turned on (%v, %v) without a note of it", on, err)

@@ -83,9 +83,6 @@ func New(k *kernel.Kernel, o Options) (*Plane, error) {
 	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {
 		forwarding = ForwardingOff // the ports read nothing that is joined: an earlier process' feature is given back
 	}
-	if forwarding != ForwardingOff {
-		cfg.Unjoined = func() { p.o.Nudge(kernel.ChangedArrivals) }
-	}
 	var err error
 	if p.engine, err = tunnel.New(cfg); err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
