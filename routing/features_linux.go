@@ -2,17 +2,14 @@ package routing
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 
-	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 )
 
 // features are what the underlay's devices do for datagrams, of a type that the data plane serves.
 type features struct {
-	monitor *kernel.FeatureMonitor // nil where the kernel has none
-	now     atomic.Pointer[underlay.Devices]
+	now atomic.Pointer[underlay.Devices]
 }
 
 // devices are those that were last seen.
@@ -61,15 +58,11 @@ func (c *Node) joiner() string {
 	return ""
 }
 
-// followFeatures asks to look again whenever features of the underlay's devices change, until the monitor is closed. Without it, changes
-// are seen when all is compared anyway.
-func (c *Node) followFeatures() {
-	err := c.features.monitor.Follow(func(link int) {
-		if link == 0 || slices.ContainsFunc(c.features.devices().List, func(d underlay.Device) bool { return d.Index == link }) {
-			c.nudge(kernel.ChangedObjects)
-		}
-	})
-	if err != nil {
-		c.log.Warn("changes of the underlay's features are noticed late", "cause", err)
+// below are the numbers of the devices that were last seen.
+func (f *features) below() map[int]bool {
+	numbers := map[int]bool{}
+	for _, d := range f.devices().List {
+		numbers[d.Index] = true
 	}
+	return numbers
 }

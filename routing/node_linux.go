@@ -206,10 +206,6 @@ func (c *Node) openPlane(t planeTrait) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.features.monitor, err = c.out.SubscribeFeatures(); err != nil {
-		c.features.monitor = nil
-		c.log.Info("changes of the underlay's features are noticed late", "cause", err)
-	}
 	c.protect() // it is the data plane now that receives
 	return nil
 }
@@ -333,10 +329,6 @@ func (c *Node) Run(ctx context.Context) error {
 	if c.plane != nil {
 		wg.Go(func() { defer cancel(); carried = c.plane.Run(ctx) })
 		defer time.AfterFunc(beginAnyway, c.beginAnyway).Stop()
-	}
-	if m := c.features.monitor; m != nil {
-		defer context.AfterFunc(ctx, m.Close)()
-		wg.Go(c.followFeatures)
 	}
 	if c.rules != nil && started {
 		wg.Go(func() { defer cancel(); ruled = c.k.Do(func() error { return c.rules.Run(ctx) }) })

@@ -242,11 +242,13 @@ func (c *Node) tellNotes(r *round) {
 
 // watch tells the monitor what to look for.
 func (c *Node) watch() {
-	i := kernel.Interest{Own: map[int]bool{}, Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Networks: c.networks()}
+	out := kernel.Interest{Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Below: c.features.below()}
+	i := out
 	if c.away() {
-		i.Under, i.Names = 0, map[string]bool{}
-		c.outside.Watch(kernel.Interest{Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}})
+		c.outside.Watch(out)
+		i = kernel.Interest{Names: map[string]bool{}}
 	}
+	i.Own, i.Networks = map[int]bool{}, c.networks()
 	if c.about.asksHops && !c.away() {
 		i.Hosts = c.outer()
 	}

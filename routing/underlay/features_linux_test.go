@@ -1,11 +1,11 @@
 package underlay
 
 import (
-	"errors"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 )
 
@@ -41,33 +41,22 @@ func TestReadDevices(t *testing.T) {
 		t.Errorf("under a macvlan: %+v", got)
 	}
 
-	var mu sync.Mutex
-	told := map[int]bool{}
-	m, err := k.SubscribeFeatures()
+	var told atomic.Bool
+	m, err := k.Subscribe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Watch(kernel.Interest{Below: map[int]bool{eth0: true}})
 	done := make(chan error, 1)
 	go func() {
-		done <- m.Follow(func(link int) {
-			mu.Lock()
-			defer mu.Unlock()
-			told[link] = true
-		})
+		done <- m.Follow(func(c kernel.Change) { told.Store(c == kernel.ChangedObjects) })
 	}()
 	if err := s.SetFeatures("eth0", map[string]bool{"tx-udp_tnl-segmentation": false}); err != nil {
 		t.Fatal(err)
 	}
 	has(eth0, TunnelSegmentation)
 	has(eth0, UDPSegmentation, "eth0")
-	await.OK(t, "a notification", func() error {
-		mu.Lock()
-		defer mu.Unlock()
-		if !told[eth0] {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	await.True(t, "a notification", told.Load)
 	m.Close()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -3,129 +3,158 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"syscall"
+	"os"
+	"strings"
 
+	"github.com/mdlayher/genetlink"
+	mdlayher "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"weft/routing/internal/notify"
-	"weft/tunnel/nlattr"
 )
 
-// Of ethtool's generic netlink (linux/ethtool_netlink.h), which has features since Linux 5.7.
-const (
-	ethtoolName    = "ethtool" // ETHTOOL_GENL_NAME
-	ethtoolVersion = 1
-	ethtoolMonitor = "monitor" // ETHTOOL_MCGRP_MONITOR_NAME
-)
+// Forwarding is the kernel's name (netdev-features) of what has GRO join UDP datagrams that no socket of the
+// device's namespace asks for. It is since Linux 5.12.
+const Forwarding = "rx-udp-gro-forwarding"
 
-// ethtoolFamily asks for the number of ethtool's netlink and of its groups.
-func ethtoolFamily() (genlFamily, error) {
-	f, err := familyOf(ethtoolName)
-	if err != nil {
-		return f, fmt.Errorf("ethtool's netlink (CONFIG_ETHTOOL_NETLINK): %w", err)
-	}
-	return f, nil
-}
+// GRO is the kernel's name of what joins arriving segments.
+const GRO = "rx-gro"
 
-// Features are the names of the features that are active on each of the links with those numbers, as ethtool -k has them
-// (net/ethtool/common.c). The error of a link that does not exist wraps ErrNoLink.
+// Features are the names of the features that are active on each of the links with those numbers, as ethtool -k has
+// them (net/ethtool/common.c). It takes Linux 5.7. The error of a link that does not exist wraps ErrNoLink.
 func (k *Kernel) Features(links ...int) (active []map[string]bool, err error) {
-	err = k.Do(func() error {
-		f, err := ethtoolFamily()
-		if err != nil {
-			return err
-		}
+	err = k.ethtool(func(ask ethtoolAsk) error {
 		for _, link := range links {
-			req := nl.NewNetlinkRequest(f.id, 0)
-			req.AddData(genlHeader{unix.ETHTOOL_MSG_FEATURES_GET, ethtoolVersion})
-			head := nl.NewRtAttr(unix.NLA_F_NESTED|unix.ETHTOOL_A_FEATURES_HEADER, nil)
-			head.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(link)))
-			req.AddData(head)
-			msgs, err := req.Execute(unix.NETLINK_GENERIC, 0)
-			switch {
-			case errors.Is(err, unix.ENODEV):
-				return fmt.Errorf("features of link %d: %w", link, ErrNoLink)
-			case err != nil:
-				return fmt.Errorf("features of link %d: %w", link, err)
-			case len(msgs) != 1 || len(msgs[0]) < nl.SizeofGenlmsg:
-				return fmt.Errorf("features of link %d: %d answers", link, len(msgs))
+			answer, err := ask(unix.ETHTOOL_MSG_FEATURES_GET, 0, link, 0, nil)
+			if errors.Is(err, unix.ENODEV) {
+				err = ErrNoLink
 			}
-			active = append(active, parseFeatures(msgs[0][nl.SizeofGenlmsg:]))
+			var names map[string]bool
+			if err == nil {
+				names, err = activeFeatures(answer)
+			}
+			if err != nil {
+				return fmt.Errorf("features of link %d: %w", link, err)
+			}
+			active = append(active, names)
 		}
 		return nil
 	})
 	return active, err
 }
 
-// parseFeatures reads the active features of an ETHTOOL_MSG_FEATURES_GET_REPLY, which are a list of names.
-func parseFeatures(attrs []byte) map[string]bool {
-	active := map[string]bool{}
-	bits := nlattr.Find(nlattr.Find(attrs, unix.ETHTOOL_A_FEATURES_ACTIVE), unix.ETHTOOL_A_BITSET_BITS)
-	nlattr.Each(bits, func(kind uint16, bit []byte) bool {
-		if kind == unix.ETHTOOL_A_BITSET_BITS_BIT {
-			active[unix.ByteSliceToString(nlattr.Find(bit, unix.ETHTOOL_A_BITSET_BIT_NAME))] = true
-		}
-		return true
-	})
-	return active
+// Feature says whether a feature of a link is on. The error of a link that does not exist wraps ErrNoLink. What the
+// kernel does not know is off.
+func (k *Kernel) Feature(link int, feature string) (on bool, err error) {
+	active, err := k.Features(link)
+	if err != nil {
+		return false, err
+	}
+	return active[0][feature], nil
 }
 
-// FeatureMonitor is one subscription to what ethtool notifies of in a namespace.
-type FeatureMonitor struct{ *notify.Socket }
+// errFeatureStays says what a kernel does not: it answers that all is well, and a feature is as it was.
+var errFeatureStays = errors.New("it stays as it was: the driver, or another feature, asks for that")
 
-// SubscribeFeatures opens the subscription; the caller closes it.
-func (k *Kernel) SubscribeFeatures() (*FeatureMonitor, error) {
-	m := &FeatureMonitor{}
-	err := k.Do(func() error {
-		f, err := ethtoolFamily()
+// SetFeature switches a feature of a link, as ethtool -K does. The error is that of Feature, or wraps unix.EPERM
+// without CAP_NET_ADMIN.
+func (k *Kernel) SetFeature(link int, feature string, on bool) error {
+	wanted := func(a *mdlayher.AttributeEncoder) {
+		a.Nested(unix.ETHTOOL_A_FEATURES_WANTED, func(a *mdlayher.AttributeEncoder) error {
+			a.Nested(unix.ETHTOOL_A_BITSET_BITS, func(a *mdlayher.AttributeEncoder) error {
+				a.Nested(unix.ETHTOOL_A_BITSET_BITS_BIT, func(a *mdlayher.AttributeEncoder) error {
+					a.String(unix.ETHTOOL_A_BITSET_BIT_NAME, feature)
+					a.Flag(unix.ETHTOOL_A_BITSET_BIT_VALUE, on)
+					return nil
+				})
+				return nil
+			})
+			return nil
+		})
+	}
+	err := k.ethtool(func(ask ethtoolAsk) error {
+		_, err := ask(unix.ETHTOOL_MSG_FEATURES_SET, mdlayher.Acknowledge, link, unix.ETHTOOL_FLAG_OMIT_REPLY, wanted)
+		return err
+	})
+	if err == nil {
+		var is bool
+		if is, err = k.Feature(link, feature); err == nil && is != on {
+			err = errFeatureStays
+		}
+	}
+	return Wrap(fmt.Sprintf("%s of link %d", feature, link), err)
+}
+
+// ethtoolAsk sends one request about a link, with the attributes that add adds, and returns those of the first answer.
+type ethtoolAsk func(command uint8, flags mdlayher.HeaderFlags, link int, header uint32,
+	add func(*mdlayher.AttributeEncoder)) ([]byte, error)
+
+// ethtool has use speak ethtool's generic netlink (linux/ethtool_netlink.h).
+func (k *Kernel) ethtool(use func(ethtoolAsk) error) error {
+	return k.Do(func() error {
+		conn, err := genetlink.Dial(nil)
 		if err != nil {
 			return err
 		}
-		group, ok := f.groups[ethtoolMonitor]
-		if !ok {
-			return fmt.Errorf("ethtool's netlink has no group %s", ethtoolMonitor)
+		defer conn.Close()
+		family, err := conn.GetFamily(unix.ETHTOOL_GENL_NAME)
+		if err != nil {
+			return fmt.Errorf("ethtool's netlink (CONFIG_ETHTOOL_NETLINK): %w", err)
 		}
-		if m.Socket, err = notify.Open(unix.NETLINK_GENERIC); err != nil {
-			return err
-		}
-		return m.Join(group)
+		return use(func(command uint8, flags mdlayher.HeaderFlags, link int, header uint32,
+			add func(*mdlayher.AttributeEncoder)) ([]byte, error) {
+			a := mdlayher.NewAttributeEncoder()
+			// The header's number is the same in all of ethtool's messages.
+			a.Nested(unix.ETHTOOL_A_FEATURES_HEADER, func(a *mdlayher.AttributeEncoder) error {
+				a.Uint32(unix.ETHTOOL_A_HEADER_DEV_INDEX, uint32(link))
+				a.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, header)
+				return nil
+			})
+			if add != nil {
+				add(a)
+			}
+			data, err := a.Encode()
+			if err != nil {
+				return nil, err
+			}
+			answers, err := conn.Execute(genetlink.Message{
+				Header: genetlink.Header{Command: command, Version: unix.ETHTOOL_GENL_VERSION}, Data: data,
+			}, family.ID, mdlayher.Request|flags)
+			if err != nil || len(answers) == 0 {
+				return nil, err
+			}
+			return answers[0].Data, nil
+		})
 	})
-	if err != nil {
-		if m.Socket != nil {
-			m.Close()
-		}
-		return nil, fmt.Errorf("subscribe to changes of features: %w", err)
-	}
-	return m, nil
 }
 
-// Follow calls changed with the number of each link whose features changed, and with 0 when messages were lost, until
-// Close. changed must not block.
-func (m *FeatureMonitor) Follow(changed func(link int)) error {
-	return m.Run(func(msgs []syscall.NetlinkMessage) {
-		if len(msgs) == 0 {
-			changed(0)
-		}
-		for _, msg := range msgs {
-			if link := changedFeatures(msg.Data); link != 0 {
-				changed(link)
+// activeFeatures reads the active features of an ETHTOOL_MSG_FEATURES_GET_REPLY, which are a list of names.
+func activeFeatures(message []byte) (map[string]bool, error) {
+	active := map[string]bool{}
+	within := func(d *mdlayher.AttributeDecoder, kind uint16, f func(*mdlayher.AttributeDecoder) error) error {
+		for d.Next() {
+			if d.Type() == kind {
+				d.Nested(f)
 			}
 		}
+		return d.Err()
+	}
+	d, err := mdlayher.NewAttributeDecoder(message)
+	if err != nil {
+		return nil, err
+	}
+	err = within(d, unix.ETHTOOL_A_FEATURES_ACTIVE, func(d *mdlayher.AttributeDecoder) error {
+		return within(d, unix.ETHTOOL_A_BITSET_BITS, func(d *mdlayher.AttributeDecoder) error {
+			return within(d, unix.ETHTOOL_A_BITSET_BITS_BIT, func(d *mdlayher.AttributeDecoder) error {
+				for d.Next() {
+					if d.Type() == unix.ETHTOOL_A_BITSET_BIT_NAME {
+						active[d.String()] = true
+					}
+				}
+				return d.Err()
+			})
+		})
 	})
-}
-
-// changedFeatures is the number of the link that an ETHTOOL_MSG_FEATURES_NTF is about; 0 for any other message.
-func changedFeatures(b []byte) int {
-	if len(b) < nl.SizeofGenlmsg || nl.DeserializeGenlmsg(b).Command != unix.ETHTOOL_MSG_FEATURES_NTF {
-		return 0
-	}
-	index := nlattr.Find(nlattr.Find(b[nl.SizeofGenlmsg:], unix.ETHTOOL_A_FEATURES_HEADER), unix.ETHTOOL_A_HEADER_DEV_INDEX)
-	if len(index) != 4 {
-		return 0
-	}
-	return int(nl.NativeEndian().Uint32(index))
+	return active, err
 }
 
 // LinkKind is what a link is made of.
@@ -172,4 +201,18 @@ func kindOf(l netlink.Link) LinkKind {
 		kind.Parent = 0
 	}
 	return kind
+}
+
+// Place names the kernel's network namespace in this boot: another boot, or another namespace, has another place.
+func (k *Kernel) Place() (place string, err error) {
+	err = k.Do(func() error {
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return err
+		}
+		ns, err := os.Readlink("/proc/thread-self/ns/net")
+		place = strings.TrimSpace(string(boot)) + " " + ns
+		return err
+	})
+	return place, err
 }

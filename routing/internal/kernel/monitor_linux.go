@@ -32,6 +32,8 @@ type Interest struct {
 	Own   map[int]bool
 	Under int
 	Names map[string]bool
+	// Below has the numbers of the links that the underlay's stands on, whose features concern us.
+	Below map[int]bool
 	// Entries says that neighbours and forwarding entries on our devices concern us, and Filters that the
 	// filters of traffic control on all these links do.
 	Entries, Filters bool
@@ -109,7 +111,7 @@ func (i *Interest) Concerns(m syscall.NetlinkMessage) Change {
 			return 0
 		}
 		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
-		return when(i.ours(index) || i.Names[unix.ByteSliceToString(nlattr.Find(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], ChangedObjects) |
+		return when(i.ours(index) || i.Below[index] || i.Names[unix.ByteSliceToString(nlattr.Find(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], ChangedObjects) |
 			when(i.Hops.Link == index && index != 0 || i.Hops.Others[index], ChangedRoutes)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(m.Data) < unix.SizeofIfAddrmsg {

@@ -35,11 +35,6 @@ func Open(protocol int, groups ...uint) (*Socket, error) {
 	return out, nil
 }
 
-// Join adds a group, by its number: those of generic netlink are above what Open takes.
-func (s *Socket) Join(group uint32) error {
-	return unix.SetsockoptInt(s.s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(group))
-}
-
 // Limit sets the size of the receive buffer in bytes, within rmem_max and the kernel's minimum. Without
 // CAP_NET_ADMIN in the first user namespace no more is possible.
 func (s *Socket) Limit(bytes int) error { return s.s.SetReceiveBufferSize(bytes, false) }
