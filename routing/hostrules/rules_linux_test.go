@@ -308,6 +308,26 @@ func TestEarlierVersionsGo(t *testing.T) {
 	})
 }
 
+// While something of ours does not stand, what an earlier version left stays.
+func TestNothingGoesBeforeAllStands(t *testing.T) {
+	inNamespace(t)
+	f := flavours()[0]
+	apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
+	shell(t, earlier)
+	sh(t, "nft add chain inet weft mine")
+	sh(t, "nft add rule inet weft mine ip saddr @overlay-peers4-10.42.0.0/16") // keeps the set from being deleted
+	r := testRules(t, f, testConfig(f))
+	const old = "203.0.113.0"
+	if err := r.Apply(t.Context(), testSet("198.51.100.1")); err == nil || !strings.Contains(ruleset(t), old) {
+		t.Errorf("%v, and the rules are\n%s", err, ruleset(t))
+	}
+	sh(t, "nft delete chain inet weft mine")
+	apply(t, r, testSet("198.51.100.1"))
+	if strings.Contains(ruleset(t), old) {
+		t.Errorf("left:\n%s", ruleset(t))
+	}
+}
+
 // --rules of weft cleanup takes what an earlier version drops by too, and leaves what packets go by.
 func TestOnlyWhatDropsGoes(t *testing.T) {
 	each(t, func(t *testing.T, f flavour) {
