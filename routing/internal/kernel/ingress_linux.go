@@ -30,9 +30,8 @@ const tableOwner = 0x2
 // where packet sockets see a frame, in an nf_tables table that the kernel removes when this
 // process ends, however it ends.
 type Ingress struct {
-	conn  *nftables.Conn // to look, with a socket of its own: those who share the owner's do not read each other's answers
-	raw   *netlink.Conn  // conn's socket
-	owner *tableSocket   // to change
+	conn  *nftables.Conn
+	raw   *netlink.Conn // conn's socket, which owns the table
 	table *nftables.Table
 	chain *nftables.Chain
 }
@@ -40,56 +39,17 @@ type Ingress struct {
 // ingressChain is the name of the table's only chain.
 const ingressChain = "ingress"
 
-// ingressTable is the table's name: one for each socket.
-func ingressTable(local netip.AddrPort) string {
-	return fmt.Sprintf(ingressPrefix+"%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
+// ingressTables are the names that a socket's table may have. The second one is for a successor, while the one before
+// it still has its own.
+func ingressTables(local netip.AddrPort) [2]string {
+	name := fmt.Sprintf(ingressPrefix+"%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
+	return [2]string{name, name + "b"}
 }
 
 // OpenIngress drops, at the ingress of link, what the packet socket for local takes.
 // Needs CAP_NET_ADMIN in the network namespace's user namespace. The caller closes it.
 func (k *Kernel) OpenIngress(link string, local netip.AddrPort) (*Ingress, error) {
-	var owner *tableSocket
-	err := k.Do(func() (err error) { owner, err = newTableSocket(); return err })
-	if err != nil {
-		return nil, fmt.Errorf("nf_tables (CONFIG_NF_TABLES): %w", err)
-	}
-	i, err := k.ingress(owner, local)
-	if err == nil {
-		err = i.install(link, local)
-	}
-	if err != nil {
-		return nil, errors.Join(err, i.Close())
-	}
-	return i, nil
-}
-
-// TakeIngress is the Ingress for local that somebody else has opened, of which owner is the descriptor (Ingress.Owner). It takes owner over,
-// also on error. It changes nothing, and sends nothing by owner, which another process may use as yet.
-func (k *Kernel) TakeIngress(owner int, local netip.AddrPort) (*Ingress, error) {
-	s := &tableSocket{fd: owner}
-	err := isTableSocket(owner)
-	if err == nil {
-		err = unix.SetNonblock(owner, true)
-	}
-	if err != nil {
-		s.close()
-		return nil, fmt.Errorf("the owner of nf_tables table %s that was kept: %w", ingressTable(local), err)
-	}
-	i, err := k.ingress(s, local)
-	if err == nil {
-		i.chain = &nftables.Chain{Name: ingressChain, Table: i.table}
-		err = i.Check()
-	}
-	if err != nil {
-		i.Leave()
-		return nil, err
-	}
-	return i, nil
-}
-
-// ingress is an Ingress without a table. It takes owner over.
-func (k *Kernel) ingress(owner *tableSocket, local netip.AddrPort) (*Ingress, error) {
-	i := &Ingress{owner: owner, table: &nftables.Table{Name: ingressTable(local), Family: nftables.TableFamilyNetdev}}
+	i := &Ingress{}
 	err := k.Do(func() (err error) {
 		i.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 			i.raw = c
@@ -98,64 +58,74 @@ func (k *Kernel) ingress(owner *tableSocket, local netip.AddrPort) (*Ingress, er
 		return err
 	})
 	if err != nil {
-		return i, fmt.Errorf("nf_tables (CONFIG_NF_TABLES): %w", err)
+		return nil, fmt.Errorf("nf_tables (CONFIG_NF_TABLES): %w", err)
+	}
+	for _, name := range ingressTables(local) {
+		// The kernel refuses one that another socket owns with EPERM.
+		if err = i.own(name); !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EPERM) {
+			break
+		}
+	}
+	if err != nil {
+		i.Leave()
+		return nil, fmt.Errorf("nf_tables table of family netdev with an owner (CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
+	}
+	i.chain = i.conn.AddChain(&nftables.Chain{
+		Name: ingressChain, Table: i.table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookIngress, Priority: nftables.ChainPriorityRef(0), Device: link,
+	})
+	i.conn.AddRule(&nftables.Rule{
+		Table: i.table, Chain: i.chain, Exprs: ingressRule(local),
+		UserData: userdata.AppendString(nil, userdata.TypeComment, Alias),
+	})
+	if err := i.conn.Flush(); err != nil {
+		err = fmt.Errorf("nf_tables rule at the ingress of %s (CONFIG_NETFILTER_INGRESS): %w", link, err)
+		return nil, errors.Join(err, i.Close())
+	}
+	if err := i.Check(); err != nil {
+		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
 }
 
-// Owner is the descriptor to which the table belongs. It is i's; who has a duplicate keeps the table.
-func (i *Ingress) Owner() int { return i.owner.fd }
-
-func (i *Ingress) install(link string, local netip.AddrPort) error {
-	name := func(kind uint16, s string) netlink.Attribute {
-		return netlink.Attribute{Type: kind, Data: append([]byte(s), 0)}
-	}
-	number := func(kind uint16, v uint32) netlink.Attribute {
-		return netlink.Attribute{Type: kind, Data: binary.BigEndian.AppendUint32(nil, v)}
-	}
-	table, err := tableMessage(unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl, []netlink.Attribute{
-		name(unix.NFTA_TABLE_NAME, i.table.Name), number(unix.NFTA_TABLE_FLAGS, tableOwner),
+// own makes a table of that name, which belongs to i's socket. The library's AddTable has no flags.
+func (i *Ingress) own(name string) error {
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(name), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
 	})
+	if err != nil {
+		return err
+	}
+	message := func(kind int, flags netlink.HeaderFlags, family nftables.TableFamily, resource uint16, b []byte) netlink.Message {
+		head := binary.BigEndian.AppendUint16([]byte{byte(family), unix.NFNETLINK_V0}, resource) // struct nfgenmsg
+		return netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: append(head, b...),
+		}
+	}
+	const transaction, table = unix.NFNL_SUBSYS_NFTABLES, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE
+	messages := []netlink.Message{
+		message(unix.NFNL_MSG_BATCH_BEGIN, 0, nftables.TableFamilyUnspecified, transaction, nil),
+		message(table, netlink.Acknowledge|netlink.Create|netlink.Excl, nftables.TableFamilyNetdev, 0, attrs),
+		message(unix.NFNL_MSG_BATCH_END, 0, nftables.TableFamilyUnspecified, transaction, nil),
+	}
+	err = i.raw.SetDeadline(time.Now().Add(nfTablesTimeout))
 	if err == nil {
-		err = i.owner.commit(table)
+		_, err = i.raw.SendMessages(messages)
 	}
-	if err != nil {
-		return fmt.Errorf("nf_tables table of family netdev with an owner (CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
+	if err == nil {
+		_, err = i.raw.Receive()
 	}
-	i.chain = &nftables.Chain{Name: ingressChain, Table: i.table}
-	hook, hookErr := netlink.MarshalAttributes([]netlink.Attribute{
-		number(unix.NFTA_HOOK_HOOKNUM, unix.NF_NETDEV_INGRESS), number(unix.NFTA_HOOK_PRIORITY, 0), name(unix.NFTA_HOOK_DEV, link),
-	})
-	chain, chainErr := tableMessage(unix.NFT_MSG_NEWCHAIN, netlink.Create, []netlink.Attribute{
-		name(unix.NFTA_CHAIN_TABLE, i.table.Name), name(unix.NFTA_CHAIN_NAME, ingressChain),
-		{Type: unix.NLA_F_NESTED | unix.NFTA_CHAIN_HOOK, Data: hook}, name(unix.NFTA_CHAIN_TYPE, string(nftables.ChainTypeFilter)),
-	})
-	exprs, exprsErr := marshalExprs(ingressRule(local))
-	rule, ruleErr := tableMessage(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, []netlink.Attribute{
-		name(unix.NFTA_RULE_TABLE, i.table.Name), name(unix.NFTA_RULE_CHAIN, ingressChain),
-		{Type: unix.NLA_F_NESTED | unix.NFTA_RULE_EXPRESSIONS, Data: exprs},
-		{Type: unix.NFTA_RULE_USERDATA, Data: userdata.AppendString(nil, userdata.TypeComment, Alias)},
-	})
-	if err = errors.Join(hookErr, chainErr, exprsErr, ruleErr); err == nil {
-		err = i.owner.commit(chain, rule)
-	}
-	if err != nil {
-		return fmt.Errorf("nf_tables rule at the ingress of %s (CONFIG_NETFILTER_INGRESS): %w", link, err)
-	}
-	return i.Check()
+	i.table = &nftables.Table{Name: name, Family: nftables.TableFamilyNetdev}
+	return err
 }
 
-// marshalExprs is the list of a rule's expressions.
-func marshalExprs(all []expr.Any) ([]byte, error) {
-	var list []netlink.Attribute
-	for _, e := range all {
-		b, err := expr.Marshal(byte(nftables.TableFamilyNetdev), e)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, netlink.Attribute{Type: unix.NLA_F_NESTED | unix.NFTA_LIST_ELEM, Data: b})
+// Owner is the descriptor to which the table belongs. It is i's; the table stays while anybody has a duplicate.
+func (i *Ingress) Owner() (fd int) {
+	if raw, err := i.raw.SyscallConn(); err == nil {
+		_ = raw.Control(func(n uintptr) { fd = int(n) })
 	}
-	return netlink.MarshalAttributes(list)
+	return fd
 }
 
 // Check reports whether the rule is in place: the kernel may remove a chain together with its device.
@@ -182,16 +152,13 @@ func isIngressRule(r *nftables.Rule) bool {
 // Close removes the table. The kernel would do so with the socket, but a child between fork(2) and
 // execve(2) keeps that open for a moment, in which no other can make a table of this name.
 func (i *Ingress) Close() error {
-	var err error
-	if i.chain != nil {
-		var m netlink.Message
-		m, err = tableMessage(unix.NFT_MSG_DELTABLE, 0, []netlink.Attribute{{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(i.table.Name), 0)}})
-		if err == nil {
-			err = i.owner.commit(m)
-		}
-		if errors.Is(err, unix.ENOENT) {
-			err = nil // somebody has flushed the tables
-		}
+	err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout))
+	if err == nil {
+		i.conn.DelTable(i.table)
+		err = i.conn.Flush()
+	}
+	if errors.Is(err, unix.ENOENT) {
+		err = nil // somebody has flushed the tables
 	}
 	i.Leave()
 	return Wrap("remove nf_tables table "+i.table.Name, err)
@@ -201,12 +168,7 @@ func (i *Ingress) Close() error {
 func (i *Ingress) Leave() {
 	// The kernel takes some 15 ms to close a socket that owned a table. Nobody has to wait for that: the
 	// table is gone.
-	go func() {
-		i.owner.close()
-		if i.conn != nil {
-			_ = i.conn.CloseLasting()
-		}
-	}()
+	go func() { _ = i.conn.CloseLasting() }()
 }
 
 // ingressRule is the counterpart of the packet socket's filter: it drops exactly what that filter

@@ -43,9 +43,9 @@ func hasOwner(t *nftables.Table) bool {
 	return binaryutil.BigEndian.Uint32(binaryutil.NativeEndian.PutUint32(t.Flags))&tableOwner != 0
 }
 
-// isIngressTable reports whether name is one that ingressTable gives.
+// isIngressTable reports whether name is one of ingressTables.
 func isIngressTable(name string) bool {
-	rest, ok := strings.CutPrefix(name, ingressPrefix)
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(name, "b"), ingressPrefix)
 	i := strings.LastIndexByte(rest, '-')
 	if !ok || i < 0 {
 		return false
@@ -55,7 +55,8 @@ func isIngressTable(name string) bool {
 		return false
 	}
 	a, err := netip.ParseAddr(strings.ReplaceAll(rest[:i], "-", ":"))
-	return err == nil && ingressTable(netip.AddrPortFrom(a, uint16(port))) == name
+	names := ingressTables(netip.AddrPortFrom(a, uint16(port)))
+	return err == nil && slices.Contains(names[:], name)
 }
 
 // hasIngressRule reports whether the table has the rule that is ours.

@@ -101,23 +101,17 @@ func (p *Plane) disinherit(names ...string) {
 	}
 }
 
-// owner is the descriptor of the socket to which the port's ingress filter belongs; 0 if there is none.
-func (s *socketPort) owner() int {
-	if s.frames == nil || s.frames.ingress == nil {
-		return 0
-	}
-	return s.frames.ingress.Owner()
-}
-
-// takeIngress takes the last descriptor of a port of path raw that was kept, the ingress filter's owner, from k.
-func (p *Plane) takeIngress(k *tunnel.Kept, local netip.AddrPort) (*kernel.Ingress, error) {
+// takeIngress opens the ingress filter of a port of path raw that was kept, and closes the one that came with it: the
+// last descriptor of k owns that. So there is one at each moment.
+func (p *Plane) takeIngress(k *tunnel.Kept, link string, local netip.AddrPort) (*kernel.Ingress, error) {
 	last := len(k.FDs) - 1
 	if k.Kind != tunnel.KindRaw || last < 0 {
 		return nil, fmt.Errorf("%w: it is of kind %s", tunnel.ErrUnfit, k.Kind)
 	}
 	owner := k.FDs[last]
 	k.FDs = k.FDs[:last]
-	i, err := p.out.TakeIngress(owner, local)
+	i, err := p.out.OpenIngress(link, local)
+	go func() { _ = unix.Close(owner) }() // which takes the kernel some 15 ms
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", tunnel.ErrUnfit, err)
 	}

@@ -173,7 +173,7 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *
 	}
 	f := &frames{link: e.Index}
 	if from != nil {
-		if f.ingress, err = p.takeIngress(from, local); err != nil {
+		if f.ingress, err = p.takeIngress(from, link, local); err != nil {
 			return err
 		}
 	}
