@@ -59,7 +59,7 @@ func (f facts) why() string {
 		return fmt.Sprintf("its user namespace is user %d's: run this as that user, for a weftd of that user's", f.owner)
 	case f.appArmor == "1":
 		return "kernel.apparmor_restrict_unprivileged_userns is 1, so that AppArmor gives programs without a profile no rights in a user namespace: " +
-			"as root: a profile for weft and nsenter with the line \"userns,\", or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+			"as root: weft's profile (docs/rootless.md), or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 	}
 	return "the kernel refuses this user's own user namespace: a security module may forbid it (the kernel's log has a line of its, as dmesg shows)"
 }

@@ -55,7 +55,7 @@ func (h host) obstacle() string {
 		return "kernel.unprivileged_userns_clone is 0, so that only root makes user namespaces: as root: sysctl -w kernel.unprivileged_userns_clone=1, and the same in /etc/sysctl.d"
 	case h.appArmor == "1":
 		return "kernel.apparmor_restrict_unprivileged_userns is 1, so that AppArmor gives programs without a profile no rights in a user namespace: " +
-			"as root: a profile with the line \"userns,\" for weftd (docs/rootless.md), or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+			"as root: weft's profile (docs/rootless.md), or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 	}
 	return ""
 }

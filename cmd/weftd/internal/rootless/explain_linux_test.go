@@ -19,7 +19,7 @@ func TestWhyNoNamespace(t *testing.T) {
 	}{
 		{"none allowed", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "0"}, []string{"user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces="}},
 		{"Debian's switch", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "1", cloneUser: "0"}, []string{"sysctl -w kernel.unprivileged_userns_clone=1"}},
-		{"AppArmor", fresh, "unshare: write failed /proc/self/uid_map: Operation not permitted", host{maxUser: "1", appArmor: "1"}, []string{"AppArmor", "userns,"}},
+		{"AppArmor", fresh, "unshare: write failed /proc/self/uid_map: Operation not permitted", host{maxUser: "1", appArmor: "1"}, []string{"AppArmor", "apparmor_restrict"}},
 		{"too many", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "9"}, []string{"user.max_user_namespaces"}},
 		{"a sandbox", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "9"}, []string{"namespace", "Operation"}},
 		{"somebody else's", join, "nsenter: reassociate to namespace 'ns/user' failed: Operation not permitted", host{}, []string{"another user's", "start"}},
