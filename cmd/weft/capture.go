@@ -14,7 +14,6 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapfilter"
-	"weft/cmd/internal/pcapng"
 	"weft/tunnel"
 )
 
@@ -86,13 +85,10 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		return usagef("--json and --write: one of them only")
 	}
 	f.request.Seconds = f.duration.Seconds()
-	var show func(pcapng.Block) error
+	var show func(control.Captured) error
 	switch {
-	case f.file == "-":
-		if isTerminal(stdout) {
-			return usagef("--write -: standard output is a terminal, which cannot show pcapng: pipe it, as in weft capture -w - | tshark -r -")
-		}
-		show = raw(stdout)
+	case f.file == "-" && isTerminal(stdout):
+		return usagef("--write -: standard output is a terminal, which cannot show pcapng: pipe it, as in weft capture -w - | tshark -r -")
 	case f.json:
 		show = captureJSON(stdout)
 	case f.file == "":
@@ -117,12 +113,18 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	}
 	defer func() { _ = stream.Close() }() // nothing is written to it
 	if show == nil {
-		file, err := captureFile(f.file, f.force)
-		if err != nil {
+		out := stdout
+		if f.file != "-" {
+			file, err := captureFile(f.file, f.force)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			out = file
+		}
+		if show, err = capturePcapng(out, f.request); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		show = raw(file)
 	}
 	return f.follow(ctx, stream, show, stderr)
 }
@@ -150,16 +152,9 @@ func captureFile(path string, force bool) (*os.File, error) {
 	return file, err
 }
 
-func raw(w io.Writer) func(pcapng.Block) error {
-	return func(b pcapng.Block) error {
-		_, err := w.Write(b.Raw)
-		return err
-	}
-}
-
-// follow shows the stream block by block, so that what is written ends with a whole one, and says at the end what was missed.
-func (f *captureFlags) follow(ctx context.Context, stream io.Reader, show func(pcapng.Block) error, stderr io.Writer) error {
-	r, packets, missed := pcapng.NewReader(stream), 0, uint64(0)
+// follow shows the stream, and says at the end what was missed.
+func (f *captureFlags) follow(ctx context.Context, stream *control.CaptureStream, show func(control.Captured) error, stderr io.Writer) error {
+	packets, missed := 0, uint64(0)
 	defer func() {
 		fmt.Fprintf(stderr, "%s captured", count(packets, "packet"))
 		if missed > 0 {
@@ -168,20 +163,19 @@ func (f *captureFlags) follow(ctx context.Context, stream io.Reader, show func(p
 		fmt.Fprintln(stderr)
 	}()
 	for {
-		b, err := r.Next()
+		c, err := stream.Next()
 		switch {
 		case errors.Is(err, io.EOF), ctx.Err() != nil:
 			return nil // asked for, or weftd ends
 		case err != nil:
 			return fmt.Errorf("weftd's stream of packets ended: %w", err)
 		}
-		if b.Packet != nil {
+		if c.Packet != nil {
 			packets++
+		} else {
+			missed = c.Missed
 		}
-		if b.Statistics != nil {
-			missed = b.Statistics.Missed
-		}
-		if err := show(b); err != nil {
+		if err := show(c); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/cmd/internal/pcapng"
 	"weft/encap"
 )
 
@@ -36,14 +35,13 @@ type capturedPacket struct {
 	detail string // of the protocol, for people
 }
 
-// packetOf reads what a packet's headers and comments say.
-func packetOf(p *pcapng.Packet) capturedPacket {
-	note := control.ParseComments(p.Comments)
+// packetOf reads what a packet's headers say.
+func packetOf(p *control.CapturedPacket) capturedPacket {
 	c := capturedPacket{
-		SchemaVersion: 1, Time: p.Time, Direction: "in", Length: p.Length, Peer: note.Peer, PeerAddress: note.Address,
-		Dropped: note.Dropped, Admit: note.Admit, Segments: note.Segments, SegmentSize: note.SegmentSize,
+		SchemaVersion: 1, Time: p.Time, Direction: "in", Length: p.Length, Peer: p.Peer, PeerAddress: p.Address,
+		Dropped: p.Dropped, Admit: p.Admit, Segments: p.Segments, SegmentSize: p.SegmentSize,
 	}
-	if p.Direction == pcapng.Outbound {
+	if p.Outbound {
 		c.Direction = "out"
 	}
 	whole := p.Data
@@ -152,8 +150,8 @@ func (c capturedPacket) line() string {
 	return b.String()
 }
 
-func captureLines(w io.Writer) func(pcapng.Block) error {
-	return func(b pcapng.Block) error {
+func captureLines(w io.Writer) func(control.Captured) error {
+	return func(b control.Captured) error {
 		if b.Packet == nil {
 			return nil
 		}
@@ -162,10 +160,10 @@ func captureLines(w io.Writer) func(pcapng.Block) error {
 	}
 }
 
-func captureJSON(w io.Writer) func(pcapng.Block) error {
+func captureJSON(w io.Writer) func(control.Captured) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	return func(b pcapng.Block) error {
+	return func(b control.Captured) error {
 		if b.Packet == nil {
 			return nil
 		}

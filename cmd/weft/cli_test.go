@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/cmd/internal/pcapng"
 	"weft/cmd/internal/podport"
 	"weft/lease"
 	"weft/test/lab/holder"
@@ -158,23 +156,22 @@ func (n *node) Ask(_ context.Context, r control.AskRequest) (control.Asked, erro
 }
 
 // Capture writes two packets, and then waits as for more.
-func (n *node) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
+func (n *node) Capture(ctx context.Context, r control.CaptureRequest, w control.CaptureWriter) (err error) {
 	if n.err != nil {
 		return n.err
 	}
 	n.captured = r
-	out, err := pcapng.NewWriter(w, "weftd", pcapng.Interface{Name: "weft", Filter: r.Filter})
 	at := time.Date(2026, 11, 22, 13, 0, 0, 123456000, time.Local)
-	for i, p := range []pcapng.Packet{
-		{Direction: pcapng.Outbound, Data: capturedTCP, Comments: control.CaptureNote{Outbound: true, Peer: "b", Address: addr("10.0.0.2"), Segments: 45, SegmentSize: 1398}.Comments()},
-		{Direction: pcapng.Inbound, Data: capturedPing, Comments: control.CaptureNote{Address: addr("203.0.113.9"), Dropped: "unknown_peer", Admit: "the sender's lease"}.Comments()},
+	for i, p := range []control.CapturedPacket{
+		{Outbound: true, Data: capturedTCP, Peer: "b", Address: addr("10.0.0.2"), Segments: 45, SegmentSize: 1398},
+		{Data: capturedPing, Address: addr("203.0.113.9"), Dropped: "unknown_peer", Admit: "the sender's lease"},
 	} {
 		p.Time, p.Length = at.Add(time.Duration(i)*time.Millisecond), len(p.Data)
-		err = errors.Join(err, out.Packet(p))
+		err = errors.Join(err, w.Write(control.Captured{Packet: &p}))
 	}
-	err = errors.Join(err, out.Statistics(at, pcapng.Statistics{Received: 2, Missed: 7}))
+	err = errors.Join(err, w.Write(control.Captured{Received: 2, Missed: 7}))
 	if r.Count == 0 {
-		w.(interface{ Flush() }).Flush()
+		w.Flush()
 		<-ctx.Done()
 	}
 	return err

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/gob"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -32,8 +31,16 @@ type CaptureRequest struct {
 	SnapLen int `json:"snapLen,omitempty"`
 }
 
-// CaptureNote is what a capture says about one packet, in the packet's comments.
-type CaptureNote struct {
+// Captured is one value of the stream: a packet, or, without one, what was counted until then.
+type Captured struct {
+	Packet *CapturedPacket
+	// Received packets were taken, and Missed would have been if the reader had been faster.
+	Received, Missed uint64
+}
+
+// CapturedPacket is one packet, which begins with its IP header.
+type CapturedPacket struct {
+	Time time.Time
 	// Outbound packets come from this node. Peer and Address are the other node's, if one is known.
 	Outbound bool
 	Peer     string
@@ -42,50 +49,16 @@ type CaptureNote struct {
 	Dropped, Admit string
 	// Segments is how many packets of up to SegmentSize bytes of payload a superpacket stands for.
 	Segments, SegmentSize int
-}
-
-// Comments returns the note in words, which ParseComments reads.
-func (n CaptureNote) Comments() (l []string) {
-	if n.Dropped != "" {
-		s := "dropped: " + n.Dropped
-		if n.Admit != "" {
-			s += "; would be admitted by " + n.Admit
-		}
-		l = append(l, s)
-	}
-	if n.Address.IsValid() {
-		way := "from"
-		if n.Outbound {
-			way = "to"
-		}
-		l = append(l, strings.TrimSpace(fmt.Sprintf("%s %s", way, n.Peer))+" ("+n.Address.String()+")")
-	}
-	if n.Segments > 0 {
-		l = append(l, fmt.Sprintf("superpacket: %d packets of up to %d bytes of payload", n.Segments, n.SegmentSize))
-	}
-	return l
-}
-
-// ParseComments reads what Comments returned; comments of others are passed over.
-func ParseComments(comments []string) (n CaptureNote) {
-	super := regexp.MustCompile(`^superpacket: (\d+) packets of up to (\d+) bytes of payload$`)
-	way := regexp.MustCompile(`^(to|from) (?:(.*) )?\(([^()]*)\)$`)
-	for _, c := range comments {
-		if rest, ok := strings.CutPrefix(c, "dropped: "); ok {
-			n.Dropped, n.Admit, _ = strings.Cut(rest, "; would be admitted by ")
-		} else if m := super.FindStringSubmatch(c); m != nil {
-			n.Segments, _ = strconv.Atoi(m[1])
-			n.SegmentSize, _ = strconv.Atoi(m[2])
-		} else if m := way.FindStringSubmatch(c); m != nil {
-			n.Outbound, n.Peer = m[1] == "to", m[2]
-			n.Address, _ = netip.ParseAddr(m[3])
-		}
-	}
-	return n
+	// Length is that of the packet in bytes, Data what was kept of it.
+	Length int
+	Data   []byte
 }
 
 // stallTime is how long a reader of a stream may take no byte before the stream ends. Until then it only misses packets.
 const stallTime = 10 * time.Minute
+
+// captureType is the type of an answer with a stream: values of Captured, as encoding/gob has them.
+const captureType = "application/x-gob"
 
 // stream is what a Capturer writes a capture to: the answer begins with the first byte.
 type stream struct {
@@ -97,15 +70,29 @@ type stream struct {
 func (s *stream) Write(b []byte) (int, error) {
 	if !s.began {
 		s.began = true
-		s.w.Header().Set("Content-Type", "application/x-pcapng")
+		s.w.Header().Set("Content-Type", captureType)
 		s.w.Header().Set("Trailer", endedTrailer)
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(stallTime)) // else the server's, which is for answers
 	return s.w.Write(b)
 }
 
-// Flush hands on what was written.
-func (s *stream) Flush() { _ = s.control.Flush() } // a client that went away is noticed by Write
+// CaptureWriter takes a capture from one goroutine.
+type CaptureWriter interface {
+	// Write hands c to the reader, at the latest with the next Flush. It keeps nothing of c.
+	Write(c Captured) error
+	// Flush hands on what was written.
+	Flush()
+}
+
+// captureWriter is the other end of a CaptureStream.
+type captureWriter struct {
+	s *stream
+	e *gob.Encoder
+}
+
+func (w captureWriter) Write(c Captured) error { return w.e.Encode(c) }
+func (w captureWriter) Flush()                 { _ = w.s.control.Flush() } // a client that went away is noticed by Write
 
 func serveCapture(n Capturer, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil { // it changes nothing, and shows what pods say to each other
@@ -120,8 +107,9 @@ func serveCapture(n Capturer, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &stream{w: w, control: http.NewResponseController(w)}
+	out := captureWriter{s, gob.NewEncoder(s)}
 	_ = s.control.SetReadDeadline(time.Time{}) // it was for the request, and the client may look for hours
-	switch err := n.Capture(r.Context(), req, s); {
+	switch err := n.Capture(r.Context(), req, out); {
 	case err == nil:
 	case s.began:
 		w.Header().Set(endedTrailer, strings.Join(strings.Fields(err.Error()), " "))
@@ -133,23 +121,27 @@ func serveCapture(n Capturer, w http.ResponseWriter, r *http.Request) {
 // endedTrailer says, behind a stream of packets, why it ended before its time.
 const endedTrailer = "Weft-Ended"
 
-// captured is the body of an answer with a stream. It ends with the daemon's reason, if there is one, in place of io.EOF.
-type captured struct{ resp *http.Response }
+// CaptureStream is what a reader has of a capture. It is for one goroutine.
+type CaptureStream struct {
+	resp *http.Response
+	d    *gob.Decoder
+}
 
-func (c captured) Close() error { return c.resp.Body.Close() }
-
-// Read implements io.Reader.
-func (c captured) Read(b []byte) (int, error) {
-	n, err := c.resp.Body.Read(b)
+// Next waits for the next value. The error is io.EOF at the end, or why the daemon had to end the stream.
+func (c *CaptureStream) Next() (v Captured, err error) {
+	err = c.d.Decode(&v)
 	if why := c.resp.Trailer.Get(endedTrailer); errors.Is(err, io.EOF) && why != "" {
 		err = remote{why, nil}
 	}
-	return n, err
+	return v, err
 }
 
-// Capture asks for packets, and returns the stream of them in the format pcapng; the caller closes it. The error wraps
-// ErrNotFound or ErrRefused if the daemon said so. At its end the stream has io.EOF, or why the daemon had to end it.
-func (c *Client) Capture(ctx context.Context, r CaptureRequest) (io.ReadCloser, error) {
+// Close ends the capture.
+func (c *CaptureStream) Close() error { return c.resp.Body.Close() }
+
+// Capture asks for packets, and returns the stream of them; the caller closes it. The error wraps ErrNotFound or
+// ErrRefused if the daemon said so.
+func (c *Client) Capture(ctx context.Context, r CaptureRequest) (*CaptureStream, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
@@ -172,12 +164,13 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest) (io.ReadCloser, 
 		return nil, l.stuck(c.socket)
 	case err != nil:
 		return nil, c.explain(err)
-	case resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != "application/json":
+	case resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != "application/json",
+		resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") != captureType:
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("this weftd is older than weft capture: %w", ErrRefused)
 	case resp.StatusCode != http.StatusOK:
 		defer func() { _ = resp.Body.Close() }()
 		return nil, refusal(resp)
 	}
-	return captured{resp}, nil
+	return &CaptureStream{resp, gob.NewDecoder(resp.Body)}, nil
 }

@@ -40,12 +40,12 @@ func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {
 	return Released{Record: Record{Node: "b"}}, f.err
 }
 
-func (f *fake) Capture(ctx context.Context, r CaptureRequest, w io.Writer) error {
+func (f *fake) Capture(ctx context.Context, r CaptureRequest, w CaptureWriter) error {
 	if f.err != nil {
 		return f.err
 	}
-	_, err := fmt.Fprintf(w, "%+v", r)
-	w.(interface{ Flush() }).Flush()
+	err := w.Write(Captured{Packet: &CapturedPacket{Peer: fmt.Sprintf("%+v", r), Address: netip.MustParseAddr("192.0.2.2"), Data: []byte{1}}})
+	w.Flush()
 	if r.Count == 1 {
 		return errors.New("the device\nis gone")
 	}
@@ -254,10 +254,9 @@ func TestCaptureStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("%+v", want)
-	b := make([]byte, len(text))
-	if _, err := io.ReadFull(r, b); err != nil || string(b) != text {
-		t.Errorf("got %q %v", b, err)
+	got, err := r.Next()
+	if p := got.Packet; err != nil || p == nil || p.Peer != fmt.Sprintf("%+v", want) || p.Address.String() != "192.0.2.2" || len(p.Data) != 1 {
+		t.Errorf("got %+v %v", p, err)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
@@ -266,24 +265,16 @@ func TestCaptureStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(r); len(b) == 0 || err == nil || err.Error() != "the device is gone" {
-		t.Errorf("a stream that had to end: %q, %v", b, err)
+	if _, err := r.Next(); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Next(); err == nil || err.Error() != "the device is gone" {
+		t.Errorf("a stream that had to end: %v", err)
 	}
 	_ = r.Close()
 	f.err = fmt.Errorf("peer x: %w", ErrNotFound)
 	if _, err := c.Capture(t.Context(), want); !errors.Is(err, ErrNotFound) || err.Error() != f.err.Error() {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestCommentsAreReadBack(t *testing.T) {
-	for _, n := range []CaptureNote{
-		{}, {Outbound: true, Peer: "b", Address: netip.MustParseAddr("192.0.2.2")}, {Address: netip.MustParseAddr("2001:db8::1"), Dropped: "unknown_peer", Admit: "the sender's lease"},
-		{Peer: "a node (old)", Address: netip.MustParseAddr("192.0.2.2"), Segments: 45, SegmentSize: 1400}, {Dropped: "no_route"},
-	} {
-		if got := ParseComments(append(n.Comments(), "somebody's own: remark")); got != n {
-			t.Errorf("%q: %+v, want %+v", n.Comments(), got, n)
-		}
 	}
 }
 

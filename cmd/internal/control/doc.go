@@ -7,7 +7,7 @@
 //	POST /v1/leases/release   ReleaseRequest → Released
 //	POST /v1/ask              AskRequest → Asked
 //	POST /v1/matrix           nothing → Matrix
-//	POST /v1/capture          CaptureRequest → a stream in the format pcapng
+//	POST /v1/capture          CaptureRequest → a stream of Captured, as encoding/gob has it
 //	POST /v1/reload           nothing → Reloaded
 //	POST /v1/rotate-key       nothing → Rotated
 //	GET  /v1/pods             podport.Pods; /v1/pods/attach and /v1/pods/detach are described in package podport

@@ -244,7 +244,7 @@ func TestStrangersSeeNoPackets(t *testing.T) {
 		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, uid), http.MethodPost, "/v1/capture", strings.NewReader(`{"inner":true,"count":1}`))
 		w := httptest.NewRecorder()
 		serveCapture(&fake{}, w, r)
-		if seen := w.Header().Get("Content-Type") == "application/x-pcapng"; seen != may || !may && w.Code != http.StatusConflict {
+		if seen := w.Header().Get("Content-Type") == captureType; seen != may || !may && w.Code != http.StatusConflict {
 			t.Errorf("uid %d: status %d, %q", uid, w.Code, w.Body)
 		}
 	}

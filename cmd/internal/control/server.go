@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -46,10 +45,9 @@ type LeaseService interface {
 
 // Capturer shows packets.
 type Capturer interface {
-	// Capture writes packets in the format pcapng, each block by one call of w's Write, until ctx ends, the request is
-	// fulfilled or w fails. Where w has a method Flush, it is called when there is nothing more to write for now. An error
-	// before the first byte is one as of Release.
-	Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
+	// Capture writes packets until ctx ends, the request is fulfilled or w fails. An error before the first Write is
+	// one as of Release.
+	Capture(ctx context.Context, r CaptureRequest, w CaptureWriter) error
 }
 
 // ProbeService asks peers through the overlay. Its errors are as those of Release.

@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapfilter"
-	"weft/cmd/internal/pcapng"
 	"weft/lease"
 	"weft/tunnel"
 )
@@ -25,7 +22,7 @@ const capturePause = 20 * time.Millisecond
 // captureSource has the packets of a capture.
 type captureSource interface {
 	// next returns a packet, whose data are borrowed until the next call; false if there is none now.
-	next() (pcapng.Packet, bool, error)
+	next() (control.CapturedPacket, bool, error)
 	missed() uint64
 	close()
 }
@@ -37,7 +34,7 @@ type captures struct {
 }
 
 // Capture implements control.Capturer.
-func (c *captures) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
+func (c *captures) Capture(ctx context.Context, r control.CaptureRequest, w control.CaptureWriter) error {
 	if !r.Inner && !r.Outer && !r.Dropped {
 		r.Inner, r.Dropped = true, true
 	}
@@ -78,19 +75,15 @@ func (c *captures) Capture(ctx context.Context, r control.CaptureRequest, w io.W
 var errStops = errors.New("weftd stops: capture again when it is back")
 
 // pump writes packets until ctx ends, or as many as were asked for. The error says that it ended before its time, which is ctx's deadline.
-func pump(ctx context.Context, source captureSource, r control.CaptureRequest, w io.Writer) error {
-	out, err := pcapng.NewWriter(w, "weftd", pcapng.Interface{Name: "weft", Description: captureText(r), Filter: r.Filter, SnapLen: r.SnapLen})
-	if err != nil {
+func pump(ctx context.Context, source captureSource, r control.CaptureRequest, out control.CaptureWriter) error {
+	var received, told uint64
+	count := func() error { return out.Write(control.Captured{Received: received, Missed: source.missed()}) }
+	if err := count(); err != nil {
 		return err
 	}
-	flush := func() {}
-	if f, ok := w.(interface{ Flush() }); ok {
-		flush = f.Flush
-	}
-	flush() // so that the reader knows that it has begun
+	out.Flush() // so that the reader knows that it has begun
 	tick := time.NewTicker(capturePause)
 	defer tick.Stop()
-	var received, told uint64
 	for ctx.Err() == nil && (r.Count == 0 || received < r.Count) {
 		p, ok, err := source.next()
 		if err != nil {
@@ -98,47 +91,29 @@ func pump(ctx context.Context, source captureSource, r control.CaptureRequest, w
 		}
 		if ok {
 			received++
-			if err := out.Packet(p); err != nil {
+			if err := out.Write(control.Captured{Packet: &p}); err != nil {
 				return err
 			}
 			continue
 		}
 		if missed := source.missed(); missed != told {
 			told = missed
-			if err := out.Statistics(time.Now(), pcapng.Statistics{Received: received, Missed: missed}); err != nil {
+			if err := count(); err != nil {
 				return err
 			}
 		}
-		flush()
+		out.Flush()
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 	}
-	err = out.Statistics(time.Now(), pcapng.Statistics{Received: received, Missed: source.missed()})
-	flush()
+	err := count()
+	out.Flush()
 	if err == nil && errors.Is(ctx.Err(), context.Canceled) && (r.Count == 0 || received < r.Count) {
 		err = errStops
 	}
 	return err
-}
-
-// captureText says what is in a capture.
-func captureText(r control.CaptureRequest) string {
-	var l []string
-	for _, k := range []struct {
-		asked bool
-		text  string
-	}{{r.Inner, "inner packets"}, {r.Dropped, "dropped packets"}, {r.Outer, "datagrams on the underlay"}} {
-		if k.asked {
-			l = append(l, k.text)
-		}
-	}
-	s := strings.Join(l, ", ")
-	if r.Peer != "" {
-		s += " of " + r.Peer
-	}
-	return s
 }
 
 // captured is the peer that a capture is of; nil for all.
@@ -235,29 +210,25 @@ func (g *overlay) carriedCapture(r control.CaptureRequest, filter *pcapfilter.Fi
 	return planeCapture{c, names}, nil
 }
 
-func (c planeCapture) next() (pcapng.Packet, bool, error) {
+func (c planeCapture) next() (control.CapturedPacket, bool, error) {
 	p, ok := c.Next()
 	if !ok && c.Ended() {
 		if p, ok = c.Next(); !ok { // what was copied meanwhile is read all the same
-			return pcapng.Packet{}, false, errPlaneEnded
+			return control.CapturedPacket{}, false, errPlaneEnded
 		}
 	}
 	if !ok {
-		return pcapng.Packet{}, false, nil
+		return control.CapturedPacket{}, false, nil
 	}
-	note := control.CaptureNote{Outbound: p.Outbound, Peer: cmp.Or(c.names[p.Addr.Addr()], p.Peer), Address: p.Addr.Addr(), Segments: p.Segments, SegmentSize: p.SegmentSize}
+	out := control.CapturedPacket{
+		Time: p.Time, Outbound: p.Outbound, Peer: cmp.Or(c.names[p.Addr.Addr()], p.Peer), Address: p.Addr.Addr(),
+		Segments: p.Segments, SegmentSize: p.SegmentSize, Length: p.Length, Data: p.Data,
+	}
 	if p.Dropped {
-		note.Dropped, note.Admit = p.Reason.String(), p.Reason.Admit()
+		out.Dropped, out.Admit = p.Reason.String(), p.Reason.Admit()
 	}
-	return pcapng.Packet{Time: p.Time, Direction: direction(p.Outbound), Comments: note.Comments(), Length: p.Length, Data: p.Data}, true, nil
+	return out, true, nil
 }
 
 func (c planeCapture) missed() uint64 { return c.Missed() }
 func (c planeCapture) close()         { c.Close() }
-
-func direction(outbound bool) pcapng.Direction {
-	if outbound {
-		return pcapng.Outbound
-	}
-	return pcapng.Inbound
-}

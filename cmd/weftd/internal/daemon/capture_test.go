@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/cmd/internal/pcapng"
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
@@ -33,7 +31,7 @@ func TestACaptureEndsWithItsDataPlane(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), await.Patience)
 	defer stop()
-	if err := pump(ctx, planeCapture{Capture: c}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); !errors.Is(err, errPlaneEnded) {
+	if err := pump(ctx, planeCapture{Capture: c}, control.CaptureRequest{Inner: true}, nowhere{}); !errors.Is(err, errPlaneEnded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -41,20 +39,28 @@ func TestACaptureEndsWithItsDataPlane(t *testing.T) {
 // nothing is a source without packets.
 type nothing struct{}
 
-func (nothing) next() (pcapng.Packet, bool, error) { return pcapng.Packet{}, false, nil }
-func (nothing) missed() uint64                     { return 0 }
-func (nothing) close()                             {}
+func (nothing) next() (control.CapturedPacket, bool, error) {
+	return control.CapturedPacket{}, false, nil
+}
+func (nothing) missed() uint64 { return 0 }
+func (nothing) close()         {}
+
+// nowhere takes packets.
+type nowhere struct{}
+
+func (nowhere) Write(control.Captured) error { return nil }
+func (nowhere) Flush()                       {}
 
 // A capture that is over says nothing, and one that weftd's end cuts short says so.
 func TestACaptureThatIsCutShortSaysSo(t *testing.T) {
 	over, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()
-	if err := pump(over, nothing{}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); err != nil {
+	if err := pump(over, nothing{}, control.CaptureRequest{Inner: true}, nowhere{}); err != nil {
 		t.Errorf("after the time that was asked for: %v", err)
 	}
 	ends, cut := context.WithCancel(t.Context())
 	cut()
-	if err := pump(ends, nothing{}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); !errors.Is(err, errStops) {
+	if err := pump(ends, nothing{}, control.CaptureRequest{Inner: true}, nowhere{}); !errors.Is(err, errStops) {
 		t.Errorf("cut short: %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapfilter"
-	"weft/cmd/internal/pcapng"
 	"weft/cmd/weftd/internal/sniff"
 	"weft/routing"
 	"weft/tunnel"
@@ -102,24 +101,24 @@ func (c *captures) ofKernel(g *overlay, r control.CaptureRequest, peer *captured
 	return k, nil
 }
 
-func (c *kernelCapture) next() (pcapng.Packet, bool, error) {
+func (c *kernelCapture) next() (control.CapturedPacket, bool, error) {
 	for range c.taps {
 		p, ok, err := c.taps[c.turn].Next()
 		if err != nil {
-			return pcapng.Packet{}, false, err
+			return control.CapturedPacket{}, false, err
 		}
 		if ok {
 			return c.packet(p), true, nil
 		}
 		c.turn = (c.turn + 1) % len(c.taps)
 	}
-	return pcapng.Packet{}, false, nil
+	return control.CapturedPacket{}, false, nil
 }
 
-func (c *kernelCapture) packet(p sniff.Packet) pcapng.Packet {
-	out := pcapng.Packet{Time: p.Time, Direction: direction(p.Outbound), Length: p.Length, Data: p.Data}
+func (c *kernelCapture) packet(p sniff.Packet) control.CapturedPacket {
+	out := control.CapturedPacket{Time: p.Time, Outbound: p.Outbound, Length: p.Length, Data: p.Data}
 	if c.peer != nil && len(c.peer.addrs) > 0 {
-		out.Comments = control.CaptureNote{Outbound: p.Outbound, Peer: c.peer.name, Address: c.peer.addrs[0]}.Comments()
+		out.Peer, out.Address = c.peer.name, c.peer.addrs[0]
 	}
 	return out
 }
