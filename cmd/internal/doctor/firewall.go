@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -20,16 +19,6 @@ type Firewall struct {
 func readFirewall(ctx context.Context) (w Firewall) {
 	w.Suspects, w.Err = hostrules.Suspects(ctx)
 	return w
-}
-
-// podsLink is the bridge of this node's pods, or what they have in its place; "" if there is none yet, and none where pods are attached directly.
-func (f *Facts) podsLink() (name string) {
-	for _, l := range f.Links.Links {
-		if l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return f.ownSubnet(p.Masked()) }) {
-			name = l.Name
-		}
-	}
-	return name
 }
 
 // raw says that weftd's datagrams pass beside the firewalls.
