@@ -16,9 +16,10 @@ import (
 	"weft/tunnel"
 )
 
-// TestIPIPInUserSpace has two nodes talk whose kernels have no ipip, or who are told not to use it.
+// TestIPIPInUserSpace has two nodes publish what flannel's do, name what the underlay's device must not do, and follow
+// the underlay's address. TestMatrix has such nodes carry packets.
 func TestIPIPInUserSpace(t *testing.T) {
-	nodes, _ := hosts(t, 2)
+	nodes := hosts(t, 2)
 	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -46,18 +47,10 @@ func TestIPIPInUserSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	streams(t, nodes[0], nodes[1], false)
-	streams(t, nodes[1], nodes[0], false)
-	datagrams(t, nodes[0], nodes[1], false)
 	for _, n := range nodes {
 		st := n.b.Status()
 		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" || !slices.Equal(n.u.Recv(), tunnel.RecvProbe.Names()) {
 			t.Errorf("%+v", st)
-		}
-		for r, drops := range n.u.Engine().Stats().Ingress.Drops {
-			if drops > 0 {
-				t.Errorf("%d dropped as %v", drops, tunnel.DropReason(r))
-			}
 		}
 	}
 	// A device that joins datagrams inside other packets is an error until it is told not to.

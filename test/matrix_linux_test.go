@@ -14,6 +14,24 @@ import (
 	"weft/test/lab"
 )
 
+// routesByCommand stands in a config for the file that routeScript returns.
+const routesByCommand = "@routes"
+
+// routeScript is a command of type extension that does what host-gw does: its argument is replace or del.
+func routeScript(t *testing.T) string {
+	t.Helper()
+	const script = `#!/bin/sh
+set -e
+test -z "$SUBNET" || ip route $1 $SUBNET via $PUBLIC_IP
+test -z "$IPV6SUBNET" || ip -6 route $1 $IPV6SUBNET via $PUBLIC_IPV6
+`
+	name := t.TempDir() + "/routes"
+	if err := os.WriteFile(name, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // matrixAll is set by make test-matrix: every combination, in place of a choice in which every two
 // values meet.
 const matrixAll = "WEFT_MATRIX"

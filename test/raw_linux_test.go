@@ -17,7 +17,6 @@ import (
 
 	"github.com/gopacket/gopacket"
 	proto "github.com/gopacket/gopacket/layers"
-	"golang.org/x/sys/unix"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -227,39 +226,6 @@ func TestRawOverIPv6(t *testing.T) {
 	}
 }
 
-// Neither a killed daemon nor one that ends leaves anything of path raw in the kernel but an idle TAP,
-// which the next one takes up, and carries.
-func TestRawLeavesAnIdleTAP(t *testing.T) {
-	l := shared(t, ipv4Only)
-	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	inKernel := func(want int) {
-		t.Helper()
-		await.OK(t, "what is in the kernel", func() error {
-			has := sh(t, b.Node.Host, "nft list tables; ip -o link show")
-			if strings.Count(has, "weft-raw-") != want || strings.Count(has, "weft-tx") != 1 {
-				return fmt.Errorf("want %d tables, and a TAP:\n%s", want, has)
-			}
-			return nil
-		})
-	}
-	for _, end := range []func() error{b.Node.Kill, func() error { return b.Node.Stop(t.Context()) }, b.Node.Kill} {
-		onPath(t, b.Node, "raw")
-		inKernel(1)
-		reach(t, await.Patience, a, b, 4)
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
-		inKernel(0)
-		if err := b.Node.Start(t.Context()); err != nil {
-			t.Fatal(lab.Explain(err))
-		}
-	}
-	onPath(t, b.Node, "raw")
-	inKernel(1)
-	byFrames(t, b, a, spy(t, b.Node.Host), hardwareAddr(t, a.Node.Host, "eth0"))
-	carries(t, a, b, 4)
-}
-
 // withoutNetRaw restarts a node's daemon without CAP_NET_RAW.
 func withoutNetRaw(t *testing.T, n *lab.Node) {
 	t.Helper()
@@ -274,37 +240,6 @@ func withoutNetRaw(t *testing.T, n *lab.Node) {
 	n.Daemon.SetPath(setpriv)
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))
-	}
-}
-
-// fragmented sends a datagram of the tunnel as a node would behind a link of a small MTU: in three
-// fragments, the last first.
-func fragmented(t *testing.T, from *lab.Host, o outer) {
-	t.Helper()
-	whole := serialize(t, &proto.IPv4{Version: 4, TTL: 64, Protocol: proto.IPProtocolUDP, SrcIP: o.src.AsSlice(), DstIP: o.dst.AsSlice()},
-		&proto.UDP{SrcPort: 8285, DstPort: 8285}, o.payload)[20:]
-	size := len(whole) / 3 &^ 7
-	for _, at := range []int{2 * size, size, 0} {
-		ip := &proto.IPv4{Version: 4, IHL: 5, TTL: 64, Id: 4711, Protocol: proto.IPProtocolUDP, SrcIP: o.src.AsSlice(), DstIP: o.dst.AsSlice(), FragOffset: uint16(at / 8)}
-		piece := whole[at:]
-		if at < 2*size {
-			ip.Flags, piece = proto.IPv4MoreFragments, piece[:size]
-		}
-		buf := gopacket.NewSerializeBuffer()
-		if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, gopacket.Payload(piece)); err != nil {
-			t.Fatal(err)
-		}
-		err := from.Do(func() error {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-			if err != nil {
-				return err
-			}
-			defer unix.Close(fd)
-			return unix.Sendto(fd, buf.Bytes(), 0, &unix.SockaddrInet4{Addr: o.dst.As4()})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -327,28 +262,4 @@ func counterOf(t *testing.T, h *lab.Host, group, name string) int {
 	}
 	t.Fatalf("no %s in %q", name, lines)
 	return 0
-}
-
-// Fragments are not for the packet socket: the IP stack puts them together, and the bound socket
-// hands the packet on.
-func TestRawTakesFragments(t *testing.T) {
-	l := shared(t, ipv4Only)
-	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	onPath(t, a.Node, "raw")
-	reach(t, await.Patience, a, b, 4)
-	ear, before := listenUDP(t, a, secretPort), reassembled(t, a.Node.Host)
-	for _, size := range []int{64, 1000, 1400} {
-		text := strings.Repeat("fragmented ", size)[:size]
-		fragmented(t, b.Node.Host, outer{src: b.Node.Underlay4, dst: a.Node.Underlay4, payload: inner(t, b.V4.String(), a.V4.String(), secretPort, 64, text)})
-		if err := ear.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
-			t.Fatal(err)
-		}
-		got := make([]byte, 2000)
-		if n, from, err := ear.ReadFromUDPAddrPort(got); err != nil || string(got[:n]) != text || from.Addr() != b.V4 {
-			t.Errorf("%d of %d bytes from %v, %v", n, size, from, err)
-		}
-	}
-	if n := reassembled(t, a.Node.Host) - before; n != 3 {
-		t.Errorf("%d datagrams were put together, want 3", n)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -113,22 +112,4 @@ func (h tenants) lone(t *testing.T) {
 			return err
 		})
 	})
-}
-
-// A node without root whose weftd dies has its pods again when it is back, those of its bridge and those attached directly.
-func TestRootlessNodeReturns(t *testing.T) {
-	t.Parallel()
-	for _, attach := range lab.Attachments() {
-		t.Run(attach.String(), func(t *testing.T) {
-			parallel(t)
-			l := up(t, lab.Spec{Rootless: true, Attach: attach, PodsPerNode: 1, NetworkConfig: []byte(dualStackOn(8285)), Store: lab.Separate})
-			n := l.Node(1)
-			if err := errors.Join(n.Kill(), n.Start(await.Context(t, time.Minute))); err != nil {
-				t.Fatal(lab.Explain(err))
-			}
-			for _, f := range []int{4, 6} {
-				reach(t, await.Patience, n.Pods[0], l.Node(2).Pods[0], f)
-			}
-		})
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/traffic"
 )
 
 // commons are the labs that tests share, by network config. Each has two nodes with a pod each and a separate store, is
@@ -96,4 +97,10 @@ func (s *sharedLabs) close() {
 	for _, l := range s.labs {
 		l.Close()
 	}
+}
+
+// flowOf sends 1,000 packets a second from one pod to another.
+func flowOf(t *testing.T, from, to *lab.Pod) *traffic.Flow {
+	t.Helper()
+	return traffic.Start(t, from.Endpoint(4), to.Endpoint(4), 1000)
 }

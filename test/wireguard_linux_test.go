@@ -169,19 +169,6 @@ func hidden(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) {
 	}
 }
 
-// Twenty nodes that start in one moment: every pod reaches every other, and each node has a session with each.
-func TestTwentyNodesEncrypt(t *testing.T) {
-	large(t)
-	const nodes = 20
-	l := up(t, lab.Spec{Nodes: nodes, NetworkConfig: networkOf(`{"Type":"wireguard","PSK":"`+wireGuardPSK+`"}`, false)})
-	everyPair(t, l.Pods())
-	r, err := l.Measure(await.Context(t, 2*time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second, Wait: await.Patience})
-	if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != nodes*(nodes-1) {
-		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
-	}
-	encrypts(t, l, 1)
-}
-
 // A node is given another key while packets flow, by command and by a new file: its record follows, its peers know the new key alone, and
 // connections go on.
 func TestWireGuardKeysChange(t *testing.T) {
@@ -321,3 +308,17 @@ func TestWireGuardRestart(t *testing.T) {
 // longestSession is less than a peer waits that finds out by its own timers that the other end has lost the session: 15 s
 // (KEEPALIVE_TIMEOUT and REKEY_TIMEOUT of WireGuard's paper, section 6.1).
 const longestSession = 14 * time.Second
+
+// shows waits until the node's /metrics have all of the texts.
+func shows(t *testing.T, n *lab.Node, texts ...string) {
+	t.Helper()
+	await.Within(t, await.Timers, fmt.Sprintf("%s shows %q", n.Name, texts), func() error {
+		have, err := n.Metrics(t.Context())
+		for _, text := range texts {
+			if err == nil && !strings.Contains(have, text) {
+				err = fmt.Errorf("no %q", text)
+			}
+		}
+		return err
+	})
+}

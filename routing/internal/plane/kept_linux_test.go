@@ -104,3 +104,33 @@ func TestNothingIsKeptOfAPlaneThatHasEnded(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherPathIsNotTakenOver: ports that were kept for another path than the one that is wanted now are made anew.
+func TestAnotherPathIsNotTakenOver(t *testing.T) {
+	k, h := inNamespace(t), &holder{items: map[string]tunnel.Kept{}}
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	first := heldPlane(t, k, tunnel.PathRaw, h)
+	if err := opened(first); err != nil {
+		t.Fatal(err)
+	}
+	first.Abandon()
+	if err := errors.Join(first.Run(over), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next := heldPlane(t, k, tunnel.PathPortable, h)
+	if err := opened(next); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, k := range h.items {
+		kinds[k.Kind]++
+	}
+	if len(kinds) != 2 || kinds[tunnel.KindTUN] != 1 || kinds[tunnel.KindUDP] != 1 {
+		t.Errorf("kept of path portable: %v", kinds)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
