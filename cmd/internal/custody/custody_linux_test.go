@@ -39,13 +39,6 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(0)
 	}
-	if control := os.Getenv(asSwitch); control != "" {
-		if err := runSwitch(control); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	if len(os.Args) > 1 && os.Args[1] == Verb {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		o, err := HoldArguments(os.Args[2:])
