@@ -262,12 +262,13 @@ func keyIs(t *testing.T, n, peer *lab.Node, key string) {
 }
 
 // A node's weftd ends, asked to and not, and begins again: the sessions that are lost begin anew at once, long before a peer's own timers, also
-// where nothing is sent from the node.
+// where nothing is sent from the node. It keeps its key.
 func TestWireGuardRestart(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"wireguard","Probe":false}`, false)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)
+	key := publicKey(t, l, b.Node)
 	start := func(err error) {
 		t.Helper()
 		if err == nil {
@@ -299,6 +300,9 @@ func TestWireGuardRestart(t *testing.T) {
 		if r := f.Stop(); r.Duplicated > 0 || r.LongestGap > longestSession {
 			t.Errorf("%s: %s, want no gap longer than %s", c.name, r, longestSession)
 		}
+	}
+	if now := publicKey(t, l, b.Node); now != key {
+		t.Errorf("its key is %s, and was %s", now, key)
 	}
 	if out := string(b.Node.Daemon.LogTail(1000)); strings.Contains(out, "level=ERROR") {
 		t.Error(out)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -190,23 +189,6 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 	})
 }
 
-func TestAPodCIDRIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	a, b, api := cluster(t, udpConf)
-	api.Change("node-b", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
-	a.start(t)
-	b.start(t)
-	a.awaitReady(t)
-	b.says(t, "node-b", "podCIDR")
-	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable || !strings.HasPrefix(body, "flanneld is not ready yet\n") || !strings.Contains(body, "podCIDR") {
-		t.Errorf("readyz: %v %d %s", err, code, body)
-	}
-	api.Change("node-b", podCIDR("10.42.7.0/25"))
-	b.awaitReady(t)
-	a.reaches(t, b)
-	b.reaches(t, a)
-}
-
 func TestAStartWithoutTheAPIServer(t *testing.T) {
 	t.Parallel()
 	a, b, api := cluster(t, udpConf)
@@ -247,33 +229,6 @@ func TestAStartWithoutTheAPIServer(t *testing.T) {
 		}
 		return err
 	})
-}
-
-// A host got another name, or another public address, while it was off.
-func TestACacheOfAnotherNode(t *testing.T) {
-	t.Parallel()
-	_, b, api := cluster(t, udpConf)
-	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=weft-b"}
-	b.start(t)
-	b.awaitReady(t)
-	b.stop(t, syscall.SIGTERM)
-
-	api.Change("node-c", podCIDR("10.42.3.0/24"))
-	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=weft-c"}
-	b.start(t)
-	await.OK(t, "b is another", func() error {
-		s, err := b.status(t)
-		if err == nil && (!s.Ready || s.NodeID != "node-c" || s.Lease.Subnet != netip.MustParsePrefix("10.42.3.0/24")) {
-			err = fmt.Errorf("%+v", s)
-		}
-		return err
-	})
-	b.stop(t, syscall.SIGTERM)
-	b.env = []string{"NODE_NAME=node-b"} // whose cache is of node-c
-	b.start(t)
-	if s := b.awaitReady(t); s.Cache.Used || s.NodeID != "node-b" {
-		t.Errorf("%+v", s)
-	}
 }
 
 func TestNodePublicIP(t *testing.T) {
@@ -320,38 +275,6 @@ func TestNodePublicIP(t *testing.T) {
 	})
 	told(b, "192.0.2.2")
 	a.reaches(t, b)
-}
-
-func TestEveryBackendTakesItsSubnetFromTheCluster(t *testing.T) {
-	t.Parallel()
-	const extension = `"SubnetAddCommand":"true","PreStartupCommand":"echo of $SUBNET"`
-	for backend, want := range map[string]string{
-		`"Type":"udp"`: "", `"Type":"alloc"`: "", `"Type":"host-gw"`: "host-gw", `"Type":"vxlan"`: "vxlan",
-		`"Type":"vxlan","Userspace":"always"`: "vxlan", `"Type":"wireguard","Userspace":"always"`: "wireguard", `"Type":"extension",` + extension: "extension", `"Type":"auto"`: "vxlan",
-	} {
-		t.Run(backend, func(t *testing.T) {
-			a, b, api := cluster(t, `{"Network":"10.42.0.0/16","Backend":{`+backend+`}}`)
-			a.start(t)
-			b.start(t)
-			a.awaitReady(t)
-			b.awaitReady(t)
-			if got, ok := api.Node("node-a").Annotations[prefixOf+"backend-type"]; !ok || got != want {
-				t.Errorf("backend-type %q, want %q", got, want)
-			}
-			if !strings.Contains(backend, "alloc") {
-				await.OK(t, "a's peer", func() error {
-					s, err := a.status(t)
-					if err == nil && (s.Peers != 1 || strings.Contains(fmt.Sprint(s.Backend.Notes), "used")) {
-						err = fmt.Errorf("%+v", s)
-					}
-					return err
-				})
-			}
-			if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "FLANNEL_SUBNET=10.42.2.1/24\n") {
-				t.Errorf("b's subnet file: %v\n%s", err, text)
-			}
-		})
-	}
 }
 
 func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
@@ -421,178 +344,4 @@ func TestItIsCalledFlanneldToo(t *testing.T) {
 	if _, err := os.Stat(b.dir + "/cache"); !os.IsNotExist(err) {
 		t.Errorf("the check made the cache directory: %v", err)
 	}
-}
-
-// An API server inside the overlay's network, known by its own address and not by a Service's.
-func TestAnOverlayThatCutsTheAPIServerOff(t *testing.T) {
-	t.Parallel()
-	a, b, api := cluster(t, udpConf)
-	lo, err := a.ns.Netlink().LinkByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := netlink.ParseAddr(farStore + "/32")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.ns.Netlink().AddrAdd(lo, addr); err != nil {
-		t.Fatal(err)
-	}
-	var l net.Listener
-	if err := a.ns.Do(func() (err error) { l, err = net.Listen("tcp", farStore+":6443"); return err }); err != nil {
-		t.Fatal(err)
-	}
-	far := &http.Server{Handler: api}
-	t.Cleanup(func() { _ = far.Close() })
-	go func() { _ = far.Serve(l) }() // ends with the test
-	b.route(t, b.ns.Netlink().RouteAdd, "0.0.0.0/0")
-	b.start(t, "--kube-api-url=http://"+farStore+":6443")
-	b.says(t, "config: "+strings.ReplaceAll(cutOff, "the store", "the API server"))
-	b.route(t, b.ns.Netlink().RouteAdd, farStore+"/32")
-	b.awaitReady(t)
-}
-
-func TestBothFamiliesFromACluster(t *testing.T) {
-	t.Parallel()
-	a, b, api := dualCluster(t, `{"Type":"udp"}`)
-	s := a.awaitReady(t)
-	b.awaitReady(t)
-	if s.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") || s.Lease.IPv6Subnet != netip.MustParsePrefix("fd00:42:0:1::/64") {
-		t.Errorf("%+v", s.Lease)
-	}
-	if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "FLANNEL_SUBNET=10.42.2.1/24\n") || !strings.Contains(string(text), "FLANNEL_IPV6_SUBNET=fd00:42:0:2::1/64\n") {
-		t.Errorf("b's subnet file: %v\n%s", err, text)
-	}
-	if got := api.Node("node-b").Annotations[prefixOf+"public-ipv6"]; got != "2001:db8::2" {
-		t.Errorf("public-ipv6 %q", got)
-	}
-	a.reaches(t, b)
-}
-
-// Nodes that encrypt publish what flannel's do, reach each other in both families, and keep their keys over a restart.
-func TestBothFamiliesEncryptedFromACluster(t *testing.T) {
-	t.Parallel()
-	a, b, api := dualCluster(t, `{"Type":"wireguard","Userspace":"always"}`)
-	a.awaitReady(t)
-	b.awaitReady(t)
-	published := func() (all string) {
-		t.Helper()
-		await.OK(t, "the annotations", func() error {
-			all = ""
-			for _, h := range []*host{a, b} {
-				for _, key := range []string{"backend-type", "public-ip", "backend-data", "public-ipv6", "backend-v6-data"} {
-					all += fmt.Sprintf("%s %s=%q\n", h.name, key, api.Node("node-" + h.name).Annotations[prefixOf+key])
-				}
-			}
-			if !encryptedAnnotations.MatchString(all) {
-				return errors.New(all)
-			}
-			return nil
-		})
-		return all
-	}
-	before := published()
-	if m := encryptedAnnotations.FindStringSubmatch(before); m[1] != m[2] || m[3] != m[4] || m[1] == m[3] {
-		t.Errorf("not one key for each node:\n%s", before)
-	}
-	a.reaches(t, b)
-	b.reaches(t, a)
-	a.reachesAt(t, b, netip.MustParseAddr("fd00:42:0:1::"), netip.MustParseAddr("fd00:42:0:2::"))
-	c := control.NewClient(a.socket())
-	await.OK(t, "a session in each family", func() error {
-		peers, err := c.Peers(t.Context())
-		if err != nil || len(peers.Peers) != 1 || len(peers.Peers[0].Encryption) != 2 || peers.Peers[0].Encryption[0].Handshake.IsZero() || peers.Peers[0].Encryption[1].Handshake.IsZero() {
-			return fmt.Errorf("%w: %+v", errors.Join(err, errors.New("want two")), peers)
-		}
-		return nil
-	})
-	b.stop(t, syscall.SIGTERM)
-	b.start(t)
-	b.awaitReady(t)
-	b.reaches(t, a)
-	if after := published(); after != before {
-		t.Errorf("after a restart\n%s\nbefore\n%s", after, before)
-	}
-}
-
-// encryptedAnnotations are flannel's, which begin each object with a blank.
-var encryptedAnnotations = regexp.MustCompile(`^a backend-type="wireguard"
-a public-ip="192\.0\.2\.1"
-a backend-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51820\}"
-a public-ipv6="2001:db8::1"
-a backend-v6-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51821\}"
-b backend-type="wireguard"
-b public-ip="192\.0\.2\.2"
-b backend-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51820\}"
-b public-ipv6="2001:db8::2"
-b backend-v6-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51821\}"
-$`)
-
-// dualCluster is a cluster whose nodes have both families, and run.
-func dualCluster(t *testing.T, backend string) (a, b *host, api *kubernetes) {
-	t.Helper()
-	a, b, api = cluster(t, `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:42::/48","Backend":`+backend+`}`)
-	for i, h := range []*host{a, b} {
-		link, err := h.ns.Netlink().LinkByName("eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr, err := netlink.ParseAddr(fmt.Sprintf("2001:db8::%d/64", i+1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr.Flags = syscall.IFA_F_NODAD
-		if err := h.ns.Netlink().AddrAdd(link, addr); err != nil {
-			t.Fatal(err)
-		}
-		api.Change("node-"+h.name, podCIDR(fmt.Sprintf("fd00:42:0:%d::/64", i+1), fmt.Sprintf("10.42.%d.0/24", i+1)))
-		h.start(t)
-	}
-	return a, b, api
-}
-
-// A first start whose backend does not come up waits, and says why; once the file is good it goes on by
-// itself.
-func TestAFirstStartWaitsForAConfigThatCanBeServed(t *testing.T) {
-	t.Parallel()
-	a, b, _ := cluster(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch"}}`)
-	a.write(t, udpConf)
-	a.start(t)
-	b.start(t)
-	a.awaitReady(t)
-	b.says(t, "config", "backend", "nosuch")
-	b.write(t, udpConf)
-	b.awaitReady(t)
-	b.reaches(t, a)
-
-	// The same holds for a last good configuration that does not work any more: another one is tried in its place.
-	script := filepath.Join(b.dir, "prestart")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho key\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	extension := fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":%q}}`, script)
-	b.write(t, extension)
-	b.stop(t, syscall.SIGTERM)
-	b.start(t)
-	if s := b.awaitReady(t); s.Backend.Type != "extension" || s.Config.Differs {
-		t.Errorf("%+v %+v", s.Backend, s.Config)
-	}
-	await.OK(t, "it is cached as the last good one", func() error { // soon after the node is ready
-		text, err := os.ReadFile(filepath.Join(b.dir, "cache", "lease.json"))
-		if err == nil && !strings.Contains(string(text), "extension") {
-			err = fmt.Errorf("not in %s", text)
-		}
-		return err
-	})
-	if err := os.Remove(script); err != nil {
-		t.Fatal(err)
-	}
-	b.stop(t, syscall.SIGTERM)
-	b.start(t)
-	b.says(t, "config", "prestart")
-	b.write(t, udpConf)
-	if s := b.awaitReady(t); s.Backend.Type != "udp" || s.Config.Differs {
-		t.Errorf("%+v %+v", s.Backend, s.Config)
-	}
-	b.reaches(t, a)
 }

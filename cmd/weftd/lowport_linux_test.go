@@ -37,11 +37,11 @@ func withoutLowPorts(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// client is one of the etcd that h's weftd runs.
-func (h *host) client(t *testing.T) *clientv3.Client {
+// client is one of the etcd at an address in h's namespace.
+func (h *host) client(t *testing.T, at string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"http://192.0.2.1:2379"}, Logger: zap.NewNop(),
+		Endpoints: []string{"http://" + at}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return h.ns.Dial(ctx, "tcp", addr) })},
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func TestAPortThatCannotBeHadIsAnnouncedNowhere(t *testing.T) {
 	a, b := pair(t)
 	a.start(t)
 	a.awaitReady(t)
-	etcd := a.client(t)
+	etcd := a.client(t, "192.0.2.1:2379")
 	put := func(backend string) (config string) {
 		t.Helper()
 		config = `{"Network":"10.42.0.0/16","Backend":` + backend + `}`

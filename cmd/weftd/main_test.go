@@ -16,7 +16,6 @@ import (
 	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
-	"weft/cmd/weftd/internal/check"
 	"weft/lease/etcd/embedded"
 	"weft/lease/etcd/embedded/server"
 	"weft/test/netns"
@@ -116,37 +115,6 @@ func TestFaultsOfTheCommandLineEndTheRun(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not in: %v", want, err)
 		}
-	}
-}
-
-func TestCheckReportsEveryFaultAndItsSources(t *testing.T) {
-	dir := t.TempDir()
-	netconf := filepath.Join(dir, "net.json")
-	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","SubnetLen":99,"Backend":{"Type":"udp","Port":0}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("FLANNELD_ETCD_USERNAME", "somebody")
-	t.Setenv("WEFTD_ETCD_PASSWORD", "hunter2")
-	out, _, err := call(t, "--check", "--net-config-path", netconf, "--etcd-cafile", filepath.Join(dir, "none.pem"),
-		"--etcd-endpoints", "https://192.0.2.9:2379", "--iface", "nosuchlink", "--cache-dir", filepath.Join(dir, "cache"), "--log-format", "xml", "--node-id", "a b")
-	if !errors.Is(err, check.ErrFaults) {
-		t.Fatalf("got %v\n%s", err, out)
-	}
-	for _, want := range []string{
-		"log-format", "none.pem", "nosuchlink", "SubnetLen", "Backend.Port", "node id", "FAULTS",
-		"env FLANNELD_ETCD_USERNAME", "env WEFTD_ETCD_PASSWORD", "net-config-path", "flag", "default",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is not in:\n%s", want, out)
-		}
-	}
-	for _, unwanted := range []string{"hunter2", "- see weftd"} {
-		if strings.Contains(out, unwanted) {
-			t.Errorf("%q is in:\n%s", unwanted, out)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "cache")); !os.IsNotExist(err) {
-		t.Errorf("the check made the cache directory: %v", err)
 	}
 }
 

@@ -163,11 +163,7 @@ func TestReloadSeesTheLastWrite(t *testing.T) {
 	a.start(t)
 	b.start(t)
 	b.awaitReady(t)
-	c, err := a.etcdClient("192.0.2.1:2379")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
+	c := a.client(t, "192.0.2.1:2379")
 	missed := 0
 	for i := range 50 {
 		config, faults := `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`, 0

@@ -5,25 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-
 	"weft/test/await"
-	"weft/test/netns"
 )
-
-const nobody = 65534
 
 // commandConfig is a network configuration whose command makes a file.
 func commandConfig(made string) string {
@@ -75,42 +65,12 @@ func (h *host) listening(t *testing.T) []uint16 {
 	return out
 }
 
-// asNobody connects to a Unix socket as a user without rights.
-func asNobody(path string) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and not given back: the thread ends with the goroutine
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err == nil {
-			defer unix.Close(fd)
-			if _, err = unix.SetfsuidRetUid(nobody); err == nil { // for this thread; what overrides modes goes with it
-				err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-			}
-		}
-		done <- err
-	}()
-	return <-done
-}
-
-// etcdClient returns a client for the etcd at an address in h's namespace.
-func (h *host) etcdClient(at string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{
-		Endpoints: []string{"http://" + at}, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return h.ns.Dial(ctx, "tcp", addr) })},
-	})
-}
-
 // writeConfig writes the configuration by TCP, as anybody can who reaches an etcd in h's namespace.
 func (h *host) writeConfig(t *testing.T, port uint16, config string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	c, err := h.etcdClient(fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	_, err = c.Put(ctx, "/coreos.com/network/config", config)
+	_, err := h.client(t, fmt.Sprintf("127.0.0.1:%d", port)).Put(ctx, "/coreos.com/network/config", config)
 	return err
 }
 
@@ -126,13 +86,6 @@ func TestNobodyWritesTheEmbeddedStore(t *testing.T) {
 			t.Errorf("the configuration was written by way of port %d", port)
 		}
 	}
-	socket := a.dir + "/etcd/client/etcd.sock"
-	t.Run("another user", func(t *testing.T) {
-		netns.Root(t, "only root can become another user")
-		if err := asNobody(socket); !errors.Is(err, unix.EACCES) {
-			t.Errorf("a user without rights connects to %s: %v", socket, err)
-		}
-	})
 	a.stop(t, syscall.SIGTERM)
 	a.start(t)
 	a.awaitReady(t)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -133,69 +131,6 @@ func (h *host) kernel(t *testing.T) string {
 	return fmt.Sprint(link.Attrs().Index, link.Attrs().MTU, addrs, routes)
 }
 
-func TestACachedConfigurationThatIsOutdated(t *testing.T) {
-	t.Parallel()
-	a, b := pair(t)
-	a.start(t)
-	b.start(t)
-	a.awaitReady(t)
-	b.awaitReady(t)
-	file := b.dir + "/cache/lease.json"
-	await.OK(t, "b has cached what it knows", func() error { // soon after it is ready
-		_, err := os.Stat(file)
-		return err
-	})
-	b.stop(t, syscall.SIGTERM)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cached map[string]any
-	if err := json.Unmarshal(text, &cached); err != nil {
-		t.Fatal(err)
-	}
-	cached["Config"] = `{"Network":"10.42.0.0/16","SubnetLen":25}`
-	if text, err = json.Marshal(cached); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.start(t)
-	if s := b.awaitReady(t); s.Cache.Used || s.Lease.Subnet.Bits() != 24 {
-		t.Errorf("%+v", s)
-	}
-	a.reaches(t, b)
-}
-
-func TestReleaseOverTheSocket(t *testing.T) {
-	t.Parallel()
-	a, b := pair(t)
-	a.start(t)
-	b.start(t)
-	a.awaitReady(t)
-	sb := b.awaitReady(t)
-	c := control.NewClient(b.socket())
-	own := control.ReleaseRequest{Subnet: sb.Lease.Subnet.String()}
-	if _, err := c.Release(t.Context(), own); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "--force") {
-		t.Errorf("the own record, in use: %v", err)
-	}
-	if code := b.stop(t, syscall.SIGTERM); code != 0 {
-		t.Errorf("exit status %d", code)
-	}
-	d, err := control.NewClient(a.socket()).Release(t.Context(), own)
-	if err != nil || d.Record.Node != "b" || d.Record.Subnet != sb.Lease.Subnet || d.Record.Expires.IsZero() {
-		t.Errorf("a stopped node's: %v %+v", err, d)
-	}
-	await.OK(t, "a drops the peer", func() error {
-		p, err := control.NewClient(a.socket()).Peers(t.Context())
-		if err == nil && len(p.Peers) > 0 {
-			err = fmt.Errorf("%+v", p.Peers)
-		}
-		return err
-	})
-}
-
 func TestStartsThatCannotSucceed(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -230,15 +165,6 @@ func TestStartsThatCannotSucceed(t *testing.T) {
 				}
 			}
 		})
-	}
-	if err := a.ns.Sysctl("net/ipv4/ip_forward", "1"); err != nil { // a fault otherwise
-		t.Fatal(err)
-	}
-	cmd := a.command("--check")
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	if err := a.ns.Run(cmd); err != nil || !strings.Contains(out.String(), "no faults") || !strings.Contains(out.String(), "192.0.2.1") {
-		t.Errorf("--check: %v\n%s", err, out.String())
 	}
 }
 
