@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -257,25 +255,4 @@ func knows(t testing.TB, n *lab.Node, limit time.Duration, subnet string, want b
 		}
 		return nil
 	})
-}
-
-// cpu is the processor time that a process has used, in user and kernel mode, with the kernel's
-// resolution of 10 ms (proc(5): utime and stime, in ticks of 1/100 s).
-func cpu(t testing.TB, pid int) time.Duration {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(rest) // from field 3, the state
-	var ticks int64
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
 }

@@ -345,10 +345,3 @@ func logged(n *lab.Node, level, event string) (lines int) {
 	}
 	return lines
 }
-
-func signal(t *testing.T, n *lab.Node, s unix.Signal) {
-	t.Helper()
-	if err := n.Daemon.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}

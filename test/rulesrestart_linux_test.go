@@ -1,7 +1,10 @@
 package test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -265,14 +268,19 @@ func talkOutside(t *testing.T, l *lab.Lab, from *lab.Pod) *talking {
 	return keepTalking(c, 8, time.Millisecond)
 }
 
-// keepTalking says so many bytes, waits until they are back, and pauses, again and again, until the connection ends.
+// keepTalking says so many bytes, other ones each time, waits until the same are back, and pauses, again and again, until
+// the connection ends.
 func keepTalking(c net.Conn, size int, pause time.Duration) *talking {
 	k := &talking{failed: make(chan error, 1)}
 	go func() { // ends with the connection
-		for out, back := make([]byte, size), make([]byte, size); ; k.turns.Add(1) {
+		for back := make([]byte, size); ; k.turns.Add(1) {
+			out := bytes.Repeat(binary.BigEndian.AppendUint64(nil, uint64(k.turns.Load())), size/8)
 			_, err := c.Write(out)
 			if err == nil {
 				_, err = io.ReadFull(c, back)
+			}
+			if err == nil && !bytes.Equal(back, out) {
+				err = errors.New("other bytes came back")
 			}
 			if err != nil {
 				k.failed <- err

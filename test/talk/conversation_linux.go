@@ -16,7 +16,6 @@ import (
 
 const (
 	echoPort = 7007 // TCP and UDP: says again what it hears
-	sinkPort = 7009 // TCP: takes everything, and says at the end how much it was. UDP: counts
 	patience = 5 * time.Second
 	settled  = 6 * patience // how long after a request all is to be as it will be, on a busy machine too
 	atOnce   = 4            // conversations of one talker's

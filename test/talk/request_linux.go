@@ -4,44 +4,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
-	"time"
 )
 
-// Identity is what a talker says of itself first. Its ids are those of the process as its own user namespace and its own PID namespace have them.
-type Identity struct {
-	PID, UID int
-	// CapEff and CapPrm are the capabilities in its user namespace, in hexadecimal.
-	CapEff, CapPrm string
-	NoNewPrivs     string
-	// UIDMap is that of its user namespace: inside, outside, length.
-	UIDMap string
-}
-
-// Self reads the identity of this process.
-func Self() (Identity, error) {
-	id := Identity{PID: os.Getpid(), UID: os.Getuid()}
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return id, err
-	}
-	for line := range strings.Lines(string(status)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		value = strings.TrimSpace(value)
-		switch key {
-		case "CapEff":
-			id.CapEff = value
-		case "CapPrm":
-			id.CapPrm = value
-		case "NoNewPrivs":
-			id.NoNewPrivs = value
-		}
-	}
-	m, err := os.ReadFile("/proc/self/uid_map")
-	id.UIDMap = strings.Join(strings.Fields(string(m)), " ")
-	return id, err
-}
+// Identity is what a talker says of itself first: its process, as its own PID namespace has it.
+type Identity struct{ PID int }
 
 // Request is one thing that a talker is to do. One field is set.
 type Request struct {
@@ -49,8 +15,6 @@ type Request struct {
 	Addresses bool `json:",omitempty"`
 	// Talk is done with each of these, all at the same time: TCP, UDP, and UDP of full size that must not be fragmented.
 	Talk []Target `json:",omitempty"`
-	// Measure asks how fast it is towards an address.
-	Measure *Measure `json:",omitempty"`
 }
 
 // Target is another talker.
@@ -60,26 +24,12 @@ type Target struct {
 	MTU int
 }
 
-// Measure says what is measured, from a talker to another. One of its numbers is set.
-type Measure struct {
-	To       netip.Addr
-	Duration time.Duration
-	// Streams is the number of TCP connections that send.
-	Streams int `json:",omitempty"`
-	// Packet is the size of the payload of UDP datagrams, which are sent as fast as that goes.
-	Packet int `json:",omitempty"`
-	// PingPong is the size of the payload of a UDP datagram that goes to and fro.
-	PingPong int `json:",omitempty"`
-}
-
 // Reply is what became of a Request.
 type Reply struct {
 	Addresses []Address `json:",omitempty"`
 	// Talked is how many conversations were held, and Faults has a sentence for each that went wrong.
 	Talked int      `json:",omitempty"`
 	Faults []string `json:",omitempty"`
-	// Figure is in bits a second (Streams), delivered packets a second (Packet) or seconds a round trip (PingPong).
-	Figure float64 `json:",omitempty"`
 }
 
 // Address is one of a namespace's.
@@ -91,16 +41,12 @@ type Address struct {
 
 // Do does what is asked for.
 func (r Request) Do() (reply Reply) {
-	var err error
-	switch {
-	case r.Addresses:
-		reply.Addresses, err = addresses()
-	case r.Measure != nil:
-		reply.Figure, err = r.Measure.do()
-	default:
+	if !r.Addresses {
 		reply.Talked, reply.Faults = talkToAll(r.Talk)
+		return reply
 	}
-	if err != nil {
+	var err error
+	if reply.Addresses, err = addresses(); err != nil {
 		reply.Faults = append(reply.Faults, err.Error())
 	}
 	return reply
