@@ -1,9 +1,11 @@
 package routing
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,16 +94,18 @@ func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 // Whatever backend comes after another, nothing of the former stays.
 func TestBackendsReplaceEachOther(t *testing.T) {
 	k := inNamespace(t)
-	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "link add flannel.77 type vxlan id 77 dev eth0 dstport 8472") // another network's
 	ip(t, "addr add 10.77.1.0/32 dev flannel.77")
-	config := func(backend string) string { return fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":%s}`, backend) }
+	config := func(backend string) string {
+		return fmt.Sprintf(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":%s}`, backend)
+	}
 	for _, c := range []struct{ backend, links, routes string }{
-		{`{"Type":"vxlan"}`, "flannel.1", "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink"},
-		{`{"Type":"vxlan","VNI":5,"Port":4789}`, "flannel.5", "10.5.2.0/24 via 10.5.2.0 dev flannel.5 onlink"},
+		{`{"Type":"vxlan"}`, "flannel-v6.1 flannel.1", "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink"},
+		{`{"Type":"vxlan","VNI":5,"Port":4789}`, "flannel-v6.5 flannel.5", "10.5.2.0/24 via 10.5.2.0 dev flannel.5 onlink"},
 		{`{"Type":"udp"}`, "flannel0", "10.5.0.0/16 dev flannel0 scope link"},
 		{`{"Type":"host-gw"}`, "", "10.5.2.0/24 via 192.0.2.2 dev eth0"},
-		{`{"Type":"vxlan"}`, "flannel.1", "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink"},
+		{`{"Type":"vxlan"}`, "flannel-v6.1 flannel.1", "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink"},
 		{`{"Type":"alloc"}`, "", ""},
 		{`{"Type":"udp"}`, "flannel0", "10.5.0.0/16 dev flannel0 scope link"},
 		{`{"Type":"extension"}`, "", ""},
@@ -110,7 +114,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}
+		o := underlay.Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}
 		under, err := underlay.Choose(k, o)
 		if err != nil {
 			t.Fatal(err)
@@ -120,11 +124,13 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		peer := vxlanPeer(2)
-		peer.BackendType, peer.BackendData = b.RecordType(), []byte(strings.Replace(string(peer.BackendData), `"VNI":1,`, "", 1))
-		if network.BackendType == typeExtension {
-			peer.BackendData = nil
+		peer.BackendType = b.RecordType()
+		for _, data := range []*json.RawMessage{&peer.BackendData, &peer.BackendV6Data} {
+			if *data = []byte(strings.Replace(string(*data), `"VNI":1,`, "", 1)); network.BackendType == typeExtension {
+				*data = nil
+			}
 		}
-		set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
+		set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: vxlanPeer(1).Subnets}, Peers: []lease.Record{peer}}
 		if err := b.Apply(t.Context(), set); err != nil {
 			t.Fatalf("%s: %v", c.backend, err)
 		}
@@ -144,9 +150,13 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 				links = append(links, d.Name)
 			}
 		}
+		slices.Sort(links)
 		// Nobody holds the TUN any more, which the kernel notices in its own time.
 		if got := strings.Join(strings.Fields(strings.ReplaceAll(ip(t, "-4 route show proto 119"), "linkdown", "")), " "); strings.Join(links, " ") != c.links || got != c.routes {
 			t.Errorf("%s: links %q, routes %q", c.backend, links, got)
+		}
+		if six := ip(t, "-6 route show proto 119"); strings.Count(six, "\n") != strings.Count(c.routes, "dev") {
+			t.Errorf("%s: IPv6 routes %q", c.backend, six)
 		}
 	}
 	if _, err := k.Device("flannel.77"); err != nil {
