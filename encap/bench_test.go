@@ -28,20 +28,6 @@ func BenchmarkChecksum(b *testing.B) {
 	}
 }
 
-// The floor under BenchmarkChecksum: what it costs to touch the bytes at all.
-func BenchmarkCopy(b *testing.B) {
-	for _, size := range sizes() {
-		src, dst := make([]byte, size), make([]byte, size)
-		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				copy(dst, src)
-			}
-		})
-	}
-}
-
 func BenchmarkParseInner(b *testing.B) {
 	for _, six := range []bool{false, true} {
 		pkt := transport(six, ProtoTCP, 1400, true)
@@ -52,40 +38,6 @@ func BenchmarkParseInner(b *testing.B) {
 				if _, err := ParseInner(pkt); err != nil {
 					b.Fatal(err)
 				}
-			}
-		})
-	}
-}
-
-func BenchmarkPartialChecksum(b *testing.B) {
-	for _, six := range []bool{false, true} {
-		for _, partial := range []bool{false, true} {
-			pkt := transport(six, ProtoTCP, 1400, !partial)
-			in, err := ParseInner(pkt)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Run(fmt.Sprintf("ip=%s/partial=%t", family(six), partial), func(b *testing.B) {
-				b.SetBytes(int64(len(pkt)))
-				b.ReportAllocs()
-				for b.Loop() {
-					if _, _, got := PartialChecksum(pkt, in); got != partial {
-						b.Fatal(got)
-					}
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkFinishChecksum(b *testing.B) {
-	for _, size := range sizes() {
-		pkt := transport(false, ProtoTCP, size-40, false)
-		b.Run(fmt.Sprintf("proto=tcp/size=%d", size), func(b *testing.B) {
-			b.SetBytes(int64(len(pkt)))
-			b.ReportAllocs()
-			for b.Loop() {
-				FinishChecksum(pkt, 20, ChecksumOffsetTCP)
 			}
 		})
 	}
@@ -161,42 +113,6 @@ func BenchmarkDecap(b *testing.B) {
 				}
 				if _, err := ParseInner(inner); err != nil {
 					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkAppendICMPError(b *testing.B) {
-	for _, six := range []bool{false, true} {
-		src, pkt, dst := ip("10.1.1.1"), transport(six, ProtoTCP, 1400, true), make([]byte, 0, 2000)
-		if six {
-			src = ip("2001:db8::1")
-		}
-		b.Run("ip="+family(six), func(b *testing.B) {
-			b.SetBytes(int64(len(pkt)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := AppendICMPError(dst, ICMPTooBig, src, 1400, pkt); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkFragment4(b *testing.B) {
-	for _, mtu := range []int{576, 1400} {
-		pkt, buf := packet(false, ProtoUDP, make([]byte, 9000-20)), make([]byte, 0, 2000)
-		b.Run(fmt.Sprintf("size=9000/mtu=%d", mtu), func(b *testing.B) {
-			b.SetBytes(int64(len(pkt)))
-			b.ReportAllocs()
-			for b.Loop() {
-				for off, more := 0, true; more; more = off != 0 {
-					var err error
-					if _, off, err = Fragment4(buf, pkt, mtu, off); err != nil {
-						b.Fatal(err)
-					}
 				}
 			}
 		})

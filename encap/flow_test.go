@@ -6,7 +6,30 @@ import (
 	"testing"
 )
 
-// What tells flows apart changes the hash, and nothing else does.
+func flowPairHash(t testing.TB, b []byte) uint32 {
+	t.Helper()
+	in, err := ParseInner(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return FlowPairHash(b, in)
+}
+
+// reversed is b with addresses and ports exchanged. The checksums do not mind.
+func reversed(b []byte) []byte {
+	r := slices.Clone(b)
+	at, n, l4 := 12, 4, 20
+	if b[0]>>4 == 6 {
+		at, n, l4 = 8, 16, 40
+	}
+	copy(r[at:], b[at+n:at+2*n])
+	copy(r[at+n:], b[at:at+n])
+	copy(r[l4:], b[l4+2:l4+4])
+	copy(r[l4+2:], b[l4:l4+2])
+	return r
+}
+
+// What tells flows apart changes the hash, and nothing else does: both directions of a flow have the same.
 func TestFlowPairHashFields(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		l4, proto, addrs, tos, ttl := 20, 9, 12, 1, 8
@@ -15,6 +38,9 @@ func TestFlowPairHashFields(t *testing.T) {
 		}
 		base := transport(six, ProtoTCP, 100, true)
 		want := flowPairHash(t, base)
+		if got := flowPairHash(t, reversed(base)); got != want {
+			t.Errorf("ip=%s: the other direction: %#x, was %#x", family(six), got, want)
+		}
 		for what, c := range map[string]struct {
 			at   int
 			flow bool
@@ -76,7 +102,7 @@ func TestFlowPairHashWithoutPorts(t *testing.T) {
 	for _, c := range []struct {
 		b  []byte
 		in Inner
-	}{{nil, Inner{}}, {nil, in}, {whole[:len(whole)-1], in}, {whole[:10], Inner{Version: 4, TotalLen: 10}}, {whole[:30], Inner{Version: 6, TotalLen: 30}}} {
+	}{{nil, Inner{}}, {nil, Inner{TotalLen: 1}}, {nil, in}, {whole[:len(whole)-1], in}, {whole[:10], Inner{Version: 4, TotalLen: 10}}, {whole[:30], Inner{Version: 6, TotalLen: 30}}} {
 		if h := FlowPairHash(c.b, c.in); h != 0 {
 			t.Errorf("%d bytes, said to be %d: %#x", len(c.b), c.in.TotalLen, h)
 		}
