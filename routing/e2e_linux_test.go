@@ -148,6 +148,12 @@ func carriesPackets(t *testing.T, first *kernel.Kernel) (a, b *node) {
 		return nil
 	}
 	await.OK(t, "first packets", passes)
+	a.u.Pause() // for an upgrade, which comes to nothing
+	if passes() == nil {
+		t.Error("packets pass a data plane that is paused")
+	}
+	a.u.Resume()
+	await.OK(t, "it goes on", passes)
 	for _, step := range []struct {
 		name, damage, mend string
 	}{

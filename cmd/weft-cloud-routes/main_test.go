@@ -185,26 +185,31 @@ func TestANodeAndGoogle(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	p := begin(t, "google", "--networks=10.5.0.0/16", "--name=blue", "--label=weft=blue", "--endpoint="+cloud.URL+"/compute/v1", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+	p.programs(func() (has []string) { cloud.With(func(c *computetest.Cloud) { has = c.Table() }); return has }, "10.5.1.0/24 a",
+		`weft_cloud_calls_total{call="compute.routes.create",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="net-1"} 1`)
+}
+
+// programs gives the view of a node, and looks for its route in the cloud's table and in the metrics.
+func (p *program) programs(table func() []string, route string, metrics ...string) {
+	p.t.Helper()
 	c, err := routehook.NewClient(routehook.Options{URL: "http://" + p.at("serving")}, "node-a")
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
-	await.OK(t, "the verdict", func() error {
-		if got, err := view(t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted"}) {
+	await.OK(p.t, "the verdict", func() error {
+		if got, err := view(p.t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted"}) {
 			return fmt.Errorf("%q, %w", got, err)
 		}
 		return nil
 	})
-	cloud.With(func(c *computetest.Cloud) {
-		if got := c.Table(); !slices.Equal(got, []string{"10.5.1.0/24 a"}) {
-			t.Errorf("%q", got)
-		}
-	})
-	lines := scrape(t, p.at("metrics"))
-	for _, line := range []string{`weft_cloud_routes{state="accepted"} 1`, `weft_cloud_calls_total{call="compute.routes.create",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="net-1"} 1`} {
+	if got := table(); !slices.Equal(got, []string{route}) {
+		p.t.Errorf("%q", got)
+	}
+	lines := scrape(p.t, p.at("metrics"))
+	for _, line := range append(metrics, `weft_cloud_routes{state="accepted"} 1`) {
 		if !slices.Contains(lines, line) {
-			t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
+			p.t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
 		}
 	}
 }
@@ -225,28 +230,8 @@ func TestANodeAndAlibaba(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	p := begin(t, "alibaba", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--vpc-endpoint="+cloud.URL, "--ecs-endpoint="+cloud.URL, "--metadata-endpoint="+m.URL,
 		"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
-	c, err := routehook.NewClient(routehook.Options{URL: "http://" + p.at("serving")}, "node-a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
-	await.OK(t, "the verdict", func() error {
-		if got, err := view(t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted"}) {
-			return fmt.Errorf("%q, %w", got, err)
-		}
-		return nil
-	})
-	cloud.With(func(c *alitest.Cloud) {
-		if got := c.Table("vtb-1"); !slices.Equal(got, []string{"10.5.1.0/24 i-a"}) {
-			t.Errorf("%q", got)
-		}
-	})
-	lines := scrape(t, p.at("metrics"))
-	for _, line := range []string{`weft_cloud_routes{state="accepted"} 1`, `weft_cloud_calls_total{call="CreateRouteEntries",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="vtb-1"} 1`} {
-		if !slices.Contains(lines, line) {
-			t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
-		}
-	}
+	p.programs(func() (has []string) { cloud.With(func(c *alitest.Cloud) { has = c.Table("vtb-1") }); return has }, "10.5.1.0/24 i-a",
+		`weft_cloud_calls_total{call="CreateRouteEntries",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="vtb-1"} 1`)
 }
 
 // Flags that are wrong or missing are named before anything is asked of a cloud.

@@ -221,7 +221,7 @@ func TestPipeliningStarvesNobody(t *testing.T) {
 				}
 			})
 		}
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 		for _, page := range []string{"/healthz", "/readyz", "/metrics"} {
 			for range 10 {
 				resp, err := client.Get("http://" + at + page)
