@@ -168,7 +168,7 @@ func weftTells[T any](t testing.TB, n *lab.Node, args ...string) (v T, err error
 
 // ask reads the same from the socket itself, for polling without a process for each try.
 func ask[T any](ctx context.Context, n *lab.Node, path string) (v T, err error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: await.Patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer

@@ -230,7 +230,7 @@ func (h *host) reachesAt(t *testing.T, to *host, src, at netip.Addr) {
 // get asks the health server inside the namespace.
 func (h *host) get(t *testing.T, path string) (int, string, error) {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: await.Patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return h.ns.Dial(ctx, network, addr)

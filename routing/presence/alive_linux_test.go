@@ -12,6 +12,7 @@ import (
 	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
+	"weft/test/await"
 	"weft/test/netns"
 )
 
@@ -42,7 +43,7 @@ func TestAlive(t *testing.T) {
 	asked := func(what string, at lease.Attrs, want bool) {
 		t.Helper()
 		// An answer may take its time on a busy machine; that there is none is found out by the first round alike.
-		for end := time.Now().Add(10 * time.Second); ; {
+		for end := time.Now().Add(await.Patience); ; {
 			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			got := alive.Answers(ctx, at)
 			cancel()

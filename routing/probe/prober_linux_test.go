@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/netns"
 )
 
@@ -127,7 +128,7 @@ func TestAskHearsWhatBecomesOfItsQuestions(t *testing.T) {
 	p, end := run(here, there)
 	defer end()
 	_, endOther := run(there, here)
-	series := Series{Count: 3, Interval: time.Millisecond, Timeout: 5 * time.Second}
+	series := Series{Count: 3, Interval: time.Millisecond, Timeout: await.Patience}
 	r, err := p.Ask(t.Context(), there, series)
 	if err != nil || len(r.RTTs) != 3 || r.RTTs[0] <= 0 || r.RTTs[1] <= 0 || r.RTTs[2] <= 0 || r.Refused {
 		t.Errorf("of a peer that answers: %+v, %v", r, err)

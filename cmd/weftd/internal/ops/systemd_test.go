@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"weft/test/await"
 )
 
 // serviceManager listens in its place. said returns what comes next.
@@ -25,7 +26,7 @@ func serviceManager(t *testing.T) (said func() string) {
 	return func() string {
 		t.Helper()
 		b := make([]byte, 256)
-		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := c.Read(b)
