@@ -110,19 +110,8 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		{`{"Type":"udp"}`, "flannel0", "10.5.0.0/16 dev flannel0 scope link"},
 		{`{"Type":"extension"}`, "", ""},
 	} {
-		network, err := Parse([]byte(config(c.backend)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := underlay.Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}
-		under, err := underlay.Choose(k, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o, MayRunCommands: func() error { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := openKernelBackend(t, k, config(c.backend), nil).Node
+		network := b.cfg.Network
 		peer := vxlanPeer(2)
 		peer.BackendType = b.RecordType()
 		for _, data := range []*json.RawMessage{&peer.BackendData, &peer.BackendV6Data} {

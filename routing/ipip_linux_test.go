@@ -10,7 +10,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/underlay"
 	"weft/test/await"
 	"weft/test/netns"
 	"weft/tunnel"
@@ -20,19 +19,9 @@ import (
 // the underlay's address. TestMatrix has such nodes carry packets.
 func TestIPIPInUserSpace(t *testing.T) {
 	nodes := hosts(t, 2)
-	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, n := range nodes {
 		n.own.V6, n.own.PublicIPv6 = ipipPeer(2).V6, ipipPeer(2).PublicIPv6
-		c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
-		if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
-			t.Fatal(err)
-		}
-		if n.b, err = NewNode(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		n.b = openKernelBackend(t, n.k, `{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`, nil).Node
 		n.u = n.b
 		start(t, n.u)
 		if n.own.BackendType = n.b.RecordType(); n.own.BackendType != "ipip" {
@@ -43,7 +32,7 @@ func TestIPIPInUserSpace(t *testing.T) {
 		}
 	}
 	for i, n := range nodes {
-		if err := n.b.Apply(t.Context(), lease.Set{Config: network.NetworkConfig, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
+		if err := n.b.Apply(t.Context(), lease.Set{Config: n.b.cfg.Network.NetworkConfig, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
 			t.Fatal(err)
 		}
 	}

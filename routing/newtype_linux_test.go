@@ -86,10 +86,7 @@ func TestNewTypeGetsPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
-		t.Fatal(err)
-	}
+	c := newBackendConfig(t, k, network)
 	opened, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -52,31 +51,14 @@ func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *N
 // newTestUDPOf is newTestUDP with a Backend object; "" is none.
 func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *Node {
 	t.Helper()
-	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
-	under, err := underlay.Choose(k, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := map[string]json.RawMessage{"Network": json.RawMessage(`"10.5.0.0/16"`)}
+	families := ""
 	if six {
-		config["EnableIPv6"], config["IPv6Network"] = json.RawMessage("true"), json.RawMessage(`"fd00:5::/48"`)
+		families = `,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"`
 	}
 	if backend != "" {
-		config["Backend"] = json.RawMessage(backend)
+		backend = `,"Backend":` + backend
 	}
-	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	network, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: under, UnderlayOptions: o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return openKernelBackend(t, k, `{"Network":"10.5.0.0/16"`+families+backend+`}`, nil).Node
 }
 
 // start runs u until the test ends, or stop is called.

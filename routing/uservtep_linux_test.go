@@ -12,7 +12,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/underlay"
 	"weft/test/await"
 	"weft/test/netns"
 )
@@ -87,22 +86,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 	b.stop()
 	ip(t, "link show flannel.1")
 
-	open := func() *Node {
-		t.Helper()
-		network, err := Parse([]byte(config("always")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
-		if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
-			t.Fatal(err)
-		}
-		u, err := NewNode(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u
-	}
+	open := func() *Node { return openKernelBackend(t, k, config("always"), nil).Node }
 	u := open()
 	data, _ := u.Publish()
 	if was, _ := b.Publish(); string(data) != string(was) {
@@ -144,23 +128,11 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	ip(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
-	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
-		t.Fatal(err)
-	}
-	b, err := NewNode(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := b
+	u := openKernelBackend(t, k, `{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`, nil).Node
 	start(t, u)
 	own := vxlanPeer(1)
 	own.V6 = netip.Prefix{}
-	apply(t, u, lease.Set{Config: network.NetworkConfig, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
+	apply(t, u, lease.Set{Config: u.cfg.Network.NetworkConfig, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
 	const all = "10.5.0.0/16 dev flannel0 scope link"
 	routes := func(want ...string) func() error {
 		return func() error {
@@ -212,18 +184,7 @@ func TestNoVXLAN(t *testing.T) {
 			k := inNamespace(t)
 			k.VXLANKind = "weft-nosuch"
 			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-			network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
-			if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
-				t.Fatal(err)
-			}
-			b, err := NewNode(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := openKernelBackend(t, k, `{"Network":"10.5.0.0/16","Backend":{"Type":`+keys+`}}`, nil).Node
 			user := b.Engine() != nil
 			if user != want {
 				t.Errorf("in user space: %t", user)
@@ -231,7 +192,7 @@ func TestNoVXLAN(t *testing.T) {
 			if user {
 				own := vxlanPeer(1)
 				own.V6 = netip.Prefix{}
-				apply(t, b, lease.Set{Config: network.NetworkConfig, Own: own})
+				apply(t, b, lease.Set{Config: b.cfg.Network.NetworkConfig, Own: own})
 				if st := b.Status(); len(st.Notes) != 1 || !strings.Contains(st.Notes[0], "kernel") {
 					t.Errorf("notes %q", st.Notes)
 				}

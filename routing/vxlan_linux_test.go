@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -55,24 +54,7 @@ func newBackendConfig(t *testing.T, k *kernel.Kernel, network Network) BackendCo
 }
 
 // start runs the backend until the test ends, or stop is called.
-func (k *kernelTest) start() {
-	k.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- k.Run(ctx) }() // waited for in stop
-	stopped := false
-	k.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-done; err != nil {
-			k.t.Errorf("run: %v", err)
-		}
-	}
-	k.t.Cleanup(k.stop)
-}
+func (k *kernelTest) start() { k.stop = start(k.t, k.Node) }
 
 func (k *kernelTest) apply(s lease.Set) {
 	k.t.Helper()

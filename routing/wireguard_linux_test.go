@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"weft/lease"
-	"weft/routing/underlay"
 	"weft/test/await"
 )
 
@@ -28,21 +27,11 @@ func wireGuardNodes(t *testing.T, count int) []*vtepNode {
 // openWireGuard makes the node's backend and runs it.
 func (n *vtepNode) openWireGuard(t *testing.T) {
 	t.Helper()
-	network, err := Parse([]byte(userWireGuard))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), StateDir: t.TempDir(),
-		UnderlayOptions: underlay.Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
-		t.Fatal(err)
-	}
-	if n.b, err = NewNode(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	b := openKernelBackend(t, n.k, userWireGuard, func(c *BackendConfig) { c.StateDir = t.TempDir() })
+	n.b = b.Node
 	n.own.BackendType = n.b.RecordType()
 	n.own.BackendData, n.own.BackendV6Data = n.b.Publish()
-	(&kernelTest{Node: n.b, t: t}).start()
+	b.start()
 }
 
 // hears waits until a datagram from one node reaches another.
