@@ -45,7 +45,7 @@ BASE ?= HEAD~1
 # KERNELS are those of make test-kernel.
 KERNELS ?= 6.1 6.12
 
-# RUN chooses tests of make test-kube, and scenarios of make test-kernel; WEFT_LONG=1 and WEFT_NODES=5000 make them longer (test/kube).
+# RUN chooses tests of make test-kube, and scenarios of make test-kernel; WEFT_LONG=1 makes an outage longer (test/kube).
 RUN ?= .
 
 TOOLS := .ci/tools/bin

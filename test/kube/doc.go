@@ -13,8 +13,7 @@
 // their ends, and podCIDRs from the controller.
 //
 // The control plane is one program, cmd/controlplane, which make test-kube builds into bin. That takes
-// minutes the first time. With WEFT_LONG=1 the longest outage lasts five minutes, and WEFT_NODES=5000 gives
-// TestScale so many nodes.
+// minutes the first time. With WEFT_LONG=1 the longest outage lasts five minutes.
 //
 // As in package lab, which this package uses, nothing has a name outside the test's process, except the
 // programs in bin and temporary files.

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -149,31 +148,4 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 			t.Errorf("%s: there is no %s#%s (%v)", name, m[1], m[2], err)
 		}
 	}
-}
-
-// TestDashboardIsPromQL: Prometheus understands each expression of the dashboard.
-func TestDashboardIsPromQL(t *testing.T) {
-	t.Parallel()
-	b, err := os.ReadFile("chart/weft/monitoring/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d struct {
-		Panels []struct{ Targets []struct{ Expr string } }
-	}
-	if err := json.Unmarshal(b, &d); err != nil {
-		t.Fatal(err)
-	}
-	rules := "groups:\n  - name: dashboard\n    rules:\n"
-	variables := strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "5m")
-	for i, p := range d.Panels {
-		for j, target := range p.Targets {
-			rules += fmt.Sprintf("      - {record: 'panel_%d_%d', expr: %q}\n", i, j, variables.Replace(target.Expr))
-		}
-	}
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	promtool.Run(t, "check", "rules", file)
 }
