@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
 	proto "github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
@@ -137,22 +138,23 @@ func podSpoofs(t *testing.T, a, b *lab.Pod) {
 // speakFor sends a datagram with somebody else's address.
 func speakFor(t *testing.T, from *lab.Host, src netip.Addr, to netip.AddrPort, payload []byte) {
 	t.Helper()
+	sendAs(t, from, src, to, 0, payload)
+}
+
+// sendAs sends a datagram with any source address, from the port that it is for.
+func sendAs(t *testing.T, from *lab.Host, src netip.Addr, to netip.AddrPort, tos uint8, payload []byte) {
+	t.Helper()
 	udp := &proto.UDP{SrcPort: proto.UDPPort(to.Port()), DstPort: proto.UDPPort(to.Port())}
+	family, sockaddr := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{})
+	ip := gopacket.NetworkLayer(&proto.IPv4{Version: 4, TTL: 64, TOS: tos, Protocol: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()})
+	if src.Is6() {
+		family, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
+		ip = &proto.IPv6{Version: 6, HopLimit: 64, NextHeader: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()}
+	} else {
+		sockaddr.(*unix.SockaddrInet4).Addr = to.Addr().As4()
+	}
+	b := serialize(t, ip, udp, payload)
 	err := from.Do(func() error {
-		family, level := unix.AF_INET, any(&proto.IPv4{Version: 4, TTL: 64, Protocol: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()})
-		var sockaddr unix.Sockaddr
-		if src.Is6() {
-			family, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
-			level = &proto.IPv6{Version: 6, HopLimit: 64, NextHeader: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()}
-		} else {
-			sockaddr = &unix.SockaddrInet4{Addr: to.Addr().As4()}
-		}
-		var b []byte
-		if ip, ok := level.(*proto.IPv4); ok {
-			b = serialize(t, ip, udp, payload)
-		} else {
-			b = serialize(t, level.(*proto.IPv6), udp, payload)
-		}
 		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return err

@@ -1,13 +1,10 @@
 package test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,30 +123,8 @@ type guarded struct {
 // call calls etcd as root.
 func (g *guarded) call(path string, in, out any) {
 	g.Helper()
-	body, err := json.Marshal(in)
-	if err != nil {
+	if err := etcdAs(g, g.store, g.token, path, in, out); err != nil {
 		g.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(await.Context(g.T, await.Patience), http.MethodPost, g.store.Endpoint()+path, strings.NewReader(string(body)))
-	if err != nil {
-		g.Fatal(err)
-	}
-	if g.token != "" {
-		req.Header.Set("Authorization", g.token)
-	}
-	resp, err := g.store.HTTPClient().Do(req)
-	if err != nil {
-		g.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		g.Fatalf("%s: %s: %s %v", path, resp.Status, text, err)
-	}
-	if out != nil {
-		if err := json.Unmarshal(text, out); err != nil {
-			g.Fatal(err)
-		}
 	}
 }
 

@@ -121,20 +121,7 @@ type outer struct {
 // forge sends a datagram to port 8285 with any source address, from port 8285.
 func forge(t *testing.T, from *lab.Host, o outer) {
 	t.Helper()
-	ip := &proto.IPv4{Version: 4, TTL: 64, TOS: o.tos, Protocol: proto.IPProtocolUDP, SrcIP: o.src.AsSlice(), DstIP: o.dst.AsSlice()}
-	udp := &proto.UDP{SrcPort: 8285, DstPort: 8285}
-	b := serialize(t, ip, udp, o.payload)
-	err := from.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return unix.Sendto(fd, b, 0, &unix.SockaddrInet4{Addr: o.dst.As4()})
-	})
-	if err != nil {
-		t.Fatalf("forge %+v: %v", o, err)
-	}
+	sendAs(t, from, o.src, netip.AddrPortFrom(o.dst, 8285), o.tos, o.payload)
 }
 
 // inner is a UDP packet as pods send it, with all its checksums.

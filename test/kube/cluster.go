@@ -24,8 +24,6 @@ import (
 
 // Options describe a cluster. The zero value describes a cluster with both families and no further controllers.
 type Options struct {
-	// ClusterCIDRs are the networks from which the controller takes the nodes' podCIDRs; by default Network4 and Network6.
-	ClusterCIDRs []string
 	// Controllers are those that the controller manager runs besides those for podCIDRs and service accounts.
 	Controllers []string
 	// APIServerArgs are appended to the API server's arguments.
@@ -37,13 +35,6 @@ const (
 	Network4 = "10.244.0.0/16"
 	Network6 = "fd42::/48"
 )
-
-func (o Options) clusterCIDRs() []string {
-	if len(o.ClusterCIDRs) > 0 {
-		return o.ClusterCIDRs
-	}
-	return []string{Network4, Network6}
-}
 
 // Cluster is a running control plane with a wire to which nodes are added.
 type Cluster struct {

@@ -131,7 +131,7 @@ func (c *Cluster) startControllerManager(ctx context.Context, o Options) error {
 	args := []string{
 		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false",
 		"--service-cluster-ip-range=10.96.0.0/16,fd96::/108",
-		"--allocate-node-cidrs", "--cluster-cidr=" + strings.Join(o.clusterCIDRs(), ","),
+		"--allocate-node-cidrs", "--cluster-cidr=" + strings.Join([]string{Network4, Network6}, ","),
 		"--controllers=" + strings.Join(append([]string{"node-ipam-controller", "serviceaccount-controller"}, o.Controllers...), ","),
 	}
 	d, err := c.daemon("kube-controller-manager", args...)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/podport"
+	"weft/test/await"
 )
 
 // podFake is the part of fake that attaches pods.
@@ -123,9 +124,12 @@ func TestOnlyAPodsTUNIsTakenIn(t *testing.T) {
 	if len(f.attached) != 0 {
 		t.Errorf("attached %v", f.attached)
 	}
-	if after := openDescriptors(t); after > before+1 { // a server's connection may not be closed yet
-		t.Errorf("%d descriptors, %d before", after, before)
-	}
+	await.OK(t, "descriptors are given back", func() error { // with the server's connections
+		if after := openDescriptors(t); after > before {
+			return fmt.Errorf("%d descriptors, %d before", after, before)
+		}
+		return nil
+	})
 }
 
 func slice(fd, n int) (l []int) {
@@ -203,13 +207,7 @@ func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
 	good := `{"id":"a","interface":"eth0","addresses":["10.42.1.5"],"mtu":1472}`
 	for _, x := range []struct{ headers, body, want string }{
 		{"", good, "400"},
-		{upgrade, strings.Replace(good, `"a"`, `"../a"`, 1), "400"},
-		{upgrade, strings.Replace(good, `"eth0"`, `"eth0/"`, 1), "400"},
-		{upgrade, strings.Replace(good, `10.42.1.5`, `224.0.0.1`, 1), "400"},
-		{upgrade, strings.Replace(good, `["10.42.1.5"]`, `[]`, 1), "400"},
-		{upgrade, strings.Replace(good, `"10.42.1.5"`, `"10.42.1.5","10.42.1.5"`, 1), "400"},
-		{upgrade, strings.Replace(good, `1472`, `70000`, 1), "400"},
-		{upgrade, strings.Replace(good, `{`, `{"reservation":{"dir":"/a/../b","network":"n"},`, 1), "400"},
+		{upgrade, strings.Replace(good, `"a"`, `"../a"`, 1), "400"}, // podport's TestCheck has all that is unsound
 		{upgrade, strings.Replace(good, `{`, `{"surprise":1,`, 1), "400"},
 		{upgrade, `{"name":"` + strings.Repeat("x", podport.MaxRequest) + `"}`, "400"},
 	} {
@@ -223,18 +221,6 @@ func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
 	}
 	if len(f.attached) != 0 {
 		t.Errorf("attached %v", f.attached)
-	}
-}
-
-// Whoever is neither root nor the daemon's user changes nothing, whatever the socket's mode is.
-func TestStrangersChangeNoPods(t *testing.T) {
-	if err := mayChange(t.Context()); !errors.Is(err, ErrRefused) {
-		t.Errorf("an unknown caller: %v", err)
-	}
-	for uid, may := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4711: false} {
-		if err := mayChange(context.WithValue(t.Context(), callerKey{}, uid)); (err == nil) != may {
-			t.Errorf("uid %d: %v", uid, err)
-		}
 	}
 }
 
