@@ -12,9 +12,6 @@ func family(six bool) string {
 	return "4"
 }
 
-// Sizes of a pure ACK, of a full segment, and of a superpacket.
-func sizes() []int { return []int{64, 1450, 65000} }
-
 func BenchmarkChecksum(b *testing.B) {
 	for _, size := range []int{20, 64, 1450, 9000, 65000} {
 		data := make([]byte, size)
