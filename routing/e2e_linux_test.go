@@ -18,7 +18,7 @@ import (
 	"weft/tunnel"
 )
 
-// node is one host of TestUDPCarriesPackets: a namespace and its backend.
+// node is a host: a namespace and its backend.
 type node struct {
 	k   *kernel.Kernel
 	u   *Node
@@ -76,9 +76,7 @@ func twoNodes(t *testing.T, first *kernel.Kernel, path tunnel.Path) (a, b *node)
 	return a, b
 }
 
-func TestUDPCarriesPackets(t *testing.T) { carriesPackets(t, inNamespace(t)) }
-
-// TestUDPCarriesPacketsInManyQueues is TestUDPCarriesPackets on a machine of four CPUs.
+// TestUDPCarriesPacketsInManyQueues is carriesPackets on a machine of four CPUs.
 func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
 	first := aloneInNamespace(t) // since the number of CPUs is the whole process's
 	was := runtime.GOMAXPROCS(4)

@@ -25,6 +25,7 @@ type (
 		PID             int
 		Ready           bool
 		NotReady, Notes []string
+		NotReadyCodes   []string
 		NoteCodes       []string
 		Lease           *struct {
 			Subnet, IPv6Subnet netip.Prefix

@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func putBack(t *testing.T, l *lab.Lab, want pair) {
 func waits(t *testing.T, n *lab.Node, why ...string) {
 	t.Helper()
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if text := strings.Join(s.NotReady, "\n"); s.Ready || !containsAll(text, append(why, "lease: waiting", "weft lease release")) {
+		if text := strings.Join(s.NotReady, "\n"); s.Ready || !slices.Contains(s.NotReadyCodes, "lease_not_held") || !containsAll(text, why) {
 			return fmt.Errorf("ready %v, %q, want %q", s.Ready, text, why)
 		}
 		return nil

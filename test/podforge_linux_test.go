@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func podSpoofs(t *testing.T, a, b *lab.Pod) {
 		if n := s.Counters.Egress.dropped("foreign_source") - here.Egress.dropped("foreign_source"); n != many {
 			return fmt.Errorf("%d of %d spoofed packets are dropped at %s: %+v", n, many, a.Node.Name, s.Counters.Egress.Drops)
 		}
-		if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "sends as "+spoofed.String()) || !strings.Contains(notes, "subnet") {
+		if !slices.Contains(s.NoteCodes, "forged_source") || !strings.Contains(strings.Join(s.Notes, "\n"), spoofed.String()) {
 			return fmt.Errorf("%s does not name %v: %q", a.Node.Name, spoofed, s.Notes)
 		}
 		return nil

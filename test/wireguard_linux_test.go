@@ -48,7 +48,6 @@ func TestWireGuard(t *testing.T) {
 		families     []int
 		devices      int
 	}{
-		{"two nodes", `{"Network":"10.42.0.0/16","Backend":{"Type":"wireguard"}}`, 2, []int{4}, 1},
 		{"with a preshared key", `{"Network":"10.42.0.0/16","Backend":{"Type":"wireguard","PSK":"` + wireGuardPSK + `"}}`, 3, []int{4}, 1},
 		{"both families", `{"Network":"10.42.0.0/16",` + six + `"Backend":{"Type":"wireguard"}}`, 3, []int{4, 6}, 2},
 		{"both families over IPv6, with a preshared key", `{"Network":"10.42.0.0/16",` + six + `"Backend":{"Type":"wireguard","Mode":"ipv6","PSK":"` + wireGuardPSK + `"}}`, 2, []int{4, 6}, 1},

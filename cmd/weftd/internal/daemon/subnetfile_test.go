@@ -64,7 +64,7 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 			t.Errorf("%s: woken %v, %q, %v, %q", name, woken, now, err, why())
 		}
 	}
-	if !strings.Contains(log.String(), "put back") {
+	if !strings.Contains(log.String(), "event=subnet_file ") {
 		t.Errorf("the log does not say that it was put back:\n%s", &log)
 	}
 	log.Reset()
