@@ -21,7 +21,7 @@ func (c *Core) inquire() {
 		c.ask()
 		return
 	}
-	d.rounds.End(c.now, d.heard != "")
+	d.rounds.End(c.Now, d.heard != "")
 	if d.stirred {
 		d.rounds.Silent = 0
 	}
@@ -35,18 +35,18 @@ func (c *Core) inquire() {
 		}
 	case d.rounds.Silent < d.need:
 	case d.kind == overSpent: // it is the owner, if a silent one: our pods lose nothing while we wait
-		d.rounds.Next = c.now.Add(againMost)
+		d.rounds.Next = c.Now.Add(againMost)
 	default:
 		level := slog.LevelWarn
-		if c.putBack.quarrel(c.now) {
+		if c.putBack.quarrel(c.Now) {
 			level = slog.LevelDebug
 		}
-		c.log(level, "the other owner is silent: its record is replaced", "event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
-		c.cleared, c.silent = map[Subnets]int64{d.Subnets: d.Revision}, c.now
+		c.Log(level, "the other owner is silent: its record is replaced", "event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
+		c.cleared, c.silent = map[Subnets]int64{d.Subnets: d.Revision}, c.Now
 		c.contest = nil
 		c.duties.add(dutyRead)
 	}
-	c.rest(nil)
+	c.rest()
 }
 
 // ask begins a round, with a question in the store if there is somebody to ask.
@@ -63,11 +63,11 @@ func (c *Core) ask() {
 	}
 	c.call(SendMessage{Message{
 		To: d.Node(), From: c.process, Node: c.o.Node, Asks: true,
-		Subnets: d.Key(), Revision: revision, Serves: revision == 0 && c.serves(), Address: c.local.Attrs.Address(),
+		Subnets: d.Key(), Revision: revision, Serves: revision == 0 && c.serves(), Address: c.Local.Attrs.Address(),
 	}}, func(r Result) {
 		switch {
 		case errors.Is(r.Err, ErrMute):
-			c.log(slog.LevelDebug, "nobody can be asked in the store", "cause", r.Err)
+			c.Log(slog.LevelDebug, "nobody can be asked in the store", "cause", r.Err)
 		case r.Err != nil:
 			c.fail(r.Err)
 			return
@@ -79,12 +79,12 @@ func (c *Core) ask() {
 // asked begins the round's time, and asks over the underlay too.
 func (c *Core) asked() {
 	d := c.contest
-	d.rounds.Begin(c.now.Add(answerWait))
+	d.rounds.Begin(c.Now.Add(answerWait))
 	c.asks++
 	if d.underlay && !d.vanished && c.o.Underlay != nil {
-		c.do(AskUnderlay{c.asks, d.Attrs})
+		c.Do(AskUnderlay{c.asks, d.Attrs})
 	}
-	c.rest(nil)
+	c.rest()
 }
 
 // attend takes in what others say: an answer counts, and a question waits for its own.
@@ -99,7 +99,7 @@ func (c *Core) attend(n News) {
 		case m.Asks:
 			c.questions = slices.DeleteFunc(c.questions, func(q question) bool { return m.replaces(q.Message) })
 			if len(c.questions) < messagesMost { // whoever may write to the store could ask without end
-				c.questions = append(c.questions, question{m, c.now.Add(answerWait)})
+				c.questions = append(c.questions, question{m, c.Now.Add(answerWait)})
 			}
 		case d == nil || !d.rounds.Under || m.Node != d.Node():
 		case d.kind == overIdentity || c.own.held != nil && m.overlaps(c.own.held.Subnets):
@@ -123,23 +123,23 @@ type question struct {
 
 // answer tells the first who asks that we live, if the time has come, and goes on to what is due.
 func (c *Core) answer() {
-	if at := c.answerDue(); at.IsZero() || c.now.Before(at) {
+	if at := c.answerDue(); at.IsZero() || c.Now.Before(at) {
 		c.advance()
 		return
 	}
 	i := slices.IndexFunc(c.questions, c.answers)
 	m := c.questions[i]
 	c.questions = slices.Delete(c.questions, i, i+1)
-	if c.now.Sub(c.spoke) > putBackSaid {
-		c.log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "event", EventContested, "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
+	if c.Now.Sub(c.spoke) > putBackSaid {
+		c.Log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "event", EventContested, "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
 	}
-	c.spoke = c.now
+	c.spoke = c.Now
 	c.call(SendMessage{Message{
 		To: m.Node, From: c.process, Node: c.o.Node, Answers: m.From,
-		Subnets: c.own.held.Key(), Revision: c.own.revision(), Address: c.local.Attrs.Address(),
+		Subnets: c.own.held.Key(), Revision: c.own.revision(), Address: c.Local.Attrs.Address(),
 	}}, func(r Result) {
 		if r.Err != nil {
-			c.log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
+			c.Log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
 		}
 		c.answer()
 	})
@@ -149,15 +149,15 @@ func (c *Core) answer() {
 func (c *Core) answerDue() time.Time {
 	ours := c.own.revision()
 	c.questions = slices.DeleteFunc(c.questions, func(q question) bool {
-		return !c.now.Before(q.until) || ours != 0 && !c.answers(q)
+		return !c.Now.Before(q.until) || ours != 0 && !c.answers(q)
 	})
 	if !slices.ContainsFunc(c.questions, c.answers) {
 		return time.Time{}
 	}
-	if at := c.spoke.Add(spokenLately); at.After(c.now) {
+	if at := c.spoke.Add(spokenLately); at.After(c.Now) {
 		return at
 	}
-	return c.now
+	return c.Now
 }
 
 // answers reports whether we answer q. Who has held what it holds for longer than we gets no answer: so of two that ask each other one

@@ -124,3 +124,15 @@ func TestCacheRefusesGarbage(t *testing.T) {
 		}
 	}
 }
+
+// TestSaveCacheSaysWhetherItWrote: a save that found nothing new does not delay the next.
+func TestSaveCacheSaysWhetherItWrote(t *testing.T) {
+	t.Parallel()
+	cache := lease.NewCache(t.TempDir(), "kubernetes")
+	save := lease.SaveCache{Cached: lease.Cached{Own: record(t, "10.42.1.0/24", "a", "192.0.2.1", 1)}}
+	for _, want := range []bool{true, false} {
+		if got := save.Do(cache); got.Err != nil || got.Written != want {
+			t.Errorf("got %+v, want Written %v", got, want)
+		}
+	}
+}

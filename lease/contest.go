@@ -90,7 +90,7 @@ func (c *contest) next() time.Time { return c.rounds.Next }
 
 // contend notes that a record is in our place. before is what was known until now, nil for nothing.
 func (c *Core) contend(before *contest, d contest) {
-	d.since = c.now
+	d.since = c.Now
 	if before != nil && before.same(&d) {
 		if before.Revision != d.Revision { // somebody writes it
 			before.rounds.Silent, before.stirred = 0, true
@@ -129,7 +129,7 @@ func (c *Core) newTwin(r Record, s Snapshot) contest {
 // newForeign is the contest over a record of another identity in the place of ours.
 func (c *Core) newForeign(r Record, s Snapshot) contest {
 	d := contest{Record: r, need: silentShort, kind: overOurs}
-	if !c.own.valid(c.now) {
+	if !c.own.valid(c.Now) {
 		d.kind, d.underlay = overSpent, !elsewhere(s, r)
 	}
 	return d

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 )
@@ -20,15 +19,11 @@ type Core struct {
 	o       Options
 	process string // names this process towards others of our identity
 
-	now    time.Time // of this step
-	out    []Effect  // of this step
+	Base
 	phase  phase
 	errand errand // what the turn waits for; nil between turns
 	calls  uint64 // the number of the last one
 	news   News   // what has come and was not taken in
-
-	local  Local
-	proven bool // the configuration may be cached
 
 	own     own
 	contest *contest // what keeps us from writing; nil for nothing
@@ -41,9 +36,6 @@ type Core struct {
 	spoke     time.Time  // when we last answered one
 
 	duties  duties
-	source  source
-	peers   Outlook
-	saver   Saver
 	retry   time.Time // no write before this
 	failing int       // failures in a row
 	races   int       // lost in a row
@@ -58,20 +50,10 @@ type Core struct {
 type phase uint8
 
 const (
-	idle      phase = iota // before Begin, and after the end
-	acquiring              // until there is a lease
-	awaiting               // keeps, and the watch has said nothing yet, which saves us a read
-	keeping                // keeps
-	stopping               // was told to stop, and waits for the store's answer
-)
-
-// source is what the peers that we go by are of.
-type source uint8
-
-const (
-	sourceNone  source = iota // there are none
-	sourceCache               // the last run's state: a set can be made, and nothing is saved
-	sourceStore               // a store has answered since the start
+	idle     phase = iota // before Begin, and after the end
+	awaiting              // the watch has said nothing yet, which saves us a read
+	keeping
+	stopping // was told to stop, and waits for the store's answer
 )
 
 // duties are what has to be done in the store before our record is next written. All of them begin
@@ -124,10 +106,12 @@ func NewCore(o Options, process string, now time.Time) (*Core, error) {
 			return nil, fmt.Errorf("the network configuration cannot be cached: %w", err)
 		}
 	}
-	c := &Core{o: o, process: process, now: now, proven: !o.Unproven}
-	c.local = c.prepare(o.Local)
+	c := &Core{Base: NewBase(o, now), o: o, process: process}
 	c.own.previous = o.Previous.masked() // subnet.env has the gateway's address
-	c.restore()
+	if from := o.Cached; from != nil && from.Own.Subnets != (Subnets{}) && from.Own.Node() == o.Node {
+		c.own.recall(from.Own)
+	}
+	c.o.Cached = nil // which is not needed any more once the store was heard
 	c.said = c.standing()
 	return c, nil
 }
@@ -158,37 +142,23 @@ func (o Options) faults() (faults []error) {
 	return faults
 }
 
-// restore takes up the cached state, if there is one of this node.
-func (c *Core) restore() {
-	from := c.o.Cached
-	if from == nil {
-		return
-	}
-	c.source, c.o.Cached = sourceCache, nil // which is not needed any more once the store was heard
-	c.peers = NewOutlook(from.Memory.Expire(c.now))
-	if from.Own.Subnets == (Subnets{}) || from.Own.Node() != c.o.Node {
-		return
-	}
-	c.own.recall(from.Own)
-}
-
-// prepare returns a copy of l with our identity in it.
-func (c *Core) prepare(l Local) Local { return l.Signed(c.o.Node, c.o.State) }
-
 // Step takes in an event of the time now, which never goes back, and returns the effects to carry out.
 func (c *Core) Step(now time.Time, e Event) []Effect {
-	c.now, c.out = now, nil
+	c.Base.Begin(now)
 	turn := true // else only what has come meanwhile is a reason for one
 	switch e := e.(type) {
 	case Begin:
-		c.begin(e)
+		c.begin()
 	case News:
 		c.accept(e)
 	case Result:
 		c.result(e)
 		turn = false
 	case Saved:
-		c.saved(e)
+		c.Saved(e, c.own.record())
+		if c.errand == nil {
+			c.wait()
+		}
 		turn = false
 	case Stop:
 		c.accept(e.Last)
@@ -202,26 +172,21 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 	if c.phase == stopping && c.errand == nil {
 		c.end()
 	}
-	return c.out
+	return c.Effects()
 }
 
 func (c *Core) running() bool {
-	return c.phase == acquiring || c.phase == awaiting || c.phase == keeping
+	return c.phase == awaiting || c.phase == keeping
 }
 
-// do asks for an effect.
-func (c *Core) do(e Effect) { c.out = append(c.out, e) }
-
-func (c *Core) log(level slog.Level, message string, args ...any) { c.do(Log{level, message, args}) }
-
-// call asks for an operation, and leaves the turn to the errand. Who was told to stop begins nothing.
+// call asks for an operation, and leaves the turn to the errand. After Stop no new calls start.
 func (c *Core) call(op Operation, then errand) {
 	if c.phase == stopping {
 		return
 	}
 	c.calls++
 	c.errand = then
-	c.do(Call{Number: c.calls, Operation: op})
+	c.Do(Call{Number: c.calls, Operation: op})
 }
 
 // result goes on with the turn that waits for r.
@@ -234,23 +199,19 @@ func (c *Core) result(r Result) {
 	then(r)
 }
 
-func (c *Core) begin(e Begin) {
+func (c *Core) begin() {
 	if c.phase != idle {
 		return
 	}
-	c.do(Listen{c.o.Node})
-	if !e.Keeps {
-		c.phase = acquiring
-		return
-	}
-	c.do(Watch{})
+	c.Do(Listen{c.o.Node})
+	c.Do(Watch{})
 	c.phase = keeping
-	if c.source != sourceNone {
+	if c.Source != SourceNone {
 		c.publish()
 	}
-	if c.source != sourceStore {
+	if c.Source != SourceStore {
 		c.phase = awaiting
-		c.retry = c.now.Add(callTimeout)
+		c.retry = c.Now.Add(callTimeout)
 	}
 }
 
@@ -264,17 +225,15 @@ func (c *Core) stop() {
 // end saves what is not saved: the configuration may have been proven in this moment.
 func (c *Core) end() {
 	c.phase, c.news = idle, News{}
-	if !c.saver.Due().IsZero() || c.source == sourceStore {
-		c.save(true)
-	}
+	c.Save(c.own.record(), true)
 }
 
 // accept keeps news for the next turn. What we say of ourselves counts at once.
 func (c *Core) accept(n News) {
 	if n.Local != nil {
-		c.local = c.prepare(*n.Local)
+		c.Say(*n.Local)
 	}
-	c.proven = c.proven || n.Proven
+	c.Proven = c.Proven || n.Proven
 	c.news.Merge(n)
 }
 
@@ -295,22 +254,16 @@ func (c *Core) turn() {
 	c.attend(n)
 }
 
-// rest is the end of a turn: what follows for everybody else of what is known now. err is what the
-// work in the store met.
-func (c *Core) rest(err error) {
-	if c.phase == acquiring {
-		c.restAcquiring(err)
-		return
-	}
-	c.peers.Expire(c.now)
-	if c.own.tenure == kept && c.own.overdue(c.now) && c.state(c.now) == Expired {
+// rest is the end of a turn: what follows for everybody else of what is known now.
+func (c *Core) rest() {
+	c.Peers.Expire(c.Now)
+	if c.own.tenure == kept && c.own.overdue(c.Now) && c.state(c.Now) == Expired {
 		c.own.tenure, c.cause = ended, errRunOut
 	}
-	if c.source != sourceNone && (c.own.tenure == kept || !c.duties.any(dutyVerify)) {
+	if c.Source != SourceNone && (c.own.tenure == kept || !c.duties.any(dutyVerify)) {
 		c.publish()
-	}
-	if due := c.saver.Due(); !due.IsZero() && !c.now.Before(due) {
-		c.save(true)
+	} else if due := c.saver.due; !due.IsZero() && !c.Now.Before(due) {
+		c.Save(c.own.record(), true)
 	}
 	c.say()
 	c.wait()
@@ -318,58 +271,30 @@ func (c *Core) rest(err error) {
 
 var errRunOut = errors.New("the lease has run out, and the store did not take a renewal")
 
-// restAcquiring is rest while there is no lease yet.
-func (c *Core) restAcquiring(err error) {
-	if err == nil && c.contest != nil && c.contest.lives != "" {
-		err = c.contestError()
-	}
-	c.say()
-	switch {
-	case err != nil && final(err):
-		c.phase = idle
-		c.do(Acquired{Err: err})
-	case !c.needsAcquire() && !c.duties.any(dutyVerify):
-		c.phase = idle
-		set := c.publish()
-		set.Peers = c.peers.Current(set.Peers)
-		c.do(Acquired{Set: set})
-	default:
-		c.wait()
-	}
-}
-
 // wait asks to be woken when there is something to do though nothing happens.
 func (c *Core) wait() {
 	if c.phase == idle || c.phase == stopping {
 		return
 	}
-	at := c.now.Add(longestSleep)
-	sooner := func(t time.Time) {
-		if !t.IsZero() && t.Before(at) {
-			at = t
+	var next, ends time.Time
+	held := c.own.held
+	if held != nil {
+		next = c.own.renew
+		if held.Expires.After(c.Now) {
+			ends = held.Expires
 		}
 	}
-	switch held := c.own.held; {
-	case c.pending():
-		at = c.now
-		if later := c.notBefore(); later.After(c.now) {
-			at = later
+	if c.pending() {
+		if next = c.notBefore(); next.Before(c.Now) {
+			next = c.Now
 		}
-	case held != nil:
-		sooner(c.own.renew)
 	}
-	sooner(c.answerDue())
-	if held := c.own.held; held != nil && held.Expires.After(c.now) {
-		sooner(held.Expires)
-	}
-	sooner(c.peers.Memory().NextEnd())
-	sooner(c.saver.Due())
-	c.do(Wait{at})
+	c.Wait(next, ends, c.answerDue())
 }
 
 // self is who we are when ownership is decided.
 func (c *Core) self() Self {
-	a := c.local.Attrs
+	a := c.Local.Attrs
 	return Self{Node: c.o.Node, State: c.o.State, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
 }
 

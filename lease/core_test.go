@@ -58,8 +58,6 @@ func describe(effects []lease.Effect, now time.Time, cache *string) string {
 			out = append(out, fmt.Sprintf("publish %s and %d", f.Set.Own.Subnets, len(f.Set.Peers)))
 		case lease.Wait:
 			wait = "wait " + f.Until.Sub(now).Round(time.Second).String()
-		case lease.Acquired:
-			out = append(out, fmt.Sprintf("acquired %s %v", f.Set.Own.Subnets, f.Err))
 		case lease.Log:
 		}
 	}
@@ -119,7 +117,7 @@ func TestCoreSteps(t *testing.T) {
 	}
 	// held leads to a lease that is held, from the record that the store has.
 	held := []step{
-		{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+		{0, lease.Begin{}, "listen a; watch; wait 10s"},
 		{0, seen(full(7, mine)), "read"},
 		{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 		{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
@@ -137,7 +135,7 @@ func TestCoreSteps(t *testing.T) {
 	}{
 		{"the store has our record", nil, held, lease.Held},
 		{"a first subnet is created, read again, and handed out then", nil, []step{
-			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, seen(full(1)), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
 			{0, lease.Result{Number: 2, Revision: 2}, "wait 0s"},
@@ -145,20 +143,22 @@ func TestCoreSteps(t *testing.T) {
 			{0, lease.Result{Number: 3, Snapshot: full(2, created(t, "10.244.100.0/24", 2))}, "publish 10.244.100.0/24 and 0; save 10.244.100.0/24 at 2 and 1; wait 5m0s"},
 		}, lease.Held},
 		{"who created an overlapping record later yields", nil, []step{
-			{0, lease.Begin{}, "listen a; read"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
+			{10 * time.Second, lease.Tick{}, "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
 			{0, lease.Result{Number: 2, Revision: 3}, "wait 0s"},
 			{0, lease.Tick{}, "read"},
 			{0, lease.Result{Number: 3, Snapshot: full(3, record(t, "10.244.100.0/23", "b", "192.0.2.2", 2), created(t, "10.244.100.0/24", 3))}, "delete 10.244.100.0/24 at 3"},
-			{0, lease.Result{Number: 4}, "wait 0s"},
+			{0, lease.Result{Number: 4}, "publish none and 0; save none at 0 and 2; wait 0s"},
 		}, lease.Acquiring},
 		{"another has our address: what is there to wait for is said", nil, []step{
-			{0, lease.Begin{}, "listen a; read"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
+			{10 * time.Second, lease.Tick{}, "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(4, record(t, "10.244.6.0/24", "b", "192.0.2.1", 4))}, "remaining 10.244.6.0/24"},
-			{0, lease.Result{Number: 2, Remaining: time.Hour}, `acquired none our address 192.0.2.1 is that of node "b", which holds 10.244.6.0/24; we are node "a": their record expires in 1h0m0s; if that node is gone: weft lease release 10.244.6.0/24`},
+			{0, lease.Result{Number: 2, Remaining: time.Hour}, "publish none and 0; save none at 0 and 1; wait 1s"},
 		}, lease.Acquiring},
 		{"a cached state is served at once, and its peers too", func(o *lease.Options) { o.Cached = cached }, []step{
-			{0, lease.Begin{Keeps: true}, "listen a; watch; publish 10.244.5.0/24 and 0; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; publish 10.244.5.0/24 and 0; wait 10s"},
 			{time.Second, lease.News{Watched: true, Lost: outage}, "read"},
 			{0, lease.Result{Number: 1, Err: outage}, "wait 1s"},
 		}, lease.Unconfirmed},
@@ -215,7 +215,7 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.Result{Number: 5, Snapshot: full(10, renewed)}, "write 10.244.5.0/24 at 10"},
 		), lease.Held},
 		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
-			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
 			{0, lease.Result{Number: 2, Err: lease.ErrMute}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
@@ -236,7 +236,7 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.Result{Number: 4}, "wait 5m0s"},
 		), lease.Held},
 		{"who asks before we hold anything is answered once we do", nil, []step{
-			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 10s"},
 			{time.Second, seen(full(7, mine)), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
@@ -245,14 +245,14 @@ func TestCoreSteps(t *testing.T) {
 			{time.Second, lease.Result{Number: 3}, "wait 5m0s"},
 		}, lease.Held},
 		{"but not when it has given up", nil, []step{
-			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 10s"},
 			{time.Second, seen(full(7, mine)), "read"},
 			{time.Second, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 			{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
 		}, lease.Held},
 		{"a late answer of one is not another's", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
-			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
 			{0, lease.Result{Number: 2}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
@@ -314,7 +314,7 @@ func TestRevisionOfAnotherStore(t *testing.T) {
 			full := func(cluster string, revision int64, r lease.Record) lease.Snapshot {
 				return lease.Snapshot{ClusterID: cluster, Revision: revision, Config: []byte(network), Records: pointers(r)}
 			}
-			c.Step(epoch(), lease.Begin{Keeps: true})
+			c.Step(epoch(), lease.Begin{})
 			first := full("c", 7, mine)
 			c.Step(epoch(), lease.News{Snapshot: &first, Watched: true})
 			c.Step(epoch(), lease.Result{Number: 1, Snapshot: first})

@@ -59,7 +59,7 @@ func (w *world) start(seed uint64) {
 			o.Cached = &saved
 		}
 	})
-	w.step(lease.Begin{Keeps: true})
+	w.step(lease.Begin{})
 }
 
 // subnet is one of a few, so that there are conflicts.
@@ -360,7 +360,7 @@ func (w *world) nonsense() {
 	s.Revision, s.ClusterID = w.rng.Int64N(30), []string{"", "c", "c1"}[w.rng.IntN(3)]
 	r := w.other()
 	events := []lease.Event{
-		lease.Begin{}, lease.Begin{Keeps: true}, lease.Stop{}, lease.Tick{}, lease.News{}, lease.Saved{Err: errors.New("the disk is full")},
+		lease.Begin{}, lease.Stop{}, lease.Tick{}, lease.News{}, lease.Saved{Err: errors.New("the disk is full")},
 		lease.Result{}, lease.Result{Number: 1 + w.rng.Uint64N(50)}, lease.Result{Number: w.rng.Uint64N(50), Err: lease.ErrConflict},
 		lease.News{Snapshot: &s}, lease.News{Snapshot: &lease.Snapshot{}, Watched: true}, lease.News{Answered: w.rng.IntN(4), Proven: true},
 		lease.News{Snapshot: &lease.Snapshot{ClusterID: "c", Config: []byte("{"), Records: pointers(r), Bad: []lease.Rejected{{Key: w.subnet().Key()}}}},

@@ -23,9 +23,6 @@ func TestAFlanneldReplacesTheWholeValue(t *testing.T) {
 		o := options(t, "a", "192.0.2.1")
 		o.Publish = func(set lease.Set) { last = set }
 		k := newKeeper(t, s, o)
-		if _, err := k.Acquire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		stop := run(k)
 		time.Sleep(time.Second)
 		synctest.Wait()

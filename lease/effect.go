@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Effect is an instruction of a core, returned by Step. It is one of the types of this file. The caller
-// carries effects out in order, each before the next event unless its type says otherwise.
-type Effect interface{ effect() }
+// Effect is an instruction of a core, returned by Step. It is one of the types of this file, or of those that
+// package kube adds. The caller carries effects out in order, each before the next event unless its type says
+// otherwise.
+type Effect any
 
-// Listen asks for the messages to the identity Node, delivered as News, until Stop or Acquired.
+// Listen asks for the messages to the identity Node, delivered as News, until Stop.
 type Listen struct{ Node string }
 
 // Watch asks for the content of the store, delivered as News now and after every change, until Stop.
@@ -33,6 +34,12 @@ type AskUnderlay struct {
 // Saved. Cached shares memory with the core, and nobody may change it.
 type SaveCache struct{ Cached Cached }
 
+// Do saves the state in c.
+func (f SaveCache) Do(c *Cache) Saved {
+	written, err := c.Save(f.Cached)
+	return Saved{written, err}
+}
+
 // Publish hands out a new complete Set, which nobody may change.
 type Publish struct{ Set Set }
 
@@ -45,20 +52,3 @@ type Log struct {
 
 // Wait asks for a Tick at Until if there is no other event before. It replaces the Wait before it.
 type Wait struct{ Until time.Time }
-
-// Acquired is the end of a Begin that does not keep: the first Set, which was published too, or why
-// there is none before somebody has changed the store or this node.
-type Acquired struct {
-	Set Set
-	Err error
-}
-
-func (Listen) effect()      {}
-func (Watch) effect()       {}
-func (Call) effect()        {}
-func (AskUnderlay) effect() {}
-func (SaveCache) effect()   {}
-func (Publish) effect()     {}
-func (Log) effect()         {}
-func (Wait) effect()        {}
-func (Acquired) effect()    {}

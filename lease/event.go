@@ -6,15 +6,11 @@ import (
 )
 
 // Event is an input of Core.Step. It is one of the types of this file.
-type Event interface{ event() }
+type Event any
 
-// Begin starts the acquisition of a lease. Before it, and after the end, a core takes events in and does
-// nothing.
-type Begin struct {
-	// Keeps makes the core keep the lease and publish changes of peers until Stop. Otherwise everything ends
-	// with the effect Acquired.
-	Keeps bool
-}
+// Begin makes the core acquire and keep a lease, and publish changes of peers, until Stop. Before it, and
+// after the end, a core takes events in and does nothing.
+type Begin struct{}
 
 // News has the inputs since the last News, in any combination; the zero value has none. Merge makes one of
 // two that follow each other, so that a flood costs one step.
@@ -61,13 +57,6 @@ type Stop struct {
 	// Last has the inputs before the stop, which have no effect any more.
 	Last News
 }
-
-func (Begin) event()  {}
-func (News) event()   {}
-func (Tick) event()   {}
-func (Result) event() {}
-func (Saved) event()  {}
-func (Stop) event()   {}
 
 // messagesMost bounds the questions that wait to be read, and the answers.
 const messagesMost = 64

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"context"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -68,16 +67,12 @@ type Options struct {
 }
 
 // Keeper keeps one node's lease alive, and publishes the leases of the others. It carries out the effects of
-// a Core, with a store, a clock and a disk. Its methods are safe for concurrent use; Acquire and Run take
-// turns.
+// a Core, with a store, a clock and a disk. Its methods are safe for concurrent use.
 type Keeper struct {
 	store Store
 	o     Options
 	log   *slog.Logger
 	in    *inbox.Inbox[News]
-
-	turn  sync.Mutex    // held by Acquire and by Run
-	calls chan struct{} // holds one while the store is called or the cache written
 
 	mu    sync.Mutex // protects what follows
 	core  *Core
@@ -101,18 +96,8 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 		o.Publish = func(Set) {}
 	}
 	o.Cached = nil // the core has it, as long as it is needed
-	k := &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.local, calls: make(chan struct{}, 1)}
+	k := &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.Local}
 	return k, nil
-}
-
-// reserve takes calls, which the caller frees.
-func (k *Keeper) reserve(ctx context.Context) error {
-	select {
-	case k.calls <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // SetLocal changes this node's description of itself. The keeper soon rewrites a record that differs.
@@ -148,5 +133,5 @@ func (k *Keeper) Status() Status {
 func (k *Keeper) Current(peers []Record) []Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.core.peers.Current(peers)
+	return k.core.Peers.Current(peers)
 }

@@ -63,10 +63,8 @@ func TestRenewals(t *testing.T) {
 				sets := 0
 				o.Publish = func(lease.Set) { sets++ }
 				k := newKeeper(t, s, o)
-				if _, err := k.Acquire(t.Context()); err != nil {
-					t.Fatal(err)
-				}
 				stop := run(k)
+				time.Sleep(time.Second)
 				writes, last := 0, int64(0)
 				const step = time.Minute
 				for range int(240 * time.Hour / step) {
@@ -98,49 +96,58 @@ func TestRenewals(t *testing.T) {
 	}
 }
 
-func TestAcquireDoesNotWaitForPeople(t *testing.T) {
+// TestFirstSubnetIsRefused: a rival at our address, and another configuration than ours, are named in Status.
+func TestFirstSubnetIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := leasetest.New("c", []byte(network))
 		s.PutRaw("10.244.5.0-24", []byte(`{"PublicIP":"192.0.2.1","Weft":{"Node":"b"}}`), 7*time.Hour)
-		_, err := newKeeper(t, s, options(t, "a", "192.0.2.1")).Acquire(t.Context())
-		var rival *lease.RivalError
-		if !errors.As(err, &rival) {
-			t.Fatal(err)
+		status := func(address string) lease.Status {
+			k := newKeeper(t, s, options(t, "a", address))
+			stop := run(k)
+			time.Sleep(30 * time.Second)
+			st := k.Status()
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			return st
 		}
-		for _, want := range []string{`"a"`, `"b"`, "7h0m0s", "10.244.5.0/24"} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%v does not say %s", err, want)
+		st := status("192.0.2.1")
+		var rival *lease.RivalError
+		if !errors.As(st.Err, &rival) || st.State != lease.Acquiring {
+			t.Fatalf("%s: %v", st.State, st.Err)
+		}
+		for _, want := range []string{`"a"`, `"b"`, "6h59m", "10.244.5.0/24"} {
+			if !strings.Contains(st.Err.Error(), want) {
+				t.Errorf("%v does not say %s", st.Err, want)
 			}
 		}
 		s.SetConfig([]byte(`{"Network":"10.9.0.0/16"}`))
 		var changed *lease.ConfigChangedError
-		if _, err := newKeeper(t, s, options(t, "a", "192.0.2.2")).Acquire(t.Context()); !errors.As(err, &changed) {
-			t.Errorf("config changed: %v", err)
+		if st := status("192.0.2.2"); !errors.As(st.Err, &changed) {
+			t.Errorf("config changed: %v", st.Err)
 		}
 	})
 }
 
-func TestAcquireWaitsForTheStore(t *testing.T) {
+func TestRunWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := leasetest.New("c", nil)
 		s.SetDown(true)
 		o := options(t, "a", "192.0.2.1")
 		o.Seed = []byte(network)
 		k := newKeeper(t, s, o)
-		time.AfterFunc(10*time.Minute, func() { s.SetDown(false) })
-		began := time.Now()
-		set, err := k.Acquire(t.Context())
-		if err != nil || set.Own.Subnets == (lease.Subnets{}) {
-			t.Fatalf("%+v, %v", set, err)
+		stop := run(k)
+		time.Sleep(10 * time.Minute)
+		if st := k.Status(); st.State != lease.Acquiring || st.StoreErr == nil {
+			t.Errorf("%s: %v", st.State, st.StoreErr)
 		}
-		if took := time.Since(began); took < 10*time.Minute || took > 12*time.Minute {
-			t.Errorf("it took %s", took)
+		s.SetDown(false)
+		time.Sleep(2 * time.Minute)
+		if st := k.Status(); !st.Ready() {
+			t.Errorf("%s: %v", st.State, st.Err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		s.SetDown(true)
-		if _, err := newKeeper(t, s, options(t, "b", "192.0.2.2")).Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("cancelled: %v", err)
+		if err := stop(); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -151,20 +158,24 @@ func TestBothAtOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := leasetest.New("c", []byte(network))
 		s.SetLatency(10 * time.Millisecond)
-		var wg sync.WaitGroup
-		errs := make([]error, 8)
-		for i := range errs {
-			k := newKeeper(t, s, options(t, "node"+string(rune('a'+i)), "192.0.2.1"))
-			wg.Go(func() { _, errs[i] = k.Acquire(t.Context()) })
+		keepers := make([]*lease.Keeper, 8)
+		for i := range keepers {
+			keepers[i] = newKeeper(t, s, options(t, "node"+string(rune('a'+i)), "192.0.2.1"))
+			stop := run(keepers[i])
+			defer func() {
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			}()
 		}
-		wg.Wait()
+		time.Sleep(10 * time.Minute)
 		held := 0
 		var rival *lease.RivalError
-		for _, err := range errs {
-			if err == nil {
+		for _, k := range keepers {
+			if st := k.Status(); st.Ready() {
 				held++
-			} else if !errors.As(err, &rival) {
-				t.Error(err)
+			} else if !errors.As(st.Err, &rival) {
+				t.Error(st.Err)
 			}
 		}
 		snap, _ := s.Snapshot(t.Context())

@@ -26,7 +26,7 @@ func (e *ConfigChangedError) Error() string {
 // that the store is read until it has come as far. n is what came with it.
 func (c *Core) hear(s Snapshot, n News) {
 	held := c.own.held
-	mem := c.peers.Memory()
+	mem := c.Peers.Memory()
 	if !c.store.wentBack && !(s.ClusterID == mem.ClusterID && s.Revision < mem.Revision) && !(held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision) {
 		c.heard(s, n)
 		return
@@ -48,8 +48,8 @@ func (c *Core) hear(s Snapshot, n News) {
 
 func (c *Core) heard(s Snapshot, n News) {
 	c.observe(s)
-	if c.retry.Sub(c.now) > backoffFirst {
-		c.retry = c.now.Add(backoff(1, c.o.Rand))
+	if c.retry.Sub(c.Now) > backoffFirst {
+		c.retry = c.Now.Add(c.Backoff(1, backoffFirst, backoffMost))
 	}
 	c.attend(n)
 }
@@ -68,16 +68,13 @@ func (c *Core) observe(s Snapshot) Snapshot {
 		c.cleared = nil
 		c.own.forgetRevision()
 	}
-	if c.needsAcquire() && c.now.Sub(c.silent) > silenceTrusted {
+	if c.needsAcquire() && c.Now.Sub(c.silent) > silenceTrusted {
 		c.cleared = nil
 	}
 	st.config, st.asked, st.clusterID, st.revision = s.Config, true, s.ClusterID, s.Revision
 	st.configErr = c.checkConfig(&s)
 	c.storeAnswered()
-	c.source = sourceStore
-	if alarm := c.peers.Believe(s, c.o.RawConfig, c.now); alarm != "" {
-		c.log(slog.LevelError, "removals are not believed", "event", EventRemovalsDoubted, "alarm", alarm)
-	}
+	c.Believe(s, c.o.RawConfig)
 	c.judge(s)
 	return s
 }
@@ -175,7 +172,7 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 		c.vanished(s.ClusterID)
 	case verdictTaken:
 		if h.Reservation { // which the store has lost: it is a lease that ends, or whoever is there now would be waited for without an end
-			h.Reservation, h.Expires = false, c.now.Add(TTL)
+			h.Reservation, h.Expires = false, c.Now.Add(TTL)
 		}
 		d := c.newForeign(found, s)
 		d.gone = !slices.ContainsFunc(s.Records, func(r *Record) bool { return r.Subnets == h.Subnets })
@@ -208,7 +205,7 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 // vanished draws the consequences of a store that does not have the record that we hold.
 func (c *Core) vanished(cluster string) {
 	switch {
-	case c.own.valid(c.now):
+	case c.own.valid(c.Now):
 		c.displaced(0, cluster, false, "is gone")
 	case c.own.confirmed():
 		c.duties.drop(dutyVerify)
@@ -239,16 +236,16 @@ func (c *Core) giveUp(why error) {
 func (c *Core) storeSilent(cause error) {
 	c.store.err = cause
 	if c.store.silent.IsZero() {
-		c.store.silent = c.now
-		c.log(slog.LevelWarn, "the store does not answer; packets go on, and so do we", "event", EventStoreLost, "cause", cause)
+		c.store.silent = c.Now
+		c.Log(slog.LevelWarn, "the store does not answer; packets go on, and so do we", "event", EventStoreLost, "cause", cause)
 	}
 }
 
 // storeAnswered notes that it does.
 func (c *Core) storeAnswered() {
-	c.store.seen, c.store.err = c.now, nil
+	c.store.seen, c.store.err = c.Now, nil
 	if !c.store.silent.IsZero() {
-		c.log(slog.LevelInfo, "the store answers again", "event", EventStoreBack, "after", c.now.Sub(c.store.silent).Round(time.Millisecond))
+		c.Log(slog.LevelInfo, "the store answers again", "event", EventStoreBack, "after", c.Now.Sub(c.store.silent).Round(time.Millisecond))
 		c.store.silent = time.Time{}
 	}
 }

@@ -21,12 +21,12 @@ func (c *Core) fail(err error) {
 	}
 	if errors.Is(err, ErrConflict) && c.races < racesMost {
 		c.races++
-		c.retry = c.now.Add(raceBackoff(c.races, c.o.Rand))
-		c.rest(err)
+		c.retry = c.Now.Add(raceBackoff(c.races, c.Rand))
+		c.rest()
 		return
 	}
 	c.failing++
-	c.retry = c.now.Add(backoff(c.failing, c.o.Rand))
+	c.retry = c.Now.Add(c.Backoff(c.failing, backoffFirst, backoffMost))
 	var rival *RivalError
 	if errors.As(err, &rival) {
 		c.call(ReadRemaining{rival.Subnets}, func(r Result) {
@@ -45,10 +45,10 @@ func (c *Core) fail(err error) {
 
 func (c *Core) failed(err error) {
 	c.cause = err
-	if c.own.tenure == kept && c.own.overdue(c.now) {
+	if c.own.tenure == kept && c.own.overdue(c.Now) {
 		c.own.tenure = ended
 	}
-	c.rest(err)
+	c.rest()
 }
 
 // answered reports whether err came of what the store says, not of its silence.

@@ -17,16 +17,6 @@ const (
 	longestSleep = 5 * time.Minute
 )
 
-// backoff returns the wait before try number failures+1: it doubles, up to a
-// minute, and is drawn from the upper half so that nodes do not march in step.
-func backoff(failures int, rng *rand.Rand) time.Duration {
-	d := backoffMost
-	if failures >= 1 && failures < 7 {
-		d = min(backoffFirst<<(failures-1), backoffMost)
-	}
-	return d/2 + draw(rng, d/2+1)
-}
-
 // raceBackoff returns the wait after losing a race for the n-th time in a row.
 func raceBackoff(n int, rng *rand.Rand) time.Duration {
 	return draw(rng, raceWait*time.Duration(min(n, 10)))

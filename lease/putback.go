@@ -35,18 +35,18 @@ func (c *Core) displaced(revision int64, cluster string, reservation bool, what 
 		return // it is due already
 	}
 	p := &c.putBack
-	if c.now.Sub(p.last) > putBackOver {
+	if c.Now.Sub(p.last) > putBackOver {
 		*p = putBacks{}
 	}
 	p.count++
-	p.last = c.now
+	p.last = c.Now
 	if p.count > putBacksFree {
-		p.next = c.now.Add(min(backoff(p.count-putBacksFree, c.o.Rand), putBackMost))
+		p.next = c.Now.Add(min(c.Backoff(p.count-putBacksFree, backoffFirst, backoffMost), putBackMost))
 		c.cause = fmt.Errorf("our record %s %s, for the %dth time in short order: it is put back more seldom now: who writes it?", h.Subnets, what, p.count)
 	}
-	if c.now.Sub(p.said) > putBackSaid {
-		p.said = c.now
-		c.log(slog.LevelWarn, "our record "+what+": putting it back", "event", EventPutBack, "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
+	if c.Now.Sub(p.said) > putBackSaid {
+		p.said = c.Now
+		c.Log(slog.LevelWarn, "our record "+what+": putting it back", "event", EventPutBack, "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
 	}
 	if h.cluster != cluster { // as after a start from the cache: what we had there counts in no store
 		h.Revision, h.seen = 0, 0

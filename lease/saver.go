@@ -9,9 +9,9 @@ const (
 	saveMost = 10 * time.Second
 )
 
-// Saver schedules the writes of the cache. The zero value has nothing to write. It has no clock and does no
+// saver schedules the writes of the cache. The zero value has nothing to write. It has no clock and does no
 // I/O. It is not safe for concurrent use.
-type Saver struct {
+type saver struct {
 	last    time.Time // when it was written
 	own     Subnets   // ours in it
 	writing Subnets   // ours in what is being written
@@ -20,15 +20,9 @@ type Saver struct {
 	err     error     // why it could not be; nil if it was
 }
 
-// Due is when the cache is to be written; zero for no need.
-func (s *Saver) Due() time.Time { return s.due }
-
-// Err returns the reason for which the state is not saved; nil if it is, or if there was nothing to save.
-func (s *Saver) Err() error { return s.err }
-
-// Want reports a state that may be new, with this number of records and own as our subnets. It returns true
-// if the state is to be written at once, which a change of our own lease is. Otherwise Due returns the time.
-func (s *Saver) Want(now time.Time, records int, own Subnets) bool {
+// want reports a state that may be new, with this number of records and own as our subnets. It returns true
+// if the state is to be written at once, which a change of our own lease is. Otherwise due is the time.
+func (s *saver) want(now time.Time, records int, own Subnets) bool {
 	if !s.failed.IsZero() {
 		s.due = s.failed.Add(saveMost)
 		return false
@@ -41,15 +35,12 @@ func (s *Saver) Want(now time.Time, records int, own Subnets) bool {
 	return true
 }
 
-// Begin notes that the cache is being written, with own as ours.
-func (s *Saver) Begin(own Subnets) { s.due, s.writing = time.Time{}, own }
+// begin notes that the cache is being written, with own as ours.
+func (s *saver) begin(own Subnets) { s.due, s.writing = time.Time{}, own }
 
-// Skip notes that nothing is to be written now.
-func (s *Saver) Skip() { s.due = time.Time{} }
-
-// Done takes the result of a write: whether the file changed, and the error. It reports whether the error
+// done takes the result of a write: whether the file changed, and the error. It reports whether the error
 // differs from the last one. A failure costs only the next start.
-func (s *Saver) Done(now time.Time, written bool, err error) (news bool) {
+func (s *saver) done(now time.Time, written bool, err error) (news bool) {
 	if err != nil {
 		news = s.err == nil || s.err.Error() != err.Error()
 		s.failed, s.err = now, err

@@ -61,7 +61,7 @@ func TestNobodyKnowsSinceWhen(t *testing.T) {
 				now = now.Add(after)
 				do(lease.Tick{})
 			}
-			do(lease.Begin{Keeps: true})
+			do(lease.Begin{})
 			do(lease.News{Snapshot: &first, Watched: true})
 			if st := c.Status(now).State; st != lease.Held {
 				t.Fatalf("before: %s", st)

@@ -33,7 +33,7 @@ func (c *Core) record() Record {
 	if c.own.tenure == kept || !c.duties.any(dutyVerify) {
 		return c.own.record()
 	}
-	return c.peers.Last().Own
+	return c.Peers.Last().Own
 }
 
 // err is why the state is not Held, or what the last write met.
@@ -48,11 +48,11 @@ func (c *Core) err() error {
 // last heard beside the calls, which only the store knows.
 func (c *Core) Status(now time.Time) Status {
 	st := &c.store
-	last := c.peers.Last()
+	last := c.Peers.Last()
 	return Status{
 		State: c.state(now), Own: c.record(), Err: c.err(), Notes: slices.Clone(c.notes),
 		StoreSeen: st.seen, StoreErr: st.err, ClusterID: st.clusterID, Revision: st.revision,
-		CacheErr: c.saver.Err(), Alarm: last.Alarm, Peers: len(last.Peers), Rejected: slices.Clone(last.Rejected),
+		CacheErr: c.SaveErr(), Alarm: last.Alarm, Peers: len(last.Peers), Rejected: slices.Clone(last.Rejected),
 		ConfigErr: st.configErr, StoreConfig: st.config, ConfigSeen: st.asked,
 	}
 }
@@ -65,7 +65,7 @@ type standing struct {
 }
 
 func (c *Core) standing() standing {
-	return standing{c.state(c.now), causeText(c.err()), c.record().Subnets}
+	return standing{c.state(c.Now), causeText(c.err()), c.record().Subnets}
 }
 
 // say logs where we stand, if it is not what the log had last.
@@ -79,10 +79,10 @@ func (c *Core) say() {
 	if err := c.err(); err != nil {
 		level, args = slog.LevelWarn, append(args, "cause", err)
 	}
-	if c.putBack.quarrel(c.now) {
+	if c.putBack.quarrel(c.Now) {
 		level = slog.LevelDebug // it goes on and on
 	}
-	c.log(level, "lease", args...)
+	c.Log(level, "lease", args...)
 }
 
 // causeText is what makes a cause a new one: not how long a rival's record still lives.

@@ -15,7 +15,7 @@ func (c *Core) needsAcquire() bool {
 
 // pending reports whether there is work for the store, now or after the back-off.
 func (c *Core) pending() bool {
-	return c.contest != nil || c.duties != 0 || c.needsAcquire() || c.own.due(c.now, c.local.Attrs)
+	return c.contest != nil || c.duties != 0 || c.needsAcquire() || c.own.due(c.Now, c.Local.Attrs)
 }
 
 // notBefore is when the next piece of work may be done.
@@ -33,8 +33,8 @@ func (c *Core) notBefore() time.Time {
 // advance does the next piece of work with the store, if any is due. It ends in rest.
 func (c *Core) advance() {
 	switch {
-	case !c.pending() || c.now.Before(c.notBefore()):
-		c.rest(nil)
+	case !c.pending() || c.Now.Before(c.notBefore()):
+		c.rest()
 	case c.duties != 0 || c.needsAcquire():
 		c.call(ReadStore{}, c.read)
 	default:
@@ -71,14 +71,14 @@ func (c *Core) work() {
 	switch {
 	case c.contest != nil:
 		c.inquire()
-	case c.now.Before(c.notBefore()): // what was read has put it off
-		c.rest(nil)
-	case c.own.due(c.now, c.local.Attrs):
+	case c.Now.Before(c.notBefore()): // what was read has put it off
+		c.rest()
+	case c.own.due(c.Now, c.Local.Attrs):
 		op, w := c.writing(c.own.held, c.own.held.Record)
 		c.call(op, func(r Result) { c.renewed(w, r) })
 	default:
 		c.succeed()
-		c.rest(nil)
+		c.rest()
 	}
 }
 
@@ -88,7 +88,7 @@ func (c *Core) seeded(r Result) {
 		c.fail(r.Err)
 		return
 	}
-	c.rest(nil)
+	c.rest()
 }
 
 // renewed goes on when the held record was written: renewed, put back, or brought up to date. One that was put back where nothing was is
@@ -108,7 +108,7 @@ func (c *Core) renewed(w write, r Result) {
 		c.doubt(w.holding)
 	}
 	c.succeed()
-	c.rest(nil)
+	c.rest()
 }
 
 // acquire claims a subnet on the strength of s.
@@ -120,7 +120,7 @@ func (c *Core) acquire(s Snapshot) {
 	}
 	claim, err := Plan(Request{
 		Config: c.o.Config, Self: c.self(), Records: values(s.Records), Bad: s.Bad, Twins: c.twins(s),
-		Previous: c.own.previous, Avoid: slices.Concat(c.local.Underlay, c.local.Store), Rand: c.o.Rand,
+		Previous: c.own.previous, Avoid: slices.Concat(c.Local.Underlay, c.Local.Store), Rand: c.Rand,
 	})
 	if err == nil && claim.Kind == ClaimFree && s.Config == nil {
 		err = ErrNoConfig
@@ -135,8 +135,8 @@ func (c *Core) acquire(s Snapshot) {
 		h.Subnets, h.Revision, h.Created, h.at, created = claim.Subnets, 0, 0, 0, true
 		h.Attrs = Attrs{} // to be written, whatever the old one says
 	}
-	if h.Reservation && h.Attrs.Equal(c.local.Attrs) {
-		c.own.written = c.local.Attrs
+	if h.Reservation && h.Attrs.Equal(c.Local.Attrs) {
+		c.own.written = c.Local.Attrs
 		c.take(claim, h, created)
 		return
 	}
@@ -153,7 +153,7 @@ func (c *Core) acquire(s Snapshot) {
 // take makes h, which is in the store, what we hold. If it was created, under a key of its own, another may have
 // been created beside it.
 func (c *Core) take(claim Claim, h *holding, created bool) {
-	c.log(slog.LevelInfo, "lease acquired", "event", EventAcquired, "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
+	c.Log(slog.LevelInfo, "lease acquired", "event", EventAcquired, "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
 	c.notes = claim.Reasons
 	c.own.held, c.own.previous = h, h.Subnets
 	if created {
@@ -174,7 +174,7 @@ func (c *Core) release(surplus []Record) {
 		gone := surplus[0]
 		c.call(DeleteRecord{gone.Subnets, gone.Revision}, func(r Result) {
 			if r.Err != nil {
-				c.log(slog.LevelWarn, "surplus record stays until it expires", "subnets", gone.Subnets.String(), "cause", fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
+				c.Log(slog.LevelWarn, "surplus record stays until it expires", "subnets", gone.Subnets.String(), "cause", fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
 			}
 			c.release(surplus[1:])
 		})
@@ -183,7 +183,7 @@ func (c *Core) release(surplus []Record) {
 	if !c.duties.any(dutyVerify) {
 		c.succeed()
 	}
-	c.rest(nil)
+	c.rest()
 }
 
 // doubt has what we hold, and go on to say that we hold, verified if another record than ours can have a part of it.
@@ -200,7 +200,7 @@ func (c *Core) verify(s Snapshot) {
 	if err == nil {
 		c.own.tenure = kept
 		c.succeed()
-		c.rest(nil)
+		c.rest()
 		return
 	}
 	gone := c.own.held.Record

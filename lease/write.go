@@ -21,7 +21,7 @@ type write struct {
 // writing is the operation that writes h with what we say of ourselves. If old is in the store and has
 // other subnets, h takes its place.
 func (c *Core) writing(h *holding, old Record) (Operation, write) {
-	w := write{holding: h, attrs: c.local.Attrs, ttl: TTL, began: c.now}
+	w := write{holding: h, attrs: c.Local.Attrs, ttl: TTL, began: c.Now}
 	if h.Reservation {
 		w.ttl = 0
 	}
@@ -69,6 +69,6 @@ func unsure(l []Attrs, a Attrs) []Attrs {
 func (c *Core) schedule() {
 	c.own.renew = time.Time{}
 	if !c.own.held.Reservation {
-		c.own.renew = renewAt(c.own.held.Expires, c.o.RenewMargin, c.o.Rand)
+		c.own.renew = renewAt(c.own.held.Expires, c.o.RenewMargin, c.Rand)
 	}
 }

@@ -89,7 +89,7 @@ func single(records []lease.Record, own lease.Subnets, claims []claim, refused f
 
 // refused reports whether the last set refused the Node because its subnets are another's.
 func (c *core) refused(name string) bool {
-	return slices.ContainsFunc(c.peers.Last().Rejected, func(r lease.Rejected) bool {
+	return slices.ContainsFunc(c.Peers.Last().Rejected, func(r lease.Rejected) bool {
 		return r.Key == name && r.Reason == lease.RejectOverlapsPeer
 	})
 }

@@ -73,7 +73,7 @@ func (c *core) concerns() (all []concern) {
 	if st.state == lease.Expired && st.cause != nil && w.err == nil {
 		add(reasonNode, "%v", st.cause)
 	}
-	for _, r := range c.peers.Last().Rejected {
+	for _, r := range c.Peers.Last().Rejected {
 		if r.Reason == lease.RejectOverlapsOwn && !twice {
 			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; delete one of the two Node objects and let the node register again", r.Key, r.Detail)
 			break
@@ -97,10 +97,10 @@ func (c *core) concerns() (all []concern) {
 	if w.err != nil && w.refused { // this only Events can tell
 		add(reasonReadOnly, "%v", w.err)
 	}
-	if alarm := c.peers.Last().Alarm; alarm != "" {
+	if alarm := c.Peers.Last().Alarm; alarm != "" {
 		add(reasonAlarm, "%s", alarm)
 	}
-	if err := c.saver.Err(); err != nil {
+	if err := c.SaveErr(); err != nil {
 		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", err)
 	}
 	return all

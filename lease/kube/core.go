@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -13,9 +12,6 @@ import (
 	"weft/lease"
 )
 
-// longestSleep bounds a timer, because timers stand still while a machine sleeps.
-const longestSleep = 5 * time.Minute
-
 // core is the life of one node in a cluster, without a clock, an API server, a file, a goroutine or a lock:
 // whoever has one tells it what has happened and does what it asks for. The same options, random
 // numbers, times and events give the same effects. A Manager is a core with an API server. It is
@@ -23,20 +19,15 @@ const longestSleep = 5 * time.Minute
 //
 // A step takes an event in, and then does all that follows from what is known, in a turn.
 type core struct {
+	lease.Base
 	o     Options // of which it uses what is no I/O; of Cache and Underlay only whether there is one
 	keys  keys
 	tells bool // the condition NetworkUnavailable is kept
 	pace  pace
-	rand  *rand.Rand
-
-	now   time.Time // of this step
-	out   []Effect  // of this step
 	phase phase
 	under request // what is asked of the API server; none for nothing
 
-	local  lease.Local
-	path   *dataPath // nil until the daemon has said how it is
-	proven bool      // the configuration may be cached
+	path *dataPath // nil until the daemon has said how it is
 
 	name      string        // of our Node
 	ours      *corev1.Node  // trimmed; nil if it is not there
@@ -45,14 +36,9 @@ type core struct {
 	overwrite [2]netip.Addr // what an administrator has us publish instead
 	server    serverFacts
 
-	peers   lease.Outlook
-	saver   lease.Saver
-	saving  bool // its answer has not come
-	unsaved bool // and there was something to be saved since
-	source  source
-	began   source         // what source was at the start
-	once    []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
-	ownUID  string         // of our Node, when it was last seen
+	began  lease.Source   // what Source was at the start
+	once   []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
+	ownUID string         // of our Node, when it was last seen
 
 	tenure   tenure
 	held     lease.Record // our own; its Subnets are zero while we have none
@@ -92,15 +78,6 @@ const (
 	lost                  // another Node has it
 )
 
-// source is what the peers that we go by are of.
-type source uint8
-
-const (
-	sourceNone   source = iota // there are none
-	sourceCache                // the last run's state: a set can be made, and nothing is saved
-	sourceServer               // the API server has told us everything, since the start
-)
-
 // standing is what people see of the life.
 type standing struct {
 	state lease.State
@@ -118,34 +95,31 @@ type pace struct {
 // newCore returns a core that has done nothing yet. The random numbers are the core's from now on.
 func newCore(k keys, tells bool, o Options, rng *rand.Rand, now time.Time) *core {
 	c := &core{
-		o: o, keys: k, tells: tells, rand: rng, now: now, proven: !o.Unproven,
+		Base: lease.NewBase(lease.Options{Node: o.Node, State: o.State, Local: o.Local, Unproven: o.Unproven, Cache: o.Cache, Cached: o.Cached, Rand: rng}, now),
+		o:    o, keys: k, tells: tells,
 		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, concern: concernFor, beat: beatLeast},
 	}
 	c.writer.limit = rate.NewLimiter(rate.Every(writeEvery), writeBurst)
-	c.local = c.prepare(o.Local)
-	c.standing.state = lease.Acquiring
-	c.restore()
+	c.began, c.standing.state = c.Source, lease.Acquiring
+	if o.Cached != nil {
+		c.restore(o.Cached)
+		c.o.Cached = nil // which is not needed any more once the API server was heard
+	}
 	return c
 }
 
-// restore takes up the cached state, if there is one of this node.
-func (c *core) restore() {
-	from := c.o.Cached
-	if from == nil {
-		return
-	}
-	c.o.Cached = nil // which is not needed any more once the API server was heard
-	c.source, c.began = sourceCache, sourceCache
-	mem := from.Memory.Expire(c.now)
+// restore takes up what a run before had, and cached.
+func (c *core) restore(from *lease.Cached) {
+	mem := c.Peers.Memory()
 	mem.Peers = slices.Clone(mem.Peers)
 	for i := range mem.Peers {
 		// The file is written when something changes, which may be long ago: a Node lasts
 		// until it is deleted.
 		if p := &mem.Peers[i]; !p.Held {
-			p.Until = c.now.Add(lease.TTL)
+			p.Until = c.Now.Add(lease.TTL)
 		}
 	}
-	c.peers = lease.NewOutlook(mem)
+	c.Peers = lease.NewOutlook(mem)
 	if from.Own.Subnets == (lease.Subnets{}) || from.Own.Node() != c.o.Node {
 		return
 	}
@@ -156,12 +130,9 @@ func (c *core) restore() {
 	c.standing.state, c.standing.own = lease.Unconfirmed, c.held.Subnets
 }
 
-// prepare returns a copy of l with our identity in it.
-func (c *core) prepare(l lease.Local) lease.Local { return l.Signed(c.o.Node, c.o.State) }
-
 // step takes in what has happened at now, which does not go back, and returns what is to be done.
 func (c *core) step(now time.Time, e event) []Effect {
-	c.now, c.out = now, nil
+	c.Base.Begin(now)
 	if c.parted && c.phase == idle {
 		return nil
 	}
@@ -179,13 +150,10 @@ func (c *core) step(now time.Time, e event) []Effect {
 	case probed:
 		c.probed(e.err)
 	case lease.Saved:
-		c.saved(e)
+		c.Saved(e, c.held)
 		if c.phase == keeping {
-			if c.unsaved {
-				c.save(false)
-			}
 			c.rest() // what is saved is no reason to save
-			return c.out
+			return c.Effects()
 		}
 	case stop:
 		c.accept(e.last)
@@ -202,14 +170,7 @@ func (c *core) step(now time.Time, e event) []Effect {
 			c.end()
 		}
 	}
-	return c.out
-}
-
-// do asks for an effect.
-func (c *core) do(e Effect) { c.out = append(c.out, e) }
-
-func (c *core) log(level slog.Level, message string, args ...any) {
-	c.do(lease.Log{Level: level, Message: message, Args: args})
+	return c.Effects()
 }
 
 func (c *core) begin() {
@@ -217,7 +178,7 @@ func (c *core) begin() {
 		return
 	}
 	c.phase = naming
-	if c.source == sourceCache {
+	if c.Source == lease.SourceCache {
 		c.publish()
 	}
 }
@@ -231,21 +192,21 @@ func (c *core) accept(n news) {
 		c.sight(*n.own)
 	}
 	if n.changed {
-		c.changes.add(n.urgent, c.now)
+		c.changes.add(n.urgent, c.Now)
 	}
 	if n.watch != nil {
 		c.noteServer(&c.server.watchErr, n.watch.err)
 	}
 	if n.answer != nil {
-		c.namesake.answered(*n.answer, c.now)
+		c.namesake.answered(*n.answer, c.Now)
 	}
 	if n.local != nil {
-		c.local = c.prepare(*n.local)
+		c.Say(*n.local)
 	}
 	if n.path != nil {
 		c.path = n.path
 	}
-	c.proven = c.proven || n.proven
+	c.Proven = c.Proven || n.proven
 }
 
 // sight takes in what the watch says of our Node. The answer to our last write may be newer.
@@ -257,15 +218,13 @@ func (c *core) sight(s sighting) {
 
 // findName asks which Node is ours, until that is known.
 func (c *core) findName() {
-	if c.under == none && !c.now.Before(c.writer.retry) {
+	if c.under == none && !c.Now.Before(c.writer.retry) {
 		c.under = finding
-		c.do(FindNode{})
+		c.Do(FindNode{})
 	}
-	at := c.now.Add(longestSleep)
 	if c.under == none {
-		at = c.writer.retry
+		c.Do(lease.Wait{Until: c.writer.retry})
 	}
-	c.do(lease.Wait{Until: at})
 }
 
 // found begins the life with a Node of a name.
@@ -286,25 +245,25 @@ func (c *core) found(e found) {
 		c.asked(nil)
 	}
 	c.writer.retry, c.writer.failures = time.Time{}, 0
-	c.name, c.phase, c.server.began = e.name, keeping, c.now
-	c.do(WatchNodes{name: e.name, alone: c.o.Backend.Alone})
+	c.name, c.phase, c.server.began = e.name, keeping, c.Now
+	c.Do(WatchNodes{name: e.name, alone: c.o.Backend.Alone})
 }
 
 // turn does all that follows from what is known.
 func (c *core) turn() {
-	c.peers.Expire(c.now)
-	if due := c.changes.due(); !due.IsZero() && !c.now.Before(due) {
+	c.Peers.Expire(c.Now)
+	if due := c.changes.due(); !due.IsZero() && !c.Now.Before(due) {
 		c.changes = changes{}
-		c.do(readNodes{}) // whose answer is the next event, and goes on from here
+		c.Do(readNodes{}) // whose answer is the next event, and goes on from here
 		return
 	}
-	if c.source == sourceServer {
+	if c.Source == lease.SourceStore {
 		c.judge()
 	}
-	if c.source != sourceNone {
+	if c.Source != lease.SourceNone {
 		c.publish()
 	}
-	c.save(false)
+	c.Save(c.held, false)
 	c.rest()
 }
 
@@ -313,47 +272,12 @@ func (c *core) rest() {
 	c.probe()
 	next, news := c.write()
 	if news { // which is part of where we stand
-		if c.source == sourceServer {
+		if c.Source == lease.SourceStore {
 			c.judge()
 		}
 		next, _ = c.write()
 	}
-	at := c.now.Add(longestSleep)
-	for _, t := range []time.Time{next, c.changes.due(), c.peers.Memory().NextEnd(), c.saver.Due(), c.namesake.due(), c.probeDue()} {
-		if !t.IsZero() && t.Before(at) {
-			at = t
-		}
-	}
-	c.do(lease.Wait{Until: at})
-}
-
-// save has the cache written if its time has come, or if this is the last chance.
-func (c *core) save(last bool) {
-	if c.source != sourceServer {
-		return
-	}
-	if c.saving { // one at a time; what the next one is due for begins with it
-		c.unsaved = true
-		return
-	}
-	if !c.saver.Want(c.now, len(c.peers.Memory().Peers), c.held.Subnets) && !last && c.now.Before(c.saver.Due()) {
-		return
-	}
-	if c.o.Cache == nil || !c.proven {
-		c.saver.Skip()
-		return
-	}
-	c.unsaved, c.saving = false, true
-	c.saver.Begin(c.held.Subnets)
-	c.do(lease.SaveCache{Cached: lease.Cached{Own: c.held, Memory: c.peers.Memory()}})
-}
-
-// saved notes what became of a save.
-func (c *core) saved(e lease.Saved) {
-	c.saving = false
-	if c.saver.Done(c.now, e.Written, e.Err) {
-		c.log(slog.LevelWarn, "the state was not cached; it is tried again", "cause", e.Err)
-	}
+	c.Wait(next, c.changes.due(), c.namesake.due(), c.probeDue())
 }
 
 // stop lets nothing begin any more.
@@ -364,43 +288,31 @@ func (c *core) stop() {
 }
 
 // end is what a stop has left to do: a last write, which does not wait for a save that is under way, since who
-// stops us may not wait either; to save the cache; and to say that both are done.
+// stops us may not wait either; and to save the cache.
 func (c *core) end() {
 	if !c.parted {
-		c.parted, c.unsaved = true, true
+		c.parted = true
 		if p, ok := c.farewell(); ok {
 			c.under = parting
-			c.do(PatchNode{name: c.name, patch: p, last: true})
+			c.Do(PatchNode{name: c.name, patch: p, last: true})
 		}
+		c.Save(c.held, true)
 	}
-	if c.unsaved && !c.saving {
-		c.unsaved = false
-		c.save(true)
-	}
-	if c.under == none && !c.saving {
+	if c.under == none && !c.Saving() {
 		c.phase = idle
-		c.do(Stopped{})
 	}
 }
 
-// retryLater sets when to ask the API server again after a failure. The wait doubles, and is drawn
-// from the upper half so that nodes do not march in step.
+// retryLater sets when to ask the API server again after a failure.
 func (c *core) retryLater() {
-	d := c.pace.retryMost
-	if c.writer.failures < 16 {
-		d = min(c.pace.retryFirst<<c.writer.failures, c.pace.retryMost)
-	}
 	c.writer.failures++
-	c.writer.retry = c.now.Add(d/2 + c.draw(d/2+1))
+	c.writer.retry = c.Now.Add(c.Backoff(c.writer.failures, c.pace.retryFirst, c.pace.retryMost))
 }
-
-// draw returns a duration from 0 to below d, which is positive.
-func (c *core) draw(d time.Duration) time.Duration { return time.Duration(c.rand.Int64N(int64(d))) }
 
 // announced is what we publish of ourselves: what the daemon says, with an administrator's
 // addresses instead of ours. Ours then are further sources, which peers on our side of a NAT see.
 func (c *core) announced() lease.Local {
-	l := c.prepare(c.local)
+	l := c.Local.Signed(c.o.Node, c.o.State) // a copy
 	for i, into := range [...]*netip.Addr{&l.Attrs.PublicIP, &l.Attrs.PublicIPv6} {
 		given := c.overwrite[i]
 		if !given.IsValid() || *into == given {

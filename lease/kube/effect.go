@@ -1,17 +1,18 @@
 package kube
 
+import "weft/lease"
+
 // Effect is something to be done for a Life. It is one of the types of this
 // file, or lease.Publish, lease.SaveCache, lease.AskUnderlay, lease.Log or lease.Wait, which mean what
 // they mean for a lease.Core, but that a no is an answer to AskUnderlay too, and that SaveCache is
-// done beside everything else, one at a time. Effects are done in
-// their order, each before the next event but for what says otherwise.
-type Effect any
+// done beside everything else, one at a time.
+type Effect = lease.Effect
 
 // FindNode asks which Node is ours, and for a Found. It is done beside everything else; of FindNode and
 // PatchNode one is under way at a time.
 type FindNode struct{}
 
-// WatchNodes asks that the life is told what is new of Nodes, from now until Stopped.
+// WatchNodes asks that the life is told what is new of Nodes, from now on.
 type WatchNodes struct {
 	name  string // of our Node
 	alone bool   // no other is looked at
@@ -41,6 +42,3 @@ type Tell struct{ notice }
 
 // Reason is the Event's reason.
 func (f Tell) Reason() string { return f.reason }
-
-// Stopped is the end of the life, after which there are no effects.
-type Stopped struct{}

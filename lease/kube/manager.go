@@ -73,7 +73,6 @@ type Manager struct {
 	o      Options
 	log    *slog.Logger
 	in     *inbox.Inbox[news]
-	writes chan struct{} // holds one while our Node is written
 
 	mu    sync.Mutex // protects what follows
 	life  *Life
@@ -94,7 +93,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	}
 	core := newCore(c.keys, c.cfg.SetNodeNetworkUnavailable, o, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), time.Now())
 	o.Cached = nil // the core has it, as long as it is needed
-	m := &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), local: core.local, writes: make(chan struct{}, 1)}
+	m := &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), local: core.Local}
 	m.life = &Life{
 		core:  core,
 		heard: func() { m.in.Note(news{heard: time.Now()}) },

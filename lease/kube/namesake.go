@@ -77,7 +77,7 @@ func (c *core) otherMachine() error {
 	}
 	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
 	if !n.contest {
-		settled := n.uid == c.ours.UID && !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled
+		settled := n.uid == c.ours.UID && !n.right.IsZero() && c.Now.Sub(n.right) > namesakeSettled
 		if settled && (theirs.Weft == nil || theirs.Equal(n.said) || theirs.Equal(n.sent)) {
 			return nil
 		}
@@ -87,32 +87,32 @@ func (c *core) otherMachine() error {
 		n.about, n.rounds = about, lease.Rounds{}
 	}
 	n.theirs = theirs
-	if n.rounds.Under && !c.now.Before(n.rounds.Next) { // whoever asks has not even said that there is no answer
-		n.end(false, c.now)
+	if n.rounds.Under && !c.Now.Before(n.rounds.Next) { // whoever asks has not even said that there is no answer
+		n.end(false, c.Now)
 	}
 	need := namesakeRounds
 	if c.o.State != "" && theirs.State() == c.o.State {
 		need = 1
 	}
-	if since, ok := n.gone[about]; ok && c.now.Sub(since) > namesakeTrusted { // and we have not been able to write since
+	if since, ok := n.gone[about]; ok && c.Now.Sub(since) > namesakeTrusted { // and we have not been able to write since
 		delete(n.gone, about)
 		n.rounds = lease.Rounds{}
 	}
 	_, gone := n.gone[about]
 	if n.rounds.Silent >= need && !gone {
-		c.log(slog.LevelWarn, "nobody answers where our Node says that it is: it is written anew", "event", lease.EventPutBack, "node", c.name, "address", theirs.Address())
+		c.Log(slog.LevelWarn, "nobody answers where our Node says that it is: it is written anew", "event", lease.EventPutBack, "node", c.name, "address", theirs.Address())
 		if n.gone == nil {
 			n.gone = map[[2]netip.Addr]time.Time{}
 		}
-		n.gone[about], gone = c.now, true
+		n.gone[about], gone = c.Now, true
 	}
 	if gone {
 		return nil
 	}
-	if !n.rounds.Under && !c.now.Before(n.rounds.Next) {
-		n.rounds.Begin(c.now.Add(namesakeWait + namesakeSlack))
+	if !n.rounds.Under && !c.Now.Before(n.rounds.Next) {
+		n.rounds.Begin(c.Now.Add(namesakeWait + namesakeSlack))
 		n.asked++
-		c.do(lease.AskUnderlay{Round: n.asked, Attrs: theirs})
+		c.Do(lease.AskUnderlay{Round: n.asked, Attrs: theirs})
 	}
 	return &namesakeError{node: c.name, address: theirs.Address(), ours: c.announced().Attrs.Address(), lives: n.rounds.Answered > 0, keys: c.keys}
 }

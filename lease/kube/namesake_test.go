@@ -151,14 +151,14 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
 		c := newTestCore(t)
 		c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
-		began := c.now
+		began := c.Now
 		c.namesake.right, c.namesake.uid = began, c.ours.UID
 		for _, more := range []time.Duration{0, time.Second, 10 * time.Second, time.Hour} {
-			c.now = began.Add(after + more)
+			c.Now = began.Add(after + more)
 			if err := c.otherMachine(); (err != nil) != want {
 				t.Errorf("first seen after %s, and now %s later: %v", after, more, err)
 			}
-			c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+			c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
 		}
 	}
 }
@@ -182,12 +182,12 @@ func TestWhoWasAwayAsks(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		c := newTestCore(t)
 		c.ours = word(t, c, "192.0.2.2")
-		c.namesake.right, c.namesake.uid = c.now, c.ours.UID
-		c.now = c.now.Add(time.Hour)
+		c.namesake.right, c.namesake.uid = c.Now, c.ours.UID
+		c.Now = c.Now.Add(time.Hour)
 		for range 2 * namesakeRounds {
 			_ = c.otherMachine() // what it says at last is looked at
-			c.namesake.answered(answer{c.namesake.asked, lives}, c.now)
-			c.now = c.now.Add(2 * namesakeWait)
+			c.namesake.answered(answer{c.namesake.asked, lives}, c.Now)
+			c.Now = c.Now.Add(2 * namesakeWait)
 		}
 		if err := c.otherMachine(); (err != nil) != lives {
 			t.Errorf("the other lives: %v; %v", lives, err)
@@ -195,8 +195,8 @@ func TestWhoWasAwayAsks(t *testing.T) {
 	}
 	c := newTestCore(t)
 	c.ours = word(t, c, "192.0.2.2")
-	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
-	c.now = c.now.Add(time.Hour)
+	c.namesake.right, c.namesake.uid = c.Now, c.ours.UID
+	c.Now = c.Now.Add(time.Hour)
 	for _, ours := range []*lease.Attrs{&c.namesake.said, &c.namesake.sent} {
 		*ours, _ = c.keys.decode(c.ours.Annotations)
 		if err := c.otherMachine(); err != nil || c.namesake.asked != 0 {
@@ -213,14 +213,14 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = word(t, c, "192.0.2.2")
 	_ = c.otherMachine() // it asks
-	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
 	c.ours.Annotations[public] = "garbage"
 	for round := range 4 { // one without an answer is no silence yet
-		c.now = c.now.Add(time.Minute)
+		c.Now = c.Now.Add(time.Minute)
 		if err := c.otherMachine(); err == nil {
 			t.Error("a machine that lives is written over")
 		}
-		c.namesake.answered(answer{c.namesake.asked, round != 1}, c.now)
+		c.namesake.answered(answer{c.namesake.asked, round != 1}, c.Now)
 	}
 	delete(c.ours.Annotations, public)
 	if err := c.otherMachine(); err != nil {
@@ -233,8 +233,8 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
-	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
-	c.now = c.now.Add(time.Hour)
+	c.namesake.right, c.namesake.uid = c.Now, c.ours.UID
+	c.Now = c.Now.Add(time.Hour)
 	if err := c.otherMachine(); err != nil {
 		t.Errorf("what was ours for an hour: %v", err)
 	}
@@ -242,7 +242,7 @@ func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	if err := c.otherMachine(); err == nil {
 		t.Error("nobody is asked about a Node that was made anew")
 	}
-	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
 	if err := c.otherMachine(); err == nil {
 		t.Error("a machine that lives, and was first at the new Node, is written over")
 	}
@@ -254,8 +254,8 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for c.otherMachine() != nil && c.namesake.asked < 10*namesakeRounds {
-		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
-		c.now = c.now.Add(time.Minute)
+		c.namesake.answered(answer{c.namesake.asked, false}, c.Now)
+		c.Now = c.Now.Add(time.Minute)
 	}
 	if err := c.otherMachine(); err != nil {
 		t.Fatalf("asked %d times: %v", c.namesake.asked, err)
@@ -265,7 +265,7 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	if err := c.otherMachine(); err == nil || c.namesake.asked != asked+1 {
 		t.Errorf("%v, asked %d times more", err, c.namesake.asked-asked)
 	}
-	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
 	if err := c.otherMachine(); err == nil {
 		t.Error("a machine that answers is written over, since it was silent once")
 	}
@@ -278,18 +278,18 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for range 2*namesakeRounds + 1 {
 		_ = c.otherMachine() // what it says meanwhile another test tells
-		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
-		c.now = c.now.Add(2 * namesakeWait)
+		c.namesake.answered(answer{c.namesake.asked, false}, c.Now)
+		c.Now = c.Now.Add(2 * namesakeWait)
 	}
 	asked := c.namesake.asked
-	if err := c.otherMachine(); err != nil || !c.namesake.due().After(c.now) || asked != namesakeRounds {
+	if err := c.otherMachine(); err != nil || !c.namesake.due().After(c.Now) || asked != namesakeRounds {
 		t.Errorf("%v; asked %d times, and the next round is due at %s", err, asked, c.namesake.due())
 	}
-	c.now = c.namesake.due()
+	c.Now = c.namesake.due()
 	if err := c.otherMachine(); err == nil || c.namesake.asked != asked+1 {
 		t.Errorf("%v; asked %d times more", err, c.namesake.asked-asked)
 	}
-	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
 	if err := c.otherMachine(); err == nil {
 		t.Error("a machine that is back is written over")
 	}
@@ -298,11 +298,11 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 // TestANodeWithoutAPodCIDRIsAnothersToo: nothing is written to it either before it is known whether that lives.
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
-	c.phase, c.source, c.path = keeping, sourceServer, &dataPath{}
+	c.phase, c.Source, c.path = keeping, lease.SourceStore, &dataPath{}
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.pace.broken = 0
 	asked := 0
-	for _, f := range c.step(c.now, news{}) {
+	for _, f := range c.step(c.Now, news{}) {
 		switch f := f.(type) {
 		case lease.AskUnderlay:
 			asked++

@@ -14,20 +14,16 @@ import (
 func (c *core) observe(v view) {
 	c.view = v
 	all, bad := v.records(c.name)
-	claims := v.claims(c.peers.Accepted(), c.once)
+	claims := v.claims(c.Peers.Accepted(), c.once)
 	records, twice := single(all, c.held.Subnets, claims, c.refused)
 	c.once = claiming(claims, c.once)
 	shared := make([]*lease.Record, len(records))
 	for i := range records {
 		shared[i] = &records[i]
 	}
-	alarm := c.peers.Believe(lease.Snapshot{
+	c.Believe(lease.Snapshot{
 		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: shared, Bad: bad,
-	}, c.o.RawConfig, c.now, twice...)
-	if alarm != "" {
-		c.log(slog.LevelError, "removals are not believed", "event", lease.EventRemovalsDoubted, "alarm", alarm)
-	}
-	c.source = sourceServer
+	}, c.o.RawConfig, twice...)
 	if c.ours != nil {
 		c.ownUID = string(c.ours.UID)
 	}
@@ -37,7 +33,7 @@ func (c *core) observe(v view) {
 // given twice, so it is the same cluster as long as any Node still has the one that it had; our
 // own may be deleted and made anew. An API server that was wiped or replaced has no such Node.
 func (c *core) cluster(records []lease.Record) string {
-	mem := c.peers.Memory()
+	mem := c.Peers.Memory()
 	own := "none"
 	if c.ours != nil {
 		own = string(c.ours.UID)
@@ -90,7 +86,7 @@ func (c *core) judge() {
 		return
 	}
 	if before := c.held.Subnets; before != own && before != (lease.Subnets{}) {
-		c.log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one are cut off", "event", lease.EventSubnetChanged, "before", before.String(), "now", own.String())
+		c.Log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one are cut off", "event", lease.EventSubnetChanged, "before", before.String(), "now", own.String())
 	}
 	c.tenure = given
 	c.held = lease.Record{Subnets: own, Attrs: c.announced().Attrs, Kube: &lease.KubeNode{Name: c.ours.Name, UID: string(c.ours.UID)}}
@@ -107,7 +103,7 @@ func (c *core) confirm(notes []string) {
 	p.annotations(c.keys, c.ours.Annotations, want)
 	right := p.empty() && err == nil
 	if n := &c.namesake; right && (n.right.IsZero() || n.uid != c.ours.UID) {
-		n.right, n.uid = c.now, c.ours.UID
+		n.right, n.uid = c.Now, c.ours.UID
 	}
 	if right {
 		c.namesake.said = c.held.Attrs
@@ -122,7 +118,7 @@ func (c *core) confirm(notes []string) {
 		err = nil // in order, or being written, or to be once the API server answers
 	case w.right:
 		state = lease.Expired
-	case c.began == sourceCache:
+	case c.began == lease.SourceCache:
 		state = lease.Unconfirmed
 	default:
 		state = lease.Acquiring
@@ -166,18 +162,13 @@ func (c *core) surrender(why error) error {
 func (c *core) publish() {
 	local := c.announced()
 	a := local.Attrs
-	rules := lease.Rules{
+	before, first := c.Peers.Accepted(), !c.Peers.Handed()
+	set, news := c.Publish(lease.Rules{
 		Config: c.o.Config, Own: c.held.Subnets, AnyLength: true,
 		Self:     lease.Self{Node: c.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6},
 		Underlay: local.Underlay, Store: local.Store,
-	}
-	before, first := c.peers.Accepted(), !c.peers.Handed()
-	set, news := c.peers.Set(rules, c.held)
-	if !news {
-		return
-	}
-	c.do(lease.Publish{Set: set})
-	if !first {
+	}, c.held)
+	if news && !first {
 		c.once = unpublished(set, before, c.once)
 	}
 }

@@ -31,7 +31,7 @@ func (s *serverFacts) err() error {
 // asked notes what a question to the API server met.
 func (c *core) asked(err error) {
 	if err == nil {
-		c.server.heard = c.now
+		c.server.heard = c.Now
 	}
 	c.noteServer(&c.server.probeErr, err)
 }
@@ -47,13 +47,13 @@ func (c *core) noteServer(which *error, err error) {
 	case !silent:
 		s.silent = time.Time{}
 	case was.IsZero():
-		s.silent = c.now
+		s.silent = c.Now
 	}
 	switch {
 	case silent && (was.IsZero() || another):
-		c.log(slog.LevelWarn, "the API server does not answer; packets go on, and so do we", "event", lease.EventStoreLost, "cause", err)
+		c.Log(slog.LevelWarn, "the API server does not answer; packets go on, and so do we", "event", lease.EventStoreLost, "cause", err)
 	case !silent && !was.IsZero():
-		c.log(slog.LevelInfo, "the API server answers again", "event", lease.EventStoreBack, "after", c.now.Sub(was).Round(time.Millisecond))
+		c.Log(slog.LevelInfo, "the API server answers again", "event", lease.EventStoreBack, "after", c.Now.Sub(was).Round(time.Millisecond))
 	}
 }
 
@@ -69,15 +69,15 @@ const (
 // nobody at its other end.
 func (c *core) probe() {
 	s := &c.server
-	if s.probing || c.now.Before(c.probeDue()) {
+	if s.probing || c.Now.Before(c.probeDue()) {
 		return
 	}
-	if c.now.Sub(s.heard) < c.pace.probe { // it has spoken since the last question
+	if c.Now.Sub(s.heard) < c.pace.probe { // it has spoken since the last question
 		c.asked(nil)
 		return
 	}
-	s.probing, s.probed = true, c.now
-	c.do(ProbeServer{})
+	s.probing, s.probed = true, c.Now
+	c.Do(ProbeServer{})
 }
 
 // probeDue is when probe has something to do; the zero time while it waits for an answer.

@@ -10,12 +10,12 @@ import (
 
 // status is where we stand; the caller owns it.
 func (c *core) status() lease.Status {
-	last, why := c.peers.Last(), c.server.err()
+	last, why := c.Peers.Last(), c.server.err()
 	s := lease.Status{
 		State: c.standing.state, Own: c.held, Err: c.standing.cause, Notes: slices.Clone(c.standing.notes),
 		StoreSeen: c.server.heard, StoreErr: why, StoreRefuses: Refuses(why), StoreSince: c.server.silent,
-		ClusterID: c.peers.Memory().ClusterID, Revision: c.view.revision,
-		CacheErr: c.saver.Err(), Alarm: last.Alarm, Peers: len(last.Peers), Rejected: slices.Clone(last.Rejected),
+		ClusterID: c.Peers.Memory().ClusterID, Revision: c.view.revision,
+		CacheErr: c.SaveErr(), Alarm: last.Alarm, Peers: len(last.Peers), Rejected: slices.Clone(last.Rejected),
 	}
 	if s.Err == nil {
 		s.Err = c.writer.err
@@ -29,17 +29,17 @@ func (c *core) enter(state lease.State, notes []string, cause error) {
 	c.standing = standing{state, cause, notes, c.held.Subnets}
 	if !slices.Equal(before.notes, notes) {
 		for _, n := range notes {
-			c.log(slog.LevelWarn, "not all of our Node is used", "note", n)
+			c.Log(slog.LevelWarn, "not all of our Node is used", "note", n)
 		}
 	}
 	if before.state == state && text(before.cause) == text(cause) && before.own == c.held.Subnets {
 		return
 	}
 	if cause != nil && !errors.Is(cause, errNotWritten) {
-		c.log(slog.LevelWarn, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String(), "cause", cause)
+		c.Log(slog.LevelWarn, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String(), "cause", cause)
 		return
 	}
-	c.log(slog.LevelInfo, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String())
+	c.Log(slog.LevelInfo, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String())
 }
 
 func text(err error) string {

@@ -55,14 +55,14 @@ func (c *core) write() (next time.Time, news bool) {
 		news = c.wrote(err, true)
 	case p.empty():
 		news = c.wrote(nil, false)
-	case c.now.Before(w.retry):
+	case c.Now.Before(w.retry):
 		next = soonest(next, w.retry)
 	default:
 		c.under, w.sent = patching, p
 		if p.Metadata != nil {
 			c.namesake.sent = c.announced().Attrs
 		}
-		c.do(PatchNode{name: c.name, patch: p})
+		c.Do(PatchNode{name: c.name, patch: p})
 	}
 	return next, news
 }
@@ -77,7 +77,7 @@ func (c *core) patched(e patched) {
 	c.under, w.sent = none, patch{}
 	switch {
 	case was == parting && e.err != nil:
-		c.log(slog.LevelDebug, "the condition was not written at the end", "cause", e.err)
+		c.Log(slog.LevelDebug, "the condition was not written at the end", "cause", e.err)
 	case was == parting:
 	case e.err != nil && c.phase == stopping: // the API server may have taken it
 		w.cutOff = sent.claims()
@@ -86,11 +86,11 @@ func (c *core) patched(e patched) {
 		c.wrote(e.err, apierrors.ReasonForError(e.err) != "")
 	default:
 		w.failures = 0
-		if wait := w.limit.ReserveN(c.now, 1).DelayFrom(c.now); wait > 0 {
-			w.retry = c.now.Add(wait)
-			c.log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "event", lease.EventPutBack, "node", c.name, "retry", wait.Round(time.Second))
+		if wait := w.limit.ReserveN(c.Now, 1).DelayFrom(c.Now); wait > 0 {
+			w.retry = c.Now.Add(wait)
+			c.Log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "event", lease.EventPutBack, "node", c.name, "retry", wait.Round(time.Second))
 		}
-		c.server.heard = c.now
+		c.server.heard = c.Now
 		c.done(sent)
 		// That it is another object by now is for the watch to tell, together with what became of all others.
 		if c.ours != nil && c.ours.UID == e.node.UID && !olderThan(e.node, c.ours) {
@@ -105,17 +105,17 @@ func (c *core) patched(e patched) {
 func (c *core) pending() (p patch, next time.Time, err error) {
 	w := &c.writer
 	known := c.path != nil
-	ripe, news, doubt, next := w.diary.update(c.concerns(), c.now, c.pace.broken, c.pace.concern)
+	ripe, news, doubt, next := w.diary.update(c.concerns(), c.Now, c.pace.broken, c.pace.concern)
 	for _, n := range news {
-		c.do(Tell{n.notice(len(w.diary.ripe) == 0, c.now)})
+		c.Do(Tell{n.notice(len(w.diary.ripe) == 0, c.Now)})
 	}
 	switch {
 	case c.ours == nil && len(ripe) > 0 && known && c.tells && !c.view.read:
 		// We may not read, but perhaps write. Whether pods have a subnet is not known without our Node, unless it is by the cache.
 		says := condition(ripe)
 		all := says.Status != corev1.ConditionFalse || !doubt && c.held.Subnets != (lease.Subnets{})
-		if all && says.Reason != w.blind && !c.now.Before(w.conditioned.Add(sayAgain)) {
-			p.condition(&corev1.Node{}, says, c.now)
+		if all && says.Reason != w.blind && !c.Now.Before(w.conditioned.Add(sayAgain)) {
+			p.condition(&corev1.Node{}, says, c.Now)
 		}
 		return p, next, nil
 	case c.ours == nil || !w.mayWrite:
@@ -135,7 +135,7 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 	if says.Status == corev1.ConditionFalse && doubt {
 		return p, next, nil // nobody says meanwhile that all is well
 	}
-	at := c.now
+	at := c.Now
 	switch {
 	case differs(have, says, !w.conditioned.IsZero()):
 		if have != nil && have.Status == says.Status {
@@ -147,10 +147,10 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 	default:
 		return p, next, nil
 	}
-	if c.now.Before(at) {
+	if c.Now.Before(at) {
 		return p, soonest(next, at), nil
 	}
-	p.condition(c.ours, says, c.now)
+	p.condition(c.ours, says, c.Now)
 	return p, next, nil
 }
 
@@ -166,18 +166,18 @@ func soonest(a, b time.Time) time.Time {
 func (c *core) done(p patch) {
 	w := &c.writer
 	if p.Metadata != nil {
-		c.log(slog.LevelInfo, "annotations written", "event", lease.EventKubernetesStatus, "node", c.name, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
+		c.Log(slog.LevelInfo, "annotations written", "event", lease.EventKubernetesStatus, "node", c.name, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
 	}
 	if p.Status == nil {
 		return
 	}
-	w.conditioned, w.blind = c.now, p.Status.Conditions[0].Reason
-	w.late = c.draw(c.pace.beat/5 + 1)
+	w.conditioned, w.blind = c.Now, p.Status.Conditions[0].Reason
+	w.late = c.Draw(c.pace.beat/5 + 1)
 	if p.beat {
 		return
 	}
 	for _, says := range p.Status.Conditions {
-		c.log(slog.LevelInfo, "condition written", "event", lease.EventKubernetesStatus, "node", c.name, "type", string(says.Type), "status", string(says.Status), "reason", says.Reason, "message", says.Message)
+		c.Log(slog.LevelInfo, "condition written", "event", lease.EventKubernetesStatus, "node", c.name, "type", string(says.Type), "status", string(says.Status), "reason", says.Reason, "message", says.Message)
 	}
 }
 
@@ -190,7 +190,7 @@ func (c *core) wrote(err error, refused bool) (news bool) {
 		return false
 	}
 	if err != nil {
-		c.log(slog.LevelWarn, "our Node is not written; it is tried again", "cause", err)
+		c.Log(slog.LevelWarn, "our Node is not written; it is tried again", "cause", err)
 	}
 	return true
 }
@@ -203,7 +203,7 @@ const farewellTimeout = 2 * time.Second
 // the kernel carries goes on. An API server that did not answer lately is not waited for, and a daemon that
 // is killed says nothing.
 func (c *core) farewell() (p patch, ok bool) {
-	carries := c.path != nil && c.path.broken == "" && len(c.local.Attrs.Weft.Recv) > 0
+	carries := c.path != nil && c.path.broken == "" && len(c.Local.Attrs.Weft.Recv) > 0
 	if !c.tells || !carries || !c.writer.mayWrite || c.server.err() != nil || c.ours == nil {
 		return p, false
 	}
@@ -212,7 +212,7 @@ func (c *core) farewell() (p patch, ok bool) {
 		said = true
 	}
 	if said {
-		p.condition(c.ours, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionUnknown, Reason: reasonStopped, Message: messageStop}, c.now)
+		p.condition(c.ours, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionUnknown, Reason: reasonStopped, Message: messageStop}, c.Now)
 	}
 	return p, said
 }

@@ -26,10 +26,10 @@ func kubeBugs() []bug {
 		{"a watch goes on at a server that went back", "lease/kube/watch.go", "	switch {\n	case to != 0 && to < at:", "	switch {\n	case true:\n		return false\n	case to != 0 && to < at:", false, true},
 		{"a namesake is silent at once", "lease/kube/namesake.go", "if n.rounds.Silent >= need && !gone {", "if n.rounds.Silent >= 0*need && !gone {", false, true},
 		{"nobody has our Node's name", "lease/kube/namesake.go", "	return theirs, known\n", "	return theirs, known && false\n", false, true},
-		{"a failed write is not waited for", "lease/kube/core.go", "	c.writer.retry = c.now.Add(d/2 + c.draw(d/2+1))", "	_ = d", false, true},
+		{"a failed write is not waited for", "lease/kube/core.go", "	c.writer.retry = c.Now.Add(c.Backoff(", "	_ = c.Now.Add(c.Backoff(", false, true},
 		{"what a list does not have stays", "lease/kube/nodes.go", "	s.byName, s.ours = make(map[string]*node, len(list)), nil", "	s.ours = nil", false, true},
 		{"what others changed of ours stays", "lease/kube/patch.go", "case wanted && (!had || old != text):", "case wanted && (!had || old == \"?\"):", false, true},
-		{"a condition is said again and again", "lease/kube/write.go", "	if c.now.Before(at) {\n		return p, soonest(next, at), nil", "	if false {\n		return p, soonest(next, at), nil", false, true},
+		{"a condition is said again and again", "lease/kube/write.go", "	if c.Now.Before(at) {\n		return p, soonest(next, at), nil", "	if false {\n		return p, soonest(next, at), nil", false, true},
 	}
 }
 
@@ -56,7 +56,7 @@ func bugs() []bug {
 		{"the address that we say is not written", "lease/tenure.go", " || !o.written.Equal(a))", ")", false, false},
 		{"the time of a lease never ends", "lease/tenure.go", "return o.held != nil && !o.held.Reservation && !now.Before(o.held.Expires)", "return false", false, false},
 		{"an answer of another call counts", "lease/core.go", "if c.errand == nil || r.Number != c.calls {", "if c.errand == nil {", false, false},
-		{"failures are not waited for", "lease/outcome.go", "	c.failing++\n	c.retry = c.now.Add(backoff(c.failing, c.o.Rand))", "	c.failing++", false, false},
+		{"failures are not waited for", "lease/outcome.go", "	c.failing++\n	c.retry = c.Now.Add(c.Backoff(", "	c.failing++\n	_ = c.Now.Add(c.Backoff(", false, false},
 		{"what is written over is compared with what was", "lease/write.go", "return WriteRecord{h.Subnets, w.attrs, w.ttl, h.at}, w", "return WriteRecord{h.Subnets, w.attrs, w.ttl, h.Revision}, w", false, false},
 		{"a peer may have our subnet", "lease/check.go", "if s.Overlaps(u.Own) {", "if false {", false, false},
 		{"two peers may have one subnet", "lease/accepted.go", "if q, hit := e.subnets.overlap(p); hit {", "if q, hit := e.subnets.overlap(p); hit && false {", false, false},

@@ -59,7 +59,7 @@ func (c *Cluster) step(m *machine, p *process, e lease.Event) {
 				c.published(m, p, f.Set)
 			case lease.Wait:
 				c.wait(m, p, f.Until.Sub(now))
-			case lease.Acquired, lease.Log:
+			case lease.Log:
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func (c *Cluster) perform(m *machine, p *process, f kube.Effect, now time.Time) 
 				c.live(m, p, "tick", (*kube.Life).Tick)
 			}
 		})
-	case lease.Log, kube.Stopped:
+	case lease.Log:
 	default:
 		c.fail("an effect is known", "m%d: %T", m.index, f)
 	}

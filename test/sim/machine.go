@@ -210,7 +210,7 @@ func (c *Cluster) serveConfig(m *machine, p *process, config routing.Network, ra
 	m.set = lease.Set{}
 	c.unplane(m)
 	p.calls, p.watch = 0, nil
-	c.step(m, p, lease.Begin{Keeps: true})
+	c.step(m, p, lease.Begin{})
 }
 
 // stop has the process end as one that is told to.

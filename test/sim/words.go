@@ -83,13 +83,11 @@ func describeEffects[E any](effects []E, now time.Time) string {
 			out = append(out, "wait "+f.Until.Sub(now).String())
 		case lease.Log:
 			out = append(out, fmt.Sprintf("log %q %v", f.Message, f.Args))
-		case lease.Acquired:
-			out = append(out, "acquired")
 		case kube.PatchNode:
 			out = append(out, fmt.Sprintf("patch %s: %s", f.Node(), f.Body()))
 		case kube.Tell:
 			out = append(out, "tell "+f.Reason())
-		case kube.FindNode, kube.WatchNodes, kube.ProbeServer, kube.Stopped:
+		case kube.FindNode, kube.WatchNodes, kube.ProbeServer:
 			out = append(out, fmt.Sprintf("%T", f))
 		}
 	}
