@@ -67,8 +67,8 @@ func (c *core) concerns() (all []concern) {
 	case none && st.cause != nil && !c.server.heard.IsZero():
 		cut(reasonNoSubnet, "pods of this node have no network: %v", st.cause)
 	}
-	if !none && len(all) == 0 && c.path != nil && c.path.broken != "" { // without a subnet nothing can be in place
-		cut(reasonDown, "%s%s", messageDown, c.path.broken)
+	if !none && len(all) == 0 && c.path != nil && c.path.Broken != "" { // without a subnet nothing can be in place
+		cut(reasonDown, "%s%s", messageDown, c.path.Broken)
 	}
 	if st.state == lease.Expired && st.cause != nil && w.err == nil {
 		add(reasonNode, "%v", st.cause)
@@ -79,11 +79,11 @@ func (c *core) concerns() (all []concern) {
 			break
 		}
 	}
-	if c.path != nil && c.path.former != "" {
-		add(reasonFormer, "%s", c.path.former)
+	if c.path != nil && c.path.Former != "" {
+		add(reasonFormer, "%s", c.path.Former)
 	}
-	if c.path != nil && c.path.alone != "" {
-		add(reasonAlone, "%s", c.path.alone)
+	if c.path != nil && c.path.Alone != "" {
+		add(reasonAlone, "%s", c.path.Alone)
 	}
 	switch why := c.server.err(); {
 	case why == nil:

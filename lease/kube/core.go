@@ -27,7 +27,7 @@ type core struct {
 	phase phase
 	under request // what is asked of the API server; none for nothing
 
-	path *dataPath // nil until the daemon has said how it is
+	path *DataPath // nil until the daemon has said how it is
 
 	name      string        // of our Node
 	ours      *corev1.Node  // trimmed; nil if it is not there
@@ -137,18 +137,18 @@ func (c *core) step(now time.Time, e event) []Effect {
 		return nil
 	}
 	switch e := e.(type) {
-	case begin:
+	case lease.Begin:
 		c.begin()
 	case news:
 		c.accept(e)
-	case found:
+	case Found:
 		c.found(e)
 	case nodesRead:
 		c.observe(e.view)
-	case patched:
+	case Patched:
 		c.patched(e)
-	case probed:
-		c.probed(e.err)
+	case Probed:
+		c.probed(e.Err)
 	case lease.Saved:
 		c.Saved(e, c.held)
 		if c.phase == keeping {
@@ -195,7 +195,7 @@ func (c *core) accept(n news) {
 		c.changes.add(n.urgent, c.Now)
 	}
 	if n.watch != nil {
-		c.noteServer(&c.server.watchErr, n.watch.err)
+		c.noteServer(&c.server.watchErr, n.watch.Err)
 	}
 	if n.answer != nil {
 		c.namesake.answered(*n.answer, c.Now)
@@ -228,7 +228,7 @@ func (c *core) findName() {
 }
 
 // found begins the life with a Node of a name.
-func (c *core) found(e found) {
+func (c *core) found(e Found) {
 	if c.under != finding {
 		return
 	}
@@ -236,8 +236,8 @@ func (c *core) found(e found) {
 	if c.phase != naming {
 		return
 	}
-	if e.err != nil {
-		c.asked(e.err)
+	if e.Err != nil {
+		c.asked(e.Err)
 		c.retryLater()
 		return
 	}
@@ -245,8 +245,8 @@ func (c *core) found(e found) {
 		c.asked(nil)
 	}
 	c.writer.retry, c.writer.failures = time.Time{}, 0
-	c.name, c.phase, c.server.began = e.name, keeping, c.Now
-	c.Do(WatchNodes{name: e.name, alone: c.o.Backend.Alone})
+	c.name, c.phase, c.server.began = e.Name, keeping, c.Now
+	c.Do(WatchNodes{name: e.Name, alone: c.o.Backend.Alone})
 }
 
 // turn does all that follows from what is known.

@@ -8,14 +8,51 @@ import (
 	"weft/lease"
 )
 
-// event is something that has happened to a node: what core.step takes in. It is one of the types
-// of this file, or a lease.Saved. Unlike lease.Event it is open, since a type of another package
-// is among them.
-type event any
+// event is something that has happened to a node: what core.step takes in. It is a lease.Begin or lease.Saved, or
+// one of the types of this file but for those that are about the table of a Life.
+type event = lease.Event
 
-// begin says that the node begins its life. Before it, and after the end, a core takes everything in
-// and does nothing.
-type begin struct{}
+// Listed says what all Nodes were at a version: that is how a watch begins, and begins anew.
+type Listed struct {
+	Nodes   []*Object
+	Version string
+}
+
+// Saw says that a Node was made or changed, and Gone that it was deleted.
+type (
+	Saw  struct{ Node *Object }
+	Gone struct{ Node *Object }
+)
+
+// Bookmarked says that nothing has happened up to a version.
+type Bookmarked struct{ Version string }
+
+// Watches says whether the API server serves the watch: with the reason if it does not.
+type Watches struct{ Err error }
+
+// Answered is the answer to a lease.AskUnderlay: whether somebody answered over the underlay.
+type Answered struct {
+	Round int
+	Yes   bool
+}
+
+// DataPath is what the daemon says of the data path, as in Manager.SetDataPath.
+type DataPath struct{ Broken, Former, Alone string }
+
+// Found is the answer to a FindNode.
+type Found struct {
+	Name string
+	Err  error
+}
+
+// Patched is the answer to a PatchNode: what our Node is after it, or the error.
+type Patched struct {
+	Node *Object
+	Err  error
+}
+
+// Probed is the answer to a ProbeServer: an error if the API server is silent.
+type Probed struct{ Err error }
 
 // news is what has come in from outside since the last one, in any combination. The zero value says
 // that time has passed. Of two that come one after the other merge makes one, so that a flood costs
@@ -25,10 +62,10 @@ type news struct {
 	own     *sighting    // what the watch last said of our Node; nil for nothing
 	changed bool         // the watch has said something new of some Node since everything was read
 	urgent  bool         // and of our own, or of all: it is not waited for more
-	watch   *watchState  // whether the watch is served; nil for no change
-	answer  *answer      // to the latest lease.AskUnderlay; nil for none
+	watch   *Watches     // whether the watch is served; nil for no change
+	answer  *Answered    // to the latest lease.AskUnderlay; nil for none
 	local   *lease.Local // what this node says of itself from now on; nil for no change
-	path    *dataPath    // how the data path is from now on; nil for no change
+	path    *DataPath    // how the data path is from now on; nil for no change
 	proven  bool         // the configuration can be served: from now on it is cached
 }
 
@@ -38,39 +75,8 @@ type sighting struct {
 	all  bool         // it is of a complete list, which may be of an older version, after a restore
 }
 
-// watchState says whether the API server serves the watch.
-type watchState struct{ err error }
-
-// answer says whether somebody answered over the underlay.
-type answer struct {
-	round int // of the lease.AskUnderlay
-	yes   bool
-}
-
-// dataPath is what the daemon says of the data path.
-type dataPath struct {
-	broken string // what is wrong with it; "" if packets flow
-	former string // pods have addresses of subnets that are not ours any more; "" if none have
-	alone  string // no peer answers; "" if one does, or may
-}
-
-// found is what became of a findNode.
-type found struct {
-	name string
-	err  error
-}
-
 // nodesRead is the answer to a readNodes.
 type nodesRead struct{ view view }
-
-// patched is what became of a patchNode.
-type patched struct {
-	node *corev1.Node // as it is now, trimmed; nil beside an error
-	err  error
-}
-
-// probed is what became of a probeServer: an error if the API server is silent.
-type probed struct{ err error }
 
 // stop ends the life. A request that is under way still gets its answer.
 type stop struct{ last news }

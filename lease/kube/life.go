@@ -16,9 +16,9 @@ type Object = corev1.Node
 type Condition = corev1.NodeCondition
 
 // Life is the life of one node in a cluster without an API server, a clock, a disk or a goroutine: a core, and the table
-// of what the watch has said of Nodes. A Manager is a Life with those; the simulator in test/sim has many. Each method
-// that takes now, a time that does not go back, tells what has happened then, and returns what is to be done. The same options, random numbers,
-// times and events give the same effects. It is not safe for concurrent use.
+// of what the watch has said of Nodes. A Manager is a Life with those; the simulator in test/sim has many. Step takes
+// in what has happened at a time, which does not go back, and returns what is to be done. The same options, random
+// numbers, times and events give the same effects. It is not safe for concurrent use.
 type Life struct {
 	core  *core
 	table *table // nil until our Node's name is known
@@ -70,52 +70,39 @@ func (l *Life) watched(now time.Time) []Effect {
 	return l.step(now, n)
 }
 
-// Begin begins the life. Before it, and after the end, everything is taken in and nothing is done.
-func (l *Life) Begin(now time.Time) []Effect { return l.step(now, begin{}) }
-
-// Tick says that time has passed.
-func (l *Life) Tick(now time.Time) []Effect { return l.step(now, news{}) }
-
-// Found answers a FindNode.
-func (l *Life) Found(now time.Time, name string, err error) []Effect {
-	return l.step(now, found{name, err})
-}
-
-// Listed says what all Nodes were at a version: that is how a watch begins, and begins anew.
-func (l *Life) Listed(now time.Time, nodes []*Object, version string) []Effect {
-	if l.table == nil {
-		return nil
+// Step takes in what has happened: a lease.Begin, Tick, News, Saved or Stop, which mean what they mean for a
+// lease.Core, or a type of event.go. Before Begin, and after the end, everything is taken in and nothing is done.
+func (l *Life) Step(now time.Time, e lease.Event) []Effect {
+	switch e := e.(type) {
+	case lease.Tick:
+		return l.step(now, news{})
+	case lease.News:
+		return l.step(now, news{local: e.Local, proven: e.Proven})
+	case lease.Stop:
+		return l.step(now, stop{})
+	case Watches:
+		return l.step(now, news{watch: &e})
+	case Answered:
+		return l.step(now, news{answer: &e})
+	case DataPath:
+		return l.step(now, news{path: &e})
+	case Listed, Saw, Gone, Bookmarked:
+		if l.table == nil {
+			return nil
+		}
+		l.table.take(e)
+		return l.watched(now)
+	case Patched:
+		if e.Err == nil && l.table != nil {
+			e.Node = l.table.answered(e.Node)
+		}
+		out := l.step(now, e)
+		if l.said != (news{}) { // else the table's owner was told, or there is nothing to tell
+			out = append(out, l.watched(now)...)
+		}
+		return out
 	}
-	list := make([]any, len(nodes))
-	for i, n := range nodes {
-		list[i] = n
-	}
-	_ = l.table.Replace(list, version) // only what is no Node is an error
-	return l.watched(now)
-}
-
-// Saw says that a Node was made or changed.
-func (l *Life) Saw(now time.Time, n *Object) []Effect { return l.change(now, n, (*table).Add) }
-
-// Gone says that a Node was deleted.
-func (l *Life) Gone(now time.Time, n *Object) []Effect { return l.change(now, n, (*table).Delete) }
-
-func (l *Life) change(now time.Time, n *Object, as func(*table, any) error) []Effect {
-	if l.table == nil {
-		return nil
-	}
-	_ = as(l.table, n) // only what is no Node is an error
-	l.table.UpdateResourceVersion(n.ResourceVersion)
-	return l.watched(now)
-}
-
-// Bookmarked says that nothing has happened up to a version.
-func (l *Life) Bookmarked(now time.Time, version string) []Effect {
-	if l.table == nil {
-		return nil
-	}
-	l.table.UpdateResourceVersion(version)
-	return l.watched(now)
+	return l.step(now, e)
 }
 
 // Continues reports whether a watch that resumes from the known version hears the store that own and version
@@ -125,49 +112,5 @@ func (l *Life) Continues(own *Object, version int64) bool {
 	return l.table == nil || !contradicts(l.table.ourNode(), own, l.table.at(), version)
 }
 
-// Watches says that the watch is served, with nil, or why it is not.
-func (l *Life) Watches(now time.Time, err error) []Effect {
-	return l.step(now, news{watch: &watchState{err}})
-}
-
-// Patched answers a PatchNode with what our Node is after it, or with an error.
-func (l *Life) Patched(now time.Time, n *Object, err error) []Effect {
-	if err != nil || l.table == nil {
-		return l.step(now, patched{err: err})
-	}
-	out := l.step(now, patched{node: l.table.answered(n)})
-	if l.said == (news{}) { // the table's owner was told, or there is nothing to tell
-		return out
-	}
-	return append(out, l.watched(now)...)
-}
-
-// Probed answers a ProbeServer: with an error if the API server is silent.
-func (l *Life) Probed(now time.Time, err error) []Effect { return l.step(now, probed{err}) }
-
-// Answered answers a lease.AskUnderlay.
-func (l *Life) Answered(now time.Time, round int, yes bool) []Effect {
-	return l.step(now, news{answer: &answer{round, yes}})
-}
-
-// Saved answers a lease.SaveCache.
-func (l *Life) Saved(now time.Time, s lease.Saved) []Effect { return l.step(now, s) }
-
-// Local says what this node says of itself from now on.
-func (l *Life) Local(now time.Time, local lease.Local) []Effect {
-	return l.step(now, news{local: &local})
-}
-
-// Proven says that the configuration can be served: from now on it is cached.
-func (l *Life) Proven(now time.Time) []Effect { return l.step(now, news{proven: true}) }
-
-// DataPath says how the data path is, as Manager.SetDataPath does.
-func (l *Life) DataPath(now time.Time, broken, former, alone string) []Effect {
-	return l.step(now, news{path: &dataPath{broken, former, alone}})
-}
-
-// Stop ends the life. A request that is under way still gets its answer.
-func (l *Life) Stop(now time.Time) []Effect { return l.step(now, stop{}) }
-
-// Status is where the life stands; the caller owns it.
-func (l *Life) Status() lease.Status { return l.core.status() }
+// Status is where the life stands; the caller owns it. Nothing in it ends by itself.
+func (l *Life) Status(time.Time) lease.Status { return l.core.status() }

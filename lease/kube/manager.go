@@ -77,7 +77,7 @@ type Manager struct {
 	mu    sync.Mutex // protects what follows
 	life  *Life
 	local lease.Local // the latest that was said of us
-	path  *dataPath   // the latest that was said of it; nil for nothing
+	path  *DataPath   // the latest that was said of it; nil for nothing
 }
 
 // NewManager returns a manager that does nothing yet. The error joins every fault in the options.
@@ -127,7 +127,7 @@ func (m *Manager) Proven() { m.in.Post(news{proven: true}) }
 // for no fault. A fault that lasts is shown by our Node's condition NetworkUnavailable and by an Event. It
 // never blocks.
 func (m *Manager) SetDataPath(broken, former, alone string) {
-	p := dataPath{broken, former, alone}
+	p := DataPath{broken, former, alone}
 	m.mu.Lock()
 	same := m.path != nil && *m.path == p
 	m.path = &p

@@ -118,9 +118,9 @@ func (c *core) otherMachine() error {
 }
 
 // answered ends the round that a is of, if it is under way.
-func (n *namesake) answered(a answer, now time.Time) {
-	if n.rounds.Under && a.round == n.asked {
-		n.end(a.yes, now)
+func (n *namesake) answered(a Answered, now time.Time) {
+	if n.rounds.Under && a.Round == n.asked {
+		n.end(a.Yes, now)
 	}
 }
 

@@ -45,7 +45,7 @@ func (l *living) rounds() int {
 // the Node is there and packets flow.
 func TestNothingIsWrittenUnjudged(t *testing.T) {
 	c := newTestCore(t)
-	c.path, c.ours = &dataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
+	c.path, c.ours = &DataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
 	if p, _, err := c.pending(); !p.empty() || err != nil {
 		t.Errorf("%s, %v", p.body(), err)
 	}
@@ -158,7 +158,7 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 			if err := c.otherMachine(); (err != nil) != want {
 				t.Errorf("first seen after %s, and now %s later: %v", after, more, err)
 			}
-			c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
+			c.namesake.answered(Answered{c.namesake.asked, true}, c.Now)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestWhoWasAwayAsks(t *testing.T) {
 		c.Now = c.Now.Add(time.Hour)
 		for range 2 * namesakeRounds {
 			_ = c.otherMachine() // what it says at last is looked at
-			c.namesake.answered(answer{c.namesake.asked, lives}, c.Now)
+			c.namesake.answered(Answered{c.namesake.asked, lives}, c.Now)
 			c.Now = c.Now.Add(2 * namesakeWait)
 		}
 		if err := c.otherMachine(); (err != nil) != lives {
@@ -213,14 +213,14 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = word(t, c, "192.0.2.2")
 	_ = c.otherMachine() // it asks
-	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
+	c.namesake.answered(Answered{c.namesake.asked, true}, c.Now)
 	c.ours.Annotations[public] = "garbage"
 	for round := range 4 { // one without an answer is no silence yet
 		c.Now = c.Now.Add(time.Minute)
 		if err := c.otherMachine(); err == nil {
 			t.Error("a machine that lives is written over")
 		}
-		c.namesake.answered(answer{c.namesake.asked, round != 1}, c.Now)
+		c.namesake.answered(Answered{c.namesake.asked, round != 1}, c.Now)
 	}
 	delete(c.ours.Annotations, public)
 	if err := c.otherMachine(); err != nil {
@@ -242,7 +242,7 @@ func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	if err := c.otherMachine(); err == nil {
 		t.Error("nobody is asked about a Node that was made anew")
 	}
-	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
+	c.namesake.answered(Answered{c.namesake.asked, true}, c.Now)
 	if err := c.otherMachine(); err == nil {
 		t.Error("a machine that lives, and was first at the new Node, is written over")
 	}
@@ -254,7 +254,7 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for c.otherMachine() != nil && c.namesake.asked < 10*namesakeRounds {
-		c.namesake.answered(answer{c.namesake.asked, false}, c.Now)
+		c.namesake.answered(Answered{c.namesake.asked, false}, c.Now)
 		c.Now = c.Now.Add(time.Minute)
 	}
 	if err := c.otherMachine(); err != nil {
@@ -265,7 +265,7 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	if err := c.otherMachine(); err == nil || c.namesake.asked != asked+1 {
 		t.Errorf("%v, asked %d times more", err, c.namesake.asked-asked)
 	}
-	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
+	c.namesake.answered(Answered{c.namesake.asked, true}, c.Now)
 	if err := c.otherMachine(); err == nil {
 		t.Error("a machine that answers is written over, since it was silent once")
 	}
@@ -278,7 +278,7 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for range 2*namesakeRounds + 1 {
 		_ = c.otherMachine() // what it says meanwhile another test tells
-		c.namesake.answered(answer{c.namesake.asked, false}, c.Now)
+		c.namesake.answered(Answered{c.namesake.asked, false}, c.Now)
 		c.Now = c.Now.Add(2 * namesakeWait)
 	}
 	asked := c.namesake.asked
@@ -289,7 +289,7 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 	if err := c.otherMachine(); err == nil || c.namesake.asked != asked+1 {
 		t.Errorf("%v; asked %d times more", err, c.namesake.asked-asked)
 	}
-	c.namesake.answered(answer{c.namesake.asked, true}, c.Now)
+	c.namesake.answered(Answered{c.namesake.asked, true}, c.Now)
 	if err := c.otherMachine(); err == nil {
 		t.Error("a machine that is back is written over")
 	}
@@ -298,7 +298,7 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 // TestANodeWithoutAPodCIDRIsAnothersToo: nothing is written to it either before it is known whether that lives.
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
-	c.phase, c.Source, c.path = keeping, lease.SourceStore, &dataPath{}
+	c.phase, c.Source, c.path = keeping, lease.SourceStore, &DataPath{}
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.pace.broken = 0
 	asked := 0

@@ -233,6 +233,27 @@ func (s *table) Replace(list []any, resourceVersion string) error {
 	return nil
 }
 
+// take takes in what a watch has said, where there is no Reflector to call the methods. Their only error is an
+// object that is no Node.
+func (s *table) take(e event) {
+	switch e := e.(type) {
+	case Listed:
+		list := make([]any, len(e.Nodes))
+		for i, n := range e.Nodes {
+			list[i] = n
+		}
+		_ = s.Replace(list, e.Version)
+	case Saw:
+		_ = s.Add(e.Node)
+		s.UpdateResourceVersion(e.Node.ResourceVersion)
+	case Gone:
+		_ = s.Delete(e.Node)
+		s.UpdateResourceVersion(e.Node.ResourceVersion)
+	case Bookmarked:
+		s.UpdateResourceVersion(e.Version)
+	}
+}
+
 // Resync does nothing, since whoever reads the table reads all of it.
 func (s *table) Resync() error { return nil }
 

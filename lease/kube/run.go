@@ -19,14 +19,14 @@ func (m *Manager) Run(ctx context.Context) error {
 		Stop: func(n news) event { return stop{n} },
 		Step: func(e event) {
 			m.mu.Lock()
-			effects := m.life.step(time.Now(), e)
+			effects := m.life.Step(time.Now(), e)
 			m.mu.Unlock()
 			for _, f := range effects {
 				r.perform(f)
 			}
 		},
 	}
-	r.loop.Run(ctx, begin{})
+	r.loop.Run(ctx, lease.Begin{})
 	return nil
 }
 
@@ -45,21 +45,21 @@ func (r *run) perform(f Effect) {
 	case FindNode:
 		r.loop.Ask(func(ctx context.Context) event {
 			name, err := m.client.nodeName(ctx)
-			return found{name, err}
+			return Found{name, err}
 		})
 	case WatchNodes:
 		r.watchNodes(f)
 	case PatchNode:
 		r.loop.Ask(func(ctx context.Context) event { return m.patch(ctx, f) })
 	case ProbeServer:
-		r.loop.Ask(func(ctx context.Context) event { return probed{r.watch.signOfLife(ctx, m.life.core.pace.answer)} })
+		r.loop.Ask(func(ctx context.Context) event { return Probed{r.watch.signOfLife(ctx, m.life.core.pace.answer)} })
 	case Tell:
 		r.herald.add(f.notice)
 	case lease.AskUnderlay:
 		r.loop.Beside(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, namesakeWait)
 			defer cancel()
-			m.in.Post(news{answer: &answer{f.Round, m.o.Underlay.Answers(ctx, f.Attrs)}})
+			m.in.Post(news{answer: &Answered{f.Round, m.o.Underlay.Answers(ctx, f.Attrs)}})
 		})
 	case lease.Publish:
 		m.o.Publish(f.Set)
@@ -76,7 +76,7 @@ func (r *run) perform(f Effect) {
 func (r *run) watchNodes(f WatchNodes) {
 	m := r.m
 	t := m.life.table
-	r.watch = &nodeWatch{client: m.client, nodes: t, silent: func(err error) { m.in.Post(news{watch: &watchState{err}}) }}
+	r.watch = &nodeWatch{client: m.client, nodes: t, silent: func(err error) { m.in.Post(news{watch: &Watches{err}}) }}
 	if f.alone {
 		r.watch.only = f.name
 	}
@@ -86,7 +86,7 @@ func (r *run) watchNodes(f WatchNodes) {
 }
 
 // patch writes to our Node. The last write goes on though ctx has ended.
-func (m *Manager) patch(ctx context.Context, f PatchNode) patched {
+func (m *Manager) patch(ctx context.Context, f PatchNode) event {
 	if f.last {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
@@ -94,7 +94,7 @@ func (m *Manager) patch(ctx context.Context, f PatchNode) patched {
 	}
 	node, err := m.client.patchStatus(ctx, f.name, f.patch.body())
 	if err != nil {
-		return patched{err: err}
+		return Patched{Err: err}
 	}
-	return patched{node: m.life.table.answered(node)}
+	return Patched{Node: node}
 }

@@ -11,20 +11,20 @@ import (
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	c := newTestCore(t)
-	for events := []event{begin{}, found{name: "a"}, stop{}}; len(events) > 0; events = events[1:] {
+	for events := []event{lease.Begin{}, Found{Name: "a"}, stop{}}; len(events) > 0; events = events[1:] {
 		for _, f := range c.step(c.Now, events[0]) {
 			switch f.(type) {
 			case lease.SaveCache:
 				events = append(events, lease.Saved{Written: true})
 			case PatchNode:
-				events = append(events, patched{err: errors.New("no answer")})
+				events = append(events, Patched{Err: errors.New("no answer")})
 			}
 		}
 	}
 	if c.phase != idle {
 		t.Fatal("it does not end")
 	}
-	late := []event{news{changed: true, proven: true}, found{name: "a"}, patched{err: errors.New("late")}, probed{}, lease.Saved{Written: true}, begin{}, stop{}}
+	late := []event{news{changed: true, proven: true}, Found{Name: "a"}, Patched{Err: errors.New("late")}, Probed{}, lease.Saved{Written: true}, lease.Begin{}, stop{}}
 	for _, e := range late {
 		if effects := c.step(c.Now, e); len(effects) > 0 {
 			t.Errorf("after %T it asks for %#v", e, effects)

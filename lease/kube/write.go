@@ -68,7 +68,7 @@ func (c *core) write() (next time.Time, news bool) {
 }
 
 // patched goes on with the answer to a write.
-func (c *core) patched(e patched) {
+func (c *core) patched(e Patched) {
 	w := &c.writer
 	was, sent := c.under, w.sent
 	if was != patching && was != parting {
@@ -76,14 +76,14 @@ func (c *core) patched(e patched) {
 	}
 	c.under, w.sent = none, patch{}
 	switch {
-	case was == parting && e.err != nil:
-		c.Log(slog.LevelDebug, "the condition was not written at the end", "cause", e.err)
+	case was == parting && e.Err != nil:
+		c.Log(slog.LevelDebug, "the condition was not written at the end", "cause", e.Err)
 	case was == parting:
-	case e.err != nil && c.phase == stopping: // the API server may have taken it
+	case e.Err != nil && c.phase == stopping: // the API server may have taken it
 		w.cutOff = sent.claims()
-	case e.err != nil:
+	case e.Err != nil:
 		c.retryLater()
-		c.wrote(e.err, apierrors.ReasonForError(e.err) != "")
+		c.wrote(e.Err, apierrors.ReasonForError(e.Err) != "")
 	default:
 		w.failures = 0
 		if wait := w.limit.ReserveN(c.Now, 1).DelayFrom(c.Now); wait > 0 {
@@ -93,8 +93,8 @@ func (c *core) patched(e patched) {
 		c.server.heard = c.Now
 		c.done(sent)
 		// That it is another object by now is for the watch to tell, together with what became of all others.
-		if c.ours != nil && c.ours.UID == e.node.UID && !olderThan(e.node, c.ours) {
-			c.ours = e.node
+		if c.ours != nil && c.ours.UID == e.Node.UID && !olderThan(e.Node, c.ours) {
+			c.ours = e.Node
 		}
 		c.wrote(nil, false)
 	}
@@ -203,7 +203,7 @@ const farewellTimeout = 2 * time.Second
 // the kernel carries goes on. An API server that did not answer lately is not waited for, and a daemon that
 // is killed says nothing.
 func (c *core) farewell() (p patch, ok bool) {
-	carries := c.path != nil && c.path.broken == "" && len(c.Local.Attrs.Weft.Recv) > 0
+	carries := c.path != nil && c.path.Broken == "" && len(c.Local.Attrs.Weft.Recv) > 0
 	if !c.tells || !carries || !c.writer.mayWrite || c.server.err() != nil || c.ours == nil {
 		return p, false
 	}

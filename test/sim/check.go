@@ -13,6 +13,12 @@ import (
 func (c *Cluster) told(m *machine, e lease.Event) {
 	var s *lease.Snapshot
 	switch e := e.(type) {
+	case kube.Listed:
+		for _, n := range e.Nodes {
+			c.toldNode(m, n)
+		}
+	case kube.Saw:
+		c.toldNode(m, e.Node)
 	case lease.News:
 		s = e.Snapshot
 	case lease.Result:
@@ -60,10 +66,7 @@ func (c *Cluster) ended(m *machine, s lease.Subnets) bool {
 
 // status is where a machine's process stands; the zero one if there is none.
 func (c *Cluster) status(m *machine) lease.Status {
-	switch p := m.process; {
-	case p != nil && p.life != nil:
-		return p.life.Status()
-	case p != nil && p.core != nil:
+	if p := m.process; p != nil && p.core != nil {
 		return p.core.Status(m.clock(c.now))
 	}
 	return lease.Status{}
@@ -200,11 +203,7 @@ func (c *Cluster) published(m *machine, p *process, set lease.Set) {
 		m.disk.previous = set.Own.Subnets
 		if !p.proven {
 			p.proven = true
-			if p.life != nil {
-				c.later(m, p, c.now+time.Second, "proven", (*kube.Life).Proven)
-			} else {
-				c.deliver(m, p, c.now+time.Second, lease.News{Proven: true})
-			}
+			c.deliver(m, p, c.now+time.Second, lease.News{Proven: true})
 		}
 	}
 	m.set = set
@@ -269,7 +268,7 @@ func (c *Cluster) taken(m *machine, old lease.Record) bool {
 func (c *Cluster) heal() {
 	c.log("heal")
 	c.healed = true
-	c.store.down, c.store.readOnly, c.wires = false, false, wires{}
+	c.store.down, c.store.readOnly = false, false
 	clear(c.cut)
 	kept := map[string]bool{}
 	for _, m := range c.machines {
@@ -291,10 +290,10 @@ func (c *Cluster) heal() {
 	}
 	good := false
 	for n := range goodConfigs {
-		good = good || string(c.store.wanted) == string(c.script.configuration(n))
+		good = good || string(c.store.wanted) == configs[n]
 	}
 	if !good {
-		c.store.wanted = c.script.configuration(c.script.Config)
+		c.store.wanted = []byte(configs[c.script.Config])
 	}
 	if string(c.store.now.config) != string(c.store.wanted) {
 		c.configure(c.store.wanted)

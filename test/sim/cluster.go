@@ -26,8 +26,7 @@ type Cluster struct {
 	planning bool          // what is planned now is of the script
 	healed   bool          // nothing more goes wrong
 	shaken   time.Duration // when the store last was not well
-	wires    wires
-	flow     uint16 // the last one
+	flow     uint16        // the last one
 	parsed   map[string]parsed
 
 	history *strings.Builder // nil if nobody reads it
@@ -112,7 +111,7 @@ type Result struct {
 // Run plays a script. history says that the result is to have one line for each thing that happens, which takes several times
 // as long. What came up is added to seen.
 func Run(s Script, history bool, seen *Seen) Result {
-	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{}, store: newStore(s.configuration(s.Config)), seen: seen, parsed: map[string]parsed{}}
+	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{}, store: newStore([]byte(configs[s.Config])), seen: seen, parsed: map[string]parsed{}}
 	if s.Kube {
 		c.api = newAPIServer(s.Config)
 	}
@@ -260,8 +259,6 @@ func (c *Cluster) happen(o Op) {
 		m.disturb(c.now)
 	case DiskFull:
 		m.full = until
-	case Wires:
-		c.wires = wires{o.N, until}
 	case Config:
 		c.came(ToReconfigure, m)
 		c.operate(o, m)
@@ -279,9 +276,3 @@ func (c *Cluster) happen(o Op) {
 
 // shake notes that the store is not well until a time.
 func (c *Cluster) shake(until time.Duration) { c.shaken = max(c.shaken, until, c.now) }
-
-// wires say how badly packets fare.
-type wires struct {
-	badly int // in 16 packets
-	until time.Duration
-}

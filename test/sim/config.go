@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"strings"
-
 	"weft/lease"
 	"weft/routing"
 )
@@ -19,18 +17,6 @@ var configs = [...]string{
 }
 
 const goodConfigs = 4
-
-// configuration is number n of them, for the backend of the script.
-func (s Script) configuration(n int) []byte {
-	text := configs[n]
-	if s.VXLAN { // all of them: the model knows one format a script
-		text = strings.Replace(text, `,"Backend":{"Type":"udp","Port":8286}`, `,"Backend":{"Type":"vxlan","Userspace":"always","VNI":7}`, 1)
-		if !strings.Contains(text, "Backend") {
-			text = strings.TrimSuffix(text, "}") + `,"Backend":{"Type":"vxlan","Userspace":"always"}}`
-		}
-	}
-	return []byte(text)
-}
 
 // parsed is what became of a text.
 type parsed struct {

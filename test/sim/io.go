@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/kube"
 )
 
 // deliver hands an event to a process at a time, or when its machine wakes up.
@@ -13,7 +14,7 @@ func (c *Cluster) deliver(m *machine, p *process, at time.Duration, e lease.Even
 	c.at(at, func() { c.arrive(m, p, core, e) })
 }
 
-func (c *Cluster) arrive(m *machine, p *process, core *lease.Core, e lease.Event) {
+func (c *Cluster) arrive(m *machine, p *process, core mind, e lease.Event) {
 	switch {
 	case m.process != p || p.core != core:
 	case c.now < m.asleep:
@@ -28,8 +29,13 @@ func (c *Cluster) step(m *machine, p *process, e lease.Event) {
 	for queue := []lease.Event{e}; len(queue) > 0 && c.fault == nil; queue = queue[1:] {
 		c.steps++
 		e := queue[0]
-		if r, ok := e.(lease.Result); ok && r.Number == p.calls {
-			p.calls = 0
+		switch r := e.(type) {
+		case lease.Result:
+			if r.Number == p.calls {
+				p.calls = 0
+			}
+		case kube.Found, kube.Patched:
+			p.asking = false
 		}
 		c.told(m, e)
 		now := m.clock(c.now)
@@ -50,20 +56,48 @@ func (c *Cluster) step(m *machine, p *process, e lease.Event) {
 			case lease.AskUnderlay:
 				c.askUnderlay(m, p, f)
 			case lease.SaveCache:
-				if c.now < m.full {
-					queue = append(queue, lease.Saved{Err: errors.New("the disk is full")})
-					break
+				saved := lease.Saved{Err: errors.New("the disk is full")}
+				if c.now >= m.full {
+					saved = lease.Saved{Written: m.disk.save(f.Cached)}
 				}
-				queue = append(queue, lease.Saved{Written: m.disk.save(f.Cached)})
+				c.deliver(m, p, c.after(time.Millisecond, 100*time.Millisecond), saved)
 			case lease.Publish:
 				c.published(m, p, f.Set)
+				if p.life != nil && f.Set.Own.Subnets != (lease.Subnets{}) {
+					c.deliver(m, p, c.after(10*time.Millisecond, 500*time.Millisecond), kube.DataPath{})
+				}
 			case lease.Wait:
 				c.wait(m, p, f.Until.Sub(now))
 			case lease.Log:
+			case kube.FindNode:
+				c.request(m, p)
+				found, at := kube.Found{Name: m.node}, c.after(time.Millisecond, 80*time.Millisecond)
+				if !c.reaches(m) {
+					found, at = kube.Found{Err: errDown}, c.now+10*time.Second
+				}
+				c.deliver(m, p, at, found)
+			case kube.WatchNodes:
+				c.listNodes(m, p, c.after(time.Millisecond, 40*time.Millisecond))
+			case kube.PatchNode:
+				c.patch(m, p, f)
+			case kube.ProbeServer:
+				probed, at := kube.Probed{}, c.after(2*time.Millisecond, 80*time.Millisecond)
+				if !c.reaches(m) {
+					probed, at = kube.Probed{Err: errDown}, c.now+5*time.Second
+				}
+				c.deliver(m, p, at, probed)
+			case kube.Tell:
+				c.countAsked(m, &m.tells, tellsMost, "Events")
+			default:
+				c.fail("an effect is known", "m%d: %T", m.index, f)
 			}
 		}
 	}
-	if c.fault == nil {
+	switch {
+	case c.fault != nil:
+	case p.life != nil:
+		c.lookLife(m, p)
+	default:
 		c.look(m, p)
 	}
 }
@@ -134,11 +168,17 @@ func (c *Cluster) call(m *machine, p *process, f lease.Call) {
 
 // askUnderlay sends echo requests to the addresses of a record: the kernel of whoever has them answers.
 func (c *Cluster) askUnderlay(m *machine, p *process, f lease.AskUnderlay) {
+	at, yes := c.now+1500*time.Millisecond, false
 	for _, o := range c.machines {
 		if o != m && !o.gone && (o.addr == f.Attrs.PublicIP || o.addr6 == f.Attrs.PublicIPv6) && c.now >= o.asleep && c.linked(m, o) && o.process != nil {
-			c.deliver(m, p, c.after(time.Millisecond, time.Second), lease.News{Answered: f.Round})
-			return
+			at, yes = c.after(time.Millisecond, time.Second), true
 		}
+	}
+	switch {
+	case p.life != nil:
+		c.deliver(m, p, at, kube.Answered{Round: f.Round, Yes: yes})
+	case yes:
+		c.deliver(m, p, at, lease.News{Answered: f.Round})
 	}
 }
 
@@ -178,10 +218,10 @@ const relist = 30 * time.Minute
 // lost tells a machine's process, if there is one, that its watch is broken.
 func (c *Cluster) lost(m *machine) {
 	switch p := m.process; {
-	case p == nil:
+	case p == nil || p.core == nil:
 	case p.life != nil:
 		c.lostNodes(m, p)
-	case p.core != nil:
+	default:
 		c.lostStream(m, p)
 	}
 }
@@ -206,7 +246,7 @@ func (c *Cluster) lostStream(m *machine, p *process) {
 // breakWatches breaks all streams: their history is gone, or the store is another one.
 func (c *Cluster) breakWatches() {
 	for _, m := range c.machines {
-		if p := m.process; p != nil && (p.core != nil || p.life != nil) {
+		if p := m.process; p != nil && p.core != nil {
 			m.disturb(c.now)
 			c.lost(m)
 		}

@@ -31,7 +31,7 @@ func (c *Cluster) toldNode(m *machine, n *kube.Object) {
 
 // lookLife checks a machine after a step of its life.
 func (c *Cluster) lookLife(m *machine, p *process) {
-	st := p.life.Status()
+	st := p.life.Status(m.clock(c.now))
 	if st.State.String() == "invalid" {
 		c.fail("every state has a name", "m%d: %d", m.index, st.State)
 	}
@@ -73,7 +73,7 @@ func (c *Cluster) writtenNode(m *machine, was *object, n *kube.Object) {
 	c.came(ToTakeOver, m)
 	for _, o := range c.machines {
 		p := o.process
-		if o == m || o.node != m.node || o.addr.String() != says || was.author != o.index || p == nil || p.life == nil || p.life.Status().State != lease.Held {
+		if o == m || o.node != m.node || o.addr.String() != says || was.author != o.index || p == nil || p.life == nil || p.life.Status(o.clock(c.now)).State != lease.Held {
 			continue
 		}
 		since := max(o.disturbed, m.disturbed, c.shaken, p.began)
@@ -111,7 +111,7 @@ func (c *Cluster) claims(m *machine, f kube.PatchNode) {
 		return
 	}
 	for _, s := range says.Status.Conditions {
-		if own := m.process.life.Status().Own.Subnets; s.Status == "False" && (own == lease.Subnets{} || m.plane == nil) {
+		if own := m.process.life.Status(m.clock(c.now)).Own.Subnets; s.Status == "False" && (own == lease.Subnets{} || m.plane == nil) {
 			c.fail("the network is not said to be there before it is", "m%d has %s: %s", m.index, own, f.Body())
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Cluster) healNodes() {
 	}
 	c.breakWatches()
 	for _, m := range c.machines {
-		if p := m.process; p != nil && string(p.raw) != string(c.script.configuration(a.config)) {
+		if p := m.process; p != nil && string(p.raw) != configs[a.config] {
 			c.stop(m)
 		}
 		c.start(m)
@@ -173,7 +173,7 @@ func (c *Cluster) unsettledNodes() (format string, a []any) {
 		if p == nil || p.life == nil {
 			return "m%d does not run", []any{m.index}
 		}
-		st := p.life.Status()
+		st := p.life.Status(m.clock(c.now))
 		switch {
 		case st.State != lease.Held || st.Err != nil:
 			return "m%d is %s: %v", []any{m.index, st.State, st.Err}

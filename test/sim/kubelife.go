@@ -21,7 +21,7 @@ type follow struct {
 
 // startLife begins a life with what is saved, in the network of the ConfigMap.
 func (c *Cluster) startLife(m *machine, p *process) {
-	raw := c.script.configuration(c.api.config)
+	raw := []byte(configs[c.api.config])
 	config, err := c.parse(raw)
 	if err != nil {
 		c.fail("a life is made", "m%d: %v", m.index, err)
@@ -38,7 +38,7 @@ func (c *Cluster) startLife(m *machine, p *process) {
 		}
 	}
 	p.config, p.raw = config, raw
-	p.life, err = kube.NewLife("", true, kube.Options{
+	life, err := kube.NewLife("", true, kube.Options{
 		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw, Unproven: saved == nil,
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
 		Local:   m.local(config), Cache: new(lease.Cache), Cached: saved,
@@ -50,83 +50,8 @@ func (c *Cluster) startLife(m *machine, p *process) {
 	m.set = lease.Set{}
 	c.unplane(m)
 	c.register(m)
-	c.live(m, p, "begin", (*kube.Life).Begin)
-}
-
-// live tells a life of something, unless its process is gone, and does what it asks for. While its machine stands still it is not told.
-func (c *Cluster) live(m *machine, p *process, what string, tell func(*kube.Life, time.Time) []kube.Effect) {
-	switch {
-	case m.process != p || c.fault != nil:
-		return
-	case c.now < m.asleep:
-		c.at(m.asleep, func() { c.live(m, p, what, tell) })
-		return
-	}
-	c.steps++
-	now := m.clock(c.now)
-	effects := tell(p.life, now)
-	if c.history != nil {
-		c.log("m%d %s -> %s", m.index, what, describeEffects(effects, now))
-	}
-	for _, f := range effects {
-		c.perform(m, p, f, now)
-	}
-	if c.fault == nil {
-		c.lookLife(m, p)
-	}
-}
-
-// later is live at a time.
-func (c *Cluster) later(m *machine, p *process, at time.Duration, what string, tell func(*kube.Life, time.Time) []kube.Effect) {
-	c.at(at, func() { c.live(m, p, what, tell) })
-}
-
-func (c *Cluster) perform(m *machine, p *process, f kube.Effect, now time.Time) {
-	switch f := f.(type) {
-	case kube.FindNode:
-		c.request(m, p)
-		if !c.reaches(m) {
-			c.later(m, p, c.now+10*time.Second, "not found", func(l *kube.Life, t time.Time) []kube.Effect { p.asking = false; return l.Found(t, "", errDown) })
-			return
-		}
-		c.later(m, p, c.after(time.Millisecond, 80*time.Millisecond), "found", func(l *kube.Life, t time.Time) []kube.Effect { p.asking = false; return l.Found(t, m.node, nil) })
-	case kube.WatchNodes:
-		c.listNodes(m, p, c.after(time.Millisecond, 40*time.Millisecond))
-	case kube.PatchNode:
-		c.patch(m, p, f)
-	case kube.ProbeServer:
-		if c.reaches(m) {
-			c.later(m, p, c.after(2*time.Millisecond, 80*time.Millisecond), "alive", func(l *kube.Life, t time.Time) []kube.Effect { return l.Probed(t, nil) })
-			return
-		}
-		c.later(m, p, c.now+5*time.Second, "silent", func(l *kube.Life, t time.Time) []kube.Effect { return l.Probed(t, errDown) })
-	case kube.Tell:
-		c.countAsked(m, &m.tells, tellsMost, "Events")
-	case lease.AskUnderlay:
-		c.askOthers(m, p, f)
-	case lease.SaveCache:
-		saved := lease.Saved{Err: errors.New("the disk is full")}
-		if c.now >= m.full {
-			saved = lease.Saved{Written: m.disk.save(f.Cached)}
-		}
-		c.later(m, p, c.after(time.Millisecond, 100*time.Millisecond), "saved", func(l *kube.Life, t time.Time) []kube.Effect { return l.Saved(t, saved) })
-	case lease.Publish:
-		c.published(m, p, f.Set)
-		if f.Set.Own.Subnets != (lease.Subnets{}) {
-			c.later(m, p, c.after(10*time.Millisecond, 500*time.Millisecond), "packets flow", func(l *kube.Life, t time.Time) []kube.Effect { return l.DataPath(t, "", "", "") })
-		}
-	case lease.Wait:
-		p.wait++
-		mine := p.wait
-		c.at(c.now+max(f.Until.Sub(now), 0), func() {
-			if p.wait == mine {
-				c.live(m, p, "tick", (*kube.Life).Tick)
-			}
-		})
-	case lease.Log:
-	default:
-		c.fail("an effect is known", "m%d: %T", m.index, f)
-	}
+	p.core, p.life = life, life
+	c.step(m, p, lease.Begin{})
 }
 
 // request checks that a life asks the API server for one thing at a time.
@@ -142,7 +67,7 @@ func (c *Cluster) patch(m *machine, p *process, f kube.PatchNode) {
 	c.claims(m, f)
 	c.request(m, p)
 	answer := func(at time.Duration, n *kube.Object, err error) {
-		c.later(m, p, at, "patched", func(l *kube.Life, t time.Time) []kube.Effect { p.asking = false; return l.Patched(t, n, err) })
+		c.deliver(m, p, at, kube.Patched{Node: n, Err: err})
 	}
 	if !c.reaches(m) {
 		answer(c.after(50*time.Millisecond, 10*time.Second), nil, errDown)
@@ -205,27 +130,12 @@ func (c *Cluster) patchAtServer(m *machine, f kube.PatchNode) (*kube.Object, err
 	return c.writeNode(n, author), nil
 }
 
-// askOthers sends echo requests to the addresses that a Node says: the kernel of whoever has them answers.
-func (c *Cluster) askOthers(m *machine, p *process, f lease.AskUnderlay) {
-	at, yes := c.now+1500*time.Millisecond, false
-	for _, o := range c.machines {
-		if o != m && !o.gone && (o.addr == f.Attrs.PublicIP || o.addr6 == f.Attrs.PublicIPv6) && c.now >= o.asleep && c.linked(m, o) && o.process != nil {
-			at, yes = c.after(time.Millisecond, time.Second), true
-		}
-	}
-	what := "nobody answers"
-	if yes {
-		what = "somebody answers"
-	}
-	c.later(m, p, at, what, func(l *kube.Life, t time.Time) []kube.Effect { return l.Answered(t, f.Round, yes) })
-}
-
 // hear has a watch tell a process something that it knows up to a version, in its turn; unless the watch has ended, or ends by it.
-func (c *Cluster) hear(m *machine, p *process, w *follow, version int64, what string, tell func(*kube.Life, time.Time) []kube.Effect) {
+func (c *Cluster) hear(m *machine, p *process, w *follow, version int64, e lease.Event) {
 	switch {
 	case m.process != p || p.follow != w:
 	case c.now < m.asleep:
-		c.at(m.asleep, func() { c.hear(m, p, w, version, what, tell) })
+		c.at(m.asleep, func() { c.hear(m, p, w, version, e) })
 	case !c.reaches(m):
 		c.lostNodes(m, p)
 	default:
@@ -234,7 +144,7 @@ func (c *Cluster) hear(m *machine, p *process, w *follow, version int64, what st
 			m.gap = m.heard
 		}
 		m.heard = c.now
-		c.live(m, p, what, tell)
+		c.step(m, p, e)
 	}
 }
 
@@ -262,15 +172,12 @@ func (c *Cluster) listNodes(m *machine, p *process, at time.Duration) {
 		}
 		i, version := c.api.now, strconv.FormatInt(c.api.now.version, 10)
 		c.at(c.arriving(m, w), func() {
-			c.hear(m, p, w, i.version, "list "+version, func(l *kube.Life, t time.Time) []kube.Effect {
-				list := make([]*kube.Object, len(i.all))
-				for k, o := range i.all {
-					list[k] = o.Object
-					c.toldNode(m, o.Object)
-				}
-				return l.Listed(t, list, version)
-			})
-			c.hear(m, p, w, i.version, "watch", func(l *kube.Life, t time.Time) []kube.Effect { return l.Watches(t, nil) })
+			listed := kube.Listed{Version: version}
+			for _, o := range i.all {
+				listed.Nodes = append(listed.Nodes, o.Object)
+			}
+			c.hear(m, p, w, i.version, listed)
+			c.hear(m, p, w, i.version, kube.Watches{})
 		})
 		c.goOn(m, p, w, i.version)
 	})
@@ -301,7 +208,7 @@ func (c *Cluster) bookmark(m *machine, p *process, w *follow) {
 		}
 		if v := c.api.now.version; v >= w.version {
 			c.at(c.arriving(m, w), func() {
-				c.hear(m, p, w, v, "bookmark", func(l *kube.Life, t time.Time) []kube.Effect { return l.Bookmarked(t, strconv.FormatInt(v, 10)) })
+				c.hear(m, p, w, v, kube.Bookmarked{Version: strconv.FormatInt(v, 10)})
 			})
 		}
 		c.bookmark(m, p, w)
@@ -317,13 +224,10 @@ func (c *Cluster) tellWatch(m *machine, p *process, w *follow, how change) {
 	w.version = how.version
 	c.at(c.arriving(m, w), func() {
 		if how.gone {
-			c.hear(m, p, w, how.version, "gone "+how.Name, func(l *kube.Life, t time.Time) []kube.Effect { return l.Gone(t, how.Object) })
+			c.hear(m, p, w, how.version, kube.Gone{Node: how.Object})
 			return
 		}
-		c.hear(m, p, w, how.version, "saw "+how.Name+"/"+how.ResourceVersion, func(l *kube.Life, t time.Time) []kube.Effect {
-			c.toldNode(m, how.Object)
-			return l.Saw(t, how.Object)
-		})
+		c.hear(m, p, w, how.version, kube.Saw{Node: how.Object})
 	})
 }
 
@@ -336,7 +240,7 @@ func (c *Cluster) lostNodes(m *machine, p *process) {
 	p.follow = w
 	again := c.after(500*time.Millisecond, 2*time.Second)
 	if !c.reaches(m) {
-		c.later(m, p, c.after(10*time.Millisecond, 400*time.Millisecond), "the watch ends", func(l *kube.Life, t time.Time) []kube.Effect { return l.Watches(t, errDown) })
+		c.deliver(m, p, c.after(10*time.Millisecond, 400*time.Millisecond), kube.Watches{Err: errDown})
 		again = max(again, m.cutOff, m.away)
 		if c.store.down {
 			again = max(again, c.shaken)
@@ -358,7 +262,7 @@ func (c *Cluster) lostNodes(m *machine, p *process) {
 			c.listNodes(m, p, c.after(time.Millisecond, 100*time.Millisecond))
 			return
 		}
-		c.live(m, p, "watch", func(l *kube.Life, t time.Time) []kube.Effect { return l.Watches(t, nil) })
+		c.arrive(m, p, p.core, kube.Watches{})
 		c.goOn(m, p, w, p.heardOf)
 	})
 }

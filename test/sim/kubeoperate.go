@@ -68,7 +68,7 @@ func (c *Cluster) operateNodes(o Op, m *machine) {
 			asFlannel(n, strangerAddr(o.N).String())
 			c.writeNode(n, nobody)
 		}
-	default: // is a machine's, or the wires'
+	default: // is a machine's
 	}
 }
 

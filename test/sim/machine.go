@@ -60,10 +60,16 @@ func (d *disk) save(s lease.Cached) (written bool) {
 	return true
 }
 
+// mind is a lease.Core or a kube.Life.
+type mind interface {
+	Step(time.Time, lease.Event) []lease.Effect
+	Status(time.Time) lease.Status
+}
+
 // process is a weftd. What is meant for one that is gone does not reach the next.
 type process struct {
-	core    *lease.Core
-	life    *kube.Life // instead, where the store is the Kubernetes API
+	core    mind       // nil until the configuration is known
+	life    *kube.Life // the same, where the store is the Kubernetes API; else nil
 	follow  *follow    // its watch of Nodes
 	heardOf int64      // the version up to which it has heard
 	config  routing.Network
@@ -219,9 +225,7 @@ func (c *Cluster) stop(m *machine) {
 	if p == nil || c.now < m.asleep {
 		return
 	}
-	if p.life != nil {
-		c.live(m, p, "stop", (*kube.Life).Stop)
-	} else if p.core != nil {
+	if p.core != nil {
 		c.step(m, p, lease.Stop{})
 		if p.calls != 0 {
 			c.step(m, p, lease.Result{Number: p.calls, Err: errStopped})
@@ -295,12 +299,7 @@ func (c *Cluster) readdress(m *machine, used bool) {
 	c.move(m, a)
 	m.disturb(c.now)
 	c.came(ToMove, m)
-	if p := m.process; p != nil && p.life != nil {
-		c.at(c.after(0, 3*time.Second), func() {
-			local := m.local(p.config) // as it is then
-			c.live(m, p, "moved", func(l *kube.Life, t time.Time) []kube.Effect { return l.Local(t, local) })
-		})
-	} else if p != nil && p.core != nil {
+	if p := m.process; p != nil && p.core != nil {
 		core := p.core
 		c.at(c.after(0, 3*time.Second), func() {
 			local := m.local(p.config) // as it is then

@@ -19,7 +19,6 @@ func (c *Cluster) send(m *machine, ds []datagram) []datagram {
 	c.books(m, "egress", before, pl.engine.Stats().Egress, len(ds), len(out))
 	last := -1
 	for _, d := range out {
-		d.data = c.bare(d.data)
 		switch dst := destination(d.data); {
 		case !owner(m.set, d.outer.Addr(), dst):
 			c.fail("a packet goes to the owner", "m%d sends a packet for %s to %s", m.index, dst, d.outer)
@@ -42,7 +41,7 @@ func (c *Cluster) receive(r *machine, from netip.AddrPort, ds []datagram) (deliv
 	for _, d := range ds {
 		d.outer = from
 		pl.under.in = append(pl.under.in, d)
-		order = append(order, number(c.bare(d.data)))
+		order = append(order, number(d.data))
 	}
 	c.turn(r, pl.outer)
 	out := pl.host.out
@@ -109,7 +108,7 @@ func (c *Cluster) pass() (format string, a []any) {
 			}
 			ways := [][2]netip.Prefix{{m.set.Own.V4, r.set.Own.V4}, {m.set.Own.V6, r.set.Own.V6}}
 			for _, w := range ways {
-				if !w[0].IsValid() || !w[1].IsValid() || c.script.VXLAN && w[0].Addr().Is6() { // the underlay has no IPv6
+				if !w[0].IsValid() || !w[1].IsValid() {
 					continue
 				}
 				c.flow++

@@ -180,43 +180,21 @@ func (c *Cluster) spoof(m, o *machine) {
 	if third.set.Own.V4.IsValid() && m.plane != nil {
 		c.flow++
 		d := datagram{outer: netip.AddrPortFrom(o.addr, m.plane.under.local.Port()), data: packets(podOf(third.set.Own.V4), podOf(o.set.Own.V4), c.flow, 1)[0].data}
-		if c.script.VXLAN {
-			d.data = append(vxlanHeader(m.set.Own, o.set.Own), d.data...)
-		}
 		c.cross(m, []datagram{d})
 	}
 }
 
-// cross has datagrams cross the wire: they may be lost, doubled, late and out of order.
+// cross has datagrams arrive a little later, unless the link is cut.
 func (c *Cluster) cross(m *machine, ds []datagram) {
-	var arriving []datagram
-	for _, d := range ds {
-		if c.now < c.wires.until {
-			if c.rng.IntN(16) < c.wires.badly {
-				continue
-			}
-			if c.rng.IntN(16) < c.wires.badly {
-				arriving = append(arriving, d)
-			}
-			if c.rng.IntN(16) < c.wires.badly {
-				arriving = slices.Insert(arriving, 0, d)
-				continue
-			}
-		}
-		arriving = append(arriving, d)
-	}
-	if len(arriving) == 0 {
+	if len(ds) == 0 {
 		return
 	}
-	from, to := netip.AddrPortFrom(m.plane.addr, m.plane.under.local.Port()), arriving[0].outer
+	from, to := netip.AddrPortFrom(m.plane.addr, m.plane.under.local.Port()), ds[0].outer
 	wait := time.Duration(c.rng.Int64N(int64(20 * time.Millisecond)))
-	if c.now < c.wires.until {
-		wait *= 100
-	}
 	c.at(c.now+wait, func() {
 		for _, r := range c.machines {
 			if pl := r.plane; pl != nil && r.addr == to.Addr() && pl.under.local == to && c.now >= r.asleep && c.linked(m, r) && r != m {
-				c.receive(r, from, arriving)
+				c.receive(r, from, ds)
 				return
 			}
 		}

@@ -43,7 +43,6 @@ const (
 	Reserve          // an operator makes the machine's record one that does not end
 	Stranger         // an operator writes a record of subnet N of a node that there is not
 	DiskFull         // nothing can be saved on the machine, For
-	Wires            // the wires lose, double and delay N in 16 packets, For
 	kinds
 )
 
@@ -59,13 +58,13 @@ const (
 // kubeKinds are the kinds that a script of Kubernetes draws from.
 func kubeKinds() []Kind {
 	return []Kind{Start, Stop, Kill, Clone, CutStore, CutLink, Unplug, Suspend, Clock, Address, Config, StoreDown, ReadOnly, Slow, Compact, Backup, Restore, Wipe,
-		LoseReplies, Late, DiskFull, Wires, Delete, Scribble, Stranger, Recidr, Touch, Conflict}
+		LoseReplies, Late, DiskFull, Delete, Scribble, Stranger, Recidr, Touch, Conflict}
 }
 
 func (k Kind) String() string {
 	names := [...]string{"?", "start", "stop", "kill", "clone", "cut-store", "cut-link", "unplug", "suspend", "clock", "address", "config", "config-gone",
 		"store-down", "read-only", "slow", "compact", "backup", "restore", "wipe", "lose-replies", "late", "delete", "scribble", "reserve", "stranger",
-		"disk-full", "wires", "recidr", "touch", "conflict"}
+		"disk-full", "recidr", "touch", "conflict"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -100,7 +99,6 @@ type Script struct {
 	Seed     uint64 // of what is left to chance while it runs: delays, and the cores' own draws
 	Machines int
 	Config   int  // the number of the first configuration
-	VXLAN    bool // the network's type is vxlan, in user space, and not udp
 	Kube     bool // the store is the Kubernetes API, and not etcd
 	Ops      []Op // by At
 }
@@ -153,7 +151,6 @@ func generate(seed uint64, kubernetes bool, all []Kind) Script {
 			s.Config = 0
 		}
 	}
-	s.VXLAN = seed%8 == 7
 	together := time.Duration(rng.Int64N(int64(5 * time.Second)))
 	for m := range s.Machines {
 		s.Ops = append(s.Ops, Op{At: time.Duration(rng.Int64N(int64(together + 1))), Do: Start, Machine: m})
@@ -181,7 +178,7 @@ func generate(seed uint64, kubernetes bool, all []Kind) Script {
 			o.For = gap(rng)
 		}
 		switch o.Do {
-		case CutStore, CutLink, Unplug, Suspend, Clock, ConfigGone, StoreDown, ReadOnly, Slow, Wipe, DiskFull, Wires:
+		case CutStore, CutLink, Unplug, Suspend, Clock, ConfigGone, StoreDown, ReadOnly, Slow, Wipe, DiskFull:
 			o.For = gap(rng)
 			if long && rng.IntN(8) == 0 {
 				long, o.For = false, time.Duration(rng.Int64N(int64(day))).Round(time.Second)
@@ -231,7 +228,7 @@ func gap(rng *rand.Rand) time.Duration {
 // JSON is the script as ReadScript reads it.
 func (s Script) JSON() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"VXLAN\":%t,\"Kube\":%t,\"Ops\":[", s.Seed, s.Machines, s.Config, s.VXLAN, s.Kube)
+	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"Kube\":%t,\"Ops\":[", s.Seed, s.Machines, s.Config, s.Kube)
 	for i, o := range s.Ops {
 		if i > 0 {
 			b.WriteByte(',')
@@ -251,7 +248,7 @@ func ReadScript(path string) (Script, error) {
 	var in struct {
 		Seed             uint64
 		Machines, Config int
-		VXLAN, Kube      bool
+		Kube             bool
 		Ops              []struct {
 			At, Do, For       string
 			Machine, Other, N int
@@ -260,7 +257,7 @@ func ReadScript(path string) (Script, error) {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return Script{}, fmt.Errorf("%s: %w", path, err)
 	}
-	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config, VXLAN: in.VXLAN, Kube: in.Kube}
+	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config, Kube: in.Kube}
 	if in.Machines < 1 || in.Machines > mostMachines || in.Config < 0 || in.Config >= len(configs) {
 		return s, fmt.Errorf("%s: %d machines, configuration %d: want 1 to %d, and one below %d", path, in.Machines, in.Config, mostMachines, len(configs))
 	}

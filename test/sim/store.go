@@ -280,7 +280,7 @@ func (c *Cluster) operate(o Op, m *machine) {
 	case Compact:
 		c.breakWatches()
 	case Config:
-		st.wanted = c.script.configuration(o.N % len(configs))
+		st.wanted = []byte(configs[o.N%len(configs)])
 		c.configure(st.wanted)
 	case ConfigGone:
 		if o.N%2 == 1 { // etcdctl del --prefix
@@ -354,7 +354,7 @@ func (c *Cluster) operate(o Op, m *machine) {
 		if err == nil && st.now.find(s) == nil {
 			c.put(s, lease.Attrs{PublicIP: strangerAddr(o.N), Weft: &lease.Weft{Node: fmt.Sprint("stranger-", o.N)}}, lease.TTL, nobody)
 		}
-	default: // is a machine's, or the wires'
+	default: // is a machine's
 	}
 }
 

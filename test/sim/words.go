@@ -26,6 +26,14 @@ func describeEvent(e lease.Event) string {
 		return fmt.Sprintf("saved %t %v", e.Written, e.Err)
 	case lease.Result:
 		return fmt.Sprintf("result %d: %s%d %v", e.Number, describeSnapshot(e.Snapshot), e.Revision, e.Err)
+	case kube.Listed:
+		return "list " + e.Version
+	case kube.Saw:
+		return "saw " + e.Node.Name + "/" + e.Node.ResourceVersion
+	case kube.Gone:
+		return "gone " + e.Node.Name
+	case kube.Answered, kube.Watches, kube.Found, kube.Probed:
+		return fmt.Sprintf("%T %+v", e, e)
 	case lease.News:
 		s := "news"
 		if e.Snapshot != nil {
@@ -48,7 +56,7 @@ func describeEvent(e lease.Event) string {
 		}
 		return s
 	}
-	return "?"
+	return fmt.Sprintf("%T", e)
 }
 
 func describeSnapshot(s lease.Snapshot) string {
@@ -63,10 +71,10 @@ func describeSnapshot(s lease.Snapshot) string {
 	return b.String()
 }
 
-func describeEffects[E any](effects []E, now time.Time) string {
+func describeEffects(effects []lease.Effect, now time.Time) string {
 	var out []string
 	for _, f := range effects {
-		switch f := any(f).(type) {
+		switch f := f.(type) {
 		case lease.Call:
 			out = append(out, fmt.Sprintf("call %d: %s", f.Number, describeOperation(f.Operation)))
 		case lease.AskUnderlay:
