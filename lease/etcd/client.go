@@ -67,9 +67,6 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	var more []grpc.DialOption
-	if r.tls != nil && r.secure() { // it comes after the client's own, and so wins over it
-		more = append(more, grpc.WithTransportCredentials(r.tls))
-	}
 	// Interceptors come after the client's own and so win over its "fail fast": a request waits for the connection
 	// instead of polling it.
 	unary, stream := []grpc.UnaryClientInterceptor{waitUnary}, []grpc.StreamClientInterceptor{waitStream}
@@ -82,7 +79,7 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 	c, err := clientv3.New(clientv3.Config{
 		Context:              life,
 		Endpoints:            r.Endpoints,
-		TLS:                  r.tls.snapshot(),
+		TLS:                  r.tls,
 		DialTimeout:          r.RequestTimeout,
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveTimeout,

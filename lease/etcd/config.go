@@ -3,6 +3,7 @@ package etcd
 import (
 	"cmp"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,7 +56,7 @@ type Config struct {
 // resolved is a Config that was checked, with its files read.
 type resolved struct {
 	Config
-	tls      *handshakes // nil without TLS files
+	tls      *tls.Config // nil without TLS files
 	warnings []string
 	read     [sha256.Size]byte // digest of the files' contents
 }

@@ -25,8 +25,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestRotatedCertificates: a CA bundle and a client certificate are replaced in place, first beside a server that goes on, then
-// with one that knows only the new CA. No store is opened again, and nobody sees an outage but the server's own.
+// TestRotatedCertificates: a client certificate and a CA bundle are replaced in place, first beside a server that goes
+// on, then with one that knows only the new CA. Only the CA needs a Reload, and no reload loses the watch.
 func TestRotatedCertificates(t *testing.T) {
 	t.Parallel()
 	first, second := etcdtest.NewCA(t), etcdtest.NewCA(t)
@@ -103,12 +103,22 @@ func TestRotatedCertificates(t *testing.T) {
 		t.Errorf("the watch was lost %d times over reloads", now-lost)
 	}
 
-	// The authority changes on both sides while the server is away: nobody has to say so.
+	// The client's certificate is replaced while the server is away: nobody has to say so.
+	srv.Kill()
+	w.lostAfter(t, lost)
+	install(first, "client2b", ca, cert, key)
+	srv.Start()
+	put(t, s, 6, lease.TTL, 0)
+	w.records(t, 1, 2, 3, 4, 6)
+	_, _, lost = w.snapshot()
+
+	// The authority changes on both sides.
 	srv.Kill()
 	w.lostAfter(t, lost)
 	install(second, "server2", serverCA, serverCert, serverKey)
 	install(second, "client3", ca, cert, key)
 	srv.Start()
+	reload(true, "")
 	until := time.Now().Add(await.Patience)
 	for {
 		if _, err = s.Snapshot(t.Context()); err == nil || time.Now().After(until) {
@@ -119,7 +129,7 @@ func TestRotatedCertificates(t *testing.T) {
 		t.Fatal("with both rotated: ", err)
 	}
 	put(t, s, 5, lease.TTL, 0)
-	w.records(t, 1, 2, 3, 4, 5)
+	w.records(t, 1, 2, 3, 4, 5, 6)
 }
 
 // TestReloadBeforeEtcdIsThere: the first connection is made with what the last reload said.
