@@ -87,13 +87,17 @@ func values(records []*Record) []Record {
 }
 
 // Current returns peers, which are those of a Set, with the times of expiry and revisions that the store
-// has told since: a renewal makes no new Set. The slice is new.
+// has told since: a renewal makes no new Set. A record of which the store has not told it ends by what is returned at
+// the latest. The slice is new.
 func (o *Outlook) Current(peers []Record) []Record {
 	out := make([]Record, 0, len(peers))
 	for _, r := range peers {
 		if i, found := o.mem.find(r.Subnets); found {
 			now := o.mem.Peers[i]
 			r.Expires, r.Revision, r.Reservation = now.Expires, now.Revision, now.Reservation
+			if r.Expires.IsZero() && !r.Reservation && r.Kube == nil {
+				r.Expires = now.Until
+			}
 		}
 		out = append(out, r)
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"weft/lease"
@@ -31,12 +31,7 @@ const (
 // failed attempt, and changed at the end of an outage even if nothing did change.
 // Watch returns the error of ctx.
 func (s *Store) Watch(ctx context.Context, changed func(lease.Snapshot), lost func(error)) error {
-	w := &watch{store: s, view: newView(s.keys), changed: changed, learner: newLearner(s)}
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { w.learner.run(ctx) })
-	defer wg.Wait()
-	defer cancel()
+	w := &watch{store: s, view: newView(s.keys), changed: changed}
 	retry := retryMin
 	for {
 		began := time.Now()
@@ -53,7 +48,7 @@ func (s *Store) Watch(ctx context.Context, changed func(lease.Snapshot), lost fu
 		default:
 			lost(s.plainly(err))
 		}
-		s.expiries.doubt()                                          // it may have been restarted
+		s.expiries.forget()
 		if time.Since(began) > s.config().RequestTimeout+retryMax { // it had worked for a while
 			retry = retryMin
 		}
@@ -74,7 +69,6 @@ type watch struct {
 	store   *Store
 	view    *view
 	changed func(lease.Snapshot)
-	learner *learner
 }
 
 // session lists or resumes, then takes in one stream until it fails.
@@ -125,7 +119,7 @@ func (w *watch) list(ctx context.Context) error {
 }
 
 func (w *watch) emit() {
-	w.learner.wish(w.store.expiries.missing(w.view.leases()))
+	w.store.expiries.keep(w.view.leases())
 	w.changed(w.view.snapshot(&w.store.expiries))
 }
 
@@ -187,9 +181,6 @@ func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration, m
 		case <-emit.C:
 			since = time.Time{}
 			w.emit()
-		case <-w.learner.learnt:
-			since = firstOf(since, time.Now())
-			emit.Reset(quiet)
 		case <-list.C:
 			emit.Stop()
 			since = time.Time{}
@@ -223,5 +214,10 @@ func (w *watch) take(resp *pb.WatchResponse) (dirty bool, err error) {
 		return false, err
 	}
 	w.store.answered() // an answer to a ping has no events
+	for _, e := range resp.Events {
+		if e.Type == mvccpb.PUT && e.Kv.ModRevision > w.view.listed {
+			w.store.expiries.seen(clientv3.LeaseID(e.Kv.Lease))
+		}
+	}
 	return w.view.applyAll(resp), nil
 }

@@ -234,6 +234,7 @@ func (c *Cluster) happen(o Op) {
 	case Clock:
 		m.offset += o.For
 		m.jump, m.jumped = o.For, c.now
+		m.disturb(c.now) // a round of asking ends at once, which it does not on the monotonic clock of a real process
 		c.came(ToWake, m)
 	case Address:
 		c.readdress(m, o.N%2 == 1)

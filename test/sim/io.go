@@ -278,16 +278,6 @@ func (c *Cluster) changed() {
 			}
 			s := c.snapshot(m, i, w.listed)
 			c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
-			if w.listed < i.revision { // when the new leases end is asked for later
-				w.listed = i.revision
-				s := c.snapshot(m, i, w.listed)
-				w.last = max(w.last, c.after(50*time.Millisecond, time.Second))
-				c.at(w.last, func() {
-					if m.process == p && p.core == core && p.watch == w {
-						c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
-					}
-				})
-			}
 		})
 	}
 }

@@ -87,7 +87,7 @@ type process struct {
 // watch is a stream of a process from a member of the store.
 type watch struct {
 	last   time.Duration // when the latest of what is under way arrives
-	listed int64         // the revision to which it knows when leases end
+	listed int64         // the revision after which it knows when leases end
 }
 
 // machine adds one to the cluster.

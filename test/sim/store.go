@@ -21,6 +21,7 @@ type entry struct {
 	revision, created int64
 	expires           time.Duration // true time; 0 for never
 	author            int           // the machine that wrote it, or nobody
+	by                *process      // the author's when it did
 }
 
 // image is what the store has at one revision. It never changes.
@@ -136,6 +137,9 @@ func (st *store) lose() {
 func (c *Cluster) put(s lease.Subnets, a lease.Attrs, ttl time.Duration, author int) int64 {
 	st := c.store
 	e := &entry{Subnets: s, attrs: a, author: author}
+	if author != nobody {
+		e.by = c.machines[author].process
+	}
 	if ttl > 0 {
 		e.expires = c.now + ttl
 		c.at(e.expires, func() { c.sweep() })
@@ -169,9 +173,8 @@ func (c *Cluster) sweep() {
 	}
 }
 
-// snapshot is what machine m reads out of an image. known says that it is told when leases end, also of those of which it
-// has not asked yet.
-func (c *Cluster) snapshot(m *machine, i *image, known int64) lease.Snapshot {
+// snapshot is what machine m reads out of an image. It knows when leases end that it wrote, and of those that were written after listed.
+func (c *Cluster) snapshot(m *machine, i *image, listed int64) lease.Snapshot {
 	s := lease.Snapshot{ClusterID: i.cluster, Revision: i.revision, Config: i.config}
 	s.Records = make([]*lease.Record, 0, len(i.entries))
 	for _, e := range i.entries {
@@ -180,7 +183,7 @@ func (c *Cluster) snapshot(m *machine, i *image, known int64) lease.Snapshot {
 			continue
 		}
 		r := &lease.Record{Subnets: e.Subnets, Attrs: e.attrs, Reservation: e.expires == 0, Revision: e.revision, Created: e.created}
-		if e.expires != 0 && e.revision <= known {
+		if e.expires != 0 && (e.revision > listed || e.by != nil && e.by == m.process) {
 			r.Expires = m.clock(c.now).Add(e.expires - c.now)
 		}
 		s.Records = append(s.Records, r)
