@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -22,8 +24,6 @@ const (
 	// eventNamespace is where Events about objects without a namespace are.
 	eventNamespace = "default"
 	component      = "weftd"
-	eventWarning   = "Warning"
-	eventNormal    = "Normal"
 
 	// eventEvery and eventBurst bound how much we write. What is to be told of one reason meanwhile is
 	// told once, with a count.
@@ -43,36 +43,6 @@ type notice struct {
 	kind, reason, message string
 	first, last           time.Time
 	count                 int
-}
-
-// eventJSON is an Event of core/v1, which every API server knows, or a change of one.
-type eventJSON struct {
-	Metadata       eventMeta   `json:"metadata,omitzero"`
-	InvolvedObject eventObject `json:"involvedObject,omitzero"`
-	Reason         string      `json:"reason,omitempty"`
-	Message        string      `json:"message,omitempty"`
-	Source         eventSource `json:"source,omitzero"`
-	First          time.Time   `json:"firstTimestamp,omitzero"`
-	Last           time.Time   `json:"lastTimestamp,omitzero"`
-	Count          int         `json:"count,omitempty"`
-	Type           string      `json:"type,omitempty"`
-}
-
-type eventMeta struct {
-	Name      string `json:"name,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-}
-
-type eventObject struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Name       string `json:"name,omitempty"`
-	UID        string `json:"uid,omitempty"`
-}
-
-type eventSource struct {
-	Component string `json:"component,omitempty"`
-	Host      string `json:"host,omitempty"`
 }
 
 // herald writes Events about our Node. Its methods are safe for concurrent use; run is called once.
@@ -101,9 +71,9 @@ func newHerald(c *Client, n *table, log *slog.Logger) *herald {
 
 // notice is the Event that says it. allWell says that nothing else is amiss.
 func (t told) notice(allWell bool, now time.Time) notice {
-	n := notice{kind: eventWarning, reason: t.reason, message: t.text, first: now, last: now, count: 1}
+	n := notice{kind: corev1.EventTypeWarning, reason: t.reason, message: t.text, first: now, last: now, count: 1}
 	if t.over {
-		n.kind, n.reason = eventNormal, t.reason+"Over"
+		n.kind, n.reason = corev1.EventTypeNormal, t.reason+"Over"
 		if allWell {
 			n.reason = reasonUp
 		}
@@ -201,9 +171,10 @@ func (h *herald) post(ctx context.Context, n notice) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id := n.kind + " " + n.reason
+	first, last := metav1.NewTime(n.first), metav1.NewTime(n.last)
 	if was, ok := h.posted[id]; ok && n.last.Sub(was.first) < sameEvent {
 		was.count += n.count
-		err := h.send(ctx, http.MethodPatch, was.name, eventJSON{Message: n.message, Count: was.count, Last: n.last.UTC().Truncate(time.Second)})
+		err := h.send(ctx, http.MethodPatch, was.name, map[string]any{"message": n.message, "count": was.count, "lastTimestamp": last})
 		if err == nil {
 			h.posted[id] = was
 		}
@@ -212,21 +183,21 @@ func (h *herald) post(ctx context.Context, n notice) error {
 		}
 	}
 	own := h.nodes.own
-	e := eventJSON{
-		Metadata:       eventMeta{Name: eventName(own, id, n.first), Namespace: eventNamespace},
-		InvolvedObject: eventObject{APIVersion: "v1", Kind: "Node", Name: own, UID: own},
-		Reason:         n.reason, Message: n.message, Source: eventSource{component, own},
-		First: n.first.UTC().Truncate(time.Second), Last: n.last.UTC().Truncate(time.Second), Count: n.count, Type: n.kind,
+	e := corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: eventName(own, id, n.first), Namespace: eventNamespace},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: own, UID: types.UID(own)},
+		Reason:         n.reason, Message: n.message, Source: corev1.EventSource{Component: component, Host: own},
+		FirstTimestamp: first, LastTimestamp: last, Count: int32(n.count), Type: n.kind,
 	}
 	if ours := h.nodes.ourNode(); ours != nil {
-		e.InvolvedObject.UID = cmp.Or(string(ours.UID), own)
+		e.InvolvedObject.UID = cmp.Or(ours.UID, e.InvolvedObject.UID)
 	}
 	err := h.send(ctx, http.MethodPost, "", e)
 	if apierrors.IsAlreadyExists(err) { // the answer to the first try was lost
 		err = nil
 	}
 	if err == nil {
-		h.posted[id] = posted{e.Metadata.Name, n.count, n.first}
+		h.posted[id] = posted{e.Name, n.count, n.first}
 		h.log.Debug("event written", "reason", n.reason, "message", n.message)
 	}
 	return err
@@ -240,7 +211,7 @@ func eventName(node, id string, at time.Time) string {
 }
 
 // send calls the API server about the Event called name, or a new one.
-func (h *herald) send(ctx context.Context, verb, name string, e eventJSON) error {
+func (h *herald) send(ctx context.Context, verb, name string, e any) error {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return err

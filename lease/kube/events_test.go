@@ -295,23 +295,23 @@ func TestEventsAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	post(notice{eventWarning, reasonCache, "first", now, now, 5})
-	post(notice{eventWarning, reasonDown, "another in the same moment", now, now, 1})
-	post(notice{eventWarning, reasonCache, "second", now, now.Add(time.Minute), 2})
+	post(notice{corev1.EventTypeWarning, reasonCache, "first", now, now, 5})
+	post(notice{corev1.EventTypeWarning, reasonDown, "another in the same moment", now, now, 1})
+	post(notice{corev1.EventTypeWarning, reasonCache, "second", now, now.Add(time.Minute), 2})
 	got := s.Events(reasonCache)
 	if len(got) != 1 || got[0].Count != 7 || got[0].Message != "second" || !got[0].FirstTimestamp.Before(&got[0].LastTimestamp) || len(s.Events(reasonDown)) != 1 {
 		t.Errorf("events %+v", s.Events(""))
 	}
 	s.ExpireEvents(reasonCache)
-	post(notice{eventWarning, reasonCache, "third", now, now.Add(2 * time.Minute), 1})
+	post(notice{corev1.EventTypeWarning, reasonCache, "third", now, now.Add(2 * time.Minute), 1})
 	if got := s.Events(reasonCache); len(got) != 1 || got[0].Count != 1 {
 		t.Errorf("events %+v", got)
 	}
 	s.Deny("create events")
-	if err := h.post(t.Context(), notice{eventWarning, reasonLost, "x", now, now, 1}); !Refuses(err) {
+	if err := h.post(t.Context(), notice{corev1.EventTypeWarning, reasonLost, "x", now, now, 1}); !Refuses(err) {
 		t.Errorf("refused: %v", err)
 	}
-	h.back(notice{eventWarning, reasonLost, "x", now, now, 1})
+	h.back(notice{corev1.EventTypeWarning, reasonLost, "x", now, now, 1})
 	h.add(told{concern: concern{reasonLost, "y", false}}.notice(false, now))
 	if n, ok := h.take(); !ok || n.count != 2 || n.message != "y" {
 		t.Errorf("%+v", n)
