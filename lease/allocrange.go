@@ -3,8 +3,12 @@ package lease
 import (
 	"fmt"
 	"net/netip"
-	"slices"
+
+	"go4.org/netipx"
 )
+
+// countMost is the most subnets that are counted.
+const countMost = 1 << 32
 
 // subnetRange is what one family of a network gives out.
 type subnetRange struct {
@@ -38,33 +42,51 @@ func (r subnetRange) unfit(p netip.Prefix) string {
 	return ""
 }
 
-// free returns the first most subnets that overlap none of taken. It takes time
-// in the number of taken prefixes, however wide the range or the prefixes are.
-func (r subnetRange) free(taken []netip.Prefix, most int) []netip.Prefix {
-	slices.SortFunc(taken, comparePrefix)
-	var out []netip.Prefix
-	at := r.first
-	for len(out) < most && !r.last.Less(at) {
-		p := netip.PrefixFrom(at, r.bits)
-		for len(taken) > 0 && lastAddr(taken[0]).Less(at) {
-			taken = taken[1:]
-		}
-		end := lastAddr(p)
-		if len(taken) > 0 && taken[0].Overlaps(p) {
-			end = lastAddr(netip.PrefixFrom(taken[0].Addr(), min(taken[0].Bits(), r.bits)).Masked())
-		} else {
-			out = append(out, p)
-		}
-		if at = end.Next(); !at.IsValid() {
-			break
+// all is every address of the range's subnets.
+func (r subnetRange) all() netipx.IPRange {
+	return netipx.IPRangeFrom(r.first, netipx.PrefixLastIP(netip.PrefixFrom(r.last, r.bits)))
+}
+
+// whole is p, or the subnet that a longer one is in.
+func (r subnetRange) whole(p netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(p.Addr(), min(p.Bits(), r.bits)).Masked()
+}
+
+// free returns the first most subnets that overlap none of taken.
+func (r subnetRange) free(taken []netip.Prefix, most int) (out []netip.Prefix) {
+	var b netipx.IPSetBuilder
+	b.AddRange(r.all())
+	for _, p := range taken {
+		b.RemovePrefix(r.whole(p))
+	}
+	set, _ := b.IPSet() // a range and prefixes that are valid are no fault
+	for _, g := range set.Ranges() {
+		for at := g.From(); len(out) < most && at.IsValid() && !g.To().Less(at); {
+			p := netip.PrefixFrom(at, r.bits)
+			out, at = append(out, p), netipx.PrefixLastIP(p).Next()
 		}
 	}
 	return out
 }
 
+// used counts the subnets that taken leaves no room for.
+func (r subnetRange) used(taken []netip.Prefix) (n uint64) {
+	var b, all netipx.IPSetBuilder
+	all.AddRange(r.all())
+	for _, p := range taken {
+		b.AddPrefix(r.whole(p))
+	}
+	set, _ := all.IPSet()
+	b.Intersect(set)
+	set, _ = b.IPSet()
+	for _, g := range set.Ranges() {
+		n += countSubnets(g.From(), r.whole(netip.PrefixFrom(g.To(), r.bits)).Addr(), r.bits, countMost)
+	}
+	return n
+}
+
 // outOf is the error of a range without a free subnet.
 func (r subnetRange) outOf(records int) error {
-	const limit = 1 << 32
 	return fmt.Errorf("%w in %s: %d subnets of /%d from %s to %s, none free beside the store's %d records",
-		ErrOutOfSubnets, r.network, countSubnets(r.first, r.last, r.bits, limit), r.bits, r.first, r.last, records)
+		ErrOutOfSubnets, r.network, countSubnets(r.first, r.last, r.bits, countMost), r.bits, r.first, r.last, records)
 }

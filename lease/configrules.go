@@ -3,6 +3,8 @@ package lease
 import (
 	"fmt"
 	"net/netip"
+
+	"go4.org/netipx"
 )
 
 // family holds the numbers in which the two address families differ, so that
@@ -54,7 +56,7 @@ func (p *configParser) rules(in familyRaw, f family) familyRaw {
 		p.inside(in.network, in.max, f, "SubnetMax")
 		return in
 	}
-	in.min = p.bound(in, in.min, f, "SubnetMin", nthSubnet(in.network, in.bits, 1))
+	in.min = p.bound(in, in.min, f, "SubnetMin", netipx.PrefixLastIP(netip.PrefixFrom(in.network.Addr(), in.bits)).Next())
 	in.max = p.bound(in, in.max, f, "SubnetMax", lastSubnet(in.network, in.bits))
 	p.ordered(in, f)
 	return in

@@ -19,46 +19,20 @@ func (u Use) Percent() int {
 
 // Use counts the subnets that taken leaves no room for, for each family that is on, IPv4 first.
 func (c NetworkConfig) Use(taken []Subnets) []Use {
-	const limit = 1 << 32
 	var out []Use
 	for _, r := range c.ranges() {
-		u := Use{Network: r.network, All: countSubnets(r.first, r.last, r.bits, limit)}
-		seen := map[netip.Prefix]bool{}
+		var family []netip.Prefix
 		for _, s := range taken {
 			p := s.V4
 			if r.network.Addr().Is6() {
 				p = s.V6
 			}
-			if p.IsValid() && p.Bits() <= r.bits { // a shorter one than usual takes several
-				first, last := laterOf(p.Masked().Addr(), r.first), earlierOf(netip.PrefixFrom(lastAddr(p), r.bits).Masked().Addr(), r.last)
-				if q := netip.PrefixFrom(first, p.Bits()); !seen[q] {
-					seen[q] = true
-					u.Taken += countSubnets(first, last, r.bits, limit)
-				}
-			} else if p.IsValid() { // a longer one spoils the one that it is in
-				q := netip.PrefixFrom(p.Addr(), r.bits).Masked()
-				if !seen[q] && !q.Addr().Less(r.first) && !r.last.Less(q.Addr()) {
-					seen[q] = true
-					u.Taken++
-				}
+			if p.IsValid() {
+				family = append(family, p)
 			}
 		}
-		u.Taken = min(u.Taken, u.All)
-		out = append(out, u)
+		all := countSubnets(r.first, r.last, r.bits, countMost)
+		out = append(out, Use{Network: r.network, All: all, Taken: min(r.used(family), all)})
 	}
 	return out
-}
-
-func laterOf(a, b netip.Addr) netip.Addr {
-	if a.Less(b) {
-		return b
-	}
-	return a
-}
-
-func earlierOf(a, b netip.Addr) netip.Addr {
-	if b.Less(a) {
-		return b
-	}
-	return a
 }
