@@ -46,7 +46,7 @@ func (c *Core) inquire() {
 		c.contest = nil
 		c.duties.add(dutyRead)
 	}
-	c.rest()
+	c.finish()
 }
 
 // ask begins a round, with a question in the store if there is somebody to ask.
@@ -84,11 +84,11 @@ func (c *Core) asked() {
 	if d.underlay && !d.vanished && c.o.Underlay != nil {
 		c.Do(AskUnderlay{c.asks, d.Attrs})
 	}
-	c.rest()
+	c.finish()
 }
 
-// attend takes in what others say: an answer counts, and a question waits for its own.
-func (c *Core) attend(n News) {
+// takeMessages takes in what others say: an answer counts, and a question waits for its own.
+func (c *Core) takeMessages(n News) {
 	d := c.contest
 	if d != nil && d.rounds.Under && n.Answered == c.asks && d.heard == "" {
 		d.heard = livesOnUnderlay // until the round's end, since the store says more
@@ -124,7 +124,7 @@ type question struct {
 // answer tells the first who asks that we live, if the time has come, and goes on to what is due.
 func (c *Core) answer() {
 	if at := c.answerDue(); at.IsZero() || c.Now.Before(at) {
-		c.advance()
+		c.nextWork()
 		return
 	}
 	i := slices.IndexFunc(c.questions, c.answers)

@@ -12,18 +12,18 @@ import (
 // goroutine or lock: its owner reports events and carries out effects. The same options, random numbers,
 // times and events give the same effects. A Keeper is a core with a store.
 //
-// A step is a turn, or part of one. The core takes in news (hear, attend), then does what is due in the store
-// (advance), then what follows for everybody else (rest). If a turn has to wait for the store, it leaves an
-// errand, which continues with the store's Result. A Core is not safe for concurrent use.
+// A step is a turn, or part of one. The core takes in news (takeSnapshot, takeMessages), then does what is due in the
+// store (nextWork), then what follows for everybody else (finish). If a turn has to wait for the store, it leaves a
+// continuation, which continues with the store's Result. A Core is not safe for concurrent use.
 type Core struct {
 	o       Options
 	process string // names this process towards others of our identity
 
 	Base
-	phase  phase
-	errand errand // what the turn waits for; nil between turns
-	calls  uint64 // the number of the last one
-	news   News   // what has come and was not taken in
+	phase        phase
+	continuation continuation // what the turn waits for; nil between turns
+	calls        uint64       // the number of the last one
+	news         News         // what has come and was not taken in
 
 	own     own
 	contest *contest // what keeps us from writing; nil for nothing
@@ -84,8 +84,8 @@ type storeFacts struct {
 	wentBack bool
 }
 
-// errand is what a turn waits for: it goes on with the Result of its Call.
-type errand func(Result)
+// continuation is what a turn waits for: it goes on with the Result of its Call.
+type continuation func(Result)
 
 // NewCore returns a core that has done nothing yet. It uses the options that are no I/O; of Cache and
 // Underlay it uses only whether they are set. Rand is required, and belongs to the core from now on. process
@@ -156,7 +156,7 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 		turn = false
 	case Saved:
 		c.Saved(e, c.own.record())
-		if c.errand == nil {
+		if c.continuation == nil {
 			c.wait()
 		}
 		turn = false
@@ -165,11 +165,11 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 		c.stop()
 	case Tick:
 	}
-	for c.running() && c.errand == nil && (turn || c.news.any()) {
+	for c.running() && c.continuation == nil && (turn || c.news.any()) {
 		c.turn()
 		turn = false
 	}
-	if c.phase == stopping && c.errand == nil {
+	if c.phase == stopping && c.continuation == nil {
 		c.end()
 	}
 	return c.Effects()
@@ -179,23 +179,23 @@ func (c *Core) running() bool {
 	return c.phase == awaiting || c.phase == keeping
 }
 
-// call asks for an operation, and leaves the turn to the errand. After Stop no new calls start.
-func (c *Core) call(op Operation, then errand) {
+// call asks for an operation, and leaves the turn to the continuation. After Stop no new calls start.
+func (c *Core) call(op Operation, then continuation) {
 	if c.phase == stopping {
 		return
 	}
 	c.calls++
-	c.errand = then
+	c.continuation = then
 	c.Do(Call{Number: c.calls, Operation: op})
 }
 
 // result goes on with the turn that waits for r.
 func (c *Core) result(r Result) {
-	if c.errand == nil || r.Number != c.calls {
+	if c.continuation == nil || r.Number != c.calls {
 		return
 	}
-	then := c.errand
-	c.errand = nil
+	then := c.continuation
+	c.continuation = nil
 	then(r)
 }
 
@@ -248,19 +248,19 @@ func (c *Core) turn() {
 		c.storeSilent(n.Lost)
 	}
 	if n.Snapshot != nil {
-		c.hear(*n.Snapshot, n)
+		c.takeSnapshot(*n.Snapshot, n)
 		return
 	}
-	c.attend(n)
+	c.takeMessages(n)
 }
 
-// rest is the end of a turn: what follows for everybody else of what is known now.
-func (c *Core) rest() {
+// finish is the end of a turn: what follows for everybody else of what is known now.
+func (c *Core) finish() {
 	c.Peers.Expire(c.Now)
-	if c.own.tenure == kept && c.own.overdue(c.Now) && c.state(c.Now) == Expired {
-		c.own.tenure, c.cause = ended, errRunOut
+	if c.own.tenure == tenureHeld && c.own.overdue(c.Now) && c.state(c.Now) == Expired {
+		c.own.tenure, c.cause = tenureEnded, errRunOut
 	}
-	if c.Source != SourceNone && (c.own.tenure == kept || !c.duties.any(dutyVerify)) {
+	if c.Source != SourceNone && (c.own.tenure == tenureHeld || !c.duties.any(dutyVerify)) {
 		c.publish()
 	} else if due := c.saver.due; !due.IsZero() && !c.Now.Before(due) {
 		c.Save(c.own.record(), true)

@@ -5,17 +5,17 @@
 //	             events: News, Result, Saved, Tick                    effects
 //	store, clock, disk ──────────> Core.Step ──────────> Call, Publish, SaveCache, AskUnderlay, Log, Wait
 //
-//	turn: hear ──Believe──> Memory ──judge──> contest, duties, tenure
-//	      attend: what others ask and answer
-//	      advance ──Plan──> Call{WriteRecord}, a compare-and-swap
-//	      rest: Memory ──Check──> Set ──> Publish, SaveCache, Wait
+//	turn: takeSnapshot ──Believe──> Memory ──judge──> contest, duties, tenure
+//	      takeMessages: what others ask and answer
+//	      nextWork ──Plan──> Call{WriteRecord}, a compare-and-swap
+//	      finish: Memory ──Check──> Set ──> Publish, SaveCache, Wait
 //
 // Core has no clock and does no I/O: Keeper is a Core with a Store, a clock and a disk (run.go). What
-// a turn waits for is an errand; how we have our subnet is a tenure; what has to be done in
+// a turn waits for is a continuation; how we have our subnet is a tenure; what has to be done in
 // the store before the next write are duties; who else may be the owner is a contest. The State
 // that people see is computed of those (state.go).
 //
 // A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others decide
-// who owns what: lease/kube has a core of its own, of the same parts (Outlook, Saver, Rounds). The formats are
+// who owns what: lease/kube has a core of its own, of the same parts (Base, Rounds). The formats are
 // flannel's, so that nodes of both kinds share a network.
 package lease

@@ -20,15 +20,15 @@ func (e *ConfigChangedError) Error() string {
 	return "the store's network configuration is not the one in use: restart to apply it"
 }
 
-// hear takes in a snapshot of the watch, and lets work that was put off go on. One that is older than what we
+// takeSnapshot takes in a snapshot of the watch, and lets work that was put off go on. One that is older than what we
 // know, as a watch may deliver what it read before our last write, is a reason to read the store: what is
 // older still then is a store that went back. After that the watch may still tell what was before, at a higher revision, so
 // that the store is read until it has come as far. n is what came with it.
-func (c *Core) hear(s Snapshot, n News) {
+func (c *Core) takeSnapshot(s Snapshot, n News) {
 	held := c.own.held
 	mem := c.Peers.Memory()
 	if !c.store.wentBack && !(s.ClusterID == mem.ClusterID && s.Revision < mem.Revision) && !(held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision) {
-		c.heard(s, n)
+		c.believeSnapshot(s, n)
 		return
 	}
 	cluster, revision := s.ClusterID, s.Revision
@@ -36,22 +36,22 @@ func (c *Core) hear(s Snapshot, n News) {
 	c.call(ReadStore{}, func(r Result) {
 		if r.Err != nil {
 			c.duties.add(dutyRead)
-			c.attend(n)
+			c.takeMessages(n)
 			return
 		}
 		if r.Snapshot.ClusterID == cluster && r.Snapshot.Revision >= revision {
 			c.store.wentBack = false // but for what this snapshot shows
 		}
-		c.heard(r.Snapshot, n)
+		c.believeSnapshot(r.Snapshot, n)
 	})
 }
 
-func (c *Core) heard(s Snapshot, n News) {
+func (c *Core) believeSnapshot(s Snapshot, n News) {
 	c.observe(s)
 	if c.retry.Sub(c.Now) > backoffFirst {
 		c.retry = c.Now.Add(c.Backoff(1, backoffFirst, backoffMost))
 	}
-	c.attend(n)
+	c.takeMessages(n)
 }
 
 // observe takes in what the store holds. What it returns has no configuration that is not good, so that
@@ -147,8 +147,8 @@ func (c *Core) twins(s Snapshot) map[Subnets]bool {
 func (c *Core) judgeHeld(before *contest, s Snapshot) {
 	h := c.own.held
 	v, found, err := h.judge(c.self(), s, c.cleared)
-	if c.own.tenure == missing && !c.duties.any(dutyVerify) {
-		c.own.tenure = ended
+	if c.own.tenure == tenureGone && !c.duties.any(dutyVerify) {
+		c.own.tenure = tenureEnded
 	}
 	switch v {
 	case verdictHeld:
@@ -209,7 +209,7 @@ func (c *Core) vanished(cluster string) {
 		c.displaced(0, cluster, false, "is gone")
 	case c.own.confirmed():
 		c.duties.drop(dutyVerify)
-		c.own.tenure = missing
+		c.own.tenure = tenureGone
 		c.cause = fmt.Errorf("the store has lost our record %s", c.own.held.Subnets)
 	}
 }
@@ -220,14 +220,14 @@ func (c *Core) keep(found Record, cluster string) {
 		c.schedule()
 	}
 	if !c.duties.any(dutyVerify) {
-		c.own.tenure = kept
+		c.own.tenure = tenureHeld
 	}
 }
 
 // giveUp gives the subnet to whoever has it.
 func (c *Core) giveUp(why error) {
 	c.duties.drop(dutyVerify)
-	c.own.drop(lost)
+	c.own.drop(tenureLost)
 	c.cause = why
 }
 

@@ -22,7 +22,7 @@ func (c *Core) fail(err error) {
 	if errors.Is(err, ErrConflict) && c.races < racesMost {
 		c.races++
 		c.retry = c.Now.Add(raceBackoff(c.races, c.Rand))
-		c.rest()
+		c.finish()
 		return
 	}
 	c.failing++
@@ -45,10 +45,10 @@ func (c *Core) fail(err error) {
 
 func (c *Core) failed(err error) {
 	c.cause = err
-	if c.own.tenure == kept && c.own.overdue(c.Now) {
-		c.own.tenure = ended
+	if c.own.tenure == tenureHeld && c.own.overdue(c.Now) {
+		c.own.tenure = tenureEnded
 	}
-	c.rest()
+	c.finish()
 }
 
 // answered reports whether err came of what the store says, not of its silence.

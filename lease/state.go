@@ -13,24 +13,24 @@ func (c *Core) state(now time.Time) State {
 		return Waiting
 	}
 	switch c.own.tenure {
-	case seeking, beaten:
+	case tenureSeeking, tenureRaceLost:
 		return Acquiring
-	case lost:
+	case tenureLost:
 		return Lost
-	case recalled:
+	case tenureFromCache:
 		return Unconfirmed
-	case kept:
+	case tenureHeld:
 		if !c.own.overdue(now) && (c.own.held.at != 0 || c.cause == nil) { // without a cause it is being put back
 			return Held
 		}
-	case ended, missing:
+	case tenureEnded, tenureGone:
 	}
 	return Expired
 }
 
 // record is our record, as far as it is sure that it is ours; its Subnets are zero if there is none.
 func (c *Core) record() Record {
-	if c.own.tenure == kept || !c.duties.any(dutyVerify) {
+	if c.own.tenure == tenureHeld || !c.duties.any(dutyVerify) {
 		return c.own.record()
 	}
 	return c.Peers.Last().Own

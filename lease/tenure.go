@@ -12,21 +12,21 @@ import (
 type tenure uint8
 
 const (
-	// seeking: there was no subnet since the start.
-	seeking tenure = iota
-	// beaten: we created a record, and another's was there first.
-	beaten
-	// lost: another owner has the subnet, and we have given it up.
-	lost
-	// recalled: it is in the cached state, and no store has said anything about it.
-	recalled
-	// kept: the store has had our record since the start, and had it when it was last heard, or it is to be
+	// tenureSeeking: there was no subnet since the start.
+	tenureSeeking tenure = iota
+	// tenureRaceLost: we created a record, and another's was there first.
+	tenureRaceLost
+	// tenureLost: another owner has the subnet, and we have given it up.
+	tenureLost
+	// tenureFromCache: it is in the cached state, and no store has said anything about it.
+	tenureFromCache
+	// tenureHeld: the store has had our record since the start, and had it when it was last heard, or it is to be
 	// put back.
-	kept
-	// ended: as kept, but its time is over, which has been said.
-	ended
-	// missing: the store has it no more, after its time was over.
-	missing
+	tenureHeld
+	// tenureEnded: as tenureHeld, but its time is over, which has been said.
+	tenureEnded
+	// tenureGone: the store has it no more, after its time was over.
+	tenureGone
 )
 
 // own is our subnet, and the record of it.
@@ -58,15 +58,15 @@ type holding struct {
 
 // recall takes up what we held in the last run.
 func (o *own) recall(r Record) {
-	o.tenure, o.held, o.previous = recalled, &holding{Record: r, at: r.Revision}, r.Subnets
+	o.tenure, o.held, o.previous = tenureFromCache, &holding{Record: r, at: r.Revision}, r.Subnets
 }
 
 // drop gives the subnet up. It is what we ask for first when we acquire again.
 func (o *own) drop(to tenure) {
-	if o.held != nil && to == lost {
+	if o.held != nil && to == tenureLost {
 		o.previous = o.held.Subnets
 	}
-	if o.tenure != lost {
+	if o.tenure != tenureLost {
 		o.tenure = to
 	}
 	o.held = nil

@@ -10,7 +10,7 @@ import (
 
 // needsAcquire reports whether the store has no record that we know to be ours.
 func (c *Core) needsAcquire() bool {
-	return !c.duties.any(dutyVerify) && c.own.tenure != kept && c.own.tenure != ended
+	return !c.duties.any(dutyVerify) && c.own.tenure != tenureHeld && c.own.tenure != tenureEnded
 }
 
 // pending reports whether there is work for the store, now or after the back-off.
@@ -30,11 +30,11 @@ func (c *Core) notBefore() time.Time {
 	return at
 }
 
-// advance does the next piece of work with the store, if any is due. It ends in rest.
-func (c *Core) advance() {
+// nextWork does the next piece of work with the store, if any is due. It ends in finish.
+func (c *Core) nextWork() {
 	switch {
 	case !c.pending() || c.Now.Before(c.notBefore()):
-		c.rest()
+		c.finish()
 	case c.duties != 0 || c.needsAcquire():
 		c.call(ReadStore{}, c.read)
 	default:
@@ -72,13 +72,13 @@ func (c *Core) work() {
 	case c.contest != nil:
 		c.inquire()
 	case c.Now.Before(c.notBefore()): // what was read has put it off
-		c.rest()
+		c.finish()
 	case c.own.due(c.Now, c.Local.Attrs):
 		op, w := c.writing(c.own.held, c.own.held.Record)
 		c.call(op, func(r Result) { c.renewed(w, r) })
 	default:
 		c.succeed()
-		c.rest()
+		c.finish()
 	}
 }
 
@@ -88,7 +88,7 @@ func (c *Core) seeded(r Result) {
 		c.fail(r.Err)
 		return
 	}
-	c.rest()
+	c.finish()
 }
 
 // renewed goes on when the held record was written: renewed, put back, or brought up to date. One that was put back where nothing was is
@@ -100,7 +100,7 @@ func (c *Core) renewed(w write, r Result) {
 		return
 	}
 	if !c.duties.any(dutyVerify) {
-		c.own.tenure = kept
+		c.own.tenure = tenureHeld
 	}
 	c.schedule()
 	if created {
@@ -108,13 +108,13 @@ func (c *Core) renewed(w write, r Result) {
 		c.doubt(w.holding)
 	}
 	c.succeed()
-	c.rest()
+	c.finish()
 }
 
 // acquire claims a subnet on the strength of s.
 func (c *Core) acquire(s Snapshot) {
 	var changed *ConfigChangedError
-	if c.own.tenure == seeking && errors.As(c.store.configErr, &changed) {
+	if c.own.tenure == tenureSeeking && errors.As(c.store.configErr, &changed) {
 		c.fail(changed)
 		return
 	}
@@ -159,7 +159,7 @@ func (c *Core) take(claim Claim, h *holding, created bool) {
 	if created {
 		c.duties.add(dutyVerify)
 	} else {
-		c.own.tenure = kept
+		c.own.tenure = tenureHeld
 		if was := claim.Current; was.Created != 0 && was.Created == was.Revision { // by a write of ours that was not answered
 			c.doubt(h)
 		}
@@ -183,7 +183,7 @@ func (c *Core) release(surplus []Record) {
 	if !c.duties.any(dutyVerify) {
 		c.succeed()
 	}
-	c.rest()
+	c.finish()
 }
 
 // doubt has what we hold, and go on to say that we hold, verified if another record than ours can have a part of it.
@@ -196,16 +196,16 @@ func (c *Core) doubt(h *holding) {
 // verify reads once more after a record was created, and yields to one that was there first.
 func (c *Core) verify(s Snapshot) {
 	c.duties.drop(dutyVerify)
-	err := c.own.held.beaten(c.self(), s, c.own.tenure == kept)
+	err := c.own.held.beaten(c.self(), s, c.own.tenure == tenureHeld)
 	if err == nil {
-		c.own.tenure = kept
+		c.own.tenure = tenureHeld
 		c.succeed()
-		c.rest()
+		c.finish()
 		return
 	}
 	gone := c.own.held.Record
 	gone.Revision = c.own.held.at
-	c.own.drop(beaten)
+	c.own.drop(tenureRaceLost)
 	c.call(DeleteRecord{gone.Subnets, gone.Revision}, func(r Result) {
 		if r.Err != nil {
 			err = errors.Join(err, fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
