@@ -11,10 +11,10 @@ import (
 // host's rules have translated; it also notes such flows. Who needs which way:
 //
 //   - Pod A sends to a Service, which is no pod's and no peer's: the host has it. It translates the destination to pod B, of this node or
-//     of another, and routes the packet back into its TUN, with A as the source. That opens an entry of A's.
-//   - B's answer to A is in A's entries, whether it comes from B's port here or from B's node: it goes to the host's TUN. The host translates it
+//     of another, and routes the packet back into its TUN, with A as the source. That opens an entry.
+//   - B's answer to A has an entry, whether it comes from B's port here or from B's node: it goes to the host's TUN. The host translates it
 //     back and routes it into the TUN again, with the Service as its source, and so it reaches A.
-//   - A peer's pod opens a flow to a port of this node, which the host translates to pod B here: the same, with an entry of the peer's.
+//   - A peer's pod opens a flow to a port of this node, which the host translates to pod B here: the same.
 //   - A Service that leads to A itself, or any other that is masqueraded, needs none: the answer is to the host.
 //   - A packet of the flow that its client sends straight takes the entry away: the last way that it took counts.
 func (w *worker) byHost(p *Packet, in *encap.Inner, d dest) bool {
@@ -22,31 +22,36 @@ func (w *worker) byHost(p *Packet, in *encap.Inner, d dest) bool {
 	case d.pod == nil && d.peer == nil:
 		return false
 	case w.from.role == RoleHost:
-		if r := w.source.returns; r != nil && (d.pod != nil || w.source.pod) {
-			w.came(r, p, in)
+		if w.source.client && (d.pod != nil || w.source.pod) {
+			w.came(p, in)
 		}
 		return false
 	case w.from.pod == nil || w.set.host == nil:
 		return false
 	}
-	return w.translated(d.returns(), &w.from.pod.returns, p, in)
+	return w.translated(p, in, true)
 }
 
-// translated reports whether p goes to the host's TUN since it answers a flow of the client whose entries are to. Otherwise it goes straight, from the
-// client whose entries are from; nil if that has none.
-func (w *worker) translated(to, from *returns, p *Packet, in *encap.Inner) bool {
-	if to.table.Load() == nil && (from == nil || from.table.Load() == nil) {
+// translated reports whether p goes to the host's TUN since it answers a flow of the client that it is for. Otherwise it goes
+// straight; known says that its source is the sender's, who may have opened flows by way of the host.
+func (w *worker) translated(p *Packet, in *encap.Inner, known bool) bool {
+	t := w.engine.returns.table.Load()
+	if t == nil {
+		return false
+	}
+	to, from := t.has(in.Dst), known && t.has(in.Src)
+	if !to && !from {
 		return false
 	}
 	s := straightOf(p.Bytes(), in)
 	if s.proto != 0 && s == w.straight {
 		return false
 	}
-	if w.viaHost(to, p, in) {
+	if to && w.viaHost(t, p, in) {
 		return true
 	}
-	if from != nil {
-		w.went(from, p, in)
+	if from {
+		w.went(p, in)
 	}
 	w.straight = s
 	return false
@@ -67,33 +72,18 @@ func straightOf(b []byte, in *encap.Inner) (s straight) {
 	return s
 }
 
-// returns are the entries of flows whose answers go to d; nil if it is neither a pod's nor a peer's.
-func (d *dest) returns() *returns {
-	switch {
-	case d.pod != nil:
-		return &d.pod.pod.returns
-	case d.peer != nil:
-		return &d.peer.state.returns
-	}
-	return nil
-}
-
-// came notes that the host handed back a packet of the client whose entries are r.
-func (w *worker) came(r *returns, p *Packet, in *encap.Inner) {
+// came notes that the host handed back a packet that a client had sent it.
+func (w *worker) came(p *Packet, in *encap.Inner) {
 	f, ok := flowOf(p.Bytes(), in)
 	if !ok || !f.asks || f.kind == flowFragment {
 		return
 	}
 	back := f.reversed()
-	r.open(back.tag(w.engine.seed), &back, seconds(w.now))
+	w.engine.returns.open(back.tag(w.engine.seed), &back, seconds(w.now))
 }
 
-// viaHost reports whether p, for the client whose entries are r, answers one of its flows.
-func (w *worker) viaHost(r *returns, p *Packet, in *encap.Inner) bool {
-	t := r.table.Load()
-	if t == nil || w.set.host == nil {
-		return false
-	}
+// viaHost reports whether p answers a flow of the client that it is for.
+func (w *worker) viaHost(t *returnTable, p *Packet, in *encap.Inner) bool {
 	f, ok := flowOf(p.Bytes(), in)
 	if !ok {
 		return false
@@ -109,20 +99,17 @@ func (w *worker) viaHost(r *returns, p *Packet, in *encap.Inner) bool {
 	}
 	if in.MoreFragments && in.FragOffset == 0 { // the others follow it
 		rest := fragmentOf(p.Bytes(), in)
-		r.open(rest.tag(w.engine.seed), &rest, sec)
+		w.engine.returns.open(rest.tag(w.engine.seed), &rest, sec)
 	}
 	return true
 }
 
-// went notes that p goes straight from the client whose entries are r.
-func (w *worker) went(r *returns, p *Packet, in *encap.Inner) {
-	if r.table.Load() == nil {
-		return
-	}
+// went notes that p goes straight from its client.
+func (w *worker) went(p *Packet, in *encap.Inner) {
 	f, ok := flowOf(p.Bytes(), in)
 	if !ok || !f.asks || f.kind == flowFragment {
 		return
 	}
 	back := f.reversed()
-	r.forget(back.tag(w.engine.seed), seconds(w.now))
+	w.engine.returns.forget(back.tag(w.engine.seed), seconds(w.now))
 }

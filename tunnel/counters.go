@@ -105,7 +105,6 @@ type peerState struct {
 	runsAsked          int64 // when a check of runs began, Unix nanoseconds; runCheck.mu guards it
 	reach              reach
 	refusal            refusal
-	returns            returns // of flows that its pods opened by way of our host
 }
 
 // strangers remembers a few of the outer sources that belong to no peer, for

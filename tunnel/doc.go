@@ -15,7 +15,7 @@
 //     Packet (packet.go) in a Ring (ring.go).
 //   - egress.go, or ingress.go with vtep.go and pathprobe.go, decides about it, with what table.go, reach.go and
 //     pathmtu.go know of the peer. For a pod's port podpackets.go is its router, and byhost.go, with flow.go and
-//     returns.go, finds the answers that the host's rules are to translate back, also those of flows from before this engine (learned.go). icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
+//     returns.go, finds the answers that the host's rules are to translate back. learned.go enters the flows from before this engine. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
 //   - output.go hands it to the port that it leaves by, port.go, and accounts for it.
 //   - udpoffload_linux.go and raw_linux.go are ports of the underlay. runwriter_linux.go and sendrun_linux.go make one
 //     send of many packets for them; rawsend_linux.go, frames_linux.go and tap_linux.go, or

@@ -84,17 +84,17 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 
 // source is what is known of an inner source; the zero source is none.
 type source struct {
-	addr    netip.Addr
-	forged  *Peer    // whose it is, if it cannot be this host's
-	returns *returns // the entries of flows that this address has opened by way of the host; nil if it is neither a pod's nor a peer's
-	pod     bool     // it is a pod's of this node
+	addr   netip.Addr
+	forged *Peer // whose it is, if it cannot be this host's
+	client bool  // it is a pod's or a peer's, and the host has sent the packet on
+	pod    bool  // it is a pod's of this node
 }
 
 func (w *worker) sourceOf(a netip.Addr) source {
 	s := source{addr: a, forged: w.table.forged(a)}
 	if w.from.role == RoleHost {
 		of := w.destOf(a)
-		s.returns, s.pod = of.returns(), of.pod != nil
+		s.client, s.pod = of.pod != nil || of.peer != nil, of.pod != nil
 	}
 	return s
 }

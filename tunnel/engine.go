@@ -60,7 +60,7 @@ type Engine struct {
 	saying saying // what is logged off the workers
 
 	seed    maphash.Seed // of the tags of return entries
-	learned learned      // mu guards it
+	returns returns
 
 	began time.Time // when the engine was made, with its monotonic reading
 
@@ -140,10 +140,6 @@ func New(cfg Config) (*Engine, error) {
 func (e *Engine) Swap(t *Table) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.learnedOf(func(a netip.Addr) *returns {
-		p, _ := t.routes.Lookup(a)
-		return p.returns()
-	})
 	e.table.Store(t)
 }
 
@@ -195,9 +191,6 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	e.attached[a.id] = a
 	for _, q := range a.queues {
 		q.worker.queues++
-	}
-	if a.pod != nil {
-		e.learnedOf(a.returnsOf)
 	}
 	e.ports.Store(next) // before epoll can report it
 	for _, q := range a.queues {

@@ -133,7 +133,7 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		return r, false
 	}
 
-	if to.pod != nil && w.set.host != nil && w.translated(&to.pod.returns, p.peer.returns(), p, in) {
+	if to.pod != nil && w.set.host != nil && w.translated(p, in, p.peer != nil) {
 		to = w.set.host // it answers a flow that the host's rules have changed, and that it knows by another name
 	}
 

@@ -2,7 +2,6 @@ package tunnel_test
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,17 +53,4 @@ func TestLearnedFlowsAnswerByTheHost(t *testing.T) {
 	answer("a peer that comes later", "b", tcpOf(4000, 80), newcomer, b, "host")
 	answer("another flow of its", "b", tcpOf(4001, 80), newcomer, b, "wire")
 	balanced(t, n.Stats())
-}
-
-// TestLearnedFlowsAreForgotten: what no client came for in ten minutes costs nothing any more.
-func TestLearnedFlowsAreForgotten(t *testing.T) {
-	var now atomic.Int64
-	now.Store(1e18)
-	n := startPods(t, tunnel.Config{Workers: 1, Clock: now.Load})
-	n.Pause()
-	n.Learn([]tunnel.Translated{{Client: netip.MustParseAddrPort("10.1.1.7:4000"), Backend: netip.MustParseAddrPort("10.1.1.6:80"), Proto: encap.ProtoTCP, Left: time.Hour}})
-	now.Add(int64(11 * time.Minute))
-	n.Resume()
-	n.ports["later"] = attachPod(t, n.Engine, 0, "10.1.1.7")
-	n.send(t, "after eleven minutes", "b", tcpOf(4000, 80)(t, "10.1.1.7", "10.1.1.6", true), "later")
 }

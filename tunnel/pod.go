@@ -51,7 +51,6 @@ type pod struct {
 	rx     podCounters
 	bucket bucket // of ICMP errors to the pod; the worker's that reads its port
 
-	returns returns // of flows that the pod opened by way of the host
 }
 
 // podCounters are of one direction. Drops are few: they come last, away from what every batch writes.

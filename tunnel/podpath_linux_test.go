@@ -175,7 +175,7 @@ func BenchmarkPods(b *testing.B) {
 	for _, dst := range []string{"pod", "peer"} {
 		for _, flows := range []bool{false, true} {
 			for _, size := range []int{64, 1472, 45 * 1400} {
-				w, from, to := newPodPath(b, 0)
+				w, _, _ := newPodPath(b, 0)
 				at := map[string]string{"pod": "10.1.1.6", "peer": "10.1.2.7"}[dst]
 				packet := ipv4Packet("10.1.1.5", at, min(size, 1472))
 				super := tcpTo(at, 45*1400, true)
@@ -183,9 +183,10 @@ func BenchmarkPods(b *testing.B) {
 					w.set.under4.super = &OffloadSocket{runs: &runWriter{}}
 				}
 				if flows {
-					for _, p := range []*pod{from.pod, to.pod} {
+					for _, client := range []string{"10.1.1.5", "10.1.1.6", "10.1.2.7"} {
 						f := udpFlow(7)
-						p.returns.open(f.tag(w.engine.seed), &f, 0)
+						f.dst = netip.MustParseAddr(client)
+						w.engine.returns.open(f.tag(w.engine.seed), &f, 0)
 					}
 				}
 				b.Run(fmt.Sprintf("to=%s/flows=%v/size=%d", dst, flows, size), func(b *testing.B) {

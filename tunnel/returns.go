@@ -7,19 +7,16 @@ import (
 	"time"
 )
 
-// Sizes of a table of return entries, in sets of ways entries. It has memory from the first entry on, and grows while a set is full of entries that
-// are in use: to 128 KB for a pod or a peer, which are 8192 flows.
 const (
-	returnWays    = 8
-	firstSets     = 16
-	growthOfSets  = 8
-	mostSets      = firstSets * growthOfSets * growthOfSets
-	returnHandOff = 2 // seconds for which the table before a larger one is still read
+	// returnWays is how many entries a set has, and returnSets how many sets there are: 262,144 flows in 4 MiB. That is
+	// the default nf_conntrack_max of a host with 8 GB or more, and the host's table bounds what is worth an entry.
+	returnWays = 8
+	returnSets = 1 << 15
 )
 
 // How long an entry is kept after a packet of its flow, in seconds: at least as long as the host's connection tracking keeps its own by
-// default, which the host needs to translate the answers. Where a table is full the entry goes that would be the next to end, so a flood of
-// half-open connections and of datagrams ends before any connection does; of a peer's, whose pods share a table, one of the pod that has most.
+// default, which the host needs to translate the answers. In a full set the entry that ends next gives way, so a flood of half-open
+// connections and of datagrams ends before any connection does; and it is one of the client that has most entries there.
 const (
 	lifeTCP      = 5 * 24 * 3600
 	lifeHalfOpen = 200
@@ -31,25 +28,19 @@ const (
 	lifeOther    = 600
 )
 
-// returns are the flows that one client, a pod of this node or a peer, has opened by way of the host's rules: packets that the host's TUN handed back with
-// an address translated (DNAT for a Service). Answers belong to the host's TUN, where the host translates them back. An entry is a tag,
-// the keyed hash of the answers' addresses, ports and protocol, and how long it is good for. Each client has its own, so that whoever opens many
-// takes nobody else's place. Its zero value is empty. Any worker may read and write it; none waits.
+// returns are the flows that clients, pods of this node or of a peer, have opened by way of the host's rules: packets that the
+// host's TUN handed back with an address translated (DNAT for a Service). Answers belong to the host's TUN, where the host translates
+// them back. An entry is a tag, the keyed hash of the answers' addresses, ports and protocol, and how long it is good for. The table
+// has memory from the first entry on, and its size is fixed. Any worker may read and write it; none waits.
 type returns struct{ table atomic.Pointer[returnTable] }
 
-// returns are the entries of a peer's flows; nil for a sender that is no peer (CheckOff).
-func (p *Peer) returns() *returns {
-	if p == nil {
-		return nil
-	}
-	return &p.state.returns
+type returnTable struct {
+	sets []returnSet // a power of two
+	// clients has a bit for each owner of an entry. It is never cleared: it only saves the search for the others.
+	clients [1 << ownerBits / 64]atomic.Uint64
 }
 
-type returnTable struct {
-	sets   []returnSet // a power of two
-	before atomic.Pointer[returnTable]
-	made   int64 // seconds
-}
+func newReturnTable(sets int) *returnTable { return &returnTable{sets: make([]returnSet, sets)} }
 
 type returnSet [returnWays]returnEntry
 
@@ -63,7 +54,7 @@ type returnEntry struct {
 // ownerBits is how many bits of a life, the upper ones, say which address the flow is of.
 const ownerBits = 16
 
-// ownerOf tells the address that the answers are for from others of the same client, a peer, which has many pods; as the upper bits of a life.
+// ownerOf tells the client that the answers are for from others, by its address; as the upper bits of a life.
 func ownerOf(a netip.Addr) uint64 {
 	b := a.As16()
 	return binary.BigEndian.Uint64(b[8:]) * 0x9e3779b97f4a7c15 >> (64 - ownerBits) << (64 - ownerBits) // the upper bits of the product depend on all of the address' lower ones
@@ -96,13 +87,19 @@ func (t *returnTable) find(tag uint64, sec int64) *returnEntry {
 	if t == nil {
 		return nil
 	}
-	if e := t.set(tag).find(tag, sec); e != nil {
-		return e
-	}
-	if b := t.before.Load(); b != nil {
-		return b.set(tag).find(tag, sec)
-	}
-	return nil
+	return t.set(tag).find(tag, sec)
+}
+
+// client is the word of clients with the bit of an owner.
+func (t *returnTable) client(owner uint64) (word *atomic.Uint64, bit uint64) {
+	n := owner >> (64 - ownerBits)
+	return &t.clients[n/64], 1 << (n % 64)
+}
+
+// has says whether the client with that address may have entries.
+func (t *returnTable) has(client netip.Addr) bool {
+	word, bit := t.client(ownerOf(client))
+	return word.Load()&bit != 0
 }
 
 // touch lengthens the life of e, if it still has that tag, by what a packet of f says.
@@ -138,30 +135,24 @@ func (f *flow) lengthen(was uint64, sec int64) uint64 {
 	return v | was&^untilMask
 }
 
-// open enters f, as its answers are, or lengthens its entry. It allocates only when the table grows.
+// open enters f, as its answers are, or lengthens its entry. It allocates only the table.
 func (r *returns) open(tag uint64, f *flow, sec int64) {
+	t := r.table.Load()
+	if t == nil {
+		r.table.CompareAndSwap(nil, newReturnTable(returnSets))
+		t = r.table.Load()
+	}
+	owner := ownerOf(f.dst)
+	if word, bit := t.client(owner); word.Load()&bit == 0 {
+		word.Or(bit)
+	}
+	s := t.set(tag)
 	for range 4 + returnWays { // others may take what we chose
-		t := r.table.Load()
-		if t == nil {
-			if !r.table.CompareAndSwap(nil, &returnTable{sets: make([]returnSet, firstSets), made: sec}) {
-				continue
-			}
-			t = r.table.Load()
-		}
-		if t.made+returnHandOff < sec && t.before.Load() != nil {
-			t.before.Store(nil)
-		}
-		s := t.set(tag)
 		if e := s.find(tag, sec); e != nil {
 			e.touch(tag, f, sec)
 			return
 		}
 		e, life := s.oldest()
-		if good(life, sec) && len(t.sets) < mostSets {
-			r.grow(t, sec)
-			continue
-		}
-		owner := ownerOf(f.dst)
 		if good(life, sec) {
 			e, life = s.most(owner, sec)
 		}
@@ -183,8 +174,8 @@ func (s *returnSet) oldest() (e *returnEntry, life uint64) {
 	return e, life
 }
 
-// most is the entry that gives way, in a full set, to a flow of owner, and its life: of the address that would have most entries then, the one that
-// ends next. So an address that opens many flows takes its own places, and the others keep theirs, down to one.
+// most is the entry that gives way, in a full set, to a flow of owner, and its life: of the client that would have most entries
+// then, the one that ends next. So a client that opens many flows takes its own places, and the others keep theirs, down to one.
 func (s *returnSet) most(owner uint64, sec int64) (e *returnEntry, life uint64) {
 	var lives [returnWays]uint64
 	for i := range s {
@@ -228,37 +219,12 @@ func (e *returnEntry) give(tag, life uint64) {
 	e.life.Store(life)
 }
 
-// grow puts a larger table in the place of t. What others enter into t meanwhile is found there for a while.
-func (r *returns) grow(t *returnTable, sec int64) {
-	n := &returnTable{sets: make([]returnSet, len(t.sets)*growthOfSets), made: sec}
-	for i := range t.sets {
-		for k := range t.sets[i] {
-			was := &t.sets[i][k]
-			life := was.life.Load()
-			tag := was.tag.Load()
-			if !good(life, sec) || was.life.Load() != life { // it is another flow's at this moment
-				continue
-			}
-			if e, free := n.set(tag).oldest(); e.claim(free) {
-				e.give(tag, life)
-			}
-		}
-	}
-	n.before.Store(t)
-	if r.table.CompareAndSwap(t, n) {
-		t.before.Store(nil)
-	}
-}
-
 // forget takes the entry of that tag away, if there is one: it is free at once.
 func (r *returns) forget(tag uint64, sec int64) {
-	for t := r.table.Load(); t != nil; t = t.before.Load() { // the table before may have it as well
-		s := t.set(tag)
-		for i := range s {
-			e := &s[i]
-			if life := e.life.Load(); e.tag.Load() == tag && good(life, sec) {
-				e.life.CompareAndSwap(life, 0) // who touches it at this moment comes after
-			}
+	if e := r.table.Load().find(tag, sec); e != nil {
+		life := e.life.Load()
+		if e.tag.Load() == tag && good(life, sec) {
+			e.life.CompareAndSwap(life, 0) // who touches it at this moment comes after
 		}
 	}
 }
