@@ -39,18 +39,14 @@ func (w *worker) translated(p *Packet, in *encap.Inner, known bool) bool {
 	if t == nil {
 		return false
 	}
-	to, from := t.has(in.Dst), known && t.has(in.Src)
-	if !to && !from {
-		return false
-	}
 	s := straightOf(p.Bytes(), in)
 	if s.proto != 0 && s == w.straight {
 		return false
 	}
-	if to && w.viaHost(t, p, in) {
+	if t.has(in.Dst) && w.viaHost(t, p, in) {
 		return true
 	}
-	if from {
+	if known && t.has(in.Src) {
 		w.went(p, in)
 	}
 	w.straight = s
