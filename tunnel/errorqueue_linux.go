@@ -3,7 +3,7 @@ package tunnel
 import (
 	"encoding/binary"
 	"net/netip"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,35 +17,21 @@ const (
 	errorWindow = 100 * time.Millisecond
 )
 
-// errorQueue bounds what is read of a socket's errors: after mostErrors within errorWindow the kernel is told to drop what comes until the window ends.
-// The zero value hears. It is safe for concurrent use.
+// errorQueue bounds what is read of a socket's errors: after mostErrors within errorWindow the kernel is told to drop
+// what comes until the engine's next tick. The zero value hears.
 type errorQueue struct {
-	mu    sync.Mutex
-	began int64 // of the window, Unix nanoseconds
+	began int64 // of the window, Unix nanoseconds; like n it is the reader's
 	n     int   // errors in it
-	again *time.Timer
-	ended bool
+	muted atomic.Bool
 }
 
 // may reports whether one more error may be taken in at now (Unix nanoseconds).
 func (q *errorQueue) may(now int64) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if now-q.began >= int64(errorWindow) || now < q.began {
 		q.began, q.n = now, 0
 	}
 	q.n++
 	return q.n <= mostErrors
-}
-
-// end is for a socket that is about to be closed: nothing is done to its descriptor afterwards, which may be another's then.
-func (q *errorQueue) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ended = true
-	if q.again != nil {
-		q.again.Stop()
-	}
 }
 
 // queueErrors has the kernel keep the errors that come (1), or drop them and those that it has (0).
@@ -56,31 +42,34 @@ func (s *UDPSocket) queueErrors(on int) error {
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_RECVERR, on)
 }
 
-// deafen has no errors kept until the window has passed.
-func (s *UDPSocket) deafen() {
-	q := &s.errors
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ended || s.queueErrors(0) != nil || q.again != nil { // one that came between may be reported while nothing is heard
-		return
+// muteErrors has the kernel keep no errors until hear.
+func (s *UDPSocket) muteErrors() {
+	if s.queueErrors(0) == nil { // one that came between may be reported while nothing is heard
+		s.errors.muted.Store(true)
 	}
-	q.again = time.AfterFunc(errorWindow, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.again = nil
-		if !q.ended {
-			_ = s.queueErrors(1) // it has taken the 0
-		}
-	})
 }
 
-// hear implements errorReader. The option is the socket's, which two processes have in a hand-over; of the other one's timer nothing is known.
+// hear implements errorReader.
 func (s *UDPSocket) hear() {
-	q := &s.errors
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.again == nil && !q.ended {
-		_ = s.queueErrors(1) // it was taken before
+	if s.errors.muted.Swap(false) {
+		_ = s.queueErrors(1) // it has taken the 0
+	}
+}
+
+// hearErrors ends the silence after floods of errors.
+func (e *Engine) hearErrors() {
+	e.mu.Lock() // no port is closed meanwhile
+	defer e.mu.Unlock()
+	set := e.ports.Load()
+	for _, a := range []*attached{set.under4, set.under6} {
+		if a == nil {
+			continue
+		}
+		for _, q := range a.queues {
+			if p, ok := q.queue.(errorReader); ok {
+				p.hear()
+			}
+		}
 	}
 }
 
@@ -99,7 +88,7 @@ func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
 			return false
 		}
 		if !s.errors.may(now) {
-			s.deafen()
+			s.muteErrors()
 			return true
 		}
 		for b := a.control(); ; {

@@ -23,7 +23,7 @@ type fairPort struct {
 	failed   bool // the kernel refused the filter
 }
 
-// keepFair checks the queues of the underlays until ctx ends.
+// keepFair is the engine's tick until ctx ends: it checks the queues of the underlays, and has errors heard again.
 func (e *Engine) keepFair(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()
@@ -35,6 +35,7 @@ func (e *Engine) keepFair(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		e.hearErrors()
 		received := uint64(0)
 		for _, w := range e.workers {
 			received += w.totals.ingress.received.Load() + w.totals.egress.received.Load()

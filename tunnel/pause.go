@@ -38,11 +38,6 @@ func (e *Engine) rest() {
 
 // Resume ends Pause, or Config.Paused.
 func (e *Engine) Resume() {
-	for _, q := range e.ports.Load().queues {
-		if p, ok := q.queue.(errorReader); ok {
-			p.hear()
-		}
-	}
 	s := &e.pausing
 	s.mu.Lock()
 	defer s.mu.Unlock()

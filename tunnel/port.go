@@ -35,7 +35,7 @@ type errorReader interface {
 	// readErrors hands every queued error to f. It does not block. flood says that there were too many at now (Unix
 	// nanoseconds), and that the rest is dropped, with what comes in the next moments.
 	readErrors(now int64, f func(sendError)) (flood bool)
-	// hear has errors queued, whatever was left of a flood by a process that had the port before, or meanwhile.
+	// hear has errors queued again after a flood. Any goroutine may call it.
 	hear()
 }
 

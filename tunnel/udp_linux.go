@@ -170,7 +170,6 @@ func (s *UDPSocket) PollFD() int { return s.fd }
 
 // Close implements Port.
 func (s *UDPSocket) Close() error {
-	s.errors.end()
 	return unix.Close(s.fd)
 }
 
