@@ -180,7 +180,7 @@ type Stats struct {
 	// Completed counts inner checksums that arrived partial, and were filled in or handed
 	// on as such.
 	Fragmented, Completed uint64
-	// SocketOverflow counts datagrams that the kernel dropped at the socket (SO_RXQ_OVFL, which is sk_drops):
+	// SocketOverflow counts datagrams that the kernel dropped at the socket (sk_drops):
 	// the receive buffer was full, the filter held the peer back, or the checksum was wrong.
 	SocketOverflow uint64
 	// HeldBack is the number of peers that are held back now. Such a peer took more than its share of a full

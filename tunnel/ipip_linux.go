@@ -76,7 +76,7 @@ func (s *IPIPSocket) ReadBatch(r *Ring) error {
 		case errno == 0:
 			p.Outer = netip.AddrPortFrom(r.io.source().Addr(), 0)
 			p.Truncated = n > len(b)
-			_ = s.readControl(p, r.io.control())
+			_ = readControl(p, r.io.control())
 			// The kernel has checked the header. Options, which hardly anybody sends, stand before the inner packet.
 			options := int(b[0]&0xf)*4 - encap.IPv4Len
 			p.off += options

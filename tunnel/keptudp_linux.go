@@ -175,7 +175,6 @@ func wantedSockets(o UDPOptions) [2]int { return [2]int{max(1, o.Queues), max(1,
 func (s *UDPSocket) inherited() {
 	if info, ok := memInfo(s.fd); ok {
 		s.before = info[memDrops]
-		s.overflow.Store(s.before)
 	}
 }
 

@@ -163,7 +163,7 @@ func (s *UDPSocket) ReadBatch(r *Ring) error {
 			from := m.Addr.(*net.UDPAddr).AddrPort()
 			p.Outer = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 			p.Truncated = m.N > MaxPacket
-			_ = s.readControl(p, m.OOB[:m.NN])
+			_ = readControl(p, m.OOB[:m.NN])
 		}
 		return nil
 	}

@@ -90,7 +90,7 @@ func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 			p.Outer = r.io.source()
 			p.Truncated = n > len(p.Space())
 			n = min(n, len(p.Space()))
-			size := u.readControl(p, r.io.control())
+			size := readControl(p, r.io.control())
 			if size <= 0 || n <= size || s.superpacket(p, n, size) {
 				r.Commit(n)
 				continue

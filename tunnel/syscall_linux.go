@@ -45,7 +45,7 @@ type messageArea struct {
 	msg  unix.Msghdr
 	iov  unix.Iovec
 	name [unix.SizeofSockaddrInet6]byte
-	ctl  [128]byte // room for a TOS, a segment size, an overflow count and their headers
+	ctl  [128]byte // room for a TOS, a segment size and their headers
 	n    int       // bytes of ctl in use for sending
 	poll [1]unix.PollFd
 	// patience is what is left of turnPatience.

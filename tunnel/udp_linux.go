@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/net/ipv4"
@@ -57,12 +56,11 @@ func (o *UDPOptions) logger() *slog.Logger {
 
 // UDPSocket is a UDP socket as the underlay port of path portable. It is safe for concurrent use.
 type UDPSocket struct {
-	fd       int
-	local    netip.AddrPort
-	overflow atomic.Uint32 // the kernel's own count, SO_RXQ_OVFL
-	before   uint32        // what it was when the socket became ours
-	errors   errorQueue
-	batch    batchConn // path portable
+	fd     int
+	local  netip.AddrPort
+	before uint32 // what the kernel's count of drops was when the socket became ours
+	errors errorQueue
+	batch  batchConn // path portable
 }
 
 // ListenUDP opens the underlay socket in the current network namespace. The error
@@ -142,9 +140,7 @@ func (s *UDPSocket) setUp() error {
 		level, recvTOS, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	return errors.Join(
-		// The ECN field of what arrives (RFC 6040), and the kernel's count of what did not fit.
-		unix.SetsockoptInt(s.fd, level, recvTOS, 1),
-		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1),
+		unix.SetsockoptInt(s.fd, level, recvTOS, 1), // the ECN field of what arrives (RFC 6040)
 		// DF on, and the kernel's cached path MTU ignored: a forged packet-too-big cannot
 		// make it refuse our datagrams. We read such messages and judge them ourselves.
 		unix.SetsockoptInt(s.fd, level, discover, probe),
@@ -174,11 +170,16 @@ func (s *UDPSocket) Close() error {
 }
 
 // Overflow is how many datagrams the kernel dropped because the receive buffer was full.
-func (s *UDPSocket) Overflow() uint64 { return uint64(s.overflow.Load() - s.before) }
+func (s *UDPSocket) Overflow() uint64 {
+	info, ok := memInfo(s.fd)
+	if !ok {
+		return 0
+	}
+	return uint64(info[memDrops] - s.before)
+}
 
-// readControl takes the ECN field and the overflow count of a datagram, and
-// returns the segment size of a UDP_GRO read, 0 without.
-func (s *UDPSocket) readControl(p *Packet, b []byte) (segment int) {
+// readControl takes the ECN field of a datagram, and returns the segment size of a UDP_GRO read, 0 without.
+func readControl(p *Packet, b []byte) (segment int) {
 	for {
 		m, rest, ok := nextControl(b)
 		if !ok {
@@ -189,8 +190,6 @@ func (s *UDPSocket) readControl(p *Packet, b []byte) (segment int) {
 			p.OuterECN = encap.ECN(m.data[0] & 3)
 		case m.level == unix.IPPROTO_IPV6 && m.kind == unix.IPV6_TCLASS && len(m.data) >= 4:
 			p.OuterECN = encap.ECN(binary.NativeEndian.Uint32(m.data) & 3)
-		case m.level == unix.SOL_SOCKET && m.kind == unix.SO_RXQ_OVFL && len(m.data) >= 4:
-			s.overflow.Store(binary.NativeEndian.Uint32(m.data))
 		case m.level == unix.SOL_UDP && m.kind == unix.UDP_GRO && len(m.data) >= 4:
 			segment = int(int32(binary.NativeEndian.Uint32(m.data)))
 		}
