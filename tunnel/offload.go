@@ -135,9 +135,17 @@ func (o *offload) giveUp(to OffloadState, log *slog.Logger, port string, cause e
 }
 
 // used counts one system call that moved segments packets.
-func (o *offload) used(segments int) {
-	o.calls.Add(1)
-	o.segments.Add(uint64(segments))
+func (o *offload) used(segments int) { o.add(use{1, uint64(segments)}) }
+
+// use is what a batch has used an offload for.
+type use struct{ calls, segments uint64 }
+
+// add counts what a batch used. Workers share the counters, so it is called once a batch where every packet counts.
+func (o *offload) add(u use) {
+	if u.calls > 0 {
+		o.calls.Add(u.calls)
+		o.segments.Add(u.segments)
+	}
 }
 
 func (o *offload) stats() OffloadStats {

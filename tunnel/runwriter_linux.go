@@ -101,13 +101,22 @@ func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
 		}
 		w.flush(r)
 	}
+	w.pcsum.add(run.pcsum)
+	run.pcsum = use{}
+}
+
+// leftPartial counts a packet, or a superpacket of so many, that leaves with partial checksums.
+func (w *runWriter) leftPartial(r *Ring, segments int) {
+	u := &r.io.send.pcsum
+	u.calls++
+	u.segments += uint64(segments)
 }
 
 // gather adds p, or its segments if it is a superpacket, to the run.
 func (w *runWriter) gather(r *Ring, p *Packet) {
 	if p.segSize == 0 {
 		if p.partial {
-			w.pcsum.used(1)
+			w.leftPartial(r, 1)
 		}
 		w.one(r, p)
 		return
@@ -137,7 +146,7 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 	}
 	partial := w.leavesPartial(p.recv)
 	if partial {
-		w.pcsum.used(super.Segments)
+		w.leftPartial(r, super.Segments)
 	}
 	full := p.head + super.SegmentLen(0)
 	for k := 0; k < super.Segments; {

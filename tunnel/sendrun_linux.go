@@ -43,6 +43,8 @@ type sendRun struct {
 	// fill is what a datagram of several packets is filled up to, in bytes; 0 if the run has
 	// none, and takes no packet into the datagrams that it has.
 	fill int
+
+	pcsum use // of the whole batch
 }
 
 // datagram is one of a run.
