@@ -1,15 +1,11 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,19 +17,8 @@ import (
 	"weft/test/await"
 	"weft/test/lab/probe"
 	"weft/test/netns"
+	"weft/test/traffic"
 )
-
-// counts are how often a weftd is replaced in each way under a steady stream, and how many packets there are of each
-// time, one each millisecond and direction.
-type counts struct{ upgrades, restarts, packets int }
-
-func inCounts() counts {
-	packets, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_PACKETS"), "10000"))
-	if err != nil {
-		packets = 10_000
-	}
-	return counts{20, 20, packets}
-}
 
 // fits is how long nobody may have read for queues to have held everything: the smallest, the TUN's, lasts for a second at a thousand
 // packets a second. A machine that is so busy that a weftd takes longer proves nothing.
@@ -42,9 +27,6 @@ const fits = 900 * time.Millisecond
 // inHands is how many packets a process that is killed may take with it, since it had read and not yet written them: at a thousand a second one to three,
 // and on some kills only. What comes while nobody is there is a hundred and more.
 const inHands = 16
-
-// mostPackets bounds a stream, which ends earlier: a weftd has two minutes to come back.
-const mostPackets = 120_000
 
 // byNobody is custody.ByHolder's like for a weftd of which nobody keeps anything.
 const byNobody = "nobody"
@@ -80,7 +62,8 @@ func TestRestartKeepsQueuedPackets(t *testing.T) {
 							}
 							s.move(t)
 						}
-						if long() && k.replaced(t, a, b).over(t, s) {
+						if long() {
+							k.replaced(t, a, b)
 							s.move(t)
 						}
 					}
@@ -92,38 +75,30 @@ func TestRestartKeepsQueuedPackets(t *testing.T) {
 	}
 }
 
-// pace starts packets both ways, one a millisecond.
-func pace(ctx context.Context, t *testing.T, a, b *host, count int, wait time.Duration) (out [2]*probe.Paced) {
+// ends are both hosts, by their addresses on the overlay.
+func ends(t *testing.T, a, b *host) [2]probe.Endpoint {
 	t.Helper()
-	ends := [2]probe.Endpoint{{Name: a.name, NS: a.ns, Addr: a.inner(t)}, {Name: b.name, NS: b.ns, Addr: b.inner(t)}}
-	for i := range out {
-		var err error
-		out[i], err = probe.StartPaced(ctx, probe.PacedPlan{From: ends[i], To: ends[1-i], Count: count, Wait: wait})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out
+	return [2]probe.Endpoint{{Name: a.name, NS: a.ns, Addr: a.inner(t)}, {Name: b.name, NS: b.ns, Addr: b.inner(t)}}
 }
 
-// flow waits until sent packets went out each way, and more of them came than before.
-func flow(t *testing.T, streams [2]*probe.Paced, sent, more int) {
+// flows are steady streams of a thousand packets a second both ways.
+func flows(t *testing.T, a, b *host) [2]*traffic.Flow {
 	t.Helper()
-	for _, s := range streams {
-		_, from := s.Progress()
-		await.OK(t, "packets flow", func() error {
-			if n, got := s.Progress(); n < sent || got < from+more {
-				return fmt.Errorf("%d packets were sent, and %d more came", n, got-from)
-			}
-			return nil
-		})
-	}
+	e := ends(t, a, b)
+	return [2]*traffic.Flow{traffic.Start(t, e[0], e[1], 1000), traffic.Start(t, e[1], e[0], 1000)}
 }
 
 // send sends packets both ways, and returns when all of them wait in queues.
-func send(t *testing.T, a, b *host) [2]*probe.Paced {
+func send(t *testing.T, a, b *host) (out [2]*probe.Paced) {
 	t.Helper()
-	out := pace(t.Context(), t, a, b, queued, await.Patience)
+	e := ends(t, a, b)
+	for i := range out {
+		p, err := probe.StartPaced(t.Context(), probe.PacedPlan{From: e[i], To: e[1-i], Count: queued, Wait: await.Patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[i] = p
+	}
 	for _, p := range out {
 		await.OK(t, "packets are in queues", func() error {
 			if sent, got := p.Progress(); sent < queued || got > 0 {
@@ -176,16 +151,14 @@ func (h *host) begin(t *testing.T, by string) {
 
 // kind is a way in which a weftd is replaced by another one.
 type kind struct {
-	name  string
-	times int
-	most  int // packets of a steady stream that may be lost, of what fits into the queues
+	name string
+	most int // packets of a steady stream that may be lost, of what fits into the queues
 	// again replaces it, and calls meanwhile, unless that is nil, while nobody reads.
 	again func(meanwhile func())
 }
 
 func (h *host) kinds(t *testing.T, by string) []kind {
-	n := inCounts()
-	ends := func(sig syscall.Signal) func(func()) {
+	ending := func(sig syscall.Signal) func(func()) {
 		return func(meanwhile func()) {
 			h.stop(t, sig)
 			if meanwhile != nil {
@@ -195,11 +168,11 @@ func (h *host) kinds(t *testing.T, by string) []kind {
 		}
 	}
 	if by == byNobody {
-		return []kind{{"SIGTERM", n.restarts, math.MaxInt, ends(syscall.SIGTERM)}, {"SIGKILL", n.restarts, math.MaxInt, ends(syscall.SIGKILL)}}
+		return []kind{{"SIGTERM", math.MaxInt, ending(syscall.SIGTERM)}, {"SIGKILL", math.MaxInt, ending(syscall.SIGKILL)}}
 	}
 	return []kind{
-		{"SIGTERM", n.restarts, 0, ends(syscall.SIGTERM)}, {"SIGKILL", n.restarts, inHands, ends(syscall.SIGKILL)},
-		{"upgrade", n.upgrades, 0, func(meanwhile func()) {
+		{"SIGTERM", 0, ending(syscall.SIGTERM)}, {"SIGKILL", inHands, ending(syscall.SIGKILL)},
+		{"upgrade", 0, func(meanwhile func()) {
 			if err := h.upgradeHeld(t, meanwhile); err != nil {
 				t.Error(err)
 				return
@@ -244,94 +217,22 @@ func (h *host) upgradeHeld(t *testing.T, meanwhile func()) error {
 	return <-upgraded
 }
 
-// lossesOf has what was lost each time.
-type lossesOf struct {
-	kind
-	lost    []int
-	longest []time.Duration // the time without a packet, at the worse one of both ends
-	refused int             // packets that the sender's kernel did not take
-}
-
-// replaced has weftd replaced in one way as often as is wanted.
-func (k kind) replaced(t *testing.T, a, b *host) *lossesOf {
+// replaced has weftd replaced in one way again and again, each time under ten thousand packets each way.
+func (k kind) replaced(t *testing.T, a, b *host) {
 	t.Helper()
-	l := &lossesOf{kind: k}
-	for range k.times {
-		gap := l.once(t, a, b)
-		if lost := l.lost[len(l.lost)-1]; lost > k.most && gap < fits {
+	for range 20 {
+		lost, gap := 0, time.Duration(0)
+		streams := flows(t, a, b)
+		k.again(nil)
+		for _, f := range streams {
+			f.Passes(10_000)
+			r := f.Stop()
+			if lost, gap = lost+r.Lost, max(gap, r.LongestGap); r.Duplicated > 0 || r.Reordered > 0 {
+				t.Errorf("%s: %s", k.name, r)
+			}
+		}
+		if lost > k.most && gap < fits {
 			t.Errorf("%s: %d lost of what fits into the queues", k.name, lost)
 		}
 	}
-	return l
-}
-
-// once counts what is lost of packets both ways while weftd is replaced. gap is the longest time without one.
-func (l *lossesOf) once(t *testing.T, a, b *host) (gap time.Duration) {
-	t.Helper()
-	before := dropsOf(t, a, b)
-	ctx, enough := context.WithCancel(t.Context())
-	defer enough()
-	streams := pace(ctx, t, a, b, mostPackets, 3*time.Second)
-	packets := inCounts().packets
-	flow(t, streams, packets/10, packets/10)
-	began := time.Now()
-	l.again(nil)
-	took := time.Since(began)
-	flow(t, streams, packets, 100)
-	enough()
-	lost := 0
-	for i, s := range streams {
-		r := s.Wait()
-		lost, gap, l.refused = lost+r.Lost, max(gap, r.LongestSilence), l.refused+r.Refused
-		if r.Duplicates > 0 || r.Reordered > 0 {
-			t.Errorf("%s from %s: %s", l.name, [2]*host{a, b}[i].name, r)
-		}
-		if r.Lost > 0 && l.most < math.MaxInt {
-			t.Logf("%s, from %s: %s, outages %v; it took %v; drops before %v, after %v", l.name, [2]*host{a, b}[i].name, r, r.Outages, took, before, dropsOf(t, a, b))
-		}
-	}
-	l.lost, l.longest = append(l.lost, lost), append(l.longest, gap)
-	return gap
-}
-
-// over says how it went, and whether packets flow.
-func (l *lossesOf) over(t *testing.T, s *streams) bool {
-	sum, clean, full := 0, 0, 0
-	for i, n := range l.lost {
-		if sum += n; n == 0 {
-			clean++
-		} else if l.longest[i] >= fits {
-			full++
-		}
-	}
-	sorted := slices.Sorted(slices.Values(l.longest))
-	t.Logf("%s: %d times %d packets each way; %d times none was lost, %d times a queue was full (nobody read for %v and more); %d lost in all, %d at most, %d that the sender could not send; without a packet %v in the middle, %v at most; TCP stood still for %v at most",
-		l.name, len(l.lost), inCounts().packets, clean, full, fits, sum, slices.Max(l.lost), l.refused, sorted[len(sorted)/2].Round(100*time.Microsecond), sorted[len(sorted)-1].Round(100*time.Microsecond), s.stall().Round(100*time.Microsecond))
-	return !t.Failed()
-}
-
-// dropsOf are what queues of the kernel have dropped on both hosts: those of the TUN, and those of the receivers' sockets.
-func dropsOf(t *testing.T, hosts ...*host) (all []string) {
-	t.Helper()
-	for _, h := range hosts {
-		links, err := h.ns.Netlink().LinkList()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range links {
-			if n := l.Attrs().Statistics; n != nil && n.TxDropped+n.RxDropped > 0 {
-				all = append(all, fmt.Sprintf("%s %s %d out %d in", h.name, l.Attrs().Name, n.TxDropped, n.RxDropped))
-			}
-		}
-		var snmp []byte
-		if err := h.ns.Do(func() (err error) { snmp, err = os.ReadFile("/proc/thread-self/net/snmp"); return err }); err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(snmp)) {
-			if strings.HasPrefix(line, "Udp: ") && strings.ContainsAny(line, "0123456789") {
-				all = append(all, h.name+" "+strings.TrimSpace(line))
-			}
-		}
-	}
-	return all
 }

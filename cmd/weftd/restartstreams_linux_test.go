@@ -35,7 +35,6 @@ func long() bool { return os.Getenv("WEFT_LONG") == "1" }
 // streams are four TCP connections from one host to another, on each of which a block is on its way there and back at each moment.
 type streams struct {
 	blocks [4]atomic.Int64
-	worst  atomic.Int64 // nanoseconds: the longest time that a block took
 	broken atomic.Value // error
 	ending atomic.Bool
 	l      net.Listener
@@ -70,7 +69,6 @@ func (h *host) streams(t *testing.T, to *host) *streams {
 		s.done.Go(func() {
 			b := make([]byte, 4096)
 			for pace := time.NewTicker(10 * time.Millisecond); !s.ending.Load(); <-pace.C {
-				began := time.Now()
 				_, err := c.Write(b)
 				if err == nil {
 					_, err = io.ReadFull(c, b)
@@ -79,7 +77,6 @@ func (h *host) streams(t *testing.T, to *host) *streams {
 					s.broken.Store(err)
 					return
 				}
-				s.worst.Store(max(s.worst.Load(), int64(time.Since(began))))
 				s.blocks[i].Add(1)
 			}
 		})
@@ -87,9 +84,6 @@ func (h *host) streams(t *testing.T, to *host) *streams {
 	s.move(t)
 	return s
 }
-
-// stall is the longest time that a block took since it was last asked for.
-func (s *streams) stall() time.Duration { return time.Duration(s.worst.Swap(0)) }
 
 // move waits until a block has come back on each.
 func (s *streams) move(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -186,8 +185,8 @@ func memoryOf(t *testing.T, pid int) (kib int) {
 const asks = `case "$*" in *--version*|*upgrade-format*) exec %[1]s "$@";; esac; `
 
 // TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's
-// place. weftd goes on each time, in the same process, with what it has open. Packets go on within two
-// seconds, and where the program hangs in weftd's place, as soon as that is given up.
+// place. weftd goes on each time, in the same process, with what it has open. Packets go on
+// meanwhile, and where the program hangs in weftd's place, when that is given up.
 func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -223,18 +222,14 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		ctx, enough := context.WithCancel(t.Context())
-		streams := pace(ctx, t, a, b, mostPackets, time.Second)
-		flow(t, streams, 100, 100)
+		streams := flows(t, a, b)
 		if _, err := b.upgrade(t, path); !errors.Is(err, control.ErrRefused) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		flow(t, streams, 100, 100)
-		enough()
-		for _, s := range streams {
-			r := s.Wait()
-			t.Logf("%s: %s", tt.name, r)
-			if r.LongestSilence > tt.stands+2*time.Second || tt.stands == 0 && r.Lost > 0 && r.LongestSilence < fits {
+		for _, f := range streams {
+			f.Passes(100)
+			r := f.Stop()
+			if r.LongestGap > tt.stands+reexec.Patience || tt.stands == 0 && r.Lost > 0 && r.LongestGap < fits {
 				t.Errorf("%s: %s", tt.name, r)
 			}
 		}
