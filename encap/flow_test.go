@@ -102,7 +102,10 @@ func TestFlowPairHashWithoutPorts(t *testing.T) {
 	for _, c := range []struct {
 		b  []byte
 		in Inner
-	}{{nil, Inner{}}, {nil, Inner{TotalLen: 1}}, {nil, in}, {whole[:len(whole)-1], in}, {whole[:10], Inner{Version: 4, TotalLen: 10}}, {whole[:30], Inner{Version: 6, TotalLen: 30}}} {
+	}{
+		{nil, Inner{}}, {nil, Inner{TotalLen: 1}}, {nil, in}, {whole[:len(whole)-1], in},
+		{whole[:10], Inner{Version: 4, TotalLen: 10}}, {whole[:30], Inner{Version: 6, TotalLen: 30}},
+	} {
 		if h := FlowPairHash(c.b, c.in); h != 0 {
 			t.Errorf("%d bytes, said to be %d: %#x", len(c.b), c.in.TotalLen, h)
 		}

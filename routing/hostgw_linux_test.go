@@ -98,11 +98,13 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 	ip(t, "link add flannel.77 type vxlan id 77 dev eth0 dstport 8472") // another network's
 	ip(t, "addr add 10.77.1.0/32 dev flannel.77")
 	config := func(backend string) string {
-		return fmt.Sprintf(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":%s}`, backend)
+		return fmt.Sprintf(
+			`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":%s}`, backend)
 	}
 	for _, c := range []struct{ backend, links, routes string }{
 		{`{"Type":"vxlan"}`, "flannel-v6.1 flannel.1", "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink"},
-		{`{"Type":"vxlan","VNI":5,"Port":4789}`, "flannel-v6.5 flannel.5", "10.5.2.0/24 via 10.5.2.0 dev flannel.5 onlink"},
+		{`{"Type":"vxlan","VNI":5,"Port":4789}`, "flannel-v6.5 flannel.5",
+			"10.5.2.0/24 via 10.5.2.0 dev flannel.5 onlink"},
 		{`{"Type":"udp"}`, "flannel0", "10.5.0.0/16 dev flannel0 scope link"},
 		{`{"Type":"host-gw"}`, "", "10.5.2.0/24 via 192.0.2.2 dev eth0"},
 		{`{"Type":"vxlan"}`, "flannel-v6.1 flannel.1", "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink"},
@@ -115,11 +117,13 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		peer := vxlanPeer(2)
 		peer.BackendType = b.RecordType()
 		for _, data := range []*json.RawMessage{&peer.BackendData, &peer.BackendV6Data} {
-			if *data = []byte(strings.Replace(string(*data), `"VNI":1,`, "", 1)); network.BackendType == typeExtension {
+			*data = []byte(strings.Replace(string(*data), `"VNI":1,`, "", 1))
+			if network.BackendType == typeExtension {
 				*data = nil
 			}
 		}
-		set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: vxlanPeer(1).Subnets}, Peers: []lease.Record{peer}}
+		own := lease.Record{Subnets: vxlanPeer(1).Subnets}
+		set := lease.Set{Config: network.NetworkConfig, Own: own, Peers: []lease.Record{peer}}
 		if err := b.Apply(t.Context(), set); err != nil {
 			t.Fatalf("%s: %v", c.backend, err)
 		}
@@ -144,7 +148,8 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if got := strings.Join(strings.Fields(strings.ReplaceAll(ip(t, "-4 route show proto 119"), "linkdown", "")), " "); strings.Join(links, " ") != c.links || got != c.routes {
 			t.Errorf("%s: links %q, routes %q", c.backend, links, got)
 		}
-		if six := ip(t, "-6 route show proto 119"); strings.Count(six, "\n") != strings.Count(c.routes, "dev") {
+		six := ip(t, "-6 route show proto 119")
+		if strings.Count(six, "\n") != strings.Count(c.routes, "dev") {
 			t.Errorf("%s: IPv6 routes %q", c.backend, six)
 		}
 	}

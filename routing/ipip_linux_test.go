@@ -15,13 +15,14 @@ import (
 	"weft/tunnel"
 )
 
-// TestIPIPInUserSpace has two nodes publish what flannel's do, name what the underlay's device must not do, and follow
-// the underlay's address. TestMatrix has such nodes carry packets.
+// TestIPIPInUserSpace has two nodes publish what flannel's do, name what the underlay's device must not do,
+// and follow the underlay's address. TestMatrix has such nodes carry packets.
 func TestIPIPInUserSpace(t *testing.T) {
 	nodes := hosts(t, 2)
 	for _, n := range nodes {
 		n.own.V6, n.own.PublicIPv6 = ipipPeer(2).V6, ipipPeer(2).PublicIPv6
-		n.b = openKernelBackend(t, n.k, `{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`, nil).Node
+		n.b = openKernelBackend(t, n.k,
+			`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`, nil).Node
 		n.u = n.b
 		start(t, n.u)
 		if n.own.BackendType = n.b.RecordType(); n.own.BackendType != "ipip" {
@@ -32,7 +33,9 @@ func TestIPIPInUserSpace(t *testing.T) {
 		}
 	}
 	for i, n := range nodes {
-		if err := n.b.Apply(t.Context(), lease.Set{Config: n.b.cfg.Network.NetworkConfig, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
+		peers := []lease.Record{nodes[1-i].own}
+		set := lease.Set{Config: n.b.cfg.Network.NetworkConfig, Own: n.own, Peers: peers}
+		if err := n.b.Apply(t.Context(), set); err != nil {
 			t.Fatal(err)
 		}
 	}

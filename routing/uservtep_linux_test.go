@@ -128,11 +128,13 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	ip(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
-	u := openKernelBackend(t, k, `{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`, nil).Node
+	u := openKernelBackend(t, k,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`, nil).Node
 	start(t, u)
 	own := vxlanPeer(1)
 	own.V6 = netip.Prefix{}
-	apply(t, u, lease.Set{Config: u.cfg.Network.NetworkConfig, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
+	peers := []lease.Record{vxlanPeer(2), far}
+	apply(t, u, lease.Set{Config: u.cfg.Network.NetworkConfig, Own: own, Peers: peers})
 	const all = "10.5.0.0/16 dev flannel0 scope link"
 	routes := func(want ...string) func() error {
 		return func() error {

@@ -11,7 +11,8 @@ import (
 	"weft/test/await"
 )
 
-const userWireGuard = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard","Userspace":"always"}}`
+const userWireGuard = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48",` +
+	`"Backend":{"Type":"wireguard","Userspace":"always"}}`
 
 // wireGuardNodes makes hosts on one Ethernet with backends of type wireguard, which know each other and run.
 func wireGuardNodes(t *testing.T, count int) []*vtepNode {

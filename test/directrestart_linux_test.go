@@ -10,8 +10,8 @@ import (
 	"weft/test/lab"
 )
 
-// directRestart kills the weftd of each of two nodes, and starts it again, while bytes go there and back between pods
-// of theirs: the same connection goes on, and no pod is attached anew.
+// directRestart kills the weftd of each of two nodes, and starts it again, while bytes go there and back
+// between pods of theirs: the same connection goes on, and no pod is attached anew.
 func directRestart(t *testing.T, a, b *lab.Pod, family int) {
 	echoTCP(t, b, family)
 	conn, err := a.NS.Dial(t.Context(), "tcp", netip.AddrPortFrom(b.Addr(family), backendPort).String())

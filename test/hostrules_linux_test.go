@@ -26,7 +26,8 @@ func firewalls() []firewall {
 	const canary = "-t mangle -N KUBE-KUBELET-CANARY"
 	const drops = "nft list table inet weft || true; "
 	return []firewall{
-		{"nftables", `"EnableNFTables":true,`, "true", drops + "nft list table ip flannel-ipv4 || true; nft list table ip6 flannel-ipv6 || true", nil},
+		{"nftables", `"EnableNFTables":true,`, "true",
+			drops + "nft list table ip flannel-ipv4 || true; nft list table ip6 flannel-ipv6 || true", nil},
 		{"iptables, nft flavour", "", "iptables-nft " + canary, drops + "iptables-nft-save; ip6tables-nft-save",
 			[]string{"iptables-nft", "ip6tables-nft"}},
 		{"iptables, legacy flavour", "", "iptables-legacy " + canary, drops + "iptables-legacy-save; ip6tables-legacy-save",

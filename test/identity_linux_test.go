@@ -57,7 +57,8 @@ func putBack(t *testing.T, l *lab.Lab, want pair) {
 func waits(t *testing.T, n *lab.Node, why ...string) {
 	t.Helper()
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if text := strings.Join(s.NotReady, "\n"); s.Ready || !slices.Contains(s.NotReadyCodes, "lease_not_held") || !containsAll(text, why) {
+		text := strings.Join(s.NotReady, "\n")
+		if s.Ready || !slices.Contains(s.NotReadyCodes, "lease_not_held") || !containsAll(text, why) {
 			return fmt.Errorf("ready %v, %q, want %q", s.Ready, text, why)
 		}
 		return nil

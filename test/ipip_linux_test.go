@@ -11,8 +11,9 @@ import (
 
 const userIPIP = `{"Type":"ipip","Userspace":"always"}`
 
-// TestIPIP: with type ipip in user space, a firewall that drops the protocol is named, and so is a peer whose host does not
-// take it, by weft peers and weft ping, as it is with a UDP port. TestMatrix has it carry packets.
+// TestIPIP: with type ipip in user space, a firewall that drops the protocol is named, and so is a peer whose
+// host does not take it, by weft peers and weft ping, as it is with a UDP port. TestMatrix has it carry
+// packets.
 func TestIPIP(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(userIPIP, false)})

@@ -106,7 +106,8 @@ func podSpoofs(t *testing.T, a, b *lab.Pod) {
 		if n := s.Counters.Egress.dropped("foreign_source") - here.Egress.dropped("foreign_source"); n != many {
 			return fmt.Errorf("%d of %d spoofed packets are dropped at %s: %+v", n, many, a.Node.Name, s.Counters.Egress.Drops)
 		}
-		if !slices.Contains(s.NoteCodes, "forged_source") || !strings.Contains(strings.Join(s.Notes, "\n"), spoofed.String()) {
+		if !slices.Contains(s.NoteCodes, "forged_source") ||
+			!strings.Contains(strings.Join(s.Notes, "\n"), spoofed.String()) {
 			return fmt.Errorf("%s does not name %v: %q", a.Node.Name, spoofed, s.Notes)
 		}
 		return nil
@@ -147,10 +148,16 @@ func sendAs(t *testing.T, from *lab.Host, src netip.Addr, to netip.AddrPort, tos
 	t.Helper()
 	udp := &proto.UDP{SrcPort: proto.UDPPort(to.Port()), DstPort: proto.UDPPort(to.Port())}
 	family, sockaddr := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{})
-	ip := gopacket.NetworkLayer(&proto.IPv4{Version: 4, TTL: 64, TOS: tos, Protocol: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()})
+	ip := gopacket.NetworkLayer(&proto.IPv4{
+		Version: 4, TTL: 64, TOS: tos, Protocol: proto.IPProtocolUDP,
+		SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice(),
+	})
 	if src.Is6() {
 		family, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
-		ip = &proto.IPv6{Version: 6, HopLimit: 64, NextHeader: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()}
+		ip = &proto.IPv6{
+			Version: 6, HopLimit: 64, NextHeader: proto.IPProtocolUDP,
+			SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice(),
+		}
 	} else {
 		sockaddr.(*unix.SockaddrInet4).Addr = to.Addr().As4()
 	}

@@ -268,8 +268,8 @@ func talkOutside(t *testing.T, l *lab.Lab, from *lab.Pod) *talking {
 	return keepTalking(c, 8, time.Millisecond)
 }
 
-// keepTalking says so many bytes, other ones each time, waits until the same are back, and pauses, again and again, until
-// the connection ends.
+// keepTalking says so many bytes, other ones each time, waits until the same are back, and pauses, again and
+// again, until the connection ends.
 func keepTalking(c net.Conn, size int, pause time.Duration) *talking {
 	k := &talking{failed: make(chan error, 1)}
 	go func() { // ends with the connection

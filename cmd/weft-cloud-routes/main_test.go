@@ -185,8 +185,10 @@ func TestANodeAndGoogle(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	p := begin(t, "google", "--networks=10.5.0.0/16", "--name=blue", "--label=weft=blue", "--endpoint="+cloud.URL+"/compute/v1", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
-	p.programs(func() (has []string) { cloud.With(func(c *computetest.Cloud) { has = c.Table() }); return has }, "10.5.1.0/24 a",
-		`weft_cloud_calls_total{call="compute.routes.create",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="net-1"} 1`)
+	p.programs(func() (has []string) { cloud.With(func(c *computetest.Cloud) { has = c.Table() }); return has },
+		"10.5.1.0/24 a",
+		`weft_cloud_calls_total{call="compute.routes.create",result="ok"} 1`,
+		`weft_cloud_table_routes{family="ipv4",table="net-1"} 1`)
 }
 
 // programs gives the view of a node, and looks for its route in the cloud's table and in the metrics.
@@ -198,7 +200,8 @@ func (p *program) programs(table func() []string, route string, metrics ...strin
 	}
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	await.OK(p.t, "the verdict", func() error {
-		if got, err := view(p.t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted"}) {
+		got, err := view(p.t, c, "node-a", own)
+		if err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted"}) {
 			return fmt.Errorf("%q, %w", got, err)
 		}
 		return nil
@@ -230,8 +233,10 @@ func TestANodeAndAlibaba(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	p := begin(t, "alibaba", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--vpc-endpoint="+cloud.URL, "--ecs-endpoint="+cloud.URL, "--metadata-endpoint="+m.URL,
 		"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
-	p.programs(func() (has []string) { cloud.With(func(c *alitest.Cloud) { has = c.Table("vtb-1") }); return has }, "10.5.1.0/24 i-a",
-		`weft_cloud_calls_total{call="CreateRouteEntries",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="vtb-1"} 1`)
+	p.programs(func() (has []string) { cloud.With(func(c *alitest.Cloud) { has = c.Table("vtb-1") }); return has },
+		"10.5.1.0/24 i-a",
+		`weft_cloud_calls_total{call="CreateRouteEntries",result="ok"} 1`,
+		`weft_cloud_table_routes{family="ipv4",table="vtb-1"} 1`)
 }
 
 // Flags that are wrong or missing are named before anything is asked of a cloud.

@@ -56,8 +56,12 @@ func TestCheckAsksTheStore(t *testing.T) {
 			[]string{`"x" for flag -healthz-port`, "-ifcae; did you mean --iface?", "error parsing regexp", "-nonsense", "--log-format is", "- store-endpoint: "}},
 		{"a backend that does not start", []string{"--offline", "--allow-extension", file(`{"Network":"10.7.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch x"}}`)},
 			[]string{`Backend.PreStartupCommand: exec: "nosuch"`}},
-		{"the kernel may carry vxlan", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan"}}`)}, []string{"no faults", "kernel-feature, ok"}},
-		{"weft may have to carry vxlan", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"auto"}}`)}, []string{"no faults", "tun-device, ok"}},
+		{"the kernel may carry vxlan",
+			[]string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan"}}`)},
+			[]string{"no faults", "kernel-feature, ok"}},
+		{"weft may have to carry vxlan",
+			[]string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"auto"}}`)},
+			[]string{"no faults", "tun-device, ok"}},
 		{"an underlay that is too small", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan","MTU":576}}`)}, []string{"no faults", "526 inside"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

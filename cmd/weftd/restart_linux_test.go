@@ -78,7 +78,10 @@ func TestRestartKeepsQueuedPackets(t *testing.T) {
 // ends are both hosts, by their addresses on the overlay.
 func ends(t *testing.T, a, b *host) [2]probe.Endpoint {
 	t.Helper()
-	return [2]probe.Endpoint{{Name: a.name, NS: a.ns, Addr: a.inner(t)}, {Name: b.name, NS: b.ns, Addr: b.inner(t)}}
+	return [2]probe.Endpoint{
+		{Name: a.name, NS: a.ns, Addr: a.inner(t)},
+		{Name: b.name, NS: b.ns, Addr: b.inner(t)},
+	}
 }
 
 // flows are steady streams of a thousand packets a second both ways.
@@ -93,7 +96,8 @@ func send(t *testing.T, a, b *host) (out [2]*probe.Paced) {
 	t.Helper()
 	e := ends(t, a, b)
 	for i := range out {
-		p, err := probe.StartPaced(t.Context(), probe.PacedPlan{From: e[i], To: e[1-i], Count: queued, Wait: await.Patience})
+		plan := probe.PacedPlan{From: e[i], To: e[1-i], Count: queued, Wait: await.Patience}
+		p, err := probe.StartPaced(t.Context(), plan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +172,8 @@ func (h *host) kinds(t *testing.T, by string) []kind {
 		}
 	}
 	if by == byNobody {
-		return []kind{{"SIGTERM", math.MaxInt, ending(syscall.SIGTERM)}, {"SIGKILL", math.MaxInt, ending(syscall.SIGKILL)}}
+		return []kind{{"SIGTERM", math.MaxInt, ending(syscall.SIGTERM)},
+			{"SIGKILL", math.MaxInt, ending(syscall.SIGKILL)}}
 	}
 	return []kind{
 		{"SIGTERM", 0, ending(syscall.SIGTERM)}, {"SIGKILL", inHands, ending(syscall.SIGKILL)},

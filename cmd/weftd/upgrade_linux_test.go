@@ -229,7 +229,8 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		for _, f := range streams {
 			f.Passes(100)
 			r := f.Stop()
-			if r.LongestGap > tt.stands+reexec.Patience || tt.stands == 0 && r.Lost > 0 && r.LongestGap < fits {
+			if r.LongestGap > tt.stands+reexec.Patience ||
+				tt.stands == 0 && r.Lost > 0 && r.LongestGap < fits {
 				t.Errorf("%s: %s", tt.name, r)
 			}
 		}

@@ -207,7 +207,8 @@ func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
 	good := `{"id":"a","interface":"eth0","addresses":["10.42.1.5"],"mtu":1472}`
 	for _, x := range []struct{ headers, body, want string }{
 		{"", good, "400"},
-		{upgrade, strings.Replace(good, `"a"`, `"../a"`, 1), "400"}, // podport's TestCheck has all that is unsound
+		// podport's TestCheck has all that is unsound.
+		{upgrade, strings.Replace(good, `"a"`, `"../a"`, 1), "400"},
 		{upgrade, strings.Replace(good, `{`, `{"surprise":1,`, 1), "400"},
 		{upgrade, `{"name":"` + strings.Repeat("x", podport.MaxRequest) + `"}`, "400"},
 	} {

@@ -105,7 +105,8 @@ func TestNothingIsKeptOfAPlaneThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestAnotherPathIsNotTakenOver: ports that were kept for another path than the one that is wanted now are made anew.
+// TestAnotherPathIsNotTakenOver: ports that were kept for another path than the one that is wanted now are
+// made anew.
 func TestAnotherPathIsNotTakenOver(t *testing.T) {
 	k, h := inNamespace(t), &holder{items: map[string]tunnel.Kept{}}
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")

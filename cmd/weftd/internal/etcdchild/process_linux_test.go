@@ -95,7 +95,9 @@ func TestQuietStoreAnswers(t *testing.T) {
 	t.Parallel()
 	s := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	for writes := range 2 {
-		store, err := etcd.New(etcd.Config{Endpoints: s.Endpoints(), PingEvery: 200 * time.Millisecond, PingTimeout: 10 * time.Second})
+		store, err := etcd.New(etcd.Config{
+			Endpoints: s.Endpoints(), PingEvery: 200 * time.Millisecond, PingTimeout: 10 * time.Second,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
