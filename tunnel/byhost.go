@@ -12,8 +12,9 @@ import (
 //
 //   - Pod A sends to a Service, which is no pod's and no peer's: the host has it. It translates the destination to pod B, of this node or
 //     of another, and routes the packet back into its TUN, with A as the source. That opens an entry.
-//   - B's answer to A has an entry, whether it comes from B's port here or from B's node: it goes to the host's TUN. The host translates it
-//     back and routes it into the TUN again, with the Service as its source, and so it reaches A.
+//   - B's answer to A has an entry, whether it comes from B's port here or from B's node: it goes to the
+//     host's TUN. The host translates it back and routes it into the TUN again, with the Service as its
+//     source, and so it reaches A.
 //   - A peer's pod opens a flow to a port of this node, which the host translates to pod B here: the same.
 //   - A Service that leads to A itself, or any other that is masqueraded, needs none: the answer is to the host.
 //   - A packet of the flow that its client sends straight takes the entry away: the last way that it took counts.
@@ -32,8 +33,9 @@ func (w *worker) byHost(p *Packet, in *encap.Inner, d dest) bool {
 	return w.translated(p, in, true)
 }
 
-// translated reports whether p goes to the host's TUN since it answers a flow of the client that it is for. Otherwise it goes
-// straight; known says that its source is the sender's, who may have opened flows by way of the host.
+// translated reports whether p goes to the host's TUN since it answers a flow of the client that it is for.
+// Otherwise it goes straight; known says that its source is the sender's, who may have opened flows by way
+// of the host.
 func (w *worker) translated(p *Packet, in *encap.Inner, known bool) bool {
 	t := w.engine.returns.table.Load()
 	if t == nil {

@@ -15,11 +15,13 @@
 //     Packet (packet.go) in a Ring (ring.go).
 //   - egress.go, or ingress.go with vtep.go and pathprobe.go, decides about it, with what table.go, reach.go and
 //     pathmtu.go know of the peer. For a pod's port podpackets.go is its router, and byhost.go, with flow.go and
-//     returns.go, finds the answers that the host's rules are to translate back. learned.go enters the flows from before this engine. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
+//     returns.go, finds the answers that the host's rules are to translate back. learned.go enters the flows
+//     from before this engine. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
 //   - output.go hands it to the port that it leaves by, port.go, and accounts for it.
 //   - udpoffload_linux.go and raw_linux.go are ports of the underlay. runwriter_linux.go and sendrun_linux.go make one
 //     send of many packets for them; rawsend_linux.go, frames_linux.go and tap_linux.go, or
-//     sockets_linux.go, send it. outlet.go says whether a superpacket leaves whole, and runcheck.go asks peers whether runs arrive. merge_linux.go makes superpackets of what goes into the TUN.
+//     sockets_linux.go, send it. outlet.go says whether a superpacket leaves whole, and runcheck.go asks peers
+//     whether runs arrive. merge_linux.go makes superpackets of what goes into the TUN.
 //   - syscall_linux.go has the system calls.
 //
 // Beside it stand engine.go, which attaches ports and starts workers, portset.go, what workers see of ports, pod.go, what is counted of a pod's, and

@@ -230,8 +230,8 @@ func (a *attached) unpoll() {
 	}
 }
 
-// leastLoaded chooses who reads a new queue. With two workers each direction has its own, however many queues it
-// has. Otherwise it is who has the fewest; load is how many queues each has.
+// leastLoaded chooses who reads a new queue. With two workers each direction has its own, however many
+// queues it has. Otherwise it is who has the fewest; load is how many queues each has.
 func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	if len(e.workers) == 2 {
 		if role == RoleUnderlay {

@@ -17,8 +17,8 @@ const (
 	errorWindow = 100 * time.Millisecond
 )
 
-// errorQueue bounds what is read of a socket's errors: after mostErrors within errorWindow the kernel is told to drop
-// what comes until the engine's next tick. The zero value hears.
+// errorQueue bounds what is read of a socket's errors: after mostErrors within errorWindow the kernel is
+// told to drop what comes until the engine's next tick. The zero value hears.
 type errorQueue struct {
 	began int64 // of the window, Unix nanoseconds; like n it is the reader's
 	n     int   // errors in it

@@ -135,8 +135,8 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 	}
 }
 
-// TestErrorsAreHeardAgain has a running engine hear errors after a flood, and whoever takes up a socket that another
-// process has left mute.
+// TestErrorsAreHeardAgain has a running engine hear errors after a flood, and whoever takes up a socket
+// that another process has left mute.
 func TestErrorsAreHeardAgain(t *testing.T) {
 	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {

@@ -23,7 +23,8 @@ type fairPort struct {
 	failed   bool // the kernel refused the filter
 }
 
-// keepFair is the engine's tick until ctx ends: it checks the queues of the underlays, and has errors heard again.
+// keepFair is the engine's tick until ctx ends: it checks the queues of the underlays, and has errors heard
+// again.
 func (e *Engine) keepFair(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()

@@ -18,9 +18,9 @@ type Translated struct {
 	Closing bool
 }
 
-// Learn opens the return entries that an earlier engine of this node had, so that their flows continue. Without
-// them a backend's answers would go straight to a client that has asked another address. Call it before pods are
-// attached, or while the engine is paused.
+// Learn opens the return entries that an earlier engine of this node had, so that their flows continue.
+// Without them a backend's answers would go straight to a client that has asked another address. Call it
+// before pods are attached, or while the engine is paused.
 func (e *Engine) Learn(flows []Translated) {
 	sec := seconds(e.now())
 	for i := range flows {
@@ -32,8 +32,8 @@ func (e *Engine) Learn(flows []Translated) {
 
 // answers is the flow of what the backend sends. ok is false if a packet could not be of it.
 func (t *Translated) answers() (f flow, ok bool) {
-	f = flow{src: t.Backend.Addr().Unmap(), dst: t.Client.Addr().Unmap(), proto: t.Proto, asks: true, fin: t.Closing,
-		left: int64(t.Left / time.Second)}
+	f = flow{src: t.Backend.Addr().Unmap(), dst: t.Client.Addr().Unmap(), proto: t.Proto, asks: true,
+		fin: t.Closing, left: int64(t.Left / time.Second)}
 	switch t.Proto {
 	case encap.ProtoTCP, encap.ProtoUDP, protoSCTP, protoDCCP, protoUDPLite, encap.ProtoICMP, encap.ProtoICMPv6:
 		f.sport, f.dport = t.Backend.Port(), t.Client.Port()

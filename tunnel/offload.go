@@ -140,7 +140,8 @@ func (o *offload) used(segments int) { o.add(use{1, uint64(segments)}) }
 // use is what a batch has used an offload for.
 type use struct{ calls, segments uint64 }
 
-// add counts what a batch used. Workers share the counters, so it is called once a batch where every packet counts.
+// add counts what a batch used. Workers share the counters, so it is called once a batch where every packet
+// counts.
 func (o *offload) add(u use) {
 	if u.calls > 0 {
 		o.calls.Add(u.calls)

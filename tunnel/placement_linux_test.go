@@ -52,8 +52,8 @@ type idleQueue struct{}
 
 func (idleQueue) readFrom(int, *Ring) error { return nil }
 
-// TestEachDirectionHasAWorker attaches the ports of path raw and two pods in either order. With two workers one
-// reads every inner queue, and the other both queues of the underlay.
+// TestEachDirectionHasAWorker attaches the ports of path raw and two pods in either order. With two workers
+// one reads every inner queue, and the other both queues of the underlay.
 func TestEachDirectionHasAWorker(t *testing.T) {
 	for _, c := range []struct {
 		workers    int

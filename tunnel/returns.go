@@ -8,15 +8,17 @@ import (
 )
 
 const (
-	// returnWays is how many entries a set has, and returnSets how many sets there are: 262,144 flows in 4 MiB. That is
-	// the default nf_conntrack_max of a host with 8 GB or more, and the host's table bounds what is worth an entry.
+	// returnWays is how many entries a set has, and returnSets how many sets there are: 262,144 flows in 4
+	// MiB. That is the default nf_conntrack_max of a host with more than 4 GiB, and the host's table bounds
+	// what is worth an entry.
 	returnWays = 8
 	returnSets = 1 << 15
 )
 
-// How long an entry is kept after a packet of its flow, in seconds: at least as long as the host's connection tracking keeps its own by
-// default, which the host needs to translate the answers. In a full set the entry that ends next gives way, so a flood of half-open
-// connections and of datagrams ends before any connection does; and it is one of the client that has most entries there.
+// How long an entry is kept after a packet of its flow, in seconds: at least as long as the host's
+// connection tracking keeps its own by default, which the host needs to translate the answers. In a full
+// set the entry that ends next gives way, so a flood of half-open connections and of datagrams ends before
+// any connection does; and it is one of the client that has most entries there.
 const (
 	lifeTCP      = 5 * 24 * 3600
 	lifeHalfOpen = 200
@@ -28,15 +30,17 @@ const (
 	lifeOther    = 600
 )
 
-// returns are the flows that clients, pods of this node or of a peer, have opened by way of the host's rules: packets that the
-// host's TUN handed back with an address translated (DNAT for a Service). Answers belong to the host's TUN, where the host translates
-// them back. An entry is a tag, the keyed hash of the answers' addresses, ports and protocol, and how long it is good for. The table
-// has memory from the first entry on, and its size is fixed. Any worker may read and write it; none waits.
+// returns are the flows that clients, pods of this node or of a peer, have opened by way of the host's
+// rules: packets that the host's TUN handed back with an address translated (DNAT for a Service). Answers
+// belong to the host's TUN, where the host translates them back. An entry is a tag, the keyed hash of the
+// answers' addresses, ports and protocol, and how long it is good for. The table has memory from the first
+// entry on, and its size is fixed. Any worker may read and write it; none waits.
 type returns struct{ table atomic.Pointer[returnTable] }
 
 type returnTable struct {
 	sets []returnSet // a power of two
-	// clients has a bit for each owner of an entry. It is never cleared: it only saves the search for the others.
+	// clients has a bit for each owner of an entry. It is never cleared: it only saves the search for the
+	// others.
 	clients [1 << ownerBits / 64]atomic.Uint64
 }
 
@@ -174,8 +178,9 @@ func (s *returnSet) oldest() (e *returnEntry, life uint64) {
 	return e, life
 }
 
-// most is the entry that gives way, in a full set, to a flow of owner, and its life: of the client that would have most entries
-// then, the one that ends next. So a client that opens many flows takes its own places, and the others keep theirs, down to one.
+// most is the entry that gives way, in a full set, to a flow of owner, and its life: of the client that
+// would have most entries then, the one that ends next. So a client that opens many flows takes its own
+// places, and the others keep theirs, down to one.
 func (s *returnSet) most(owner uint64, sec int64) (e *returnEntry, life uint64) {
 	var lives [returnWays]uint64
 	for i := range s {

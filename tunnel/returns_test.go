@@ -64,8 +64,8 @@ func newReturns() *returns {
 	return r
 }
 
-// TestReturnEntriesAreBounded floods a table: flows stay while there is room, connections outlive the flood, and
-// another client's flow does, too.
+// TestReturnEntriesAreBounded floods a table: flows stay while there is room, connections outlive the
+// flood, and another client's flow does, too.
 func TestReturnEntriesAreBounded(t *testing.T) {
 	seed := maphash.MakeSeed()
 	r := newReturns()
@@ -93,8 +93,8 @@ func TestReturnEntriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestReturnEntriesFromSeveralWorkers: a flow is known once it was entered, and so is its client, though others are
-// entered at the same time, the first ones into no table yet.
+// TestReturnEntriesFromSeveralWorkers: a flow is known once it was entered, and so is its client, though
+// others are entered at the same time, the first ones into no table yet.
 func TestReturnEntriesFromSeveralWorkers(t *testing.T) {
 	seed := maphash.MakeSeed()
 	var r returns

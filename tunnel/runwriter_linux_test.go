@@ -39,7 +39,8 @@ func newFakeWire(tb testing.TB, segs int) *fakeWire {
 	f := &fakeWire{tb: tb}
 	f.w = newRunWriter(f, UDPOptions{}, "fake", true)
 	f.w.maxSegs = segs
-	f.w.outlet.Store(&OutletChoice{Outlet: OutletWhole}) // as on path raw; this wire takes none whole unless it is told to
+	// as on path raw; this wire takes none whole unless it is told to
+	f.w.outlet.Store(&OutletChoice{Outlet: OutletWhole})
 	return f
 }
 

@@ -6,8 +6,8 @@
 // State.Refresh checks whether that link and its addresses are still there, and replaces an address that stays away
 // (refresh.go). FindDisplaced compares the host's own routes with the overlay's networks (hostroutes.go).
 //
-// ReadDevices reads what the link's device and those under it (below.go) do for datagrams, and Devices.Outlet decides by
-// that how superpackets leave (features.go).
+// ReadDevices reads what the link's device and those under it (below.go) do for datagrams, and
+// Devices.Outlet decides by that how superpackets leave (features.go).
 //
 // Every decision is a pure function of a listing of the kernel's state; the files for Linux read the listing. Nothing
 // here changes the kernel.

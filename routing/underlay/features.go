@@ -114,10 +114,11 @@ func (d Devices) lacking(f Feature, six bool) string {
 	return ""
 }
 
-// Outlet decides how superpackets leave by these devices over IPv4 or IPv6: whole where all devices cut tunnels, else as
-// runs. The kernel cuts a whole one in front of a device that does not, datagram by datagram, which costs up to five times
-// as much where the device cuts UDP. Where it cuts neither, both cost the same, but GRO joins only runs at the receiver:
-// their datagrams have a checksum and are no tunnel's to the kernel.
+// Outlet decides how superpackets leave by these devices over IPv4 or IPv6: whole where all devices cut
+// tunnels, else as runs. The kernel cuts a whole one in front of a device that does not, datagram by
+// datagram, which costs up to five times as much where the device cuts UDP. Where it cuts neither, both
+// cost the same, but GRO joins only runs at the receiver: their datagrams have a checksum and are no
+// tunnel's to the kernel.
 //
 // whole and runs say what the port can do at all: send superpackets whole, and runs in one send.
 func (d Devices) Outlet(six, whole, runs bool) tunnel.OutletChoice {

@@ -269,8 +269,8 @@ type Worker = tunnel.WorkerStats
 // Outlet is how superpackets leave from one of the underlay's addresses.
 type Outlet struct {
 	Local netip.AddrPort `json:"local"`
-	// Outlet is whole or runs, or cut where each datagram is a send of its own since udp-gso is lost or off. Because says why it
-	// was chosen.
+	// Outlet is whole or runs, or cut where each datagram is a send of its own since udp-gso is lost or off.
+	// Because says why it was chosen.
 	Outlet  string `json:"outlet"`
 	Because string `json:"because"`
 }

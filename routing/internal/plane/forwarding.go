@@ -22,8 +22,9 @@ type forwardingSeen struct {
 	on       bool // the feature
 	ours     bool // we have turned it on
 	declined bool // somebody turned it off, and so it stays
-	// veth says that the link is one end of a veth pair, and has GRO. Such a link hands the frames of sockets to GRO
-	// only if it has the feature. Every other link with GRO joins datagrams for our sockets without, or not at all.
+	// veth says that the link is one end of a veth pair, and has GRO. Such a link hands the frames of sockets
+	// to GRO only if it has the feature. Every other link with GRO joins datagrams for our sockets without, or
+	// not at all.
 	veth bool
 }
 

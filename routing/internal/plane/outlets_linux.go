@@ -2,8 +2,8 @@ package plane
 
 import "weft/tunnel"
 
-// SetOutlet has superpackets leave the ports of path raw as choose says for IPv4 or IPv6. It is told whether the port can
-// send them whole, and a run in one send.
+// SetOutlet has superpackets leave the ports of path raw as choose says for IPv4 or IPv6. It is told
+// whether the port can send them whole, and a run in one send.
 func (p *Plane) SetOutlet(choose func(six, whole, runs bool) tunnel.OutletChoice) {
 	for i := range p.sockets {
 		s := &p.sockets[i]
