@@ -12,7 +12,7 @@ import (
 )
 
 // Costs implements plan.Costing. What cannot be counted on this machine is left out, and Costs.Missing says why.
-func (b *bed) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (r plan.Costs, err error) {
+func (b *testbed) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (r plan.Costs, err error) {
 	missing := func(what string, err error) {
 		r.Missing = append(r.Missing, fmt.Errorf("%s is left out: %w", what, err))
 	}

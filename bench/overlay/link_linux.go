@@ -15,8 +15,8 @@ import (
 const linkMTU = 1500
 
 // raiseLink joins two namespaces by one veth pair, without a bridge, a route or a node between them.
-func raiseLink(r Rung, wire lab.WireKind) (_ *bed, err error) {
-	b := &bed{rung: r, mtu: linkMTU}
+func raiseLink(r Rung, wire lab.WireKind) (_ *testbed, err error) {
+	b := &testbed{rung: r, mtu: linkMTU}
 	var spaces []*netns.Namespace
 	b.close = func() {
 		for _, n := range spaces {

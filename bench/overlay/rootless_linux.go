@@ -21,9 +21,9 @@ import (
 	"weft/test/lab/session"
 )
 
-// tenancy is what an ordinary user has on the two hosts of a rung: a network namespace on each, in a user namespace of the user's own, and what
+// rootlessBed is what an ordinary user has on the two hosts of a rung: a network namespace on each, in a user namespace of the user's own, and what
 // joins them.
-type tenancy struct {
+type rootlessBed struct {
 	lab    *lab.Lab
 	spaces []*netns.Namespace
 	roots  []int // processes that carry packets, and whose descendants do
@@ -33,7 +33,7 @@ type tenancy struct {
 	carrier string
 }
 
-func (u *tenancy) close() {
+func (u *rootlessBed) close() {
 	for _, n := range u.spaces {
 		n.Close()
 	}
@@ -41,7 +41,7 @@ func (u *tenancy) close() {
 }
 
 // pids are the processes that carry packets.
-func (u *tenancy) pids() (all []int) {
+func (u *rootlessBed) pids() (all []int) {
 	for _, root := range u.roots {
 		all = append(all, descendants(root)...)
 	}
@@ -49,7 +49,7 @@ func (u *tenancy) pids() (all []int) {
 }
 
 // alive returns an error if a daemon has ended.
-func (u *tenancy) alive() (err error) {
+func (u *rootlessBed) alive() (err error) {
 	for _, d := range u.daemons {
 		if d.PID() == 0 {
 			err = errors.Join(err, fmt.Errorf("%s ended: %s", d.Name, d.LogTail(20)))
@@ -77,9 +77,9 @@ func missingRootless(w way) error {
 	return errors.Join(faults...)
 }
 
-// raiseTenancy builds the bed of a rung on which nothing is root's.
-func raiseTenancy(ctx context.Context, r Rung, wire lab.WireKind, programs programs) (_ *bed, err error) {
-	u := &tenancy{carrier: "weftd"}
+// raiseRootless builds the testbed of a rung on which nothing is root's.
+func raiseRootless(ctx context.Context, r Rung, wire lab.WireKind, programs programs) (_ *testbed, err error) {
+	u := &rootlessBed{carrier: "weftd"}
 	if r.way == slirp {
 		u.carrier = r.Name
 	}
@@ -87,7 +87,7 @@ func raiseTenancy(ctx context.Context, r Rung, wire lab.WireKind, programs progr
 	if err != nil {
 		return nil, fmt.Errorf("rung %s: %w", r.Name, err)
 	}
-	b := &bed{rung: r, close: u.close, tenancy: u}
+	b := &testbed{rung: r, close: u.close, rootless: u}
 	defer func() {
 		if err != nil {
 			u.close()
@@ -127,7 +127,7 @@ func raiseTenancy(ctx context.Context, r Rung, wire lab.WireKind, programs progr
 }
 
 // space starts a program of the user's that prints the id of a process in the namespace that is measured, and stays.
-func (u *tenancy) space(n *lab.Node, o session.Options, program string, args ...string) (pid int, err error) {
+func (u *rootlessBed) space(n *lab.Node, o session.Options, program string, args ...string) (pid int, err error) {
 	cmd := session.Command(session.Ada(), o, program, args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -191,7 +191,7 @@ const sayAndStay = "readlink /proc/self/ns/net; exec sleep infinity"
 
 // raiseSlirp joins namespaces that RootlessKit makes by the kernel's vxlan, whose datagrams go by slirp4netns and by RootlessKit's forwarding of a port,
 // as rootless Kubernetes in containers has it.
-func (u *tenancy) raiseSlirp() error {
+func (u *rootlessBed) raiseSlirp() error {
 	for i, n := range u.lab.Nodes() {
 		peer := u.lab.Nodes()[1-i].Underlay4
 		script := fmt.Sprintf(`ip link add vxlan0 type vxlan id 1 dstport 8472 nolearning dev tap0
@@ -210,7 +210,7 @@ func (u *tenancy) raiseSlirp() error {
 }
 
 // raiseWeftd joins namespaces of unshare's by weftd.
-func (u *tenancy) raiseWeftd() error {
+func (u *rootlessBed) raiseWeftd() error {
 	first := u.lab.Node(1)
 	for _, n := range u.lab.Nodes() {
 		pid, err := u.space(n, session.Options{}, "unshare", "--user", "--map-root-user", "--net", "sh", "-euc", sayAndStay)

@@ -93,15 +93,15 @@ func Rungs() []Rung {
 	}
 }
 
-// tenancy says whether the rung is an ordinary user's: whether its bed is one without root.
-func (r Rung) tenancy() bool { return r.way == rootless || r.way == slirp }
+// asUser reports whether the rung is an ordinary user's: whether its testbed is one without root.
+func (r Rung) asUser() bool { return r.way == rootless || r.way == slirp }
 
 // Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but the bare
 // veth pair, which only shows what the generators can do, path portable, which is for old kernels, direct, for the time that it
 // takes, those of other types and of one node, and what an ordinary user has.
 func Usual() (names []string) {
 	for _, r := range Rungs() {
-		if r.way != link && r.way != otherType && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() && !r.tenancy() {
+		if r.way != link && r.way != otherType && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() && !r.asUser() {
 			names = append(names, r.Name)
 		}
 	}
@@ -117,7 +117,7 @@ func choose(names []string) (l []Rung, err error) {
 	}
 	var all []string
 	for _, r := range Rungs() {
-		if wanted[r.Name] || len(names) == 0 && r.way != otherType && !r.way.onOneNode() && !r.tenancy() {
+		if wanted[r.Name] || len(names) == 0 && r.way != otherType && !r.way.onOneNode() && !r.asUser() {
 			l = append(l, r)
 		}
 		delete(wanted, r.Name)

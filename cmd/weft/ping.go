@@ -102,20 +102,20 @@ func (f *pingFlags) run(ctx context.Context, stdout io.Writer, word string) erro
 	if err != nil {
 		return err
 	}
-	ways, err := known.Ways(n, want)
+	ways, err := known.Routes(n, want)
 	if err != nil {
 		return err
 	}
 	r := ping.Report{SchemaVersion: ping.SchemaVersion, At: began, Target: word, Node: n.Name, ID: n.ID, Source: known.Source, Notes: known.Notes, Healthy: known.Running}
-	r.Ways = make([]ping.Result, len(ways))
+	r.Routes = make([]ping.Result, len(ways))
 	var wg sync.WaitGroup
 	for i, w := range ways {
 		wg.Go(func() {
-			r.Ways[i] = ping.Run(ctx, ping.Host{Weftd: f.client()}, w, f.options, f.arrived(ctx, known, n))
+			r.Routes[i] = ping.Run(ctx, ping.Host{Weftd: f.client()}, w, f.options, f.arrived(ctx, known, n))
 		})
 	}
 	wg.Wait()
-	for _, w := range r.Ways {
+	for _, w := range r.Routes {
 		r.Healthy = r.Healthy && w.Broken == ""
 	}
 	r.Took = time.Since(began)

@@ -15,7 +15,7 @@ func printPing(w io.Writer, r ping.Report) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", clean(n))
 	}
-	for _, way := range r.Ways {
+	for _, way := range r.Routes {
 		by := way.Backend
 		if way.Path != "" {
 			by += " by path " + way.Path
@@ -32,7 +32,7 @@ func printPing(w io.Writer, r ping.Report) error {
 		printCauses(w, way)
 	}
 	state := "nothing is broken"
-	for _, way := range r.Ways {
+	for _, way := range r.Routes {
 		if way.Broken != "" {
 			state = "BROKEN"
 		}
@@ -86,8 +86,8 @@ func pingVerdict(r ping.Row) string {
 	if r.Verdict == ping.Broken {
 		text = strings.ToUpper(text)
 	}
-	if r.Says != "" {
-		text += ": " + clean(r.Says)
+	if r.Detail != "" {
+		text += ": " + clean(r.Detail)
 	}
 	return text
 }

@@ -54,7 +54,7 @@ func healthy(t *testing.T) *Facts {
 	for i := range records {
 		snapshot.Records = append(snapshot.Records, &records[i])
 	}
-	overlay, wire := Way{Link: "flannel0"}, Way{Link: "eth0"}
+	overlay, wire := RouteLookup{Link: "flannel0"}, RouteLookup{Link: "eth0"}
 	return &Facts{
 		Now:      at(),
 		Settings: Settings{Config: cfg, From: "the test"},
@@ -73,8 +73,8 @@ func healthy(t *testing.T) *Facts {
 			},
 			Rules:    []Rule{{Priority: 0, Table: 255}, {Priority: 32766, Table: 254}, {Priority: 32767, Table: 253}, {Priority: 5200, Table: 52, To: pfx("100.64.0.0/10")}},
 			Silent:   map[netip.Addr]string{},
-			To:       map[netip.Addr]Way{ip("192.0.2.2"): wire, ip("192.0.2.3"): wire},
-			Inner:    map[netip.Addr]Way{ip("10.42.2.1"): overlay, ip("10.42.3.1"): overlay},
+			To:       map[netip.Addr]RouteLookup{ip("192.0.2.2"): wire, ip("192.0.2.3"): wire},
+			Inner:    map[netip.Addr]RouteLookup{ip("10.42.2.1"): overlay, ip("10.42.3.1"): overlay},
 			Underlay: underlay.Link{Name: "eth0", MTU: 1500, Addr4: ip("192.0.2.1"), Ext4: ip("192.0.2.1")},
 		},
 		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot, Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379", Addrs: []netip.Addr{ip("192.0.2.9")},
@@ -216,7 +216,7 @@ func TestChecks(t *testing.T) {
 		{"strict and symmetric", setting("ipv4/conf/eth0/rp_filter", "1"), "", ""},
 		{"strict and not symmetric", func(f *Facts) {
 			setting("ipv4/conf/all/rp_filter", "1")(f)
-			f.Links.To[ip("192.0.2.2")] = Way{Link: "eth1"}
+			f.Links.To[ip("192.0.2.2")] = RouteLookup{Link: "eth1"}
 		}, "rp-filter fault, interface warning", "192.0.2.2"},
 
 		{"refused", endpoint(dial(syscall.ECONNREFUSED)), "store-endpoint fault", ""},
@@ -281,16 +281,16 @@ func TestChecks(t *testing.T) {
 		{"the interface is down", func(f *Facts) { f.Links.Links[0].Up = false }, "interface fault", "is down"},
 		{"no carrier", func(f *Facts) { f.Links.Links[0].Carrier = false }, "interface fault", "no carrier"},
 		{"the wrong interface", func(f *Facts) {
-			f.Links.To = map[netip.Addr]Way{ip("192.0.2.2"): {Link: "eth1"}, ip("192.0.2.3"): {Link: "eth1"}}
+			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Link: "eth1"}, ip("192.0.2.3"): {Link: "eth1"}}
 		}, "interface fault", "eth1"},
-		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Link: "eth1"} }, "interface warning", "eth1"},
+		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth1"} }, "interface warning", "eth1"},
 		{"the overlay's MTU is too large", func(f *Facts) { f.Network.MTU = 1372 }, "mtu fault", "flannel0 has MTU 1472"},
 		{"two devices, of two families", func(f *Facts) {
 			f.Network.EnableIPv6, f.Network.MTU = true, 1430
 			f.Kernel.Settings["ipv6/conf/all/forwarding"], f.Kernel.Settings["bridge/bridge-nf-call-ip6tables"] = "1", "1"
 			f.Links.Links[1].MTU = 1450
 		}, "", ""},
-		{"a smaller path", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Link: "eth0", MTU: 1400} }, "mtu note", "1400"},
+		{"a smaller path", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth0", MTU: 1400} }, "mtu note", "1400"},
 		{"the port is taken", func(f *Facts) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
 		}, "port fault", "flanneld (pid 99)"},
@@ -346,10 +346,10 @@ func TestChecks(t *testing.T) {
 		{"a route to nobody", route(Route{Dst: pfx("10.42.9.0/24"), Link: "eth0"}), "route-shadow warning", ""},
 		{"a direct route", route(Route{Dst: pfx("10.42.2.0/24"), Link: "eth0", Gateway: ip("192.0.2.2"), Protocol: ownProtocol}), "", ""},
 		{"a blackhole of our own subnet", route(Route{Dst: pfx("10.42.1.0/24"), Blocks: true, Protocol: ownProtocol}), "", ""},
-		{"no route", func(f *Facts) { f.Links.Inner[ip("10.42.3.1")] = Way{Link: "eth0", Gateway: ip("192.0.2.254")} }, "peer-route fault", "eth0"},
+		{"no route", func(f *Facts) { f.Links.Inner[ip("10.42.3.1")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")} }, "peer-route fault", "eth0"},
 		{"a silent peer", func(f *Facts) { f.Links.Silent[ip("192.0.2.3")] = "eth0" }, "peer-underlay fault", "192.0.2.3"},
 		{"a silent gateway", func(f *Facts) {
-			f.Links.To[ip("192.0.2.3")] = Way{Link: "eth0", Gateway: ip("192.0.2.254")}
+			f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")}
 			f.Links.Silent[ip("192.0.2.254")] = "eth0"
 		}, "peer-underlay fault", "gateway 192.0.2.254"},
 		{"a peer that does not answer", probed(control.Probe{Answers: "no", Address: ip("10.42.2.0"), Since: at().Add(-time.Minute), Likely: "its weftd is stopped", Look: "systemctl status weftd"}), "peer-answers fault", ""},
@@ -368,9 +368,9 @@ func TestChecks(t *testing.T) {
 		{"a peer that answers", probed(control.Probe{Answers: "yes", PathMTU: 1472}), "", ""},
 		{"no way to any", func(f *Facts) {
 			f.Links.Links[0].Up = false
-			f.Links.To = map[netip.Addr]Way{ip("192.0.2.2"): {Err: syscall.ENETUNREACH}, ip("192.0.2.3"): {Err: syscall.ENETUNREACH}}
+			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Err: syscall.ENETUNREACH}, ip("192.0.2.3"): {Err: syscall.ENETUNREACH}}
 		}, "interface fault, peer-underlay fault", "192.0.2.2"},
-		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Err: syscall.ENETUNREACH} }, "peer-underlay fault", ""},
+		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Err: syscall.ENETUNREACH} }, "peer-underlay fault", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := healthy(t)

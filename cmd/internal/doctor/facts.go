@@ -115,7 +115,7 @@ type Links struct {
 	// Silent are neighbours that the kernel asked for in vain.
 	Silent map[netip.Addr]string
 	// To are the ways that the kernel takes to peers' addresses, and Inner those to addresses in peers' subnets.
-	To, Inner map[netip.Addr]Way
+	To, Inner map[netip.Addr]RouteLookup
 	// Underlay is what weftd chooses, or chose; UnderlayErr why there is none.
 	Underlay    underlay.Link
 	UnderlayErr error
@@ -153,8 +153,8 @@ type Rule struct {
 	Text   string
 }
 
-// Way is the kernel's answer to where a packet goes.
-type Way struct {
+// RouteLookup is the kernel's answer to where a packet goes.
+type RouteLookup struct {
 	Link    string
 	Gateway netip.Addr
 	MTU     int

@@ -76,8 +76,8 @@ func Examine(f *Facts) Report {
 	return r
 }
 
-// elsewhere reports whether the TUN is in another network namespace than the underlay, which the facts are of.
-func (f *Facts) elsewhere() bool {
+// tunInOtherNetns reports whether the TUN is in another network namespace than the underlay, which the facts are of.
+func (f *Facts) tunInOtherNetns() bool {
 	r := f.Settings.Rootless
 	return r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil
 }
@@ -99,7 +99,7 @@ func ExamineStart(f *Facts) (required, others []Finding) {
 
 func (c Check) examine(f *Facts) []Finding {
 	found := c.run(f)
-	if f.elsewhere() && c.of&ofTUN != 0 {
+	if f.tunInOtherNetns() && c.of&ofTUN != 0 {
 		found = one(Unknown, "the TUN is in another network namespace, which is not looked into")
 	}
 	for i := range found {

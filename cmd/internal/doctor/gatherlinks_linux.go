@@ -39,7 +39,7 @@ func readLinks(f *Facts) Links {
 	out.readRules(h)
 	out.readSilent(h, names)
 	out.chooseUnderlay(f)
-	out.To, out.Inner = map[netip.Addr]Way{}, map[netip.Addr]Way{}
+	out.To, out.Inner = map[netip.Addr]RouteLookup{}, map[netip.Addr]RouteLookup{}
 	until := time.Now().Add(Within / 5)
 	for i, p := range f.peers() {
 		if i >= mostPeers || time.Now().After(until) {
@@ -157,12 +157,12 @@ func (l *Links) readSilent(h *netlink.Handle, names map[int]string) {
 }
 
 // way asks the kernel where a packet to a goes.
-func way(h *netlink.Handle, a netip.Addr, names map[int]string) Way {
+func way(h *netlink.Handle, a netip.Addr, names map[int]string) RouteLookup {
 	rs, err := h.RouteGet(net.IP(a.AsSlice()))
 	if err != nil || len(rs) == 0 {
-		return Way{Err: err}
+		return RouteLookup{Err: err}
 	}
-	return Way{Link: names[rs[0].LinkIndex], Gateway: addrOf(rs[0].Gw), MTU: rs[0].MTU}
+	return RouteLookup{Link: names[rs[0].LinkIndex], Gateway: addrOf(rs[0].Gw), MTU: rs[0].MTU}
 }
 
 // chooseUnderlay takes what the running weftd has, or chooses as it would.

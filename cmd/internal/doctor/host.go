@@ -98,8 +98,8 @@ func release(text string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
-// moves says whether weft's data plane moves the packets here, as far as is known.
-func (f *Facts) moves() bool {
+// userspaceDataPlane reports whether weft's data plane moves the packets here, as far as is known.
+func (f *Facts) userspaceDataPlane() bool {
 	switch f.Network.Facts().Carrier {
 	case routing.CarrierWeft:
 		return true
@@ -113,7 +113,7 @@ func (f *Facts) moves() bool {
 
 func checkTUN(f *Facts) []Finding {
 	switch {
-	case !f.moves():
+	case !f.userspaceDataPlane():
 		return one(OK, "backend %s needs no TUN device here", f.Network.BackendType)
 	case f.Kernel.TUN == nil:
 		return one(OK, "/dev/net/tun can be opened")

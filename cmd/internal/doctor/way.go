@@ -262,7 +262,7 @@ func checkPeerRoutes(f *Facts) []Finding {
 	switch {
 	case f.Network.RecordsFrom == "":
 		return one(Unknown, "no records of peers are known")
-	case len(f.overlayLinks()) == 0 && f.moves():
+	case len(f.overlayLinks()) == 0 && f.userspaceDataPlane():
 		return one(Unknown, "there is no device of the overlay: weftd has not run here yet, or cleaned up")
 	case f.Network.Facts().Alone:
 		return one(OK, "backend %s has no peers", f.Network.BackendType)
@@ -292,7 +292,7 @@ func checkPeerRoutes(f *Facts) []Finding {
 }
 
 // intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would.
-func (f *Facts) intoOverlay(w Way, p lease.Record) bool {
+func (f *Facts) intoOverlay(w RouteLookup, p lease.Record) bool {
 	return isFlannels(w.Link) || slices.ContainsFunc(f.overlayLinks(), func(l Link) bool { return l.Name == w.Link }) ||
 		w.Gateway.IsValid() && (w.Gateway == p.PublicIP || w.Gateway == p.PublicIPv6)
 }

@@ -23,7 +23,7 @@ func (l *list) there(cause, tells, command string, a ...any) {
 }
 
 // causes are those of the first broken layer.
-func (s *seen) causes(f *found) []Cause {
+func (s *seen) causes(f *layerResult) []Cause {
 	l := &list{peer: "on " + s.w.Peer}
 	switch {
 	case f.State == Lossy:
@@ -46,7 +46,7 @@ func (s *seen) causes(f *found) []Cause {
 	return l.all
 }
 
-func (s *seen) lossy(f *found, l *list) {
+func (s *seen) lossy(f *layerResult, l *list) {
 	w := s.w
 	dev := orAny(w.Link)
 	switch f.Layer {
@@ -65,7 +65,7 @@ func (s *seen) lossy(f *found, l *list) {
 	}
 }
 
-func (s *seen) narrow(f *found, l *list) {
+func (s *seen) narrow(f *layerResult, l *list) {
 	w := s.w
 	base := 20 + 8 // of an ICMP echo request, which ping -s does not count
 	if f.To.Is6() {
@@ -85,7 +85,7 @@ func (s *seen) narrow(f *found, l *list) {
 	l.there("the overlay's device, or the bridge, there has a smaller MTU", "an MTU below this node's overlay", "ip link show; weft status")
 }
 
-func (s *seen) underlay(f *found, l *list) {
+func (s *seen) underlay(f *layerResult, l *list) {
 	w, said := s.w, f.out.Said
 	switch {
 	case f.State == Unsent && said.Kind == KindHost:
@@ -112,7 +112,7 @@ func (s *seen) underlay(f *found, l *list) {
 	}
 }
 
-func (s *seen) port(f *found, l *list) {
+func (s *seen) port(f *layerResult, l *list) {
 	w, said := s.w, f.out.Said
 	stopped := func() {
 		switch {
@@ -151,7 +151,7 @@ func (s *seen) port(f *found, l *list) {
 	}
 }
 
-func (s *seen) dataPlane(f *found, l *list) {
+func (s *seen) dataPlane(f *layerResult, l *list) {
 	w, said := s.w, f.out.Said
 	switch {
 	case f.State == Unsent:
@@ -182,7 +182,7 @@ func (s *seen) dataPlane(f *found, l *list) {
 	}
 }
 
-func (s *seen) daemon(f *found, l *list) {
+func (s *seen) daemon(f *layerResult, l *list) {
 	switch f.State {
 	case Refused:
 		l.there("its weftd is not running", "inactive or failed", "systemctl status weftd; journalctl -u weftd -n 50")
@@ -208,7 +208,7 @@ func (s *seen) bridge(l *list) {
 	where("its firewall drops what comes in by the overlay", "a rule for INPUT or FORWARD that drops, or a policy of drop", "nft list ruleset; iptables -S")
 }
 
-func (s *seen) pod(f *found, l *list) {
+func (s *seen) pod(f *layerResult, l *list) {
 	where := l.there
 	if s.w.Local {
 		where = l.here
@@ -246,14 +246,14 @@ func orAll(link string) string {
 }
 
 // orThis is this node's address on the underlay.
-func orThis(w Way) string {
+func orThis(w Route) string {
 	if w.UnderFrom.IsValid() {
 		return w.UnderFrom.String()
 	}
 	return "THIS-NODE"
 }
 
-func orGateway(w Way) any {
+func orGateway(w Route) any {
 	if w.Pod.IsValid() {
 		return w.Pod
 	}
@@ -261,7 +261,7 @@ func orGateway(w Way) any {
 }
 
 // outer is what the overlay's packets are on the wire, and dump the same in tcpdump's words.
-func (w Way) outer() string {
+func (w Route) outer() string {
 	switch {
 	case w.UDPPort != 0:
 		return fmt.Sprintf("UDP port %d", w.UDPPort)
@@ -272,14 +272,14 @@ func (w Way) outer() string {
 }
 
 // what is the short word for it.
-func (w Way) what() string {
+func (w Route) what() string {
 	if w.Protocol != 0 {
 		return "protocol"
 	}
 	return "port"
 }
 
-func (w Way) dump() string {
+func (w Route) dump() string {
 	switch {
 	case w.UDPPort != 0:
 		return fmt.Sprintf("udp port %d", w.UDPPort)

@@ -4,7 +4,7 @@
 // Of each layer it learns what was lost, the round trip and the largest packet that passes, and at the first one that is broken it names the causes, the
 // likeliest first, each with the command that tells it from the others. What cannot be told apart from here is said so.
 //
-// The files, in the order in which to read them: report.go has what is found, way.go what is asked, known.go what that is made from, run.go how the layers
+// The files, in the order in which to read them: report.go has what is found, route.go what is asked, known.go what that is made from, run.go how the layers
 // are asked at once, mtu.go the search for the largest packet, judge.go what the answers mean, causes.go the likely causes. asker_linux.go and the
 // sockets beside it are the edge; all else is pure but for run.go's clock.
 package ping

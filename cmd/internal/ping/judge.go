@@ -7,13 +7,13 @@ import (
 
 // seen is what was learnt of a way. heard says that packets of the peer arrived while it was asked.
 type seen struct {
-	w     Way
-	rows  []found
+	w     Route
+	rows  []layerResult
 	heard bool
 }
 
 // at is the row of a layer, nil if the way has none.
-func (s *seen) at(l Layer) *found {
+func (s *seen) at(l Layer) *layerResult {
 	for i := range s.rows {
 		if s.rows[i].Layer == l {
 			return &s.rows[i]
@@ -53,14 +53,14 @@ func (s *seen) judge() Result {
 	for i := range s.rows {
 		s.rows[i].State = s.rows[i].state()
 	}
-	var first *found
+	var first *layerResult
 	for i := range s.rows {
 		f := &s.rows[i]
-		f.Verdict, f.Says = s.verdict(f)
+		f.Verdict, f.Detail = s.verdict(f)
 		if first == nil && f.Verdict == Broken {
 			first = f
 		} else if first != nil && f.Verdict == Broken && f.Answered == 0 {
-			f.Verdict, f.Says = Unknown, "it rests on what is broken"
+			f.Verdict, f.Detail = Unknown, "it rests on what is broken"
 		}
 		r.Layers = append(r.Layers, f.Row)
 	}
@@ -72,7 +72,7 @@ func (s *seen) judge() Result {
 	return r
 }
 
-func (f *found) state() State {
+func (f *layerResult) state() State {
 	switch {
 	case f.out.Cannot != "":
 		return NotAsked
@@ -91,7 +91,7 @@ func (f *found) state() State {
 }
 
 // verdict judges one layer, and says what is odd about it.
-func (s *seen) verdict(f *found) (Verdict, string) {
+func (s *seen) verdict(f *layerResult) (Verdict, string) {
 	switch f.State {
 	case NotAsked:
 		return Unknown, f.out.Cannot
@@ -148,7 +148,7 @@ func inBrackets(text string) string {
 }
 
 // alike are the layers that may be broken in place of the first broken one.
-func (s *seen) alike(f *found) (out []Layer) {
+func (s *seen) alike(f *layerResult) (out []Layer) {
 	if f.State != Silent {
 		return nil
 	}

@@ -185,9 +185,9 @@ type Want struct {
 // ErrNoWay says that there is nothing to ask.
 var ErrNoWay = errors.New("there is no way to ask")
 
-// Ways are those to the node, one for each family.
-func (k Known) Ways(n Node, want Want) ([]Way, error) {
-	var out []Way
+// Routes are those to the node, one for each family.
+func (k Known) Routes(n Node, want Want) ([]Route, error) {
+	var out []Route
 	for _, six := range []bool{false, true} {
 		if want.Pod.IsValid() && want.Pod.Is6() != six || len(want.Families) > 0 && !slices.Contains(want.Families, family(six)) {
 			continue
@@ -212,9 +212,9 @@ func family(six bool) int {
 	return 4
 }
 
-func (k Known) way(n Node, six bool, pod netip.Addr) (Way, bool) {
+func (k Known) way(n Node, six bool, pod netip.Addr) (Route, bool) {
 	facts := k.Config.Facts()
-	w := Way{
+	w := Route{
 		Six: six, Peer: n.Name, Local: n.Own, Backend: k.Config.BackendType, Path: k.Path, Weft: n.Weft, Direct: facts.Direct, Link: k.Link,
 		UDPPort: facts.Port, AnswersPort: facts.Port != 0 && slices.Contains(n.Recv, "probe"), Not: map[Layer]string{},
 	}
@@ -255,7 +255,7 @@ func (k Known) way(n Node, six bool, pod netip.Addr) (Way, bool) {
 }
 
 // limits says which layers cannot be asked.
-func (k Known) limits(w *Way, n Node, subnet netip.Prefix) {
+func (k Known) limits(w *Route, n Node, subnet netip.Prefix) {
 	through := ""
 	for _, r := range n.Reached {
 		switch {

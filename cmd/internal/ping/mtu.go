@@ -36,7 +36,7 @@ type search struct {
 }
 
 // widest looks for the largest packet that passes, up to what is expected of the layer.
-func widest(ctx context.Context, a Asker, q Question, f found) width {
+func widest(ctx context.Context, a Asker, q Question, f layerResult) width {
 	low, high := least(q.To), f.Expected
 	q.Interval, q.Timeout = 0, min(patient, max(hasty, 4*f.RTT.Max))
 	s := search{a: a, q: q, times: copies}

@@ -66,46 +66,46 @@ func said(by netip.Addr, k Kind, text string) layerFake {
 }
 
 // ways of the kinds that are told apart.
-func userspace() Way {
-	return Way{
+func userspace() Route {
+	return Route{
 		Peer: "b", Backend: "udp", Path: "raw", Weft: true, Under: peerAt, UnderFrom: hereAt, Link: "eth0", UDPPort: 8285, AnswersPort: true,
 		Overlay: overlay, From: ours, Gateway: gateway, MTU: 1472, UnderMTU: 1500,
 	}
 }
 
-func kernel() Way {
+func kernel() Route {
 	w := userspace()
 	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.MTU = "vxlan", kernelPath, 8472, false, 1450
 	return w
 }
 
-func hostGW() Way {
+func hostGW() Route {
 	w := userspace()
 	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.Direct, w.MTU, w.Overlay, w.From = "host-gw", kernelPath, 0, false, true, 1500, peerAt, hereAt
 	return w
 }
 
-func ipip() Way {
+func ipip() Route {
 	w := userspace()
 	w.Backend, w.Path, w.UDPPort, w.Protocol, w.AnswersPort, w.MTU = "ipip", "socket", 0, 4, false, 1480
 	return w
 }
 
-func ipipKernel() Way {
+func ipipKernel() Route {
 	w := ipip()
 	w.Path = kernelPath
 	return w
 }
 
-func flannel() Way {
+func flannel() Route {
 	w := kernel()
 	w.Weft, w.Not = false, map[Layer]string{Daemon: "it does not run weft"}
 	return w
 }
 
-func toPod(w Way) Way { w.Pod = thisPod; return w }
+func toPod(w Route) Route { w.Pod = thisPod; return w }
 
-func ownPod() Way { w := toPod(userspace()); w.Local = true; return w }
+func ownPod() Route { w := toPod(userspace()); w.Local = true; return w }
 
 // Each row is a fault: what answers, which layer is said to be the first broken one, what cannot be told from it, the words of the
 // causes in their order, and for each a word of its command.
@@ -113,7 +113,7 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 	all := []Layer{Underlay, Port, DataPlane, Daemon, Bridge, Pod}
 	for _, c := range []struct {
 		name   string
-		way    Way
+		way    Route
 		fake   fake
 		heard  bool
 		broken Layer
@@ -252,7 +252,7 @@ func TestWhatCannotBeAskedIsSaid(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	for i, want := range []string{needs, "no right", "no weftd", "no weftd", "no weftd", "no weftd"} {
-		if x := r.Layers[i]; x.Verdict != Unknown || x.Says != want {
+		if x := r.Layers[i]; x.Verdict != Unknown || x.Detail != want {
 			t.Errorf("%s: %+v, want %q", x.Layer, x, want)
 		}
 	}
@@ -265,7 +265,7 @@ func TestWidestIsExact(t *testing.T) {
 			for _, every := range []int{0, 11} {
 				rounds := 0
 				a := counting{fake{Underlay: {carries: carries, every: every}}, &rounds}
-				f := found{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1), RTT: &RTT{Max: time.Millisecond}}}
+				f := layerResult{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1), RTT: &RTT{Max: time.Millisecond}}}
 				got := widest(t.Context(), a, Question{Layer: Underlay, To: peerAt}, f)
 				if want := min(carries, expected); got.passed != want || !got.done || rounds > 9+proofs {
 					t.Errorf("of %d with %d and a loss of each %d.: got %+v after %d rounds", expected, carries, every, got, rounds)
@@ -278,7 +278,7 @@ func TestWidestIsExact(t *testing.T) {
 // Bursts that are lost on the way make no limit, wherever in the search they are: what is said to be one is one, and else what passed did.
 func TestLostBurstsMakeNoLimit(t *testing.T) {
 	const expected, most = 1500, 20
-	f := found{Row: Row{Expected: expected, Sent: 5, Answered: 5, RTT: &RTT{Max: time.Millisecond}}}
+	f := layerResult{Row: Row{Expected: expected, Sent: 5, Answered: 5, RTT: &RTT{Max: time.Millisecond}}}
 	for _, carries := range []int{600, 1328, expected} {
 		done := 0
 		for first := range most {
@@ -361,7 +361,7 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 		own := lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24"), V6: netip.MustParsePrefix("fd42:0:0:1::/64")}
 		k := Known{Running: true, Config: network, Own: own, Under4: hereAt, Under6: netip.MustParseAddr("2001:db8::1"), Link: "eth0", Path: "socket", MTU: 1400, UnderMTU: 1500}
 		n := Node{Name: "b", Weft: true, Under4: under[0], Under6: under[1], Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24"), V6: netip.MustParsePrefix("fd42:0:0:2::/64")}}
-		ways, err := k.Ways(n, Want{})
+		ways, err := k.Routes(n, Want{})
 		if err != nil || len(ways) != 2 {
 			t.Fatalf("%s: %d ways, %v", c.backend, len(ways), err)
 		}
@@ -376,7 +376,7 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := Known{Running: true, Config: network, Own: lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24")}, Under4: hereAt, Path: "socket"}
-	ways, err := k.Ways(Node{Name: "b", Weft: true, Under4: peerAt, Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
+	ways, err := k.Routes(Node{Name: "b", Weft: true, Under4: peerAt, Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
 	if err != nil || len(ways) != 1 || ways[0].question(Port).By != byIPIP || ways[0].question(Port).Port != 0 || !slices.Contains(ways[0].layers(), Port) {
 		t.Errorf("ipip: %+v, %v", ways, err)
 	}

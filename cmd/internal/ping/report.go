@@ -59,7 +59,7 @@ type Report struct {
 	// Source says where the addresses are from. Notes say what this host cannot do, and why.
 	Source string   `json:"source"`
 	Notes  []string `json:"notes,omitempty"`
-	Ways   []Result `json:"ways"`
+	Routes []Result `json:"ways"`
 	// Took is how long all of it took, in nanoseconds.
 	Took time.Duration `json:"tookNanoseconds"`
 }
@@ -100,8 +100,8 @@ type Row struct {
 	MTU           int  `json:"mtu,omitempty"`
 	MTUUnfinished bool `json:"mtuUnfinished,omitempty"`
 	Expected      int  `json:"expectedMTU,omitempty"`
-	// Says is what is odd, in a sentence; "" if nothing is.
-	Says string `json:"says,omitempty"`
+	// Detail is what is odd, in a sentence; "" if nothing is.
+	Detail string `json:"says,omitempty"`
 }
 
 // RTT has round trips in nanoseconds.

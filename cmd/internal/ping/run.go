@@ -22,8 +22,8 @@ type Options struct {
 	Size              int
 }
 
-// found is all that was learnt of a layer.
-type found struct {
+// layerResult is all that was learnt of a layer.
+type layerResult struct {
 	Row
 	out Outcome
 	// hole says that packets up to Row.Expected are sent, and those above Row.MTU are lost without a word.
@@ -34,14 +34,14 @@ type found struct {
 
 // Run asks all layers of w at once, so that a way that is wholly broken takes no longer than one layer does, and judges what came of it. arrived, if not nil,
 // returns how many packets the data plane got from the peer.
-func Run(ctx context.Context, a Asker, w Way, o Options, arrived func() (uint64, bool)) Result {
+func Run(ctx context.Context, a Asker, w Route, o Options, arrived func() (uint64, bool)) Result {
 	var before uint64
 	counted := false
 	if arrived != nil {
 		before, counted = arrived()
 	}
 	layers := w.layers()
-	got := make([]found, len(layers))
+	got := make([]layerResult, len(layers))
 	var wg sync.WaitGroup
 	for i, l := range layers {
 		wg.Go(func() { got[i] = ask(ctx, a, w, l, o) })
@@ -58,9 +58,9 @@ func Run(ctx context.Context, a Asker, w Way, o Options, arrived func() (uint64,
 // Lost questions are asked again, lookAgain at once, so that one that is lost and a third of all are told apart.
 const lookAgain, againEvery = 20, 50 * time.Millisecond
 
-func ask(ctx context.Context, a Asker, w Way, l Layer, o Options) found {
+func ask(ctx context.Context, a Asker, w Route, l Layer, o Options) layerResult {
 	q := w.question(l)
-	f := found{Row: Row{Layer: l, To: q.To, Port: q.Port, By: q.By, Expected: w.expected(l)}}
+	f := layerResult{Row: Row{Layer: l, To: q.To, Port: q.Port, By: q.By, Expected: w.expected(l)}}
 	if why := w.Not[l]; why != "" {
 		f.out.Cannot = why
 		return f

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Way is what is to be asked in one family. A zero address means that the layer does not exist on this way.
-type Way struct {
+// Route is what is to be asked in one family. A zero address means that the layer does not exist on this route.
+type Route struct {
 	Six bool
 	// Peer is the node's name in sentences.
 	Peer string
@@ -35,12 +35,12 @@ type Way struct {
 }
 
 // carried says that weft's data plane moves the packets here.
-func (w Way) carried() bool { return w.Path != kernelPath }
+func (w Route) carried() bool { return w.Path != kernelPath }
 
 const kernelPath = "kernel"
 
 // layers are those of the way, the lowest first.
-func (w Way) layers() []Layer {
+func (w Route) layers() []Layer {
 	var out []Layer
 	for _, l := range []struct {
 		layer Layer
@@ -57,7 +57,7 @@ func (w Way) layers() []Layer {
 }
 
 // question is what a layer is asked, without the sizes.
-func (w Way) question(l Layer) Question {
+func (w Route) question(l Layer) Question {
 	q := Question{Layer: l, By: byICMP}
 	switch l {
 	case Underlay:
@@ -83,7 +83,7 @@ func (w Way) question(l Layer) Question {
 }
 
 // expected is the largest packet that the layer should carry, 0 if it is not asked for that: a daemon is behind the same way as the data plane.
-func (w Way) expected(l Layer) int {
+func (w Route) expected(l Layer) int {
 	switch l {
 	case Underlay:
 		return w.UnderMTU

@@ -18,23 +18,23 @@ import (
 	"weft/test/lab/probe"
 )
 
-// bed is what a rung is measured in: a lab, or two namespaces with one veth pair.
-type bed struct {
+// testbed is what a rung is measured in: a lab, or two namespaces with one veth pair.
+type testbed struct {
 	rung     Rung
-	lab      *lab.Lab // nil for a veth pair, and without root
-	tenancy  *tenancy // nil with root
+	lab      *lab.Lab     // nil for a veth pair, and without root
+	rootless *rootlessBed // nil with root
 	mtu      int
 	from, to probe.Endpoint
 	close    func()
 }
 
-// raise builds the rung's bed. The caller calls its close.
-func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*bed, error) {
+// raise builds the rung's testbed. The caller calls its close.
+func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*testbed, error) {
 	if r.way == link {
 		return raiseLink(r, wire)
 	}
-	if r.tenancy() {
-		return raiseTenancy(ctx, r, wire, programs)
+	if r.asUser() {
+		return raiseRootless(ctx, r, wire, programs)
 	}
 	spec := lab.Spec{
 		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd, WireGuardPath: programs.wireGuard,
@@ -65,7 +65,7 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 	if err != nil {
 		return nil, fmt.Errorf("rung %s: %w%s", r.Name, err, logOf(err))
 	}
-	b := &bed{rung: r, lab: l, close: l.Close}
+	b := &testbed{rung: r, lab: l, close: l.Close}
 	pods := l.Pods() // on one node the first two are node 1's, else each is a node's
 	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4), min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
 	err = lab.Reach(ctx, b.from, b.to.Addr)
@@ -85,7 +85,7 @@ const tookPath = "; it took path "
 // askPath asks the daemons which path they took: if a weftd cannot have the path that it was
 // told, it may take a slower one, and a figure must not be reported for the wrong path. If the
 // rung leaves the choice to weftd, the answer is added to the rung's description.
-func (b *bed) askPath(ctx context.Context) error {
+func (b *testbed) askPath(ctx context.Context) error {
 	for _, n := range b.lab.Nodes() {
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", n.ControlSocket)
@@ -131,14 +131,14 @@ func logOf(err error) string {
 	return ""
 }
 
-// path describes the bed for plan.Run.
-func (b *bed) path() *plan.Path {
+// path describes the testbed for plan.Run.
+func (b *testbed) path() *plan.Path {
 	p := &plan.Path{
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
 		Once: b.rung.way == link, CPUs: runtime.NumCPU(), Ends: b,
 	}
-	if b.tenancy != nil {
-		p.Check, p.Daemon = b.daemons, b.tenancy.carrier
+	if b.rootless != nil {
+		p.Check, p.Daemon = b.daemons, b.rootless.carrier
 	}
 	if b.rung.way.usesWeftd() || b.rung.way == wireguard {
 		p.Check, p.Daemon = b.daemons, "weftd"
@@ -154,9 +154,9 @@ func (b *bed) path() *plan.Path {
 }
 
 // pids are the rung's daemons.
-func (b *bed) pids() (l []int) {
-	if b.tenancy != nil {
-		return b.tenancy.pids()
+func (b *testbed) pids() (l []int) {
+	if b.rootless != nil {
+		return b.rootless.pids()
 	}
 	if !b.rung.way.usesWeftd() && b.rung.way != wireguard {
 		return nil
@@ -170,9 +170,9 @@ func (b *bed) pids() (l []int) {
 }
 
 // daemons returns an error if a daemon that should run has ended.
-func (b *bed) daemons() error {
-	if b.tenancy != nil {
-		return b.tenancy.alive()
+func (b *testbed) daemons() error {
+	if b.rootless != nil {
+		return b.rootless.alive()
 	}
 	if len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
@@ -185,16 +185,16 @@ func (b *bed) daemons() error {
 }
 
 // TCP implements plan.Ends.
-func (b *bed) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
+func (b *testbed) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
 	return load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last, PIDs: b.pids()})
 }
 
 // Open implements plan.Ends.
-func (b *bed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
+func (b *testbed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
 	return load.NewFlow(b.from, b.to, t, mode)
 }
 
 // PingPong implements plan.Ends.
-func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
+func (b *testbed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
 	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To})
 }
