@@ -129,9 +129,9 @@ func printChecks(w io.Writer, asJSON bool) error {
 		return printJSON(w, l)
 	}
 	t := newTable(w)
-	fmt.Fprintf(t, "CHECK\tLOOKS AT\n")
+	t.row("CHECK", "LOOKS AT")
 	for _, c := range l.Checks {
-		fmt.Fprintf(t, "%s\t%s\n", c.ID, c.Looks)
+		t.row(c.ID, c.Looks)
 	}
 	return t.Flush()
 }

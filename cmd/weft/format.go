@@ -14,17 +14,38 @@ import (
 // table aligns cells that are ended by tabs. Flush prints it.
 type table struct {
 	*tabwriter.Writer
-	text *bytes.Buffer
-	out  io.Writer
+	text    *bytes.Buffer
+	out     io.Writer
+	heading string
 }
 
-func newTable(w io.Writer) table {
+func newTable(w io.Writer) *table {
 	var text bytes.Buffer
-	return table{tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0), &text, w}
+	return &table{Writer: tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0), text: &text, out: w}
+}
+
+// newList is a table that has its heading, below an empty line, only if it has rows.
+func newList(w io.Writer, heading ...string) *table {
+	t := newTable(w)
+	t.heading = "\n" + strings.Join(heading, "\t") + "\n"
+	return t
+}
+
+// row adds a line, without the control characters that a cell may have from the store.
+func (t *table) row(cells ...any) {
+	line := t.heading
+	t.heading = ""
+	for i, c := range cells {
+		if i > 0 {
+			line += "\t"
+		}
+		line += clean(fmt.Sprint(c))
+	}
+	_, _ = fmt.Fprintln(t, line) // it is kept in memory
 }
 
 // Flush prints the lines without the blanks that alignment leaves at their ends.
-func (t table) Flush() error {
+func (t *table) Flush() error {
 	if err := t.Writer.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -147,8 +146,8 @@ func labListCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), labEntries(labs))
 			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-			fmt.Fprintln(t, "LAB\tSTATE\tWIRE\tNODES")
+			t := newTable(cmd.OutOrStdout())
+			t.row("LAB", "STATE", "WIRE", "NODES")
 			for _, l := range labs {
 				state, wire, nodes := "leftover", "", ""
 				switch {
@@ -157,7 +156,7 @@ func labListCommand() *cobra.Command {
 				case l.Alive:
 					state = "busy"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, state, wire, nodes)
+				t.row(l.Name, state, wire, nodes)
 			}
 			return t.Flush()
 		},

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -158,22 +157,15 @@ func labUpCommand() *cobra.Command {
 
 // printInfo says which host has which address.
 func printInfo(w io.Writer, info *holder.Info) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "HOST\tIPV4\tIPV6\tLOG")
+	t := newTable(w)
+	t.row("HOST", "IPV4", "IPV6", "LOG")
 	for _, n := range info.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, n.Underlay4, n.Underlay6, n.Log)
+		t.row(n.Name, n.Underlay4, n.Underlay6, n.Log)
 		if n.TUN != n.Name { // it has no address on the wire
-			fmt.Fprintf(t, "%s\t-\t-\t\n", n.TUN)
+			t.row(n.TUN, "-", "-")
 		}
 		for _, p := range n.Pods {
-			v4, v6 := "-", "-"
-			if p.V4.IsValid() {
-				v4 = p.V4.String()
-			}
-			if p.V6.IsValid() {
-				v6 = p.V6.String()
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t\n", p.Name, v4, v6)
+			t.row(p.Name, join(p.V4), join(p.V6))
 		}
 	}
 	return t.Flush()

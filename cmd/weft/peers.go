@@ -129,16 +129,12 @@ func path(p control.Peer) string {
 
 // printReached lists the subnets that are not reached, or not as they could best be, with the reason.
 func printReached(w io.Writer, p control.Peers) error {
-	t := newTable(w)
-	heading := "\nSUBNET\tOF\tWAY\tBECAUSE\n"
+	t := newList(w, "SUBNET", "OF", "WAY", "BECAUSE")
 	for _, e := range p.Peers {
 		for _, y := range e.Reached {
-			if y.Reason == "" {
-				continue
+			if y.Reason != "" {
+				t.row(y.Subnet, orDash(e.Name), y.How, y.Reason)
 			}
-			fmt.Fprint(t, heading)
-			heading = ""
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", y.Subnet, orDash(e.Name), y.How, clean(y.Reason))
 		}
 	}
 	return t.Flush()
@@ -157,20 +153,14 @@ func mtu(p control.Peer) string {
 
 // printRefused lists the packets of peers and strangers that were dropped, with the remedy.
 func printRefused(w io.Writer, p control.Peers, now time.Time) error {
-	t := newTable(w)
-	heading := "\nREFUSED FROM\tREASON\tPACKETS\tWOULD BE ADMITTED BY\n"
-	row := func(from, reason string, n uint64, admit string) {
-		fmt.Fprint(t, heading)
-		heading = ""
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", clean(from), reason, n, orDash(admit))
-	}
+	t := newList(w, "REFUSED FROM", "REASON", "PACKETS", "WOULD BE ADMITTED BY")
 	for _, e := range p.Peers {
 		for _, d := range e.Drops {
-			row(e.Name, d.Reason, d.Packets, d.Admit)
+			t.row(e.Name, d.Reason, d.Packets, orDash(d.Admit))
 		}
 	}
 	for _, s := range p.Strangers {
-		row(fmt.Sprintf("%s (%s)", s.Address, ago(s.LastSeen, now)), "unknown_peer", s.Packets, s.Admit)
+		t.row(fmt.Sprintf("%s (%s)", s.Address, ago(s.LastSeen, now)), "unknown_peer", s.Packets, orDash(s.Admit))
 	}
 	return t.Flush()
 }

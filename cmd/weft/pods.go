@@ -81,12 +81,10 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 			heading = ""
 		}
 	}
-	t = newTable(w)
-	heading = "\nREFUSED OF\tREASON\tPACKETS\tWOULD BE ADMITTED BY\n"
+	t = newList(w, "REFUSED OF", "REASON", "PACKETS", "WOULD BE ADMITTED BY")
 	for _, e := range p.Pods {
 		for _, d := range e.Drops {
-			fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\n", heading, clean(podName(e)), clean(d.Reason), d.Packets, orDash(d.Admit))
-			heading = ""
+			t.row(podName(e), d.Reason, d.Packets, orDash(d.Admit))
 		}
 	}
 	return t.Flush()

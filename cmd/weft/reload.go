@@ -50,28 +50,27 @@ func reloadCommand() *cobra.Command {
 // printReloaded prints a line for each thing, which begins with what became of it.
 func printReloaded(w io.Writer, r control.Reloaded) error {
 	t := newTable(w)
-	line := func(what, text string) { fmt.Fprintf(t, "%s\t%s\n", what, clean(text)) }
 	for _, c := range r.Changed {
 		text := c.Text()
 		if c.Detail != "" {
 			text = c.Key + ": " + c.Detail
 		}
-		line("changed", text)
+		t.row("changed", text)
 	}
 	for _, c := range r.Restart {
-		line("not yet", c.Text()+": "+c.Detail)
+		t.row("not yet", c.Text()+": "+c.Detail)
 	}
 	for _, fault := range r.Faults {
-		line("fault", fault)
+		t.row("fault", fault)
 	}
 	if len(r.Changed)+len(r.Restart)+len(r.Faults) == 0 {
-		line("unchanged", "nothing has changed")
+		t.row("unchanged", "nothing has changed")
 	}
 	for _, n := range r.Notes {
-		line("note", n)
+		t.row("note", n)
 	}
 	if r.Revision != 0 {
-		line("read", fmt.Sprintf("the store, at revision %d", r.Revision))
+		t.row("read", fmt.Sprintf("the store, at revision %d", r.Revision))
 	}
 	return t.Flush()
 }
