@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Base is what a core consists of whichever store it keeps its lease in: the effects of a step, what it believes
-// of the others, and the cache. A Core has one, and so has that of package kube. It has no clock and does no I/O.
-// It is not safe for concurrent use.
+// Base is what a core consists of whichever store it keeps its lease in: the effects of a step, what it
+// believes of the others, and the cache. A Core has one, and so has that of package kube. It has no clock and
+// does no I/O. It is not safe for concurrent use.
 type Base struct {
 	Now    time.Time  // of this step
 	Rand   *rand.Rand // draws subnets and jitter
@@ -124,8 +124,8 @@ func (b *Base) Wait(times ...time.Time) {
 	b.Do(Wait{at})
 }
 
-// Backoff returns the wait after a number of failures in a row: it doubles from first to most, and is drawn from
-// the upper half so that nodes do not march in step.
+// Backoff returns the wait after a number of failures in a row: it doubles from first to most, and is drawn
+// from the upper half so that nodes do not march in step.
 func (b *Base) Backoff(failures int, first, most time.Duration) time.Duration {
 	d := most
 	if failures >= 1 && failures < 16 {

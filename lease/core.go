@@ -12,9 +12,10 @@ import (
 // goroutine or lock: its owner reports events and carries out effects. The same options, random numbers,
 // times and events give the same effects. A Keeper is a core with a store.
 //
-// A step is a turn, or part of one. The core takes in news (takeSnapshot, takeMessages), then does what is due in the
-// store (nextWork), then what follows for everybody else (finish). If a turn has to wait for the store, it leaves a
-// continuation, which continues with the store's Result. A Core is not safe for concurrent use.
+// A step is a turn, or part of one. The core takes in news (takeSnapshot, takeMessages), then does what is
+// due in the store (nextWork), then what follows for everybody else (finish). If a turn has to wait for the
+// store, it leaves a continuation, which continues with the store's Result. A Core is not safe for concurrent
+// use.
 type Core struct {
 	o       Options
 	process string // names this process towards others of our identity
@@ -79,8 +80,8 @@ type storeFacts struct {
 	configErr    error
 	clusterID    string
 	revision     int64
-	// wentBack says that it counts from further back since, or is another cluster. What the watch has told us may be of the time before,
-	// until the store confirms it.
+	// wentBack says that it counts from further back since, or is another cluster. What the watch has told us
+	// may be of the time before, until the store confirms it.
 	wentBack bool
 }
 

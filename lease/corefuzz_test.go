@@ -11,8 +11,8 @@ import (
 	"weft/lease"
 )
 
-// FuzzCore hands a core events in any order, also such as nothing has led to. It must not panic, and every state has
-// a name. Package test/sim checks what a core decides.
+// FuzzCore hands a core events in any order, also such as nothing has led to. It must not panic, and every
+// state has a name. Package test/sim checks what a core decides.
 func FuzzCore(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(seed)
@@ -40,23 +40,29 @@ func FuzzCore(f *testing.F) {
 			return s
 		}
 		c := newCore(t, func(o *lease.Options) {
-			o.Rand, o.Seed, o.Underlay, o.Cache = coreRand(seed+1), []byte(network), answers{}, lease.NewCache("/nonexistent", "/net")
+			o.Rand, o.Seed, o.Underlay = coreRand(seed+1), []byte(network), answers{}
+			o.Cache = lease.NewCache("/nonexistent", "/net")
 		})
 		now, call := epoch(), lease.Call{}
 		for range 200 {
-			now = now.Add(time.Duration(rng.Int64N(int64([]time.Duration{time.Second, time.Minute, 30 * time.Hour}[rng.IntN(3)]))))
+			most := []time.Duration{time.Second, time.Minute, 30 * time.Hour}[rng.IntN(3)]
+			now = now.Add(time.Duration(rng.Int64N(int64(most))))
 			s, read := snapshot(), snapshot()
-			m := lease.Message{To: "a", From: "x", Node: []string{"a", "b"}[rng.IntN(2)], Asks: rng.IntN(2) == 0, Subnets: subnet().Key(), Revision: rng.Int64N(30)}
+			m := lease.Message{To: "a", From: "x", Node: []string{"a", "b"}[rng.IntN(2)], Asks: rng.IntN(2) == 0}
+			m.Subnets, m.Revision = subnet().Key(), rng.Int64N(30)
 			if !m.Asks {
 				m.Answers = "process"
 			}
 			result := lease.Result{Number: call.Number, Snapshot: read, Revision: read.Revision}
 			stray := lease.Result{Number: rng.Uint64N(50), Err: lease.ErrConflict}
 			events := []lease.Event{
-				lease.Begin{}, lease.Tick{}, lease.News{}, lease.News{Snapshot: &s, Watched: true}, result, result, result, stray,
-				lease.Result{Number: call.Number, Err: errors.New("no answer")}, lease.Saved{Written: true}, lease.Saved{Err: errors.New("full")},
-				lease.News{Lost: errors.New("no endpoint answers"), Watched: true}, lease.News{Answered: rng.IntN(4), Proven: true},
-				lease.News{Messages: slices.Repeat([]lease.Message{m}, 100)}, lease.News{Local: ptr(local("192.0.2.2"))},
+				lease.Begin{}, lease.Tick{}, lease.News{}, lease.News{Snapshot: &s, Watched: true},
+				result, result, result, stray, lease.Result{Number: call.Number, Err: errors.New("no answer")},
+				lease.Saved{Written: true}, lease.Saved{Err: errors.New("full")},
+				lease.News{Lost: errors.New("no endpoint answers"), Watched: true},
+				lease.News{Answered: rng.IntN(4), Proven: true},
+				lease.News{Messages: slices.Repeat([]lease.Message{m}, 100)},
+				lease.News{Local: ptr(local("192.0.2.2"))},
 			}
 			if rng.IntN(60) == 0 {
 				events = []lease.Event{lease.Stop{}}

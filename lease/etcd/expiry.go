@@ -12,8 +12,8 @@ import (
 )
 
 // expiries remembers when etcd leases end, of those whose record was written while we looked: nobody renews a
-// lease, since each write of a record brings a new one. But an etcd that starts, or whose leader changes, gives all
-// of them their whole time anew. The zero value is ready.
+// lease, since each write of a record brings a new one. But an etcd that starts, or whose leader changes,
+// gives all of them their whole time anew. The zero value is ready.
 type expiries struct {
 	mu  sync.Mutex
 	at  map[clientv3.LeaseID]time.Time
@@ -65,7 +65,10 @@ func (x *expiries) forget() {
 func (x *expiries) keep(ids map[clientv3.LeaseID]struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	maps.DeleteFunc(x.at, func(id clientv3.LeaseID, _ time.Time) bool { _, ok := ids[id]; return !ok && id != x.own })
+	maps.DeleteFunc(x.at, func(id clientv3.LeaseID, _ time.Time) bool {
+		_, there := ids[id]
+		return !there && id != x.own
+	})
 }
 
 // timeToLive returns what is left of a lease, zero if it has ended.

@@ -9,8 +9,8 @@ import (
 )
 
 // resolveTLS honours each file on its own: a CA alone is enough for https, where flannel would ignore it. The
-// certificate and its key are read again for each connection, so that they can be replaced in place; the CA is
-// read again by Reload.
+// certificate and its key are read again for each connection, so that they can be replaced in place; the CA
+// is read again by Reload.
 func (r *resolved) resolveTLS() (err error) {
 	files := transport.TLSInfo{CertFile: r.CertFile, KeyFile: r.KeyFile, TrustedCAFile: r.CAFile}
 	if r.CAFile == "" && files.Empty() {

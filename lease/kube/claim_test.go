@@ -204,7 +204,7 @@ func TestASecondNodeWithAPodCIDR(t *testing.T) {
 	s := fakekube.New(t)
 	s.Put(peer("first", cidr, "192.0.2.9"))
 	s.Put(plain("a", cidr))
-	c := newConcernedOf(t, s, nil)
+	c := newObservedOf(t, s, nil)
 	c.SetDataPath("routes: not in place yet", "", "")
 	c.wantState(lease.Acquiring, `"first"`)
 	c.wantCondition("True", reasonDuplicate, `"first"`)

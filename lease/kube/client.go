@@ -30,16 +30,16 @@ const (
 
 // Client talks to one API server. Its methods are safe for concurrent use.
 type Client struct {
-	cfg  Config // as it was when the daemon started; way has what has been reloaded
+	cfg  Config // as it was when the daemon started; conn has what has been reloaded
 	keys keys
-	way  atomic.Pointer[way] // never nil; Reload replaces it
+	conn atomic.Pointer[conn] // never nil; Reload replaces it
 
 	mu   sync.Mutex
 	name string // of our Node, once it is known
 }
 
-// way is how the API server is reached.
-type way struct {
+// conn is how the API server is reached.
+type conn struct {
 	host   string
 	api    *rest.RESTClient
 	hangUp func() // closes all connections
@@ -74,17 +74,17 @@ func New(c Config) (*Client, error) {
 	if out.keys, err = newKeys(c.AnnotationPrefix); err != nil {
 		return nil, err
 	}
-	w, err := newWay(loaded, c)
+	w, err := newConn(loaded, c)
 	if err != nil {
 		return nil, err
 	}
-	out.way.Store(w)
+	out.conn.Store(w)
 	return out, nil
 }
 
-// newWay makes a client that is loaded from c's files. It opens no connection.
-func newWay(loaded *rest.Config, c Config) (*way, error) {
-	out := &way{host: redact.URL(loaded.Host), read: contents(loaded, c)}
+// newConn makes a client that is loaded from c's files. It opens no connection.
+func newConn(loaded *rest.Config, c Config) (*conn, error) {
+	out := &conn{host: redact.URL(loaded.Host), read: contents(loaded, c)}
 	var err error
 	if out.api, out.hangUp, err = newREST(loaded, c.Logger); err != nil {
 		return nil, fmt.Errorf("client of the API server %s: %w", out.host, err)
@@ -96,8 +96,8 @@ func newWay(loaded *rest.Config, c Config) (*way, error) {
 }
 
 // api returns the client in use, and host the URL that it asks.
-func (c *Client) api() *rest.RESTClient { return c.way.Load().api }
-func (c *Client) host() string          { return c.way.Load().host }
+func (c *Client) api() *rest.RESTClient { return c.conn.Load().api }
+func (c *Client) host() string          { return c.conn.Load().host }
 
 // Endpoints is the URL of the API server. In a pod that is the cluster's Service, whose address
 // lies outside of the overlay.
@@ -105,7 +105,7 @@ func (c *Client) Endpoints() []string { return []string{c.host()} }
 
 // Close closes the connections, and ends what they carry.
 func (c *Client) Close() error {
-	c.way.Load().hangUp()
+	c.conn.Load().hangUp()
 	return nil
 }
 

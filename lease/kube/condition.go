@@ -24,8 +24,8 @@ const (
 	// brokenFor is how long pods have no network before the condition says so. The scheduler then keeps
 	// new pods away, which would be too much for a restart, or for a device that is made anew.
 	brokenFor = time.Minute
-	// concernFor is how long anything else lasts before it is told.
-	concernFor = 30 * time.Second
+	// problemFor is how long anything else lasts before it is told.
+	problemFor = 30 * time.Second
 )
 
 // A condition that does not change is written again now and then, so that its heartbeat tells how old
@@ -38,23 +38,23 @@ const (
 
 func isNetworkCondition(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable }
 
-// condition is what our Node should say with these concerns.
-func condition(ripe []concern) corev1.NodeCondition {
+// condition is what our Node should say with these problems.
+func condition(active []problem) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp}
 	var texts []string
-	for _, r := range ripe {
+	for _, r := range active {
 		if r.cuts && c.Status == corev1.ConditionFalse {
 			c.Status, c.Reason = corev1.ConditionTrue, r.reason
 		}
 		texts = append(texts, r.text)
 	}
 	switch {
-	case len(ripe) == 0:
+	case len(active) == 0:
 		return c
 	case c.Status == corev1.ConditionTrue:
 		c.Message = clipMessage(strings.Join(texts, "; "))
 	default:
-		c.Reason, c.Message = ripe[0].reason, clipMessage(messageBut+strings.Join(texts, "; "))
+		c.Reason, c.Message = active[0].reason, clipMessage(messageBut+strings.Join(texts, "; "))
 	}
 	return c
 }

@@ -19,12 +19,12 @@ import (
 // then has lasted as well, and nobody says in between that all is well.
 func TestDiary(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
-	var d diary
-	down, cache := concern{reasonDown, messageDown + "no device", true}, concern{reasonCache, "disk full", false}
-	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string, all ...concern) {
+	var d problemLog
+	down, cache := problem{reasonDown, messageDown + "no device", true}, problem{reasonCache, "disk full", false}
+	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string, all ...problem) {
 		t.Helper()
-		ripe, told, doubted, until := d.update(all, at(s), time.Minute, 30*time.Second)
-		c := condition(ripe)
+		active, told, doubted, until := d.update(all, at(s), time.Minute, 30*time.Second)
+		c := condition(active)
 		var got []string
 		for _, n := range told {
 			got = append(got, fmt.Sprint(n.reason, " ", n.over, " ", n.after))
@@ -35,7 +35,7 @@ func TestDiary(t *testing.T) {
 	}
 	says(0, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	says(1, corev1.ConditionFalse, reasonUp, messageUp, true, 61, "", down)
-	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "", concern{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
+	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "", problem{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
 	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
 	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
 	says(70, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
@@ -43,7 +43,7 @@ func TestDiary(t *testing.T) {
 	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
 	says(80, corev1.ConditionFalse, reasonUp, messageUp, true, 140, "", down)
 	says(90, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
-	if c := condition([]concern{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {
+	if c := condition([]problem{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {
 		t.Errorf("message of %d bytes", len(c.Message))
 	}
 }
@@ -64,7 +64,7 @@ func TestCondition(t *testing.T) {
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
-	tt.life.core.pace.broken, tt.life.core.pace.concern = 50*time.Millisecond, 50*time.Millisecond
+	tt.life.core.pace.broken, tt.life.core.pace.problem = 50*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	want := func(c ...string) {

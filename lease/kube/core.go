@@ -89,7 +89,7 @@ type standing struct {
 // pace is the times that a test shortens.
 type pace struct {
 	probe, answer, retryFirst, retryMost time.Duration
-	broken, concern, beat                time.Duration
+	broken, problem, beat                time.Duration
 }
 
 // newCore returns a core that has done nothing yet. The random numbers are the core's from now on.
@@ -97,7 +97,7 @@ func newCore(k keys, tells bool, o Options, rng *rand.Rand, now time.Time) *core
 	c := &core{
 		Base: lease.NewBase(lease.Options{Node: o.Node, State: o.State, Local: o.Local, Unproven: o.Unproven, Cache: o.Cache, Cached: o.Cached, Rand: rng}, now),
 		o:    o, keys: k, tells: tells,
-		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, concern: concernFor, beat: beatLeast},
+		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, problem: problemFor, beat: beatLeast},
 	}
 	c.writer.limit = rate.NewLimiter(rate.Every(writeEvery), writeBurst)
 	c.began, c.standing.state = c.Source, lease.Acquiring
@@ -287,8 +287,8 @@ func (c *core) stop() {
 	}
 }
 
-// end is what a stop has left to do: a last write, which does not wait for a save that is under way, since who
-// stops us may not wait either; and to save the cache.
+// end is what a stop has left to do: a last write, which does not wait for a save that is under way, since
+// who stops us may not wait either; and to save the cache.
 func (c *core) end() {
 	if !c.parted {
 		c.parted = true

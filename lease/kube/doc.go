@@ -10,10 +10,10 @@
 //	      judge     our Node ──> state, or another machine's (observe.go, namesake.go)
 //	      publish   Memory ──> Set                           (observe.go)
 //	      save      the cache                                (core.go)
-//	      write     annotations, condition, Events           (write.go, concern.go, condition.go)
+//	      write     annotations, condition, Events           (write.go, problem.go, condition.go)
 //	      ask       the API server for a sign of life        (server.go)
 //
 // The core has no clock and does no I/O. A Life is a core with a table of Nodes, into which nodeWatch lists
 // and watches (life.go, nodes.go, watch.go), and a Manager is a Life with an API server, a clock and a disk
-// (run.go); a herald writes Events (events.go).
+// (run.go); a eventWriter writes Events (events.go).
 package kube

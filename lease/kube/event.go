@@ -8,8 +8,8 @@ import (
 	"weft/lease"
 )
 
-// event is something that has happened to a node: what core.step takes in. It is a lease.Begin or lease.Saved, or
-// one of the types of this file but for those that are about the table of a Life.
+// event is something that has happened to a node: what core.step takes in. It is a lease.Begin or
+// lease.Saved, or one of the types of this file but for those that are about the table of a Life.
 type event = lease.Event
 
 // Listed says what all Nodes were at a version: that is how a watch begins, and begins anew.

@@ -32,7 +32,7 @@ func (c *Client) explain(a access, err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s: forbidden: the ClusterRole of this account lacks verb %q on resource %q in API group \"\": add it, and see that a ClusterRoleBinding names the account: %w", a, a.verb, a.resource, err)
 	case apierrors.IsUnauthorized(err):
-		c.way.Load().hangUp() // the certificate that a connection began with may have been replaced by now
+		c.conn.Load().hangUp() // the certificate that a connection began with may have been replaced by now
 		return fmt.Errorf("%s: the API server %s does not accept our credentials: the token or certificate is expired, or is another cluster's: %w", a, c.host(), err)
 	case apierrors.IsNotFound(err) && a.resource == "nodes":
 		return &noNodeError{name: a.name, cause: err}

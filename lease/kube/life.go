@@ -9,16 +9,18 @@ import (
 	"weft/lease"
 )
 
-// Object is a Node as the API server has it, with what weft reads of it. One that a Life was told of is not changed any more.
+// Object is a Node as the API server has it, with what weft reads of it. One that a Life was told of is not
+// changed any more.
 type Object = corev1.Node
 
 // Condition is one thing that is true, false or unknown of an Object.
 type Condition = corev1.NodeCondition
 
-// Life is the life of one node in a cluster without an API server, a clock, a disk or a goroutine: a core, and the table
-// of what the watch has said of Nodes. A Manager is a Life with those; the simulator in test/sim has many. Step takes
-// in what has happened at a time, which does not go back, and returns what is to be done. The same options, random
-// numbers, times and events give the same effects. It is not safe for concurrent use.
+// Life is the life of one node in a cluster without an API server, a clock, a disk or a goroutine: a core,
+// and the table of what the watch has said of Nodes. A Manager is a Life with those; the simulator in
+// test/sim has many. Step takes in what has happened at a time, which does not go back, and returns what is
+// to be done. The same options, random numbers, times and events give the same effects. It is not safe for
+// concurrent use.
 type Life struct {
 	core  *core
 	table *table // nil until our Node's name is known
@@ -28,9 +30,10 @@ type Life struct {
 	said  news       // if the caller brings no tell: what the core is to be told next
 }
 
-// NewLife returns a life that has not begun. prefix is that of the annotations, and conditioned says that the condition
-// NetworkUnavailable is kept. Of the options those are used that are no I/O; of Cache and Underlay only whether there is
-// one. The random numbers are the life's from now on. The error joins every fault in prefix and options.
+// NewLife returns a life that has not begun. prefix is that of the annotations, and conditioned says that the
+// condition NetworkUnavailable is kept. Of the options those are used that are no I/O; of Cache and Underlay
+// only whether there is one. The random numbers are the life's from now on. The error joins every fault in
+// prefix and options.
 func NewLife(prefix string, conditioned bool, o Options, rng *rand.Rand, now time.Time) (*Life, error) {
 	k, err := newKeys(prefix)
 	if err != nil {
@@ -71,7 +74,8 @@ func (l *Life) watched(now time.Time) []Effect {
 }
 
 // Step takes in what has happened: a lease.Begin, Tick, News, Saved or Stop, which mean what they mean for a
-// lease.Core, or a type of event.go. Before Begin, and after the end, everything is taken in and nothing is done.
+// lease.Core, or a type of event.go. Before Begin, and after the end, everything is taken in and nothing is
+// done.
 func (l *Life) Step(now time.Time, e lease.Event) []Effect {
 	switch e := e.(type) {
 	case lease.Tick:

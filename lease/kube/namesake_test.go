@@ -80,7 +80,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set("192.0.2.1")
 	before := len(s.Patches())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
-	second.life.core.pace.broken, second.life.core.pace.concern = time.Millisecond, time.Millisecond
+	second.life.core.pace.broken, second.life.core.pace.problem = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
 	second.SetDataPath("", "", "")
 	second.wantState(lease.Waiting, public)

@@ -29,11 +29,11 @@ func (c *Client) Reload(ctx context.Context, cfg Config) (changed bool, err erro
 	if err != nil {
 		return false, err
 	}
-	before := c.way.Load()
+	before := c.conn.Load()
 	if before.read == contents(loaded, cfg) {
 		return false, nil
 	}
-	next, err := newWay(loaded, cfg)
+	next, err := newConn(loaded, cfg)
 	if err != nil {
 		return false, err
 	}
@@ -46,7 +46,7 @@ func (c *Client) Reload(ctx context.Context, cfg Config) (changed bool, err erro
 		next.hangUp()
 		return false, fmt.Errorf("%w; the connection in use stays", err)
 	}
-	if !c.way.CompareAndSwap(before, next) {
+	if !c.conn.CompareAndSwap(before, next) {
 		next.hangUp()
 		return false, errors.New("another reload is under way")
 	}
@@ -55,7 +55,7 @@ func (c *Client) Reload(ctx context.Context, cfg Config) (changed bool, err erro
 }
 
 // try asks for our Node by w, if it is known which that is.
-func (c *Client) try(ctx context.Context, w *way) error {
+func (c *Client) try(ctx context.Context, w *conn) error {
 	c.mu.Lock()
 	name := c.name
 	c.mu.Unlock()

@@ -95,7 +95,7 @@ func TestReload(t *testing.T) {
 
 	install(second, "client4") // the server's own follows
 	serve(second, "server2")
-	c.way.Load().hangUp()
+	c.conn.Load().hangUp()
 	if changed, err := c.Reload(t.Context(), cfg); err != nil || !changed {
 		t.Fatal(changed, err)
 	}

@@ -32,10 +32,10 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // run is the life of a manager's core.
 type run struct {
-	m      *Manager
-	loop   *loop.Loop[event, news]
-	watch  *nodeWatch
-	herald *herald
+	m           *Manager
+	loop        *loop.Loop[event, news]
+	watch       *nodeWatch
+	eventWriter *eventWriter
 }
 
 // perform does what the life asks for.
@@ -52,9 +52,11 @@ func (r *run) perform(f Effect) {
 	case PatchNode:
 		r.loop.Ask(func(ctx context.Context) event { return m.patch(ctx, f) })
 	case ProbeServer:
-		r.loop.Ask(func(ctx context.Context) event { return Probed{r.watch.signOfLife(ctx, m.life.core.pace.answer)} })
+		r.loop.Ask(func(ctx context.Context) event {
+			return Probed{r.watch.signOfLife(ctx, m.life.core.pace.answer)}
+		})
 	case Tell:
-		r.herald.add(f.notice)
+		r.eventWriter.add(f.notice)
 	case lease.AskUnderlay:
 		r.loop.Beside(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, namesakeWait)
@@ -76,13 +78,14 @@ func (r *run) perform(f Effect) {
 func (r *run) watchNodes(f WatchNodes) {
 	m := r.m
 	t := m.life.table
-	r.watch = &nodeWatch{client: m.client, nodes: t, silent: func(err error) { m.in.Post(news{watch: &Watches{err}}) }}
+	silent := func(err error) { m.in.Post(news{watch: &Watches{err}}) }
+	r.watch = &nodeWatch{client: m.client, nodes: t, silent: silent}
 	if f.alone {
 		r.watch.only = f.name
 	}
-	r.herald = newHerald(m.client, t, m.log)
+	r.eventWriter = newEventWriter(m.client, t, m.log)
 	r.loop.Beside(r.watch.run)
-	r.loop.Beside(r.herald.run)
+	r.loop.Beside(r.eventWriter.run)
 }
 
 // patch writes to our Node. The last write goes on though ctx has ended.

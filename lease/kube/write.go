@@ -36,7 +36,7 @@ type writer struct {
 	failures int           // in a row
 	sent     patch         // by the request that is under way
 
-	diary       diary
+	problemLog  problemLog
 	blind       string        // the reason of the last condition, if our Node could not be read then
 	conditioned time.Time     // when we wrote the condition last; zero for not since the start
 	late        time.Duration // by how much the next heartbeat is put off, so that nodes do not march in step
@@ -105,14 +105,14 @@ func (c *core) patched(e Patched) {
 func (c *core) pending() (p patch, next time.Time, err error) {
 	w := &c.writer
 	known := c.path != nil
-	ripe, news, doubt, next := w.diary.update(c.concerns(), c.Now, c.pace.broken, c.pace.concern)
+	active, news, doubt, next := w.problemLog.update(c.problems(), c.Now, c.pace.broken, c.pace.problem)
 	for _, n := range news {
-		c.Do(Tell{n.notice(len(w.diary.ripe) == 0, c.Now)})
+		c.Do(Tell{n.notice(len(w.problemLog.active) == 0, c.Now)})
 	}
 	switch {
-	case c.ours == nil && len(ripe) > 0 && known && c.tells && !c.view.read:
+	case c.ours == nil && len(active) > 0 && known && c.tells && !c.view.read:
 		// We may not read, but perhaps write. Whether pods have a subnet is not known without our Node, unless it is by the cache.
-		says := condition(ripe)
+		says := condition(active)
 		all := says.Status != corev1.ConditionFalse || !doubt && c.held.Subnets != (lease.Subnets{})
 		if all && says.Reason != w.blind && !c.Now.Before(w.conditioned.Add(sayAgain)) {
 			p.condition(&corev1.Node{}, says, c.Now)
@@ -131,7 +131,7 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 	if !c.tells || !known {
 		return p, next, nil
 	}
-	says, have := condition(ripe), networkCondition(c.ours)
+	says, have := condition(active), networkCondition(c.ours)
 	if says.Status == corev1.ConditionFalse && doubt {
 		return p, next, nil // nobody says meanwhile that all is well
 	}

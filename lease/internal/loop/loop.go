@@ -9,8 +9,8 @@ import (
 	"weft/lease/internal/inbox"
 )
 
-// Loop runs a core that takes events of type E. In collects what comes in from outside, as news of type N. Only
-// the goroutine that called Run may use its methods.
+// Loop runs a core that takes events of type E. In collects what comes in from outside, as news of type N.
+// Only the goroutine that called Run may use its methods.
 type Loop[E any, N any] struct {
 	In *inbox.Inbox[N]
 	// Step hands the core an event, and carries out the effects.
@@ -28,8 +28,8 @@ type Loop[E any, N any] struct {
 // longest bounds the timer until the first Wake.
 const longest = 5 * time.Minute
 
-// Run hands over what has come in, then begin, and then whatever comes, until ctx has ended and every answer has
-// come. It returns when nothing runs beside the loop any more.
+// Run hands over what has come in, then begin, and then whatever comes, until ctx has ended and every answer
+// has come. It returns when nothing runs beside the loop any more.
 func (l *Loop[E, N]) Run(ctx context.Context, begin E) {
 	ctx, cancel := context.WithCancel(ctx)
 	l.ctx, l.timer, l.answers = ctx, time.NewTimer(longest), make(chan E)

@@ -40,17 +40,17 @@ func isOurReason(reason string) bool {
 	return false
 }
 
-// concern is one thing about this node that somebody should know, and do something about.
-type concern struct {
+// problem is one thing about this node that somebody should know, and do something about.
+type problem struct {
 	reason string
 	text   string // what it is, and the remedy
 	cuts   bool   // pods have no network by it
 }
 
-// concerns lists what there is now, most fundamental first, at most one of each reason.
-func (c *core) concerns() (all []concern) {
+// problems lists what there is now, most fundamental first, at most one of each reason.
+func (c *core) problems() (all []problem) {
 	add := func(reason, format string, a ...any) {
-		all = append(all, concern{reason: reason, text: fmt.Sprintf(format, a...)})
+		all = append(all, problem{reason: reason, text: fmt.Sprintf(format, a...)})
 	}
 	cut := func(reason, format string, a ...any) {
 		add(reason, format, a...)
@@ -106,25 +106,25 @@ func (c *core) concerns() (all []concern) {
 	return all
 }
 
-// diary remembers since when there is which concern. The zero value is empty.
-type diary struct {
-	since map[string]time.Time // by reason
-	ripe  map[string]string    // what has lasted long enough to be told, with its text
+// problemLog remembers since when there is which problem. The zero value is empty.
+type problemLog struct {
+	since  map[string]time.Time // by reason
+	active map[string]string    // what has lasted long enough to be told, with its text
 }
 
-// told is one thing to tell: that a concern began, or that it is over.
+// told is one thing to tell: that a problem began, or that it is over.
 type told struct {
-	concern
+	problem
 	over  bool
 	after time.Duration // how long it lasted
 }
 
-// update takes in what there is at now. It returns what is ripe, which is what has lasted for patience, or for
+// update takes in what there is at now. It returns what is active, which is what has lasted for patience, or for
 // brief if it cuts nobody off; what of that is news; and next, when there will be more by itself, which is zero for
-// never. doubt says that something cuts pods off and is not ripe yet.
-func (d *diary) update(all []concern, now time.Time, patience, brief time.Duration) (ripe []concern, news []told, doubt bool, next time.Time) {
+// never. doubt says that something cuts pods off and is not active yet.
+func (d *problemLog) update(all []problem, now time.Time, patience, brief time.Duration) (active []problem, news []told, doubt bool, next time.Time) {
 	if d.since == nil {
-		d.since, d.ripe = map[string]time.Time{}, map[string]string{}
+		d.since, d.active = map[string]time.Time{}, map[string]string{}
 	}
 	there := map[string]bool{}
 	for _, c := range all {
@@ -144,22 +144,22 @@ func (d *diary) update(all []concern, now time.Time, patience, brief time.Durati
 			}
 			continue
 		}
-		if _, said := d.ripe[c.reason]; !said {
-			news = append(news, told{concern: c})
+		if _, said := d.active[c.reason]; !said {
+			news = append(news, told{problem: c})
 		}
-		d.ripe[c.reason] = c.text
-		ripe = append(ripe, c)
+		d.active[c.reason] = c.text
+		active = append(active, c)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(d.since)) {
 		since := d.since[reason]
 		if there[reason] {
 			continue
 		}
-		if text, said := d.ripe[reason]; said {
-			news = append(news, told{concern: concern{reason: reason, text: text}, over: true, after: now.Sub(since)})
+		if text, said := d.active[reason]; said {
+			news = append(news, told{problem: problem{reason: reason, text: text}, over: true, after: now.Sub(since)})
 		}
 		delete(d.since, reason)
-		delete(d.ripe, reason)
+		delete(d.active, reason)
 	}
-	return ripe, news, doubt, next
+	return active, news, doubt, next
 }

@@ -45,8 +45,8 @@ type notice struct {
 	count                 int
 }
 
-// herald writes Events about our Node. Its methods are safe for concurrent use; run is called once.
-type herald struct {
+// eventWriter writes Events about our Node. Its methods are safe for concurrent use; run is called once.
+type eventWriter struct {
 	client *Client
 	nodes  *table
 	log    *slog.Logger
@@ -65,8 +65,8 @@ type posted struct {
 	first time.Time
 }
 
-func newHerald(c *Client, n *table, log *slog.Logger) *herald {
-	return &herald{client: c, nodes: n, log: log, wake: make(chan struct{}, 1), posted: map[string]posted{}}
+func newEventWriter(c *Client, n *table, log *slog.Logger) *eventWriter {
+	return &eventWriter{client: c, nodes: n, log: log, wake: make(chan struct{}, 1), posted: map[string]posted{}}
 }
 
 // notice is the Event that says it. allWell says that nothing else is amiss.
@@ -84,7 +84,7 @@ func (t told) notice(allWell bool, now time.Time) notice {
 }
 
 // add has an Event written. It never blocks.
-func (h *herald) add(n notice) {
+func (h *eventWriter) add(n notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.notices {
@@ -104,7 +104,7 @@ func (h *herald) add(n notice) {
 }
 
 // take removes the first notice.
-func (h *herald) take() (n notice, ok bool) {
+func (h *eventWriter) take() (n notice, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.notices) == 0 {
@@ -115,7 +115,7 @@ func (h *herald) take() (n notice, ok bool) {
 }
 
 // back puts a notice back that could not be written, before what came up meanwhile.
-func (h *herald) back(n notice) {
+func (h *eventWriter) back(n notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.notices {
@@ -128,7 +128,7 @@ func (h *herald) back(n notice) {
 }
 
 // run writes what is told until ctx ends.
-func (h *herald) run(ctx context.Context) {
+func (h *eventWriter) run(ctx context.Context) {
 	limit := rate.NewLimiter(rate.Every(eventEvery), eventBurst)
 	for {
 		n, ok := h.take()
@@ -167,7 +167,7 @@ func (h *herald) run(ctx context.Context) {
 }
 
 // post writes n as an Event of its own, or counts up that which says the same.
-func (h *herald) post(ctx context.Context, n notice) error {
+func (h *eventWriter) post(ctx context.Context, n notice) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id := n.kind + " " + n.reason
@@ -211,7 +211,7 @@ func eventName(node, id string, at time.Time) string {
 }
 
 // send calls the API server about the Event called name, or a new one.
-func (h *herald) send(ctx context.Context, verb, name string, e any) error {
+func (h *eventWriter) send(ctx context.Context, verb, name string, e any) error {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return err

@@ -19,34 +19,34 @@ import (
 	"weft/test/fakekube"
 )
 
-// concerned is a manager whose condition and Events can be waited for.
-type concerned struct {
+// observed is a manager whose condition and Events can be waited for.
+type observed struct {
 	*tester
 	s *fakekube.Server
 }
 
-func newConcerned(t *testing.T, change func(*Options)) concerned {
+func newObserved(t *testing.T, change func(*Options)) observed {
 	s := fakekube.New(t)
 	s.Put(plain("a", "10.244.1.0/24"))
-	out := newConcernedOf(t, s, change)
+	out := newObservedOf(t, s, change)
 	out.wantState(lease.Held, "")
 	out.SetDataPath("", "", "")
 	out.wantCondition("False", reasonUp, messageUp)
 	return out
 }
 
-// newConcernedOf is newConcerned with the Nodes of s, of which nothing is known yet.
-func newConcernedOf(t *testing.T, s *fakekube.Server, change func(*Options)) concerned {
+// newObservedOf is newObserved with the Nodes of s, of which nothing is known yet.
+func newObservedOf(t *testing.T, s *fakekube.Server, change func(*Options)) observed {
 	s.Streams(false)
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
-	tt.life.core.pace.broken, tt.life.core.pace.concern, tt.life.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	tt.life.core.pace.broken, tt.life.core.pace.problem, tt.life.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
-	return concerned{tt, s}
+	return observed{tt, s}
 }
 
-func (c concerned) wantCondition(status, reason, message string) {
+func (c observed) wantCondition(status, reason, message string) {
 	c.t.Helper()
 	await.NoDiff(c.t, func() string {
 		for _, have := range c.s.Node("a").Status.Conditions {
@@ -58,7 +58,7 @@ func (c concerned) wantCondition(status, reason, message string) {
 	})
 }
 
-func (c concerned) wantEvent(kind, reason, message string) {
+func (c observed) wantEvent(kind, reason, message string) {
 	c.t.Helper()
 	await.NoDiff(c.t, func() string {
 		for _, e := range c.s.Events(reason) {
@@ -74,49 +74,49 @@ func (c concerned) wantEvent(kind, reason, message string) {
 
 // Each thing that somebody should know shows in the condition, with the remedy, as long as it can be
 // written, and in Events when it begins and when it is over.
-func TestConcernsAreTold(t *testing.T) {
+func TestProblemsAreTold(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, status, reason, message string
-		begin, end                    func(concerned)
+		begin, end                    func(observed)
 	}{
 		{"a right to read is gone", "False", reasonDenied, `"nodes"`,
-			func(c concerned) {
+			func(c observed) {
 				c.s.Deny("watch nodes", "list nodes")
 				c.s.CutWatches()
 			},
-			func(c concerned) { c.s.Allow() }},
+			func(c observed) { c.s.Allow() }},
 		{"the API server serves no watch", "False", reasonSilent, "",
-			func(c concerned) {
+			func(c observed) {
 				c.s.Break(503)
 				c.s.CutWatches()
 			},
-			func(c concerned) { c.s.Break(0) }},
+			func(c observed) { c.s.Break(0) }},
 		{"another Node has our podCIDR", "False", reasonDuplicate, `"twin"`,
-			func(c concerned) { c.s.Put(peer("twin", "10.244.1.0/24", "192.0.2.9")) },
-			func(c concerned) { c.s.Remove("twin") }},
+			func(c observed) { c.s.Put(peer("twin", "10.244.1.0/24", "192.0.2.9")) },
+			func(c observed) { c.s.Remove("twin") }},
 		{"our podCIDR is gone, and another's", "True", reasonLost, "",
-			func(c concerned) {
+			func(c observed) {
 				c.s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
 				c.s.Put(plain("heir", "10.244.1.0/24"))
 			},
-			func(c concerned) {
+			func(c observed) {
 				c.s.Remove("heir")
 				c.s.Change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
 			}},
 		{"packets cannot go", "True", reasonDown, "the device flannel.1 is gone",
-			func(c concerned) { c.SetDataPath("the device flannel.1 is gone", "", "") },
-			func(c concerned) { c.SetDataPath("", "", "") }},
+			func(c observed) { c.SetDataPath("the device flannel.1 is gone", "", "") },
+			func(c observed) { c.SetDataPath("", "", "") }},
 		{"pods of a former podCIDR", "False", reasonFormer, "delete these pods",
-			func(c concerned) { c.SetDataPath("", "cni0 has 10.244.9.1/24: delete these pods", "") },
-			func(c concerned) { c.SetDataPath("", "", "") }},
+			func(c observed) { c.SetDataPath("", "cni0 has 10.244.9.1/24: delete these pods", "") },
+			func(c observed) { c.SetDataPath("", "", "") }},
 		{"no peer answers", "False", reasonAlone, "weft peers on this node",
-			func(c concerned) { c.SetDataPath("", "", "no peer answers: weft peers on this node says why") },
-			func(c concerned) { c.SetDataPath("", "", "") }},
+			func(c observed) { c.SetDataPath("", "", "no peer answers: weft peers on this node says why") },
+			func(c observed) { c.SetDataPath("", "", "") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := newConcerned(t, nil)
+			c := newObserved(t, nil)
 			tt.begin(c)
 			c.wantEvent("Warning", tt.reason, tt.message)
 			tt.end(c)
@@ -130,7 +130,7 @@ func TestANodeWithoutAPodCIDRSaysSo(t *testing.T) {
 	t.Parallel()
 	s := fakekube.New(t)
 	s.Put(plain("a"))
-	c := newConcernedOf(t, s, nil)
+	c := newObservedOf(t, s, nil)
 	c.SetDataPath("routes: not in place yet", "", "")
 	c.wantCondition("True", reasonNoSubnet, "--allocate-node-cidrs")
 	c.wantEvent("Warning", reasonNoSubnet, "--allocate-node-cidrs")
@@ -151,7 +151,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	tt := newTester(t, s, c, func(o *Options) { o.Cache = lease.NewCache(dir, "test") })
-	tt.life.core.pace.concern = 0
+	tt.life.core.pace.problem = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	s.Put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
@@ -166,13 +166,13 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	await.NoDiff(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
-		if n := len(tt.life.core.concerns()); n != 2 {
-			return fmt.Sprintf("concerns %+v", tt.life.core.concerns())
+		if n := len(tt.life.core.problems()); n != 2 {
+			return fmt.Sprintf("problems %+v", tt.life.core.problems())
 		}
 		return ""
 	})
 	tt.SetDataPath("", "", "")
-	is := concerned{tt, s}
+	is := observed{tt, s}
 	is.wantCondition("False", reasonDuplicate, messageBut)
 	is.wantCondition("False", reasonDuplicate, `"twin"`)
 	is.wantCondition("False", reasonDuplicate, "--cache-dir")
@@ -186,7 +186,7 @@ func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 		s.Put(plain("a", "10.244.1.0/24"))
 		c := configOf(s, "a")
 		c.SetNodeNetworkUnavailable = true
-		start := func() (stop func(), is concerned) {
+		start := func() (stop func(), is observed) {
 			tt := newTester(t, s, c, func(o *Options) {
 				if kernels {
 					o.Local.Attrs.Weft.Recv = nil
@@ -195,7 +195,7 @@ func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 			stop = during(t, tt.Run)
 			tt.wantState(lease.Held, "")
 			tt.SetDataPath("", "", "")
-			is = concerned{tt, s}
+			is = observed{tt, s}
 			is.wantCondition("False", reasonUp, messageUp)
 			return stop, is
 		}
@@ -277,13 +277,13 @@ func TestEventsAreFew(t *testing.T) {
 	s := fakekube.New(t)
 	s.Put(plain("a", "10.244.1.0/24"))
 	tt := newTester(t, s, configOf(s, "a"), nil)
-	h := newHerald(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.log)
+	h := newEventWriter(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.log)
 	now := time.Now()
 	for i := range 5 {
-		h.add(told{concern: concern{reasonCache, fmt.Sprint("try ", i), false}}.notice(false, now))
+		h.add(told{problem: problem{reasonCache, fmt.Sprint("try ", i), false}}.notice(false, now))
 	}
 	for i := range 100 {
-		h.add(told{concern: concern{fmt.Sprint("Reason", i), "", false}}.notice(false, now))
+		h.add(told{problem: problem{fmt.Sprint("Reason", i), "", false}}.notice(false, now))
 	}
 	if len(h.notices) != maxNotices {
 		t.Errorf("%d notices", len(h.notices))
@@ -312,7 +312,7 @@ func TestEventsAreFew(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	h.back(notice{corev1.EventTypeWarning, reasonLost, "x", now, now, 1})
-	h.add(told{concern: concern{reasonLost, "y", false}}.notice(false, now))
+	h.add(told{problem: problem{reasonLost, "y", false}}.notice(false, now))
 	if n, ok := h.take(); !ok || n.count != 2 || n.message != "y" {
 		t.Errorf("%+v", n)
 	}
