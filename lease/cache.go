@@ -54,28 +54,14 @@ type cacheJSON struct {
 	Revision int64
 	Config   string
 	Why      string `json:",omitempty"`
-	Peers    []peerJSON
+	Peers    []peerJSON[Record]
 }
 
-type peerJSON struct {
-	Record Record
+// peerJSON is read with Record, and written as a line.
+type peerJSON[R Record | recordJSON[attrsJSON]] struct {
+	Record R
 	Until  time.Time
 	Held   bool `json:",omitempty"`
-}
-
-// peerLine is a peerJSON to be written, without methods: they would encode each layer by itself.
-type peerLine struct {
-	Record struct {
-		Key         string
-		Attrs       attrsJSON
-		Expires     time.Time `json:",omitzero"`
-		Reservation bool      `json:",omitempty"`
-		Revision    int64
-		Created     int64     `json:",omitempty"`
-		Kube        *KubeNode `json:",omitempty"`
-	}
-	Until time.Time
-	Held  bool `json:",omitempty"`
 }
 
 // NewCache returns the cache in dir for one store. store names it (its prefix is
@@ -183,7 +169,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 	b, err := json.MarshalIndent(cacheJSON{
 		Version: cacheVersion, Store: c.store, Own: s.Own,
 		Cluster: s.Memory.ClusterID, Revision: s.Memory.Revision, Config: string(s.Memory.Config), Why: s.Memory.Why,
-		Peers: []peerJSON{},
+		Peers: []peerJSON[Record]{},
 	}, "", " ")
 	if err != nil {
 		return err
@@ -201,10 +187,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 			separator = "\n"
 		}
 		_, _ = out.WriteString(separator)
-		line := peerLine{Until: p.Until, Held: p.Held || p.Leaving}
-		line.Record.Key, line.Record.Attrs, line.Record.Expires = p.Key(), p.json(), p.Expires
-		line.Record.Reservation, line.Record.Revision, line.Record.Kube = p.Reservation, p.Revision, p.Kube
-		line.Record.Created = p.Created
+		line := peerJSON[recordJSON[attrsJSON]]{Record: p.line(), Until: p.Until, Held: p.Held || p.Leaving}
 		if err := lines.Encode(&line); err != nil {
 			return err
 		}

@@ -226,10 +226,11 @@ func (a Attrs) State() string {
 	return a.Weft.State
 }
 
-// recordJSON is a record in the cache and towards an operator.
-type recordJSON struct {
+// recordJSON is a record in the cache and towards an operator. It is written with attrsJSON, which has no method that
+// would encode a layer by itself, and read with Attrs.
+type recordJSON[A Attrs | attrsJSON] struct {
 	Key         string
-	Attrs       Attrs
+	Attrs       A
 	Expires     time.Time `json:",omitzero"`
 	Reservation bool      `json:",omitempty"`
 	Revision    int64
@@ -240,13 +241,17 @@ type recordJSON struct {
 // MarshalJSON writes the record with its key; without it the method of Attrs
 // would be promoted and lose everything else.
 func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordJSON{r.Key(), r.Attrs, r.Expires, r.Reservation, r.Revision, r.Created, r.Kube})
+	return json.Marshal(r.line())
+}
+
+func (r Record) line() recordJSON[attrsJSON] {
+	return recordJSON[attrsJSON]{r.Key(), r.json(), r.Expires, r.Reservation, r.Revision, r.Created, r.Kube}
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. A record without a key is one
 // without subnets.
 func (r *Record) UnmarshalJSON(b []byte) error {
-	var in recordJSON
+	var in recordJSON[Attrs]
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
