@@ -3,7 +3,6 @@ package etcd
 import (
 	"testing"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -102,32 +101,5 @@ func TestViewTakesEventsOnce(t *testing.T) {
 				t.Errorf("%s: %s was made at %d, and changed at %d", s.name, r.Key(), r.Created, r.Revision)
 			}
 		}
-	}
-}
-
-// A watch that ends within a revision cannot be resumed: what is missing of that is in no later one.
-func TestPiecesOfARevision(t *testing.T) {
-	t.Parallel()
-	v := newView(newKeys("/p"))
-	v.reset("c", 10, nil)
-	piece := func(watch int64, key string, more bool) {
-		v.applyAll(&pb.WatchResponse{WatchId: watch, Fragment: more, Events: []*mvccpb.Event{{
-			Kv: &mvccpb.KeyValue{Key: []byte("/p/subnets/" + key), Value: []byte("{}"), ModRevision: 11}}}})
-	}
-	steps := []struct {
-		watch         int64
-		more, partial bool
-	}{{1, true, true}, {0, false, true}, {1, true, true}, {1, false, false}, {1, false, false}, {0, true, true}}
-	for i, s := range steps {
-		piece(s.watch, string(rune('a'+i)), s.more)
-		if v.partial() != s.partial {
-			t.Errorf("after step %d: partial %v", i, v.partial())
-		}
-	}
-	if len(v.entries) != len(steps) {
-		t.Errorf("%d entries", len(v.entries))
-	}
-	if v.reset("c", 12, nil); v.partial() {
-		t.Error("after a list something is missing")
 	}
 }

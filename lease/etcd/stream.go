@@ -7,129 +7,92 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 )
 
 // errStale says that a watch cannot go on from where we were: etcd compacted past
 // it, or is not the etcd that it was. A list is needed.
 var errStale = errors.New("the watch cannot be resumed")
 
-// stream is one gRPC stream with two watches on it, config and records. They are
-// two because a role may well allow no more than flannel reads: <prefix>/config and
-// the range of <prefix>/subnets.
+// stream is two watches, of config and of records: a role may well allow no more than flannel reads, which is
+// <prefix>/config and the range of <prefix>/subnets.
 type stream struct {
-	rpc    pb.Watch_WatchClient
+	ctx    context.Context
 	cancel context.CancelFunc
+	client *clientv3.Client
 	wg     sync.WaitGroup
-	// C delivers what arrives, in order. It is closed after an error, which err then holds.
-	C   chan *pb.WatchResponse
-	err error
-	// dirty says that events arrived, and were applied, while the watches started.
-	dirty bool
+	// C delivers what arrives, of each watch in order. broken is closed when the connection ends: the library
+	// would connect again by itself, to an etcd that may be another one by then.
+	C      chan clientv3.WatchResponse
+	broken chan struct{}
 }
+
+var errBroken = status.Error(codes.Unavailable, "error reading from server")
 
 // openStream starts both watches where v has seen everything and waits until
 // etcd has confirmed them. The caller closes the stream.
 func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*stream, error) {
 	// Without a leader, a member would say nothing and look healthy.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	st := &stream{ctx: ctx, cancel: cancel, client: c, C: make(chan clientv3.WatchResponse), broken: make(chan struct{})}
+	st.wg.Go(st.guard)
 	late := time.AfterFunc(s.config().RequestTimeout, cancel)
-	st := &stream{cancel: cancel, C: make(chan *pb.WatchResponse)}
-	err := s.start(ctx, st, c, v)
-	if err == nil && !late.Stop() {
-		err = fmt.Errorf("no answer within %s", s.config().RequestTimeout)
+	config := c.Watch(ctx, v.keys.config, clientv3.WithRev(v.from(v.configSeen)))
+	s.answered()
+	records := c.Watch(ctx, v.keys.subnets, clientv3.WithRange(clientv3.GetPrefixRangeEnd(v.keys.subnets)),
+		clientv3.WithRev(v.from(v.recordsSeen)), clientv3.WithFragment()) // a burst of records comes in pieces
+	if !late.Stop() {
+		st.close()
+		return nil, fmt.Errorf("watch %s: no answer within %s", v.keys.prefix, s.config().RequestTimeout)
 	}
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("watch %s: %w", v.keys.prefix, err)
+	s.answered()
+	for _, from := range []clientv3.WatchChan{config, records} {
+		st.wg.Go(func() { st.forward(from) })
 	}
-	st.wg.Go(func() { st.receive(ctx) })
 	return st, nil
 }
 
-func (s *Store) start(ctx context.Context, st *stream, c *clientv3.Client, v *view) (err error) {
-	st.rpc, err = pb.NewWatchClient(c.ActiveConnection()).Watch(ctx, grpc.MaxCallRecvMsgSize(maxMessage))
-	if err != nil {
-		return err
-	}
-	for _, req := range []*pb.WatchCreateRequest{
-		{Key: []byte(v.keys.config), StartRevision: v.from(v.configSeen), Fragment: true},
-		{
-			Fragment:      true, // a burst of records comes in pieces
-			Key:           []byte(v.keys.subnets),
-			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(v.keys.subnets)),
-			StartRevision: v.from(v.recordsSeen),
-		},
-	} {
-		if err := st.create(req, v); err != nil {
-			return err
+// forward hands on what one watch says, until ctx ends.
+func (st *stream) forward(from clientv3.WatchChan) {
+	for resp := range from {
+		select {
+		case st.C <- resp:
+		case <-st.ctx.Done():
+			return
 		}
-		s.answered()
 	}
-	return nil
 }
 
-// create starts one watch. Events of an earlier one may arrive before the answer;
-// they are applied at once.
-func (st *stream) create(req *pb.WatchCreateRequest, v *view) error {
-	if err := st.rpc.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: req}}); err != nil {
-		return err
-	}
-	for {
-		resp, err := st.rpc.Recv()
-		if tooLarge(err) {
-			return fmt.Errorf("%w: %w", errStale, err)
-		}
-		if err != nil {
-			return err
-		}
-		if err := fault(resp, v.cluster); err != nil {
-			return err
-		}
-		st.dirty = v.applyAll(resp) || st.dirty
-		if resp.Created {
-			return nil
-		}
+// guard waits until the connection ends.
+func (st *stream) guard() {
+	conn := st.client.ActiveConnection()
+	if conn.GetState() != connectivity.Ready || conn.WaitForStateChange(st.ctx, connectivity.Ready) {
+		close(st.broken)
 	}
 }
 
 // fault returns what a response says is wrong.
-func fault(resp *pb.WatchResponse, cluster string) error {
+func fault(resp clientv3.WatchResponse, cluster string) error {
+	err := resp.Err()
 	switch {
 	case resp.CompactRevision != 0:
 		return fmt.Errorf("%w: compacted up to revision %d", errStale, resp.CompactRevision)
-	case resp.Canceled:
-		return fmt.Errorf("etcd cancelled it: %s", resp.CancelReason)
-	case resp.Header != nil && clusterID(resp.Header.ClusterId) != cluster:
+	case tooLarge(err):
+		return fmt.Errorf("%w: %w", errStale, err)
+	case err != nil:
+		return fmt.Errorf("etcd cancelled it: %w", err)
+	case clusterID(resp.Header.ClusterId) != cluster:
 		return fmt.Errorf("%w: cluster %s became %s", errStale, cluster, clusterID(resp.Header.ClusterId))
 	}
 	return nil
 }
 
-func (st *stream) receive(ctx context.Context) {
-	defer close(st.C)
-	for {
-		resp, err := st.rpc.Recv()
-		if err != nil {
-			st.err = err
-			return
-		}
-		select {
-		case st.C <- resp:
-		case <-ctx.Done():
-			st.err = context.Cause(ctx)
-			return
-		}
-	}
-}
-
 // ping asks for an answer of any kind. Its revision is not used to resume from:
 // etcd before 3.4.25 and 3.5.8 could answer ahead of events still to come.
-func (st *stream) ping() error {
-	return st.rpc.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
-}
+func (st *stream) ping() error { return st.client.RequestProgress(st.ctx) }
 
 func (st *stream) close() {
 	st.cancel()

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -22,9 +21,7 @@ type view struct {
 	// not with the other's; so each has its own revision up to which it was seen.
 	configSeen, recordsSeen int64
 	// huge is the newest revision of a record that is too large to be received.
-	huge int64
-	// pieces has what is missing of an answer that came in pieces, by watch.
-	pieces map[int64]bool
+	huge   int64
 	config []byte
 	// entries are sorted by their names. A map of thousands would take twice the memory, and have to be sorted for each
 	// snapshot; a list puts most of them at the end.
@@ -38,7 +35,7 @@ func newView(k keys) *view { return &view{keys: k} }
 func (v *view) reset(cluster string, revision int64, kvs []*mvccpb.KeyValue) {
 	v.cluster, v.listed = cluster, revision
 	v.configSeen, v.recordsSeen = revision, revision
-	v.config, v.entries, v.pieces, v.huge = nil, make([]*entry, 0, len(kvs)), nil, 0
+	v.config, v.entries, v.huge = nil, make([]*entry, 0, len(kvs)), 0
 	for _, kv := range kvs {
 		v.put(kv)
 	}
@@ -54,27 +51,6 @@ func (v *view) from(seen int64) int64 {
 	}
 	return seen
 }
-
-// applyAll takes over an answer, and reports whether anything may have changed. Of one that comes in
-// pieces the last may never come: until then the watch cannot be resumed, since events of one
-// revision may be on either side.
-func (v *view) applyAll(resp *pb.WatchResponse) (dirty bool) {
-	for _, e := range resp.Events {
-		dirty = v.apply(e) || dirty
-	}
-	if resp.Fragment {
-		if v.pieces == nil {
-			v.pieces = map[int64]bool{}
-		}
-		v.pieces[resp.WatchId] = true
-	} else {
-		delete(v.pieces, resp.WatchId)
-	}
-	return dirty
-}
-
-// partial reports whether an answer is there of which the last piece is not.
-func (v *view) partial() bool { return len(v.pieces) > 0 }
 
 // apply takes over one event, unless the last list included it. It reports whether
 // anything may have changed.

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -74,9 +73,6 @@ type watch struct {
 // session lists or resumes, then takes in one stream until it fails.
 func (w *watch) session(ctx context.Context) error {
 	relist, resumed := w.store.config().RelistEvery, true
-	if w.view.partial() { // the last watch ended within a revision
-		w.view.listed = 0
-	}
 	if w.view.listed != 0 {
 		err := w.confirm(ctx)
 		if err != nil && !errors.Is(err, errStale) {
@@ -105,8 +101,7 @@ func (w *watch) session(ctx context.Context) error {
 	}
 	defer st.close()
 	// The end of an outage is told even if nothing changed.
-	st.dirty = st.dirty || resumed
-	return w.receive(ctx, st, relist, moved)
+	return w.receive(ctx, st, resumed, relist, moved)
 }
 
 // list reads everything and hands it on.
@@ -142,10 +137,10 @@ func (w *watch) confirm(ctx context.Context) error {
 }
 
 // receive takes in what st delivers, until st fails, falls silent, moved is closed or ctx ends.
-func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration, moved <-chan struct{}) error {
+func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time.Duration, moved <-chan struct{}) error {
 	cfg := w.store.config()
 	emit := time.NewTimer(0)
-	if !st.dirty {
+	if !dirty {
 		emit.Stop()
 	}
 	list := time.NewTimer(jitter(relist))
@@ -161,13 +156,9 @@ func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration, m
 			return ctx.Err()
 		case <-moved:
 			return errMoved
-		case resp, ok := <-st.C:
-			if !ok && tooLarge(st.err) {
-				return fmt.Errorf("%w: %w", errStale, st.err)
-			}
-			if !ok {
-				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, st.err)
-			}
+		case <-st.broken:
+			return fmt.Errorf("watch %s: %w", w.view.keys.prefix, errBroken)
+		case resp := <-st.C:
 			asked = false
 			ping.Reset(cfg.PingEvery)
 			dirty, err := w.take(resp)
@@ -209,7 +200,7 @@ func firstOf(a, b time.Time) time.Time {
 }
 
 // take applies one response and reports whether it changed anything.
-func (w *watch) take(resp *pb.WatchResponse) (dirty bool, err error) {
+func (w *watch) take(resp clientv3.WatchResponse) (dirty bool, err error) {
 	if err := fault(resp, w.view.cluster); err != nil {
 		return false, err
 	}
@@ -218,6 +209,7 @@ func (w *watch) take(resp *pb.WatchResponse) (dirty bool, err error) {
 		if e.Type == mvccpb.PUT && e.Kv.ModRevision > w.view.listed {
 			w.store.expiries.seen(clientv3.LeaseID(e.Kv.Lease))
 		}
+		dirty = w.view.apply((*mvccpb.Event)(e)) || dirty
 	}
-	return w.view.applyAll(resp), nil
+	return dirty, nil
 }
