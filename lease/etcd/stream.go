@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -37,6 +38,9 @@ var errBroken = status.Error(codes.Unavailable, "error reading from server")
 func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*stream, error) {
 	// Without a leader, a member would say nothing and look healthy.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	// The library has one stream for all watches of the same metadata, and etcd answers a ping only if every watch of
+	// a stream is where the store is. That of the mail is ahead, and so needs another stream.
+	ctx = metadata.AppendToOutgoingContext(ctx, "weft-watch", "records")
 	st := &stream{ctx: ctx, cancel: cancel, client: c, C: make(chan clientv3.WatchResponse), broken: make(chan struct{})}
 	st.wg.Go(st.guard)
 	late := time.AfterFunc(s.config().RequestTimeout, cancel)
@@ -57,9 +61,17 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 
 // forward hands on what one watch says, until ctx ends.
 func (st *stream) forward(from clientv3.WatchChan) {
-	for resp := range from {
+	for {
 		select {
-		case st.C <- resp:
+		case resp, ok := <-from:
+			if !ok {
+				return
+			}
+			select {
+			case st.C <- resp:
+			case <-st.ctx.Done():
+				return
+			}
 		case <-st.ctx.Done():
 			return
 		}
@@ -92,7 +104,9 @@ func fault(resp clientv3.WatchResponse, cluster string) error {
 
 // ping asks for an answer of any kind. Its revision is not used to resume from:
 // etcd before 3.4.25 and 3.5.8 could answer ahead of events still to come.
-func (st *stream) ping() error { return st.client.RequestProgress(st.ctx) }
+func (st *stream) ping() {
+	st.wg.Go(func() { _ = st.client.RequestProgress(st.ctx) }) // waits for a connection; whoever asked notices silence
+}
 
 func (st *stream) close() {
 	st.cancel()

@@ -183,9 +183,7 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 			if asked {
 				return fmt.Errorf("watch %s: etcd is silent since %s", w.view.keys.prefix, cfg.PingEvery+cfg.PingTimeout)
 			}
-			if err := st.ping(); err != nil {
-				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, err)
-			}
+			st.ping()
 			asked = true
 			ping.Reset(cfg.PingTimeout)
 		}
