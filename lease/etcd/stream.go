@@ -31,17 +31,16 @@ type stream struct {
 	broken chan struct{}
 }
 
-var errBroken = status.Error(codes.Unavailable, "error reading from server")
-
 // openStream starts both watches where v has seen everything and waits until
 // etcd has confirmed them. The caller closes the stream.
 func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*stream, error) {
 	// Without a leader, a member would say nothing and look healthy.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	// The library has one stream for all watches of the same metadata, and etcd answers a ping only if every watch of
-	// a stream is where the store is. That of the mail is ahead, and so needs another stream.
+	// The library has one stream for all watches of the same metadata, and etcd answers a ping only if every
+	// watch of a stream is where the store is. That of the mail is ahead, and so needs another stream.
 	ctx = metadata.AppendToOutgoingContext(ctx, "weft-watch", "records")
-	st := &stream{ctx: ctx, cancel: cancel, client: c, C: make(chan clientv3.WatchResponse), broken: make(chan struct{})}
+	st := &stream{ctx: ctx, cancel: cancel, client: c}
+	st.C, st.broken = make(chan clientv3.WatchResponse), make(chan struct{})
 	st.wg.Go(st.guard)
 	late := time.AfterFunc(s.config().RequestTimeout, cancel)
 	config := c.Watch(ctx, v.keys.config, clientv3.WithRev(v.from(v.configSeen)))
@@ -86,6 +85,9 @@ func (st *stream) guard() {
 	}
 }
 
+// errBroken is the error of a connection that has ended, in gRPC's words, which sentence knows.
+func errBroken() error { return status.Error(codes.Unavailable, "error reading from server") }
+
 // fault returns what a response says is wrong.
 func fault(resp clientv3.WatchResponse, cluster string) error {
 	err := resp.Err()
@@ -105,7 +107,8 @@ func fault(resp clientv3.WatchResponse, cluster string) error {
 // ping asks for an answer of any kind. Its revision is not used to resume from:
 // etcd before 3.4.25 and 3.5.8 could answer ahead of events still to come.
 func (st *stream) ping() {
-	st.wg.Go(func() { _ = st.client.RequestProgress(st.ctx) }) // waits for a connection; whoever asked notices silence
+	// It waits for a connection if need be; whoever asked notices the silence.
+	st.wg.Go(func() { _ = st.client.RequestProgress(st.ctx) })
 }
 
 func (st *stream) close() {

@@ -157,7 +157,7 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 		case <-moved:
 			return errMoved
 		case <-st.broken:
-			return fmt.Errorf("watch %s: %w", w.view.keys.prefix, errBroken)
+			return fmt.Errorf("watch %s: %w", w.view.keys.prefix, errBroken())
 		case resp := <-st.C:
 			asked = false
 			ping.Reset(cfg.PingEvery)
