@@ -113,7 +113,13 @@ func (l *Life) Step(now time.Time, e lease.Event) []Effect {
 // come from, as far as our Node tells. own is our Node now, nil if it is gone, and version the store's. If
 // not, everything has to be read again.
 func (l *Life) Continues(own *Object, version int64) bool {
-	return l.table == nil || !contradicts(l.table.ourNode(), own, l.table.at(), version)
+	if l.table == nil {
+		return true
+	}
+	if own != nil {
+		own = l.table.trim(own)
+	}
+	return !contradicts(l.table.ourNode(), own, l.table.at(), version)
 }
 
 // Status is where the life stands; the caller owns it. Nothing in it ends by itself.

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -90,7 +91,7 @@ func (f *nodeWatch) continues(ctx context.Context) bool {
 	}
 	var now *corev1.Node
 	if len(l.Items) == 1 {
-		now = &l.Items[0]
+		now = f.nodes.trim(&l.Items[0])
 	}
 	return !contradicts(known, now, at, version(l.ResourceVersion))
 }
@@ -115,7 +116,8 @@ func contradicts(known, now *corev1.Node, at, to int64) bool {
 		return version(now.ResourceVersion) <= at
 	}
 	was, is := version(known.ResourceVersion), version(now.ResourceVersion)
-	return now.UID != known.UID || is < was || is != was && is <= at
+	other := is == was && !maps.Equal(now.Annotations, known.Annotations) // written at a version that was used before
+	return now.UID != known.UID || is < was || is != was && is <= at || other
 }
 
 // signOfLife asks the API server for one, and returns an error if there is none in time. A refusal is one.

@@ -13,6 +13,8 @@ func TestWhatContradicts(t *testing.T) {
 	node := func(uid, version string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: types.UID(uid), ResourceVersion: version}}
 	}
+	other := node("u", "10")
+	other.Annotations = map[string]string{"flannel.alpha.coreos.com/public-ip": "192.0.2.9"}
 	for _, tt := range []struct {
 		name       string
 		known, now *corev1.Node
@@ -24,6 +26,7 @@ func TestWhatContradicts(t *testing.T) {
 		{"our Node is another one", node("u", "10"), node("v", "21"), 30, true},
 		{"our Node is older", node("u", "10"), node("u", "9"), 30, true},
 		{"our Node was written before, which was not told", node("u", "10"), node("u", "20"), 30, true},
+		{"our Node says something else at a version that was used before", node("u", "10"), other, 30, true},
 		{"our Node is gone", node("u", "10"), nil, 30, true},
 		{"our Node was made since", nil, node("u", "21"), 30, false},
 		{"our Node was made before, which was not told", nil, node("u", "20"), 30, true},
