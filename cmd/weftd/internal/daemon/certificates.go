@@ -77,13 +77,13 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("%v: what was read before is still in use, until weftd is restarted", err))
+			notes = append(notes, fmt.Sprintf("%v: the connection in use lasts until it is lost, and the next one may be refused", err))
 			continue
 		}
 		from, to, ok := dates(b)
 		switch {
 		case !ok:
-			notes = append(notes, f+": no certificate is in it; what was read before is still in use, until weftd is restarted")
+			notes = append(notes, f+": no certificate is in it; the connection in use lasts until it is lost, and the next one may be refused")
 		case now.After(to):
 			notes = append(notes, fmt.Sprintf("%s has expired on %s: replace it; the connection in use lasts until it is lost, and the next one is refused", f, to.UTC().Format(time.RFC3339)))
 		case to.Sub(now) < soon(to.Sub(from)):
