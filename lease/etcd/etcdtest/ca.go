@@ -50,12 +50,6 @@ func (c *CA) LeafAt(name string, at ...net.IP) (cert, key string) {
 	return c.leaf(name, time.Now().Add(time.Hour), at...)
 }
 
-// LeafUntil makes one that is good until ends.
-func (c *CA) LeafUntil(name string, ends time.Time, at ...net.IP) (cert, key string) {
-	c.t.Helper()
-	return c.leaf(name, ends, at...)
-}
-
 // Expired makes one that was good until a minute ago.
 func (c *CA) Expired(name string) (cert, key string) {
 	c.t.Helper()

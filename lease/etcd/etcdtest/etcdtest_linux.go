@@ -97,14 +97,6 @@ func StartWith(t testing.TB, o Options) *Server {
 // Endpoint returns the URL for clients. It stays the same over restarts.
 func (s *Server) Endpoint() string { return s.url }
 
-// Pid returns the process id, 0 while it does not run.
-func (s *Server) Pid() int {
-	if s.proc == nil {
-		return 0
-	}
-	return s.proc.cmd.Process.Pid
-}
-
 // Start runs etcd on the data that is there and returns when it serves.
 func (s *Server) Start() {
 	s.t.Helper()
