@@ -236,6 +236,7 @@ func (k kind) replaced(t *testing.T, a, b *host) {
 				t.Errorf("%s: %s", k.name, r)
 			}
 		}
+		t.Logf("%s: %d lost, longest silence %v", k.name, lost, gap.Round(time.Millisecond))
 		if lost > k.most && gap < fits {
 			t.Errorf("%s: %d lost of what fits into the queues", k.name, lost)
 		}
