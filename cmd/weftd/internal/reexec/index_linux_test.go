@@ -1,13 +1,19 @@
 package reexec
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/rights"
 )
 
 // TestTheProcessNumberStays: the next program must not take descriptors from 3 on for the service manager's, and goes on to
@@ -17,6 +23,54 @@ func TestTheProcessNumberStays(t *testing.T) {
 	if want := []string{"WATCHDOG_PID=7", "WATCHDOG_USEC=1", "WEFT_CONFINED=files"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// TestNoChildGetsTheDescriptors starts programs while a new weftd is executed again and again, in vain.
+func TestNoChildGetsTheDescriptors(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	pipe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := State{Kept: custody.Left{FDs: map[uint64]int{}}}
+	for n := range uint64(200) { // the more there are, the longer they are open to children
+		own, err := rights.Duplicate([]int{int(w.Fd())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Kept.FDs[n] = own[0]
+	}
+	defer s.Close()
+	x := indexOf(s)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := x.execute("/nonexistent/weftd", []string{"weftd"}, nil); !errors.Is(err, unix.ENOENT) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 100 {
+		out, err := exec.Command("ls", "-l", "/proc/self/fd").Output()
+		if err != nil || strings.Contains(string(out), pipe) {
+			t.Errorf("%v\n%s", err, out)
+			break
+		}
+	}
+	close(done)
+	wg.Wait()
 }
 
 func TestIndexComesBack(t *testing.T) {
