@@ -229,8 +229,10 @@ func (k kind) replaced(t *testing.T, a, b *host) {
 		lost, gap := 0, time.Duration(0)
 		streams := flows(t, a, b)
 		k.again(nil)
-		for _, f := range streams {
-			f.Passes(10_000)
+		for i, f := range streams {
+			if i == 0 { // the other one passes as many meanwhile
+				f.Passes(10_000)
+			}
 			r := f.Stop()
 			if lost, gap = lost+r.Lost, max(gap, r.LongestGap); r.Duplicated > 0 || r.Reordered > 0 {
 				t.Errorf("%s: %s", k.name, r)
