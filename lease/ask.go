@@ -41,7 +41,9 @@ func (c *Core) inquire() {
 		if c.putBack.quarrel(c.Now) {
 			level = slog.LevelDebug
 		}
-		c.Log(level, "the other owner is silent: its record is replaced", "event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
+		c.Log(level, "the other owner is silent: its record is replaced",
+			"event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(),
+			"address", d.Address())
 		c.cleared, c.silent = map[Subnets]int64{d.Subnets: d.Revision}, c.Now
 		c.contest = nil
 		c.duties.add(dutyRead)
@@ -131,7 +133,8 @@ func (c *Core) answer() {
 	m := c.questions[i]
 	c.questions = slices.Delete(c.questions, i, i+1)
 	if c.Now.Sub(c.spoke) > putBackSaid {
-		c.Log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "event", EventContested, "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
+		c.Log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet",
+			"event", EventContested, "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
 	}
 	c.spoke = c.Now
 	c.call(SendMessage{Message{

@@ -237,7 +237,8 @@ func (c *Core) storeSilent(cause error) {
 	c.store.err = cause
 	if c.store.silent.IsZero() {
 		c.store.silent = c.Now
-		c.Log(slog.LevelWarn, "the store does not answer; packets go on, and so do we", "event", EventStoreLost, "cause", cause)
+		c.Log(slog.LevelWarn, "the store does not answer; packets go on, and so do we",
+			"event", EventStoreLost, "cause", cause)
 	}
 }
 
@@ -245,7 +246,8 @@ func (c *Core) storeSilent(cause error) {
 func (c *Core) storeAnswered() {
 	c.store.seen, c.store.err = c.Now, nil
 	if !c.store.silent.IsZero() {
-		c.Log(slog.LevelInfo, "the store answers again", "event", EventStoreBack, "after", c.Now.Sub(c.store.silent).Round(time.Millisecond))
+		c.Log(slog.LevelInfo, "the store answers again",
+			"event", EventStoreBack, "after", c.Now.Sub(c.store.silent).Round(time.Millisecond))
 		c.store.silent = time.Time{}
 	}
 }

@@ -46,7 +46,8 @@ func (c *Core) displaced(revision int64, cluster string, reservation bool, what 
 	}
 	if c.Now.Sub(p.said) > putBackSaid {
 		p.said = c.Now
-		c.Log(slog.LevelWarn, "our record "+what+": putting it back", "event", EventPutBack, "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
+		c.Log(slog.LevelWarn, "our record "+what+": putting it back",
+			"event", EventPutBack, "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
 	}
 	if h.cluster != cluster { // as after a start from the cache: what we had there counts in no store
 		h.Revision, h.seen = 0, 0

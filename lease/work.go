@@ -153,7 +153,8 @@ func (c *Core) acquire(s Snapshot) {
 // take makes h, which is in the store, what we hold. If it was created, under a key of its own, another may have
 // been created beside it.
 func (c *Core) take(claim Claim, h *holding, created bool) {
-	c.Log(slog.LevelInfo, "lease acquired", "event", EventAcquired, "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
+	c.Log(slog.LevelInfo, "lease acquired",
+		"event", EventAcquired, "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
 	c.notes = claim.Reasons
 	c.own.held, c.own.previous = h, h.Subnets
 	if created {
@@ -174,7 +175,9 @@ func (c *Core) release(surplus []Record) {
 		gone := surplus[0]
 		c.call(DeleteRecord{gone.Subnets, gone.Revision}, func(r Result) {
 			if r.Err != nil {
-				c.Log(slog.LevelWarn, "surplus record stays until it expires", "subnets", gone.Subnets.String(), "cause", fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
+				c.Log(slog.LevelWarn, "surplus record stays until it expires",
+					"subnets", gone.Subnets.String(),
+					"cause", fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
 			}
 			c.release(surplus[1:])
 		})

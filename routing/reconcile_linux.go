@@ -242,7 +242,9 @@ func (c *Node) tellNotes(r *round) {
 
 // watch tells the monitor what to look for.
 func (c *Node) watch() {
-	out := kernel.Interest{Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Below: c.features.below()}
+	out := kernel.Interest{
+		Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Below: c.features.below(),
+	}
 	i := out
 	if c.away() {
 		c.outside.Watch(out)

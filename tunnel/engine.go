@@ -97,7 +97,7 @@ type queue struct {
 	id     queueID
 	queue  Queue
 	of     *attached
-	worker *worker // who reads from it
+	worker *worker // reads from it
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's
@@ -230,7 +230,7 @@ func (a *attached) unpoll() {
 	}
 }
 
-// leastLoaded chooses who reads a new queue. With two workers each direction has its own, however many
+// leastLoaded chooses the worker that reads a new queue. With two workers each direction has its own, however many
 // queues it has. Otherwise it is who has the fewest; load is how many queues each has.
 func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	if len(e.workers) == 2 {

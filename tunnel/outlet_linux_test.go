@@ -7,7 +7,7 @@ import (
 	"weft/tunnel"
 )
 
-// TestOutlets counts what leaves whole and what in runs: what was set. Every packet arrives.
+// TestOutlets sends superpackets by each outlet: all of them leave by the one that was set, and every packet arrives.
 func TestOutlets(t *testing.T) {
 	o, run := resting(t, path{raw: true})
 	run()

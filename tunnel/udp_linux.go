@@ -140,7 +140,7 @@ func (s *UDPSocket) setUp() error {
 		level, recvTOS, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	return errors.Join(
-		unix.SetsockoptInt(s.fd, level, recvTOS, 1), // the ECN field of what arrives (RFC 6040)
+		unix.SetsockoptInt(s.fd, level, recvTOS, 1), // the ECN field of each datagram (RFC 6040)
 		// DF on, and the kernel's cached path MTU ignored: a forged packet-too-big cannot
 		// make it refuse our datagrams. We read such messages and judge them ourselves.
 		unix.SetsockoptInt(s.fd, level, discover, probe),

@@ -88,7 +88,8 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	var show func(control.Captured) error
 	switch {
 	case f.file == "-" && isTerminal(stdout):
-		return usagef("--write -: standard output is a terminal, which cannot show pcapng: pipe it, as in weft capture -w - | tshark -r -")
+		return usagef("--write -: standard output is a terminal, which cannot show pcapng: " +
+			"pipe it, as in weft capture -w - | tshark -r -")
 	case f.json:
 		show = captureJSON(stdout)
 	case f.file == "":
@@ -153,7 +154,8 @@ func captureFile(path string, force bool) (*os.File, error) {
 }
 
 // follow shows the stream, and says at the end what was missed.
-func (f *captureFlags) follow(ctx context.Context, stream *control.CaptureStream, show func(control.Captured) error, stderr io.Writer) error {
+func (f *captureFlags) follow(ctx context.Context, stream *control.CaptureStream,
+	show func(control.Captured) error, stderr io.Writer) error {
 	packets, missed := 0, uint64(0)
 	defer func() {
 		fmt.Fprintf(stderr, "%s captured", count(packets, "packet"))

@@ -18,7 +18,8 @@ import (
 // LINKTYPE_RAW.
 func capturePcapng(w io.Writer, r control.CaptureRequest) (func(control.Captured) error, error) {
 	out, err := pcapgo.NewNgWriterInterface(w, pcapgo.NgInterface{
-		Name: "weft", Description: captureText(r), Filter: r.Filter, LinkType: layers.LinkTypeRaw, SnapLength: uint32(r.SnapLen),
+		Name: "weft", Description: captureText(r), Filter: r.Filter,
+		LinkType: layers.LinkTypeRaw, SnapLength: uint32(r.SnapLen),
 		TimestampResolution: 9, // powers of ten
 	}, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "weft"}})
 	if err != nil {
@@ -34,7 +35,8 @@ func capturePcapng(w io.Writer, r control.CaptureRequest) (func(control.Captured
 				flags.Direction = pcapgo.NgEpbFlagDirectionOutbound
 			}
 			info := gopacket.CaptureInfo{Timestamp: p.Time, CaptureLength: len(p.Data), Length: p.Length}
-			err = out.WritePacketWithOptions(info, p.Data, pcapgo.NgPacketOptions{Comments: captureComments(p), Flags: flags})
+			options := pcapgo.NgPacketOptions{Comments: captureComments(p), Flags: flags}
+			err = out.WritePacketWithOptions(info, p.Data, options)
 		} else if !at.IsZero() {
 			err = out.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
 				LastUpdate: at, PacketsReceived: c.Received, PacketsDropped: c.Missed,
@@ -54,7 +56,10 @@ func captureText(r control.CaptureRequest) string {
 	for _, k := range []struct {
 		asked bool
 		text  string
-	}{{r.Inner || none, "inner packets"}, {r.Dropped || none, "dropped packets"}, {r.Outer, "datagrams on the underlay"}} {
+	}{
+		{r.Inner || none, "inner packets"}, {r.Dropped || none, "dropped packets"},
+		{r.Outer, "datagrams on the underlay"},
+	} {
 		if k.asked {
 			l = append(l, k.text)
 		}

@@ -48,7 +48,7 @@ func TestRotatedCertificates(t *testing.T) {
 	var cfg etcd.Config
 	s := newStore(t, srv.Endpoint(), func(c *etcd.Config) {
 		c.CAFile, c.CertFile, c.KeyFile = ca, cert, key
-		c.RequestTimeout = 5 * time.Second // what waits for the former connection goes on so long after a reload
+		c.RequestTimeout = 5 * time.Second // requests on the former connection go on so long after a reload
 		cfg = *c
 	})
 	w := watch(t, s)

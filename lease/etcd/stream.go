@@ -25,10 +25,11 @@ type stream struct {
 	cancel context.CancelFunc
 	client *clientv3.Client
 	wg     sync.WaitGroup
-	// C delivers what arrives, of each watch in order. broken is closed when the connection ends: the library
-	// would connect again by itself, to an etcd that may be another one by then.
+	// C delivers the responses, of each watch in order. broken is closed when the connection ends, or a watch: the
+	// library would connect again by itself, to an etcd that may be another one by then.
 	C      chan clientv3.WatchResponse
 	broken chan struct{}
+	end    func() // closes broken
 }
 
 // openStream starts both watches where v has seen everything and waits until
@@ -41,6 +42,7 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 	ctx = metadata.AppendToOutgoingContext(ctx, "weft-watch", "records")
 	st := &stream{ctx: ctx, cancel: cancel, client: c}
 	st.C, st.broken = make(chan clientv3.WatchResponse), make(chan struct{})
+	st.end = sync.OnceFunc(func() { close(st.broken) })
 	st.wg.Go(st.guard)
 	late := time.AfterFunc(s.config().RequestTimeout, cancel)
 	config := c.Watch(ctx, v.keys.config, clientv3.WithRev(v.from(v.configSeen)))
@@ -58,12 +60,13 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 	return st, nil
 }
 
-// forward hands on what one watch says, until ctx ends.
+// forward hands on the responses of one watch, until it or ctx ends.
 func (st *stream) forward(from clientv3.WatchChan) {
 	for {
 		select {
 		case resp, ok := <-from:
 			if !ok {
+				st.end()
 				return
 			}
 			select {
@@ -81,7 +84,7 @@ func (st *stream) forward(from clientv3.WatchChan) {
 func (st *stream) guard() {
 	conn := st.client.ActiveConnection()
 	if conn.GetState() != connectivity.Ready || conn.WaitForStateChange(st.ctx, connectivity.Ready) {
-		close(st.broken)
+		st.end()
 	}
 }
 

@@ -95,9 +95,15 @@ type pace struct {
 // newCore returns a core that has done nothing yet. The random numbers are the core's from now on.
 func newCore(k keys, tells bool, o Options, rng *rand.Rand, now time.Time) *core {
 	c := &core{
-		Base: lease.NewBase(lease.Options{Node: o.Node, State: o.State, Local: o.Local, Unproven: o.Unproven, Cache: o.Cache, Cached: o.Cached, Rand: rng}, now),
-		o:    o, keys: k, tells: tells,
-		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, problem: problemFor, beat: beatLeast},
+		Base: lease.NewBase(lease.Options{
+			Node: o.Node, State: o.State, Local: o.Local, Unproven: o.Unproven,
+			Cache: o.Cache, Cached: o.Cached, Rand: rng,
+		}, now),
+		o: o, keys: k, tells: tells,
+		pace: pace{
+			probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute,
+			broken: brokenFor, problem: problemFor, beat: beatLeast,
+		},
 	}
 	c.writer.limit = rate.NewLimiter(rate.Every(writeEvery), writeBurst)
 	c.began, c.standing.state = c.Source, lease.Acquiring

@@ -100,7 +100,8 @@ func (c *core) otherMachine() error {
 	}
 	_, gone := n.gone[about]
 	if n.rounds.Silent >= need && !gone {
-		c.Log(slog.LevelWarn, "nobody answers where our Node says that it is: it is written anew", "event", lease.EventPutBack, "node", c.name, "address", theirs.Address())
+		c.Log(slog.LevelWarn, "nobody answers where our Node says that it is: it is written anew",
+			"event", lease.EventPutBack, "node", c.name, "address", theirs.Address())
 		if n.gone == nil {
 			n.gone = map[[2]netip.Addr]time.Time{}
 		}

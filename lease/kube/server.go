@@ -51,9 +51,11 @@ func (c *core) noteServer(which *error, err error) {
 	}
 	switch {
 	case silent && (was.IsZero() || another):
-		c.Log(slog.LevelWarn, "the API server does not answer; packets go on, and so do we", "event", lease.EventStoreLost, "cause", err)
+		c.Log(slog.LevelWarn, "the API server does not answer; packets go on, and so do we",
+			"event", lease.EventStoreLost, "cause", err)
 	case !silent && !was.IsZero():
-		c.Log(slog.LevelInfo, "the API server answers again", "event", lease.EventStoreBack, "after", c.Now.Sub(was).Round(time.Millisecond))
+		c.Log(slog.LevelInfo, "the API server answers again",
+			"event", lease.EventStoreBack, "after", c.Now.Sub(was).Round(time.Millisecond))
 	}
 }
 

@@ -36,7 +36,8 @@ func (c *core) enter(state lease.State, notes []string, cause error) {
 		return
 	}
 	if cause != nil && !errors.Is(cause, errNotWritten) {
-		c.Log(slog.LevelWarn, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String(), "cause", cause)
+		c.Log(slog.LevelWarn, "lease",
+			"event", lease.EventState, "state", state.String(), "subnets", c.held.String(), "cause", cause)
 		return
 	}
 	c.Log(slog.LevelInfo, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String())

@@ -88,7 +88,8 @@ func (c *core) patched(e Patched) {
 		w.failures = 0
 		if wait := w.limit.ReserveN(c.Now, 1).DelayFrom(c.Now); wait > 0 {
 			w.retry = c.Now.Add(wait)
-			c.Log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "event", lease.EventPutBack, "node", c.name, "retry", wait.Round(time.Second))
+			c.Log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?",
+				"event", lease.EventPutBack, "node", c.name, "retry", wait.Round(time.Second))
 		}
 		c.server.heard = c.Now
 		c.done(sent)
@@ -166,7 +167,9 @@ func soonest(a, b time.Time) time.Time {
 func (c *core) done(p patch) {
 	w := &c.writer
 	if p.Metadata != nil {
-		c.Log(slog.LevelInfo, "annotations written", "event", lease.EventKubernetesStatus, "node", c.name, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
+		c.Log(slog.LevelInfo, "annotations written",
+			"event", lease.EventKubernetesStatus, "node", c.name,
+			"keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
 	}
 	if p.Status == nil {
 		return
@@ -177,7 +180,9 @@ func (c *core) done(p patch) {
 		return
 	}
 	for _, says := range p.Status.Conditions {
-		c.Log(slog.LevelInfo, "condition written", "event", lease.EventKubernetesStatus, "node", c.name, "type", string(says.Type), "status", string(says.Status), "reason", says.Reason, "message", says.Message)
+		c.Log(slog.LevelInfo, "condition written",
+			"event", lease.EventKubernetesStatus, "node", c.name, "type", string(says.Type),
+			"status", string(says.Status), "reason", says.Reason, "message", says.Message)
 	}
 }
 

@@ -49,7 +49,7 @@ type CapturedPacket struct {
 	Dropped, Admit string
 	// Segments is how many packets of up to SegmentSize bytes of payload a superpacket stands for.
 	Segments, SegmentSize int
-	// Length is that of the packet in bytes, Data what was kept of it.
+	// Length is that of the packet in bytes. Data are the bytes of it that were kept.
 	Length int
 	Data   []byte
 }
@@ -92,7 +92,9 @@ type captureWriter struct {
 }
 
 func (w captureWriter) Write(c Captured) error { return w.e.Encode(c) }
-func (w captureWriter) Flush()                 { _ = w.s.control.Flush() } // a client that went away is noticed by Write
+
+// Flush implements CaptureWriter. Write notices a client that went away.
+func (w captureWriter) Flush() { _ = w.s.control.Flush() }
 
 func serveCapture(n Capturer, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil { // it changes nothing, and shows what pods say to each other

@@ -68,7 +68,8 @@ func (k *Kernel) OpenIngress(link string, local netip.AddrPort) (*Ingress, error
 	}
 	if err != nil {
 		i.Leave()
-		return nil, fmt.Errorf("nf_tables table of family netdev with an owner (CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
+		return nil, fmt.Errorf("nf_tables table of family netdev with an owner "+
+			"(CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
 	}
 	i.chain = i.conn.AddChain(&nftables.Chain{
 		Name: ingressChain, Table: i.table, Type: nftables.ChainTypeFilter,
@@ -97,10 +98,12 @@ func (i *Ingress) own(name string) error {
 	if err != nil {
 		return err
 	}
-	message := func(kind int, flags netlink.HeaderFlags, family nftables.TableFamily, resource uint16, b []byte) netlink.Message {
+	message := func(kind int, flags netlink.HeaderFlags, family nftables.TableFamily, resource uint16,
+		b []byte) netlink.Message {
 		head := binary.BigEndian.AppendUint16([]byte{byte(family), unix.NFNETLINK_V0}, resource) // struct nfgenmsg
 		return netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: append(head, b...),
+			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags},
+			Data:   append(head, b...),
 		}
 	}
 	const transaction, table = unix.NFNL_SUBSYS_NFTABLES, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE

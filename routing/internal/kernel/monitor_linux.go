@@ -111,7 +111,8 @@ func (i *Interest) Concerns(m syscall.NetlinkMessage) Change {
 			return 0
 		}
 		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
-		return when(i.ours(index) || i.Below[index] || i.Names[unix.ByteSliceToString(nlattr.Find(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], ChangedObjects) |
+		name := unix.ByteSliceToString(nlattr.Find(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))
+		return when(i.ours(index) || i.Below[index] || i.Names[name], ChangedObjects) |
 			when(i.Hops.Link == index && index != 0 || i.Hops.Others[index], ChangedRoutes)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(m.Data) < unix.SizeofIfAddrmsg {

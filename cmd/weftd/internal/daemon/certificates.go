@@ -77,13 +77,13 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("%v: the connection in use lasts until it is lost, and the next one may be refused", err))
+			notes = append(notes, err.Error()+": "+lastsUntilLost)
 			continue
 		}
 		from, to, ok := dates(b)
 		switch {
 		case !ok:
-			notes = append(notes, f+": no certificate is in it; the connection in use lasts until it is lost, and the next one may be refused")
+			notes = append(notes, f+": no certificate is in it; "+lastsUntilLost)
 		case now.After(to):
 			notes = append(notes, fmt.Sprintf("%s has expired on %s: replace it; the connection in use lasts until it is lost, and the next one is refused", f, to.UTC().Format(time.RFC3339)))
 		case to.Sub(now) < soon(to.Sub(from)):
@@ -92,6 +92,9 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 	}
 	return notes
 }
+
+// lastsUntilLost says what becomes of a connection whose certificate cannot be read any more.
+const lastsUntilLost = "the connection in use lasts until it is lost, and the next one may be refused"
 
 // soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a week at most. What renews
 // certificates does so earlier.
