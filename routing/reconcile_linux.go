@@ -76,7 +76,7 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	c.chooseOutlet() // not before packets flow: until then superpackets leave whole
 	r.try(out.node)
 	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
-	r.st.MTU, r.st.InPlace = sizes.inner, errors.Join(r.faults...) == nil
+	r.st.MTU = sizes.inner
 	c.tellPeers(r, out)
 	c.tellNotes(r)
 	c.shadows(r)
@@ -278,6 +278,7 @@ func (c *Node) report(st Status, err error) {
 	}
 	st.Underlay, st.UnderlayLost, st.UnderlayDevices = c.under.Now, c.under.Lost, c.features.devices()
 	st.LastReconcile = time.Now()
+	st.InPlace = err == nil || old.InPlace && kernel.Exhausted(err)
 	st.Repaired += old.Repaired
 	if len(old.Adopted) > 0 {
 		st.Adopted = old.Adopted

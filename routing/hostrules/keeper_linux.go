@@ -13,6 +13,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/event"
+	"weft/routing/internal/kernel"
 )
 
 // Rules keeps the host's rules as the latest set of leases wants them. Its methods are
@@ -298,12 +299,13 @@ func (r *Rules) report(st Status, primary kind, err error) {
 	if primary != 0 {
 		st.Firewall = primary.String()
 	}
-	st.Dropped, st.InPlace = r.drops.total, err == nil
+	st.Dropped = r.drops.total
 	if err != nil {
 		st.LastError = err.Error()
 	}
 	r.statusMu.Lock()
 	before := r.status
+	st.InPlace = err == nil || before.InPlace && kernel.Exhausted(err)
 	st.Repaired += before.Repaired
 	r.status = st
 	r.statusMu.Unlock()

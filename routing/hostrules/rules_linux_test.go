@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weft/lease"
 	"weft/test/await"
 	"weft/test/netns"
@@ -244,6 +246,32 @@ func TestALateRepairIsCounted(t *testing.T) {
 	if n := r.Status().Repaired; n != 1 {
 		t.Errorf("%d repairs counted, want 1", n)
 	}
+}
+
+// What cannot be looked at for want of descriptors stays in place, and the fault is said.
+func TestWithoutDescriptorsRulesStay(t *testing.T) {
+	each(t, func(t *testing.T, f flavour) {
+		r := testRules(t, f, testConfig(f))
+		apply(t, r, testSet("198.51.100.1"))
+		var was unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+		err := r.Apply(t.Context(), testSet("198.51.100.1"))
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+		if st := r.Status(); err == nil || !st.InPlace || st.LastError == "" {
+			t.Errorf("%v: in place %v, %q", err, st.InPlace, st.LastError)
+		}
+		apply(t, r, testSet("198.51.100.1"))
+		if st := r.Status(); st.LastError != "" || st.Repaired != 0 {
+			t.Errorf("afterwards %q, %d repairs", st.LastError, st.Repaired)
+		}
+	})
 }
 
 // disturb does each disturbance, and waits until its effect is gone and it is counted as repaired.

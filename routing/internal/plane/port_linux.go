@@ -68,7 +68,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	works := s.id != 0 && s.local == local
 	if p.o.Auto {
 		switch err := p.out.Protected(); {
-		case works && exhausted(err):
+		case works && kernel.Exhausted(err):
 			return s.path, s.why
 		case err != nil:
 			return tunnel.PathSocket, err
@@ -76,7 +76,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	}
 	e, err := p.out.Ether(link)
 	switch {
-	case works && exhausted(err):
+	case works && kernel.Exhausted(err):
 		return s.path, s.why
 	case works && s.path == tunnel.PathRaw && (errors.Is(err, kernel.ErrNoLink) || err == nil && e.Index == s.frames.link):
 		return tunnel.PathRaw, nil // as it is; if the link is gone, until there is another
@@ -91,12 +91,6 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 		return tunnel.PathSocket, err
 	}
 	return tunnel.PathRaw, nil
-}
-
-// exhausted reports whether an error is a want of descriptors or memory. It says nothing of the host, and is no reason
-// to close a port that works: another could not be opened either.
-func exhausted(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS)
 }
 
 // listen binds a family's underlay port to local on the link, in place of the one before; the
