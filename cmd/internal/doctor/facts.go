@@ -38,6 +38,8 @@ type Settings struct {
 	// From says where they were read: of which process, or of which environment. Err is what is wrong with them.
 	From string
 	Err  error
+	// Given says that weftd starts with these and no others; of variables alone nobody knows that.
+	Given bool
 	// NotKnown is why nobody knows those of the weftd of this host; they are the defaults then. Nothing that depends on
 	// them is looked at: neither files nor a store that this node may have nothing to do with.
 	NotKnown string

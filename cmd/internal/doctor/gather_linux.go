@@ -106,7 +106,7 @@ func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 			return settingsOf(p)
 		}
 	}
-	s := Settings{From: "the flags and variables given here"}
+	s := Settings{From: "the flags and variables given here", Given: len(r.Args) > 0}
 	environ := r.Environ
 	if len(r.Args) == 0 && !running.Mentions(environ) {
 		of, err := unit()
@@ -116,7 +116,7 @@ func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 		case err != nil:
 			s.NotKnown = "no weftd runs, and " + running.UnitFile + " is not there: give weft doctor its flags behind --"
 		default:
-			s.From, environ = running.UnitFile, append(of, environ...)
+			s.From, s.Given, environ = running.UnitFile, true, append(of, environ...)
 		}
 		if s.NotKnown != "" {
 			s.From = "nobody, since " + s.NotKnown

@@ -88,6 +88,28 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 			}
 		}
 	}
+	// A few variables, such as a lab sets, say nothing of the store; flags and the unit's file do.
+	variables := []string{"WEFTD_SUBNET_FILE=/nonexistent"}
+	unit := func() ([]string, error) { return nil, nil }
+	for _, tt := range []struct {
+		name  string
+		r     Request
+		asked bool
+	}{
+		{"variables", Request{Environ: variables}, false},
+		{"flags", Request{Args: []string{"--subnet-file=/nonexistent"}}, true},
+		{"the unit's file", Request{}, true},
+		{"variables with the store", Request{Environ: append(variables, "WEFTD_ETCD_ENDPOINTS=http://127.0.0.1:1")}, true},
+	} {
+		s := findSettings(tt.r, stopped, unit)
+		for i := range s.Store.Endpoints {
+			s.Store.Endpoints[i] = "http://127.0.0.1:1" // where nothing answers
+		}
+		f := &Facts{Settings: s, Daemon: stopped, Store: askStore(t.Context(), s, stopped, false)}
+		if got := checkEndpoints(f); f.Store.Asked != tt.asked || (got[0].Verdict == Fault) != tt.asked {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
 	s := findSettings(Request{Args: []string{"--etcd-endpoints=http://192.0.2.1:2379"}}, stopped, none)
 	if s.NotKnown != "" || s.Store.Endpoints[0] != "http://192.0.2.1:2379" {
 		t.Errorf("flags are given: %+v", s)

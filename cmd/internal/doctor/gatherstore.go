@@ -62,6 +62,10 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 	out.Guessed = !slices.ContainsFunc(cfg.Settings, func(x options.Setting) bool { return x.Name == "etcd-endpoints" && x.Source != "default" })
 	out.Endpoints = askEndpoints(ctx, client.Endpoints, config)
 	if !slices.ContainsFunc(out.Endpoints, func(e Endpoint) bool { return e.Err == nil }) {
+		if out.Guessed && !d.answers() && !s.Given {
+			return Store{What: etcdStore, Warnings: out.Warnings, Why: "was not read: none answers at " + strings.Join(client.Endpoints, " or ") +
+				", where weftd looks unless it is told otherwise; if this host's is told, give weft doctor its flags behind --"}
+		}
 		out.Err = errors.New("no endpoint answers")
 		return out
 	}

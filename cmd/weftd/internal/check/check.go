@@ -56,7 +56,7 @@ func (r *report) fault(err error) {
 func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) error {
 	r := &report{remarks: cfg.Remarks()}
 	r.remarks = append(r.remarks, cfg.Quiet()...)
-	facts := doctor.Gather(ctx, doctor.Request{Offline: cfg.Offline, Settings: &doctor.Settings{Config: cfg, From: "the flags and variables given here", Err: parse}})
+	facts := doctor.Gather(ctx, doctor.Request{Offline: cfg.Offline, Settings: &doctor.Settings{Config: cfg, From: "the flags and variables given here", Err: parse, Given: true}})
 	if cfg.Offline {
 		r.remark("%s: was not asked (--offline)", facts.Store.What)
 	}
