@@ -74,13 +74,13 @@ func ownDevices(s kernel.State) []string {
 	for _, l := range s.Links {
 		names = append(names, l.Name)
 	}
-	return append(names, vtepNames(s)...)
+	return append(names, tunnelNames(s)...)
 }
 
-// vtepNames names the kernel's vxlan devices that a state has.
-func vtepNames(s kernel.State) []string {
+// tunnelNames names the kernel's vxlan devices that a state has.
+func tunnelNames(s kernel.State) []string {
 	var names []string
-	for _, v := range s.VTEPs {
+	for _, v := range s.Tunnels {
 		names = append(names, v.Name)
 	}
 	return names
@@ -104,7 +104,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 	}
 	plan := kernel.Plan(have, want, c.ownership(names))
 	plan.DelRoutes = c.without(plan.DelRoutes)
-	c.tellDevices(plan.VTEPs)
+	c.tellDevices(plan.Tunnels)
 	result, err := kernel.Apply(c.k, plan)
 	done = result.Done
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
@@ -126,12 +126,12 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 	for _, s := range plan.Strangers {
 		missing = append(missing, s.Name)
 	}
-	c.noteMade(plan.VTEPs, missing)
+	c.noteMade(plan.Tunnels, missing)
 	if c.plane != nil {
 		return done
 	}
 	devices := ownDevices(want.Without(missing))
-	r.note(c.checksums(vtepNames(want.Without(missing))))
+	r.note(c.checksums(tunnelNames(want.Without(missing))))
 	if r.st.Up = len(missing) == 0; r.st.Up && len(devices) > 0 {
 		r.st.Devices = devices
 	}
@@ -139,7 +139,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 }
 
 // tellDevices logs which devices are to be made anew.
-func (c *Node) tellDevices(vs []kernel.VTEPChange) {
+func (c *Node) tellDevices(vs []kernel.TunnelChange) {
 	for _, v := range vs {
 		switch {
 		case v.Recreate != "":
@@ -151,7 +151,7 @@ func (c *Node) tellDevices(vs []kernel.VTEPChange) {
 }
 
 // noteMade notes the numbers of the devices that are there for us.
-func (c *Node) noteMade(vs []kernel.VTEPChange, missing []string) {
+func (c *Node) noteMade(vs []kernel.TunnelChange, missing []string) {
 	for _, v := range vs {
 		if slices.Contains(missing, v.Want.Name) {
 			continue
@@ -165,9 +165,9 @@ func (c *Node) noteMade(vs []kernel.VTEPChange, missing []string) {
 // place says what of the kernel is to be listed. In a sandbox, listing neighbours may be forbidden, so they are listed
 // only if some are wanted.
 func (c *Node) place(devices []string, want kernel.State) kernel.Place {
-	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, Fdbs: len(want.VTEPs) > 0}
-	for _, v := range want.VTEPs {
-		p.VTEPs = append(p.VTEPs, v.Name)
+	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.Tunnels) > 0, Fdbs: len(want.Tunnels) > 0}
+	for _, v := range want.Tunnels {
+		p.Tunnels = append(p.Tunnels, v.Name)
 	}
 	if c.plane == nil {
 		p.Underlay = c.under.Now.Name

@@ -103,7 +103,7 @@ func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, e
 	var fault error
 	k, there := v.withMACs(c.Node), false
 	for six, mac := range map[bool]*kernel.MAC{false: &k.mac4, true: &k.mac6} {
-		switch have, err := c.Kernel.VTEP(kernel.VTEPName(six, v.VNI)); {
+		switch have, err := c.Kernel.Tunnel(kernel.VTEPName(six, v.VNI)); {
 		case err == nil:
 			there, *mac = true, have.MAC
 		case !errors.Is(err, kernel.ErrNoLink) && !errors.Is(err, kernel.ErrNotVXLAN):
@@ -246,7 +246,7 @@ func (v *vxlan) want(s situation) desired {
 		}
 		devices[six] = true
 		name, base := kernel.VTEPName(six, v.VNI), own.Masked().Addr()
-		d.VTEPs = append(d.VTEPs, kernel.VTEP{
+		d.Tunnels = append(d.Tunnels, kernel.Tunnel{
 			Name: name, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
 			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning, Loose: v.direct(),
 		})

@@ -15,8 +15,8 @@ import (
 
 // Place says what State lists.
 type Place struct {
-	// Devices are ours, VTEPs those of them that are vxlan devices.
-	Devices, VTEPs []string
+	// Devices are ours, Tunnels those of them that are vxlan devices.
+	Devices, Tunnels []string
 	// Underlay is the link whose routes matter too; "" for none.
 	Underlay string
 	// Neighs and Fdbs say that neighbours and forwarding entries on the devices matter.
@@ -75,15 +75,15 @@ func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error
 			own[d.Index] = name
 			s.Links = append(s.Links, d.Link)
 		}
-		if mine && slices.Contains(at.VTEPs, name) {
-			v, err := k.VTEP(name)
+		if mine && slices.Contains(at.Tunnels, name) {
+			v, err := k.Tunnel(name)
 			if errors.Is(err, ErrNotVXLAN) {
-				v, err = VTEP{Name: name, NotVXLAN: err.Error()}, nil
+				v, err = Tunnel{Name: name, NotVXLAN: err.Error()}, nil
 			}
 			if err != nil {
 				return nil, err
 			}
-			s.VTEPs = append(s.VTEPs, v)
+			s.Tunnels = append(s.Tunnels, v)
 		}
 		rs, err := k.routes(d)
 		if err != nil {

@@ -64,25 +64,25 @@ func (r Route) String() string { return fmt.Sprintf("%v dev %s", r.Dst, r.Link) 
 
 // State has all objects that a backend keeps in the kernel: those that are there, or those that should be.
 type State struct {
-	// Links are devices that others make and whose state we keep; VTEPs are those that we make.
-	Links  []Link
-	VTEPs  []VTEP
-	Addrs  []Addr
-	Routes []Route
-	Neighs []Neigh
-	FDBs   []FDB
+	// Links are devices that others make and whose state we keep; Tunnels are those that we make.
+	Links   []Link
+	Tunnels []Tunnel
+	Addrs   []Addr
+	Routes  []Route
+	Neighs  []Neigh
+	FDBs    []FDB
 }
 
 // Equal reports whether s and t list the same objects in the same order.
 func (s State) Equal(t State) bool {
-	return slices.Equal(s.Links, t.Links) && slices.Equal(s.VTEPs, t.VTEPs) && slices.Equal(s.Addrs, t.Addrs) &&
+	return slices.Equal(s.Links, t.Links) && slices.Equal(s.Tunnels, t.Tunnels) && slices.Equal(s.Addrs, t.Addrs) &&
 		slices.Equal(s.Routes, t.Routes) && slices.Equal(s.Neighs, t.Neighs) && slices.Equal(s.FDBs, t.FDBs)
 }
 
 // With returns the objects of s, and then those of t.
 func (s State) With(t State) State {
 	return State{
-		Links: slices.Concat(s.Links, t.Links), VTEPs: slices.Concat(s.VTEPs, t.VTEPs), Addrs: slices.Concat(s.Addrs, t.Addrs),
+		Links: slices.Concat(s.Links, t.Links), Tunnels: slices.Concat(s.Tunnels, t.Tunnels), Addrs: slices.Concat(s.Addrs, t.Addrs),
 		Routes: slices.Concat(s.Routes, t.Routes), Neighs: slices.Concat(s.Neighs, t.Neighs), FDBs: slices.Concat(s.FDBs, t.FDBs),
 	}
 }
@@ -94,12 +94,12 @@ func (s State) Without(links []string) State {
 	}
 	gone := func(link string) bool { return slices.Contains(links, link) }
 	return State{
-		Links:  slices.DeleteFunc(slices.Clone(s.Links), func(l Link) bool { return gone(l.Name) }),
-		VTEPs:  slices.DeleteFunc(slices.Clone(s.VTEPs), func(v VTEP) bool { return gone(v.Name) }),
-		Addrs:  slices.DeleteFunc(slices.Clone(s.Addrs), func(a Addr) bool { return gone(a.Link) }),
-		Routes: slices.DeleteFunc(slices.Clone(s.Routes), func(r Route) bool { return gone(r.Link) }),
-		Neighs: slices.DeleteFunc(slices.Clone(s.Neighs), func(n Neigh) bool { return gone(n.Link) }),
-		FDBs:   slices.DeleteFunc(slices.Clone(s.FDBs), func(f FDB) bool { return gone(f.Link) }),
+		Links:   slices.DeleteFunc(slices.Clone(s.Links), func(l Link) bool { return gone(l.Name) }),
+		Tunnels: slices.DeleteFunc(slices.Clone(s.Tunnels), func(v Tunnel) bool { return gone(v.Name) }),
+		Addrs:   slices.DeleteFunc(slices.Clone(s.Addrs), func(a Addr) bool { return gone(a.Link) }),
+		Routes:  slices.DeleteFunc(slices.Clone(s.Routes), func(r Route) bool { return gone(r.Link) }),
+		Neighs:  slices.DeleteFunc(slices.Clone(s.Neighs), func(n Neigh) bool { return gone(n.Link) }),
+		FDBs:    slices.DeleteFunc(slices.Clone(s.FDBs), func(f FDB) bool { return gone(f.Link) }),
 	}
 }
 
@@ -107,7 +107,7 @@ func (s State) Without(links []string) State {
 type Ownership struct {
 	// Links are the names of our devices.
 	Links []string
-	// Made are the numbers of the VTEPs that we brought up, by name.
+	// Made are the numbers of the Tunnels that we brought up, by name.
 	Made map[string]int
 	// Networks are the overlay's networks.
 	Networks []netip.Prefix
@@ -151,8 +151,8 @@ func (o Ownership) contains(a netip.Addr) bool {
 // peer's entries are added before the route that leads to them. Setting an entry replaces the one for the same
 // address. Len is 0 if there is nothing to do.
 type Changes struct {
-	// VTEPs are all that are wanted and ours, those included that are as they should be.
-	VTEPs         []VTEPChange
+	// Tunnels are all that are wanted and ours, those included that are as they should be.
+	Tunnels       []TunnelChange
 	SetLinks      []Link
 	AddAddrs      []Addr
 	SetNeighs     []Neigh
@@ -182,7 +182,7 @@ func (c Conflict) String() string {
 // Len returns about how many kernel calls the plan makes.
 func (c Changes) Len() int {
 	n := 0
-	for _, v := range c.VTEPs {
+	for _, v := range c.Tunnels {
 		n += v.Len()
 	}
 	return n + len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
@@ -193,7 +193,7 @@ func (c Changes) Len() int {
 // out: creating it is the caller's.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
-	have, want, own = planVTEPs(&c, have, want, own)
+	have, want, own = planTunnels(&c, have, want, own)
 	planLinks(&c, have, want, own)
 	planAddrs(&c, have, want, own)
 	planNeighs(&c, have.Neighs, want.Neighs, own)

@@ -9,9 +9,9 @@ import (
 // changer is the part of the kernel that applying a plan needs.
 type changer interface {
 	DelLink(name string) error
-	AddVTEP(VTEP) error
-	SettleVTEP(VTEP) error
-	SetVTEP(v VTEP, names []string) (done int, err error)
+	AddTunnel(Tunnel) error
+	SettleTunnel(Tunnel) error
+	SetTunnel(v Tunnel, names []string) (done int, err error)
 	SetLink(Link) error
 	AddAddr(Addr) error
 	DelAddr(Addr) error
@@ -41,7 +41,7 @@ func Apply(k changer, c Changes) (Result, error) {
 	for _, s := range c.Strangers {
 		t.faults = append(t.faults, fmt.Errorf("not ours: %s", s.Why))
 	}
-	for _, v := range c.VTEPs {
+	for _, v := range c.Tunnels {
 		t.device(k, v)
 	}
 	c = c.without(t.Missing)
@@ -69,7 +69,7 @@ type tried struct {
 
 // device brings one vxlan device to what is wanted. Its settings come before it is up: with the other family on, the
 // kernel would greet the tunnel at once.
-func (t *tried) device(k changer, c VTEPChange) {
+func (t *tried) device(k changer, c TunnelChange) {
 	fresh, set := c.Create || c.Recreate != "", c.Set
 	if c.Recreate != "" {
 		if err := k.DelLink(c.Want.Name); err != nil {
@@ -78,17 +78,17 @@ func (t *tried) device(k changer, c VTEPChange) {
 		}
 	}
 	if fresh {
-		if err := k.AddVTEP(c.Want); err != nil {
+		if err := k.AddTunnel(c.Want); err != nil {
 			t.faults, t.Missing = append(t.faults, err), append(t.Missing, c.Want.Name)
 			return
 		}
 		t.Done++
 		set = []string{"alias", "up"}
 	}
-	if err := k.SettleVTEP(c.Want); err != nil {
+	if err := k.SettleTunnel(c.Want); err != nil {
 		t.Settings = append(t.Settings, err)
 	}
-	n, err := k.SetVTEP(c.Want, set)
+	n, err := k.SetTunnel(c.Want, set)
 	if !fresh {
 		t.Done += n
 	}

@@ -135,7 +135,7 @@ func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
 		if !kernel.IsVTEPName(v.Name) {
 			continue
 		}
-		if err := p.out.RemoveVTEP(v, networks); err != nil {
+		if err := p.out.RemoveTunnel(v, networks); err != nil {
 			p.log.Warn("the kernel's vxlan device holds the port", "device", v.Name, "port", v.Port, "error", err)
 			continue
 		}

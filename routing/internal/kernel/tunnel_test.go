@@ -11,24 +11,24 @@ import (
 )
 
 func TestPlanVTEP(t *testing.T) {
-	want := VTEP{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
-	edit := func(f func(*VTEP)) *VTEP { v := want; f(&v); return &v }
+	want := Tunnel{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	edit := func(f func(*Tunnel)) *Tunnel { v := want; f(&v); return &v }
 	for _, c := range []struct {
 		name string
-		have *VTEP
-		want VTEPChange
+		have *Tunnel
+		want TunnelChange
 	}{
-		{"as wanted", &want, VTEPChange{}},
-		{"flannel's", edit(func(v *VTEP) { v.Alias = "" }), VTEPChange{Set: []string{"alias"}}},
-		{"MAC and link changed by others", edit(func(v *VTEP) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), VTEPChange{Set: []string{"mac", "mtu", "up"}}},
-		{"another port", edit(func(v *VTEP) { v.Port = 4789 }), VTEPChange{Recreate: "port 4789, want 8472"}},
-		{"another underlay", edit(func(v *VTEP) { v.Under, v.Local = 4, addr("192.0.2.9") }),
-			VTEPChange{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
-		{"GBP and learning", edit(func(v *VTEP) { v.GBP, v.Learning = true, true }), VTEPChange{Recreate: "GBP true, want false; learning true, want false"}},
-		{"an attribute that we do not set", edit(func(v *VTEP) { v.Other = "it has ttl" }), VTEPChange{Recreate: "it has ttl"}},
+		{"as wanted", &want, TunnelChange{}},
+		{"flannel's", edit(func(v *Tunnel) { v.Alias = "" }), TunnelChange{Set: []string{"alias"}}},
+		{"MAC and link changed by others", edit(func(v *Tunnel) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), TunnelChange{Set: []string{"mac", "mtu", "up"}}},
+		{"another port", edit(func(v *Tunnel) { v.Port = 4789 }), TunnelChange{Recreate: "port 4789, want 8472"}},
+		{"another underlay", edit(func(v *Tunnel) { v.Under, v.Local = 4, addr("192.0.2.9") }),
+			TunnelChange{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
+		{"GBP and learning", edit(func(v *Tunnel) { v.GBP, v.Learning = true, true }), TunnelChange{Recreate: "GBP true, want false; learning true, want false"}},
+		{"an attribute that we do not set", edit(func(v *Tunnel) { v.Other = "it has ttl" }), TunnelChange{Recreate: "it has ttl"}},
 	} {
 		c.want.Want = want
-		if got := planVTEP(*c.have, want); !cmp.Equal(got, c.want, compareState) {
+		if got := planTunnel(*c.have, want); !cmp.Equal(got, c.want, compareState) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -41,7 +41,7 @@ func TestPlanVTEP(t *testing.T) {
 		{Alias, []netip.Prefix{pfx("fe80::1/64")}, true}, {Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
 	} {
-		if why := VTEPStrange(VTEP{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
+		if why := TunnelStrange(Tunnel{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
 			t.Errorf("alias %q, %v: %q", c.alias, c.addrs, why)
 		}
 	}
@@ -51,18 +51,18 @@ func TestPlanVTEP(t *testing.T) {
 func TestPlanOnVTEPs(t *testing.T) {
 	const dev, other = "flannel.1", "flannel-v6.1"
 	m2 := mac("0e:00:00:00:00:02")
-	vtep := VTEP{Name: dev, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
-	edit := func(f func(*VTEP)) VTEP { v := vtep; f(&v); return v }
+	vtep := Tunnel{Name: dev, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	edit := func(f func(*Tunnel)) Tunnel { v := vtep; f(&v); return v }
 	route := PeerRoute(pfx("10.5.2.0/24"), addr("10.5.2.0"), dev, 0)
 	plain := PeerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)
 	want := State{
-		VTEPs: []VTEP{vtep}, Addrs: []Addr{{dev, pfx("10.5.1.0/32")}}, Routes: []Route{route, plain},
+		Tunnels: []Tunnel{vtep}, Addrs: []Addr{{dev, pfx("10.5.1.0/32")}}, Routes: []Route{route, plain},
 		Neighs: []Neigh{{dev, addr("10.5.2.0"), m2, true}}, FDBs: []FDB{{dev, m2, addr("192.0.2.2"), true}},
 	}
-	with := func(v VTEP) State { s := want; s.VTEPs = []VTEP{v}; return s }
+	with := func(v Tunnel) State { s := want; s.Tunnels = []Tunnel{v}; return s }
 	bare := Changes{AddAddrs: want.Addrs, SetNeighs: want.Neighs, SetFDBs: want.FDBs, AddRoutes: []Route{route}}
 	flannels := Route{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: ProtoBoot}
-	foreign := with(edit(func(v *VTEP) { v.Alias = "" }))
+	foreign := with(edit(func(v *Tunnel) { v.Alias = "" }))
 	foreign.Addrs, foreign.Routes = []Addr{{dev, pfx("10.9.1.0/32")}, {dev, pfx("10.9.2.0/32")}}, []Route{flannels, plain}
 	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{net4, net6}, Sweep: true, SweepAdopted: true,
 		Adopts: func(r Route) bool { return r.Protocol == ProtoBoot && r.OnLink }}
@@ -74,48 +74,48 @@ func TestPlanOnVTEPs(t *testing.T) {
 		own  Ownership
 		want Changes
 	}{
-		{"all in place", want, own, Changes{VTEPs: []VTEPChange{{Want: vtep}}}},
-		{"no device", State{Routes: []Route{plain}}, own, func() Changes { c := bare; c.VTEPs = []VTEPChange{{Want: vtep, Create: true}}; return c }()},
-		{"with one that has to go all that is on it goes", with(edit(func(v *VTEP) { v.Port = 4789 })), own, func() Changes {
+		{"all in place", want, own, Changes{Tunnels: []TunnelChange{{Want: vtep}}}},
+		{"no device", State{Routes: []Route{plain}}, own, func() Changes { c := bare; c.Tunnels = []TunnelChange{{Want: vtep, Create: true}}; return c }()},
+		{"with one that has to go all that is on it goes", with(edit(func(v *Tunnel) { v.Port = 4789 })), own, func() Changes {
 			c := bare
-			c.VTEPs = []VTEPChange{{Want: vtep, Recreate: "port 4789, want 8472"}}
+			c.Tunnels = []TunnelChange{{Want: vtep, Recreate: "port 4789, want 8472"}}
 			return c
 		}()},
-		{"with another MAC its neighbours are gone", with(edit(func(v *VTEP) { v.MAC[5] = 9 })), own,
-			Changes{VTEPs: []VTEPChange{{Want: vtep, Set: []string{"mac"}}}, SetNeighs: want.Neighs}},
-		{"flannel's", with(edit(func(v *VTEP) { v.Alias = "" })), own,
-			Changes{VTEPs: []VTEPChange{{Want: vtep, Set: []string{"alias"}}}, Adopted: []string{"link " + dev}}},
+		{"with another MAC its neighbours are gone", with(edit(func(v *Tunnel) { v.MAC[5] = 9 })), own,
+			Changes{Tunnels: []TunnelChange{{Want: vtep, Set: []string{"mac"}}}, SetNeighs: want.Neighs}},
+		{"flannel's", with(edit(func(v *Tunnel) { v.Alias = "" })), own,
+			Changes{Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, Adopted: []string{"link " + dev}}},
 		{"on a stranger's nothing is wanted or ours", foreign, own, Changes{Strangers: []Stranger{{dev,
 			"link flannel.1 has the address 10.9.1.0/32, 10.9.2.0/32 of another network: choose another VNI, or ip link del flannel.1 if nothing uses it"}}}},
 		{"one that we brought up stays ours", foreign, made, Changes{
-			VTEPs: []VTEPChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs, AddRoutes: []Route{route},
+			Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs, AddRoutes: []Route{route},
 			DelRoutes: []Route{flannels}, Adopted: []string{"link " + dev}}},
-		{"another kind of link", State{VTEPs: []VTEP{{Name: dev, NotVXLAN: "a bridge"}}, Routes: []Route{plain}}, made, Changes{Strangers: []Stranger{{dev, "a bridge"}}}},
+		{"another kind of link", State{Tunnels: []Tunnel{{Name: dev, NotVXLAN: "a bridge"}}, Routes: []Route{plain}}, made, Changes{Strangers: []Stranger{{dev, "a bridge"}}}},
 	} {
 		if got := Plan(c.have, want, c.own); !cmp.Equal(got, c.want, compareState) {
 			t.Errorf("%s (-want +got):\n%s", c.name, cmp.Diff(c.want, got, compareState))
 		}
 	}
 	// What is wanted beside a stranger's device is not lost with it.
-	two := want.With(State{VTEPs: []VTEP{edit(func(v *VTEP) { v.Name = other })}, Addrs: []Addr{{other, pfx("fd00:5:0:1::/128")}}})
+	two := want.With(State{Tunnels: []Tunnel{edit(func(v *Tunnel) { v.Name = other })}, Addrs: []Addr{{other, pfx("fd00:5:0:1::/128")}}})
 	got := Plan(foreign, two, own)
-	if len(got.VTEPs) != 1 || !got.VTEPs[0].Create || !slices.Equal(got.AddAddrs, two.Addrs[1:]) {
+	if len(got.Tunnels) != 1 || !got.Tunnels[0].Create || !slices.Equal(got.AddAddrs, two.Addrs[1:]) {
 		t.Errorf("%+v", got)
 	}
 }
 
-func (r *recorder) DelLink(name string) error { return r.note("-link " + name) }
-func (r *recorder) AddVTEP(v VTEP) error      { return r.note("+vtep " + v.Name) }
-func (r *recorder) SettleVTEP(v VTEP) error   { return r.note("settle " + v.Name) }
+func (r *recorder) DelLink(name string) error   { return r.note("-link " + name) }
+func (r *recorder) AddTunnel(v Tunnel) error    { return r.note("+vtep " + v.Name) }
+func (r *recorder) SettleTunnel(v Tunnel) error { return r.note("settle " + v.Name) }
 
-func (r *recorder) SetVTEP(v VTEP, names []string) (int, error) {
+func (r *recorder) SetTunnel(v Tunnel, names []string) (int, error) {
 	return len(names), r.note(fmt.Sprintf("vtep %s %v", v.Name, names))
 }
 
 // TestApplyDevicesFirst: settings come before a device is up, and one that cannot be had costs only what is on it.
 func TestApplyDevicesFirst(t *testing.T) {
 	c := Changes{
-		VTEPs:    []VTEPChange{{Want: VTEP{Name: "a"}, Create: true}, {Want: VTEP{Name: "b"}, Recreate: "port"}, {Want: VTEP{Name: "c"}, Set: []string{"mtu", "up"}}},
+		Tunnels:  []TunnelChange{{Want: Tunnel{Name: "a"}, Create: true}, {Want: Tunnel{Name: "b"}, Recreate: "port"}, {Want: Tunnel{Name: "c"}, Set: []string{"mtu", "up"}}},
 		AddAddrs: []Addr{{"a", pfx("10.5.1.0/32")}, {"b", pfx("10.5.2.0/32")}}, AddRoutes: []Route{{Dst: pfx("10.5.3.0/24"), Link: "a"}, {Dst: pfx("10.5.4.0/24"), Link: "b"}},
 		Strangers: []Stranger{{"d", "a bridge"}},
 	}

@@ -19,25 +19,25 @@ var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in l
 // ErrNotVXLAN is for a link that has the name of our device and is another kind.
 var ErrNotVXLAN = errors.New("it is no vxlan device")
 
-// VTEP looks up a vxlan device. The error wraps ErrNoLink or ErrNotVXLAN.
-func (k *Kernel) VTEP(name string) (VTEP, error) {
+// Tunnel looks up a vxlan device. The error wraps ErrNoLink or ErrNotVXLAN.
+func (k *Kernel) Tunnel(name string) (Tunnel, error) {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return VTEP{}, fmt.Errorf("link %s: %w", name, ErrNoLink)
+		return Tunnel{}, fmt.Errorf("link %s: %w", name, ErrNoLink)
 	}
 	if err != nil {
-		return VTEP{}, fmt.Errorf("link %s: %w", name, err)
+		return Tunnel{}, fmt.Errorf("link %s: %w", name, err)
 	}
 	x, ok := l.(*netlink.Vxlan)
 	if !ok {
-		return VTEP{}, fmt.Errorf("link %s is of type %s: %w: ip link del %s if nothing uses it", name, l.Type(), ErrNotVXLAN, name)
+		return Tunnel{}, fmt.Errorf("link %s is of type %s: %w: ip link del %s if nothing uses it", name, l.Type(), ErrNotVXLAN, name)
 	}
 	return fromVXLAN(x), nil
 }
 
-func fromVXLAN(x *netlink.Vxlan) VTEP {
+func fromVXLAN(x *netlink.Vxlan) Tunnel {
 	a := x.Attrs()
-	v := VTEP{
+	v := Tunnel{
 		Name: a.Name, Index: a.Index, Alias: a.Alias, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
 		VNI: uint32(x.VxlanId), Port: uint16(x.Port), Under: x.VtepDevIndex, Local: fromIP(x.SrcAddr),
 		GBP: x.GBP, Learning: x.Learning,
@@ -63,8 +63,8 @@ func fromVXLAN(x *netlink.Vxlan) VTEP {
 	return v
 }
 
-// AddVTEP makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
-func (k *Kernel) AddVTEP(v VTEP) error {
+// AddTunnel makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
+func (k *Kernel) AddTunnel(v Tunnel) error {
 	a := netlink.NewLinkAttrs()
 	a.Name, a.MTU, a.HardwareAddr = v.Name, v.MTU, hardware(v.MAC)
 	err := k.addLink(&netlink.Vxlan{
@@ -143,9 +143,9 @@ func IsProbe(l netlink.Link) bool {
 }
 
 // VTEPsOnPort lists the vxlan devices of a UDP port.
-func (k *Kernel) VTEPsOnPort(port uint16) ([]VTEP, error) {
+func (k *Kernel) VTEPsOnPort(port uint16) ([]Tunnel, error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
-	var vs []VTEP
+	var vs []Tunnel
 	for _, l := range ls {
 		if x, ok := l.(*netlink.Vxlan); ok && x.Port == int(port) {
 			vs = append(vs, fromVXLAN(x))
@@ -154,13 +154,13 @@ func (k *Kernel) VTEPsOnPort(port uint16) ([]VTEP, error) {
 	return vs, err
 }
 
-// RemoveVTEP deletes a vxlan device if it is ours or flannel's; else the error says why not.
-func (k *Kernel) RemoveVTEP(v VTEP, networks []netip.Prefix) error {
+// RemoveTunnel deletes a vxlan device if it is ours or flannel's; else the error says why not.
+func (k *Kernel) RemoveTunnel(v Tunnel, networks []netip.Prefix) error {
 	addrs, err := k.LinkAddrs(v.Name)
 	if err != nil {
 		return err
 	}
-	if why := VTEPStrange(v, addrs, networks); why != "" {
+	if why := TunnelStrange(v, addrs, networks); why != "" {
 		return errors.New(why)
 	}
 	return k.DelLink(v.Name)
@@ -181,8 +181,8 @@ func (k *Kernel) DelLink(name string) error {
 	return nil
 }
 
-// SetVTEP changes the named attributes (VTEPChange.Set) to those of v. The error wraps ErrNoLink if it is gone.
-func (k *Kernel) SetVTEP(v VTEP, names []string) (done int, err error) {
+// SetTunnel changes the named attributes (TunnelChange.Set) to those of v. The error wraps ErrNoLink if it is gone.
+func (k *Kernel) SetTunnel(v Tunnel, names []string) (done int, err error) {
 	if len(names) == 0 {
 		return 0, nil
 	}
@@ -216,9 +216,9 @@ func (k *Kernel) SetVTEP(v VTEP, names []string) (done int, err error) {
 	return done, errors.Join(faults...)
 }
 
-// SettleVTEP makes the settings of a device what its family needs: the other family is off, so that
+// SettleTunnel makes the settings of a device what its family needs: the other family is off, so that
 // the kernel sends none of it into the tunnel.
-func (k *Kernel) SettleVTEP(v VTEP) error {
+func (k *Kernel) SettleTunnel(v Tunnel) error {
 	six := v.Local.Is6()
 	err := k.SetIPv6(v.Name, six)
 	if v.Loose && !six {

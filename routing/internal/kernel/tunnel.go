@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// VTEP has the attributes of a vxlan device that we keep. It is comparable.
-type VTEP struct {
+// Tunnel has the attributes of a vxlan device that we keep. It is comparable.
+type Tunnel struct {
 	Name  string
 	Alias string
 	MAC   MAC
@@ -33,9 +33,9 @@ type VTEP struct {
 	Loose bool
 }
 
-// VTEPChange is what to do about one device that is ours.
-type VTEPChange struct {
-	Want VTEP
+// TunnelChange is what to do about one device that is ours.
+type TunnelChange struct {
+	Want Tunnel
 	// Create says that there is none, Recreate why the one that there is has to go first.
 	Create   bool
 	Recreate string
@@ -46,24 +46,24 @@ type VTEPChange struct {
 // Stranger is a device of a name that we want, and why it is not ours to take.
 type Stranger struct{ Name, Why string }
 
-// planVTEPs says what to do about the devices themselves, and what remains to be compared of what is on them: with a device
+// planTunnels says what to do about the devices themselves, and what remains to be compared of what is on them: with a device
 // that has to go, all that is on it goes too, and with another MAC the kernel forgets its neighbours. On a stranger's
 // nothing is wanted, and nothing is ours.
-func planVTEPs(c *Changes, have, want State, own Ownership) (State, State, Ownership) {
-	for _, w := range want.VTEPs {
-		i := slices.IndexFunc(have.VTEPs, func(h VTEP) bool { return h.Name == w.Name })
+func planTunnels(c *Changes, have, want State, own Ownership) (State, State, Ownership) {
+	for _, w := range want.Tunnels {
+		i := slices.IndexFunc(have.Tunnels, func(h Tunnel) bool { return h.Name == w.Name })
 		if i < 0 {
-			c.VTEPs = append(c.VTEPs, VTEPChange{Want: w, Create: true})
+			c.Tunnels = append(c.Tunnels, TunnelChange{Want: w, Create: true})
 			continue
 		}
-		h := have.VTEPs[i]
+		h := have.Tunnels[i]
 		if why := own.strange(h, have.Addrs); why != "" {
 			c.Strangers = append(c.Strangers, Stranger{w.Name, why})
 			want, own = want.Without([]string{w.Name}), own.without(w.Name)
 			continue
 		}
-		change := planVTEP(h, w)
-		c.VTEPs = append(c.VTEPs, change)
+		change := planTunnel(h, w)
+		c.Tunnels = append(c.Tunnels, change)
 		switch {
 		case change.Recreate != "":
 			have = have.Without([]string{w.Name})
@@ -77,9 +77,9 @@ func planVTEPs(c *Changes, have, want State, own Ownership) (State, State, Owner
 	return have, want, own
 }
 
-// planVTEP compares a device in full.
-func planVTEP(have, want VTEP) VTEPChange {
-	p := VTEPChange{Want: want}
+// planTunnel compares a device in full.
+func planTunnel(have, want Tunnel) TunnelChange {
+	p := TunnelChange{Want: want}
 	var differ []string
 	check := func(what string, have, want any) {
 		if have != want {
@@ -113,7 +113,7 @@ func planVTEP(have, want VTEP) VTEPChange {
 }
 
 // Len returns about how many kernel calls the change makes.
-func (p VTEPChange) Len() int {
+func (p TunnelChange) Len() int {
 	if p.Create || p.Recreate != "" {
 		return 1
 	}
@@ -122,7 +122,7 @@ func (p VTEPChange) Len() int {
 
 // strange says why a device is not ours to take, of whose addresses all are among addrs; "" if it is. One that we
 // brought up stays ours, whatever somebody does to it.
-func (o Ownership) strange(d VTEP, addrs []Addr) string {
+func (o Ownership) strange(d Tunnel, addrs []Addr) string {
 	if d.NotVXLAN != "" {
 		return d.NotVXLAN
 	}
@@ -135,7 +135,7 @@ func (o Ownership) strange(d VTEP, addrs []Addr) string {
 			on = append(on, a.Prefix)
 		}
 	}
-	return VTEPStrange(d, on, o.Networks)
+	return TunnelStrange(d, on, o.Networks)
 }
 
 // without leaves out a device, and the routes by it.
@@ -147,9 +147,9 @@ func (o Ownership) without(link string) Ownership {
 	return o
 }
 
-// VTEPStrange says why a device of the name that we want is not ours to take, and what to do;
+// TunnelStrange says why a device of the name that we want is not ours to take, and what to do;
 // "" if it is. Ours and flannel's have an address in the network, or none yet. It is pure.
-func VTEPStrange(d VTEP, addrs []netip.Prefix, networks []netip.Prefix) string {
+func TunnelStrange(d Tunnel, addrs []netip.Prefix, networks []netip.Prefix) string {
 	if d.Alias != "" && d.Alias != Alias {
 		return fmt.Sprintf("link %s has the alias %q, so it is another program's: choose another VNI, or ip link del %s", d.Name, d.Alias, d.Name)
 	}
@@ -184,6 +184,6 @@ func ChecksumFault(release string) bool {
 }
 
 // String describes the device for the log.
-func (v VTEP) String() string {
+func (v Tunnel) String() string {
 	return fmt.Sprintf("%s id %d local %v dstport %d", v.Name, v.VNI, v.Local, v.Port)
 }
