@@ -74,14 +74,18 @@ func ownDevices(s kernel.State) []string {
 	for _, l := range s.Links {
 		names = append(names, l.Name)
 	}
-	return append(names, tunnelNames(s)...)
-}
-
-// tunnelNames names the kernel's vxlan devices that a state has.
-func tunnelNames(s kernel.State) []string {
-	var names []string
 	for _, v := range s.Tunnels {
 		names = append(names, v.Name)
+	}
+	return names
+}
+
+// vteps names the kernel's vxlan devices that a state has.
+func vteps(s kernel.State) (names []string) {
+	for _, v := range s.Tunnels {
+		if v.Kind == kernel.KindVXLAN {
+			names = append(names, v.Name)
+		}
 	}
 	return names
 }
@@ -131,7 +135,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 		return done
 	}
 	devices := ownDevices(want.Without(missing))
-	r.note(c.checksums(tunnelNames(want.Without(missing))))
+	r.note(c.checksums(vteps(want.Without(missing))))
 	if r.st.Up = len(missing) == 0; r.st.Up && len(devices) > 0 {
 		r.st.Devices = devices
 	}
@@ -165,7 +169,8 @@ func (c *Node) noteMade(vs []kernel.TunnelChange, missing []string) {
 // place says what of the kernel is to be listed. In a sandbox, listing neighbours may be forbidden, so they are listed
 // only if some are wanted.
 func (c *Node) place(devices []string, want kernel.State) kernel.Place {
-	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.Tunnels) > 0, Fdbs: len(want.Tunnels) > 0}
+	forwards := len(vteps(want)) > 0
+	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || forwards, Fdbs: forwards}
 	for _, v := range want.Tunnels {
 		p.Tunnels = append(p.Tunnels, v.Name)
 	}

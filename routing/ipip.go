@@ -4,15 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
 	"weft/lease"
-	"weft/routing/event"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
@@ -32,7 +29,7 @@ func ipipType() Type {
 }
 
 // isIPIP reports whether d is the kernel's device of flannel's name.
-func isIPIP(d Device) bool { return d.Kind == "ipip" && d.Name == kernel.IPIPName }
+func isIPIP(d Device) bool { return d.Kind == kernel.KindIPIP && d.Name == kernel.IPIPName }
 
 // ipip has the kernel tunnel packets by a device of flannel's name.
 type ipip struct {
@@ -58,13 +55,14 @@ func (i *ipip) Facts() Facts {
 
 // open implements opener.
 func (i *ipip) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
-	_, none := c.Kernel.IPIP(kernel.IPIPName)
-	user, why, err := inUserSpace(c, i.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, none == nil)
+	have, none := c.Kernel.Tunnel(kernel.IPIPName)
+	there := none == nil && have.Kind == kernel.KindIPIP
+	user, why, err := inUserSpace(c, i.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, there)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case !user:
-		return i, &ipipDriver{k: c.Kernel, log: c.Logger}, nil
+		return i, nil, nil
 	case c.Unprivileged:
 		return nil, nil, errors.New(i.Facts().Privilege)
 	}
@@ -100,7 +98,9 @@ func (i *ipip) want(s situation) desired {
 	var d desired
 	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {
 		base := own.Masked().Addr()
-		d.Links = []kernel.Link{{Name: kernel.IPIPName, Alias: kernel.Alias, MTU: s.mtu, TxQueueLen: txQueueLen, Up: true}}
+		d.Tunnels = []kernel.Tunnel{{
+			Name: kernel.IPIPName, Kind: kernel.KindIPIP, Alias: kernel.Alias, MTU: s.mtu, Up: true, Local: s.under.Addr4, Loose: true,
+		}}
 		d.Addrs = []kernel.Addr{{Link: kernel.IPIPName, Prefix: netip.PrefixFrom(base, base.BitLen())}}
 	}
 	for _, w := range i.ways(s) {
@@ -144,54 +144,6 @@ func (i *ipip) ways(s situation) (out []ipipWay) {
 		}
 	}
 	return out
-}
-
-// ipipDevices are what the driver needs of a kernel.
-type ipipDevices interface {
-	IPIP(name string) (kernel.IPIP, error)
-	AddIPIP(name string, local netip.Addr) error
-	DelLink(name string) error
-	SetIPv6(name string, on bool) error
-	Loosen(name string) error
-}
-
-// ipipDriver makes the kernel's device of type ipip. Addresses, MTU and routes are of the kernel's state.
-type ipipDriver struct {
-	idle
-	k   ipipDevices
-	log *slog.Logger
-}
-
-// sync implements driver. A device whose source is another address is made anew, and with it go its routes,
-// which the kernel's state then has put back; one of somebody else's is left as it is.
-func (a *ipipDriver) sync(_ context.Context, s situation, d *desired) outcome {
-	const name = kernel.IPIPName
-	if len(d.Links) == 0 { // without a subnet
-		return outcome{}
-	}
-	local := s.under.Addr4
-	have, err := a.k.IPIP(name)
-	switch {
-	case errors.Is(err, kernel.ErrNoLink):
-	case err != nil:
-		return outcome{devices: err, absent: []string{name}}
-	case have.Alias != "" && have.Alias != kernel.Alias:
-		return outcome{absent: []string{name}, devices: fmt.Errorf("link %s is somebody else's, who calls it %q: "+
-			"rename it, or delete it if nothing uses it", name, have.Alias)}
-	case have.Other != "" || have.Local != local:
-		a.log.Info("making the device anew", "event", event.DeviceRepaired, "device", name,
-			"local", have.Local, "want", local, "other", have.Other)
-		if err := a.k.DelLink(name); err != nil {
-			return outcome{devices: err, absent: []string{name}}
-		}
-		err = kernel.ErrNoLink
-	}
-	if err != nil {
-		if err := a.k.AddIPIP(name, local); err != nil {
-			return outcome{devices: err, absent: []string{name}}
-		}
-	}
-	return outcome{notes: kernel.SettingNotes(name, errors.Join(a.k.SetIPv6(name, false), a.k.Loosen(name)))}
 }
 
 // userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so that nodes of both kinds mix.

@@ -1,8 +1,6 @@
 package routing
 
 import (
-	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -84,8 +82,8 @@ func TestIPIPWant(t *testing.T) {
 	if got := routes(d.Routes); got != tunnelled {
 		t.Errorf("routes:\n%swant:\n%s", got, tunnelled)
 	}
-	if len(d.Links) != 1 || d.Links[0].MTU != 1480 || len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
-		t.Errorf("device %+v, %+v", d.Links, d.Addrs)
+	if len(d.Tunnels) != 1 || d.Tunnels[0].MTU != 1480 || d.Tunnels[0].Local != addr("192.0.2.1") || len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
+		t.Errorf("device %+v, %+v", d.Tunnels, d.Addrs)
 	}
 	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "backend") || !strings.Contains(got[1].Reason, "no PublicIP") {
 		t.Errorf("left out: %+v", got)
@@ -97,7 +95,7 @@ func TestIPIPWant(t *testing.T) {
 	}
 
 	u := userIPIP{ipip: new(ipip)}.want(s)
-	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || len(u.Links) > 0 || len(u.spec.LeftOut) != 2 {
+	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || len(u.Tunnels) > 0 || len(u.spec.LeftOut) != 2 {
 		t.Fatalf("in user space: %+v", u)
 	}
 	p := u.spec.Peers[2]
@@ -106,69 +104,5 @@ func TestIPIPWant(t *testing.T) {
 	}
 	if u := (userIPIP{ipip: direct}).want(s); routes(u.Routes) != "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n" || len(u.spec.Peers) != 3 {
 		t.Errorf("in user space with DirectRouting: %+v", u.Routes)
-	}
-}
-
-// fakeIPIPs is a kernel with one device, or none.
-type fakeIPIPs struct {
-	have *kernel.IPIP
-	err  error // of IPIP, in place of a device
-	can  error // of AddIPIP
-	said []string
-}
-
-func (f *fakeIPIPs) IPIP(name string) (kernel.IPIP, error) {
-	switch {
-	case f.err != nil:
-		return kernel.IPIP{}, f.err
-	case f.have == nil:
-		return kernel.IPIP{}, kernel.ErrNoLink
-	}
-	return *f.have, nil
-}
-
-func (f *fakeIPIPs) AddIPIP(name string, local netip.Addr) error {
-	if f.said = append(f.said, "add from "+local.String()); f.can == nil {
-		f.have = &kernel.IPIP{Name: name, Local: local}
-	}
-	return f.can
-}
-
-func (f *fakeIPIPs) DelLink(string) error     { f.said, f.have = append(f.said, "delete"), nil; return nil }
-func (*fakeIPIPs) SetIPv6(string, bool) error { return nil }
-func (*fakeIPIPs) Loosen(string) error        { return nil }
-func (f *fakeIPIPs) heard() string            { return strings.Join(f.said, ", ") }
-
-// TestIPIPDevice has the device of another boot, of flannel's, of another address and of somebody else.
-func TestIPIPDevice(t *testing.T) {
-	local := addr("192.0.2.1")
-	for name, c := range map[string]struct {
-		kernel fakeIPIPs
-		want   string
-		fault  string // "" for none
-	}{
-		"none yet":              {fakeIPIPs{}, "add from 192.0.2.1", ""},
-		"ours":                  {fakeIPIPs{have: &kernel.IPIP{Local: local, Alias: kernel.Alias}}, "", ""},
-		"flannel's":             {fakeIPIPs{have: &kernel.IPIP{Local: local}}, "", ""},
-		"with an older address": {fakeIPIPs{have: &kernel.IPIP{Local: addr("192.0.2.9")}}, "delete, add from 192.0.2.1", ""},
-		"with a remote":         {fakeIPIPs{have: &kernel.IPIP{Local: local, Other: "it has remote"}}, "delete, add from 192.0.2.1", ""},
-		"somebody else's":       {fakeIPIPs{have: &kernel.IPIP{Local: local, Alias: "mine"}}, "", "somebody else's"},
-		"another kind":          {fakeIPIPs{err: kernel.ErrNotIPIP}, "", "device"},
-		"a kernel without":      {fakeIPIPs{can: kernel.ErrNoIPIP}, "add from 192.0.2.1", "module ipip"},
-	} {
-		f := c.kernel
-		a := &ipipDriver{k: &f, log: slog.New(slog.DiscardHandler)}
-		out := a.sync(t.Context(), situation{under: underlay.Link{Addr4: local}},
-			&desired{State: kernel.State{Links: []kernel.Link{{Name: kernel.IPIPName}}}})
-		absent, err := out.absent, out.devices
-		if got := f.heard(); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-		if c.fault == "" && (err != nil || len(absent) > 0) || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault) || len(absent) != 1) {
-			t.Errorf("%s: %v, absent %v, want %q", name, err, absent, c.fault)
-		}
-	}
-	if out := (&ipipDriver{k: &fakeIPIPs{err: errors.New("not asked")}}).sync(t.Context(), situation{}, &desired{}); out.devices != nil {
-		t.Errorf("without a subnet: %v", out.devices)
 	}
 }

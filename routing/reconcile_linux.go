@@ -76,7 +76,8 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	c.chooseOutlet() // not before packets flow: until then superpackets leave whole
 	r.try(out.node)
 	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
-	r.st.MTU = sizes.inner
+	err = errors.Join(r.faults...)
+	r.st.MTU, r.st.InPlace = sizes.inner, err == nil || c.inPlaceBefore() && kernel.Exhausted(err)
 	c.tellPeers(r, out)
 	c.tellNotes(r)
 	c.shadows(r)
@@ -91,6 +92,13 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 		c.cfg.UnderlayChanged(c.under.Now)
 	}
 	return err
+}
+
+// inPlaceBefore reports whether the reconcile before found everything in place.
+func (c *Node) inPlaceBefore() bool {
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	return c.status.InPlace
 }
 
 // giveUp handles a set without a subnet of ours. Before the first lease there is nothing to do: what an earlier
@@ -278,7 +286,6 @@ func (c *Node) report(st Status, err error) {
 	}
 	st.Underlay, st.UnderlayLost, st.UnderlayDevices = c.under.Now, c.under.Lost, c.features.devices()
 	st.LastReconcile = time.Now()
-	st.InPlace = err == nil || old.InPlace && kernel.Exhausted(err)
 	st.Repaired += old.Repaired
 	if len(old.Adopted) > 0 {
 		st.Adopted = old.Adopted

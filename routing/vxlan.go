@@ -104,9 +104,9 @@ func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, e
 	k, there := v.withMACs(c.Node), false
 	for six, mac := range map[bool]*kernel.MAC{false: &k.mac4, true: &k.mac6} {
 		switch have, err := c.Kernel.Tunnel(kernel.VTEPName(six, v.VNI)); {
-		case err == nil:
+		case err == nil && have.Kind == kernel.KindVXLAN:
 			there, *mac = true, have.MAC
-		case !errors.Is(err, kernel.ErrNoLink) && !errors.Is(err, kernel.ErrNotVXLAN):
+		case err != nil && !errors.Is(err, kernel.ErrNoLink):
 			fault = err
 		}
 	}
@@ -247,7 +247,7 @@ func (v *vxlan) want(s situation) desired {
 		devices[six] = true
 		name, base := kernel.VTEPName(six, v.VNI), own.Masked().Addr()
 		d.Tunnels = append(d.Tunnels, kernel.Tunnel{
-			Name: name, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
+			Name: name, Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
 			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning, Loose: v.direct(),
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})

@@ -129,8 +129,8 @@ func TestVXLANWant(t *testing.T) {
 	want := desired{
 		State: kernel.State{
 			Tunnels: []kernel.Tunnel{
-				{Name: "flannel.1", Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
-				{Name: "flannel-v6.1", Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
+				{Name: "flannel.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
+				{Name: "flannel-v6.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
 			},
 			Addrs: []kernel.Addr{{Link: "flannel.1", Prefix: pfx("10.5.1.0/32")}, {Link: "flannel-v6.1", Prefix: pfx("fd00:5:0:1::/128")}},
 			Routes: []kernel.Route{

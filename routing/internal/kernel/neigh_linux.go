@@ -15,7 +15,7 @@ import (
 
 // Place says what State lists.
 type Place struct {
-	// Devices are ours, Tunnels those of them that are vxlan devices.
+	// Devices are ours, Tunnels those of them by which the kernel tunnels.
 	Devices, Tunnels []string
 	// Underlay is the link whose routes matter too; "" for none.
 	Underlay string
@@ -77,9 +77,6 @@ func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error
 		}
 		if mine && slices.Contains(at.Tunnels, name) {
 			v, err := k.Tunnel(name)
-			if errors.Is(err, ErrNotVXLAN) {
-				v, err = Tunnel{Name: name, NotVXLAN: err.Error()}, nil
-			}
 			if err != nil {
 				return nil, err
 			}

@@ -67,7 +67,7 @@ type tried struct {
 	faults []error
 }
 
-// device brings one vxlan device to what is wanted. Its settings come before it is up: with the other family on, the
+// device brings one device that tunnels to what is wanted. Its settings come before it is up: with the other family on, the
 // kernel would greet the tunnel at once.
 func (t *tried) device(k changer, c TunnelChange) {
 	fresh, set := c.Create || c.Recreate != "", c.Set

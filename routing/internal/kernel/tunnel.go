@@ -7,18 +7,20 @@ import (
 	"strings"
 )
 
-// Tunnel has the attributes of a vxlan device that we keep. It is comparable.
+// Tunnel has the attributes that we keep of a device by which the kernel tunnels. It is comparable.
 type Tunnel struct {
-	Name  string
+	Name string
+	// Kind is the driver's name, KindVXLAN or KindIPIP; of a device of somebody's it may be another.
+	Kind  string
 	Alias string
-	MAC   MAC
+	MAC   MAC // of vxlan
 	MTU   int // bytes
 	Up    bool
 	// Index is the link's number; 0 if there is none yet. It is not compared.
 	Index int
 
-	// A device cannot change these. Under is the number of the underlay link, Local the
-	// outer source address.
+	// A device cannot change these. Local is the outer source address. The rest is of vxlan: Under is the number of the
+	// underlay link.
 	VNI           uint32
 	Port          uint16
 	Under         int
@@ -26,12 +28,16 @@ type Tunnel struct {
 	GBP, Learning bool
 	// Other lists attributes that we leave at the kernel's defaults and that differ; "" if none does.
 	Other string
-	// NotVXLAN says of a link with the name that it is of another kind, and what to do; "" if it is not.
-	NotVXLAN string
 	// Loose says that peers may be reached by a plain route and answer by the tunnel. It is not compared: the
 	// device's settings are looked at each time.
 	Loose bool
 }
+
+// The kinds of Tunnel.
+const (
+	KindVXLAN = "vxlan"
+	KindIPIP  = "ipip"
+)
 
 // TunnelChange is what to do about one device that is ours.
 type TunnelChange struct {
@@ -57,7 +63,7 @@ func planTunnels(c *Changes, have, want State, own Ownership) (State, State, Own
 			continue
 		}
 		h := have.Tunnels[i]
-		if why := own.strange(h, have.Addrs); why != "" {
+		if why := own.strange(h, w.Kind, have.Addrs); why != "" {
 			c.Strangers = append(c.Strangers, Stranger{w.Name, why})
 			want, own = want.Without([]string{w.Name}), own.without(w.Name)
 			continue
@@ -122,9 +128,9 @@ func (p TunnelChange) Len() int {
 
 // strange says why a device is not ours to take, of whose addresses all are among addrs; "" if it is. One that we
 // brought up stays ours, whatever somebody does to it.
-func (o Ownership) strange(d Tunnel, addrs []Addr) string {
-	if d.NotVXLAN != "" {
-		return d.NotVXLAN
+func (o Ownership) strange(d Tunnel, kind string, addrs []Addr) string {
+	if d.Kind != kind {
+		return fmt.Sprintf("link %s is of type %s, and not of type %s: ip link del %s if nothing uses it", d.Name, d.Kind, kind, d.Name)
 	}
 	if o.Made[d.Name] == d.Index && d.Index != 0 {
 		return ""
@@ -150,8 +156,12 @@ func (o Ownership) without(link string) Ownership {
 // TunnelStrange says why a device of the name that we want is not ours to take, and what to do;
 // "" if it is. Ours and flannel's have an address in the network, or none yet. It is pure.
 func TunnelStrange(d Tunnel, addrs []netip.Prefix, networks []netip.Prefix) string {
+	elsewhere := ""
+	if d.Kind == KindVXLAN {
+		elsewhere = "choose another VNI, or "
+	}
 	if d.Alias != "" && d.Alias != Alias {
-		return fmt.Sprintf("link %s has the alias %q, so it is another program's: choose another VNI, or ip link del %s", d.Name, d.Alias, d.Name)
+		return fmt.Sprintf("link %s has the alias %q, so it is another program's: %sip link del %s", d.Name, d.Alias, elsewhere, d.Name)
 	}
 	var others []string
 	for _, a := range addrs {
@@ -166,8 +176,8 @@ func TunnelStrange(d Tunnel, addrs []netip.Prefix, networks []netip.Prefix) stri
 	if len(others) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("link %s has the address %s of another network: choose another VNI, or ip link del %s if nothing uses it",
-		d.Name, strings.Join(others, ", "), d.Name)
+	return fmt.Sprintf("link %s has the address %s of another network: %sip link del %s if nothing uses it",
+		d.Name, strings.Join(others, ", "), elsewhere, d.Name)
 }
 
 // ChecksumFault reports whether a kernel of that release may get the outer UDP checksum wrong when
@@ -185,5 +195,8 @@ func ChecksumFault(release string) bool {
 
 // String describes the device for the log.
 func (v Tunnel) String() string {
+	if v.Kind != KindVXLAN {
+		return fmt.Sprintf("%s local %v", v.Name, v.Local)
+	}
 	return fmt.Sprintf("%s id %d local %v dstport %d", v.Name, v.VNI, v.Local, v.Port)
 }

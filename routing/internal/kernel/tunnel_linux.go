@@ -16,10 +16,7 @@ import (
 // vxlan is not installed. It is the kernel's own answer to a request for one.
 var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in linux-modules-extra, would bring it)")
 
-// ErrNotVXLAN is for a link that has the name of our device and is another kind.
-var ErrNotVXLAN = errors.New("it is no vxlan device")
-
-// Tunnel looks up a vxlan device. The error wraps ErrNoLink or ErrNotVXLAN.
+// Tunnel looks up a device. Of one that is of another kind it has name, number, alias and kind. The error wraps ErrNoLink.
 func (k *Kernel) Tunnel(name string) (Tunnel, error) {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -28,62 +25,94 @@ func (k *Kernel) Tunnel(name string) (Tunnel, error) {
 	if err != nil {
 		return Tunnel{}, fmt.Errorf("link %s: %w", name, err)
 	}
-	x, ok := l.(*netlink.Vxlan)
-	if !ok {
-		return Tunnel{}, fmt.Errorf("link %s is of type %s: %w: ip link del %s if nothing uses it", name, l.Type(), ErrNotVXLAN, name)
+	switch l := l.(type) {
+	case *netlink.Vxlan:
+		return fromVXLAN(l), nil
+	case *netlink.Iptun:
+		return fromIPIP(l), nil
 	}
-	return fromVXLAN(x), nil
+	return tunnelOf(l), nil
+}
+
+// tunnelOf has what every link has.
+func tunnelOf(l netlink.Link) Tunnel {
+	a := l.Attrs()
+	return Tunnel{
+		Name: a.Name, Kind: l.Type(), Index: a.Index, Alias: a.Alias, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
+	}
+}
+
+// option is an attribute that we leave at the kernel's default, and whether it is set.
+type option struct {
+	name string
+	set  bool
+}
+
+// othersOf is Tunnel.Other.
+func othersOf(options ...option) string {
+	var names []string
+	for _, o := range options {
+		if o.set {
+			names = append(names, o.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "it has " + strings.Join(names, ", ")
 }
 
 func fromVXLAN(x *netlink.Vxlan) Tunnel {
-	a := x.Attrs()
-	v := Tunnel{
-		Name: a.Name, Index: a.Index, Alias: a.Alias, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
-		VNI: uint32(x.VxlanId), Port: uint16(x.Port), Under: x.VtepDevIndex, Local: fromIP(x.SrcAddr),
-		GBP: x.GBP, Learning: x.Learning,
-	}
-	copy(v.MAC[:], a.HardwareAddr)
-	var other []string
-	for _, o := range []struct {
-		name string
-		set  bool
-	}{
+	v := tunnelOf(x)
+	v.VNI, v.Port, v.Under, v.Local = uint32(x.VxlanId), uint16(x.Port), x.VtepDevIndex, fromIP(x.SrcAddr)
+	v.GBP, v.Learning = x.GBP, x.Learning
+	copy(v.MAC[:], x.HardwareAddr)
+	v.Other = othersOf([]option{
 		{"group", fromIP(x.Group).IsValid() && !fromIP(x.Group).IsUnspecified()},
 		{"ttl", x.TTL != 0}, {"tos", x.TOS != 0}, {"proxy", x.Proxy}, {"rsc", x.RSC}, {"l2miss", x.L2miss}, {"l3miss", x.L3miss},
 		{"external", x.FlowBased}, {"noage", x.NoAge}, {"limit", x.Limit != 0}, {"port range", x.PortLow != 0 || x.PortHigh != 0},
 		{"udp6zerocsumtx", x.UDP6ZeroCSumTx}, {"udp6zerocsumrx", x.UDP6ZeroCSumRx},
-	} {
-		if o.set {
-			other = append(other, o.name)
-		}
-	}
-	if len(other) > 0 {
-		v.Other = "it has " + strings.Join(other, ", ")
-	}
+	}...)
 	return v
 }
 
-// AddTunnel makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
+func fromIPIP(x *netlink.Iptun) Tunnel {
+	v := tunnelOf(x)
+	v.Local = fromIP(x.Local)
+	v.Other = othersOf([]option{
+		{"remote", fromIP(x.Remote).IsValid() && !fromIP(x.Remote).IsUnspecified()},
+		{"ttl", x.Ttl != 0}, {"tos", x.Tos != 0}, {"dev", x.Link != 0}, {"external", x.FlowBased}, {"encap", x.EncapType != 0},
+	}...)
+	return v
+}
+
+// AddTunnel makes a device, down. The error wraps ErrNoVXLAN or ErrNoIPIP if the kernel cannot.
 func (k *Kernel) AddTunnel(v Tunnel) error {
 	a := netlink.NewLinkAttrs()
-	a.Name, a.MTU, a.HardwareAddr = v.Name, v.MTU, hardware(v.MAC)
-	err := k.addLink(&netlink.Vxlan{
-		LinkAttrs: a, VxlanId: int(v.VNI), VtepDevIndex: v.Under, SrcAddr: v.Local.AsSlice(),
-		Port: int(v.Port), GBP: v.GBP, Learning: v.Learning,
-	})
+	a.Name, a.MTU = v.Name, v.MTU
+	var l netlink.Link = &netlink.Iptun{LinkAttrs: a, Local: v.Local.AsSlice()}
+	missing := ErrNoIPIP
+	if v.Kind == KindVXLAN {
+		a.HardwareAddr, missing = hardware(v.MAC), ErrNoVXLAN
+		l = &netlink.Vxlan{
+			LinkAttrs: a, VxlanId: int(v.VNI), VtepDevIndex: v.Under, SrcAddr: v.Local.AsSlice(),
+			Port: int(v.Port), GBP: v.GBP, Learning: v.Learning,
+		}
+	}
+	err := k.addLink(l, missing)
 	if errors.Is(err, unix.EEXIST) {
-		if who := k.vxlanWith(v.VNI, v.Port); who != "" {
-			err = fmt.Errorf("%w: link %s has VNI %d on port %d: ip link del %s if nothing uses it, or choose another VNI", err, who, v.VNI, v.Port, who)
+		if who := k.like(v); who != "" {
+			err = fmt.Errorf("%w: %s", err, who)
 		}
 	}
 	return Wrap("add link "+v.String(), err)
 }
 
-// addLink is LinkAdd, with the kernel's answer to an unknown type made ErrNoVXLAN.
-func (k *Kernel) addLink(l netlink.Link) error {
+// addLink is LinkAdd, with the kernel's answer to an unknown type made missing.
+func (k *Kernel) addLink(l netlink.Link, missing error) error {
 	err := k.h.LinkAdd(l)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%w: %w", ErrNoVXLAN, err)
+		return fmt.Errorf("%w: %w", missing, err)
 	}
 	return err
 }
@@ -105,29 +134,26 @@ func (k *Kernel) ProbeVXLAN() error {
 	if k.VXLANKind != "" {
 		l = &netlink.GenericLink{LinkAttrs: a, LinkType: k.VXLANKind}
 	}
-	err := k.addLink(l)
-	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
-		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsProbe(there) {
-			return fmt.Errorf("probe for vxlan: link %s is another program's: rename it", probeDevice)
-		}
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("probe for vxlan: %w", err)
-	}
-	return k.DelLink(probeDevice)
+	return k.probe(l, KindVXLAN, ErrNoVXLAN)
 }
 
 // ProbeVXLANAside runs Kernel.ProbeVXLAN in a network namespace of its own, so that the host's is not
 // touched.
 func ProbeVXLANAside() error { return aside("vxlan", (*Kernel).ProbeVXLAN) }
 
-// vxlanWith names a vxlan device with that VNI and port, "" if there is none.
-func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
+// like names the device in whose place the kernel makes no other, and what to do; "" if there is none.
+func (k *Kernel) like(v Tunnel) string {
 	ls, _ := k.h.LinkList()
 	for _, l := range ls {
-		if x, ok := l.(*netlink.Vxlan); ok && x.VxlanId == int(vni) && x.Port == int(port) {
-			return x.Name
+		switch x := l.(type) {
+		case *netlink.Vxlan:
+			if v.Kind == KindVXLAN && x.VxlanId == int(v.VNI) && x.Port == int(v.Port) {
+				return fmt.Sprintf("link %s has VNI %d on port %d: ip link del %s if nothing uses it, or choose another VNI", x.Name, v.VNI, v.Port, x.Name)
+			}
+		case *netlink.Iptun:
+			if v.Kind == KindIPIP && fromIP(x.Local) == v.Local && !fromIP(x.Remote).IsValid() {
+				return fmt.Sprintf("link %s sends from %v to any address: ip link del %s if nothing uses it", x.Name, v.Local, x.Name)
+			}
 		}
 	}
 	return ""
@@ -135,7 +161,7 @@ func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
 
 // IsProbe reports whether l is the device of ProbeVXLAN, ProbeWireGuard or ProbeIPIP, which is never marked: it should be gone at once.
 func IsProbe(l netlink.Link) bool {
-	if l.Type() == wireGuardKind || l.Type() == ipipKind {
+	if l.Type() == wireGuardKind || l.Type() == KindIPIP {
 		return l.Attrs().Name == probeDevice && l.Attrs().Flags&net.FlagUp == 0
 	}
 	x, ok := l.(*netlink.Vxlan)

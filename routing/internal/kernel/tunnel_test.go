@@ -11,7 +11,7 @@ import (
 )
 
 func TestPlanVTEP(t *testing.T) {
-	want := Tunnel{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	want := Tunnel{Name: "flannel.1", Kind: KindVXLAN, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
 	edit := func(f func(*Tunnel)) *Tunnel { v := want; f(&v); return &v }
 	for _, c := range []struct {
 		name string
@@ -47,11 +47,38 @@ func TestPlanVTEP(t *testing.T) {
 	}
 }
 
-// TestPlanOnVTEPs has what is on a device follow from what becomes of the device.
-func TestPlanOnVTEPs(t *testing.T) {
+// TestPlanIPIP has the device of another boot, of flannel's, of another address and of somebody else.
+func TestPlanIPIP(t *testing.T) {
+	w := Tunnel{Name: IPIPName, Kind: KindIPIP, Alias: Alias, MTU: 1480, Up: true, Local: addr("192.0.2.1"), Loose: true}
+	edit := func(f func(*Tunnel)) []Tunnel { h := w; h.Index = 4; f(&h); return []Tunnel{h} }
+	for _, c := range []struct {
+		name    string
+		have    []Tunnel
+		want    TunnelChange
+		foreign bool
+	}{
+		{"none yet", nil, TunnelChange{Create: true}, false},
+		{"ours", edit(func(*Tunnel) {}), TunnelChange{}, false},
+		{"flannel's", edit(func(h *Tunnel) { h.Alias = "" }), TunnelChange{Set: []string{"alias"}}, false},
+		{"with an older address", edit(func(h *Tunnel) { h.Local = addr("192.0.2.9") }),
+			TunnelChange{Recreate: "local address 192.0.2.9, want 192.0.2.1"}, false},
+		{"with a remote", edit(func(h *Tunnel) { h.Other = "it has remote" }), TunnelChange{Recreate: "it has remote"}, false},
+		{"somebody else's", edit(func(h *Tunnel) { h.Alias = "mine" }), TunnelChange{}, true},
+		{"another kind", edit(func(h *Tunnel) { h.Kind = "gre" }), TunnelChange{}, true},
+	} {
+		got := Plan(State{Tunnels: c.have}, State{Tunnels: []Tunnel{w}}, Ownership{Links: []string{IPIPName}, Networks: []netip.Prefix{net4}})
+		c.want.Want = w
+		if c.foreign != (len(got.Strangers) == 1) || !c.foreign && !cmp.Equal(got.Tunnels, []TunnelChange{c.want}, compareState) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// TestPlanOnTunnels has what is on a device follow from what becomes of the device.
+func TestPlanOnTunnels(t *testing.T) {
 	const dev, other = "flannel.1", "flannel-v6.1"
 	m2 := mac("0e:00:00:00:00:02")
-	vtep := Tunnel{Name: dev, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	vtep := Tunnel{Name: dev, Kind: KindVXLAN, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
 	edit := func(f func(*Tunnel)) Tunnel { v := vtep; f(&v); return v }
 	route := PeerRoute(pfx("10.5.2.0/24"), addr("10.5.2.0"), dev, 0)
 	plain := PeerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)
@@ -90,7 +117,8 @@ func TestPlanOnVTEPs(t *testing.T) {
 		{"one that we brought up stays ours", foreign, made, Changes{
 			Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs, AddRoutes: []Route{route},
 			DelRoutes: []Route{flannels}, Adopted: []string{"link " + dev}}},
-		{"another kind of link", State{Tunnels: []Tunnel{{Name: dev, NotVXLAN: "a bridge"}}, Routes: []Route{plain}}, made, Changes{Strangers: []Stranger{{dev, "a bridge"}}}},
+		{"another kind of link", State{Tunnels: []Tunnel{{Name: dev, Kind: "bridge"}}, Routes: []Route{plain}}, made, Changes{Strangers: []Stranger{{dev,
+			"link flannel.1 is of type bridge, and not of type vxlan: ip link del flannel.1 if nothing uses it"}}}},
 	} {
 		if got := Plan(c.have, want, c.own); !cmp.Equal(got, c.want, compareState) {
 			t.Errorf("%s (-want +got):\n%s", c.name, cmp.Diff(c.want, got, compareState))
@@ -105,11 +133,11 @@ func TestPlanOnVTEPs(t *testing.T) {
 }
 
 func (r *recorder) DelLink(name string) error   { return r.note("-link " + name) }
-func (r *recorder) AddTunnel(v Tunnel) error    { return r.note("+vtep " + v.Name) }
+func (r *recorder) AddTunnel(v Tunnel) error    { return r.note("+link " + v.Name) }
 func (r *recorder) SettleTunnel(v Tunnel) error { return r.note("settle " + v.Name) }
 
 func (r *recorder) SetTunnel(v Tunnel, names []string) (int, error) {
-	return len(names), r.note(fmt.Sprintf("vtep %s %v", v.Name, names))
+	return len(names), r.note(fmt.Sprintf("link %s %v", v.Name, names))
 }
 
 // TestApplyDevicesFirst: settings come before a device is up, and one that cannot be had costs only what is on it.
@@ -119,9 +147,9 @@ func TestApplyDevicesFirst(t *testing.T) {
 		AddAddrs: []Addr{{"a", pfx("10.5.1.0/32")}, {"b", pfx("10.5.2.0/32")}}, AddRoutes: []Route{{Dst: pfx("10.5.3.0/24"), Link: "a"}, {Dst: pfx("10.5.4.0/24"), Link: "b"}},
 		Strangers: []Stranger{{"d", "a bridge"}},
 	}
-	a := []string{"+vtep a", "settle a", "vtep a [alias up]"}
-	b := []string{"-link b", "+vtep b", "settle b", "vtep b [alias up]"}
-	last := []string{"settle c", "vtep c [mtu up]"}
+	a := []string{"+link a", "settle a", "link a [alias up]"}
+	b := []string{"-link b", "+link b", "settle b", "link b [alias up]"}
+	last := []string{"settle c", "link c [mtu up]"}
 	for _, x := range []struct {
 		fail    string
 		calls   [][]string
@@ -130,7 +158,7 @@ func TestApplyDevicesFirst(t *testing.T) {
 		faults  int
 	}{
 		{"", [][]string{a, b, last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24", "+route 10.5.4.0/24"}}, nil, 8, 1},
-		{"+vtep a", [][]string{a[:1], b, last, {"+addr 10.5.2.0/32", "+route 10.5.4.0/24"}}, []string{"a"}, 5, 2},
+		{"+link a", [][]string{a[:1], b, last, {"+addr 10.5.2.0/32", "+route 10.5.4.0/24"}}, []string{"a"}, 5, 2},
 		{"-link b", [][]string{a, b[:1], last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24", "+route 10.5.4.0/24"}}, nil, 7, 2},
 		{"settle b", [][]string{a, b, last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24", "+route 10.5.4.0/24"}}, nil, 8, 1},
 	} {

@@ -35,22 +35,14 @@ func (k *Kernel) Kind(name string) (kind, alias string, err error) {
 // AddWireGuard makes a device without a key. It is up, since only then a handshake begins when it gets its peers. The error wraps
 // ErrNoWireGuard if the kernel cannot.
 func (k *Kernel) AddWireGuard(name string) error {
-	err := k.addKind(name, wireGuardKind, ErrNoWireGuard)
-	if err == nil {
-		err = k.h.LinkSetUp(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name}})
-	}
-	return Wrap("add link "+name, err)
-}
-
-// addKind makes a link without attributes of its own. The kernel's answer to an unknown kind is made missing.
-func (k *Kernel) addKind(name, kind string, missing error) error {
 	a := netlink.NewLinkAttrs()
 	a.Name = name
-	err := k.h.LinkAdd(&netlink.GenericLink{LinkAttrs: a, LinkType: kind})
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%w: %w", missing, err)
+	l := &netlink.GenericLink{LinkAttrs: a, LinkType: wireGuardKind}
+	err := k.addLink(l, ErrNoWireGuard)
+	if err == nil {
+		err = k.h.LinkSetUp(l)
 	}
-	return err
+	return Wrap("add link "+name, err)
 }
 
 // ProbeWireGuard asks the kernel whether it can make WireGuard devices, by making one for a moment. The error wraps
@@ -60,12 +52,14 @@ func (k *Kernel) ProbeWireGuard() error {
 	if k.WireGuardKind != "" {
 		kind = k.WireGuardKind
 	}
-	return k.probeKind("WireGuard", kind, ErrNoWireGuard)
+	a := netlink.NewLinkAttrs()
+	a.Name = probeDevice
+	return k.probe(&netlink.GenericLink{LinkAttrs: a, LinkType: kind}, "WireGuard", ErrNoWireGuard)
 }
 
-// probeKind makes a link of a kind for a moment; what is the kind's name for people. The error wraps missing if the kernel has none such.
-func (k *Kernel) probeKind(what, kind string, missing error) error {
-	err := k.addKind(probeDevice, kind, missing)
+// probe makes the link probeDevice for a moment; what is its kind's name for people. The error wraps missing if the kernel has none such.
+func (k *Kernel) probe(l netlink.Link, what string, missing error) error {
+	err := k.addLink(l, missing)
 	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
 		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsProbe(there) {
 			return fmt.Errorf("probe for %s: link %s is another program's: rename it", what, probeDevice)
