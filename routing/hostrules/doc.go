@@ -9,7 +9,7 @@
 //	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD              save.go, iptables_linux.go
 //	nftables notification, --iptables-resync ──> read, and the same again              keeper_linux.go
 //
-// Each table is changed in one transaction, so that no packet meets half of the rules. What earlier runs and versions
+// Each table is changed in one transaction, so that no packet meets half of the rules. What earlier runs
 // left goes once all of these stand. Peers and the links of the underlay's side are sets, which change by difference.
 //
 // # The rules

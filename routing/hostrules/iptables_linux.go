@@ -133,9 +133,6 @@ func (i *iptables) sync(ctx context.Context, s scope, want familyRules) (wrote, 
 			payloads = append(payloads, text)
 		}
 	}
-	if text := formerPayload(have["mangle"]); text != "" {
-		payloads = append(payloads, text)
-	}
 	repaired = i.known && equalChains(flannelChains(i.done), flannelChains(want))
 	i.done, i.known = want, true
 	if len(payloads) == 0 {
@@ -204,7 +201,7 @@ func preferFlavour(nft, legacy []string, command kind) (kind, string) {
 	}
 	others := func(chains []string) (n int) {
 		for _, c := range chains {
-			if c != chainAccept && c != chainMasquerade && !formerChain(c) &&
+			if c != chainAccept && c != chainMasquerade &&
 				!slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, c) {
 				n++
 			}

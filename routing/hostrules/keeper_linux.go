@@ -34,7 +34,7 @@ type Rules struct {
 	legacy  [2]*iptables
 	nft     [2]*iptables
 	flavour kind // of iptables; 0 until it is looked for
-	swept   bool // nothing is left of an earlier run or version
+	swept   bool // nothing is left of an earlier run
 	warned  map[string]bool
 	placed  map[string]bool // whose first look is over
 	outer   outerLinks
@@ -244,7 +244,7 @@ func (r *Rules) syncFamily(ctx context.Context, x *round, i int, primary kind, w
 	r.tell(x, name, want.masquerade != nil || want.forward != nil, wrote, repaired, err)
 }
 
-// sweep removes what an earlier run, an earlier version or flannel left in the firewalls that are not in use.
+// sweep removes what an earlier run or flannel left in the firewalls that are not in use.
 func (r *Rules) sweep(ctx context.Context, x *round, primary kind) {
 	for i := range r.tables {
 		if primary != kindNFTables || len(r.cfg.Network.Networks()) == 1 && r.cfg.Network.EnableIPv4 == (i == 1) {

@@ -62,7 +62,7 @@ func TestPayload(t *testing.T) {
 			"-D FLANNEL-FWD " + forward[0] + "\n-D FLANNEL-FWD " + forward[1] + "\n"},
 		{"a living flannel's jump", accept, all(accept, forward) + theirs + jump(accept) + "-A FORWARD -j FLANNEL-FWD\n", forward, ""},
 		{"masquerading beside another network", nat, all(nat, append(slices.Clone(masquerade), "-s 10.99.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE")) + jump(nat), masquerade, ""},
-		{"an earlier version's rule", nat, all(nat, append([]string{"-d 192.0.2.0/24 " + commentMatch(commentMasquerade) + " -j RETURN"}, masquerade...)) + jump(nat),
+		{"a rule of another configuration", nat, all(nat, append([]string{"-d 192.0.2.0/24 " + commentMatch(commentMasquerade) + " -j RETURN"}, masquerade...)) + jump(nat),
 			masquerade, all(nat, masquerade)},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -75,17 +75,6 @@ func TestPayload(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
-	}
-}
-
-// What an earlier version had in mangle goes, and nothing whose name only looks like it.
-func TestFormerChains(t *testing.T) {
-	have := parseSave("*mangle\n:INPUT ACCEPT [0:0]\n:WEFT-INPUT - [0:0]\n:WEFT-PEERS-1 - [0:0]\n:WEFT-PEERS-01 - [0:0]\n:WEFT-CUSTOM - [0:0]\n" +
-		"-A INPUT -m comment --comment \"weft: the overlay port\" -j WEFT-INPUT\n-A INPUT -j WEFT-CUSTOM\n-A WEFT-INPUT -g WEFT-PEERS-1\nCOMMIT\n")["mangle"]
-	const want = "*mangle\n-D INPUT -m comment --comment \"weft: the overlay port\" -j WEFT-INPUT\n-F WEFT-INPUT\n-F WEFT-PEERS-1\n" +
-		"-X WEFT-INPUT\n-X WEFT-PEERS-1\nCOMMIT\n"
-	if got := formerPayload(have); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -111,7 +100,7 @@ func FuzzPayload(f *testing.F) {
 func TestTarget(t *testing.T) {
 	for rule, want := range map[string]string{
 		"-j FLANNEL-FWD":                                           "FLANNEL-FWD",
-		"-s 10.0.0.0/8 -g WEFT-PEERS-3":                            "WEFT-PEERS-3",
+		"-s 10.0.0.0/8 -g KUBE-SVC-3":                            "KUBE-SVC-3",
 		`-m comment --comment "x -j Y" -j ACCEPT`:                  "ACCEPT",
 		`-m comment --comment "a \" -j Y" -j ACCEPT`:               "ACCEPT",
 		`-m comment --comment "one" -m comment --comment two -j Z`: "Z",
@@ -131,7 +120,7 @@ func TestPreferFlavour(t *testing.T) {
 		want        kind
 	}{
 		{"nothing anywhere", nil, []string{"INPUT", "FORWARD"}, kindIptablesLegacy, kindIptablesLegacy},
-		{"only ours", []string{"FLANNEL-FWD", "WEFT-INPUT", "FORWARD"}, nil, kindIptablesLegacy, kindIptablesLegacy},
+		{"only ours", []string{"FLANNEL-FWD", "FORWARD"}, nil, kindIptablesLegacy, kindIptablesLegacy},
 		{"kubelet's hint", []string{"KUBE-IPTABLES-HINT"}, []string{"A", "B", "C"}, kindIptablesLegacy, kindIptablesNFT},
 		{"kubelet's canary", []string{"A", "B"}, []string{"KUBE-KUBELET-CANARY"}, kindIptablesNFT, kindIptablesLegacy},
 		{"others in legacy", []string{"A"}, []string{"DOCKER", "DOCKER-USER"}, kindIptablesNFT, kindIptablesLegacy},

@@ -102,14 +102,18 @@ func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Port { // nothing here drops
+		return nil, nil
+	}
 	gone := func(r *nftables.Rule) bool {
-		former := isMarked(string(r.UserData)) // also without a network, as earlier versions had them
-		return former && !s.others(r) || o.Flannel && !o.Port && !former
+		if isMarked(string(r.UserData)) {
+			return !s.others(r)
+		}
+		return o.Flannel
 	}
 	rest := false
 	var chains []heldChain // in which something goes
 	for _, h := range have {
-		drops := h.name != "forward" && h.name != "postrtg" && slices.ContainsFunc(h.rules, gone) // an earlier version's
 		n := 0
 		for _, r := range h.rules {
 			if gone(r) {
@@ -117,7 +121,7 @@ func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
 			}
 		}
 		switch {
-		case o.Port && !drops, n == 0 && (len(h.rules) > 0 || !o.Flannel):
+		case n == 0 && (len(h.rules) > 0 || !o.Flannel):
 			rest = true
 			continue
 		case n < len(h.rules):
@@ -126,7 +130,7 @@ func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
 		chains = append(chains, h)
 		lines = append(lines, fmt.Sprintf("nftables table %s: chain %s, %d rules", f.name(), h.name, n))
 	}
-	whole := !rest && (len(lines) > 0 || o.Flannel && !o.Port)
+	whole := !rest && (len(lines) > 0 || o.Flannel)
 	if whole {
 		lines = []string{"nftables table " + f.name()}
 	}
@@ -139,19 +143,8 @@ func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
 	}
 	if whole {
 		c.DelTable(f.table())
-	} else {
-		if err := removeRules(c, f.table(), chains, gone); err != nil {
-			return nil, err
-		}
-		sets, err := c.GetSets(f.table())
-		if err != nil {
-			return nil, err
-		}
-		for _, set := range sets {
-			if set.Name == "overlay-peers" { // an earlier version's, for the chains that go
-				c.DelSet(set)
-			}
-		}
+	} else if err := removeRules(c, f.table(), chains, gone); err != nil {
+		return nil, err
 	}
 	if err := c.Flush(); err != nil {
 		return nil, fmt.Errorf("nftables table %s: %w", f.name(), err)
@@ -159,32 +152,27 @@ func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
 	return lines, nil
 }
 
-// remove removes what planRemoval says from each table.
+// remove removes what place.removal says from each table.
 func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string, err error) {
 	tables, err := i.read(ctx)
 	if err != nil || tables == nil {
 		return nil, err
 	}
 	var faults []error
-	body, remove, gone := formerLines(tables["mangle"])
-	plans := []removal{{gone, restoring("mangle", body, remove)}}
-	names := []string{"mangle"}
 	for _, p := range places() {
-		plans, names = append(plans, p.removal(tables[p.table], o)), append(names, p.table)
-	}
-	for n, plan := range plans {
+		plan := p.removal(tables[p.table], o)
 		if plan.payload != "" && !o.DryRun {
 			t, err := i.find(ctx)
 			if err == nil {
 				err = i.restore(ctx, t, plan.payload)
 			}
 			if err != nil {
-				faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), names[n], err))
+				faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), p.table, err))
 				continue
 			}
 		}
 		for _, line := range plan.lines {
-			lines = append(lines, fmt.Sprintf("%s: table %s: %s", i.name(), names[n], line))
+			lines = append(lines, fmt.Sprintf("%s: table %s: %s", i.name(), p.table, line))
 		}
 	}
 	return lines, errors.Join(faults...)

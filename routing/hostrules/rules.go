@@ -58,17 +58,14 @@ const (
 	commentPods       = "weft: pods keep off the overlay port"
 	commentStranger   = "weft: not from a peer"
 	commentSealed     = "weft: the overlay is encrypted"
-	// commentOuter and commentPort were those of earlier versions.
-	commentOuter = "weft: by the underlay"
-	commentPort  = "weft: the overlay port"
 	// ownAlias marks our links.
 	ownAlias = "weft"
 )
 
 // isMarked reports whether a comment, or a rule as iptables-save prints it, has one of our comments.
 func isMarked(text string) bool {
-	return slices.ContainsFunc([]string{commentMasquerade, commentForward, commentPods, commentStranger, commentSealed,
-		commentOuter, commentPort}, func(c string) bool { return strings.Contains(text, c) })
+	return slices.ContainsFunc([]string{commentMasquerade, commentForward, commentPods, commentStranger, commentSealed},
+		func(c string) bool { return strings.Contains(text, c) })
 }
 
 // Guard says what the overlay's port needs.

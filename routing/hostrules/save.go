@@ -22,17 +22,6 @@ func places() []place {
 
 func (p place) jump() string { return commentMatch(p.comment) + " -j " + p.chain }
 
-// formerChain reports whether an earlier version had a chain of that name in mangle, which dropped.
-func formerChain(name string) bool {
-	for _, tree := range []string{"WEFT-PEERS-", "WEFT-TO-"} {
-		if n, ok := strings.CutPrefix(name, tree); ok {
-			return n != "" && strings.Trim(n, "0123456789") == "" && (n == "0" || n[0] != '0')
-		}
-	}
-	return slices.Contains([]string{"WEFT-INPUT", "WEFT-FORWARD", "WEFT-PEERS", "WEFT-STRANGERS", "WEFT-TO", "WEFT-SEALED-IN",
-		"WEFT-SEALED-OUT"}, name)
-}
-
 // saved is one table as iptables-save prints it: chains in order with their rules, without the leading "-A CHAIN ".
 type saved struct {
 	order []string
@@ -99,8 +88,7 @@ func option(rule string, names ...string) string {
 func target(rule string) string { return option(rule, "-j", "-g") }
 
 // foreign reports whether a rule in one of our chains is about another network, which a second weft or a flannel may
-// have: all addresses that it names are outside ours. A rule of an earlier version that names none of its network's
-// is ours, and so is one that names no address, but for the one about kube-proxy's mark, which all networks share.
+// have: all addresses that it names are outside ours. One that names no address is ours, but for the one about kube-proxy's mark, which all networks share.
 func (s scope) foreign(table, rule string) bool {
 	src, dst := option(rule, "-s"), option(rule, "-d")
 	if src == "" && (dst == "" || table == "nat") {
@@ -184,29 +172,6 @@ func restoring(table string, lines ...[]string) string {
 		return ""
 	}
 	return "*" + table + "\n" + strings.Join(all, "\n") + "\nCOMMIT\n"
-}
-
-// formerPayload removes the chains in mangle of an earlier version.
-func formerPayload(have saved) string {
-	body, remove, _ := formerLines(have)
-	return restoring("mangle", body, remove)
-}
-
-func formerLines(have saved) (body, remove, gone []string) {
-	for _, c := range have.order {
-		if formerChain(c) {
-			gone = append(gone, fmt.Sprintf("chain %s, %d rules", c, len(have.rules[c])))
-			body, remove = append(body, "-F "+c), append(remove, "-X "+c)
-			continue
-		}
-		for _, r := range have.rules[c] {
-			if formerChain(target(r)) {
-				gone = append(gone, fmt.Sprintf("rule in %s: %s", c, r))
-				body = append(body, "-D "+c+" "+r)
-			}
-		}
-	}
-	return body, remove, gone
 }
 
 // iptables writes r with the words and in the order of iptables-save.

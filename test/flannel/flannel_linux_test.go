@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -35,15 +36,24 @@ func programs(t *testing.T) (flanneld, weftd, weft string) {
 // docs/flannel.md says. Each keeps the node's subnet, and pods of both nodes reach each other throughout.
 func TestNodeRunsFlannelForAWhile(t *testing.T) {
 	flanneld, weftd, weft := programs(t)
-	for _, c := range []struct {
+	type way struct {
 		name, backend string
 		cleanup       bool // the daemon's own device is in flannel's way
-	}{
+	}
+	ways := []way{
 		{"host-gw", `{"Type":"host-gw"}`, false},
 		{"vxlan", `{"Type":"vxlan"}`, false},
 		{"vxlan in user space", `{"Type":"vxlan","Userspace":"always"}`, true},
 		{"udp", `{"Type":"udp"}`, true},
-	} {
+	}
+	// flanneld has these by the kernel only: make test-kernel runs them in guests whose kernels have both.
+	for _, kind := range []string{"ipip", "wireguard"} {
+		if exec.Command("modprobe", kind).Run() == nil {
+			ways = append(ways, way{kind, `{"Type":"` + kind + `"}`, false},
+				way{kind + " in user space", `{"Type":"` + kind + `","Userspace":"always"}`, true})
+		}
+	}
+	for _, c := range ways {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := lab.Up(t.Context(), lab.Spec{
