@@ -87,31 +87,31 @@ func nodeFamilies() []metric {
 	return []metric{
 		{"weft_build_info", "Always 1; the labels say what runs.", prometheus.GaugeValue, []string{"version", "goversion", "node"},
 			func(s *page, emit func(float64, ...string)) { emit(1, s.Version, runtime.Version(), s.NodeID) }},
-		gauge("weft_ready", "1 if this node is ready: /readyz of weftd answers 200.", func(s *page) float64 { return truth(len(verdict.Reasons(s.Snapshot)) == 0) }),
-		gauge("weft_lease_held", "1 if the store (etcd or the Kubernetes API) has confirmed this node's lease of its subnet, and the lease has not ended.", func(s *page) float64 { return truth(s.InUse() && s.Lease.State == lease.Held) }),
-		gauge("weft_lease_expiry_timestamp_seconds", "Unix time at which this node's lease of its subnet ends; 0 if it has no end or is not known.", func(s *page) float64 { return unix(s.Lease.Own.Expires) }),
-		gauge("weft_store_up", "1 while the store of the nodes' leases (etcd or the Kubernetes API) answers.", func(s *page) float64 { return truth(s.Lease.StoreErr == nil && !s.Lease.StoreSeen.IsZero()) }),
-		gauge("weft_store_last_seen_timestamp_seconds", "Unix time at which the store last answered; 0 if it has not since weftd started.", func(s *page) float64 { return unix(s.Lease.StoreSeen) }),
-		gauge("weft_store_revision", "The store's revision of the list of nodes that this node works with.", func(s *page) float64 { return float64(s.Lease.Revision) }),
-		gauge("weft_config_changed", "1 while the network configuration in the store is not the one in use; weft status says how they differ.", func(s *page) float64 { return truth(s.Config.Differs) }),
-		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *page) float64 { return truth(len(s.Config.Faults) > 0) }),
-		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *page) float64 { return truth(s.Config.LastGood) }),
-		{"weft_no_usable_peer", "1 for each reason why none of the other nodes in the store can be used: backend_type, outside_network, wrong_length or other.", prometheus.GaugeValue, []string{"reason"},
+		gauge("weft_ready", "1 if /readyz answers 200.", func(s *page) float64 { return truth(len(verdict.Reasons(s.Snapshot)) == 0) }),
+		gauge("weft_lease_held", "1 while the store confirms this node's lease.", func(s *page) float64 { return truth(s.InUse() && s.Lease.State == lease.Held) }),
+		gauge("weft_lease_expiry_timestamp_seconds", "Unix time at which this node's lease ends; 0 for no end.", func(s *page) float64 { return unix(s.Lease.Own.Expires) }),
+		gauge("weft_store_up", "1 while the store (etcd or the Kubernetes API) answers.", func(s *page) float64 { return truth(s.Lease.StoreErr == nil && !s.Lease.StoreSeen.IsZero()) }),
+		gauge("weft_store_last_seen_timestamp_seconds", "Unix time of the store's last answer; 0 for none since the start.", func(s *page) float64 { return unix(s.Lease.StoreSeen) }),
+		gauge("weft_store_revision", "The store's revision of the records in use.", func(s *page) float64 { return float64(s.Lease.Revision) }),
+		gauge("weft_config_changed", "1 while the store's network configuration is not the one in use; weft status shows the difference.", func(s *page) float64 { return truth(s.Config.Differs) }),
+		gauge("weft_config_fault", "1 while the store's network configuration cannot be used.", func(s *page) float64 { return truth(len(s.Config.Faults) > 0) }),
+		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration.", func(s *page) float64 { return truth(s.Config.LastGood) }),
+		{"weft_no_usable_peer", "1 for each reason why no record of another node can be used.", prometheus.GaugeValue, []string{"reason"},
 			func(s *page, emit func(float64, ...string)) {
 				_, why := verdict.NoPeer(s.Snapshot)
 				for _, reason := range verdict.AllUnusable() {
 					emit(truth(slices.Contains(why, reason)), string(reason))
 				}
 			}},
-		gauge("weft_removals_disbelieved", "1 while nodes are missing from the store and this node goes on as if they were there, since the store seems emptied or replaced (an alarm).", func(s *page) float64 { return truth(s.Lease.Alarm != "") }),
-		{"weft_records_rejected", "Nodes' records in the store that are not used, by reason; weft lease list names them.", prometheus.GaugeValue, []string{"reason"},
+		gauge("weft_removals_disbelieved", "1 while this node keeps peers whose records are gone, since the store seems emptied or replaced.", func(s *page) float64 { return truth(s.Lease.Alarm != "") }),
+		{"weft_records_rejected", "Records that are not used, by reason; weft lease list names them.", prometheus.GaugeValue, []string{"reason"},
 			func(s *page, emit func(float64, ...string)) {
 				rejected := s.Lease.RejectedCount()
 				for _, reason := range lease.RejectReasons() {
 					emit(float64(rejected[reason]), string(reason))
 				}
 			}},
-		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last good list of nodes was written to disk, with which a restart begins; 0 if there is none.", func(s *page) float64 { return unix(s.Cache.SavedAt) }),
+		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last state was written to disk; 0 for none.", func(s *page) float64 { return unix(s.Cache.SavedAt) }),
 	}
 }
 
@@ -136,31 +136,31 @@ func packetFamilies() []metric {
 		}
 	}
 	return []metric{
-		flows("weft_received_packets_total", "Packets inside the overlay that weftd took: from this host, to other nodes (egress), or from other nodes (ingress).", func(f *tunnel.Flow) uint64 { return f.Received }),
-		flows("weft_received_bytes_total", "Bytes of the packets inside the overlay that weftd took: from this host (egress) or from other nodes (ingress).", func(f *tunnel.Flow) uint64 { return f.ReceivedBytes }),
-		flows("weft_delivered_packets_total", "Packets inside the overlay that weftd handed on: to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.Delivered }),
-		flows("weft_delivered_bytes_total", "Bytes of the packets inside the overlay that weftd handed on: to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
-		{"weft_dropped_packets_total", "Packets inside the overlay that weftd dropped, by reason; received = delivered + dropped.", prometheus.CounterValue, []string{"direction", "reason"}, drops},
-		counter("weft_icmp_sent_total", "ICMP errors that weftd sent to senders on this host, such as packet too big.", func(s *page) uint64 { return s.plane.Stats.ICMPSent }),
-		counter("weft_icmp_suppressed_total", "ICMP errors to senders on this host that weftd's rate limit withheld.", func(s *page) uint64 { return s.plane.Stats.ICMPSuppressed }),
-		counter("weft_fragmented_packets_total", "IPv4 packets inside the overlay that weftd fragmented, since the way to the other node carries only smaller ones.", func(s *page) uint64 { return s.plane.Stats.Fragmented }),
-		counter("weft_checksums_completed_total", "Packets inside the overlay whose checksum was left to hardware when they came, and was filled in or left to the next.", func(s *page) uint64 { return s.plane.Stats.Completed }),
-		{"weft_worker_packets_total", "Packets inside the overlay that each worker of weftd's data plane took: how evenly flows are shared out.", prometheus.CounterValue, []string{"worker", "direction"},
+		flows("weft_received_packets_total", "Inner packets taken from this host (egress) or from other nodes (ingress).", func(f *tunnel.Flow) uint64 { return f.Received }),
+		flows("weft_received_bytes_total", "Bytes of inner packets taken from this host (egress) or from other nodes (ingress).", func(f *tunnel.Flow) uint64 { return f.ReceivedBytes }),
+		flows("weft_delivered_packets_total", "Inner packets handed to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.Delivered }),
+		flows("weft_delivered_bytes_total", "Bytes of inner packets handed to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
+		{"weft_dropped_packets_total", "Inner packets dropped, by reason; received = delivered + dropped.", prometheus.CounterValue, []string{"direction", "reason"}, drops},
+		counter("weft_icmp_sent_total", "ICMP errors sent to senders on this host, such as packet too big.", func(s *page) uint64 { return s.plane.Stats.ICMPSent }),
+		counter("weft_icmp_suppressed_total", "ICMP errors to senders on this host that the rate limit withheld.", func(s *page) uint64 { return s.plane.Stats.ICMPSuppressed }),
+		counter("weft_fragmented_packets_total", "Inner IPv4 packets fragmented, since the path carries only smaller ones.", func(s *page) uint64 { return s.plane.Stats.Fragmented }),
+		counter("weft_checksums_completed_total", "Inner packets that came with a partial checksum.", func(s *page) uint64 { return s.plane.Stats.Completed }),
+		{"weft_worker_packets_total", "Inner packets that each worker took.", prometheus.CounterValue, []string{"worker", "direction"},
 			func(s *page, emit func(float64, ...string)) {
 				for i, w := range s.plane.Workers {
 					emit(float64(w.Egress), strconv.Itoa(i), "egress")
 					emit(float64(w.Ingress), strconv.Itoa(i), "ingress")
 				}
 			}},
-		workers("weft_worker_busy_seconds_total", "Time in which a worker of weftd's data plane was not waiting for packets; its rate is the share of a processor that it keeps busy at most.",
+		workers("weft_worker_busy_seconds_total", "Time in which a worker did not wait for packets; its rate is at most the share of a processor that it uses.",
 			func(w *tunnel.WorkerStats) float64 { return w.Busy.Seconds() }),
-		workers("weft_worker_reads_total", "System calls of a worker that brought packets; packets divided by reads is how many come at once.",
+		workers("weft_worker_reads_total", "System calls of a worker that brought packets.",
 			func(w *tunnel.WorkerStats) float64 { return float64(w.Reads) }),
-		workers("weft_worker_writes_total", "System calls of a worker that handed packets on; packets divided by writes is how many leave at once.",
+		workers("weft_worker_writes_total", "System calls of a worker that handed packets on.",
 			func(w *tunnel.WorkerStats) float64 { return float64(w.Writes) }),
-		counter("weft_worker_wakeups_total", "How often workers of weftd's data plane woke since packets had come.", func(s *page) uint64 { return s.plane.Stats.Wakeups }),
-		counter("weft_worker_batches_total", "Batches of packets that workers of weftd's data plane moved; packets divided by batches is how many come at once.", func(s *page) uint64 { return s.plane.Stats.Batches }),
-		gauge("weft_ports", "Devices and sockets that weftd's data plane moves packets between: the overlay's devices and the sockets on the underlay.", func(s *page) float64 { return float64(s.plane.Stats.Ports) }),
+		counter("weft_worker_wakeups_total", "How often packets woke a worker.", func(s *page) uint64 { return s.plane.Stats.Wakeups }),
+		counter("weft_worker_batches_total", "Batches of packets that workers moved.", func(s *page) uint64 { return s.plane.Stats.Batches }),
+		gauge("weft_ports", "Devices and sockets that the data plane moves packets between.", func(s *page) float64 { return float64(s.plane.Stats.Ports) }),
 	}
 }
 
@@ -173,36 +173,36 @@ func queueFamilies() []metric {
 		}}
 	}
 	return []metric{
-		offloads("weft_offload_on", "1 while the kernel moves several packets in one call by this offload; 0 if it is switched off, not supported or lost.", prometheus.GaugeValue,
+		offloads("weft_offload_on", "1 while this offload moves several packets in one call; 0 if it is off, not supported or lost.", prometheus.GaugeValue,
 			func(o tunnel.OffloadStats) float64 { return truth(o.State == tunnel.OffloadOn) }),
-		offloads("weft_offload_calls_total", "System calls that moved several packets at once by this offload.", prometheus.CounterValue,
+		offloads("weft_offload_calls_total", "System calls that moved several packets by this offload.", prometheus.CounterValue,
 			func(o tunnel.OffloadStats) float64 { return float64(o.Calls) }),
-		offloads("weft_offload_packets_total", "Packets that were moved several at once by this offload; divided by the calls it is how many at once.", prometheus.CounterValue,
+		offloads("weft_offload_packets_total", "Packets in the calls of this offload.", prometheus.CounterValue,
 			func(o tunnel.OffloadStats) float64 { return float64(o.Segments) }),
-		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped as weftd did not take them fast enough, at its socket (where is socket) or at the overlay's device (device).", prometheus.CounterValue, []string{"where"},
+		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped since weftd was too slow, at its socket or at the overlay's device.", prometheus.CounterValue, []string{"where"},
 			func(s *page, emit func(float64, ...string)) {
 				emit(float64(s.plane.Stats.SocketOverflow), "socket")
 				emit(float64(s.plane.Dropped), "device")
 			}},
-		gauge("weft_peers_held_back", "Other nodes that filled a receive queue which all share, so that only a part of their packets is let in.", func(s *page) float64 { return float64(s.plane.Stats.HeldBack) }),
+		gauge("weft_peers_held_back", "Peers that filled the receive queue, so that only a part of their packets is let in.", func(s *page) float64 { return float64(s.plane.Stats.HeldBack) }),
 	}
 }
 
 func kernelFamilies() []metric {
 	return []metric{
-		gauge("weft_backend_in_place", "1 if the overlay's devices, addresses and routes on this host are as they should be.", func(s *page) float64 { return truth(s.Backend.InPlace) }),
-		gauge("weft_backend_pending_changes", "Changes to devices, addresses and routes of this host that are due and not made yet.", func(s *page) float64 { return float64(s.Backend.Pending) }),
-		counter("weft_backend_repairs_total", "Changes of somebody else's to the overlay's devices, addresses and routes that weftd undid.", func(s *page) uint64 { return s.Backend.Repaired }),
-		gauge("weft_backend_last_reconcile_timestamp_seconds", "Unix time at which weftd last compared devices and routes with what they should be; 0 if it has not yet.", func(s *page) float64 { return unix(s.Backend.LastReconcile) }),
-		gauge("weft_mtu_bytes", "The largest packet that pods can send through the overlay, in bytes; 0 before there is a device.", func(s *page) float64 { return float64(s.Backend.MTU) }),
-		gauge("weft_underlay_lost", "1 while the network interface that carries the overlay, or its address, is missing.", func(s *page) float64 { return truth(s.Backend.UnderlayLost != "") }),
+		gauge("weft_backend_in_place", "1 if the overlay's devices, addresses and routes are in place.", func(s *page) float64 { return truth(s.Backend.InPlace) }),
+		gauge("weft_backend_pending_changes", "Changes to devices, addresses and routes that are due.", func(s *page) float64 { return float64(s.Backend.Pending) }),
+		counter("weft_backend_repairs_total", "Changes of others to the overlay's devices, addresses and routes that weftd undid.", func(s *page) uint64 { return s.Backend.Repaired }),
+		gauge("weft_backend_last_reconcile_timestamp_seconds", "Unix time of the last comparison of devices and routes; 0 before the first.", func(s *page) float64 { return unix(s.Backend.LastReconcile) }),
+		gauge("weft_mtu_bytes", "The largest packet that pods can send through the overlay, in bytes; 0 without a device.", func(s *page) float64 { return float64(s.Backend.MTU) }),
+		gauge("weft_underlay_lost", "1 while the underlay's interface or its address is missing.", func(s *page) float64 { return truth(s.Backend.UnderlayLost != "") }),
 	}
 }
 
 // hookFamilies are those of a backend whose routes a controller of the operator's programs.
 func hookFamilies() []metric {
 	return []metric{
-		{"weft_route_hook_routes", "Routes that this node last gave the controller of type route-hook, by state: accepted, pending or refused.", prometheus.GaugeValue, []string{"state"},
+		{"weft_route_hook_routes", "Routes that this node last gave route-hook's controller, by state.", prometheus.GaugeValue, []string{"state"},
 			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(float64(h.Accepted), "accepted")
@@ -210,13 +210,13 @@ func hookFamilies() []metric {
 					emit(float64(h.Refused), "refused")
 				}
 			}},
-		{"weft_route_hook_last_taken_timestamp_seconds", "Unix time at which the controller of type route-hook last took this node's routes; 0 if it has not since weftd started.", prometheus.GaugeValue, nil,
+		{"weft_route_hook_last_taken_timestamp_seconds", "Unix time at which route-hook's controller last took this node's routes; 0 for never since the start.", prometheus.GaugeValue, nil,
 			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(unix(h.Taken))
 				}
 			}},
-		{"weft_route_hook_failures_total", "How often the controller of type route-hook did not take this node's routes; weft status says why.", prometheus.CounterValue, nil,
+		{"weft_route_hook_failures_total", "How often route-hook's controller did not take this node's routes; weft status says why.", prometheus.CounterValue, nil,
 			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(float64(h.Failures))
@@ -237,29 +237,29 @@ func peerFamilies() []metric {
 	}
 	c, g := prometheus.CounterValue, prometheus.GaugeValue
 	return []metric{
-		gauge("weft_peers", "Other nodes that this node exchanges packets with.", func(s *page) float64 { return float64(s.Backend.Peers) }),
-		gauge("weft_peers_skipped", "Other nodes whose record in the store this node cannot use; weft status says why.", func(s *page) float64 { return float64(len(s.Backend.Skipped)) }),
+		gauge("weft_peers", "Peers that this node exchanges packets with.", func(s *page) float64 { return float64(s.Backend.Peers) }),
+		gauge("weft_peers_skipped", "Nodes whose record this node cannot use; weft status says why.", func(s *page) float64 { return float64(len(s.Backend.Skipped)) }),
 		peerInfoFamily(),
 		strangersFamily(),
-		each("weft_peer_transmit_packets_total", "Packets inside the overlay that were sent to this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
-		each("weft_peer_transmit_bytes_total", "Bytes of the packets inside the overlay that were sent to this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
-		each("weft_peer_receive_packets_total", "Packets inside the overlay that were received from this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxPackets) }),
-		each("weft_peer_receive_bytes_total", "Bytes of the packets inside the overlay that were received from this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
-		each("weft_peer_icmp_unreachable_total", "ICMP messages that say that what is sent to this peer does not reach it.", c, func(p *tunnel.PeerStats) float64 { return float64(p.Unreachable.Count) }),
-		each("weft_peer_refused_packets_total", "Packets from this peer that were dropped; weft peers says why.", c, func(p *tunnel.PeerStats) float64 {
+		each("weft_peer_transmit_packets_total", "Inner packets sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
+		each("weft_peer_transmit_bytes_total", "Bytes of inner packets sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
+		each("weft_peer_receive_packets_total", "Inner packets received from the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxPackets) }),
+		each("weft_peer_receive_bytes_total", "Bytes of inner packets received from the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
+		each("weft_peer_icmp_unreachable_total", "ICMP messages that the peer is unreachable.", c, func(p *tunnel.PeerStats) float64 { return float64(p.Unreachable.Count) }),
+		each("weft_peer_refused_packets_total", "Packets from the peer that were dropped; weft peers says why.", c, func(p *tunnel.PeerStats) float64 {
 			var n uint64
 			for _, d := range p.Drops {
 				n += d
 			}
 			return float64(n)
 		}),
-		each("weft_peer_last_seen_timestamp_seconds", "Unix time at which a packet of this peer last arrived; 0 if none has since weftd started.", g, func(p *tunnel.PeerStats) float64 { return unix(p.LastRx) }),
-		each("weft_peer_mtu_bytes", "The largest packet inside the overlay that is sent to this peer, in bytes.", g, func(p *tunnel.PeerStats) float64 { return float64(p.MTU) }),
+		each("weft_peer_last_seen_timestamp_seconds", "Unix time of the peer's last packet; 0 for none since the start.", g, func(p *tunnel.PeerStats) float64 { return unix(p.LastRx) }),
+		each("weft_peer_mtu_bytes", "The largest inner packet that is sent to the peer, in bytes.", g, func(p *tunnel.PeerStats) float64 { return float64(p.MTU) }),
 	}
 }
 
 func strangersFamily() metric {
-	return carried([]metric{gauge("weft_strangers", "Addresses that lately sent to the overlay's port and belong to no node; weft peers names them.", func(s *page) float64 { return float64(len(s.plane.Strangers)) })})[0]
+	return carried([]metric{gauge("weft_strangers", "Addresses of no node that lately sent to the overlay's port; weft peers names them.", func(s *page) float64 { return float64(len(s.plane.Strangers)) })})[0]
 }
 
 func truth(b bool) float64 {

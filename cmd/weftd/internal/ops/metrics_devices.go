@@ -22,13 +22,13 @@ func deviceFamilies() []metric {
 		}}
 	}
 	return []metric{
-		each("weft_device_packets_total", "Packets that the kernel counted on a device, where it moves the overlay's packets (vxlan, host-gw). With scope overlay all of them are between this node and others; with scope host the device is the host's and has its other packets too.",
+		each("weft_device_packets_total", "Packets on a device by which the kernel moves the overlay's packets. Scope overlay has only those; scope host has the host's other packets too.",
 			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxPackets }, func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxPackets }),
-		each("weft_device_bytes_total", "Bytes that the kernel counted on a device, where it moves the overlay's packets, with each packet's Ethernet header.",
+		each("weft_device_bytes_total", "Bytes on a device by which the kernel moves the overlay's packets, with Ethernet headers.",
 			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxBytes }, func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxBytes }),
-		each("weft_device_dropped_packets_total", "Packets that the kernel dropped at a device, where it moves the overlay's packets: its queue was full, or nobody was there to take them.",
+		each("weft_device_dropped_packets_total", "Packets dropped at a device by which the kernel moves the overlay's packets.",
 			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxDropped }, func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxDropped }),
-		each("weft_device_errors_total", "Packets that a device could not send or receive, where the kernel moves the overlay's packets; with vxlan, sending fails where there is no way to the peer's host.",
+		each("weft_device_errors_total", "Packets that a device by which the kernel moves the overlay's packets could not send or receive.",
 			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxErrors }, func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxErrors }),
 	}
 }

@@ -54,7 +54,7 @@ func podInterfaceFamilies() []metric {
 		return each(name, help, prometheus.CounterValue, func(p *podport.Pod) float64 { return float64(v(p)) })
 	}
 	return []metric{
-		{"weft_pod_interface_info", "Always 1; the labels say which pod it is, of those that are attached directly.", prometheus.GaugeValue, []string{"pod", "interface", "id", "addresses", "by"},
+		{"weft_pod_interface_info", "Always 1; the labels say which directly attached pod it is.", prometheus.GaugeValue, []string{"pod", "interface", "id", "addresses", "by"},
 			func(s *page, emit func(float64, ...string)) {
 				labels := s.podNames
 				for i := range s.EachPod {
@@ -68,12 +68,12 @@ func podInterfaceFamilies() []metric {
 					}
 				}
 			}},
-		each("weft_pod_interface_attached", "1 if the directly attached pod has a port; 0 while it waits for a data plane, or is missing since a restart of weftd.", prometheus.GaugeValue, func(p *podport.Pod) float64 { return truth(p.State == podport.Attached) }),
-		count("weft_pod_interface_transmit_packets_total", "Packets that the directly attached pod has sent.", func(p *podport.Pod) uint64 { return p.SentPackets }),
-		count("weft_pod_interface_transmit_bytes_total", "Bytes of the packets that the directly attached pod has sent.", func(p *podport.Pod) uint64 { return p.SentBytes }),
-		count("weft_pod_interface_receive_packets_total", "Packets that were delivered to the directly attached pod.", func(p *podport.Pod) uint64 { return p.ReceivedPackets }),
-		count("weft_pod_interface_receive_bytes_total", "Bytes of the packets that were delivered to the directly attached pod.", func(p *podport.Pod) uint64 { return p.ReceivedBytes }),
-		count("weft_pod_interface_refused_packets_total", "Packets from the directly attached pod, or to it, that went no further; weft pods says why.", func(p *podport.Pod) uint64 {
+		each("weft_pod_interface_attached", "1 if the directly attached pod has a port; 0 while it waits for one.", prometheus.GaugeValue, func(p *podport.Pod) float64 { return truth(p.State == podport.Attached) }),
+		count("weft_pod_interface_transmit_packets_total", "Packets from the pod.", func(p *podport.Pod) uint64 { return p.SentPackets }),
+		count("weft_pod_interface_transmit_bytes_total", "Bytes from the pod.", func(p *podport.Pod) uint64 { return p.SentBytes }),
+		count("weft_pod_interface_receive_packets_total", "Packets delivered to the pod.", func(p *podport.Pod) uint64 { return p.ReceivedPackets }),
+		count("weft_pod_interface_receive_bytes_total", "Bytes delivered to the pod.", func(p *podport.Pod) uint64 { return p.ReceivedBytes }),
+		count("weft_pod_interface_refused_packets_total", "Packets from or to the pod that were dropped; weft pods says why.", func(p *podport.Pod) uint64 {
 			var n uint64
 			for _, d := range p.Drops {
 				n += d.Packets

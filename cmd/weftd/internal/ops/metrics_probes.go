@@ -32,13 +32,13 @@ func probeFamilies() []metric {
 		}
 	}
 	return []metric{
-		gauge("weft_peers_answering", "Peers that answer this node's probes through the overlay.", count(probe.Yes)),
-		gauge("weft_peers_silent", "Peers that do not answer this node's probes through the overlay.", count(probe.No)),
-		gauge("weft_no_peer_answers", "1 while there are peers and none of them answers this node's probes.", func(s *page) float64 {
+		gauge("weft_peers_answering", "Peers that answer probes through the overlay.", count(probe.Yes)),
+		gauge("weft_peers_silent", "Peers that do not answer probes through the overlay.", count(probe.No)),
+		gauge("weft_no_peer_answers", "1 while there are peers and none answers probes.", func(s *page) float64 {
 			all := s.worstProbes()
 			return truth(len(all) > 0 && count(probe.No)(s) == float64(len(all)))
 		}),
-		each("weft_peer_answers", "1 if the peer answers this node's probes through the overlay; absent before that is known.", nil, func(p *probe.State, emit func(float64, ...string)) {
+		each("weft_peer_answers", "1 if the peer answers probes through the overlay; absent before that is known.", nil, func(p *probe.State, emit func(float64, ...string)) {
 			if p.Answers != probe.Unasked {
 				emit(truth(p.Answers == probe.Yes))
 			}
@@ -48,7 +48,7 @@ func probeFamilies() []metric {
 				emit(p.RTT.Seconds())
 			}
 		}),
-		each("weft_peer_loss_ratio", "Part of the last 64 probes that was lost, from 0 to 1: out to the peer, in from it, or both for a peer that is asked by ICMP.",
+		each("weft_peer_loss_ratio", "Share of the last 64 probes that was lost: out to the peer, in from it, or both for a peer that is asked by ICMP.",
 			[]string{"direction"}, func(p *probe.State, emit func(float64, ...string)) {
 				out, in := "out", "in"
 				if p.Port == 0 {

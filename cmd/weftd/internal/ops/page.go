@@ -41,7 +41,7 @@ func newPage(s *control.Snapshot) *page {
 func (p *page) kernelMoves() bool { return p.InUse() && routing.CarriesNothing(p.Backend.Path) }
 
 func peerInfoFamily() metric {
-	return metric{"weft_peer_info", "Always 1; the labels say who the peer is, as in its lease record.", prometheus.GaugeValue,
+	return metric{"weft_peer_info", "Always 1; the labels are the peer's record.", prometheus.GaugeValue,
 		[]string{"peer", "id", "address", "subnets", "backend"},
 		func(s *page, emit func(float64, ...string)) {
 			for i := range s.Records {
