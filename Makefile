@@ -9,8 +9,8 @@
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
-#   make test-kernel  labs under Debian's kernels, 6.1 and 6.12 (KERNELS='6.1' RUN='^path': fewer), which QEMU boots. Without /dev/kvm that
-#                takes some five minutes a kernel
+#   make test-kernel  labs under Debian's kernels, 6.1 and 6.12 (KERNELS='6.1' RUN='^path': fewer), which QEMU boots, and beside
+#                a real flanneld for ipip and wireguard. Without /dev/kvm that takes some eight minutes a kernel
 #   make test-hour  a healthy lab of each backend for an hour (CALM=20m: for 20 minutes): nothing may be said to be wrong
 #   make test-faults  faults that last for seconds in make test, for a minute each
 #   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
@@ -85,8 +85,12 @@ test-matrix: deps build
 test-kernel: build
 	@.ci/deps qemu-system-x86_64:qemu-system-x86
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./test/cmd/kernel
+	CGO_ENABLED=0 $(GO) test -c -o bin/flannel.test ./test/flannel
+	GO='$(GO)' test/flannel/build bin/flanneld
 	@status=0; for k in $(KERNELS); do \
 		echo "Linux $$k"; test/cmd/kernel/boot $$k $(CURDIR)/bin/kernel -run '$(RUN)' || status=1; \
+		[ '$(RUN)' != . ] || test/cmd/kernel/boot $$k env WEFT_TEST=strict WEFT_BIN=$(CURDIR)/bin WEFT_FLANNELD=$(CURDIR)/bin/flanneld \
+			$(CURDIR)/bin/flannel.test -test.v -test.parallel 1 -test.run 'ForAWhile/(ipip|wireguard)' || status=1; \
 	done; exit $$status
 
 test-hour: deps build

@@ -151,8 +151,9 @@ func TestEncryptWays(t *testing.T) {
 				}
 			}
 		}
-		if routes != len(plain) || len(d.wireGuard) != 2 || len(d.wireGuard[0].Peers) != 5 || len(d.wireGuard[1].Peers) != 5 {
-			t.Errorf("%s: %d plain routes of %d, devices %+v", word, routes, len(plain), d.wireGuard)
+		devices := d.driven.([]wireGuardDevice)
+		if routes != len(plain) || len(devices) != 2 || len(devices[0].Peers) != 5 || len(devices[1].Peers) != 5 {
+			t.Errorf("%s: %d plain routes of %d, devices %+v", word, routes, len(plain), devices)
 		}
 	}
 	plain := new(wireGuard)

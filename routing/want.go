@@ -94,8 +94,8 @@ type desired struct {
 	// notes are about records that are used, but not wholly.
 	notes  []Skipped
 	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
-	// wireGuard are the devices of type wireguard, with their peers, which its driver makes.
-	wireGuard []wireGuardDevice
+	// driven is for the type's own driver alone, which knows what it is.
+	driven any
 	// device is Status.Devices for a backend without devices of its own.
 	device string
 }

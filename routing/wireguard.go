@@ -251,13 +251,14 @@ func deviceFor(ds []wireGuardDevice, six bool) *wireGuardDevice {
 	return nil
 }
 
-// want implements backendType. The devices with their peers are in wireGuard, of the decision.
+// want implements backendType. What is driven are the devices with their peers, []wireGuardDevice.
 func (w *wireGuard) want(s situation) desired {
-	d := desired{wireGuard: w.devices(s)}
-	ways := w.ways(s, d.wireGuard)
+	devices := w.devices(s)
+	d := desired{driven: devices}
+	ways := w.ways(s, devices)
 	settleKeys(&d, ways, s)
-	for i := range d.wireGuard {
-		v := &d.wireGuard[i]
+	for i := range devices {
+		v := &devices[i]
 		own := lease.Subnets{}
 		if v.has(false) {
 			own.V4 = s.set.Own.V4
@@ -269,7 +270,7 @@ func (w *wireGuard) want(s situation) desired {
 	}
 	for _, x := range ways {
 		if x.report.How != HowSkipped {
-			dev := deviceFor(d.wireGuard, x.f.six)
+			dev := deviceFor(devices, x.f.six)
 			x.report = w.plainWay(x.report, x.r, x.f, s)
 			switch most := routeMTU(*x.r, x.f.six, s.mtu); {
 			case x.report.How == HowRoute:

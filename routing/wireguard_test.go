@@ -132,7 +132,7 @@ func TestWireGuardWants(t *testing.T) {
 	}
 	say := func(d desired) string {
 		var b strings.Builder
-		for _, v := range d.wireGuard {
+		for _, v := range d.driven.([]wireGuardDevice) {
 			_, _ = fmt.Fprintf(&b, "%s:%d", v.name, v.Port)
 			for _, p := range v.Peers {
 				_, _ = fmt.Fprintf(&b, " %d@%v%v", p.Key[0], p.Endpoint, p.AllowedIPs)

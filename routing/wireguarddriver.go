@@ -130,7 +130,8 @@ func (a *wireGuardDriver) rotate() (before, after wireguard.PublicKey, err error
 func (a *wireGuardDriver) sync(_ context.Context, s situation, d *desired) (out outcome) {
 	var faults []error
 	wanted := map[string]bool{}
-	for _, v := range d.wireGuard {
+	devices, _ := d.driven.([]wireGuardDevice) // none without a subnet
+	for _, v := range devices {
 		wanted[v.name] = true
 		v.Private, v.MTU = a.private, s.mtu
 		m, err := a.ensure(v.name, s.mtu)

@@ -100,7 +100,7 @@ func FuzzPayload(f *testing.F) {
 func TestTarget(t *testing.T) {
 	for rule, want := range map[string]string{
 		"-j FLANNEL-FWD":                                           "FLANNEL-FWD",
-		"-s 10.0.0.0/8 -g KUBE-SVC-3":                            "KUBE-SVC-3",
+		"-s 10.0.0.0/8 -g KUBE-SVC-3":                              "KUBE-SVC-3",
 		`-m comment --comment "x -j Y" -j ACCEPT`:                  "ACCEPT",
 		`-m comment --comment "a \" -j Y" -j ACCEPT`:               "ACCEPT",
 		`-m comment --comment "one" -m comment --comment two -j Z`: "Z",

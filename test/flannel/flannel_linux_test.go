@@ -46,6 +46,7 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 		{"vxlan in user space", `{"Type":"vxlan","Userspace":"always"}`, true},
 		{"udp", `{"Type":"udp"}`, true},
 	}
+	_ = exec.Command("modprobe", "br_netfilter").Run() // flanneld does not start without it
 	// flanneld has these by the kernel only: make test-kernel runs them in guests whose kernels have both.
 	for _, kind := range []string{"ipip", "wireguard"} {
 		if exec.Command("modprobe", kind).Run() == nil {
@@ -89,16 +90,17 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			if err := b.Daemon.Start(); err != nil {
 				t.Fatal(err)
 			}
+			defer func() {
+				if t.Failed() {
+					t.Logf("the end of the log:\n%s", b.Daemon.LogTail(40))
+				}
+			}()
 			record(t, l, key, false)
 			cleanup("--rules")
 			talk(t, "with flanneld", a.Pods[0], b.Pods[0])
 			if c.name == "udp" {
 				asUDPPeer(t, weft, a, b)
 			}
-			if t.Failed() {
-				t.Logf("the end of flanneld's log:\n%s", b.Daemon.LogTail(40))
-			}
-
 			if err := b.Daemon.Kill(); err != nil { // flanneld does not always end when it is asked to
 				t.Fatal(err)
 			}
