@@ -10,7 +10,7 @@ import (
 // Memory is the last good state of the store that this node believes. It is a value: Believe returns a new
 // one, and shares only parts that are never changed.
 type Memory struct {
-	// ClusterID and Revision are those of the last snapshot.
+	// ClusterID is that of the last snapshot. Revision is its own, or that of a write of ours since.
 	ClusterID string
 	Revision  int64
 	// Config is the raw configuration in use; nil before the first.

@@ -52,6 +52,9 @@ func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time, refused ...R
 	return o.mem.Alarm()
 }
 
+// Heard says that the store has come to a revision, which no snapshot has shown yet.
+func (o *Outlook) Heard(revision int64) { o.mem.Revision = max(o.mem.Revision, revision) }
+
 // Set computes the Set by the rules, with own as our record. news reports whether to publish it: it is the
 // first one, or differs from the last for a backend. The peers of a Set that is not news may be those that
 // were published; Current has their times. It costs almost nothing if nothing has changed.

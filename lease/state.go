@@ -36,9 +36,10 @@ func (c *Core) record() Record {
 	return c.Peers.Last().Own
 }
 
-// err is why the state is not Held, or what the last write met.
+// err is why the state is not Held, or what the last write met. A contest is told whatever the store says of calls
+// meanwhile, which Status.StoreErr has.
 func (c *Core) err() error {
-	if c.cause == nil && c.contest != nil {
+	if c.contest != nil {
 		return c.contestError()
 	}
 	return c.cause

@@ -52,6 +52,9 @@ func (c *Core) wrote(w write, r Result) error {
 		expires = w.began.Add(w.ttl)
 	}
 	c.own.wrote(h, w.attrs, r.Revision, expires)
+	// A store that says later that it is not as far has gone back, also if it is as far as its last snapshot.
+	c.store.revision = max(c.store.revision, r.Revision)
+	c.Peers.Heard(r.Revision)
 	c.storeAnswered()
 	return nil
 }

@@ -84,6 +84,14 @@ func (c *Cluster) holder(e *entry) *machine {
 	return o
 }
 
+// givesWay reports whether o waits for a twin that lives, which m may be. A record of o that a backup brings back
+// is none that it has then.
+func (c *Cluster) givesWay(o, m *machine) bool {
+	st := c.status(o)
+	var contest *lease.ContestError
+	return o.node == m.node && st.State == lease.Waiting && errors.As(st.Err, &contest) && contest.Lives != ""
+}
+
 // written checks a write of m in the place of was, which is nil if nothing is there.
 func (c *Cluster) written(m *machine, was *entry, op lease.WriteRecord) {
 	switch {
@@ -93,7 +101,7 @@ func (c *Cluster) written(m *machine, was *entry, op lease.WriteRecord) {
 		c.came(ToRenew, m)
 	default:
 		c.came(ToTakeOver, m)
-		if o := c.holder(was); o != nil && c.well(m) {
+		if o := c.holder(was); o != nil && c.well(m) && !c.givesWay(o, m) {
 			c.fail("a living node is not replaced", "m%d (%s at %s) writes %s, which m%d (%s at %s) has, who lives and answers", m.index, m.node, m.addr, op.Subnets, o.index, o.node, o.addr)
 		}
 	}
