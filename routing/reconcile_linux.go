@@ -11,6 +11,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/event"
+	"weft/routing/internal/errno"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/tunnel"
@@ -77,7 +78,7 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	r.try(out.node)
 	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
 	err = errors.Join(r.faults...)
-	r.st.MTU, r.st.InPlace = sizes.inner, err == nil || c.inPlaceBefore() && kernel.Exhausted(err)
+	r.st.MTU, r.st.InPlace = sizes.inner, err == nil || c.inPlaceBefore() && errno.Exhausted(err)
 	c.tellPeers(r, out)
 	c.tellNotes(r)
 	c.shadows(r)

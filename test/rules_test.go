@@ -49,12 +49,13 @@ func rooms() map[string][]string {
 		"lease/redact":     {},
 		"lease/atomicfile": {},
 
-		"routing/hostrules":          {"lease", "routing/event", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/hostrules":          {"lease", "routing/event", "routing/internal/errno", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
+		"routing/internal/errno":     {},
 		"routing/internal/notify":    {},
 		"routing/ownthread":          {}, // every program links it
 		"routing/event":              {"tunnel"},
-		"routing/internal/plane":     {"encap", "lease/atomicfile", "routing/event", "routing/internal/kernel", "tunnel"},
+		"routing/internal/plane":     {"encap", "lease/atomicfile", "routing/event", "routing/internal/errno", "routing/internal/kernel", "tunnel"},
 		"routing/internal/wireguard": {"lease/atomicfile", "routing/event"},
 		"routing/probe":              {"encap", "routing/event", "tunnel"},
 		"routing/routecontrol":       {"routing/routehook"},

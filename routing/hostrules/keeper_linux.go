@@ -13,7 +13,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/event"
-	"weft/routing/internal/kernel"
+	"weft/routing/internal/errno"
 )
 
 // Rules keeps the host's rules as the latest set of leases wants them. Its methods are
@@ -305,7 +305,7 @@ func (r *Rules) report(st Status, primary kind, err error) {
 	}
 	r.statusMu.Lock()
 	before := r.status
-	st.InPlace = err == nil || before.InPlace && kernel.Exhausted(err)
+	st.InPlace = err == nil || before.InPlace && errno.Exhausted(err)
 	st.Repaired += before.Repaired
 	r.status = st
 	r.statusMu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -218,16 +217,4 @@ func fromIP(b []byte) netip.Addr {
 func (k *Kernel) Links() ([]netlink.Link, error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
 	return ls, Wrap("list links", err)
-}
-
-// Exhausted reports whether an error is nothing but a want of descriptors or memory; of errors that are joined, each.
-// It says nothing about what is in place, since the kernel could not be asked.
-func Exhausted(err error) bool {
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !Exhausted(err) })
-	}
-	if next := errors.Unwrap(err); next != nil {
-		return Exhausted(next)
-	}
-	return err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM || err == unix.ENOBUFS
 }

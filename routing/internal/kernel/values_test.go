@@ -1,15 +1,10 @@
 package kernel
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"golang.org/x/sys/unix"
 )
 
 var (
@@ -27,24 +22,4 @@ func mac(s string) MAC {
 		panic(err)
 	}
 	return m
-}
-
-func TestExhausted(t *testing.T) {
-	short := fmt.Errorf("list links: %w", os.NewSyscallError("socket", unix.EMFILE))
-	for _, tt := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{short, true},
-		{errors.Join(short, unix.ENOMEM), true},
-		{fmt.Errorf("rules: %w", errors.Join(short, fmt.Errorf("routes: %w", unix.ENFILE))), true},
-		{errors.Join(short, unix.EPERM), false},
-		{unix.EPERM, false},
-		{errors.New("no errno"), false},
-	} {
-		if got := Exhausted(tt.err); got != tt.want {
-			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
-		}
-	}
 }

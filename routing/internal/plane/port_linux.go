@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/routing/event"
+	"weft/routing/internal/errno"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
@@ -68,7 +69,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	works := s.id != 0 && s.local == local
 	if p.o.Auto {
 		switch err := p.out.Protected(); {
-		case works && kernel.Exhausted(err):
+		case works && errno.Exhausted(err):
 			return s.path, s.why
 		case err != nil:
 			return tunnel.PathSocket, err
@@ -76,7 +77,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	}
 	e, err := p.out.Ether(link)
 	switch {
-	case works && kernel.Exhausted(err):
+	case works && errno.Exhausted(err):
 		return s.path, s.why
 	case works && s.path == tunnel.PathRaw && (errors.Is(err, kernel.ErrNoLink) || err == nil && e.Index == s.frames.link):
 		return tunnel.PathRaw, nil // as it is; if the link is gone, until there is another
