@@ -72,7 +72,7 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			}
 			switch {
 			case f.lab != "":
-				return benchLab(f)
+				return benchLab(cmd.Context(), f)
 			case f.from != "":
 				return usagef("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
 			case f.to != "" || f.through != "":

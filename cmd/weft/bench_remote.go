@@ -141,9 +141,8 @@ func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, erro
 	}}, nil
 }
 
-// benchLab runs both ends in a lab, and joins them by a socket. It asks the lab's holder, since only that can enter the
-// hosts.
-func benchLab(f benchFlags) error {
+// benchLab runs both ends in a lab by weft lab exec, and joins them by a socket.
+func benchLab(ctx context.Context, f benchFlags) error {
 	if f.from == "" || f.to == "" {
 		return usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
 	}
@@ -164,16 +163,30 @@ func benchLab(f benchFlags) error {
 		return err
 	}
 	near, far := os.NewFile(uintptr(pair[0]), "near end"), os.NewFile(uintptr(pair[1]), "far end")
-	ended := make(chan error, 1)
-	go func() { // waited for below
-		defer far.Close()
-		status, err := holder.Exec(holder.Command{Lab: f.lab, Host: f.to, Args: []string{self, "bench", "end"}, Stdin: far, Stdout: far, Stderr: os.Stderr})
-		ended <- errors.Join(err, statusError(status))
-	}()
-	args := []string{self, "bench", "--to", netip.AddrPortFrom(to, 0).String(), "--through", throughInput, "--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to)}
-	args = append(args, passedOn(os.Args)...)
-	status, err := holder.Exec(holder.Command{Lab: f.lab, Host: f.from, Args: args, Stdin: near, Stdout: os.Stdout, Stderr: os.Stderr})
-	return errors.Join(err, statusError(status), near.Close(), <-ended)
+	inLab := func(host string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, self, append([]string{"lab", "exec", "--lab", f.lab, host, "--", self, "bench"}, args...)...)
+		cmd.Stderr = os.Stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the command hears it
+		return cmd
+	}
+	end := inLab(f.to, "end")
+	end.Stdin, end.Stdout = far, far
+	if err := end.Start(); err != nil {
+		return err
+	}
+	_ = far.Close()
+	args := []string{
+		"--to", netip.AddrPortFrom(to, 0).String(), "--through", throughInput,
+		"--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to),
+	}
+	begin := inLab(f.from, append(args, passedOn(os.Args)...)...)
+	begin.Stdin, begin.Stdout = near, os.Stdout
+	err = begin.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		err = exitStatus(exit.ExitCode())
+	}
+	return errors.Join(err, near.Close(), end.Wait())
 }
 
 // labAddr returns the address of a pod, or of a node on the underlay.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -68,9 +67,7 @@ func labExecCommand() *cobra.Command {
 			case strings.HasPrefix(args[1], "-") && args[1] != "--":
 				return usagef("%s stands behind %s, where the command begins: flags stand before it", args[1], host)
 			}
-			status, err := holder.Exec(holder.Command{
-				Lab: name, Host: host, Args: command, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-			})
+			status, err := holder.Exec(name, host, command)
 			if err != nil {
 				return err
 			}

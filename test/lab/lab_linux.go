@@ -93,7 +93,7 @@ func (l *Lab) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := settle(ctx, l.hosts()); err != nil {
+	if err := settle(ctx, l.Hosts()); err != nil {
 		return err
 	}
 	l.progress("%d nodes on wire %s (%s)", l.Spec.Nodes, l.Spec.Wire, since(start))
@@ -181,19 +181,8 @@ func (l *Lab) Pods() []*Pod {
 	return all
 }
 
-// Host returns the node, pod, store or wire with that name.
-func (l *Lab) Host(name string) (*Host, error) {
-	var names []string
-	for _, h := range l.hosts() {
-		if h.Name == name {
-			return h, nil
-		}
-		names = append(names, h.Name)
-	}
-	return nil, fmt.Errorf("no host %q in lab %s: it has %v", name, l.Spec.Name, names)
-}
-
-func (l *Lab) hosts() []*Host {
+// Hosts returns the wire, the store, and the nodes with their pods.
+func (l *Lab) Hosts() []*Host {
 	var all []*Host
 	if l.Wire != nil {
 		all = append(all, l.Wire)

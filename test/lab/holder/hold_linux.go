@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"os"
+	"path/filepath"
 
 	"weft/test/lab"
 )
@@ -18,11 +19,11 @@ type Options struct {
 	// KeepLogs keeps the state directory, which is otherwise kept only after a node's fault.
 	KeepLogs bool
 	// Work is called when the lab is up. When it returns, the lab ends. Its context ends
-	// when ctx does or when `weft lab down` asks for it.
+	// when ctx does, which the caller ends at SIGTERM: with that `weft lab down` asks for the end.
 	Work func(context.Context, *lab.Lab) error
 }
 
-// Hold builds a lab, serves its socket and takes the lab down again when Work has
+// Hold builds a lab, lets it be found and takes it down again when Work has
 // returned. kept is the state directory if it was kept. It is no error if `weft lab down`
 // asked for the end.
 func Hold(ctx context.Context, o Options) (kept string, err error) {
@@ -30,19 +31,13 @@ func Hold(ctx context.Context, o Options) (kept string, err error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, end := context.WithCancelCause(ctx)
-	s := &server{end: end}
-	var wg sync.WaitGroup
-	wg.Go(func() { s.serve(ctx, c.listener) })
 	defer func() {
-		end(nil)
 		var fault *lab.NodeError
 		keep := o.KeepLogs || errors.As(err, &fault) || errors.Is(err, ErrLeft)
 		if keep {
 			kept = c.dir
 		}
 		c.release(keep)
-		wg.Wait()
 	}()
 
 	o.Spec.Name, o.Spec.StateDir, o.Spec.KeepState = o.Name, c.dir, true
@@ -52,11 +47,18 @@ func Hold(ctx context.Context, o Options) (kept string, err error) {
 			l.Close()
 			err = errors.Join(err, c.leave(l.Left()))
 		}()
-		s.offer(l)
-		err = o.Work(ctx, l)
+		var s *state
+		if s, err = stateOf(l); err == nil {
+			err = s.write(c.dir)
+		}
+		if err == nil {
+			err = o.Work(ctx, l)
+		}
+		_ = os.Remove(filepath.Join(c.dir, stateFile)) // nobody is to enter it from now on
 	}
+	_, notAsked := os.Stat(filepath.Join(c.dir, downFile))
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errDown):
+	case cause != nil && notAsked == nil:
 		return "", nil
 	case cause != nil && err != nil:
 		return "", fmt.Errorf("interrupted: %w", cause) // what failed, failed because of that

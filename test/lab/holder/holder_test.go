@@ -1,9 +1,10 @@
 package holder
 
 import (
+	"bufio"
 	"bytes"
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/await"
-	"weft/test/lab/netns"
 	testns "weft/test/netns"
 )
 
@@ -63,6 +63,30 @@ func copyBinary(t *testing.T, to string) {
 		t.Fatal(err)
 	}
 	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// own runs this test binary as the user of the test.
+func own(t *testing.T) user {
+	u := user{binary: "/proc/self/exe", root: t.TempDir(), uid: uint32(os.Geteuid())}
+	t.Setenv(stateEnv, u.root)
+	return u
+}
+
+// start starts a command and waits for its first line.
+func (u user) start(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := u.command(args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,17 +145,30 @@ func processesWith(t *testing.T, word string) int {
 func (u user) ended(t *testing.T) bool {
 	t.Helper()
 	for _, dir := range u.leftovers(t) {
-		f, err := os.Open(filepath.Join(dir, lockFile))
-		if err != nil {
-			continue
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if _, err := holderPID(dir); err == nil {
 			return false
 		}
 	}
 	return processesWith(t, u.binary) == 0
+}
+
+// inOne is the command line of `weft lab exec` in lab one.
+func inOne(host string, args ...string) []string {
+	return append([]string{"lab", "exec", "--lab", "one", host, "--"}, args...)
+}
+
+// killHolder kills the holder of lab one with no chance to clean up, and waits until its lab is gone from the list.
+func (u user) killHolder(t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(u.root, "one")
+	pid, err := holderPID(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the holder is gone", func() bool { _, err := holderPID(dir); return err != nil })
 }
 
 func (u user) leftovers(t *testing.T) []string {
@@ -148,14 +185,14 @@ func TestUpExecDown(t *testing.T) {
 		u.want(t, "node2\n", 0, "up", "one")
 		t.Cleanup(func() { u.run(t, "", "down", "one") })
 		u.want(t, "", 1, "up", "one") // the name is taken
-		u.want(t, "", 1, "exec", "one", "node9", "true")
-		u.want(t, "", 1, "exec", "two", "node1", "true")
-		u.want(t, "", 1, "exec", "one", "node1", "no-such-program")
-		u.want(t, "1\n", 0, "exec", "one", "node1", "cat", "/proc/sys/net/ipv4/ip_forward")
-		u.want(t, "eth0\nlo\n", 0, "exec", "one", "node2-pod1", "ls", "/sys/class/net")
-		u.want(t, "/\n", 7, "exec", "one", "node1", "sh", "-c", "pwd; exit 7")
-		u.want(t, "", 128+9, "exec", "one", "node1", "sh", "-c", "kill -9 $$")
-		if out, status := u.run(t, "through the socket", "exec", "one", "node1", "cat"); out != "through the socket" || status != 0 {
+		u.want(t, "", 1, inOne("node9", "true")...)
+		u.want(t, "", 1, "lab", "exec", "--lab", "two", "node1", "--", "true")
+		u.want(t, "", 1, inOne("node1", "no-such-program")...)
+		u.want(t, "1\n", 0, inOne("node1", "cat", "/proc/sys/net/ipv4/ip_forward")...)
+		u.want(t, "eth0\nlo\n", 0, inOne("node2-pod1", "ls", "/sys/class/net")...)
+		u.want(t, "/\n", 7, inOne("node1", "sh", "-c", "pwd; exit 7")...)
+		u.want(t, "0\n", 0, inOne("node1", "sh", "-c", "id -u; ls -d /proc/self/fd >/dev/null")...)
+		if out, status := u.run(t, "standard input", inOne("node1", "cat")...); out != "standard input" || status != 0 {
 			t.Errorf("standard input: %q, status %d", out, status)
 		}
 		u.want(t, "true\n", 0, "down", "one")
@@ -167,13 +204,16 @@ func TestUpExecDown(t *testing.T) {
 	})
 }
 
-func TestSignalsAndLostClients(t *testing.T) {
+// TestExecIsTheCommand ends `weft lab exec` as a shell, a terminal or a supervisor would. The command hears the signal, its
+// exit status or signal is that of exec, and it does not outlive exec.
+func TestExecIsTheCommand(t *testing.T) {
 	users(t, func(t *testing.T, u user) {
 		u.want(t, "node2\n", 0, "up", "one")
 		t.Cleanup(func() { u.run(t, "", "down", "one") })
+		marker := "marker-" + filepath.Base(filepath.Dir(u.root))
 		start := func(script string) *exec.Cmd {
 			t.Helper()
-			cmd := u.command("exec", "one", "node1", "sh", "-c", script, "marker-"+filepath.Base(filepath.Dir(u.root)))
+			cmd := u.command(inOne("node1", "sh", "-c", script, marker)...)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -181,93 +221,122 @@ func TestSignalsAndLostClients(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
 			if b := make([]byte, 3); func() bool { _, err := io.ReadFull(out, b); return err != nil || string(b) != "go\n" }() {
 				t.Fatalf("first words %q", b)
 			}
 			return cmd
 		}
-		asked := start(`trap "exit 5" TERM; echo go; while :; do sleep 0.01; done`)
-		if err := asked.Process.Signal(unix.SIGTERM); err != nil {
-			t.Fatal(err)
+		// status is what a shell would say.
+		status := func(cmd *exec.Cmd) int {
+			_ = cmd.Wait()
+			if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+				return 128 + int(ws.Signal())
+			}
+			return cmd.ProcessState.ExitCode()
 		}
-		if err := asked.Wait(); asked.ProcessState.ExitCode() != 5 {
-			t.Errorf("SIGTERM passed on: %v, want exit status 5", err)
+		for _, c := range []struct {
+			script string
+			signal unix.Signal
+			want   int
+		}{
+			{`trap "exit 5" TERM; echo go; while :; do sleep 0.01; done`, unix.SIGTERM, 5},
+			{`trap "exit 6" USR1; echo go; while :; do sleep 0.01; done`, unix.SIGUSR1, 6},
+			{`trap "exit 8" HUP; echo go; while :; do sleep 0.01; done`, unix.SIGHUP, 8},
+			{`trap "exit 9" INT; echo go; while :; do sleep 0.01; done`, unix.SIGINT, 9},
+			{`echo go; exec sleep 1000`, unix.SIGTERM, 128 + 15},
+			{`echo go; exec sleep 1000`, unix.SIGKILL, 128 + 9},
+			{`echo go; kill -9 $$`, 0, 128 + 9},
+		} {
+			cmd := start(c.script)
+			if err := cmd.Process.Signal(c.signal); err != nil && c.signal != 0 {
+				t.Fatal(err)
+			}
+			if got := status(cmd); got != c.want {
+				t.Errorf("%s: signal %d: status %d, want %d", c.script, c.signal, got, c.want)
+			}
+			await.True(t, "the command has ended", func() bool { return processesWith(t, marker) == 0 })
 		}
-		lost := start(`echo go; exec sleep 1000`)
-		_ = lost.Process.Kill()
-		_ = lost.Wait()
-		await.True(t, "the command of a client that died is killed", func() bool { return processesWith(t, "marker-") == 0 })
 	})
 }
 
-func TestKilledHolderLeavesOnlyFiles(t *testing.T) {
+// At a terminal the command reads what is typed, and Ctrl-C ends it once, as without weft.
+func TestExecAtATerminal(t *testing.T) {
+	testns.Programs(t, "script:bsdutils")
 	users(t, func(t *testing.T, u user) {
 		u.want(t, "node2\n", 0, "up", "one")
-		sleeper := u.command("exec", "one", "node1", "sleep", "1000.125")
-		if err := sleeper.Start(); err != nil {
-			t.Fatal(err)
+		t.Cleanup(func() { u.run(t, "", "down", "one") })
+		const counts = `n=0; trap "n=\$((n+1))" INT; echo go; until read line; do :; done; sleep 0.2; echo "$line, $n interrupts"`
+		cmd := u.command(inOne("node1", "sh", "-c", counts)...)
+		var words []string
+		for _, a := range cmd.Args {
+			words = append(words, "'"+a+"'")
 		}
-		await.True(t, "the sleeper sleeps", func() bool { return processesWith(t, "\x001000.125") == 2 }) // the sleeper, and exec itself
-		pid, err := holderPID(filepath.Join(u.root, "one"))
+		cmd.Path, cmd.Args = "/usr/bin/script", []string{"script", "-qec", strings.Join(words, " "), "/dev/null"}
+		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		out, err := cmd.StdoutPipe()
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := sleeper.Wait(); err == nil {
-			t.Error("exec of a lab that died: status 0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
 		}
-		await.True(t, "its processes are gone", func() bool { return u.ended(t) && processesWith(t, "\x001000.125") == 0 })
-		u.want(t, "false\n", 0, "down", "one")
-		if left := u.leftovers(t); len(left) > 0 {
-			t.Errorf("left: %v", left)
+		said := bufio.NewReader(out)
+		if line, err := said.ReadString('\n'); err != nil || line != "go\r\n" {
+			t.Fatalf("first words %q, %v", line, err)
+		}
+		if _, err := in.Write([]byte("\x03")); err != nil {
+			t.Fatal(err)
+		}
+		await.OK(t, "the interrupt is heard", func() error { _, err := said.Peek(2); return err }) // ^C
+		if _, err := in.Write([]byte("typed\n")); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(said)
+		if _ = cmd.Wait(); err != nil || !strings.Contains(string(rest), "typed, 1 interrupts") {
+			t.Errorf("%q, %v", rest, err)
 		}
 	})
 }
 
-// What was started by a process of the lab that has ended, as a weftd by an upgrade, ends with the lab, also if the holder was killed.
-func TestDownEndsWhoeverIsLeft(t *testing.T) {
+// What runs in a lab ends with it at the latest at weft lab down: a command of exec, and what was started by a process
+// that has ended, as a weftd by an upgrade. So it is also if the holder was killed.
+func TestDownEndsWhateverIsLeft(t *testing.T) {
 	users(t, func(t *testing.T, u user) {
 		for _, kill := range []bool{false, true} {
 			u.want(t, "node2\n", 0, "up", "one")
 			t.Cleanup(func() { u.run(t, "", "down", "one") })
-			const script = `sh -c "sleep 1000.375; :" "$0" </dev/null >/dev/null 2>&1 & echo there`
-			u.want(t, "there\n", 0, "exec", "one", "node1", "sh", "-c", script, u.root+"/one/node1")
-			await.True(t, "the process runs whose parent has ended", func() bool { return processesWith(t, "sleep\x001000.375") == 1 })
+			for _, host := range []string{"node1", "node2-pod1", "wire"} {
+				const script = `sh -c "sleep 1000.375; :" </dev/null >/dev/null 2>&1 & echo there`
+				u.want(t, "there\n", 0, inOne(host, "sh", "-c", script)...)
+			}
+			sleeper := u.command(inOne("node1", "sleep", "1000.375")...)
+			if err := sleeper.Start(); err != nil {
+				t.Fatal(err)
+			}
+			await.True(t, "all run", func() bool { return processesWith(t, "sleep\x001000.375") >= 4 })
 			if kill {
-				pid, err := holderPID(filepath.Join(u.root, "one"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-				await.True(t, "the holder is gone", func() bool { _, err := holderPID(filepath.Join(u.root, "one")); return err != nil })
+				u.killHolder(t)
 			}
 			u.want(t, map[bool]string{false: "true\n", true: "false\n"}[kill], 0, "down", "one")
-			await.True(t, "it is gone", func() bool { return processesWith(t, "sleep\x001000.375") == 0 && u.ended(t) })
+			if err := sleeper.Wait(); err == nil {
+				t.Error("exec of a lab that ended: status 0")
+			}
+			await.True(t, "all are gone", func() bool { return processesWith(t, "1000.375") == 0 && u.ended(t) })
+			if left := u.leftovers(t); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
 		}
 	})
 }
 
 // A holder that could not end a process says so to whoever asks for the end, and keeps the lab's files.
 func TestDownSaysWhatIsLeft(t *testing.T) {
-	t.Setenv(stateEnv, t.TempDir())
-	c, err := claimName("one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{end: func(error) {
-		if err := c.leave([]netns.Process{{PID: 7, Name: "weftd"}}); !errors.Is(err, ErrLeft) {
-			t.Errorf("%v", err)
-		}
-		c.release(true)
-	}}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); s.serve(ctx, c.listener) }()
-	defer func() { stop(); <-done }()
+	u := own(t)
+	u.start(t, "claim", "one") // its first process could not be ended
 	if alive, err := Down("one"); !alive || !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "pid 7") {
 		t.Errorf("alive %v, %v", alive, err)
 	}
@@ -277,8 +346,9 @@ func TestDownSaysWhatIsLeft(t *testing.T) {
 }
 
 func TestInterruptedRun(t *testing.T) {
-	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGKILL} {
-		t.Run(sig.String(), func(t *testing.T) {
+	const down = unix.Signal(0) // weft lab down asks for the end, which is no failure
+	for _, sig := range []unix.Signal{down, unix.SIGINT, unix.SIGTERM, unix.SIGKILL} {
+		t.Run(fmt.Sprint(sig), func(t *testing.T) {
 			users(t, func(t *testing.T, u user) {
 				cmd := u.command("run", "one")
 				out, err := cmd.StdoutPipe()
@@ -291,11 +361,13 @@ func TestInterruptedRun(t *testing.T) {
 				if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
 					t.Fatal(err)
 				}
-				if err := cmd.Process.Signal(sig); err != nil {
+				if sig == down {
+					u.want(t, "true\n", 0, "down", "one")
+				} else if err := cmd.Process.Signal(sig); err != nil {
 					t.Fatal(err)
 				}
-				if err := cmd.Wait(); err == nil {
-					t.Error("an interrupted run ended with status 0")
+				if err := cmd.Wait(); (err == nil) != (sig == down) {
+					t.Errorf("an interrupted run ended with %v", err)
 				}
 				await.True(t, "its processes are gone", func() bool { return u.ended(t) })
 				if sig == unix.SIGKILL {
@@ -325,20 +397,14 @@ func TestNames(t *testing.T) {
 }
 
 func TestListTellsLeftoversFromTheLiving(t *testing.T) {
-	root := t.TempDir()
-	t.Setenv(stateEnv, root)
-	if err := os.MkdirAll(root+"/dead/node1", 0o755); err != nil {
+	u := own(t)
+	if err := os.MkdirAll(u.root+"/dead/node1", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c, err := claimName("busy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.release(false)
+	u.start(t, "claim", "busy") // it is never up
 	if _, err := claimName("busy"); !errors.Is(err, errHeld) {
 		t.Errorf("claimed twice: %v", err)
 	}
-	_ = c.listener.Close() // so that the lab answers nobody
 	labs, err := List()
 	if err != nil || len(labs) != 2 {
 		t.Fatalf("%v, %v", labs, err)
@@ -351,7 +417,7 @@ func TestListTellsLeftoversFromTheLiving(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(root + "/dead/node1"); !os.IsNotExist(err) {
+	if _, err := os.Stat(u.root + "/dead/node1"); !os.IsNotExist(err) {
 		t.Errorf("the leftover's files are there: %v", err)
 	}
 	d.release(false)

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/lab"
+	"weft/test/lab/netns"
 )
 
 // cli is a variable of the environment that makes the test binary a small weft, which takes the arguments
-// run NAME, up NAME, exec NAME HOST COMMAND…, down NAME.
+// run NAME, up NAME, claim NAME, lab exec --lab NAME HOST -- COMMAND…, down NAME.
 const cli = "WEFT_LAB_TEST_CLI"
 
 func TestMain(m *testing.M) {
@@ -56,8 +57,18 @@ func small(verb, name string, args []string) (int, error) {
 			fmt.Println(info.Nodes[1].Name)
 		}
 		return 0, err
-	case "exec":
-		return Exec(Command{Lab: name, Host: args[0], Args: args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	case "lab": // as Exec starts it inside of a user namespace
+		return Exec(args[1], args[2], args[4:])
+	case "claim": // is alive until it is asked to end, and then says that a process is left
+		c, err := claimName(name)
+		if err != nil {
+			return 0, err
+		}
+		fmt.Println("claimed")
+		<-ctx.Done()
+		err = c.leave([]netns.Process{{PID: 7, Name: "weftd"}})
+		c.release(true)
+		return 0, err
 	case "down":
 		alive, err := Down(name)
 		fmt.Println(alive)

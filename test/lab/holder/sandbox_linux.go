@@ -39,7 +39,16 @@ func Isolated() (status int, err error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr.Setpgid = true // a Ctrl-C at the terminal comes once, through us
 	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
-	return runPassingSignals(cmd)
+	err = runPassingSignals(cmd, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	switch {
+	case cmd.Process == nil:
+		return 0, explainRefusal(err)
+	case err != nil:
+		return 0, err
+	case cmd.ProcessState.ExitCode() < 0:
+		return 0, fmt.Errorf("the process in the user namespace: %v", cmd.ProcessState)
+	}
+	return cmd.ProcessState.ExitCode(), nil
 }
 
 // isolatedSelf is the command for Isolated and Launch. Its process is roleInit.
@@ -72,13 +81,13 @@ func self() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// runPassingSignals starts cmd, waits, and returns its exit status.
-func runPassingSignals(cmd *exec.Cmd) (int, error) {
+// runPassingSignals starts cmd, passes those signals on to it, and waits. How it ended is in cmd.ProcessState.
+func runPassingSignals(cmd *exec.Cmd, which ...os.Signal) error {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	signal.Notify(signals, which...)
 	defer signal.Stop(signals)
 	if err := cmd.Start(); err != nil {
-		return 0, explainRefusal(err)
+		return err
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }() // waited for below
@@ -87,14 +96,10 @@ func runPassingSignals(cmd *exec.Cmd) (int, error) {
 		case s := <-signals:
 			_ = cmd.Process.Signal(s)
 		case err := <-done:
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				return 0, err
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+				return nil
 			}
-			if code := cmd.ProcessState.ExitCode(); code >= 0 {
-				return code, nil
-			}
-			return 0, fmt.Errorf("the process in the user namespace: %w", err)
+			return err
 		}
 	}
 }

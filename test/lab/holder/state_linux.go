@@ -3,7 +3,7 @@ package holder
 import (
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,11 +22,20 @@ var ErrLeft = errors.New("could not end")
 // ErrNoLab is returned for a name that no lab has.
 var ErrNoLab = errors.New("there is no such lab")
 
+var (
+	errHeld  = errors.New("is up already") // a living process has the lock
+	errNotUp = errors.New("it is not up yet, or about to end")
+)
+
 const (
-	stateEnv   = "WEFT_LAB_STATE" // the folder of all labs, for an isolated process, which does not see who its user is
-	lockFile   = "lock"
-	socketFile = "socket"
-	leftFile   = "left" // names the processes that the holder could not end, for the one who asked for the end
+	// stateEnv names the folder of all labs to an isolated process, which does not see who its user is.
+	stateEnv = "WEFT_LAB_STATE"
+	// dirEnv names the lab's directory to each command on its hosts, by which Down knows what a killed holder left.
+	dirEnv    = "WEFT_LAB_DIR"
+	lockFile  = "lock"
+	stateFile = "lab.json"
+	downFile  = "down" // says that Down asked for the end
+	leftFile  = "left" // names the processes that the holder could not end, for the one who asked for the end
 )
 
 // stateRoot is the folder of this user's labs.
@@ -65,10 +74,8 @@ func stateDir(name string) (string, error) {
 	return filepath.Join(root, name), err
 }
 
-// errHeld means that a living process has the lock.
-var errHeld = errors.New("is up already")
-
-// lock takes the lock of a state directory that exists. The caller gives it up by closing the file.
+// lock takes the lock of a state directory that exists. The caller gives it up by closing the file. It is a POSIX record
+// lock, of which the kernel says who has it. This process loses it as soon as it closes the file a second time.
 func lock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	for {
@@ -76,9 +83,9 @@ func lock(dir string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, wholeFile()); err != nil {
 			_ = f.Close()
-			if errors.Is(err, unix.EWOULDBLOCK) {
+			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 				return nil, errHeld
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -99,14 +106,37 @@ func lock(dir string) (*os.File, error) {
 	}
 }
 
-// claim is a state directory whose lock this process holds.
-type claim struct {
-	dir      string
-	lock     *os.File
-	listener *net.UnixListener
+func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart} }
+
+// holderPID returns the id of the process that has the lock, as it is in this process's PID namespace, or ErrNoLab.
+func holderPID(dir string) (int, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, ErrNoLab
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	l := wholeFile()
+	switch err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, l); {
+	case err != nil:
+		return 0, fmt.Errorf("ask who locked %s: %w", f.Name(), err)
+	case l.Type == unix.F_UNLCK:
+		return 0, ErrNoLab
+	case l.Pid == 0:
+		return 0, errors.New("a process holds it that this PID namespace does not show")
+	}
+	return int(l.Pid), nil
 }
 
-// claimName takes the name, removes what a dead lab of that name left, and listens.
+// claim is a state directory whose lock this process holds.
+type claim struct {
+	dir  string
+	lock *os.File
+}
+
+// claimName takes the name and removes what a dead lab of that name left.
 func claimName(name string) (*claim, error) {
 	dir, err := stateDir(name)
 	if err != nil {
@@ -122,16 +152,6 @@ func claimName(name string) (*claim, error) {
 	c := &claim{dir: dir, lock: f}
 	if err := c.clear(lockFile, logFile); err != nil {
 		_ = f.Close()
-		return nil, err
-	}
-	c.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(dir, socketFile)})
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	// Whoever can connect to the socket can do with it all that its owner may do.
-	if err := os.Chmod(filepath.Join(dir, socketFile), 0o600); err != nil {
-		c.release(false)
 		return nil, err
 	}
 	return c, nil
@@ -163,7 +183,6 @@ func (c *claim) leave(left []netns.Process) error {
 
 // release gives the name up. With keep it leaves the directory, which is a leftover from then on.
 func (c *claim) release(keep bool) {
-	_ = c.listener.Close() // removes the socket file
 	if !keep {
 		_ = os.RemoveAll(c.dir)
 	}
@@ -200,8 +219,9 @@ func Down(name string) (alive bool, err error) {
 	return alive, os.RemoveAll(dir)
 }
 
-// endStrays ends what a holder left in its namespaces: a holder that is killed takes the processes with it that it started, and not those that
-// these started. They are known by a file of the lab's in their command line, and all others by the namespace of one that is.
+// endStrays ends what a killed holder left in its namespaces: commands of Exec, and what its daemons had started. One
+// process of a namespace has a file of the lab's in its command line, or its directory in its environment. The others
+// are known by the namespace.
 func endStrays(dir string) error {
 	own, err := netns.IDOf(0)
 	if err != nil {
@@ -209,9 +229,11 @@ func endStrays(dir string) error {
 	}
 	var ids []netns.ID
 	netns.Processes(func(pid int) bool {
-		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		id, errID := netns.IDOf(pid)
-		if err == nil && errID == nil && id != own && strings.Contains(string(args), dir+"/") {
+		args, errArgs := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		env, errEnv := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		id, err := netns.IDOf(pid)
+		if err = errors.Join(err, errArgs, errEnv); err == nil && id != own &&
+			(strings.Contains(string(args), dir+"/") || strings.Contains(string(env), dirEnv+"="+dir+"\x00")) {
 			ids = append(ids, id)
 		}
 		return false
@@ -225,26 +247,25 @@ func endStrays(dir string) error {
 // politely is how long a holder has to end after being asked, and then after SIGKILL.
 const politely = 15 * time.Second
 
-// endHolder asks the holder to end, waits, and kills it if it does not. It returns the lock if the directory is still there.
+// endHolder asks the holder to end, waits, and kills it if it does not. It returns the lock if the directory is still
+// there.
 func endHolder(dir string) (*os.File, error) {
 	pid, err := holderPID(dir)
 	if err != nil {
-		return nil, fmt.Errorf("its holder cannot be asked: %w", err)
+		return nil, err
 	}
-	if err = askDown(dir); err == nil {
+	if err := os.WriteFile(filepath.Join(dir, downFile), nil, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := unix.Kill(pid, s); err != nil && !errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("end its holder, pid %d: %w", pid, err)
+		}
 		if f, gone := waitLock(dir); gone || f != nil {
 			return f, nil
 		}
-		err = fmt.Errorf("no end after %s", politely)
 	}
-	if killErr := unix.Kill(pid, unix.SIGKILL); killErr != nil && !errors.Is(killErr, unix.ESRCH) {
-		return nil, fmt.Errorf("kill its holder, pid %d: %w, after: %w", pid, killErr, err)
-	}
-	f, gone := waitLock(dir)
-	if f == nil && !gone {
-		return nil, fmt.Errorf("its holder, pid %d, does not die", pid)
-	}
-	return f, nil
+	return nil, fmt.Errorf("its holder, pid %d, does not die", pid)
 }
 
 // waitLock polls for the lock. gone says that the directory has been removed.
@@ -265,7 +286,7 @@ type Entry struct {
 	Name string `json:"name"`
 	// Alive is false for a leftover.
 	Alive bool `json:"alive"`
-	// Info is what the holder says; nil if it says nothing, or nothing yet.
+	// Info is nil until the lab is up, and while it ends.
 	Info *Info `json:"info,omitempty"`
 }
 
@@ -282,15 +303,13 @@ func List() ([]Entry, error) {
 	var all []Entry
 	for _, d := range dirs {
 		e := Entry{Name: d.Name()}
-		if f, err := lock(filepath.Join(root, d.Name())); err == nil {
-			_ = f.Close()
-		} else if errors.Is(err, errHeld) {
-			e.Alive = true
-			if info, err := askInfo(filepath.Join(root, d.Name())); err == nil {
-				e.Info = info
-			}
-		} else {
+		switch s, _, err := readState(filepath.Join(root, d.Name())); {
+		case err == nil:
+			e.Alive, e.Info = true, s.Info
+		case errors.Is(err, unix.ENOTDIR):
 			continue // not the directory of a lab
+		default:
+			e.Alive = !errors.Is(err, ErrNoLab)
 		}
 		all = append(all, e)
 	}
