@@ -67,12 +67,8 @@ func outside(exe string) {
 	defer runtime.UnlockOSThread()
 	cmd := again(exe)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", roleEnv, os.Geteuid()))
-	type ids = struct{ ContainerID, HostID, Size int }
-	attr := &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	attr.UidMappings = append(attr.UidMappings, ids{0, os.Geteuid(), 1})
-	attr.GidMappings = append(attr.GidMappings, ids{0, os.Getegid(), 1})
-	cmd.SysProcAttr = attr
+	netns.Isolate(cmd)
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	if cmd.Start() != nil {
 		return
 	}
@@ -86,24 +82,16 @@ func outside(exe string) {
 // inside is the first process of the new namespaces. It waits for the tests and for orphans, as an init does, so that
 // the tests are an ordinary process.
 func inside(exe string) {
-	cmd := again(exe)
-	if err := errors.Join(ownMounts(), loopback(), cmd.Start()); err != nil {
+	err := errors.Join(netns.OwnMounts(), ownRun(), loopback())
+	status := 1
+	if err == nil {
+		status, err = netns.First(again(exe))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "netns: the new namespaces:", err)
 		os.Exit(1)
 	}
-	for {
-		var ws unix.WaitStatus
-		switch pid, err := unix.Wait4(-1, &ws, 0, nil); {
-		case err != nil && !errors.Is(err, unix.EINTR):
-			fmt.Fprintln(os.Stderr, "netns: wait for the tests:", err)
-			os.Exit(1)
-		case err == nil && pid == cmd.Process.Pid:
-			if ws.Exited() {
-				os.Exit(ws.ExitStatus())
-			}
-			os.Exit(1) // a signal
-		}
-	}
+	os.Exit(status)
 }
 
 func again(exe string) *exec.Cmd {
@@ -112,17 +100,7 @@ func again(exe string) *exec.Cmd {
 	return cmd
 }
 
-// ownMounts gives the process the /proc of its PID namespace, and a /run in which programs may write their locks.
-func ownMounts() error {
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return err
-	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return err
-	}
-	return ownRun()
-}
-
+// ownRun mounts a /run in which programs may write their locks.
 func ownRun() error { return unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "") }
 
 // loopback sets the loopback device of this thread's namespace up.

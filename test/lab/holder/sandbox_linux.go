@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/lab/netns"
 )
 
 // roleEnv tells a process that this program has started from itself which part it plays.
@@ -63,11 +65,7 @@ func isolatedSelf() (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd.Env = append(cmd.Env, roleEnv+"="+roleInit, stateEnv+"="+root)
-	type ids = struct{ ContainerID, HostID, Size int }
-	attr := &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET}
-	attr.UidMappings = append(attr.UidMappings, ids{0, os.Geteuid(), 1})
-	attr.GidMappings = append(attr.GidMappings, ids{0, os.Getegid(), 1})
-	cmd.SysProcAttr = attr
+	netns.Isolate(cmd)
 	return cmd, nil
 }
 
@@ -111,7 +109,7 @@ func Init() (is bool, status int, err error) {
 	if os.Getenv(roleEnv) != roleInit {
 		return false, 0, nil
 	}
-	if err := ownMounts(); err != nil {
+	if err := netns.OwnMounts(); err != nil {
 		return true, 0, explainRefusal(err)
 	}
 	cmd, err := self()
@@ -121,56 +119,11 @@ func Init() (is bool, status int, err error) {
 	cmd.Env = append(cmd.Env, roleEnv+"="+roleIsolated)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if os.Getenv(statusEnv) != "" {
-		pipe := os.NewFile(statusFD, "status")
-		cmd.ExtraFiles = []*os.File{pipe}
-		defer pipe.Close()
+		cmd.ExtraFiles = []*os.File{os.NewFile(statusFD, "status")}
 	}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	status, err = superviseAsInit(cmd)
+	status, err = netns.First(cmd)
 	return true, status, err
-}
-
-// superviseAsInit starts cmd, passes signals on, reaps orphans, and returns cmd's exit
-// status. The caller, process 1, then exits, and the kernel kills whatever is left in the namespace.
-func superviseAsInit(cmd *exec.Cmd) (int, error) {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	if pipe := cmd.ExtraFiles; len(pipe) > 0 {
-		_ = pipe[0].Close() // only the child is to have this end open
-	}
-	pid := cmd.Process.Pid
-	go func() { // ends with the process
-		for s := range signals {
-			_ = unix.Kill(pid, s.(unix.Signal))
-		}
-	}()
-	for {
-		var ws unix.WaitStatus
-		got, err := unix.Wait4(-1, &ws, 0, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return 0, fmt.Errorf("wait: %w", err)
-		case got == pid && ws.Signaled():
-			return 128 + int(ws.Signal()), nil
-		case got == pid:
-			return ws.ExitStatus(), nil
-		}
-	}
-}
-
-// ownMounts lets nobody outside see what is mounted from now on, and makes /proc show this pid namespace.
-func ownMounts() error {
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	// In a container whose /proc is partly masked the kernel refuses a fresh one. The old one will do:
-	// its /proc/self and /proc/sys/net are right, and it only shows processes of another namespace.
-	_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-	return nil
 }
 
 // explainRefusal adds to an error of making namespaces what the administrator can do about it.
