@@ -240,3 +240,22 @@ func recordOf(t *testing.T, l *lab.Lab, n *lab.Node) string {
 	t.Helper()
 	return list(t, l.Store, recordKey(n))[0].value
 }
+
+// fullSize pings without fragmentation: the MTU's size passes, one byte more does not. A ping ends with the last answer,
+// which may be an error.
+func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
+	t.Helper()
+	const icmp = 8
+	payload := mtu - icmp - map[int]int{4: 20, 6: 40}[family]
+	ping := func(size int) (string, error) {
+		out, err := from.Command(t.Context(), "ping", fmt.Sprintf("-%d", family), "-M", "do", "-c", "2", "-i", "0.2", "-W", "10",
+			"-s", fmt.Sprint(size), to.Addr(family).String())
+		return string(out), err
+	}
+	if out, err := ping(payload); err != nil {
+		t.Errorf("IPv%d, %d bytes: %v\n%s", family, mtu, err, out)
+	}
+	if out, err := ping(payload + 1); err == nil {
+		t.Errorf("IPv%d, %d bytes passed:\n%s", family, mtu+1, out)
+	}
+}

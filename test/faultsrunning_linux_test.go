@@ -14,55 +14,6 @@ import (
 	"weft/test/lab"
 )
 
-// TestAFrozenNodeGoesOn has one weftd of three frozen by SIGSTOP: for six seconds, which is longer than it takes to find a peer silent, or for a
-// minute with WEFT_LONG. The others carry their pods' packets meanwhile and keep the frozen one's record; it goes on by itself when it runs again, with
-// its subnet and its peers, all of which answer.
-func TestAFrozenNodeGoesOn(t *testing.T) {
-	parallel(t)
-	lasts := 6 * time.Second
-	if os.Getenv("WEFT_LONG") != "" {
-		lasts = time.Minute
-	}
-	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: []byte(ipv4Only)})
-	frozen, b, c := l.Node(1), l.Node(2), l.Node(3)
-	for _, to := range []*lab.Node{b, c} {
-		reach(t, await.Patience, frozen.Pods[0], to.Pods[0], 4)
-	}
-	answering(t, l, []int{4}, 1472)
-	before := current(t, frozen)
-	subnet := before.Lease.Subnet
-	record := recordAt(t, l, subnet.String())
-
-	began := time.Now()
-	if err := frozen.Daemon.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	await.Within(t, lasts+await.Patience, "others' packets while a node is frozen", func() error {
-		reach(t, await.Patience, b.Pods[0], c.Pods[0], 4)
-		if time.Since(began) < lasts {
-			return fmt.Errorf("frozen for %s of %s", time.Since(began), lasts)
-		}
-		return nil
-	})
-	knows(t, b, await.Patience, subnet.String(), true)
-	if now := recordAt(t, l, subnet.String()); now != record {
-		t.Errorf("the record of the frozen node is %+v, was %+v", now, record)
-	}
-	if err := frozen.Daemon.Signal(unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	took := reach(t, await.Patience, frozen.Pods[0], b.Pods[0], 4)
-	t.Logf("frozen for %s; its pods' packets passed %s after that", time.Since(began).Round(time.Millisecond), took.Round(time.Millisecond))
-	reach(t, await.Patience, c.Pods[0], frozen.Pods[0], 4)
-	answering(t, l, []int{4}, 1472)
-	status(t, frozen, await.Patience, func(s statusJSON) error {
-		if !s.Ready || s.PID != before.PID || s.Lease == nil || !s.Lease.Held || s.Lease.Subnet != subnet || s.Peers != 2 || s.Alarm != "" {
-			return fmt.Errorf("ready %v %q, pid %d, lease %+v, %d peers, alarm %q", s.Ready, s.NotReady, s.PID, s.Lease, s.Peers, s.Alarm)
-		}
-		return nil
-	})
-}
-
 // TestAWeftdWithoutDescriptors has a whole weftd get no descriptor more while it carries packets. They go on, so do its lease and what it
 // hears of the store; it says what is wrong, stays ready, and it is over when the limit is raised.
 func TestAWeftdWithoutDescriptors(t *testing.T) {

@@ -22,10 +22,7 @@ func TestMixedFamilies(t *testing.T) {
 		mtu, dual     int // of the nodes with IPv4 alone, and of those with both
 	}{
 		{"udp", `{"Type":"udp"}`, 1472, 1472},
-		{"vxlan in user space", `{"Type":"vxlan","Userspace":"always"}`, 1450, 1430},
 		{"vxlan by the kernel", `{"Type":"vxlan","Userspace":"never"}`, 1450, 1430},
-		{"auto", `{"Type":"auto"}`, 1450, 1430},
-		{"host-gw", `{"Type":"host-gw"}`, 1500, 1500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallel(t)

@@ -23,16 +23,10 @@ func TestBackends(t *testing.T) {
 		annotations  []string // that have a value, besides the marker and the type
 	}{
 		{"udp", UDP, []int{4}, "udp", "", 1472, []string{"public-ip"}},
-		{"udp in both families", DualStack(`{"Type":"udp"}`), []int{4, 6}, "udp", "", 1472, []string{"public-ip"}},
-		{"vxlan by the kernel", `{"Network":"` + Network4 + `","Backend":{"Type":"vxlan","Userspace":"never"}}`, []int{4}, "vxlan", "kernel", 1450,
-			[]string{"public-ip", "backend-data"}},
 		{"vxlan by the kernel in both families", DualStack(`{"Type":"vxlan","Userspace":"never"}`), []int{4, 6}, "vxlan", "kernel", 1430,
-			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
-		{"vxlan in user space", DualStack(`{"Type":"vxlan","Userspace":"always"}`), []int{4, 6}, "vxlan", "", 1430,
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
 		{"wireguard in user space", DualStack(`{"Type":"wireguard","Userspace":"always"}`), []int{4, 6}, "wireguard", "userspace", 1420,
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
-		{"ipip in user space", `{"Network":"` + Network4 + `","Backend":{"Type":"ipip","Userspace":"always"}}`, []int{4}, "ipip", "socket", 1480, []string{"public-ip"}},
 		{"host-gw", DualStack(`{"Type":"host-gw"}`), []int{4, 6}, "host-gw", "kernel", 1500, []string{"public-ip", "public-ipv6"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {

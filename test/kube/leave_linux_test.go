@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/test/lab/probe"
 	"weft/test/traffic"
@@ -271,4 +272,30 @@ func TestAnotherPodCIDR(t *testing.T) {
 	}
 	AllReach(t, []*Pod{fresh, far, n.AddPod(t)}, 4)
 	n.saysEvent(t, "Normal", "FlannelIsUp", "over after")
+}
+
+// saysEvent waits for an Event about n that kubectl describe node shows.
+func (n *Node) saysEvent(t *testing.T, kind, reason, message string) {
+	t.Helper()
+	UntilWithin(t, 2*Patience, fmt.Sprintf("event %s %s", kind, reason), func(ctx context.Context) error {
+		obj, err := n.Get(ctx)
+		if err != nil {
+			return err
+		}
+		of := fmt.Sprintf("involvedObject.kind=Node,involvedObject.name=%s", n.Object)
+		all, err := n.cluster.Admin.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: of})
+		if err != nil {
+			return err
+		}
+		var said []string
+		for _, e := range all.Items {
+			if e.Type == kind && e.Reason == reason && strings.Contains(e.Message, message) && e.Source.Component == "weftd" &&
+				(e.InvolvedObject.UID == obj.UID || string(e.InvolvedObject.UID) == n.Object) { // kubectl describe shows Events with either
+				t.Logf("%s %s x%d: %s", e.Type, e.Reason, e.Count, e.Message)
+				return nil
+			}
+			said = append(said, e.Type+" "+e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("events %q", said)
+	})
 }

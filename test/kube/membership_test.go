@@ -50,40 +50,6 @@ func kernelSays(t *testing.T, n *Node, want, not []string) {
 	})
 }
 
-// Peers follow every change of a Node object: of each annotation alone, of each family alone, of its
-// podCIDRs, and its end.
-func TestNodesChange(t *testing.T) {
-	t.Parallel()
-	c := Start(t, Options{})
-	a := c.AddNode(t, "a", NodeOptions{NetworkConfig: kernelVXLAN()})
-	v4, v6 := paperNode(c, t, "x", 200)
-	a.KnowsOnly(t, v4, v6)
-	at4, at6 := paperAddress(200)
-	kernelSays(t, a, []string{v4.String(), v6.String(), "02:00:00:00:04:c8 dev flannel.1 dst " + at4.String(), "02:00:00:00:06:c8 dev flannel-v6.1 dst " + at6.String()}, nil)
-
-	new4, new6 := paperAddress(201)
-	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "public-ipv6": new6.String()})
-	kernelSays(t, a, []string{"02:00:00:00:04:c8 dev flannel.1 dst " + at4.String(), "02:00:00:00:06:c8 dev flannel-v6.1 dst " + new6.String()}, []string{"dst " + at6.String()})
-	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "backend-v6-data": `{"VNI":1,"VtepMAC":"02:00:00:00:06:01"}`})
-	kernelSays(t, a, []string{"02:00:00:00:06:01 dev flannel-v6.1 dst " + new6.String()}, []string{"02:00:00:00:06:c8"})
-	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "public-ip": new4.String()})
-	kernelSays(t, a, []string{"02:00:00:00:04:c8 dev flannel.1 dst " + new4.String()}, []string{"dst " + at4.String()})
-
-	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "kube-subnet-manager": nil})
-	a.KnowsOnly(t)
-	kernelSays(t, a, nil, []string{v4.String(), v6.String(), "02:00:00:00:0"})
-	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "kube-subnet-manager": "true"})
-	a.KnowsOnly(t, v4, v6)
-
-	c.DeleteNode(t, "x")
-	other4, other6 := paperNode(c, t, "x", 202)
-	a.KnowsOnly(t, other4, other6)
-	kernelSays(t, a, []string{other4.String(), other6.String()}, []string{v4.String(), v6.String()})
-	c.DeleteNode(t, "x")
-	a.KnowsOnly(t)
-	kernelSays(t, a, nil, []string{other4.String(), other6.String(), "02:00:00:00:0"})
-}
-
 // Nodes join and leave a cluster that runs. A node whose object comes back with other podCIDRs uses those.
 func TestNodesJoinAndLeave(t *testing.T) {
 	t.Parallel()

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 
 	"weft/test/traffic"
 )
@@ -170,70 +168,4 @@ func TestWatchExpired(t *testing.T) {
 	if err := a.WaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
-}
-
-// A node waits for what it needs and says what that is: first its Node object, then its podCIDR.
-func TestWaitsForPodCIDR(t *testing.T) {
-	t.Parallel()
-	c := Start(t, Options{})
-	n := c.PrepareNode(t, "early", NodeOptions{})
-	if err := n.Daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Log(n.NotReadyFor(t, `"early"`))
-	if err := c.ControllerManager.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	c.Register(t, n, NodeOptions{})
-	said := n.NotReadyFor(t, "early", "odCIDR")
-	t.Log(said)
-	if !strings.Contains(string(n.Daemon.LogTail(50)), "odCIDR") {
-		t.Error("the log has no word of the podCIDR")
-	}
-	if err := c.ControllerManager.Signal(unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.WaitReady(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// Of two Nodes with one podCIDR the later is not ready, says so to the cluster, and takes the podCIDR up when the other
-// is gone. One that lacks a family of the network is ready with a note.
-func TestTwoNodesWithOnePodCIDR(t *testing.T) {
-	t.Parallel()
-	c := Start(t, Options{})
-	first, cidr := c.AddNode(t, "first", NodeOptions{}), []string{}
-	if obj, err := first.Get(t.Context()); err != nil {
-		t.Fatal(err)
-	} else {
-		cidr = obj.Spec.PodCIDRs
-	}
-	twin := c.PrepareNode(t, "twin", NodeOptions{})
-	c.Register(t, twin, NodeOptions{PodCIDRs: cidr})
-	if err := twin.Daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Log(twin.NotReadyFor(t, `"first"`))
-	half := c.AddNode(t, "half", NodeOptions{NetworkConfig: DualStack(`{"Type":"udp"}`), PodCIDRs: []string{"10.244.240.0/24"}})
-	half.StatusIs(t, "notes that it has no IPv6", func(s Status) error {
-		if !s.Ready || !strings.Contains(strings.Join(s.Notes, "\n"), "podCIDR") {
-			return fmt.Errorf("ready %v, notes %q", s.Ready, s.Notes)
-		}
-		return nil
-	})
-	half.KnowsOnly(t, first.Subnets(t)...)
-	networkIs(t, twin, corev1.ConditionTrue, "DuplicatePodCIDR", `"first"`)
-	twin.saysEvent(t, "Warning", "DuplicatePodCIDR", `"first"`)
-	if err := first.Ready(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := first.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	first.Delete(t)
-	if err := twin.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	AllReach(t, []*Pod{twin.AddPod(t), half.AddPod(t)}, 4)
 }

@@ -24,7 +24,7 @@ func TestRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 	const pods = "get pods"
-	needed := slices.DeleteFunc(verbs(rules), func(v string) bool { return strings.HasSuffix(v, " events") }) // TestTheNodeTells has those
+	needed := slices.DeleteFunc(verbs(rules), func(v string) bool { return strings.HasSuffix(v, " events") }) // TestAnotherPodCIDR has those
 	for _, missing := range append(needed, pods) {
 		rules := rules
 		if missing == pods {
