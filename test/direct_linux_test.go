@@ -35,7 +35,6 @@ func TestDirectPods(t *testing.T) {
 	t.Run("all pairs", func(t *testing.T) { directPairs(t, l) })
 	t.Run("hops", func(t *testing.T) { directHops(t, a, sibling, b) })
 	t.Run("what is no pod's goes out by the host", func(t *testing.T) { directOut(t, l, a) })
-	t.Run("services", func(t *testing.T) { directServices(t, a, sibling, b) })
 	t.Run("hostile pod", func(t *testing.T) { directHostile(t, l, a, sibling, b) })
 	for _, n := range l.Nodes() {
 		status(t, n, await.Patience, func(s statusJSON) error {
