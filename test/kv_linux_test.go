@@ -28,12 +28,6 @@ type pair struct {
 // etcd calls the store through its JSON gateway, in which bytes are base64 and 64-bit numbers are strings.
 func etcd(t testing.TB, s *lab.Store, path string, in, out any) error {
 	t.Helper()
-	return etcdAs(t, s, "", path, in, out)
-}
-
-// etcdAs is etcd for the user who has that token.
-func etcdAs(t testing.TB, s *lab.Store, token, path string, in, out any) error {
-	t.Helper()
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
@@ -41,9 +35,6 @@ func etcdAs(t testing.TB, s *lab.Store, token, path string, in, out any) error {
 	req, err := http.NewRequestWithContext(await.Context(t, await.Patience), http.MethodPost, s.Endpoint()+path, bytes.NewReader(body))
 	if err != nil {
 		return err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", token)
 	}
 	resp, err := s.HTTPClient().Do(req)
 	if err != nil {
