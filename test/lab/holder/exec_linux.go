@@ -25,6 +25,9 @@ func Exec(name, host string, args []string) (status int, err error) {
 		return 0, err
 	}
 	s, pid, err := readState(dir)
+	if errors.Is(err, ErrNoLab) {
+		return 0, fmt.Errorf("lab %s: %w (weft lab up, weft lab list)", name, err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("lab %s: %w", name, err)
 	}
