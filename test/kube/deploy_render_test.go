@@ -365,36 +365,6 @@ func TestChartSurges(t *testing.T) {
 	}
 }
 
-// The script stamp writes a release's version into the chart and the manifests.
-func TestStampedChart(t *testing.T) {
-	dir := t.TempDir()
-	for _, args := range [][]string{{"cp", "-r", deployed("chart"), deployed("kubernetes"), dir},
-		{deployed("release", "stamp"), "-r", "registry.example/me/weft", "v1.2.3-rc.1+5", dir}} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", args, err, out)
-		}
-	}
-	for _, args := range [][]string{{"lint", "--strict", dir + "/chart/weft"}, {"package", "--destination", dir, dir + "/chart/weft"}} {
-		if _, err := tool(t, "helm", args...); err != nil {
-			t.Error(err)
-		}
-	}
-	chart, err := tool(t, "helm", "template", "weft", dir+"/weft-1.2.3-rc.1+5.tgz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := tool(t, "kubectl", "kustomize", dir+"/kubernetes/base")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string][]byte{"chart": chart, "base": base} {
-		images, _, _ := unstructured.NestedSlice(objects(t, text)["DaemonSet/weft"].Object, "spec", "template", "spec", "containers")
-		if got := fmt.Sprint(images); !strings.Contains(got, "image:registry.example/me/weft:v1.2.3-rc.1_5 ") || !strings.Contains(got, "imagePullPolicy:IfNotPresent") {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-}
-
 // After an installation NOTES.txt says what was chosen, and what that still needs.
 func TestChartNotes(t *testing.T) {
 	for values, want := range map[string][]string{
