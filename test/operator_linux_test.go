@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,39 +14,6 @@ import (
 	"weft/test/lab"
 )
 
-// weftd runs one more daemon on a host until it ends, or until it has said all of awaited, if that is
-// anything. It returns what it said, and its exit status; -1 if it had to be ended.
-func weftd(t *testing.T, h *lab.Host, awaited []string, args ...string) (said string, status int) {
-	t.Helper()
-	log := t.TempDir() + "/log"
-	f, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*await.Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command(t, "weftd"), args...)
-	cmd.Stdout, cmd.Stderr = f, f
-	if err := h.NS.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func() { // ends with ctx
-		for ctx.Err() == nil {
-			if b, err := os.ReadFile(log); err == nil && len(awaited) > 0 && containsAll(string(b), awaited) {
-				cancel()
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
-	_ = cmd.Wait() // the status is what counts
-	b, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b), cmd.ProcessState.ExitCode()
-}
-
 func containsAll(s string, want []string) bool {
 	for _, w := range want {
 		if !strings.Contains(s, w) {
@@ -57,15 +23,16 @@ func containsAll(s string, want []string) bool {
 	return true
 }
 
-// says runs weftd as above, and fails the test if it did not say all of want or ended otherwise.
+// says runs one more weftd on a host until it ends, and fails the test if it did not say all of want or ended with another
+// status.
 func says(t *testing.T, h *lab.Host, status int, want []string, args ...string) {
 	t.Helper()
-	awaited := want
-	if status >= 0 {
-		awaited = nil // it ends by itself
-	}
-	if out, got := weftd(t, h, awaited, args...); got != status || !containsAll(out, want) {
-		t.Errorf("exit status %d, want %d; wanted %q in:\n%s", got, status, want, out)
+	var out strings.Builder
+	cmd := exec.CommandContext(await.Context(t, 2*await.Patience), command(t, "weftd"), args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = h.NS.Run(cmd) // the status is what counts
+	if got := cmd.ProcessState.ExitCode(); got != status || !containsAll(out.String(), want) {
+		t.Errorf("exit status %d, want %d; wanted %q in:\n%s", got, status, want, &out)
 	}
 }
 

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"net"
 	"testing"
 
@@ -114,7 +113,8 @@ func TestRawOnOtherLinks(t *testing.T) {
 	}
 }
 
-// Whatever happens to a node's link at run time, packets flow again within seconds in both directions.
+// Whatever happens to a node's link at run time, packets flow again within seconds in both directions. Another MTU is
+// TestANodeIsRenumbered's.
 func TestRawFollowsTheLink(t *testing.T) {
 	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
@@ -139,28 +139,6 @@ func TestRawFollowsTheLink(t *testing.T) {
 			sh(t, b.Node.Host, c.do)
 			both(t)
 			streams(t, a.Endpoint(4), b.Endpoint(4))
-		})
-	}
-	for _, mtu := range []int{1400, 1500} {
-		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) {
-			sh(t, b.Node.Host, fmt.Sprintf("ip link set eth0 mtu %d", mtu))
-			inner := mtu - 28
-			status(t, b.Node, await.Patience, func(s statusJSON) error {
-				if s.Backend.MTU != inner {
-					return fmt.Errorf("MTU %d", s.Backend.MTU)
-				}
-				return nil
-			})
-			await.OK(t, "the peer's MTU", func() error {
-				p, err := ask[peersJSON](t.Context(), a.Node, "peers")
-				if err == nil && (len(p.Peers) != 1 || p.Peers[0].MTU != inner) {
-					err = fmt.Errorf("%+v", p.Peers)
-				}
-				return err
-			})
-			both(t)
-			streams(t, a.Endpoint(4), b.Endpoint(4))
-			datagrams(t, a, b, 4, inner-28)
 		})
 	}
 	if s := onPath(t, a.Node, "raw"); len(s.Backend.Notes) > 0 {
