@@ -7,49 +7,42 @@ import (
 	"weft/lease"
 )
 
-// claim is the right of a Node to its podCIDRs: it was accepted once, and its object still has
-// them. They are its spec, which an administrator or the controller manager wrote; what its
-// annotations have become takes nothing from it.
-type claim struct {
-	*lease.Record
-	// left says that the Node does not take part any more.
-	left bool
-}
+// A Node has a claim to its podCIDRs if it was accepted once, and its object still has them. They are its spec,
+// which an administrator or the controller manager wrote; what its annotations have become takes nothing from it.
 
-// claims returns those of the records, each list by subnets, whose Nodes still have them. A Node
+// claims returns the Nodes that still have what they had when they were accepted, each list by subnets. A Node
 // that was deleted has none, nor has another by its name.
-func (v view) claims(accepted, once []lease.Record) []claim {
-	out := make([]claim, 0, len(accepted)+len(once))
+func (v view) claims(accepted, once []lease.Record) []*node {
+	out := make([]*node, 0, len(accepted)+len(once))
 	for _, list := range [][]lease.Record{accepted, once} {
-		for i := range list {
-			r := &list[i]
+		for _, r := range list {
 			if r.Kube == nil {
 				continue
 			}
-			if n := v.find(r.Kube.Name); n != nil && n.uid == r.Kube.UID && n.subnets == r.Subnets {
-				out = append(out, claim{r, !n.managed})
+			if n := v.find(r.Kube.Name); n != nil && *n.Kube == *r.Kube && n.Subnets == r.Subnets {
+				out = append(out, n)
 			}
 		}
 	}
 	if len(once) > 0 {
-		slices.SortFunc(out, func(a, b claim) int { return a.Compare(b.Subnets) })
+		slices.SortFunc(out, func(a, b *node) int { return a.Compare(b.Subnets) })
 	}
 	return out
 }
 
 // has reports whether r's is one of the claims, which are sorted by subnets.
-func has(claims []claim, r *lease.Record) bool {
-	i, ok := slices.BinarySearchFunc(claims, r.Subnets, func(c claim, s lease.Subnets) int { return c.Compare(s) })
+func has(claims []*node, r *lease.Record) bool {
+	i, ok := slices.BinarySearchFunc(claims, r.Subnets, func(c *node, s lease.Subnets) int { return c.Compare(s) })
 	return ok && r.Kube != nil && *claims[i].Kube == *r.Kube
 }
 
 // claimant returns the record that the newcomer r would take something from; nil for none. A
 // Node that has left keeps out only those that were refused while it was there: that its mark is gone
 // gives them nothing. A Node that comes later may have what it left, since an administrator made it.
-func claimant(claims []claim, r *lease.Record, refused func(name string) bool) *lease.Record {
+func claimant(claims []*node, r *lease.Record, refused func(name string) bool) *lease.Record {
 	for _, c := range claims {
-		if c.Overlaps(r.Subnets) && (!c.left || refused(r.Kube.Name)) {
-			return c.Record
+		if c.Overlaps(r.Subnets) && (c.managed || refused(r.Kube.Name)) {
+			return &c.Record
 		}
 	}
 	return nil
@@ -57,13 +50,14 @@ func claimant(claims []claim, r *lease.Record, refused func(name string) bool) *
 
 // single sorts newcomers out whose subnets overlap another's claim, and of those that have the same subnets
 // all but the first by name. claims are sorted by subnets. own are ours, which nobody else may have.
-func single(records []lease.Record, own lease.Subnets, claims []claim, refused func(name string) bool) (kept []lease.Record, twice []lease.Rejected) {
+func single(records []*lease.Record, own lease.Subnets, claims []*node,
+	refused func(name string) bool,
+) (kept []*lease.Record, twice []lease.Rejected) {
 	newcomers := make(map[lease.Subnets]*lease.Record)
-	kept = make([]lease.Record, 0, len(records))
-	for i := range records {
-		r := &records[i]
+	kept = make([]*lease.Record, 0, len(records))
+	for _, r := range records {
 		if has(claims, r) {
-			kept = append(kept, *r)
+			kept = append(kept, r)
 			continue
 		}
 		owner := newcomers[r.Subnets]
@@ -72,7 +66,7 @@ func single(records []lease.Record, own lease.Subnets, claims []claim, refused f
 		}
 		if owner == nil {
 			newcomers[r.Subnets] = r
-			kept = append(kept, *r)
+			kept = append(kept, r)
 			continue
 		}
 		no := lease.Rejected{
@@ -95,13 +89,8 @@ func (c *core) refused(name string) bool {
 }
 
 // claiming returns those of records that are still a claim.
-func claiming(claims []claim, records []lease.Record) (out []lease.Record) {
-	for i := range records { // not in place: the claims point there
-		if has(claims, &records[i]) {
-			out = append(out, records[i])
-		}
-	}
-	return out
+func claiming(claims []*node, records []lease.Record) []lease.Record {
+	return slices.DeleteFunc(records, func(r lease.Record) bool { return !has(claims, &r) })
 }
 
 // unpublished returns the records that were accepted and are not in set any more, unless set gives
@@ -131,9 +120,9 @@ func (c *core) incumbent(own lease.Subnets) *node {
 		return nil
 	}
 	for _, n := range c.view.nodes {
-		same := own.V4.IsValid() && n.subnets.V4 == own.V4 || own.V6.IsValid() && n.subnets.V6 == own.V6
-		if same && n.name != c.name && (n.managed || n.name == before) {
-			c.waitsFor = n.name
+		same := own.V4.IsValid() && n.V4 == own.V4 || own.V6.IsValid() && n.V6 == own.V6
+		if same && n.Kube.Name != c.name && (n.managed || n.Kube.Name == before) {
+			c.waitsFor = n.Kube.Name
 			return n
 		}
 	}

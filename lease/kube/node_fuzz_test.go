@@ -37,9 +37,9 @@ func FuzzNode(f *testing.F) {
 		if err := s.Replace([]any{good, n}, "7"); err != nil {
 			t.Fatal(err)
 		}
-		before := []lease.Record{s.byName["good"].record}
-		if before[0].Created != 1700000000 || s.byName["n"].record.Created != 0 {
-			t.Fatalf("made at %d and %d", before[0].Created, s.byName["n"].record.Created)
+		before := []lease.Record{s.byName["good"].Record}
+		if before[0].Created != 1700000000 || s.byName["n"].Created != 0 {
+			t.Fatalf("made at %d and %d", before[0].Created, s.byName["n"].Created)
 		}
 		v := s.read()
 		records, bad := v.records("a")
@@ -48,7 +48,11 @@ func FuzzNode(f *testing.F) {
 		}
 		kept, twice := single(records, lease.Subnets{}, v.claims(before, nil), func(string) bool { return false })
 		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")}, AnyLength: true}
-		peers, rejected := rules.Check(kept, before)
+		var candidates []lease.Record
+		for _, r := range kept {
+			candidates = append(candidates, *r)
+		}
+		peers, rejected := rules.Check(candidates, before)
 		ours := false
 		for _, p := range peers {
 			ours = ours || p.Kube.Name == "good"

@@ -36,13 +36,10 @@ type table struct {
 
 // node is one Node. It is immutable.
 type node struct {
-	sum     uint64 // of what it was made from
-	name    string
-	uid     string
-	subnets lease.Subnets // of the families that are on
-	managed bool
-	record  lease.Record
-	bad     *lease.Rejected // instead of the record
+	lease.Record                 // with Kube and the subnets of the families that are on; the rest only of one that takes part
+	sum          uint64          // of what it was made from
+	managed      bool            // it takes part
+	bad          *lease.Rejected // why it does not though it should; nil if it does
 }
 
 var (
@@ -94,27 +91,26 @@ func (s *table) Transformer() cache.TransformFunc {
 
 // node decodes a Node. What it says of itself may be garbage; that costs it alone.
 func (k keys) node(cfg lease.NetworkConfig, n *corev1.Node, sum uint64) *node {
-	out := &node{sum: sum, name: n.Name, uid: string(n.UID), managed: k.isManaged(n.Annotations)}
+	out := &node{sum: sum, managed: k.isManaged(n.Annotations)}
+	out.Kube = &lease.KubeNode{Name: n.Name, UID: string(n.UID)}
 	all, err := parseCIDRs(cidrsOf(n))
-	out.subnets = cfg.InUse(all)
+	out.Subnets = cfg.InUse(all)
 	if !out.managed {
 		return out
 	}
-	var attrs lease.Attrs
 	if err == nil {
-		attrs, err = k.decode(n.Annotations)
+		out.Attrs, err = k.decode(n.Annotations)
 	}
 	reason := lease.RejectValue
-	if err == nil && out.subnets == (lease.Subnets{}) {
+	if err == nil && out.Subnets == (lease.Subnets{}) {
 		reason, err = lease.RejectFamily, fmt.Errorf("it has no podCIDR of a family that is on")
 	}
 	if err != nil {
 		out.bad = &lease.Rejected{Key: n.Name, Reason: reason, Detail: err.Error()}
 		return out
 	}
-	out.record = lease.Record{Subnets: out.subnets, Attrs: attrs, Kube: &lease.KubeNode{Name: n.Name, UID: string(n.UID)}}
 	if !n.CreationTimestamp.IsZero() {
-		out.record.Created = n.CreationTimestamp.Unix()
+		out.Created = n.CreationTimestamp.Unix()
 	}
 	return out
 }
@@ -294,7 +290,8 @@ func (s *table) ourNode() *corev1.Node {
 func (s *table) read() view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return view{read: true, revision: s.revision, nodes: slices.SortedFunc(maps.Values(s.byName), func(a, b *node) int { return cmp.Compare(a.name, b.name) })}
+	byName := func(a, b *node) int { return cmp.Compare(a.Kube.Name, b.Kube.Name) }
+	return view{read: true, revision: s.revision, nodes: slices.SortedFunc(maps.Values(s.byName), byName)}
 }
 
 // at is how far the watch has come.

@@ -17,12 +17,8 @@ func (c *core) observe(v view) {
 	claims := v.claims(c.Peers.Accepted(), c.once)
 	records, twice := single(all, c.held.Subnets, claims, c.refused)
 	c.once = claiming(claims, c.once)
-	shared := make([]*lease.Record, len(records))
-	for i := range records {
-		shared[i] = &records[i]
-	}
 	c.Believe(lease.Snapshot{
-		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: shared, Bad: bad,
+		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: records, Bad: bad,
 	}, c.o.RawConfig, twice...)
 	if c.ours != nil {
 		c.ownUID = string(c.ours.UID)
@@ -32,7 +28,7 @@ func (c *core) observe(v view) {
 // cluster names the cluster: by the UID that our Node had when we first knew it. A UID is never
 // given twice, so it is the same cluster as long as any Node still has the one that it had; our
 // own may be deleted and made anew. An API server that was wiped or replaced has no such Node.
-func (c *core) cluster(records []lease.Record) string {
+func (c *core) cluster(records []*lease.Record) string {
 	mem := c.Peers.Memory()
 	own := "none"
 	if c.ours != nil {
@@ -50,7 +46,7 @@ func (c *core) cluster(records []lease.Record) string {
 			known[*p.Kube] = true
 		}
 	}
-	if slices.ContainsFunc(records, func(r lease.Record) bool { return known[*r.Kube] }) {
+	if slices.ContainsFunc(records, func(r *lease.Record) bool { return known[*r.Kube] }) {
 		return mem.ClusterID
 	}
 	return own
@@ -77,7 +73,7 @@ func (c *core) judge() {
 	}
 	if err == nil {
 		if n := c.incumbent(own); n != nil {
-			own, err = lease.Subnets{}, &duplicateError{node: c.name, own: own, incumbent: n.name, theirs: n.subnets}
+			own, err = lease.Subnets{}, &duplicateError{node: c.name, own: own, incumbent: n.Kube.Name, theirs: n.Subnets}
 		}
 	}
 	c.writer.own = own
@@ -156,7 +152,7 @@ func (c *core) surrender(why error) error {
 		return why
 	}
 	c.held, c.tenure = lease.Record{}, lost
-	return fmt.Errorf("%w; %w", &lease.TakenError{Subnets: had, By: n.name, Their: n.subnets}, why)
+	return fmt.Errorf("%w; %w", &lease.TakenError{Subnets: had, By: n.Kube.Name, Their: n.Subnets}, why)
 }
 
 // publish computes the Set and hands it out if it is not the last one.

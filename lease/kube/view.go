@@ -17,7 +17,7 @@ type view struct {
 
 // find returns the Node of a name, or nil.
 func (v view) find(name string) *node {
-	i, ok := slices.BinarySearchFunc(v.nodes, name, func(n *node, name string) int { return cmp.Compare(n.name, name) })
+	i, ok := slices.BinarySearchFunc(v.nodes, name, func(n *node, name string) int { return cmp.Compare(n.Kube.Name, name) })
 	if !ok {
 		return nil
 	}
@@ -25,15 +25,15 @@ func (v view) find(name string) *node {
 }
 
 // records returns those of the Nodes that take part, but for own, and those that do not parse; both by name.
-func (v view) records(own string) (records []lease.Record, bad []lease.Rejected) {
-	records = make([]lease.Record, 0, len(v.nodes))
+func (v view) records(own string) (records []*lease.Record, bad []lease.Rejected) {
+	records = make([]*lease.Record, 0, len(v.nodes))
 	for _, n := range v.nodes {
 		switch {
-		case n.name == own:
+		case n.Kube.Name == own:
 		case n.bad != nil:
 			bad = append(bad, *n.bad)
 		case n.managed:
-			records = append(records, n.record)
+			records = append(records, &n.Record)
 		}
 	}
 	return records, bad
@@ -43,7 +43,7 @@ func (v view) records(own string) (records []lease.Record, bad []lease.Rejected)
 // takes part; nil for none.
 func (v view) claimed(want lease.Subnets, own string) *node {
 	for _, n := range v.nodes {
-		if n.name != own && n.subnets.Overlaps(want) {
+		if n.Kube.Name != own && n.Overlaps(want) {
 			return n
 		}
 	}
