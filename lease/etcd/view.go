@@ -44,13 +44,16 @@ func (v *view) reset(cluster string, revision int64, kvs []*mvccpb.KeyValue) {
 // from returns the revision at which a watch begins that has seen everything up to seen. It is seen itself,
 // whose events come once more and change nothing: etcd answers no ping of a watch that begins at a
 // revision which the store has not reached (since 3.4.25 and 3.5.8), so that a quiet store would look
-// silent. Where a record of that revision cannot be received, the watch begins after it.
+// silent. Where a record of that revision cannot be received, the watch begins after it (see ahead).
 func (v *view) from(seen int64) int64 {
 	if seen == v.huge {
 		return seen + 1
 	}
 	return seen
 }
+
+// ahead reports whether the watches may begin at a revision that the store has not reached.
+func (v *view) ahead() bool { return v.recordsSeen == v.huge }
 
 // apply takes over one event, unless the last list included it. It reports whether
 // anything may have changed.

@@ -180,12 +180,19 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 			}
 			list.Reset(jitter(cfg.RelistEvery))
 		case <-ping.C:
-			if asked {
+			switch {
+			case asked:
 				return fmt.Errorf("watch %s: etcd is silent since %s", w.view.keys.prefix, cfg.PingEvery+cfg.PingTimeout)
+			case w.view.ahead(): // a read tells as much
+				if err := w.confirm(ctx); err != nil {
+					return err
+				}
+				ping.Reset(cfg.PingEvery)
+			default:
+				st.ping()
+				asked = true
+				ping.Reset(cfg.PingTimeout)
 			}
-			st.ping()
-			asked = true
-			ping.Reset(cfg.PingTimeout)
 		}
 	}
 }
