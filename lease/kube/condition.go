@@ -2,7 +2,6 @@ package kube
 
 import (
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -19,22 +18,6 @@ const (
 // maxMessage bounds what a condition or an Event says, in bytes; the API server takes 32 KiB of the
 // one and 1 KiB of the other.
 const maxMessage = 1 << 10
-
-const (
-	// brokenFor is how long pods have no network before the condition says so. The scheduler then keeps
-	// new pods away, which would be too much for a restart, or for a device that is made anew.
-	brokenFor = time.Minute
-	// problemFor is how long anything else lasts before it is told.
-	problemFor = 30 * time.Second
-)
-
-// A condition that does not change is written again now and then, so that its heartbeat tells how old
-// it is: every beatLeast, as a kubelet does its own, and more seldom in a large cluster, since the API server
-// sends each write to every node.
-const (
-	beatLeast   = 5 * time.Minute
-	beatPerNode = 360 * time.Millisecond
-)
 
 func isNetworkCondition(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable }
 

@@ -22,12 +22,9 @@ type core struct {
 	lease.Base
 	o     Options // of which it uses what is no I/O; of Cache and Underlay only whether there is one
 	keys  keys
-	tells bool // the condition NetworkUnavailable is kept
 	pace  pace
 	phase phase
 	under request // what is asked of the API server; none for nothing
-
-	path *DataPath // nil until the daemon has said how it is
 
 	name      string        // of our Node
 	ours      *corev1.Node  // trimmed; nil if it is not there
@@ -46,6 +43,7 @@ type core struct {
 	waitsFor string // the Node that has our podCIDRs already; "" for none
 	standing standing
 	writer   writer
+	reporter reporter
 	parted   bool // the end has begun
 }
 
@@ -89,7 +87,6 @@ type standing struct {
 // pace is the times that a test shortens.
 type pace struct {
 	probe, answer, retryFirst, retryMost time.Duration
-	broken, problem, beat                time.Duration
 }
 
 // newCore returns a core that has done nothing yet. The random numbers are the core's from now on.
@@ -99,11 +96,11 @@ func newCore(k keys, tells bool, o Options, rng *rand.Rand, now time.Time) *core
 			Node: o.Node, State: o.State, Local: o.Local, Unproven: o.Unproven,
 			Cache: o.Cache, Cached: o.Cached, Rand: rng,
 		}, now),
-		o: o, keys: k, tells: tells,
+		o: o, keys: k,
 		pace: pace{
 			probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute,
-			broken: brokenFor, problem: problemFor, beat: beatLeast,
 		},
+		reporter: reporter{conditions: tells, broken: brokenFor, problem: problemFor, beat: beatLeast},
 	}
 	c.writer.limit = rate.NewLimiter(rate.Every(writeEvery), writeBurst)
 	c.began, c.standing.state = c.Source, lease.Acquiring
@@ -210,7 +207,7 @@ func (c *core) accept(n news) {
 		c.Say(*n.local)
 	}
 	if n.path != nil {
-		c.path = n.path
+		c.reporter.path = n.path
 	}
 	c.Proven = c.Proven || n.proven
 }

@@ -45,7 +45,7 @@ func (l *living) rounds() int {
 // the Node is there and packets flow.
 func TestNothingIsWrittenUnjudged(t *testing.T) {
 	c := newTestCore(t)
-	c.path, c.ours = &DataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
+	c.reporter.path, c.ours = &DataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
 	if p, _, err := c.pending(); !p.empty() || err != nil {
 		t.Errorf("%s, %v", p.body(), err)
 	}
@@ -80,7 +80,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set("192.0.2.1")
 	before := len(s.Patches())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
-	second.life.core.pace.broken, second.life.core.pace.problem = time.Millisecond, time.Millisecond
+	second.life.core.reporter.broken, second.life.core.reporter.problem = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
 	second.SetDataPath("", "", "")
 	second.wantState(lease.Waiting, public)
@@ -298,9 +298,9 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 // TestANodeWithoutAPodCIDRIsAnothersToo: nothing is written to it either before it is known whether that lives.
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
-	c.phase, c.Source, c.path = keeping, lease.SourceStore, &DataPath{}
+	c.phase, c.Source, c.reporter.path = keeping, lease.SourceStore, &DataPath{}
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
-	c.pace.broken = 0
+	c.reporter.broken = 0
 	asked := 0
 	for _, f := range c.step(c.Now, news{}) {
 		switch f := f.(type) {

@@ -47,8 +47,9 @@ type problem struct {
 	cuts   bool   // pods have no network by it
 }
 
-// problems lists what there is now, most fundamental first, at most one of each reason.
-func (c *core) problems() (all []problem) {
+// problems lists what there is now, most fundamental first, at most one of each reason. s has no error of a write:
+// refused is that, if the API server has answered with it.
+func problems(s lease.Status, path DataPath, refused error) (all []problem) {
 	add := func(reason, format string, a ...any) {
 		all = append(all, problem{reason: reason, text: fmt.Sprintf(format, a...)})
 	}
@@ -56,36 +57,35 @@ func (c *core) problems() (all []problem) {
 		add(reason, format, a...)
 		all[len(all)-1].cuts = true
 	}
-	st, w := &c.standing, &c.writer
-	twice := errors.As(st.cause, new(*duplicateError))
-	none := st.own == (lease.Subnets{})
+	twice := errors.As(s.Err, new(*duplicateError))
+	none := s.Own.Subnets == (lease.Subnets{})
 	switch {
-	case st.state == lease.Lost && st.cause != nil:
-		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", st.cause)
+	case s.State == lease.Lost && s.Err != nil:
+		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", s.Err)
 	case none && twice:
-		cut(reasonDuplicate, "pods of this node have no network: %v", st.cause)
-	case none && st.cause != nil && !c.server.heard.IsZero():
-		cut(reasonNoSubnet, "pods of this node have no network: %v", st.cause)
+		cut(reasonDuplicate, "pods of this node have no network: %v", s.Err)
+	case none && s.Err != nil && !s.StoreSeen.IsZero():
+		cut(reasonNoSubnet, "pods of this node have no network: %v", s.Err)
 	}
-	if !none && len(all) == 0 && c.path != nil && c.path.Broken != "" { // without a subnet nothing can be in place
-		cut(reasonDown, "%s%s", messageDown, c.path.Broken)
+	if !none && len(all) == 0 && path.Broken != "" { // without a subnet nothing can be in place
+		cut(reasonDown, "%s%s", messageDown, path.Broken)
 	}
-	if st.state == lease.Expired && st.cause != nil && w.err == nil {
-		add(reasonNode, "%v", st.cause)
+	if s.State == lease.Expired && s.Err != nil && refused == nil {
+		add(reasonNode, "%v", s.Err)
 	}
-	for _, r := range c.Peers.Last().Rejected {
+	for _, r := range s.Rejected {
 		if r.Reason == lease.RejectOverlapsOwn && !twice {
 			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; delete one of the two Node objects and let the node register again", r.Key, r.Detail)
 			break
 		}
 	}
-	if c.path != nil && c.path.Former != "" {
-		add(reasonFormer, "%s", c.path.Former)
+	if path.Former != "" {
+		add(reasonFormer, "%s", path.Former)
 	}
-	if c.path != nil && c.path.Alone != "" {
-		add(reasonAlone, "%s", c.path.Alone)
+	if path.Alone != "" {
+		add(reasonAlone, "%s", path.Alone)
 	}
-	switch why := c.server.err(); {
+	switch why := s.StoreErr; {
 	case why == nil:
 	case apierrors.IsForbidden(why):
 		add(reasonDenied, "%v", why)
@@ -94,14 +94,14 @@ func (c *core) problems() (all []problem) {
 	default:
 		add(reasonSilent, "%v", why)
 	}
-	if w.err != nil && w.refused { // this only Events can tell
-		add(reasonReadOnly, "%v", w.err)
+	if refused != nil { // this only Events can tell
+		add(reasonReadOnly, "%v", refused)
 	}
-	if alarm := c.Peers.Last().Alarm; alarm != "" {
-		add(reasonAlarm, "%s", alarm)
+	if s.Alarm != "" {
+		add(reasonAlarm, "%s", s.Alarm)
 	}
-	if err := c.SaveErr(); err != nil {
-		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", err)
+	if s.CacheErr != nil {
+		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", s.CacheErr)
 	}
 	return all
 }

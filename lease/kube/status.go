@@ -10,17 +10,22 @@ import (
 
 // status is where we stand; the caller owns it.
 func (c *core) status() lease.Status {
+	s := c.lease()
+	if s.Err == nil {
+		s.Err = c.writer.err
+	}
+	return s
+}
+
+// lease is the status without what the last write met.
+func (c *core) lease() lease.Status {
 	last, why := c.Peers.Last(), c.server.err()
-	s := lease.Status{
+	return lease.Status{
 		State: c.standing.state, Own: c.held, Err: c.standing.cause, Notes: slices.Clone(c.standing.notes),
 		StoreSeen: c.server.heard, StoreErr: why, StoreRefuses: Refuses(why), StoreSince: c.server.silent,
 		ClusterID: c.Peers.Memory().ClusterID, Revision: c.view.revision,
 		CacheErr: c.SaveErr(), Alarm: last.Alarm, Peers: len(last.Peers), Rejected: slices.Clone(last.Rejected),
 	}
-	if s.Err == nil {
-		s.Err = c.writer.err
-	}
-	return s
 }
 
 // enter sets the state and its cause, and logs a change of either.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"weft/lease"
@@ -19,8 +18,6 @@ import (
 const (
 	writeEvery = 10 * time.Second
 	writeBurst = 12
-	// sayAgain is how long a condition says what it says, as long as it is true all the same.
-	sayAgain = time.Minute
 )
 
 // writer is what a core knows of its writes.
@@ -35,13 +32,6 @@ type writer struct {
 	retry    time.Time     // nothing is asked before this
 	failures int           // in a row
 	sent     patch         // by the request that is under way
-
-	problemLog  problemLog
-	blind       string        // the reason of the last condition, if our Node could not be read then
-	conditioned time.Time     // when we wrote the condition last; zero for not since the start
-	late        time.Duration // by how much the next heartbeat is put off, so that nodes do not march in step
-
-	cutOff bool // the stop did not wait for the answer to a write that says that pods have a network
 }
 
 // write keeps our Node's annotations and its condition as they should be. It returns when there is more to do
@@ -80,7 +70,7 @@ func (c *core) patched(e Patched) {
 		c.Log(slog.LevelDebug, "the condition was not written at the end", "cause", e.Err)
 	case was == parting:
 	case e.Err != nil && c.phase == stopping: // the API server may have taken it
-		w.cutOff = sent.claims()
+		c.reporter.cutOff = sent.claims()
 	case e.Err != nil:
 		c.retryLater()
 		c.wrote(e.Err, apierrors.ReasonForError(e.Err) != "")
@@ -105,19 +95,17 @@ func (c *core) patched(e Patched) {
 // about what is news.
 func (c *core) pending() (p patch, next time.Time, err error) {
 	w := &c.writer
-	known := c.path != nil
-	active, news, doubt, next := w.problemLog.update(c.problems(), c.Now, c.pace.broken, c.pace.problem)
-	for _, n := range news {
-		c.Do(Tell{n.notice(len(w.problemLog.active) == 0, c.Now)})
+	var refused error
+	if w.refused {
+		refused = w.err
+	}
+	tell, next := c.reporter.update(c.lease(), refused, c.Now)
+	for _, n := range tell {
+		c.Do(Tell{n})
 	}
 	switch {
-	case c.ours == nil && len(active) > 0 && known && c.tells && !c.view.read:
-		// We may not read, but perhaps write. Whether pods have a subnet is not known without our Node, unless it is by the cache.
-		says := condition(active)
-		all := says.Status != corev1.ConditionFalse || !doubt && c.held.Subnets != (lease.Subnets{})
-		if all && says.Reason != w.blind && !c.Now.Before(w.conditioned.Add(sayAgain)) {
-			p.condition(&corev1.Node{}, says, c.Now)
-		}
+	case c.ours == nil && !c.view.read:
+		c.reporter.unread(&p, c.Now)
 		return p, next, nil
 	case c.ours == nil || !w.mayWrite:
 		return p, next, nil
@@ -129,30 +117,7 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 		}
 		p.annotations(c.keys, c.ours.Annotations, want)
 	}
-	if !c.tells || !known {
-		return p, next, nil
-	}
-	says, have := condition(active), networkCondition(c.ours)
-	if says.Status == corev1.ConditionFalse && doubt {
-		return p, next, nil // nobody says meanwhile that all is well
-	}
-	at := c.Now
-	switch {
-	case differs(have, says, !w.conditioned.IsZero()):
-		if have != nil && have.Status == says.Status {
-			at = w.conditioned.Add(sayAgain) // a new reason can wait: reasons may come in quick succession
-		}
-	case isOurReason(have.Reason):
-		at = have.LastHeartbeatTime.Add(max(c.pace.beat, time.Duration(len(c.view.nodes))*beatPerNode) + w.late)
-		p.beat = true
-	default:
-		return p, next, nil
-	}
-	if c.Now.Before(at) {
-		return p, soonest(next, at), nil
-	}
-	p.condition(c.ours, says, c.Now)
-	return p, next, nil
+	return p, soonest(next, c.reporter.condition(&p, c.ours, len(c.view.nodes), c.Now)), nil
 }
 
 // soonest is the earlier of two times, of which the zero one is never.
@@ -165,7 +130,6 @@ func soonest(a, b time.Time) time.Time {
 
 // done notes and logs what was written.
 func (c *core) done(p patch) {
-	w := &c.writer
 	if p.Metadata != nil {
 		c.Log(slog.LevelInfo, "annotations written",
 			"event", lease.EventKubernetesStatus, "node", c.name,
@@ -174,8 +138,7 @@ func (c *core) done(p patch) {
 	if p.Status == nil {
 		return
 	}
-	w.conditioned, w.blind = c.Now, p.Status.Conditions[0].Reason
-	w.late = c.Draw(c.pace.beat/5 + 1)
+	c.reporter.wrote(p.Status.Conditions[0], c.Draw(c.reporter.beat/5+1), c.Now)
 	if p.beat {
 		return
 	}
@@ -208,16 +171,10 @@ const farewellTimeout = 2 * time.Second
 // the kernel carries goes on. An API server that did not answer lately is not waited for, and a daemon that
 // is killed says nothing.
 func (c *core) farewell() (p patch, ok bool) {
-	carries := c.path != nil && c.path.Broken == "" && len(c.Local.Attrs.Weft.Recv) > 0
-	if !c.tells || !carries || !c.writer.mayWrite || c.server.err() != nil || c.ours == nil {
-		return p, false
+	r := &c.reporter
+	carries := r.path != nil && r.path.Broken == "" && len(c.Local.Attrs.Weft.Recv) > 0
+	if r.conditions && carries && c.writer.mayWrite && c.server.err() == nil && c.ours != nil {
+		r.farewell(&p, c.ours, c.Now)
 	}
-	said := c.writer.cutOff
-	if have := networkCondition(c.ours); have != nil && have.Status == corev1.ConditionFalse && isOurReason(have.Reason) {
-		said = true
-	}
-	if said {
-		p.condition(c.ours, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionUnknown, Reason: reasonStopped, Message: messageStop}, c.Now)
-	}
-	return p, said
+	return p, !p.empty()
 }

@@ -29,7 +29,7 @@ func kubeBugs() []bug {
 		{"a failed write is not waited for", "lease/kube/core.go", "	c.writer.retry = c.Now.Add(c.Backoff(", "	_ = c.Now.Add(c.Backoff(", false, true},
 		{"what a list does not have stays", "lease/kube/nodes.go", "	s.byName, s.ours = make(map[string]*node, len(list)), nil", "	s.ours = nil", false, true},
 		{"what others changed of ours stays", "lease/kube/patch.go", "case wanted && (!had || old != text):", "case wanted && (!had || old == \"?\"):", false, true},
-		{"a condition is said again and again", "lease/kube/write.go", "	if c.Now.Before(at) {\n		return p, soonest(next, at), nil", "	if false {\n		return p, soonest(next, at), nil", false, true},
+		{"a condition is said again and again", "lease/kube/reporter.go", "	if now.Before(at) {\n		return at", "	if false {\n		return at", false, true},
 	}
 }
 
