@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -36,14 +38,28 @@ const (
 	SourceStore               // the store has answered since the start
 )
 
-// NewBase returns the base of a core with these options. It takes up the peers of o.Cached, which may be nil.
-func NewBase(o Options, now time.Time) Base {
+// NewBase returns the base of a core with these options. It takes up the peers of o.Cached, which may be nil. The
+// error joins the faults in the options that concern any core.
+func NewBase(o Options, now time.Time) (Base, error) {
+	var faults []error
+	if !validNode(o.Node) {
+		faults = append(faults, fmt.Errorf("node id %q is not valid", o.Node))
+	}
+	if o.State != "" && !validState(o.State) {
+		faults = append(faults, fmt.Errorf("state directory %q is no name", o.State))
+	}
+	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 {
+		faults = append(faults, errors.New("the network configuration is missing"))
+	}
+	if o.Rand == nil {
+		faults = append(faults, errors.New("there are no random numbers"))
+	}
 	b := Base{Now: now, Rand: o.Rand, Proven: !o.Unproven, node: o.Node, state: o.State, caches: o.Cache != nil}
 	b.Say(o.Local)
 	if o.Cached != nil {
 		b.Source, b.Peers = SourceCache, NewOutlook(o.Cached.Memory.Expire(now))
 	}
-	return b
+	return b, errors.Join(faults...)
 }
 
 // Say takes l as what we say about ourselves from now on.

@@ -95,19 +95,19 @@ func NewCore(o Options, process string, now time.Time) (*Core, error) {
 	if o.RenewMargin == 0 {
 		o.RenewMargin = time.Hour
 	}
-	if faults := o.faults(); len(faults) > 0 {
-		return nil, errors.Join(faults...)
+	base, err := NewBase(o, now)
+	if err := errors.Join(append(o.faults(), err)...); err != nil {
+		return nil, err
 	}
 	if o.CheckConfig == nil {
 		o.CheckConfig = ParseNetworkConfig
 	}
 	if o.RawConfig == nil {
-		var err error
 		if o.RawConfig, err = json.Marshal(o.Config); err != nil {
 			return nil, fmt.Errorf("the network configuration cannot be cached: %w", err)
 		}
 	}
-	c := &Core{Base: NewBase(o, now), o: o, process: process}
+	c := &Core{Base: base, o: o, process: process}
 	c.own.previous = o.Previous.masked() // subnet.env has the gateway's address
 	if from := o.Cached; from != nil && from.Own.Subnets != (Subnets{}) && from.Own.Node() == o.Node {
 		c.own.recall(from.Own)
@@ -117,28 +117,16 @@ func NewCore(o Options, process string, now time.Time) (*Core, error) {
 	return c, nil
 }
 
-// faults are those of the options, one error for each.
+// faults are those of the options that NewBase does not look at, one error for each.
 func (o Options) faults() (faults []error) {
 	if o.RenewMargin < time.Minute || o.RenewMargin > TTL-time.Minute {
 		faults = append(faults, fmt.Errorf("renew margin %s: want 1m to 23h59m", o.RenewMargin))
-	}
-	if !validNode(o.Node) {
-		faults = append(faults, fmt.Errorf("node id %q is not valid", o.Node))
-	}
-	if o.State != "" && !validState(o.State) {
-		faults = append(faults, fmt.Errorf("state directory %q is no name", o.State))
-	}
-	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 {
-		faults = append(faults, errors.New("the network configuration is missing"))
 	}
 	if o.Config.EnableIPv4 && !o.Local.Attrs.PublicIP.Is4() {
 		faults = append(faults, fmt.Errorf("EnableIPv4 true: want an IPv4 address to publish, not %s", o.Local.Attrs.PublicIP))
 	}
 	if o.Config.EnableIPv6 && !family6.is(o.Local.Attrs.PublicIPv6) {
 		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s", o.Local.Attrs.PublicIPv6))
-	}
-	if o.Rand == nil {
-		faults = append(faults, errors.New("there are no random numbers"))
 	}
 	return faults
 }

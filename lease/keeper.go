@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +18,6 @@ type Local struct {
 	Underlay []netip.Addr
 	// Store are the addresses of the store's endpoints.
 	Store []netip.Addr
-}
-
-// Equal reports whether both say the same.
-func (l Local) Equal(m Local) bool {
-	return l.Attrs.Equal(m.Attrs) && slices.Equal(l.Underlay, m.Underlay) && slices.Equal(l.Store, m.Store)
 }
 
 // Options is what a keeper needs. Required: Node, Config and Local.Attrs.
@@ -66,52 +60,53 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Keeper keeps one node's lease alive, and publishes the leases of the others. It carries out the effects of
-// a Core, with a store, a clock and a disk. Its methods are safe for concurrent use.
-type Keeper struct {
-	store Store
-	o     Options
-	log   *slog.Logger
-	in    *inbox.Inbox[News]
-
-	mu    sync.Mutex // protects what follows
-	core  *Core
-	local Local // the latest that was said of us
-}
-
-// NewKeeper returns a keeper that does nothing yet. The error joins every fault
-// in the options.
-func NewKeeper(store Store, o Options) (*Keeper, error) {
+// Random returns o with random numbers.
+func (o Options) Random() Options {
 	if o.Rand == nil {
 		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
-	core, err := NewCore(o, randomIdentity(), time.Now())
-	if err != nil {
-		return nil, err
-	}
+	return o
+}
+
+// Silent returns o, of which a core has been made, for whoever carries out its effects: with a Logger and a Publish
+// that drop what nobody wants, and without Cached, which the core has as long as it is needed.
+func (o Options) Silent() Options {
+	o.Cached = nil
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Publish == nil {
 		o.Publish = func(Set) {}
 	}
-	o.Cached = nil // the core has it, as long as it is needed
-	k := &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.Local}
-	return k, nil
+	return o
 }
 
-// SetLocal changes this node's description of itself. The keeper soon rewrites a record that differs.
-// SetLocal never blocks.
-func (k *Keeper) SetLocal(l Local) {
-	l = l.Signed(k.o.Node, k.o.State)
-	k.mu.Lock()
-	same := k.local.Equal(l)
-	k.local = l
-	k.mu.Unlock()
-	if !same {
-		k.in.Post(News{Local: &l})
-	}
+// Keeper keeps one node's lease alive, and publishes the leases of the others. It carries out the effects of
+// a Core, with a store, a clock and a disk. Its methods are safe for concurrent use.
+type Keeper struct {
+	store Store
+	o     Options
+	in    *inbox.Inbox[News]
+
+	mu   sync.Mutex // protects core
+	core *Core
 }
+
+// NewKeeper returns a keeper that does nothing yet. The error joins every fault
+// in the options.
+func NewKeeper(store Store, o Options) (*Keeper, error) {
+	o = o.Random()
+	core, err := NewCore(o, randomIdentity(), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	o = o.Silent()
+	return &Keeper{store: store, o: o, in: inbox.New((*News).Merge), core: core}, nil
+}
+
+// SetLocal changes this node's description of itself, which nobody may change any more. The keeper soon rewrites
+// a record that differs. SetLocal never blocks.
+func (k *Keeper) SetLocal(l Local) { k.in.Post(News{Local: &l}) }
 
 // Proven reports that Config can be served. From now on the cache holds it. It never blocks.
 func (k *Keeper) Proven() { k.in.Post(News{Proven: true}) }

@@ -45,7 +45,7 @@ func (k *Keeper) perform(l *loop.Loop[Event, News], f Effect, watchEnded func(er
 				}
 			}
 			if err := k.store.Listen(ctx, f.Node, told); ctx.Err() == nil {
-				k.log.Warn("who asks in the store whether we live gets no answer", "cause", err)
+				k.o.Logger.Warn("who asks in the store whether we live gets no answer", "cause", err)
 			}
 		})
 	case Watch:
@@ -77,7 +77,7 @@ func (k *Keeper) perform(l *loop.Loop[Event, News], f Effect, watchEnded func(er
 	case Publish:
 		k.o.Publish(f.Set)
 	case Log:
-		k.log.Log(context.Background(), f.Level, f.Message, f.Args...)
+		k.o.Logger.Log(context.Background(), f.Level, f.Message, f.Args...)
 	case Wait:
 		l.Wake(f.Until)
 	}

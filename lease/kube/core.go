@@ -1,7 +1,7 @@
 package kube
 
 import (
-	"math/rand/v2"
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -89,14 +89,15 @@ type pace struct {
 	probe, answer, retryFirst, retryMost time.Duration
 }
 
-// newCore returns a core that has done nothing yet. The random numbers are the core's from now on.
-func newCore(k keys, tells bool, o Options, rng *rand.Rand, now time.Time) *core {
+// newCore returns a core that has done nothing yet. tells says that the condition is kept. Rand is the core's from now
+// on. The error joins every fault in the options.
+func newCore(k keys, tells bool, o Options, now time.Time) (*core, error) {
+	base, err := lease.NewBase(o.Options, now)
+	if err := errors.Join(err, o.check()); err != nil {
+		return nil, err
+	}
 	c := &core{
-		Base: lease.NewBase(lease.Options{
-			Node: o.Node, State: o.State, Local: o.Local, Unproven: o.Unproven,
-			Cache: o.Cache, Cached: o.Cached, Rand: rng,
-		}, now),
-		o: o, keys: k,
+		Base: base, o: o, keys: k,
 		pace: pace{
 			probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute,
 		},
@@ -108,7 +109,7 @@ func newCore(k keys, tells bool, o Options, rng *rand.Rand, now time.Time) *core
 		c.restore(o.Cached)
 		c.o.Cached = nil // which is not needed any more once the API server was heard
 	}
-	return c
+	return c, nil
 }
 
 // restore takes up what a run before had, and cached.

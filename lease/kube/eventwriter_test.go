@@ -277,7 +277,7 @@ func TestEventsAreFew(t *testing.T) {
 	s := fakekube.New(t)
 	s.Put(plain("a", "10.244.1.0/24"))
 	tt := newTester(t, s, configOf(s, "a"), nil)
-	h := newEventWriter(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.log)
+	h := newEventWriter(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.o.Logger)
 	now := time.Now()
 	for i := range 5 {
 		h.add(told{problem: problem{reasonCache, fmt.Sprint("try ", i), false}}.notice(false, now))

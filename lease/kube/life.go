@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,17 +31,18 @@ type Life struct {
 
 // NewLife returns a life that has not begun. prefix is that of the annotations, and conditioned says that the
 // condition NetworkUnavailable is kept. Of the options those are used that are no I/O; of Cache and Underlay
-// only whether there is one. The random numbers are the life's from now on. The error joins every fault in
+// only whether there is one. Rand is required, and the life's from now on. The error joins every fault in
 // prefix and options.
-func NewLife(prefix string, conditioned bool, o Options, rng *rand.Rand, now time.Time) (*Life, error) {
+func NewLife(prefix string, conditioned bool, o Options, now time.Time) (*Life, error) {
 	k, err := newKeys(prefix)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.check(); err != nil {
+	c, err := newCore(k, conditioned, o, now)
+	if err != nil {
 		return nil, err
 	}
-	l := &Life{core: newCore(k, conditioned, o, rng, now)}
+	l := &Life{core: c}
 	l.heard = func() {} // whatever the table is told is handed on at once
 	l.tell = func(n news) { l.said.merge(n) }
 	return l, nil

@@ -40,11 +40,11 @@ func newTester(t testing.TB, s *fakekube.Server, c Config, change func(*Options)
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	tt := &tester{t: t}
-	o := Options{
+	o := Options{Options: lease.Options{
 		Node: "a", RawConfig: []byte(v4Config), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Local:   lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
 		Publish: tt.publish,
-	}
+	}}
 	if change != nil {
 		change(&o)
 	}

@@ -321,14 +321,17 @@ func newTestCore(t testing.TB) *core {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{
-		Node: "a", State: "s", RawConfig: []byte(v4Config), Underlay: &living{},
+	o := Options{Options: lease.Options{
+		Node: "a", State: "s", RawConfig: []byte(v4Config), Underlay: &living{}, Rand: rand.New(rand.NewPCG(1, 2)),
 		Local: lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
-	}
+	}}
 	if o.Config, err = lease.ParseNetworkConfig(o.RawConfig); err != nil {
 		t.Fatal(err)
 	}
-	c := newCore(k, true, o, rand.New(rand.NewPCG(1, 2)), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	c, err := newCore(k, true, o, time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.name = "a"
 	return c
 }

@@ -68,7 +68,7 @@ func (r *run) perform(f Effect) {
 	case lease.SaveCache: // beside all else: a disk may be slow, and a write to our Node does not wait for it
 		r.loop.Ask(func(context.Context) event { return f.Do(m.o.Cache) })
 	case lease.Log:
-		m.log.Log(context.Background(), f.Level, f.Message, f.Args...)
+		m.o.Logger.Log(context.Background(), f.Level, f.Message, f.Args...)
 	case lease.Wait:
 		r.loop.Wake(f.Until)
 	}
@@ -83,7 +83,7 @@ func (r *run) watchNodes(f WatchNodes) {
 	if f.alone {
 		r.watch.only = f.name
 	}
-	r.eventWriter = newEventWriter(m.client, t, m.log)
+	r.eventWriter = newEventWriter(m.client, t, m.o.Logger)
 	r.loop.Beside(r.watch.run)
 	r.loop.Beside(r.eventWriter.run)
 }

@@ -38,11 +38,13 @@ func (c *Cluster) startLife(m *machine, p *process) {
 		}
 	}
 	p.config, p.raw = config, raw
-	life, err := kube.NewLife("", true, kube.Options{
-		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw, Unproven: saved == nil,
-		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
-		Local:   m.local(config), Cache: new(lease.Cache), Cached: saved,
-	}, rand.New(rand.NewPCG(c.rng.Uint64(), 3)), m.clock(c.now))
+	o := lease.Options{
+		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw,
+		Unproven: saved == nil, Local: m.local(config), Cache: new(lease.Cache), Cached: saved,
+		Rand: rand.New(rand.NewPCG(c.rng.Uint64(), 3)),
+	}
+	backend := kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6}
+	life, err := kube.NewLife("", true, kube.Options{Options: o, Backend: backend}, m.clock(c.now))
 	if err != nil {
 		c.fail("a life is made", "m%d: %v", m.index, err)
 		return

@@ -177,9 +177,12 @@ func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 func (s *kubeSource) member(o memberOptions) (member, error) {
 	facts := o.network.config.Facts()
 	m, err := kube.NewManager(s.client, kube.Options{
+		Options: lease.Options{
+			Node: o.network.node, State: o.state, Underlay: o.alive, Local: o.local, Unproven: o.cached == nil,
+			Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw,
+			Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
+		},
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
-		Node:    o.network.node, State: o.state, Underlay: o.alive, Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, Unproven: o.cached == nil, Local: o.local,
-		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 	if err != nil || o.cached == nil {
 		return m, err
