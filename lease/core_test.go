@@ -127,6 +127,8 @@ func TestCoreSteps(t *testing.T) {
 	}
 	mine8 := mine
 	mine8.Revision, mine8.Expires = 8, epoch().Add(lease.TTL)
+	elsewhere := created(t, ours, 9)
+	elsewhere.Attrs = local("192.0.2.7").Signed("a", "s").Attrs
 	tests := []struct {
 		name   string
 		change func(*lease.Options)
@@ -269,6 +271,13 @@ func TestCoreSteps(t *testing.T) {
 			step{0, seen(full(10, mine8, peer)), ""},
 			step{0, lease.Result{Number: 3, Revision: 11}, "save 10.244.5.0/24 at 11 and 1; read"}, // what the watch said is older than what we wrote
 		), lease.Held},
+		{"a write whose answer was lost is ours, also if it says where we were", nil, append(held[:len(held):len(held)],
+			step{time.Hour, lease.News{Local: ptr(local("192.0.2.7"))}, "write 10.244.5.0/24 at 8"},
+			step{0, lease.Result{Number: 3, Err: outage}, "wait 1s"},
+			step{0, lease.News{Local: ptr(local("192.0.2.1"))}, "wait 0s"}, // for the cache
+			step{time.Second, lease.Tick{}, "read"},
+			step{0, lease.Result{Number: 4, Snapshot: full(9, elsewhere)}, "write 10.244.5.0/24 at 9"},
+		), lease.Held},
 		{"a stop waits for the answer to a write, and saves what it says", nil, append(held[:len(held):len(held)],
 			step{time.Hour, lease.News{Local: ptr(local("192.0.2.7"))}, "write 10.244.5.0/24 at 8"},
 			step{0, lease.Stop{}, ""},
@@ -300,6 +309,36 @@ func TestCoreSteps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDualStackIsVerifiedAgain has a record of two subnets come to be in the store by a write that had no answer, and by
+// one that put it back: another may have a part of it under another key by then, and so the store is read once more.
+func TestDualStackIsVerifiedAgain(t *testing.T) {
+	const dual = `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`
+	mine := record(t, "10.244.5.0/24,fd00:0:0:5::/64", "a", "192.0.2.1,2001:db8::1", 7)
+	mine.Attrs = local("192.0.2.1,2001:db8::1").Signed("a", "s").Attrs
+	mine.Created, mine.Expires = 7, epoch().Add(lease.TTL)
+	full := func(revision int64, records ...lease.Record) *lease.Snapshot {
+		return &lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(dual), Records: pointers(records...)}
+	}
+	var c *lease.Core
+	step := func(want string, e lease.Event) {
+		t.Helper()
+		if got := describe(c.Step(epoch(), e), epoch(), new(string)); !strings.HasSuffix(got, want) {
+			t.Errorf("%T: %s, want %s", e, got, want)
+		}
+	}
+	c = newCore(t, func(o *lease.Options) { o.Config, o.Local = parse(t, dual), local("192.0.2.1,2001:db8::1") })
+	c.Step(epoch(), lease.Begin{})
+	step("read", lease.News{Snapshot: full(7, mine), Watched: true})
+	step("write "+mine.Subnets.String()+" at 7", lease.Result{Number: 1, Snapshot: *full(7, mine)})
+	step("wait 0s", lease.Result{Number: 2, Revision: 8})
+	step("read", lease.Tick{})
+	mine.Revision = 8
+	step("wait 5m0s", lease.Result{Number: 3, Snapshot: *full(8, mine)})
+	step("write "+mine.Subnets.String()+" at 0", lease.News{Snapshot: full(9), Watched: true})
+	step("wait 0s", lease.Result{Number: 4, Revision: 10})
+	step("read", lease.Tick{})
 }
 
 // TestRevisionOfAnotherStore has a store wiped, or restored, and our subnet given to another before we came back. Our question must not say at

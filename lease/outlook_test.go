@@ -39,6 +39,13 @@ func TestOutlookUnchanged(t *testing.T) {
 	if n := testing.AllocsPerRun(10, func() { o.Expire(now); o.Set(rules, *own) }); n > 0 {
 		t.Errorf("%v allocations of a set that has not changed", n)
 	}
+	later := *b
+	later.Revision, later.Expires = 4, now.Add(3*TTL)
+	read(2, own, &later, c)
+	wants("a peer has renewed", false, 2)
+	if &o.Last().Peers[0] != &o.given.Peers[0] {
+		t.Error("a renewal makes another list of all peers beside the one that is in use")
+	}
 	renewed := *own
 	renewed.Revision, renewed.Expires = 3, now.Add(2*TTL)
 	if set, news := o.Set(rules, renewed); news || set.Own.Revision != 3 || o.Last().Own.Revision != 3 {

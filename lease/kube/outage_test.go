@@ -187,6 +187,30 @@ func TestAnotherCluster(t *testing.T) {
 	tt.wantPeers("b 10.244.9.0/24 192.0.2.2")
 }
 
+// TestAnOldStateKeepsItsNodesForADay starts with what was saved a week ago, in a cluster that was wiped: a file is written
+// when something changes, and so its age says nothing of the Nodes in it.
+func TestAnOldStateKeepsItsNodesForADay(t *testing.T) {
+	t.Parallel()
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	s.Put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	cached := lastState(t, s)
+	s.Restore(10)
+	s.Put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, configOf(s, "a"), func(o *Options) {
+		cached(o)
+		for i := range o.Cached.Memory.Peers {
+			o.Cached.Memory.Peers[i].Until = time.Now().Add(-6 * 24 * time.Hour)
+		}
+	})
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+	if alarm := tt.Status().Alarm; !strings.Contains(alarm, "another cluster") {
+		t.Errorf("alarm %q", alarm)
+	}
+}
+
 // TestOurNodeIsMadeAnew is no other cluster: the others are who they were.
 func TestOurNodeIsMadeAnew(t *testing.T) {
 	t.Parallel()
