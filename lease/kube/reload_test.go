@@ -3,6 +3,8 @@ package kube
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"weft/lease/atomicfile"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 	"weft/test/fakekube"
 )
 
@@ -100,4 +103,41 @@ func TestReload(t *testing.T) {
 		t.Fatal(changed, err)
 	}
 	works()
+}
+
+// TestARefusalEndsTheConnection has the API server refuse our credentials: with a new connection the files with
+// them are read again, since they may have been replaced.
+func TestARefusalEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &counted{Listener: inner}
+	s.Serve(l)
+	s.Break(http.StatusUnauthorized)
+	tt := newTester(t, s, Config{APIURL: "http://" + l.Addr().String(), NodeName: "a"}, nil)
+	during(t, tt.Run)
+	await.NoDiff(t, func() string {
+		if n := l.accepted.Load(); n < 8 { // a connection that is used again would do
+			return fmt.Sprintf("%d connections for %d questions", n, len(s.Lists()))
+		}
+		return ""
+	})
+}
+
+// counted counts connections.
+type counted struct {
+	net.Listener
+	accepted atomic.Int64
+}
+
+func (l *counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return c, err
 }

@@ -63,8 +63,12 @@ func (s *Server) breaks(w http.ResponseWriter) bool {
 	s.mu.Lock()
 	status := s.status
 	s.mu.Unlock()
+	reason := metav1.StatusReasonServiceUnavailable
+	if status == http.StatusUnauthorized {
+		reason = metav1.StatusReasonUnauthorized
+	}
 	if status != 0 {
-		s.fail(w, status, metav1.StatusReasonServiceUnavailable, "not now")
+		s.fail(w, status, reason, "not now")
 	}
 	return status != 0
 }
