@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,17 +17,17 @@ import (
 
 // What cuts pods off is said after a minute, all else after half of one; a fault that is another by
 // then has lasted as well, and nobody says in between that all is well.
-func TestDiary(t *testing.T) {
+func TestWhatLastsIsTold(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
-	var d problemLog
+	r := reporter{broken: time.Minute, problem: 30 * time.Second}
 	down, cache := problem{reasonDown, messageDown + "no device", true}, problem{reasonCache, "disk full", false}
 	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string, all ...problem) {
 		t.Helper()
-		active, told, doubted, until := d.update(all, at(s), time.Minute, 30*time.Second)
-		c := condition(active)
+		tell, until := r.take(all, at(s))
+		c, doubted := condition(r.active), r.doubt
 		var got []string
-		for _, n := range told {
-			got = append(got, fmt.Sprint(n.reason, " ", n.over, " ", n.after))
+		for _, n := range tell {
+			got = append(got, n.kind+" "+n.reason+": "+n.message)
 		}
 		if c.Status != status || c.Reason != reason || c.Message != message || doubted != doubt || (next == 0) != until.IsZero() || next != 0 && !until.Equal(at(next)) || strings.Join(got, ", ") != news {
 			t.Errorf("at %d: %+v, doubt %v until %v, news %q", s, c, doubted, until, got)
@@ -37,11 +36,11 @@ func TestDiary(t *testing.T) {
 	says(0, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	says(1, corev1.ConditionFalse, reasonUp, messageUp, true, 61, "", down)
 	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "", problem{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
-	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
-	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
+	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61, "Warning StateNotSaved: disk full", down, cache)
+	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "Warning FlannelIsDown: "+messageDown+"no device", down, cache)
 	says(70, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
-	says(71, corev1.ConditionFalse, reasonCache, messageBut+"disk full", false, 0, "FlannelIsDown true 1m10s", cache)
-	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
+	says(71, corev1.ConditionFalse, reasonCache, messageBut+"disk full", false, 0, "Normal FlannelIsDownOver: over after 1m10s: "+messageDown+"no device", cache)
+	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "Normal FlannelIsUp: over after 42s: disk full")
 	says(80, corev1.ConditionFalse, reasonUp, messageUp, true, 140, "", down)
 	says(90, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	if c := condition([]problem{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {

@@ -69,18 +69,8 @@ func newEventWriter(c *Client, n *table, log *slog.Logger) *eventWriter {
 	return &eventWriter{client: c, nodes: n, log: log, wake: make(chan struct{}, 1), posted: map[string]posted{}}
 }
 
-// notice is the Event that says it. allWell says that nothing else is amiss.
-func (t told) notice(allWell bool, now time.Time) notice {
-	n := notice{kind: corev1.EventTypeWarning, reason: t.reason, message: t.text, first: now, last: now, count: 1}
-	if t.over {
-		n.kind, n.reason = corev1.EventTypeNormal, t.reason+"Over"
-		if allWell {
-			n.reason = reasonUp
-		}
-		n.message = fmt.Sprintf("over after %s: %s", t.after.Round(time.Second), t.text)
-	}
-	n.message = clipMessage(n.message)
-	return n
+func newNotice(kind, reason, message string, now time.Time) notice {
+	return notice{kind: kind, reason: reason, message: clipMessage(message), first: now, last: now, count: 1}
 }
 
 // add has an Event written. It never blocks.

@@ -166,7 +166,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	await.NoDiff(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
-		if since := tt.life.core.reporter.log.since; len(since) != 2 {
+		if since := tt.life.core.reporter.since; len(since) != 2 {
 			return fmt.Sprintf("problems since %v", since)
 		}
 		return ""
@@ -280,10 +280,10 @@ func TestEventsAreFew(t *testing.T) {
 	h := newEventWriter(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.o.Logger)
 	now := time.Now()
 	for i := range 5 {
-		h.add(told{problem: problem{reasonCache, fmt.Sprint("try ", i), false}}.notice(false, now))
+		h.add(newNotice(corev1.EventTypeWarning, reasonCache, fmt.Sprint("try ", i), now))
 	}
 	for i := range 100 {
-		h.add(told{problem: problem{fmt.Sprint("Reason", i), "", false}}.notice(false, now))
+		h.add(newNotice(corev1.EventTypeWarning, fmt.Sprint("Reason", i), "", now))
 	}
 	if len(h.notices) != maxNotices {
 		t.Errorf("%d notices", len(h.notices))
@@ -312,7 +312,7 @@ func TestEventsAreFew(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	h.back(notice{corev1.EventTypeWarning, reasonLost, "x", now, now, 1})
-	h.add(told{problem: problem{reasonLost, "y", false}}.notice(false, now))
+	h.add(newNotice(corev1.EventTypeWarning, reasonLost, "y", now))
 	if n, ok := h.take(); !ok || n.count != 2 || n.message != "y" {
 		t.Errorf("%+v", n)
 	}

@@ -3,9 +3,6 @@ package kube
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -104,62 +101,4 @@ func problems(s lease.Status, path DataPath, refused error) (all []problem) {
 		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", s.CacheErr)
 	}
 	return all
-}
-
-// problemLog remembers since when there is which problem. The zero value is empty.
-type problemLog struct {
-	since  map[string]time.Time // by reason
-	active map[string]string    // what has lasted long enough to be told, with its text
-}
-
-// told is one thing to tell: that a problem began, or that it is over.
-type told struct {
-	problem
-	over  bool
-	after time.Duration // how long it lasted
-}
-
-// update takes in what there is at now. It returns what is active, which is what has lasted for patience, or for
-// brief if it cuts nobody off; what of that is news; and next, when there will be more by itself, which is zero for
-// never. doubt says that something cuts pods off and is not active yet.
-func (d *problemLog) update(all []problem, now time.Time, patience, brief time.Duration) (active []problem, news []told, doubt bool, next time.Time) {
-	if d.since == nil {
-		d.since, d.active = map[string]time.Time{}, map[string]string{}
-	}
-	there := map[string]bool{}
-	for _, c := range all {
-		there[c.reason] = true
-		since, known := d.since[c.reason]
-		if !known {
-			since, d.since[c.reason] = now, now
-		}
-		at := since.Add(brief)
-		if c.cuts {
-			at = since.Add(patience)
-		}
-		if now.Before(at) {
-			doubt = doubt || c.cuts
-			if next.IsZero() || at.Before(next) {
-				next = at
-			}
-			continue
-		}
-		if _, said := d.active[c.reason]; !said {
-			news = append(news, told{problem: c})
-		}
-		d.active[c.reason] = c.text
-		active = append(active, c)
-	}
-	for _, reason := range slices.Sorted(maps.Keys(d.since)) {
-		since := d.since[reason]
-		if there[reason] {
-			continue
-		}
-		if text, said := d.active[reason]; said {
-			news = append(news, told{problem: problem{reason: reason, text: text}, over: true, after: now.Sub(since)})
-		}
-		delete(d.since, reason)
-		delete(d.active, reason)
-	}
-	return active, news, doubt, next
 }

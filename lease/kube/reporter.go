@@ -1,6 +1,9 @@
 package kube
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,15 +35,15 @@ const (
 type reporter struct {
 	conditions            bool // the condition is kept
 	broken, problem, beat time.Duration
-	path                  *DataPath // nil until the daemon has said how it is
-	log                   problemLog
-	active                []problem     // what the condition has to say
-	doubt                 bool          // something cuts pods off, and is not active yet
-	subnet                bool          // pods have one
-	blind                 string        // the reason of the last condition, if our Node could not be read then
-	written               time.Time     // when we wrote the condition last; zero for not since the start
-	late                  time.Duration // by how much the next heartbeat is put off, so that nodes do not march in step
-	cutOff                bool          // a stop did not wait for the answer to a write that says that pods have a network
+	path                  *DataPath            // nil until the daemon has said how it is
+	since                 map[string]time.Time // since when there is which problem, by reason
+	active                []problem            // what has lasted long enough to be told
+	doubt                 bool                 // something cuts pods off, and is not active yet
+	subnet                bool                 // pods have one
+	blind                 string               // the reason of the last condition, if our Node could not be read then
+	written               time.Time            // when we wrote the condition last; zero for not since the start
+	late                  time.Duration        // by how much the next heartbeat is put off, so that nodes do not march in step
+	cutOff                bool                 // a stop did not wait for the answer to a write that says that pods have a network
 }
 
 // update takes in where the lease stands, and refused, which is why the API server does not take what we write; nil if
@@ -50,12 +53,49 @@ func (r *reporter) update(s lease.Status, refused error, now time.Time) (tell []
 	if r.path != nil {
 		path = *r.path
 	}
-	var news []told
-	r.active, news, r.doubt, next = r.log.update(problems(s, path, refused), now, r.broken, r.problem)
 	r.subnet = s.Own.Subnets != lease.Subnets{}
-	for _, n := range news {
-		tell = append(tell, n.notice(len(r.log.active) == 0, now))
+	return r.take(problems(s, path, refused), now)
+}
+
+// take is update with what is amiss now.
+func (r *reporter) take(all []problem, now time.Time) (tell []notice, next time.Time) {
+	if r.since == nil {
+		r.since = map[string]time.Time{}
 	}
+	before, there := r.active, map[string]bool{}
+	r.active, r.doubt = nil, false
+	for _, p := range all {
+		there[p.reason] = true
+		since, known := r.since[p.reason]
+		if !known {
+			since, r.since[p.reason] = now, now
+		}
+		at := since.Add(r.problem)
+		if p.cuts {
+			at = since.Add(r.broken)
+		}
+		if now.Before(at) {
+			r.doubt = r.doubt || p.cuts
+			next = soonest(next, at)
+			continue
+		}
+		if !slices.ContainsFunc(before, func(b problem) bool { return b.reason == p.reason }) {
+			tell = append(tell, newNotice(corev1.EventTypeWarning, p.reason, p.text, now))
+		}
+		r.active = append(r.active, p)
+	}
+	for _, p := range before {
+		if there[p.reason] {
+			continue
+		}
+		reason := p.reason + "Over"
+		if len(r.active) == 0 {
+			reason = reasonUp
+		}
+		over := fmt.Sprintf("over after %s: %s", now.Sub(r.since[p.reason]).Round(time.Second), p.text)
+		tell = append(tell, newNotice(corev1.EventTypeNormal, reason, over, now))
+	}
+	maps.DeleteFunc(r.since, func(reason string, _ time.Time) bool { return !there[reason] })
 	return tell, next
 }
 
