@@ -31,18 +31,8 @@ func (u Rules) equal(v Rules) bool {
 
 // Check splits records into peers, which are accepted, and rejected ones with a reason. Of two records that
 // overlap, the one that was accepted before wins, then the first by subnet; so a new record cannot displace a
-// peer. Our own record is in neither result. Both are new slices, sorted by subnets.
-func (u Rules) Check(records []Record, before []Record) (peers []Record, rejected []Rejected) {
-	all := make([]*Record, len(records))
-	for i := range records {
-		all[i] = &records[i]
-	}
-	accepted, rejected := u.split(all, before)
-	return values(accepted), rejected
-}
-
-// split is Check of records that are not copied.
-func (u Rules) split(records []*Record, before []Record) (peers []*Record, rejected []Rejected) {
+// peer. Our own record is in neither result. Both are new slices, sorted by subnets; peers are of records.
+func (u Rules) Check(records []*Record, before []Record) (peers []*Record, rejected []Rejected) {
 	u.ranges = u.Config.ranges()
 	peers = make([]*Record, 0, len(records))
 	earlier := newAccepted(len(records))

@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			peers, rejected := rules.Check([]lease.Record{record(t, tt.subnet, tt.node, tt.addr, 1)}, nil)
+			peers, rejected := rules.Check(pointers(record(t, tt.subnet, tt.node, tt.addr, 1)), nil)
 			switch {
 			case tt.want == "" && len(peers) != 1:
 				t.Errorf("rejected: %+v", rejected)
@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	noAddress := lease.Record{Subnets: subnets(t, "10.244.2.0/24")}
-	if _, rejected := rules.Check([]lease.Record{noAddress}, nil); len(rejected) != 1 || rejected[0].Reason != lease.RejectAddress {
+	if _, rejected := rules.Check(pointers(noAddress), nil); len(rejected) != 1 || rejected[0].Reason != lease.RejectAddress {
 		t.Errorf("without address: %+v", rejected)
 	}
 }
@@ -65,14 +65,14 @@ func TestCheckKeepsWhoWasThereFirst(t *testing.T) {
 	first := record(t, "10.244.2.0/24,fd00:0:0:2::/64", "first", "192.0.2.2,2001:db8::2", 5)
 	second := record(t, "10.244.2.0/24", "second", "192.0.2.3", 6) // sorts before first
 	both := []lease.Record{second, first}
-	peers, rejected := rules.Check(both, []lease.Record{first})
+	peers, rejected := rules.Check(pointers(both...), []lease.Record{first})
 	if len(peers) != 1 || peers[0].Node() != "first" || len(rejected) != 1 || rejected[0].Reason != lease.RejectOverlapsPeer {
 		t.Errorf("peers %v, rejected %+v", peers, rejected)
 	}
 	// One that covers a peer's address, and one whose address is in a peer's subnet.
 	a := record(t, "10.244.4.0/24", "a", "10.244.9.9", 1)
 	covers, inside := record(t, "10.244.9.0/24", "b", "192.0.2.9", 2), record(t, "10.244.10.0/24", "c", "10.244.4.4", 3)
-	peers, rejected = rules.Check([]lease.Record{inside, covers, a}, []lease.Record{a})
+	peers, rejected = rules.Check(pointers(inside, covers, a), []lease.Record{a})
 	if len(peers) != 1 || peers[0].Node() != "a" || len(rejected) != 2 {
 		t.Errorf("peers %v, rejected %+v", peers, rejected)
 	}

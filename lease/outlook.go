@@ -69,7 +69,7 @@ func (o *Outlook) Set(rules Rules, own Record) (set Set, news bool) {
 		records[i] = o.mem.Peers[i].Record
 	}
 	set = Set{Config: rules.Config, Own: own, Alarm: o.mem.Alarm()}
-	accepted, rejected := rules.split(records, o.before)
+	accepted, rejected := rules.Check(records, o.before)
 	set.Peers, set.Rejected = values(accepted), append(rejected, o.bad...)
 	news = !o.handed || !set.Same(o.given)
 	if news {

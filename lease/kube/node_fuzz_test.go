@@ -48,11 +48,7 @@ func FuzzNode(f *testing.F) {
 		}
 		kept, twice := single(records, lease.Subnets{}, v.claims(before, nil), func(string) bool { return false })
 		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")}, AnyLength: true}
-		var candidates []lease.Record
-		for _, r := range kept {
-			candidates = append(candidates, *r)
-		}
-		peers, rejected := rules.Check(candidates, before)
+		peers, rejected := rules.Check(kept, before)
 		ours := false
 		for _, p := range peers {
 			ours = ours || p.Kube.Name == "good"
