@@ -42,12 +42,12 @@ func (c *Cluster) told(m *machine, e lease.Event) {
 	}
 }
 
-// knows notes when a record ends. A core need not have taken in the last that it was told, so a few are kept.
+// knows notes when a record ends. A core need not have taken in the last that it was told, so some are kept.
 func (m *machine) knows(s lease.Subnets, ends time.Time) {
 	k := m.known[s]
 	if n := len(k); n > 0 && ends.Sub(k[n-1]).Abs() < time.Second {
 		return
-	} else if n == 4 {
+	} else if n == 32 { // a record whose end the store does not say has another here with each outage
 		k = k[1:]
 	}
 	m.known[s] = append(k, ends)
