@@ -3,12 +3,9 @@ package test
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -165,11 +162,11 @@ func (h tenants) ended(m *member) {
 			h.t.Error("weftd ended with status 0 when its namespace did")
 		}
 	case <-time.After(await.Patience):
-		h.t.Error("weftd did not end with its namespace")
+		h.t.Errorf("weftd, pid %d, runs %v after its network namespace ended", m.daemon.PID(), await.Patience)
 	}
 }
 
-// Three users on two hosts each have a network of their own, with the same addresses, and nobody hears another's. Two who want the same port are told.
+// Two users on two hosts each have a network of their own, with the same addresses, and neither hears the other's.
 func TestRootlessUsersOnOneHost(t *testing.T) {
 	parallel(t)
 	h := userHosts(t, 2, lab.WireFull)
@@ -185,26 +182,5 @@ func TestRootlessUsersOnOneHost(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Cy wants the port that Ada has.
-	cy := h.join(1, session.Cy(), h.etcd(1, session.Cy(), 2399, dualStackOn(8285)))
-	await.OK(t, "Cy is told that the port is taken", func() error {
-		text := string(cy.daemon.LogTail(50))
-		for _, want := range []string{"8285", "in use"} {
-			if !strings.Contains(text, want) {
-				return fmt.Errorf("%q is not in the log", want)
-			}
-		}
-		return nil
-	})
-	_ = cy.daemon.Signal(unix.SIGTERM)
-	// On another host Cy has one that is not for users.
-	low := h.join(2, session.Cy(), h.etcd(2, session.Cy(), 2399, dualStackOn(828)))
-	await.OK(t, "Cy is told that the port is too low", func() error {
-		if text := string(low.daemon.LogTail(50)); !strings.Contains(text, "Backend.Port") {
-			return fmt.Errorf("it is not in the log: %s", text)
-		}
-		return nil
-	})
-	_ = low.daemon.Signal(unix.SIGTERM)
 	h.unprivileged()
 }

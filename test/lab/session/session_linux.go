@@ -33,17 +33,14 @@ func (u User) Home() string { return "/srv/" + u.Name }
 // RuntimeDir is the user's XDG_RUNTIME_DIR.
 func (u User) RuntimeDir() string { return fmt.Sprintf("/run/user/%d", u.ID) }
 
-// Ada, Bob and Cy are the users that each host has.
+// Ada and Bob are the users that each host has.
 func Ada() User { return User{"ada", 2001} }
 
 // Bob is another user.
 func Bob() User { return User{"bob", 2002} }
 
-// Cy is a third user.
-func Cy() User { return User{"cy", 2003} }
-
-// Users returns all of them.
-func Users() []User { return []User{Ada(), Bob(), Cy()} }
+// Users returns both of them.
+func Users() []User { return []User{Ada(), Bob()} }
 
 // prepare makes a host out of what the first process of a new mount and PID namespace finds.
 //
