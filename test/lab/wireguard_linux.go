@@ -83,10 +83,14 @@ func (n *Node) addWireGuardPeer(to *Node) error {
 	return nil
 }
 
-// setWireGuard makes one request in the protocol by which WireGuard is configured
-// (https://www.wireguard.com/xplatform/).
 func (n *Node) setWireGuard(lines string) error {
-	c, err := net.Dial("unix", filepath.Join(n.Dir, wireGuardDev+".sock"))
+	return SetWireGuard(filepath.Join(n.Dir, wireGuardDev+".sock"), lines)
+}
+
+// SetWireGuard makes one request in the protocol by which WireGuard is configured
+// (https://www.wireguard.com/xplatform/), at the control socket of a wireguard-go.
+func SetWireGuard(socket, lines string) error {
+	c, err := net.Dial("unix", socket)
 	if err != nil {
 		return err
 	}
