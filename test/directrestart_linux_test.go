@@ -13,13 +13,7 @@ import (
 // directRestart kills the weftd of each of two nodes, and starts it again, while bytes go there and back
 // between pods of theirs: the same connection goes on, and no pod is attached anew.
 func directRestart(t *testing.T, a, b *lab.Pod, family int) {
-	echoTCP(t, b, family)
-	conn, err := a.NS.Dial(t.Context(), "tcp", netip.AddrPortFrom(b.Addr(family), backendPort).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	c := keepTalking(conn, 32<<10, time.Millisecond)
+	c, _ := talkTo(t, a, b.Host, netip.AddrPortFrom(b.Addr(family), 8080), 32<<10, time.Millisecond)
 	c.goesOn(t, 100)
 	for _, n := range []*lab.Node{b.Node, a.Node} {
 		before := attachedTo(t, n)

@@ -13,11 +13,10 @@ import (
 	"weft/test/lab"
 )
 
-// The address of a service, which no host has, and its first port; the port of an echo.
+// The address of a service, which no host has, and its first port.
 const (
 	service4, service6 = "10.96.0.10", "fd96::10"
 	servicePort        = 80
-	backendPort        = 8080
 )
 
 // translateTo makes the rules that kube-proxy would make for a service with one backend, and takes them away after the
@@ -39,34 +38,6 @@ func translateTo(t *testing.T, client, backend *lab.Pod, family int, port, toPor
 	})
 }
 
-// echoTCP has a pod send back what connections bring, until the test ends.
-func echoTCP(t *testing.T, p *lab.Pod, family int) {
-	t.Helper()
-	l := listenTCP(t, p, netip.AddrPortFrom(p.Addr(family), backendPort))
-	go func() { // ends with the listener
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { // ends with the connection
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
-}
-
-// listenTCP has a pod listen until the test ends.
-func listenTCP(t *testing.T, p *lab.Pod, at netip.AddrPort) (l net.Listener) {
-	t.Helper()
-	await.OK(t, "a listener at "+at.String(), func() error {
-		return p.Do(func() (err error) { l, err = net.Listen("tcp", at.String()); return err })
-	})
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
 // directServiceRestart: while a's weftd is away, backends have something to say on connections that a has opened by way of a service, and are
 // silent otherwise, as a database that notifies. The first packets that the new weftd sees are theirs: they come to a from the service's
 // address, over the same connections.
@@ -81,7 +52,7 @@ func directServiceRestart(t *testing.T, a, sibling, b *lab.Pod) {
 			port := uint16(servicePort + 1 + i)
 			translateTo(t, a, backend, family, port, port)
 			at := netip.AddrPortFrom(backend.Addr(family), port)
-			l := listenTCP(t, backend, at)
+			l := listenTCP(t, backend.Host, at)
 			service := netip.AddrPortFrom(netip.MustParseAddr(map[int]string{4: service4, 6: service6}[family]), port)
 			client, err := a.NS.Dial(await.Context(t, await.Patience), "tcp", service.String())
 			if err != nil {

@@ -3,8 +3,6 @@ package test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -34,7 +32,11 @@ func TestANodeIsRenumbered(t *testing.T) {
 			a, b := n.Pods[0], other.Pods[0]
 			reach(t, await.Patience, a, b, 4)
 			before := current(t, n)
-			there, back := talkTo(t, a, b), talkTo(t, b, a)
+			talk := func(from, to *lab.Pod) *talking { // with as much as several packets of any MTU have room for
+				k, _ := talkTo(t, from, to.Host, netip.AddrPortFrom(to.V4, 7779), 8<<10, 5*time.Millisecond)
+				return k
+			}
+			there, back := talk(a, b), talk(b, a)
 			goesOn := func() {
 				t.Helper()
 				there.goesOn(t, 10)
@@ -102,29 +104,4 @@ func TestANodeIsRenumbered(t *testing.T) {
 			}
 		})
 	}
-}
-
-// talkTo has a pod talk by TCP to another pod: each time as much as several packets of any MTU have room for.
-func talkTo(t *testing.T, from, to *lab.Pod) *talking {
-	t.Helper()
-	const port = 7779
-	var ear net.Listener
-	if err := to.Do(func() (err error) { ear, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ear.Close() })
-	go func() { // ends with the listener, and with the connection
-		c, err := ear.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_, _ = io.Copy(c, c)
-	}()
-	c, err := from.NS.Dial(t.Context(), "tcp", fmt.Sprintf("%s:%d", to.V4, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return keepTalking(c, 8<<10, 5*time.Millisecond)
 }

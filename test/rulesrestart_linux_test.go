@@ -1,20 +1,14 @@
 package test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,86 +225,13 @@ func oursByRight(line string) bool {
 	return about.MatchString(line) && !itself.MatchString(line)
 }
 
-// talking is a connection by which a few bytes go there and back, again and again.
-type talking struct {
-	turns  atomic.Int64
-	failed chan error
-}
-
 // talkOutside has a pod talk by TCP to a host outside of the overlay, which sees the node's address.
 func talkOutside(t *testing.T, l *lab.Lab, from *lab.Pod) *talking {
 	t.Helper()
-	const number, port = 77, 7778
-	h := newcomer(t, l, number)
-	var ear net.Listener
-	if err := h.Do(func() (err error) { ear, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ear.Close() })
-	peers := make(chan net.Addr, 1)
-	go func() { // ends with the listener, and with the connection
-		c, err := ear.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		peers <- c.RemoteAddr()
-		_, _ = io.Copy(c, c)
-	}()
-	c, err := from.NS.Dial(t.Context(), "tcp", fmt.Sprintf("198.18.0.%d:%d", number, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if seen := netip.MustParseAddrPort((<-peers).String()).Addr(); seen != from.Node.Underlay4 {
+	h := newcomer(t, l, 77)
+	k, seen := talkTo(t, from, h, netip.MustParseAddrPort("198.18.0.77:7778"), 8, time.Millisecond)
+	if seen != from.Node.Underlay4 {
 		t.Fatalf("%s is seen as %v, want the node's %v", from.Name, seen, from.Node.Underlay4)
 	}
-	return keepTalking(c, 8, time.Millisecond)
-}
-
-// keepTalking says so many bytes, other ones each time, waits until the same are back, and pauses, again and
-// again, until the connection ends.
-func keepTalking(c net.Conn, size int, pause time.Duration) *talking {
-	k := &talking{failed: make(chan error, 1)}
-	go func() { // ends with the connection
-		for back := make([]byte, size); ; k.turns.Add(1) {
-			out := bytes.Repeat(binary.BigEndian.AppendUint64(nil, uint64(k.turns.Load())), size/8)
-			_, err := c.Write(out)
-			if err == nil {
-				_, err = io.ReadFull(c, back)
-			}
-			if err == nil && !bytes.Equal(back, out) {
-				err = errors.New("other bytes came back")
-			}
-			if err != nil {
-				k.failed <- err
-				return
-			}
-			time.Sleep(pause)
-		}
-	}()
 	return k
-}
-
-// goesOn waits for more turns of the same connection.
-func (k *talking) goesOn(t *testing.T, turns int64) {
-	t.Helper()
-	k.goesOnWithin(t, await.Patience, turns)
-}
-
-// goesOnWithin is goesOn with another limit.
-func (k *talking) goesOnWithin(t *testing.T, limit time.Duration, turns int64) {
-	t.Helper()
-	from := k.turns.Load()
-	await.Within(t, limit, "the connection goes on", func() error {
-		select {
-		case err := <-k.failed:
-			t.Fatalf("the connection broke after %d turns: %v", k.turns.Load(), err)
-		default:
-		}
-		if now := k.turns.Load(); now < from+turns {
-			return fmt.Errorf("%d turns, before %d", now, from)
-		}
-		return nil
-	})
 }
