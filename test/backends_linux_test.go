@@ -241,8 +241,8 @@ func recordOf(t *testing.T, l *lab.Lab, n *lab.Node) string {
 	return list(t, l.Store, recordKey(n))[0].value
 }
 
-// fullSize pings without fragmentation: the MTU's size passes, one byte more does not. A ping ends with the last answer,
-// which may be an error.
+// fullSize pings without fragmentation: the MTU's size passes, one byte more does not. A ping ends with the
+// last answer, which may be an error.
 func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
 	t.Helper()
 	const icmp = 8

@@ -54,8 +54,9 @@ func (h *thrower) throw(packet []byte) error {
 	return err
 }
 
-// directHostile has pod a send with addresses that are not its own, by raw sockets and through the tunnel's port. Nothing
-// of it arrives, and each forged packet is counted. What else a hostile pod may send, package tunnel's tests show.
+// directHostile has pod a send with addresses that are not its own, by raw sockets and through the tunnel's
+// port. Nothing of it arrives, and each forged packet is counted. What else a hostile pod may send, package
+// tunnel's tests show.
 func directHostile(t *testing.T, l *lab.Lab, a, sibling, b *lab.Pod) {
 	outside := newcomer(t, l, 78)
 	hand := throwFrom(t, a)

@@ -19,8 +19,8 @@ const (
 	servicePort        = 80
 )
 
-// translateTo makes the rules that kube-proxy would make for a service with one backend, and takes them away after the
-// test.
+// translateTo makes the rules that kube-proxy would make for a service with one backend, and takes them away
+// after the test.
 func translateTo(t *testing.T, client, backend *lab.Pod, family int, port, toPort uint16) {
 	t.Helper()
 	word, to := map[int]string{4: "ip", 6: "ip6"}[family], netip.AddrPortFrom(backend.Addr(family), toPort)

@@ -23,8 +23,8 @@ func containsAll(s string, want []string) bool {
 	return true
 }
 
-// says runs one more weftd on a host until it ends, and fails the test if it did not say all of want or ended with another
-// status.
+// says runs one more weftd on a host until it ends, and fails the test if it did not say all of want or ended
+// with another status.
 func says(t *testing.T, h *lab.Host, status int, want []string, args ...string) {
 	t.Helper()
 	var out strings.Builder

@@ -113,8 +113,8 @@ func TestRawOnOtherLinks(t *testing.T) {
 	}
 }
 
-// Whatever happens to a node's link at run time, packets flow again within seconds in both directions. Another MTU is
-// TestANodeIsRenumbered's.
+// Whatever happens to a node's link at run time, packets flow again within seconds in both directions.
+// Another MTU is TestANodeIsRenumbered's.
 func TestRawFollowsTheLink(t *testing.T) {
 	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]

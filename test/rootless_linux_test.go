@@ -115,9 +115,9 @@ func talkers(members []*member) (all []*talk.Talker) {
 	return all
 }
 
-// Network namespaces that an ordinary user made with unshare -Urn on several hosts, and a store that the user runs: all pairs
-// talk, in both families, also after an upgrade and a restart of weftd. Root has no process on the hosts, and nobody has
-// a capability outside of the user's namespaces.
+// Network namespaces that an ordinary user made with unshare -Urn on several hosts, and a store that the user
+// runs: all pairs talk, in both families, also after an upgrade and a restart of weftd. Root has no process
+// on the hosts, and nobody has a capability outside of the user's namespaces.
 func TestRootless(t *testing.T) {
 	parallel(t)
 	h := userHosts(t, 2, lab.WireFull)
@@ -166,7 +166,8 @@ func (h tenants) ended(m *member) {
 	}
 }
 
-// Two users on two hosts each have a network of their own, with the same addresses, and neither hears the other's.
+// Two users on two hosts each have a network of their own, with the same addresses, and neither hears the
+// other's.
 func TestRootlessUsersOnOneHost(t *testing.T) {
 	parallel(t)
 	h := userHosts(t, 2, lab.WireFull)

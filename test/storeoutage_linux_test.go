@@ -15,9 +15,10 @@ import (
 	"weft/test/traffic"
 )
 
-// TestStoreOutage has a cluster go on without its store, or with one that takes no writes, in one lab one after the other. No
-// packet is lost, every node reports the outage, and afterwards each has its subnet and learns what is new. Package etcd
-// shows that a store that is cut off, slow, or refuses the node's role is noticed as well.
+// TestStoreOutage has a cluster go on without its store, or with one that takes no writes, in one lab one
+// after the other. No packet is lost, every node reports the outage, and afterwards each has its subnet and
+// learns what is new. Package etcd shows that a store that is cut off, slow, or refuses the node's role is
+// noticed as well.
 func TestStoreOutage(t *testing.T) {
 	long(t)
 	l := up(t, lab.Spec{Nodes: 3})

@@ -22,7 +22,8 @@ type talking struct {
 	failed chan error
 }
 
-// talkTo has a pod talk by TCP to a host, with so many bytes and a pause each time. seen is the address that the host sees.
+// talkTo has a pod talk by TCP to a host, with so many bytes and a pause each time. seen is the address that
+// the host sees.
 func talkTo(t *testing.T, from *lab.Pod, to *lab.Host, at netip.AddrPort, size int, pause time.Duration) (
 	k *talking, seen netip.Addr) {
 	t.Helper()
@@ -55,8 +56,8 @@ func listenTCP(t *testing.T, h *lab.Host, at netip.AddrPort) (l net.Listener) {
 	return l
 }
 
-// keepTalking says so many bytes, other ones each time, waits until the same are back, and pauses, again and again, until
-// the connection ends.
+// keepTalking says so many bytes, other ones each time, waits until the same are back, and pauses, again and
+// again, until the connection ends.
 func keepTalking(c net.Conn, size int, pause time.Duration) *talking {
 	k := &talking{failed: make(chan error, 1)}
 	go func() { // ends with the connection

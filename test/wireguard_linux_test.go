@@ -37,9 +37,9 @@ type encryptedJSON struct {
 	}
 }
 
-// Nodes of type wireguard with a device for each family, and with one for both and a preshared key: every pod reaches every
-// other with packets of the full size, 20 MB arrive whole both ways, and on the wire is nothing of an inner packet.
-// TestMatrix has each family alone.
+// Nodes of type wireguard with a device for each family, and with one for both and a preshared key: every pod
+// reaches every other with packets of the full size, 20 MB arrive whole both ways, and on the wire is nothing
+// of an inner packet. TestMatrix has each family alone.
 func TestWireGuard(t *testing.T) {
 	t.Parallel()
 	const six = `"EnableIPv6":true,"IPv6Network":"fd42::/48",`

@@ -17,8 +17,8 @@ import (
 	"weft/test/lab/probe"
 )
 
-// plainWireGuard is a host with the command wireguard-go, which somebody set up by hand. Its record stands in the store as
-// flannel writes it.
+// plainWireGuard is a host with the command wireguard-go, which somebody set up by hand. Its record stands in
+// the store as flannel writes it.
 type plainWireGuard struct {
 	*lab.Host
 	key     *ecdh.PrivateKey
@@ -89,8 +89,9 @@ func (w *plainWireGuard) peer(t *testing.T, l *lab.Lab, n *lab.Node) string {
 		public, n.Underlay4, shared, n.Net.V4.Masked(), n.Net.V6.Masked())
 }
 
-// The command wireguard-go, which knows nothing of weft, is a node like the others: 20 MB arrive whole both ways, in both
-// families over IPv4, with a preshared key, whoever begins, and after either has changed its key.
+// The command wireguard-go, which knows nothing of weft, is a node like the others: 20 MB arrive whole both
+// ways, in both families over IPv4, with a preshared key, whoever begins, and after either has changed its
+// key.
 func TestWireGuardGoAsPeer(t *testing.T) {
 	parallel(t)
 	backend := `{"Type":"wireguard","Mode":"ipv4","PSK":"` + wireGuardPSK + `"}`

@@ -164,7 +164,8 @@ func benchLab(ctx context.Context, f benchFlags) error {
 	}
 	near, far := os.NewFile(uintptr(pair[0]), "near end"), os.NewFile(uintptr(pair[1]), "far end")
 	inLab := func(host string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, self, append([]string{"lab", "exec", "--lab", f.lab, host, "--", self, "bench"}, args...)...)
+		by := []string{"lab", "exec", "--lab", f.lab, host, "--", self, "bench"}
+		cmd := exec.CommandContext(ctx, self, append(by, args...)...)
 		cmd.Stderr = os.Stderr
 		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the command hears it
 		return cmd

@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec runs the command on a host of the lab, with this process's environment, working directory and standard files. The
-// program is looked up in this process's $PATH.
+// Exec runs the command on a host of the lab, with this process's environment, working directory and standard
+// files. The program is looked up in this process's $PATH.
 //
-// In root's lab the command takes this process's place, and Exec returns only if it could not be run. An ordinary user's
-// lab has a PID namespace of its own, which only a new process can be in: there Exec passes signals on, waits,
-// and returns the exit status, or 128 plus the signal's number if a signal ended the command.
+// In root's lab the command takes this process's place, and Exec returns only if it could not be run. An
+// ordinary user's lab has a PID namespace of its own, which only a new process can be in: there Exec passes
+// signals on, waits, and returns the exit status, or 128 plus the signal's number if a signal ended the
+// command.
 func Exec(name, host string, args []string) (status int, err error) {
 	dir, err := stateDir(name)
 	if err != nil {
@@ -60,7 +61,8 @@ func Exec(name, host string, args []string) (status int, err error) {
 	if sharesPIDs {
 		return 0, fmt.Errorf("%s: %w", path, unix.Exec(path, args, env))
 	}
-	// The command dies with this process. Go's own Pdeathsig takes a parent in another PID namespace for dead.
+	// The command dies with this process. Go's own Pdeathsig takes a parent in another PID namespace for
+	// dead.
 	cmd := exec.Command("setpriv", append([]string{"--pdeathsig", "KILL", "--", path}, args[1:]...)...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, os.Stdout, os.Stderr
 	signals := []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2}
@@ -89,8 +91,8 @@ func inForeground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// enterUser runs `weft lab exec` again inside the holder's user namespace, in this process's place. Only a process with
-// one thread can enter a user namespace, which a Go program never is.
+// enterUser runs `weft lab exec` again inside the holder's user namespace, in this process's place. Only a
+// process with one thread can enter a user namespace, which a Go program never is.
 func enterUser(dir string, pid int, host string, args []string) error {
 	nsenter, err := exec.LookPath("nsenter")
 	if err != nil {
@@ -118,8 +120,8 @@ func sameNamespace(pid int, kind string) (bool, error) {
 	return own == holders, err
 }
 
-// enter moves the calling thread, which is locked, to the namespaces of a host, and what it starts to the holder's PID
-// namespace. A thread of the holder lives in each host, known by its mount namespace.
+// enter moves the calling thread, which is locked, to the namespaces of a host, and what it starts to the
+// holder's PID namespace. A thread of the holder lives in each host, known by its mount namespace.
 func enter(holder int, mounts string) error {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -157,7 +157,8 @@ func inOne(host string, args ...string) []string {
 	return append([]string{"lab", "exec", "--lab", "one", host, "--"}, args...)
 }
 
-// killHolder kills the holder of lab one with no chance to clean up, and waits until its lab is gone from the list.
+// killHolder kills the holder of lab one with no chance to clean up, and waits until its lab is gone from the
+// list.
 func (u user) killHolder(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(u.root, "one")
@@ -204,8 +205,8 @@ func TestUpExecDown(t *testing.T) {
 	})
 }
 
-// TestExecIsTheCommand ends `weft lab exec` as a shell, a terminal or a supervisor would. The command hears the signal, its
-// exit status or signal is that of exec, and it does not outlive exec.
+// TestExecIsTheCommand ends `weft lab exec` as a shell, a terminal or a supervisor would. The command hears
+// the signal, its exit status or signal is that of exec, and it does not outlive exec.
 func TestExecIsTheCommand(t *testing.T) {
 	users(t, func(t *testing.T, u user) {
 		u.want(t, "node2\n", 0, "up", "one")
@@ -302,8 +303,8 @@ func TestExecAtATerminal(t *testing.T) {
 	})
 }
 
-// What runs in a lab ends with it at the latest at weft lab down: a command of exec, and what was started by a process
-// that has ended, as a weftd by an upgrade. So it is also if the holder was killed.
+// What runs in a lab ends with it at the latest at weft lab down: a command of exec, and what was started by
+// a process that has ended, as a weftd by an upgrade. So it is also if the holder was killed.
 func TestDownEndsWhateverIsLeft(t *testing.T) {
 	users(t, func(t *testing.T, u user) {
 		for _, kill := range []bool{false, true} {

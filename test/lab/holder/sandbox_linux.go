@@ -79,7 +79,8 @@ func self() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// runPassingSignals starts cmd, passes those signals on to it, and waits. How it ended is in cmd.ProcessState.
+// runPassingSignals starts cmd, passes those signals on to it, and waits. How it ended is in
+// cmd.ProcessState.
 func runPassingSignals(cmd *exec.Cmd, which ...os.Signal) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, which...)

@@ -30,7 +30,8 @@ var (
 const (
 	// stateEnv names the folder of all labs to an isolated process, which does not see who its user is.
 	stateEnv = "WEFT_LAB_STATE"
-	// dirEnv names the lab's directory to each command on its hosts, by which Down knows what a killed holder left.
+	// dirEnv names the lab's directory to each command on its hosts, by which Down knows what a killed holder
+	// left.
 	dirEnv    = "WEFT_LAB_DIR"
 	lockFile  = "lock"
 	stateFile = "lab.json"
@@ -74,8 +75,9 @@ func stateDir(name string) (string, error) {
 	return filepath.Join(root, name), err
 }
 
-// lock takes the lock of a state directory that exists. The caller gives it up by closing the file. It is a POSIX record
-// lock, of which the kernel says who has it. This process loses it as soon as it closes the file a second time.
+// lock takes the lock of a state directory that exists. The caller gives it up by closing the file. It is a
+// POSIX record lock, of which the kernel says who has it. This process loses it as soon as it closes the file
+// a second time.
 func lock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	for {
@@ -108,7 +110,8 @@ func lock(dir string) (*os.File, error) {
 
 func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart} }
 
-// holderPID returns the id of the process that has the lock, as it is in this process's PID namespace, or ErrNoLab.
+// holderPID returns the id of the process that has the lock, as it is in this process's PID namespace, or
+// ErrNoLab.
 func holderPID(dir string) (int, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -219,9 +222,9 @@ func Down(name string) (alive bool, err error) {
 	return alive, os.RemoveAll(dir)
 }
 
-// endStrays ends what a killed holder left in its namespaces: commands of Exec, and what its daemons had started. One
-// process of a namespace has a file of the lab's in its command line, or its directory in its environment. The others
-// are known by the namespace.
+// endStrays ends what a killed holder left in its namespaces: commands of Exec, and what its daemons had
+// started. One process of a namespace has a file of the lab's in its command line, or its directory in its
+// environment. The others are known by the namespace.
 func endStrays(dir string) error {
 	own, err := netns.IDOf(0)
 	if err != nil {
@@ -247,8 +250,8 @@ func endStrays(dir string) error {
 // politely is how long a holder has to end after being asked, and then after SIGKILL.
 const politely = 15 * time.Second
 
-// endHolder asks the holder to end, waits, and kills it if it does not. It returns the lock if the directory is still
-// there.
+// endHolder asks the holder to end, waits, and kills it if it does not. It returns the lock if the directory
+// is still there.
 func endHolder(dir string) (*os.File, error) {
 	pid, err := holderPID(dir)
 	if err != nil {

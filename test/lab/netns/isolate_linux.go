@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Isolate makes cmd the first process of new user, mount, PID and network namespaces, in which this process's user is
-// root. It has to call First.
+// Isolate makes cmd the first process of new user, mount, PID and network namespaces, in which this process's
+// user is root. It has to call First.
 func Isolate(cmd *exec.Cmd) {
 	type ids = struct{ ContainerID, HostID, Size int }
 	attr := &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET}
@@ -31,8 +31,9 @@ func OwnMounts() error {
 	return nil
 }
 
-// First is the work of the first process of a PID namespace. It starts cmd, passes signals on, reaps orphans, and returns
-// cmd's exit status. The caller then exits, and the kernel kills whatever is left in the namespace.
+// First is the work of the first process of a PID namespace. It starts cmd, passes signals on, reaps orphans,
+// and returns cmd's exit status. The caller then exits, and the kernel kills whatever is left in the
+// namespace.
 func First(cmd *exec.Cmd) (status int, err error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
