@@ -18,7 +18,7 @@ import (
 //   - A peer's pod opens a flow to a port of this node, which the host translates to pod B here: the same.
 //   - A Service that leads to A itself, or any other that is masqueraded, needs none: the answer is to the host.
 //   - A packet of the flow that its client sends straight takes the entry away: the last way that it took counts.
-func (w *worker) byHost(p *Packet, in *encap.Inner, d dest) bool {
+func (w *decider) byHost(p *Packet, in *encap.Inner, d *dest) bool {
 	switch {
 	case d.pod == nil && d.peer == nil:
 		return false
@@ -36,8 +36,8 @@ func (w *worker) byHost(p *Packet, in *encap.Inner, d dest) bool {
 // translated reports whether p goes to the host's TUN since it answers a flow of the client that it is for.
 // Otherwise it goes straight; known says that its source is the sender's, who may have opened flows by way
 // of the host.
-func (w *worker) translated(p *Packet, in *encap.Inner, known bool) bool {
-	t := w.engine.returns.table.Load()
+func (w *decider) translated(p *Packet, in *encap.Inner, known bool) bool {
+	t := w.returns.table.Load()
 	if t == nil {
 		return false
 	}
@@ -71,23 +71,23 @@ func straightOf(b []byte, in *encap.Inner) (s straight) {
 }
 
 // came notes that the host handed back a packet that a client had sent it.
-func (w *worker) came(p *Packet, in *encap.Inner) {
+func (w *decider) came(p *Packet, in *encap.Inner) {
 	f, ok := flowOf(p.Bytes(), in)
 	if !ok || !f.asks || f.kind == flowFragment {
 		return
 	}
 	back := f.reversed()
-	w.engine.returns.open(back.tag(w.engine.seed), &back, seconds(w.now))
+	w.returns.open(back.tag(w.seed), &back, seconds(w.now))
 }
 
 // viaHost reports whether p answers a flow of the client that it is for.
-func (w *worker) viaHost(t *returnTable, p *Packet, in *encap.Inner) bool {
+func (w *decider) viaHost(t *returnTable, p *Packet, in *encap.Inner) bool {
 	f, ok := flowOf(p.Bytes(), in)
 	if !ok {
 		return false
 	}
 	sec := seconds(w.now)
-	tag := f.tag(w.engine.seed)
+	tag := f.tag(w.seed)
 	e := t.find(tag, sec)
 	if e == nil {
 		return false
@@ -97,17 +97,17 @@ func (w *worker) viaHost(t *returnTable, p *Packet, in *encap.Inner) bool {
 	}
 	if in.MoreFragments && in.FragOffset == 0 { // the others follow it
 		rest := fragmentOf(p.Bytes(), in)
-		w.engine.returns.open(rest.tag(w.engine.seed), &rest, sec)
+		w.returns.open(rest.tag(w.seed), &rest, sec)
 	}
 	return true
 }
 
 // went notes that p goes straight from its client.
-func (w *worker) went(p *Packet, in *encap.Inner) {
+func (w *decider) went(p *Packet, in *encap.Inner) {
 	f, ok := flowOf(p.Bytes(), in)
 	if !ok || !f.asks || f.kind == flowFragment {
 		return
 	}
 	back := f.reversed()
-	w.engine.returns.forget(back.tag(w.engine.seed), seconds(w.now))
+	w.returns.forget(back.tag(w.seed), seconds(w.now))
 }

@@ -13,11 +13,13 @@
 //   - tun_linux.go, tunqueues_linux.go and tunoffload_linux.go read inner packets; ipip_linux.go (format ipip),
 //     sockets_linux.go (path socket) and rawread_linux.go (path raw) read datagrams. They read into a
 //     Packet (packet.go) in a Ring (ring.go).
-//   - egress.go, or ingress.go with vtep.go and pathprobe.go, decides about it, with what table.go, reach.go and
-//     pathmtu.go know of the peer. For a pod's port podpackets.go is its router, and byhost.go, with flow.go and
-//     returns.go, finds the answers that the host's rules are to translate back. learned.go enters the flows
-//     from before this engine. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
-//   - output.go hands it to the port that it leaves by, port.go, and accounts for it.
+//   - egress.go (decideOut), or ingress.go (decideIn) with vtep.go, decides about it without I/O, with what
+//     table.go, reach.go and pathmtu.go know of the peer. For a pod's port podpackets.go is its router, and
+//     byhost.go, with flow.go and returns.go, finds the answers that the host's rules are to translate back.
+//     learned.go enters the flows from before this engine. drops.go has the reasons for a drop.
+//   - deliver.go does what was decided: it hands the packet to the port that it leaves by, port.go, whole, cut or
+//     in fragments, and accounts for it; icmp.go tells the sender why it cannot pass, and pathprobe.go answers
+//     probes.
 //   - udpoffload_linux.go and raw_linux.go are ports of the underlay. runwriter_linux.go and sendrun_linux.go make one
 //     send of many packets for them; rawsend_linux.go, frames_linux.go and tap_linux.go, or
 //     sockets_linux.go, send it. outlet.go says whether a superpacket leaves whole, and runcheck.go asks peers

@@ -202,8 +202,8 @@ func TestOwnTooBigIsSentTwice(t *testing.T) {
 		"in a batch": func() { s.WriteBatch(r, []*Packet{p}) },
 	} {
 		r.writes = 0
-		if send(); r.writes != 2 || p.reason() != DropTooBig {
-			t.Errorf("%s: sent %d times, and dropped as %v", name, r.writes, p.reason())
+		if send(); r.writes != 2 || p.verdict.reason() != DropTooBig {
+			t.Errorf("%s: sent %d times, and dropped as %v", name, r.writes, p.verdict.reason())
 		}
 	}
 }

@@ -202,9 +202,10 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 			t.Fatalf("no peer has %v", in.Dst)
 		}
 		peer.maxSize = 1000
-		r, ok := w.send(p)
-		if ok != tt.ok || !ok && r != DropTooBig || p.segments != tt.segments || w.tally.egress.Delivered != tt.sent {
-			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, ok, r, p.segments, w.tally.egress.Delivered)
+		d := w.decideOut(p)
+		w.deliver(p, d)
+		if d.dropped() == tt.ok || d.dropped() && d.reason() != DropTooBig || p.segments != tt.segments || w.tally.egress.Delivered != tt.sent {
+			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, !d.dropped(), d.drop, p.segments, w.tally.egress.Delivered)
 		}
 	}
 }

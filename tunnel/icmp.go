@@ -67,8 +67,8 @@ func (w *worker) back(reply *Packet) *attached {
 	if !found || in.Version == 6 && !peer.inner6 || in.TotalLen > peer.maxInner(w.now) || peer.state.reach.refuses(w.now) {
 		return nil
 	}
-	w.address(reply, peer, in)
-	return w.under(peer)
+	w.address(reply, peer, in.Version, in.ECN())
+	return w.set.under(peer)
 }
 
 // bucket bounds a rate. The zero value is full.

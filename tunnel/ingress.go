@@ -18,10 +18,14 @@ func (w *worker) ingress() {
 			continue
 		}
 		for p := &packets[i]; p != nil; {
-			rest, r, ok := w.receive(p)
-			if !ok {
-				w.refuse(p, r)
+			d, rest := w.decideIn(p)
+			if d.dropped() && d.reason() == DropMalformed && !p.parsed && w.probed(p) {
+				p.segments, p.inner = 0, 0 // no packet, and so none received
 			}
+			if p.partial && !d.dropped() {
+				w.tally.completed++
+			}
+			w.deliver(p, d)
 			w.flow.Received += uint64(p.segments)
 			w.flow.ReceivedBytes += uint64(p.inner)
 			p = w.nextPacked(p, rest)
@@ -34,9 +38,9 @@ func (w *worker) ingress() {
 	w.flush()
 }
 
-// repeated takes p as far as receive took q, the packet before it in the batch, if each check would have the outcome that it had for q: if p came
-// from where q did, and its headers are q's but for what counts up. That q is the last that was queued says that it passed, and that nobody has
-// changed it since. So the packets of a run of TCP are judged once.
+// repeated queues p as q, the packet before it in the batch, was queued, if p is the next packet of the same run
+// of TCP: it came from where q did, and its headers are q's but for what counts up. Every check would then have
+// the outcome that it had for q. That q was queued last says that it passed, and that nobody has changed it since.
 func (w *worker) repeated(q, p *Packet) bool {
 	n := len(w.ring.out)
 	if n == 0 || w.ring.out[n-1] != q || !q.partial || q.segSize > 0 || p.segSize > 0 || p.Truncated ||
@@ -68,31 +72,28 @@ func (w *worker) nextPacked(p *Packet, rest int) *Packet {
 	return q
 }
 
-// receive takes the first packet of a datagram as far as the queue of the inner port that it
-// is for. rest is how many bytes follow it in the datagram that are another packet. ok is
-// false if it is dropped for reason r. Everything in it is hostile.
-func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
+// decideIn decides about the first packet of a datagram. Everything in it is hostile. It changes the header
+// of p where the outer one tells of congestion, and describes in p what it stands for. rest is how many bytes
+// follow it in the datagram that are another packet.
+func (w *decider) decideIn(p *Packet) (d decision, rest int) {
 	if !p.Outer.IsValid() {
-		return 0, DropMalformed, false // a frame that held no datagram
+		return dropped(DropMalformed), 0 // a frame that held no datagram
 	}
-	if r, ok = w.identify(p); !ok {
-		return 0, r, false
+	if r, ok := w.identify(p); !ok {
+		return dropped(r), 0
 	}
 	if p.Truncated {
-		return 0, DropTruncated, false
+		return dropped(DropTruncated), 0
 	}
 	if w.table.format == encap.FormatVXLAN {
-		if r, ok = w.table.vtep.unwrap(p); !ok {
-			return 0, r, false
+		if r, ok := w.table.vtep.unwrap(p); !ok {
+			return dropped(r), 0
 		}
 	}
 	datagram := p.Bytes()
 	in, err := p.parse()
 	if err != nil {
-		if w.probed(p, datagram) {
-			p.segments, p.inner = 0, 0 // no packet, and so none received
-		}
-		return 0, DropMalformed, false
+		return dropped(DropMalformed), 0 // or a probe
 	}
 	p.trim(in.TotalLen)
 	p.inner = in.TotalLen
@@ -101,36 +102,35 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 		more, _ := encap.NextPacked(datagram, in.TotalLen)
 		rest = len(more)
 	}
-	r, ok = w.accept(p, in)
-	return rest, r, ok
+	return w.accept(p, in), rest
 }
 
-// accept judges one inner packet and queues it.
-func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
+// accept decides about one inner packet.
+func (w *decider) accept(p *Packet, in *encap.Inner) decision {
 	if p.segSize > 0 {
 		super, r, ok := p.parseSuper()
 		if !ok {
-			return r, false
+			return dropped(r)
 		}
 		field := encap.ChecksumOffsetTCP
 		if in.Proto == encap.ProtoUDP {
 			field = encap.ChecksumOffsetUDP
 		}
 		if p.csumStart != in.L4 || p.csumOffset != field {
-			return DropMalformed, false
+			return dropped(DropMalformed)
 		}
 		p.segments = super.Segments
 	}
 	ecn, ok := encap.DecapECN(p.OuterECN, in.ECN())
 	if !ok {
-		return DropECN, false
+		return dropped(DropECN)
 	}
 	if in.TTL == 0 { // RFC 2003 section 3.1
-		return DropTTL, false
+		return dropped(DropTTL)
 	}
 	to, r, ok := w.admit(in, p)
 	if !ok {
-		return r, false
+		return dropped(r)
 	}
 
 	if to.pod != nil && w.set.host != nil && w.translated(p, in, p.peer != nil) {
@@ -147,12 +147,11 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		p.csumStart, p.csumOffset, p.partial = encap.PartialChecksum(p.Bytes(), *in)
 	}
 	if w.table.format == encap.FormatIPIP && in.Proto == encap.ProtoUDP && w.joined(p, in) {
-		return DropMalformed, false
+		return dropped(DropMalformed)
 	}
 	if p.partial {
-		w.tally.completed++
-		if r, ok = describe(p, in, w.table.spec.MTU); !ok {
-			return r, false
+		if r, ok := describe(p, in, w.table.spec.MTU); !ok {
+			return dropped(r)
 		}
 	}
 
@@ -161,16 +160,15 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		if p.segSize > 0 {
 			size = p.info.SegmentLen(0)
 		}
-		return w.sendToPod(to, p, in, size)
+		return decideForPod(to, p, in, size)
 	}
-	p.crowded = w.from.readers < 2 || p.Outer.Port() == w.engine.cfg.Port
-	w.push(p, to)
-	return 0, true
+	p.crowded = w.from.readers < 2 || p.Outer.Port() == w.port
+	return decision{to: to}
 }
 
 // joined says whether an inner packet of UDP may be several that GRO has joined: a raw socket is handed them so, and not told where
 // they were joined. What was joined has a partial checksum, or none.
-func (w *worker) joined(p *Packet, in *encap.Inner) bool {
+func (w *decider) joined(p *Packet, in *encap.Inner) bool {
 	none := in.L4 > 0 && len(p.Bytes()) >= in.L4+8 && binary.BigEndian.Uint16(p.Bytes()[in.L4+6:]) == 0
 	return (p.partial || none) && (w.table.spec.JoinedUDP || w.table.spec.MTU > 0 && in.TotalLen > w.table.spec.MTU)
 }
@@ -189,7 +187,7 @@ func describe(p *Packet, in *encap.Inner, mtu int) (DropReason, bool) {
 }
 
 // identify finds the peer that a datagram came from.
-func (w *worker) identify(p *Packet) (DropReason, bool) {
+func (w *decider) identify(p *Packet) (DropReason, bool) {
 	src := p.Outer.Addr()
 	if src == w.sender.addr {
 		p.peer = w.sender.peer
@@ -205,16 +203,15 @@ func (w *worker) identify(p *Packet) (DropReason, bool) {
 	if w.table.spec.Check == CheckOff {
 		return 0, true
 	}
-	w.strangers.record(src, w.now)
 	return DropUnknownPeer, false
 }
 
 // admit checks the inner addresses, and finds the port that the packet is for.
-func (w *worker) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason, ok bool) {
+func (w *decider) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason, ok bool) {
 	if c := &w.route; c.to != nil && in.Dst == c.dst && in.Src == c.src && p.peer == c.peer {
 		return c.to, 0, true
 	}
-	if r, ok = admit(in, p, w.table, w.engine.cfg.Port); !ok {
+	if r, ok = admit(in, p, w.table, w.port); !ok {
 		return nil, r, false
 	}
 	if to = w.set.pod(in.Dst); to == nil {

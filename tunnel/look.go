@@ -53,7 +53,7 @@ func (l *captures) after(w *worker, ps []*Packet) {
 			}
 			if at > 0 {
 				rec := &r.records[(at-1)%uint64(len(r.records))]
-				rec.dropped, rec.reason, rec.void = true, p.reason(), !c.want.Dropped
+				rec.dropped, rec.reason, rec.void = true, p.verdict.reason(), !c.want.Dropped
 			}
 			if at := r.outer[i]; at > 0 {
 				r.records[(at-1)%uint64(len(r.records))].void = true

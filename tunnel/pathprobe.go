@@ -81,10 +81,7 @@ func (w *worker) check(peer *Peer, c check) {
 
 // probe sends a probe or an answer to the peer, in length bytes. One that cannot be sent is one that is lost.
 func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
-	under := w.set.under4
-	if peer.spec.Addr.Is6() {
-		under = w.set.under6
-	}
+	under := w.set.under(peer)
 	if under == nil || length < encap.ProbeLen || length > MaxPacket {
 		return
 	}
@@ -101,7 +98,8 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 
 // probed takes in a datagram that holds no packet: a probe, which it answers, or an answer. false says
 // that it is neither. No more is answered than asked for, and only to peers.
-func (w *worker) probed(p *Packet, datagram []byte) bool {
+func (w *worker) probed(p *Packet) bool {
+	datagram := p.Bytes()
 	if p.peer == nil || !p.peer.probes || w.table.format == encap.FormatVXLAN {
 		return false
 	}

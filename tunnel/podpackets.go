@@ -7,53 +7,44 @@ import (
 	"weft/encap"
 )
 
-// leavePod is what a router does with a packet that a pod sends. ok is false if it is dropped for reason r.
-func (w *worker) leavePod(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
+// leavePod is what a router does with a packet that a pod sends, before it looks where it goes: it drops it,
+// or takes a hop off its TTL.
+func (w *decider) leavePod(p *Packet, in *encap.Inner) drop {
 	if isMulticast(in.Dst) {
-		return DropMulticast, false // said to its link by any kernel, from an address of the link: no forgery
+		return dropFor(DropMulticast) // said to its link by any kernel, from an address of the link: no forgery
 	}
 	if !slices.Contains(w.from.addrs, in.Src) {
-		return DropForeignSource, false
+		return dropFor(DropForeignSource)
 	}
 	if w.table.isOwn(in.Dst) && in.TTL > 0 {
-		return 0, true // to the router itself
+		return drop{} // to the router itself
 	}
 	if !encap.DecrementTTL(p.Bytes()) {
-		w.complain(encap.ICMPTimeExceeded, 0, p.Bytes())
-		return DropTTL, false
+		return drop{verdictDrop + verdict(DropTTL), encap.ICMPTimeExceeded}
 	}
 	in.TTL--
 	p.changed()
-	return 0, true
+	return drop{}
 }
 
 // linkOfHost says whether a pod's packet to a is for a link of the host, on which it has services of its own: a cloud's metadata, a
 // DNS cache of the node. By a bridge it would go there too. Link-local addresses of IPv6 need a link, which a pod does not share.
-func (w *worker) linkOfHost(a netip.Addr) bool {
+func (w *decider) linkOfHost(a netip.Addr) bool {
 	return w.from.pod != nil && w.set.host != nil && a.Is4() && a.IsLinkLocalUnicast()
 }
 
-// sendToPod queues p for a pod of this node. No packet of it is larger than size bytes.
-func (w *worker) sendToPod(to *attached, p *Packet, in *encap.Inner, size int) (DropReason, bool) {
-	if to.lost.Load() {
-		w.complain(encap.ICMPNoRoute, 0, p.Bytes())
-		to.pod.rx.drops[DropClosed].Add(uint64(p.segments))
-		return DropClosed, false
+// decideForPod decides about p for a pod of this node. No packet of it is larger than size bytes.
+func decideForPod(to *attached, p *Packet, in *encap.Inner, size int) decision {
+	d := decision{to: to}
+	switch limit := int(to.pod.mtu.Load()); {
+	case to.lost.Load():
+		d.drop = drop{verdictDrop + verdict(DropClosed), encap.ICMPNoRoute}
+	case isRedirect(p.Bytes(), in):
+		d.drop = dropFor(DropUnsupported)
+	case limit > 0 && size > limit:
+		d.fit(p, in, limit)
 	}
-	if isRedirect(p.Bytes(), in) {
-		to.pod.rx.drops[DropUnsupported].Add(uint64(p.segments))
-		return DropUnsupported, false
-	}
-	if limit := int(to.pod.mtu.Load()); limit > 0 && size > limit {
-		if whole, r, ok := w.fit(p, in, limit, to, nil); !whole {
-			if !ok && r == DropTooBig {
-				to.pod.rx.drops[DropTooBig].Add(uint64(p.segments))
-			}
-			return r, ok
-		}
-	}
-	w.push(p, to)
-	return 0, true
+	return d
 }
 
 // isRedirect says whether the packet tells its receiver of another first hop. A pod has one way and no other. The host's kernel sends it redirects all the

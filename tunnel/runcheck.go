@@ -127,7 +127,7 @@ func (e *Engine) DoubtRuns() {
 
 // checkRuns asks a peer from which something has just arrived whether runs arrive there, if that is due.
 func (w *worker) checkRuns(peer *Peer) {
-	under := w.under(peer)
+	under := w.set.under(peer)
 	if !peer.probes || peer.spec.Recv&RecvRuns == 0 {
 		return
 	}

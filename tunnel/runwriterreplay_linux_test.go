@@ -17,7 +17,7 @@ func verdicts(ps []*Packet) string {
 		case p.verdict == pending:
 			l = append(l, "pending")
 		default:
-			l = append(l, p.reason().String())
+			l = append(l, p.verdict.reason().String())
 		}
 	}
 	return strings.Join(l, " ")

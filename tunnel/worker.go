@@ -22,7 +22,7 @@ type worker struct {
 	saying saying
 	// answers bounds the probes that are answered, and away the ICMP errors that leave for peers.
 	answers, away bucket
-	batch         // what the present batch is decided with
+	decider
 
 	totals    counters
 	strangers strangers
@@ -84,7 +84,8 @@ func newWorker(e *Engine, index int) (*worker, error) {
 	if ring == nil {
 		ring = NewRing
 	}
-	w := &worker{engine: e, index: index, poll: p, ring: ring()}
+	w := &worker{engine: e, index: index, poll: p, ring: ring(),
+		decider: decider{returns: &e.returns, seed: e.seed, port: e.cfg.Port}}
 	w.ring.worker = index
 	w.learn = w.onSendError
 	return w, nil
