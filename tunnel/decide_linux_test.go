@@ -268,6 +268,13 @@ func TestDecideIn(t *testing.T) {
 			want: without(DropForeignSource)},
 		"another's":        {packet: ipv4Packet("10.1.2.7", "10.1.3.5", 100), want: without(DropForeignDest)},
 		"tunnel in tunnel": {packet: nested, want: without(DropNested)},
+		"tunnel in tunnel, after another": {packet: nested,
+			change: func(d *deciding, _ *Packet) { // of the same addresses, and what it passed is not remembered
+				p := packetOf(ipv4Packet("10.1.2.7", "10.1.1.0", 100))
+				p.Outer = netip.AddrPortFrom(addr("192.0.2.2"), 8285)
+				d.decideIn(p)
+			},
+			want: without(DropNested)},
 		"no host port": {packet: good,
 			change: func(d *deciding, _ *Packet) { d.set.host = nil },
 			want:   without(DropClosed)},
