@@ -95,9 +95,10 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 		}
 		fmt.Fprintf(w, "%-7s  %s: %s\n", x.Verdict, x.ID, clean(text))
 		if x.Cause != "" {
-			fmt.Fprintf(w, "         likely cause: %s\n", clean(x.Cause))
+			fmt.Fprintf(w, "         cause: %s\n", clean(x.Cause))
 		}
-		if x.Remedy != "" {
+		printOpen(w, "         ", x.Open)
+		if x.Remedy != "" && len(x.Open) == 0 {
 			fmt.Fprintf(w, "         remedy: %s\n", clean(x.Remedy))
 		}
 	}

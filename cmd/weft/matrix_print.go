@@ -228,7 +228,7 @@ func (r *reading) printTroubles(w io.Writer) {
 			fmt.Fprintf(w, "and %d more: --json has all\n\n", len(r.Troubles)-i)
 			return
 		}
-		fmt.Fprintf(w, "%s\n  likely: %s\n  look at: %s\n\n", t.Found, t.Likely, t.Look)
+		fmt.Fprintf(w, "%s\n  why: %s\n  to tell: %s\n\n", t.Found, t.Likely, t.Look)
 	}
 }
 

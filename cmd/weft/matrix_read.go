@@ -7,16 +7,19 @@ import (
 	"strings"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 )
 
 // trouble is what is wrong between two nodes, or with one of them.
 type trouble struct {
 	// Nodes are the two, or one that answers nobody, or one that has the same trouble with all the others that follow.
 	Nodes []string `json:"nodes"`
-	// Found is what is so; Likely is the cause, and Look what to look at.
+	// Found is what is so; Likely the cause or those that are not excluded, and Look what tells.
 	Found  string `json:"found"`
 	Likely string `json:"likely,omitempty"`
 	Look   string `json:"look,omitempty"`
+	// Causes are the codes of the causes in Likely, as package diagnose has them.
+	Causes []string `json:"causes,omitempty"`
 	at     [2]int
 }
 
@@ -39,7 +42,6 @@ type reading struct {
 	worst   []map[int]cell      // by node, of the other
 	bad     map[int]bool        // nodes that are in trouble
 	only    func(a, b int) bool // the pairs that are looked at
-	port    string              // what carries the overlay, in words
 }
 
 // cell is the worst that one node says of another's addresses.
@@ -62,10 +64,7 @@ func (c cell) rank() int {
 
 // read finds what is wrong between the pairs that only wants.
 func read(m control.Matrix, only func(a, b int) bool) *reading {
-	r := &reading{Matrix: m, Troubles: []trouble{}, bad: map[int]bool{}, only: only, port: "the overlay"}
-	if m.Port != 0 {
-		r.port = fmt.Sprintf("UDP port %d", m.Port)
-	}
+	r := &reading{Matrix: m, Troubles: []trouble{}, bad: map[int]bool{}, only: only}
 	for _, n := range m.Nodes {
 		w := map[int]cell{}
 		for _, s := range n.Seen {
@@ -206,13 +205,14 @@ func (r *reading) gone() map[int]bool {
 		t := trouble{Nodes: []string{r.name(b)}, at: [2]int{b, b}}
 		if self {
 			t.Found = fmt.Sprintf("this node, %s, gets an answer from none of its %d peers", r.name(b), no)
-			t.Likely, t.Look = "the fault is this node's own", "weft doctor and weft peers here"
+			t.Likely = "not excluded: a fault of this node's own link, firewall or settings; or one of each of them"
+			t.Look, t.Causes = "here: weft doctor; weft peers", []string{"own-fault"}
 		} else {
 			t.Found = fmt.Sprintf("%s answers none of the %s", r.name(b), count(no, "node")+" that told of it")
 			if no == 1 {
 				t.Found = fmt.Sprintf("%s does not answer", r.name(b))
 			}
-			t.Likely, t.Look = r.causeOf(best, "the others", r.name(b), b)
+			t.take(diagnose.Silence(r.path("one of the others", r.name(b), -1, b), best.Silence))
 		}
 		r.Troubles = append(r.Troubles, t)
 	}
@@ -265,7 +265,7 @@ func (r *reading) pair(a, b int) (t *trouble, known bool) {
 		if both := larger(ab.Loss, ba.Loss); both != nil {
 			t.Found = fmt.Sprintf("between %s and %s %s are lost", A, B, share(both))
 		}
-		t.Likely, t.Look = "a link, a queue or a firewall on the way drops a part", "ip -s link and ethtool -S of the underlay's devices on both nodes, nft list ruleset for a limit"
+		t.take(diagnose.Of(r.path(A, B, a, b), diagnose.Fact{Layer: diagnose.DataPlane, State: diagnose.Lossy, Probed: true}))
 	case ab.LargeLost || ba.LargeLost:
 		passes := ab.PathMTU
 		if passes == 0 || ba.LargeLost && ba.PathMTU > 0 && ba.PathMTU < passes {
@@ -276,7 +276,8 @@ func (r *reading) pair(a, b int) (t *trouble, known bool) {
 			from, to = B, A
 		}
 		t.Found = fmt.Sprintf("packets above %d bytes from %s to %s are lost", passes, from, to)
-		t.Likely, t.Look = "a device on the way carries less than the underlay's link, and its ICMP \"fragmentation needed\" does not come back", "weft peers on "+from+", which names the MTU to set"
+		t.Likely = "not excluded: a device on the way carries less than the underlay's link, and no ICMP message says so"
+		t.Look, t.Causes = "on "+from+": weft peers "+to+", which names the MTU to set", []string{"path-mtu"}
 	case fromA && ab.Answers == "yes" || fromB && ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b)):
 		return nil, true
 	default:
@@ -292,8 +293,8 @@ func (r *reading) well(a int) bool {
 
 func (r *reading) unknownTo(t *trouble, a, b string) {
 	t.Found = fmt.Sprintf("%s does not know %s", a, b)
-	t.Likely = "it does not see that node's record, or refuses it: its store is another, or behind, or its network config is another"
-	t.Look = "on " + a + ": weft status, weft lease list and weft peers"
+	t.Likely = "not excluded: it does not see that node's record, or refuses it: its store is another, or behind, or its network config is another"
+	t.Look, t.Causes = "on "+a+": weft status; weft lease list; weft peers", []string{"record-unseen"}
 }
 
 // silent fills in t for two nodes of which at least one says that the other does not answer.
@@ -308,62 +309,49 @@ func (r *reading) silent(t *trouble, ab, ba cell, fromA, fromB bool) {
 			from, to = B, A
 		}
 		t.Found = fmt.Sprintf("%s hears nothing from %s, and %s hears %s", to, from, from, to)
-		t.Likely = fmt.Sprintf("%s is dropped on the way from %s to %s, or by the firewall of one of these hosts", r.port, from, to)
-		t.Look = fmt.Sprintf("on %s: the rules for INPUT (nft list ruleset, iptables -S INPUT)%s; on %s: the rules for OUTPUT; then what lies between", to, r.tcpdump(), from)
+		at, node := a, b // from is at
+		if ba.Heard {
+			at, node = b, a
+		}
+		t.take(diagnose.Silence(r.path(from, to, at, node), control.SilentHeard))
 	case noA && noB:
 		t.Found = fmt.Sprintf("%s and %s do not answer each other", A, B)
 		worst, from, to, node := ab, A, B, b
 		if telling(ba.Silence) > telling(ab.Silence) {
 			worst, from, to, node = ba, B, A, a
 		}
-		t.Likely, t.Look = r.causeOf(worst.MatrixCell, from, to, node)
+		t.take(diagnose.Silence(r.path(from, to, a+b-node, node), worst.Silence))
 	case noA && fromB && ba.Answers == "yes" || noB && fromA && ab.Answers == "yes":
 		from, to := A, B
 		if noB {
 			from, to = B, A
 		}
 		t.Found = fmt.Sprintf("%s gets no answer from %s, which gets answers from it", from, to)
-		t.Likely, t.Look = "this has just begun or ended, or a firewall drops one node's questions only", fmt.Sprintf("weft matrix again in ten seconds; on %s: the rules for INPUT", to)
+		t.Likely, t.Look = "not excluded: this has just begun or ended; or a firewall drops one node's questions only",
+			fmt.Sprintf("here: weft matrix again in ten seconds; on %s: nft list ruleset; iptables -S INPUT", to)
+		t.Causes = []string{"just-begun", "peer-input"}
 	default:
 		c, from, to, node := ab, A, B, b
 		if !noA {
 			c, from, to, node = ba, B, A, a
 		}
 		t.Found = fmt.Sprintf("%s gets no answer from %s", from, to)
-		t.Likely, t.Look = r.causeOf(c.MatrixCell, from, to, node)
+		t.take(diagnose.Silence(r.path(from, to, a+b-node, node), c.Silence))
 	}
 }
 
-// tcpdump says how to see whether the overlay's datagrams arrive.
-func (r *reading) tcpdump() string {
-	if r.Port == 0 {
-		return ""
+// path is the way from one node to another. at is the one that asked; -1 for several.
+func (r *reading) path(from, to string, at, node int) diagnose.Path {
+	w := diagnose.Path{
+		Peer: to, Here: "on " + from, Weft: true, Carried: true, Under: r.Nodes[node].Address, UDPPort: r.Port,
 	}
-	return fmt.Sprintf(", and whether tcpdump -ni any udp port %d shows anything", r.Port)
+	if at >= 0 {
+		w.UnderFrom = r.Nodes[at].Address
+	}
+	return w
 }
 
-// causeOf is the likely cause why to, which is nodes[node], gives from no answer, and what to look at.
-func (r *reading) causeOf(c control.MatrixCell, from, to string, node int) (likely, look string) {
-	on := "on " + to + ": "
-	address := ""
-	if a := r.Nodes[node].Address; a.IsValid() {
-		address = " " + a.String()
-	}
-	switch c.Silence {
-	case control.SilentUnsendable:
-		return from + " cannot send to it", "on " + from + ": weft peers " + to + ", which says why"
-	case control.SilentRefused:
-		return "its host carries packets, but its weftd does not run, or runs without probes", on + "systemctl status weftd"
-	case control.SilentKernel:
-		return "its host carries packets, but its weftd does not answer: it is stopped or frozen, or that host's firewall drops what comes in by the overlay",
-			on + "systemctl status weftd, weft status, and the rules for INPUT"
-	case control.SilentHeard:
-		return "what it sends arrives, and what is sent to it does not: " + r.port + " is dropped on the way to it, or by its host's firewall", on + "the rules for INPUT (nft list ruleset, iptables -S INPUT)" + r.tcpdump()
-	case control.SilentUnderlay:
-		return "its host answers on the underlay, and nothing comes through the overlay: " + r.port + " is dropped on the way or by a host's firewall, or its weftd is stopped or frozen",
-			on + "systemctl status weftd, weft status, the rules for INPUT" + r.tcpdump()
-	case control.SilentEverything:
-		return "its host is down, or the underlay does not lead there: it does not answer on the underlay either", "whether that machine runs; ping" + address + " on " + from
-	}
-	return "it is down, or the way there is broken", on + "weft status"
+// take fills in what follows from a finding.
+func (t *trouble) take(f diagnose.Finding) {
+	t.Likely, t.Look, t.Causes = f.Likely(), f.Look(), f.Codes()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 )
 
 func peersCommand() *cobra.Command {
@@ -33,13 +34,18 @@ func peersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			st, err := c.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			diagnose.Peers(st, &p)
 			if p, err = onlyPeers(p, args); err != nil {
 				return err
 			}
 			if c.json {
 				return printJSON(cmd.OutOrStdout(), peersDocument{schema1(), p})
 			}
-			return printPeers(cmd.OutOrStdout(), p, time.Now())
+			return printPeers(cmd.OutOrStdout(), st, p, time.Now())
 		},
 	}
 	c.bind(cmd)
@@ -48,7 +54,7 @@ func peersCommand() *cobra.Command {
 	return cmd
 }
 
-func printPeers(w io.Writer, p control.Peers, now time.Time) error {
+func printPeers(w io.Writer, st control.Status, p control.Peers, now time.Time) error {
 	if len(p.Peers) == 0 {
 		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
 	} else {
@@ -64,10 +70,9 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 			return err
 		}
 	}
-	if err := printFaulty(w, p); err != nil {
+	if err := printFindings(w, st, p, now); err != nil {
 		return err
 	}
-	printUnreachable(w, p, now)
 	if err := printEncryption(w, p, now); err != nil {
 		return err
 	}

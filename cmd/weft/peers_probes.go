@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -85,19 +84,4 @@ func milliseconds(ns int64) string {
 		return fmt.Sprintf("%.1fms", ms)
 	}
 	return fmt.Sprintf("%.0fms", ms)
-}
-
-// printFaulty lists the ways to peers on which something is wrong, with the likely cause and what to look at.
-func printFaulty(w io.Writer, p control.Peers) error {
-	for _, e := range p.Peers {
-		for _, q := range e.Probes {
-			if q.Likely == "" {
-				continue
-			}
-			if _, err := fmt.Fprintf(w, "\n%s (%v): likely: %s\n  look at: %s\n", orDash(e.Name), q.Address, clean(q.Likely), clean(q.Look)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

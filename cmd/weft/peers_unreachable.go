@@ -6,28 +6,49 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 )
 
 // unreachableFor is how long a message of ICMP is shown as what is so.
 const unreachableFor = 5 * time.Minute
 
-// printUnreachable lists the peers of which ICMP has lately said that datagrams do not reach them, with what to look at.
-func printUnreachable(w io.Writer, p control.Peers, now time.Time) {
+// printFindings says of each peer what is wrong with the way to it: as the probes show it, and as ICMP has lately said.
+func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Time) error {
 	for _, e := range p.Peers {
+		for _, q := range e.Probes {
+			if f, bad := diagnose.Probe(st, e, q); bad {
+				if err := printFinding(w, fmt.Sprintf("%s (%v)", orDash(e.Name), q.Address), f); err != nil {
+					return err
+				}
+			}
+		}
 		u := e.Unreachable
 		if u == nil || now.Sub(u.Last) > unreachableFor {
 			continue
 		}
-		look := "the rules of " + u.By.String() + " (nft list ruleset, iptables -S)"
-		switch {
-		case u.Says == "port unreachable" && u.By == e.Address:
-			look = "on that node: systemctl status weftd, and rules that reject the port (nft list ruleset, iptables -S)"
-		case u.Says == "protocol unreachable" && u.By == e.Address:
-			look = "on that node: systemctl status weftd (or flanneld): neither it nor a device of the kernel takes the overlay's packets (ip -d link show type ipip)"
-		case u.Says == "host unreachable", u.Says == "network unreachable":
-			look = "whether that machine runs, and the routes of " + u.By.String()
+		f := diagnose.Unreachable(st, e)
+		f.Fact = fmt.Sprintf("%s, of what is sent to it; the last time %s, %d in all", f.Fact, ago(u.Last, now), u.Count)
+		if err := printFinding(w, fmt.Sprintf("%s (%v)", orDash(e.Name), e.Address), f); err != nil {
+			return err
 		}
-		fmt.Fprintf(w, "\n%s (%v): ICMP from %v says %s of what is sent to it, the last time %s, %d in all\n  look at: %s; weft ping %s\n",
-			orDash(e.Name), e.Address, u.By, clean(u.Says), ago(u.Last, now), u.Count, look, orDash(e.Name))
+	}
+	return nil
+}
+
+// printFinding prints the fact, and below it the cause that was observed, or each that is not excluded.
+func printFinding(w io.Writer, subject string, f diagnose.Finding) error {
+	_, err := fmt.Fprintf(w, "\n%s: %s\n", clean(subject), clean(f.Fact))
+	printOpen(w, "  ", f.All())
+	return err
+}
+
+// printOpen prints each cause with the command that tells.
+func printOpen(w io.Writer, margin string, causes []diagnose.Cause) {
+	for _, c := range causes {
+		word := "not excluded"
+		if c.Observed {
+			word = "cause"
+		}
+		fmt.Fprintf(w, "%s%s: %s\n%s  %s: %s\n", margin, word, clean(c.Cause), margin, clean(c.Where), clean(c.Command))
 	}
 }

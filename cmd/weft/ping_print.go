@@ -104,7 +104,11 @@ func printCauses(w io.Writer, way ping.Result) {
 		}
 		fmt.Fprintf(w, ", or else %s: nothing that can be asked from here tells them apart", strings.Join(names, " or "))
 	}
-	fmt.Fprintf(w, "\nlikely causes, the likeliest first:\n")
+	heading := "not excluded, the likeliest first:"
+	if len(way.Causes) > 0 && way.Causes[0].Observed {
+		heading = "cause:"
+	}
+	fmt.Fprintf(w, "\n%s\n", heading)
 	for i, c := range way.Causes {
 		fmt.Fprintf(w, "%3d. %s\n", i+1, clean(c.Cause))
 		fmt.Fprintf(w, "     run %s: %s\n", clean(c.Where), clean(c.Command))

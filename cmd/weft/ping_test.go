@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/ping"
 	"weft/lease"
 )
@@ -22,16 +23,16 @@ func pinged() ping.Report {
 		SchemaVersion: ping.SchemaVersion, Target: "db2", Node: "db2.example", ID: "3f2a41c9", Source: "the running weftd", Took: 3300 * time.Millisecond,
 		Notes: []string{"this node is not ready, so that what follows may be its own fault: weft status"},
 		Routes: []ping.Result{
-			{Family: 4, Backend: "udp", Path: "raw", Broken: ping.Port, Alike: []ping.Layer{ping.DataPlane}, Layers: []ping.Row{
-				{Layer: ping.Underlay, Verdict: ping.Note, State: ping.Answered, To: addr("192.0.2.2"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 81000, Median: 1500000, Max: 12000000}, MTU: 1400, Expected: 1500, Detail: "the way carries 1400 bytes"},
-				{Layer: ping.Port, Verdict: ping.Broken, State: ping.Silent, To: addr("192.0.2.2"), Port: 8285, By: "udp", Sent: 5, Loss: part(1), Expected: 1500, Detail: "no answer"},
-				{Layer: ping.Daemon, Verdict: ping.Unknown, State: ping.NotAsked, To: addr("10.42.2.0"), By: "udp", Detail: "it does not run weft"},
-			}, Causes: []ping.Cause{
-				{Cause: "UDP port 8285 is dropped", Command: "tcpdump -ni any udp port 8285", Where: "on evil\x1b[2J", Tells: "no packets"},
-				{Cause: "its weftd is frozen", Command: "weft status", Where: "here", Tells: "no answer"},
+			{Family: 4, Backend: "udp", Path: "raw", Broken: diagnose.Port, Alike: []diagnose.Layer{diagnose.DataPlane}, Layers: []ping.Row{
+				{Layer: diagnose.Underlay, Verdict: ping.Note, State: diagnose.Answered, To: addr("192.0.2.2"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 81000, Median: 1500000, Max: 12000000}, MTU: 1400, Expected: 1500, Detail: "the way carries 1400 bytes"},
+				{Layer: diagnose.Port, Verdict: ping.Broken, State: diagnose.Silent, To: addr("192.0.2.2"), Port: 8285, By: "udp", Sent: 5, Loss: part(1), Expected: 1500, Detail: "no answer"},
+				{Layer: diagnose.Daemon, Verdict: ping.Unknown, State: diagnose.NotAsked, To: addr("10.42.2.0"), By: "udp", Detail: "it does not run weft"},
+			}, Causes: []diagnose.Cause{
+				{Code: "dropped", Cause: "UDP port 8285 is dropped", Command: "tcpdump -ni any udp port 8285", Where: "on evil\x1b[2J", Tells: "no packets"},
+				{Code: "weftd-frozen", Cause: "its weftd is frozen", Command: "weft status", Where: "here", Tells: "no answer"},
 			}},
 			{Family: 6, Backend: "udp", Path: "raw", Layers: []ping.Row{
-				{Layer: ping.DataPlane, Verdict: ping.OK, State: ping.Answered, To: addr("fd00:2::"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 200000, Median: 300000, Max: 400000}, MTU: 1452, Expected: 1452},
+				{Layer: diagnose.DataPlane, Verdict: ping.OK, State: diagnose.Answered, To: addr("fd00:2::"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 200000, Median: 300000, Max: 400000}, MTU: 1452, Expected: 1452},
 			}},
 		},
 	}
@@ -49,7 +50,7 @@ func TestPingPrints(t *testing.T) {
 	_ = f.print(&out, pinged()) // as before
 	golden(t, "ping-json", out.Bytes())
 	var back ping.Report
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.Routes[0].Broken != ping.Port {
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.Routes[0].Broken != diagnose.Port {
 		t.Errorf("the JSON is not what was printed: %v", err)
 	}
 	out.Reset()

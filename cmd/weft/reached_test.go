@@ -12,7 +12,7 @@ import (
 // For peers that the kernel reaches, each subnet is shown with how it is reached, and why not in a better way.
 func TestPeersShowTheirWays(t *testing.T) {
 	var b strings.Builder
-	err := printPeers(&b, control.Peers{Peers: []control.Peer{
+	err := printPeers(&b, control.Status{}, control.Peers{Peers: []control.Peer{
 		{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")}, Address: addr("10.0.0.2"), Path: "kernel", MTU: 1430, Reached: []control.Reached{
 			{Subnet: prefix("10.42.2.0/24"), How: "route", Via: addr("10.0.0.2")},
 			{Subnet: prefix("fd00:2::/64"), How: "tunnel", Via: addr("2001:db8::2"), Reason: "it is behind a router"}}},

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 	"weft/cmd/weft/internal/top"
 )
 
@@ -146,6 +147,7 @@ func (s *sampler) sample(ctx context.Context) (now top.Sample, err error) {
 		return now, err
 	}
 	now.PeersAt = time.Now()
+	diagnose.Peers(now.Status, &now.Peers)
 	named, err := onlyPeers(now.Peers, s.nodes)
 	if err != nil && s.begun { // it was there: a node that is gone is no reason to end
 		named, err = control.Peers{}, nil

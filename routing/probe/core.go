@@ -460,6 +460,9 @@ func (c *Core) state(w *way) State {
 	if w.answers == No {
 		s.Out, s.In, s.Lossy = Loss{}, Loss{}, false
 	}
+	if s.Silence = w.silence(); s.Silence == Unsendable {
+		s.Unsent = w.unsent
+	}
 	s.Likely, s.Look = c.cause(w)
 	return s
 }

@@ -59,6 +59,9 @@ type State struct {
 	// without a word.
 	PathMTU int
 	Hole    bool
+	// Silence says what of the peer answers, if it does not, and Unsent why this host cannot send to it.
+	Silence Silence
+	Unsent  string
 	// Likely is the cause, and Look what to look at, where something is wrong.
 	Likely, Look string
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"weft/routing/probe"
 )
 
 // Matrix is what the nodes know of each other, asked of all of them by one.
@@ -73,6 +75,26 @@ const (
 	SilentUnderlay   = "underlay-answers" // its kernel answers on the underlay
 	SilentEverything = "nothing-answers"  // nothing of it answers
 )
+
+// SilenceOf is the word for what of a node answers that gives no answer.
+func SilenceOf(s probe.Silence) string {
+	switch s {
+	case probe.Unsendable:
+		return SilentUnsendable
+	case probe.PortRefused:
+		return SilentRefused
+	case probe.KernelOnly:
+		return SilentKernel
+	case probe.HeardOnly:
+		return SilentHeard
+	case probe.UnderlayOnly:
+		return SilentUnderlay
+	case probe.Nothing:
+		return SilentEverything
+	case probe.NoSilence:
+	}
+	return ""
+}
 
 // Matrix has the daemon ask its peers what they know of theirs. The error wraps ErrRefused if it asks nobody.
 func (c *Client) Matrix(ctx context.Context) (m Matrix, err error) {

@@ -145,7 +145,7 @@ func probesOf(asked map[netip.Addr]probe.State, r lease.Record) []Probe {
 		p := Probe{
 			Address: s.Addr, By: "udp", Answers: s.Answers.String(), Since: s.Since, LastAnswer: s.Answered,
 			RTT: s.RTT.Nanoseconds(), MinRTT: s.MinRTT.Nanoseconds(), PathMTU: s.PathMTU, LargeLost: s.Hole, Lossy: s.Lossy,
-			Likely: s.Likely, Look: s.Look,
+			Silence: SilenceOf(s.Silence), Unsent: s.Unsent,
 		}
 		share := func(l probe.Loss) *float64 {
 			if l.Of == 0 {

@@ -366,9 +366,14 @@ type Probe struct {
 	// PathMTU is the largest inner packet that passed, in bytes; 0 if none has yet. LargeLost says that larger ones are sent, and lost.
 	PathMTU   int  `json:"innerPathMTU,omitempty"`
 	LargeLost bool `json:"largeLost,omitempty"`
-	// Likely is the cause of what is wrong, and Look what to look at; "" if nothing is.
-	Likely string `json:"likely,omitempty"`
-	Look   string `json:"look,omitempty"`
+	// Silence says what of the peer answers, if it does not, in the words of MatrixCell, and Unsent why this host cannot send to it.
+	Silence string `json:"silence,omitempty"`
+	Unsent  string `json:"unsent,omitempty"`
+	// Likely is what is wrong with its cause, or those that are not excluded, Look what tells, and Causes their codes; "" if
+	// nothing is wrong. Package diagnose fills them in: weftd states facts only.
+	Likely string   `json:"likely,omitempty"`
+	Look   string   `json:"look,omitempty"`
+	Causes []string `json:"causes,omitempty"`
 }
 
 // Unreachable is what ICMP said of datagrams to a peer: that they do not arrive.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 )
 
 // mostNamed bounds how many peers one finding names.
@@ -23,7 +24,7 @@ type unanswered struct {
 	since time.Time // the earliest
 }
 
-// checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay. What several have in common is said once.
+// checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay. Peers with the same finding are grouped.
 func checkPeerAnswers(f *Facts) []Finding {
 	if !f.Daemon.answers() {
 		return one(Unknown, "weftd, which asks them, does not answer")
@@ -34,13 +35,15 @@ func checkPeerAnswers(f *Facts) []Finding {
 		answers := len(p.Probes) == 0
 		for _, x := range p.Probes {
 			asked++
-			found, of := answer(x)
+			found, of := f.answer(p, x)
 			answers = answers || x.Answers != "no"
 			if found.Verdict == OK {
 				good++
 				continue
 			}
-			i := slices.IndexFunc(all, func(u *unanswered) bool { return u.of == of && u.Verdict == found.Verdict && u.Cause == found.Cause })
+			i := slices.IndexFunc(all, func(u *unanswered) bool {
+				return u.of == of && u.Verdict == found.Verdict && u.Cause == found.Cause && sameCauses(u.Open, found.Open)
+			})
 			if i < 0 {
 				i = len(all)
 				all = append(all, &unanswered{Finding: found, of: of, since: x.Since})
@@ -84,8 +87,14 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 		if len(u.names) > 1 {
 			x.Found = fmt.Sprintf("%d peers do not answer through the overlay, the first since %s", len(u.names), span(now.Sub(u.since)))
 		}
+		x.Found += ": " + x.fact
 		if alone {
-			x.Cause = "this node's own link, firewall or settings, since no peer answers: of each it looks as if " + x.Cause
+			x.Found = "no peer answers: " + x.Found
+			own := diagnose.Cause{
+				Code: "own-fault", Cause: "this node's own link, firewall or settings", Command: "weft doctor --all", Where: "here",
+				Tells: "a fault of this host",
+			}
+			x.Open = append([]diagnose.Cause{own}, x.Open...)
 		}
 	case undecided:
 		x.Found = "whether it answers at " + addrsOf(u.at[:min(len(u.at), mostNamed)]) + " is not known yet"
@@ -94,7 +103,8 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 	if more := len(u.names) - mostNamed; more > 0 {
 		names = append(names, fmt.Sprintf("and %d others", more))
 	}
-	if len(u.names) > 1 && x.Remedy != "" {
+	x.Remedy = remedyOf(x.Open, x.Remedy)
+	if len(u.names) > 1 {
 		x.Remedy = "of " + u.names[0] + ": " + x.Remedy + "; weft peers has each one's"
 	}
 	return x.about(strings.Join(names, ", "))
@@ -106,14 +116,16 @@ const (
 	undecided  = "undecided"
 )
 
+// sameCauses reports whether the same is open.
+func sameCauses(a, b []diagnose.Cause) bool {
+	return slices.EqualFunc(a, b, func(x, y diagnose.Cause) bool { return x.Code == y.Code })
+}
+
 // answer judges one address of a peer. of tells findings apart that are not about the same thing; "" for a peer that is well.
-func answer(x control.Probe) (found Finding, of string) {
-	likely := func(f Finding) Finding {
-		f.Cause, f.Remedy = x.Likely, x.Look
-		if f.Remedy == "" {
-			f.Remedy = "weft peers"
-		}
-		return f
+func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of string) {
+	likely := func(found Finding) Finding {
+		why, _ := diagnose.Probe(f.Daemon.Status, p, x)
+		return found.follows(why)
 	}
 	switch {
 	case x.Answers == "no":

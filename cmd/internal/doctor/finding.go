@@ -3,7 +3,10 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"weft/cmd/internal/diagnose"
 )
 
 // SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another one.
@@ -33,9 +36,35 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"`
 	// Found says what is so, in one sentence.
 	Found string `json:"found"`
-	// Cause is the likely cause, and Remedy what to do, with a command if there is one.
-	Cause  string `json:"cause,omitempty"`
-	Remedy string `json:"remedy,omitempty"`
+	// Cause is the cause, and Remedy what to do, with a command if there is one. Of a peer that does not answer the cause is
+	// there only if it was observed; else Open has those that are not excluded, each with the command that tells.
+	Cause  string           `json:"cause,omitempty"`
+	Open   []diagnose.Cause `json:"open,omitempty"`
+	Remedy string           `json:"remedy,omitempty"`
+	// fact is what was observed, for Found.
+	fact string
+}
+
+// follows takes over what diagnose makes of the same.
+func (f Finding) follows(why diagnose.Finding) Finding {
+	f.fact = why.Fact
+	if c := why.Cause; c != nil {
+		f.Cause, f.Remedy = c.Cause, c.Where+": "+c.Command
+	}
+	f.Open = why.Open
+	return f
+}
+
+// remedyOf is the remedy, or how to tell the open causes apart.
+func remedyOf(open []diagnose.Cause, remedy string) string {
+	if len(open) == 0 {
+		return remedy
+	}
+	var parts []string
+	for _, c := range open {
+		parts = append(parts, fmt.Sprintf("%s (%s: %s)", c.Cause, c.Where, c.Command))
+	}
+	return "find out which: " + strings.Join(parts, "; or ")
 }
 
 // String is the finding on one line.

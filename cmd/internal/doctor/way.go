@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"weft/cmd/internal/diagnose"
 	"weft/lease"
 )
 
@@ -305,6 +306,15 @@ func inside(r lease.Record) netip.Addr {
 	return r.V6.Masked().Addr().Next()
 }
 
+// unresolved says what is open if the kernel asked a link for an address in vain.
+func (f Finding) unresolved(host, link string, at netip.Addr) Finding {
+	said := diagnose.Said{Kind: diagnose.KindHost, Text: "nobody on the link has the address"}
+	why := diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at}, diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said})
+	f = f.follows(why)
+	f.Remedy = remedyOf(f.Open, f.Remedy)
+	return f
+}
+
 func checkPeerWays(f *Facts) []Finding {
 	if f.Network.RecordsFrom == "" {
 		return one(Unknown, "no records of peers are known")
@@ -325,11 +335,11 @@ func checkPeerWays(f *Facts) []Finding {
 			none = append(none, p)
 			why = w.Err
 		case silent && next == p.PublicIP:
-			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).about(nameOf(p)).
-				because("its host is down or unplugged, or its address is another one now").do("ping %s; ip neigh show %s; on that host: ip -br addr", p.PublicIP, p.PublicIP))
+			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).
+				about(nameOf(p)).unresolved(nameOf(p), link, p.PublicIP))
 		case silent:
 			out = append(out, says(Fault, "the gateway %s on the way to its address %s does not answer on %s (neighbour FAILED)", next, p.PublicIP, link).about(nameOf(p)).
-				because("the gateway is down or unplugged").do("ping %s; ip neigh show %s", next, next))
+				unresolved("gateway "+next.String(), link, next))
 		default:
 			good++
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 )
 
 // Host asks from this host: layers by sockets of its own, and other nodes' daemons by this node's.
@@ -23,7 +24,7 @@ type Host struct {
 // Ask implements Asker.
 func (h Host) Ask(ctx context.Context, q Question) Outcome {
 	switch {
-	case q.Layer == Daemon:
+	case q.Layer == diagnose.Daemon:
 		return h.askDaemon(ctx, q)
 	case q.By == byUDP:
 		return askPort(ctx, q)
@@ -50,9 +51,9 @@ func (h Host) askDaemon(ctx context.Context, q Question) (o Outcome) {
 		case err != nil:
 			return Outcome{Cannot: err.Error()}
 		case a.Refused:
-			o.Said = &Said{By: q.To, Kind: KindPort}
+			o.Said = &diagnose.Said{By: q.To, Kind: diagnose.KindPort}
 		case a.Unsent != "" && o.Said == nil:
-			o.Said = &Said{Text: a.Unsent}
+			o.Said = &diagnose.Said{Text: a.Unsent}
 		}
 		copy(o.RTTs[at:at+n], a.RTTs)
 		if ctx.Err() != nil {
@@ -116,7 +117,7 @@ func (c *conversation) send(i int) {
 		case err == nil, errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS):
 			return
 		case errors.Is(err, unix.EMSGSIZE):
-			c.tooBig(&Said{Kind: KindTooBig, Text: "larger than the device carries"})
+			c.tooBig(&diagnose.Said{Kind: diagnose.KindTooBig, Text: "larger than the device carries"})
 			return
 		case errors.As(err, &errno) && i == 0 && c.o.Said == nil:
 			c.o.Said = local(errno)
@@ -127,22 +128,22 @@ func (c *conversation) send(i int) {
 	}
 }
 
-func (c *conversation) tooBig(s *Said) {
+func (c *conversation) tooBig(s *diagnose.Said) {
 	if c.o.TooBig == nil {
 		c.o.TooBig = s
 	}
 }
 
 // local is what this host's own kernel says.
-func local(errno unix.Errno) *Said {
-	s := &Said{Text: errno.Error()}
+func local(errno unix.Errno) *diagnose.Said {
+	s := &diagnose.Said{Text: errno.Error()}
 	switch errno {
 	case unix.EHOSTUNREACH, unix.EHOSTDOWN:
-		s.Kind = KindHost
+		s.Kind = diagnose.KindHost
 	case unix.ENETUNREACH, unix.EADDRNOTAVAIL, unix.ENETDOWN:
-		s.Kind = KindNet
+		s.Kind = diagnose.KindNet
 	case unix.EPERM, unix.EACCES:
-		s.Kind = KindProhibited
+		s.Kind = diagnose.KindProhibited
 	}
 	return s
 }
@@ -201,14 +202,14 @@ func (c *conversation) errors() (some bool) {
 	return some
 }
 
-func (c *conversation) said(s *Said) {
-	if c.q.Layer == Underlay || c.q.Layer == Port { // through the overlay it may be the data plane here that says so
+func (c *conversation) said(s *diagnose.Said) {
+	if c.q.Layer == diagnose.Underlay || c.q.Layer == diagnose.Port { // through the overlay it may be the data plane here that says so
 		if isLocal(s.By) {
 			s.By = netip.Addr{}
 		}
 	}
 	switch {
-	case s.Kind == KindTooBig:
+	case s.Kind == diagnose.KindTooBig:
 		c.tooBig(s)
 	case c.o.Said == nil:
 		c.o.Said = s
@@ -231,7 +232,7 @@ func isLocal(a netip.Addr) bool {
 }
 
 // parseError reads a struct sock_extended_err with the address behind it (linux/errqueue.h).
-func parseError(m unix.SocketControlMessage) (*Said, bool) {
+func parseError(m unix.SocketControlMessage) (*diagnose.Said, bool) {
 	four := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
 	six := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
 	if !four && !six || len(m.Data) < 16 {
@@ -242,12 +243,12 @@ func parseError(m unix.SocketControlMessage) (*Said, bool) {
 	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
 		s := local(errno)
 		if errno == unix.EMSGSIZE {
-			s.Kind, s.MTU = KindTooBig, info
+			s.Kind, s.MTU = diagnose.KindTooBig, info
 		}
 		return s, true
 	}
-	s := &Said{Kind: kindOf(six, kind, code), Text: errno.Error()}
-	if s.Kind == KindTooBig {
+	s := &diagnose.Said{Kind: kindOf(six, kind, code), Text: errno.Error()}
+	if s.Kind == diagnose.KindTooBig {
 		s.MTU = info
 	}
 	switch a := m.Data[16:]; {
@@ -260,42 +261,42 @@ func parseError(m unix.SocketControlMessage) (*Said, bool) {
 }
 
 // kindOf reads type and code of an ICMP message (RFC 792, RFC 1812, RFC 4443).
-func kindOf(six bool, kind, code byte) Kind {
+func kindOf(six bool, kind, code byte) diagnose.Kind {
 	if six {
 		switch {
 		case kind == 2:
-			return KindTooBig
+			return diagnose.KindTooBig
 		case kind == 3:
-			return KindExpired
+			return diagnose.KindExpired
 		case kind == 1 && code == 0:
-			return KindNet
+			return diagnose.KindNet
 		case kind == 1 && code == 3:
-			return KindHost
+			return diagnose.KindHost
 		case kind == 1 && code == 4:
-			return KindPort
+			return diagnose.KindPort
 		case kind == 1 && (code == 1 || code == 5 || code == 6):
-			return KindProhibited
+			return diagnose.KindProhibited
 		}
-		return KindOther
+		return diagnose.KindOther
 	}
 	switch {
 	case kind == 11:
-		return KindExpired
+		return diagnose.KindExpired
 	case kind != 3:
 	case code == 0 || code == 6 || code == 11:
-		return KindNet
+		return diagnose.KindNet
 	case code == 1 || code == 7 || code == 12:
-		return KindHost
+		return diagnose.KindHost
 	case code == 2:
-		return KindProtocol
+		return diagnose.KindProtocol
 	case code == 3:
-		return KindPort
+		return diagnose.KindPort
 	case code == 4:
-		return KindTooBig
+		return diagnose.KindTooBig
 	case code == 9 || code == 10 || code == 13:
-		return KindProhibited
+		return diagnose.KindProhibited
 	}
-	return KindOther
+	return diagnose.KindOther
 }
 
 // token is a number that nobody can guess.

@@ -3,6 +3,8 @@ package ping
 import (
 	"fmt"
 	"slices"
+
+	"weft/cmd/internal/diagnose"
 )
 
 // seen is what was learnt of a way. heard says that packets of the peer arrived while it was asked.
@@ -13,7 +15,7 @@ type seen struct {
 }
 
 // at is the row of a layer, nil if the way has none.
-func (s *seen) at(l Layer) *layerResult {
+func (s *seen) at(l diagnose.Layer) *layerResult {
 	for i := range s.rows {
 		if s.rows[i].Layer == l {
 			return &s.rows[i]
@@ -23,29 +25,32 @@ func (s *seen) at(l Layer) *layerResult {
 }
 
 // answers reports whether a layer answered something.
-func (s *seen) answers(l Layer) bool { f := s.at(l); return f != nil && f.Answered > 0 }
+func (s *seen) answers(l diagnose.Layer) bool { f := s.at(l); return f != nil && f.Answered > 0 }
 
 // silent reports whether a layer was asked, and nothing came back.
-func (s *seen) silent(l Layer) bool { f := s.at(l); return f != nil && f.State == Silent }
+func (s *seen) silent(l diagnose.Layer) bool {
+	f := s.at(l)
+	return f != nil && f.State == diagnose.Silent
+}
 
 // restsOn are the layers whose answers need the layer.
-func restsOn(l Layer) []Layer {
+func restsOn(l diagnose.Layer) []diagnose.Layer {
 	switch l {
-	case Underlay:
-		return []Layer{Port, DataPlane, Daemon, Bridge, Pod}
-	case Port:
-		return []Layer{DataPlane, Daemon, Bridge, Pod}
-	case DataPlane:
-		return []Layer{Daemon, Bridge, Pod}
-	case Bridge:
-		return []Layer{Pod}
-	case Daemon, Pod:
+	case diagnose.Underlay:
+		return []diagnose.Layer{diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
+	case diagnose.Port:
+		return []diagnose.Layer{diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
+	case diagnose.DataPlane:
+		return []diagnose.Layer{diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
+	case diagnose.Bridge:
+		return []diagnose.Layer{diagnose.Pod}
+	case diagnose.Daemon, diagnose.Pod:
 	}
 	return nil
 }
 
 // proven reports whether something answered that would not if the layer were broken.
-func (s *seen) proven(l Layer) bool { return slices.ContainsFunc(restsOn(l), s.answers) }
+func (s *seen) proven(l diagnose.Layer) bool { return slices.ContainsFunc(restsOn(l), s.answers) }
 
 // judge says what the answers mean.
 func (s *seen) judge() Result {
@@ -68,34 +73,34 @@ func (s *seen) judge() Result {
 		return r
 	}
 	r.Broken, r.Alike = first.Layer, s.alike(first)
-	r.Causes = s.causes(first)
+	r.Causes = diagnose.Of(s.w.path(), s.fact(first)).All()
 	return r
 }
 
-func (f *layerResult) state() State {
+func (f *layerResult) state() diagnose.State {
 	switch {
 	case f.out.Cannot != "":
-		return NotAsked
+		return diagnose.NotAsked
 	case f.Answered > 0 && f.Answered < f.Sent:
-		return Lossy
+		return diagnose.Lossy
 	case f.hole:
-		return Narrow
+		return diagnose.Narrow
 	case f.Answered > 0:
-		return Answered
+		return diagnose.Answered
 	case f.out.Said != nil && !f.out.Said.By.IsValid():
-		return Unsent
+		return diagnose.Unsent
 	case f.out.Said != nil:
-		return Refused
+		return diagnose.Refused
 	}
-	return Silent
+	return diagnose.Silent
 }
 
 // verdict judges one layer, and says what is odd about it.
 func (s *seen) verdict(f *layerResult) (Verdict, string) {
 	switch f.State {
-	case NotAsked:
+	case diagnose.NotAsked:
 		return Unknown, f.out.Cannot
-	case Answered:
+	case diagnose.Answered:
 		switch {
 		case f.MTUUnfinished && f.MTU == 0:
 			return Note, fmt.Sprintf("packets of %d bytes and more were lost while others passed, and the search for a limit did not end: ask again", least(f.To))
@@ -103,14 +108,14 @@ func (s *seen) verdict(f *layerResult) (Verdict, string) {
 			return Note, fmt.Sprintf("packets of %d bytes passed, and the search for a limit below %d did not end: ask again", f.MTU, f.Expected)
 		}
 		if f.wide != nil && f.MTU < f.Expected {
-			return Note, fmt.Sprintf("the way carries %d bytes and not %d, as %s says: senders are told, and nothing is lost for long", f.MTU, f.Expected, f.wide.who())
+			return Note, fmt.Sprintf("the way carries %d bytes and not %d, as %s says: senders are told, and nothing is lost for long", f.MTU, f.Expected, f.wide.Who())
 		}
 		return OK, ""
-	case Lossy:
+	case diagnose.Lossy:
 		return Broken, fmt.Sprintf("%d of %d questions, or their answers, were lost", f.Sent-f.Answered, f.Sent)
-	case Narrow:
+	case diagnose.Narrow:
 		return Broken, fmt.Sprintf("packets above %d bytes are lost without a word, and up to %d are sent", f.MTU, f.Expected)
-	case Refused, Unsent, Silent:
+	case diagnose.Refused, diagnose.Unsent, diagnose.Silent:
 	}
 	said := ""
 	if f.out.Said != nil {
@@ -118,23 +123,23 @@ func (s *seen) verdict(f *layerResult) (Verdict, string) {
 	}
 	if s.proven(f.Layer) {
 		switch {
-		case f.Layer == Port && !s.w.AnswersPort:
-			return OK, "nobody answers at the " + s.w.what() + " itself; what goes through it does"
-		case f.Layer == Bridge:
+		case f.Layer == diagnose.Port && !s.w.AnswersPort:
+			return OK, "nobody answers at the " + s.w.path().What() + " itself; what goes through it does"
+		case f.Layer == diagnose.Bridge:
 			return Note, "the bridge's address does not answer, and the pod behind it does: a rule for INPUT there, or pods without a bridge"
 		}
 		return Note, "it does not answer itself, and what rests on it does: a firewall drops these questions" + inBrackets(said)
 	}
 	switch {
-	case f.Layer == Port && f.out.NoAnswers != "" && f.State == Silent:
+	case f.Layer == diagnose.Port && f.out.NoAnswers != "" && f.State == diagnose.Silent:
 		return Unknown, f.out.NoAnswers
-	case f.Layer == Port && !s.w.AnswersPort && f.State == Silent:
-		return Unknown, "nobody answers at the " + s.w.what() + " itself, and nobody rejected it: the layers above tell"
-	case f.Layer == Daemon && f.State == Refused:
+	case f.Layer == diagnose.Port && !s.w.AnswersPort && f.State == diagnose.Silent:
+		return Unknown, "nobody answers at the " + s.w.path().What() + " itself, and nobody rejected it: the layers above tell"
+	case f.Layer == diagnose.Daemon && f.State == diagnose.Refused:
 		return Broken, "its host answers that nothing listens there" + inBrackets(said)
-	case f.Layer == Bridge && !s.w.Pod.IsValid() && (s.answers(DataPlane) || s.answers(Daemon)):
+	case f.Layer == diagnose.Bridge && !s.w.Pod.IsValid() && (s.answers(diagnose.DataPlane) || s.answers(diagnose.Daemon)):
 		return Note, "nobody has the bridge's address: there has been no pod on that node yet, or its bridge is gone (ip -br addr there)" + inBrackets(said)
-	case f.State == Silent:
+	case f.State == diagnose.Silent:
 		return Broken, "no answer"
 	}
 	return Broken, said
@@ -148,11 +153,11 @@ func inBrackets(text string) string {
 }
 
 // alike are the layers that may be broken in place of the first broken one.
-func (s *seen) alike(f *layerResult) (out []Layer) {
-	if f.State != Silent {
+func (s *seen) alike(f *layerResult) (out []diagnose.Layer) {
+	if f.State != diagnose.Silent {
 		return nil
 	}
-	may := func(layers ...Layer) {
+	may := func(layers ...diagnose.Layer) {
 		for _, l := range layers {
 			if s.silent(l) {
 				out = append(out, l)
@@ -160,43 +165,34 @@ func (s *seen) alike(f *layerResult) (out []Layer) {
 		}
 	}
 	switch f.Layer {
-	case Underlay: // where ICMP is dropped, that says nothing
-		may(Port, DataPlane)
-	case Port: // a weftd that is stopped answers neither, and sends nothing
+	case diagnose.Underlay: // where ICMP is dropped, that says nothing
+		may(diagnose.Port, diagnose.DataPlane)
+	case diagnose.Port: // a weftd that is stopped answers neither, and sends nothing
 		if !s.heard {
-			may(DataPlane)
+			may(diagnose.DataPlane)
 		}
-	case DataPlane:
-		if !s.answers(Port) {
-			may(Port)
+	case diagnose.DataPlane:
+		if !s.answers(diagnose.Port) {
+			may(diagnose.Port)
 		}
-	case Bridge:
-		may(Pod)
-	case Daemon, Pod:
+	case diagnose.Bridge:
+		may(diagnose.Pod)
+	case diagnose.Daemon, diagnose.Pod:
 	}
 	return out
 }
 
-// String is the message in words.
-func (s *Said) String() string {
-	what := map[Kind]string{
-		KindPort: "nothing listens there, or a rule rejects it (ICMP port unreachable)", KindHost: "the host is not reached (ICMP host unreachable)",
-		KindProtocol: "nothing there takes the IP protocol (ICMP protocol unreachable)",
-		KindNet:      "there is no route (ICMP network unreachable)", KindProhibited: "a rule forbids it (ICMP administratively prohibited)",
-		KindExpired: "the packet went round in circles (ICMP time exceeded)", KindTooBig: "the packet is too long (ICMP fragmentation needed)",
-	}[s.Kind]
-	if what == "" {
-		what = s.Text
+// fact is what diagnose is told of a layer.
+func (s *seen) fact(f *layerResult) diagnose.Fact {
+	return diagnose.Fact{
+		Layer: f.Layer, State: f.State, To: f.To, Said: f.out.Said, MTU: f.MTU,
+		Heard: s.heard, PortAnswers: s.answers(diagnose.Port), UnderlayAnswers: s.answers(diagnose.Underlay),
 	}
-	if !s.By.IsValid() {
-		what = s.Text
-	}
-	return s.who() + ": " + what
 }
 
-func (s *Said) who() string {
-	if !s.By.IsValid() {
-		return "this host's kernel"
+func (w Route) path() diagnose.Path {
+	return diagnose.Path{
+		Peer: w.Peer, Local: w.Local, Weft: w.Weft, Carried: w.carried(), Under: w.Under, UnderFrom: w.UnderFrom, Link: w.Link,
+		UDPPort: w.UDPPort, Protocol: w.Protocol, From: w.From, Gateway: w.Gateway, Pod: w.Pod,
 	}
-	return s.By.String()
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/doctor"
 	"weft/lease"
 	"weft/routing"
@@ -216,7 +217,7 @@ func (k Known) way(n Node, six bool, pod netip.Addr) (Route, bool) {
 	facts := k.Config.Facts()
 	w := Route{
 		Six: six, Peer: n.Name, Local: n.Own, Backend: k.Config.BackendType, Path: k.Path, Weft: n.Weft, Direct: facts.Direct, Link: k.Link,
-		UDPPort: facts.Port, AnswersPort: facts.Port != 0 && slices.Contains(n.Recv, "probe"), Not: map[Layer]string{},
+		UDPPort: facts.Port, AnswersPort: facts.Port != 0 && slices.Contains(n.Recv, "probe"), Not: map[diagnose.Layer]string{},
 	}
 	subnet, own := n.Subnets.V4, k.Own.V4
 	w.Under, w.UnderFrom = n.Under4, k.Under4
@@ -274,19 +275,19 @@ func (k Known) limits(w *Route, n Node, subnet netip.Prefix) {
 		through = "this node's weftd, which moves the packets, does not answer"
 	}
 	if through != "" {
-		for _, l := range []Layer{DataPlane, Daemon, Bridge, Pod} {
+		for _, l := range []diagnose.Layer{diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod} {
 			w.Not[l] = through
 		}
 		return
 	}
 	switch {
 	case !k.Running:
-		w.Not[Daemon] = "only this node's weftd can ask it, and that does not answer"
+		w.Not[diagnose.Daemon] = "only this node's weftd can ask it, and that does not answer"
 	case !n.Weft:
-		w.Not[Daemon] = "it does not run weft, and flannel answers no questions"
+		w.Not[diagnose.Daemon] = "it does not run weft, and flannel answers no questions"
 	case !k.Asks:
-		w.Not[Daemon] = "this node asks nobody (--probe=false, or Backend.Probe)"
+		w.Not[diagnose.Daemon] = "this node asks nobody (--probe=false, or Backend.Probe)"
 	case !slices.Contains(n.Answerers, w.Overlay):
-		w.Not[Daemon] = "its record names no port for questions: it runs with --probe=false, or an older weft"
+		w.Not[diagnose.Daemon] = "its record names no port for questions: it runs with --probe=false, or an older weft"
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"weft/cmd/internal/diagnose"
 )
 
 const (
@@ -24,7 +26,7 @@ type width struct {
 	passed int
 	done   bool
 	// said is what a router, or this host, said of a packet that is too long.
-	said *Said
+	said *diagnose.Said
 }
 
 // search is one for the largest packet that passes a layer.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/internal/diagnose"
 	"weft/lease"
 	"weft/routing"
 )
@@ -22,13 +23,13 @@ type layerFake struct {
 }
 
 // fake answers by layer.
-type fake map[Layer]layerFake
+type fake map[diagnose.Layer]layerFake
 
 func (f fake) Ask(_ context.Context, q Question) Outcome {
 	l := f[q.Layer]
 	o := l.out
 	o.RTTs = make([]time.Duration, len(q.Sizes))
-	if l.silent || o.Said != nil || o.Cannot != "" || o.NoAnswers != "" || q.Layer == Port && !q.Probe {
+	if l.silent || o.Said != nil || o.Cannot != "" || o.NoAnswers != "" || q.Layer == diagnose.Port && !q.Probe {
 		return o
 	}
 	for i, size := range q.Sizes {
@@ -51,7 +52,7 @@ var (
 	gateway, thisPod = netip.MustParseAddr("10.42.2.1"), netip.MustParseAddr("10.42.2.7")
 )
 
-func dead(layers ...Layer) fake {
+func dead(layers ...diagnose.Layer) fake {
 	f := fake{}
 	for _, l := range layers {
 		f[l] = layerFake{silent: true}
@@ -59,10 +60,10 @@ func dead(layers ...Layer) fake {
 	return f
 }
 
-func (f fake) with(l Layer, x layerFake) fake { f[l] = x; return f }
+func (f fake) with(l diagnose.Layer, x layerFake) fake { f[l] = x; return f }
 
-func said(by netip.Addr, k Kind, text string) layerFake {
-	return layerFake{out: Outcome{Said: &Said{By: by, Kind: k, Text: text}}}
+func said(by netip.Addr, k diagnose.Kind, text string) layerFake {
+	return layerFake{out: Outcome{Said: &diagnose.Said{By: by, Kind: k, Text: text}}}
 }
 
 // ways of the kinds that are told apart.
@@ -99,7 +100,7 @@ func ipipKernel() Route {
 
 func flannel() Route {
 	w := kernel()
-	w.Weft, w.Not = false, map[Layer]string{Daemon: "it does not run weft"}
+	w.Weft, w.Not = false, map[diagnose.Layer]string{diagnose.Daemon: "it does not run weft"}
 	return w
 }
 
@@ -110,101 +111,101 @@ func ownPod() Route { w := toPod(userspace()); w.Local = true; return w }
 // Each row is a fault: what answers, which layer is said to be the first broken one, what cannot be told from it, the words of the
 // causes in their order, and for each a word of its command.
 func TestBrokenLayersHaveTheirCauses(t *testing.T) {
-	all := []Layer{Underlay, Port, DataPlane, Daemon, Bridge, Pod}
+	all := []diagnose.Layer{diagnose.Underlay, diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
 	for _, c := range []struct {
 		name   string
 		way    Route
 		fake   fake
 		heard  bool
-		broken Layer
-		alike  []Layer
-		causes []string // "words of the cause | words of the command | where"
+		broken diagnose.Layer
+		alike  []diagnose.Layer
+		causes []string // parts of "code | command | where"
 	}{
 		{"all is well", toPod(userspace()), fake{}, false, "", nil, nil},
 		{"all is well by the kernel", toPod(kernel()), fake{}, false, "", nil, nil},
 		{"all is well without a tunnel", toPod(hostGW()), fake{}, false, "", nil, nil},
-		{"a flannel node", toPod(flannel()), dead(Daemon), false, "", nil, nil},
+		{"a flannel node", toPod(flannel()), dead(diagnose.Daemon), false, "", nil, nil},
 		{"a pod of this node", ownPod(), fake{}, false, "", nil, nil},
-		{"ICMP is dropped on the underlay", userspace(), dead(Underlay), false, "", nil, nil},
-		{"ICMP is dropped everywhere", userspace(), dead(Underlay, DataPlane, Bridge), false, "", nil, nil},
-		{"no bridge, and no pod asked for", userspace(), dead(Bridge), false, "", nil, nil},
-		{"pods without a bridge", toPod(userspace()), dead(Bridge), false, "", nil, nil},
-		{"a smaller MTU that is said", userspace(), fake{Underlay: {carries: 1400, out: Outcome{TooBig: &Said{By: peerAt, Kind: KindTooBig, MTU: 1400}}},
-			Port: {carries: 1400, out: Outcome{TooBig: &Said{By: peerAt, Kind: KindTooBig, MTU: 1400}}}}, false, "", nil, nil},
+		{"ICMP is dropped on the underlay", userspace(), dead(diagnose.Underlay), false, "", nil, nil},
+		{"ICMP is dropped everywhere", userspace(), dead(diagnose.Underlay, diagnose.DataPlane, diagnose.Bridge), false, "", nil, nil},
+		{"no bridge, and no pod asked for", userspace(), dead(diagnose.Bridge), false, "", nil, nil},
+		{"pods without a bridge", toPod(userspace()), dead(diagnose.Bridge), false, "", nil, nil},
+		{"a smaller MTU that is said", userspace(), fake{diagnose.Underlay: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig, MTU: 1400}}},
+			diagnose.Port: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig, MTU: 1400}}}}, false, "", nil, nil},
 
-		{"nothing answers", toPod(userspace()), dead(all...), false, Underlay, []Layer{Port, DataPlane},
+		{"nothing answers", toPod(userspace()), dead(all...), false, diagnose.Underlay, []diagnose.Layer{diagnose.Port, diagnose.DataPlane},
 			[]string{"ip neigh show 192.0.2.2 | here", "tracepath -n 192.0.2.2 | here", "tcpdump -ni any host 192.0.2.1 | on b", "weft lease list b | here"}},
-		{"the neighbour is gone", userspace(), dead(all...).with(Underlay, said(netip.Addr{}, KindHost, "no route to host")), false, Underlay, nil,
+		{"the neighbour is gone", userspace(), dead(all...).with(diagnose.Underlay, said(netip.Addr{}, diagnose.KindHost, "no route to host")), false, diagnose.Underlay, nil,
 			[]string{"ip neigh show 192.0.2.2 | here", "ip -br addr | on b", "ip route get 192.0.2.2 | here"}},
-		{"no route", userspace(), dead(all...).with(Underlay, said(netip.Addr{}, KindNet, "network is unreachable")), false, Underlay, nil,
-			[]string{"ip route get 192.0.2.2 | here", "ip -br addr | here"}},
-		{"this host forbids it", userspace(), dead(all...).with(Underlay, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Underlay, nil,
-			[]string{"iptables -S OUTPUT | here", "ip route get | here"}},
-		{"the router does not reach it", userspace(), dead(all...).with(Underlay, said(netip.MustParseAddr("192.0.2.254"), KindHost, "")), false, Underlay, nil,
+		{"no route", userspace(), dead(all...).with(diagnose.Underlay, said(netip.Addr{}, diagnose.KindNet, "network is unreachable")), false, diagnose.Underlay, nil,
+			[]string{"no-route observed | ip route get 192.0.2.2 | here"}},
+		{"this host forbids it", userspace(), dead(all...).with(diagnose.Underlay, said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Underlay, nil,
+			[]string{"own-output observed | iptables -S OUTPUT | here"}},
+		{"the router does not reach it", userspace(), dead(all...).with(diagnose.Underlay, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindHost, "")), false, diagnose.Underlay, nil,
 			[]string{"ping -c3 192.0.2.254 | here", "tracepath | here", "weft status | on b"}},
-		{"the router forbids it", userspace(), dead(all...).with(Underlay, said(netip.MustParseAddr("192.0.2.254"), KindProhibited, "")), false, Underlay, nil,
-			[]string{"tracepath | here"}},
+		{"the router forbids it", userspace(), dead(all...).with(diagnose.Underlay, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindProhibited, "")), false, diagnose.Underlay, nil,
+			[]string{"forbidden observed | tracepath | here"}},
 
-		{"the port is silent", userspace(), dead(Port, DataPlane, Daemon, Bridge), false, Port, []Layer{DataPlane},
+		{"the port is silent", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.Port, []diagnose.Layer{diagnose.DataPlane},
 			[]string{"tcpdump -ni any udp port 8285 and host 192.0.2.1 | on b", "systemctl status weftd | on b", "weft doctor | here"}},
-		{"the peer is deaf", userspace(), dead(Port, DataPlane, Daemon, Bridge), true, Port, nil, []string{"udp dst port 8285 and src host 192.0.2.1 | on b"}},
-		{"nothing listens", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindPort, "")), false, Port, nil,
+		{"the peer is deaf", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), true, diagnose.Port, nil, []string{"dropped-one-way | udp dst port 8285 and src host 192.0.2.1 | on b", "own-rule | weft doctor | here"}},
+		{"nothing listens", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ss -lunp sport = :8285 | on b", "grep -n reject | on b"}},
-		{"no device listens", kernel(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindPort, "")), false, Port, nil,
+		{"no device listens", kernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ip -d link show type vxlan | on b", "grep -n reject | on b"}},
-		{"the peer's firewall rejects", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindProhibited, "")), false, Port, nil,
+		{"the peer's firewall rejects", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Port, nil,
 			[]string{"grep -n reject | on b"}},
-		{"a router rejects", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.MustParseAddr("192.0.2.254"), KindProhibited, "")), false, Port, nil,
+		{"a router rejects", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindProhibited, "")), false, diagnose.Port, nil,
 			[]string{"grep -n reject | here"}},
-		{"this host rejects the port", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Port, nil,
-			[]string{"-e 8285 | here", "ip route get | here"}},
+		{"this host rejects the port", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Port, nil,
+			[]string{"own-output observed | -e 8285 | here"}},
 
-		{"nothing takes the protocol", ipip(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindProtocol, "")), false, Port, nil,
+		{"nothing takes the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProtocol, "")), false, diagnose.Port, nil,
 			[]string{"ss -wlnp | on b", "grep -n reject | on b"}},
-		{"a device of ipip is gone", ipipKernel(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindPort, "")), false, Port, nil,
+		{"a device of ipip is gone", ipipKernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ip -d link show type ipip | on b", "grep -n reject | on b"}},
-		{"the peer's firewall rejects the protocol", ipip(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindProhibited, "")), false, Port, nil,
+		{"the peer's firewall rejects the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Port, nil,
 			[]string{"grep -n reject | on b"}},
-		{"this host rejects the protocol", ipip(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Port, nil,
-			[]string{"-e 4 | here", "ip route get | here"}},
-		{"the protocol is answered for, and it works", ipip(), fake{}.with(Port, said(peerAt, KindPort, "")), false, "", nil, nil},
+		{"this host rejects the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Port, nil,
+			[]string{"own-output observed | -e 4 | here"}},
+		{"the protocol is answered for, and it works", ipip(), fake{}.with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, "", nil, nil},
 
-		{"the kernel's tunnel is silent", kernel(), dead(DataPlane, Daemon, Bridge), false, DataPlane, []Layer{Port},
+		{"the kernel's tunnel is silent", kernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.DataPlane, []diagnose.Layer{diagnose.Port},
 			[]string{"tcpdump -ni any udp port 8472 | on b", "ip -d link show type vxlan | on b", "weft doctor | here", "iptables -S INPUT | on b"}},
-		{"flannel's tunnel is silent", flannel(), dead(DataPlane, Bridge), false, DataPlane, []Layer{Port},
+		{"flannel's tunnel is silent", flannel(), dead(diagnose.DataPlane, diagnose.Bridge), false, diagnose.DataPlane, []diagnose.Layer{diagnose.Port},
 			[]string{"tcpdump | on b", "systemctl status flanneld | on b", "weft doctor | here", "iptables | on b"}},
-		{"the port answers, and not the overlay", userspace(), dead(DataPlane, Daemon, Bridge), false, DataPlane, nil,
+		{"the port answers, and not the overlay", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.DataPlane, nil,
 			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here", "nft list ruleset | on b", "weft capture --dropped | on b", "rp_filter | on b"}},
-		{"this data plane knows nobody there", userspace(), dead(Daemon, Bridge).with(DataPlane, said(ours, KindNet, "")), false, DataPlane, nil,
-			[]string{"weft peers b | here"}},
-		{"the packets leave the overlay", userspace(), dead(Daemon, Bridge).with(DataPlane, said(netip.MustParseAddr("192.0.2.254"), KindNet, "")), false, DataPlane, nil,
+		{"this data plane knows nobody there", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(ours, diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
+			[]string{"own-data-plane observed | weft peers b | here"}},
+		{"the packets leave the overlay", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
 			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here"}},
-		{"no route into the overlay", userspace(), dead(Daemon, Bridge).with(DataPlane, said(netip.Addr{}, KindNet, "")), false, DataPlane, nil,
+		{"no route into the overlay", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(netip.Addr{}, diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
 			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here", "iptables -S OUTPUT | here"}},
 
-		{"its weftd is frozen, and the kernel carries", kernel(), dead(Daemon), false, Daemon, nil,
+		{"its weftd is frozen, and the kernel carries", kernel(), dead(diagnose.Daemon), false, diagnose.Daemon, nil,
 			[]string{"ps -o pid,stat | on b", "iptables -S INPUT | on b", "weft peers | on b"}},
-		{"its weftd does not run", kernel(), dead().with(Daemon, said(peerAt, KindPort, "")), false, Daemon, nil,
+		{"its weftd does not run", kernel(), dead().with(diagnose.Daemon, said(peerAt, diagnose.KindPort, "")), false, diagnose.Daemon, nil,
 			[]string{"journalctl -u weftd | on b", "systemctl cat weftd | on b"}},
-		{"this host cannot send to it", hostGW(), dead().with(Daemon, layerFake{out: Outcome{Said: &Said{Text: "x"}}}), false, Daemon, nil, []string{"ip route get | here"}},
+		{"this host cannot send to it", hostGW(), dead().with(diagnose.Daemon, layerFake{out: Outcome{Said: &diagnose.Said{Text: "x"}}}), false, diagnose.Daemon, nil, []string{"own-output | OUTPUT | here", "no-source | ip route get | here"}},
 
-		{"no bridge for the pod", toPod(userspace()), dead(Bridge, Pod), false, Bridge, []Layer{Pod},
+		{"no bridge for the pod", toPod(userspace()), dead(diagnose.Bridge, diagnose.Pod), false, diagnose.Bridge, []diagnose.Layer{diagnose.Pod},
 			[]string{"grep -F 10.42.2.1/ | on b", "spec.nodeName=b | on b", "ip route get 10.42.2.7 | on b", "nft list ruleset | on b"}},
-		{"no such pod", toPod(userspace()), dead(Pod), false, Pod, nil,
-			[]string{"ip neigh show 10.42.2.7 | on b", "iptables -S FORWARD | on b", "ip -br link | on b", "sysctl net.ipv4.ip_forward | on b", "nsenter | on b"}},
-		{"no such pod here", ownPod(), dead(Pod), false, Pod, nil,
+		{"no such pod", toPod(userspace()), dead(diagnose.Pod), false, diagnose.Pod, nil,
+			[]string{"ip neigh show 10.42.2.7 | on b", "iptables -S FORWARD | on b", "ip -br link | on b", "forwarding-off | ip_forward | on b", "nsenter | on b"}},
+		{"no such pod here", ownPod(), dead(diagnose.Pod), false, diagnose.Pod, nil,
 			[]string{"ip neigh show 10.42.2.7 | here", "iptables | here", "ip -br link | here", "sysctl | here", "nsenter | here"}},
-		{"a policy forbids the pod", toPod(userspace()), dead().with(Pod, said(peerAt, KindProhibited, "")), false, Pod, nil,
+		{"a policy forbids the pod", toPod(userspace()), dead().with(diagnose.Pod, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Pod, nil,
 			[]string{"iptables | on b", "ip neigh | on b", "ip -br link | on b", "sysctl | on b", "nsenter | on b"}},
 
-		{"a part is lost on the underlay", userspace(), fake{Underlay: {every: 3}, Port: {every: 3}, DataPlane: {every: 3}}, false, Underlay, nil,
+		{"a part is lost on the underlay", userspace(), fake{diagnose.Underlay: {every: 3}, diagnose.Port: {every: 3}, diagnose.DataPlane: {every: 3}}, false, diagnose.Underlay, nil,
 			[]string{"ip -s link show eth0 | here", "ethtool -S | on b", "mtr -n | here"}},
-		{"a part is lost in the tunnel", kernel(), fake{DataPlane: {every: 3}}, false, DataPlane, nil,
+		{"a part is lost in the tunnel", kernel(), fake{diagnose.DataPlane: {every: 3}}, false, diagnose.DataPlane, nil,
 			[]string{"weft status | on b", "nft list ruleset | here", "nft list ruleset | on b", "tcpdump -ni eth0 udp port 8472 and host 192.0.2.2 | here"}},
-		{"a part is lost at the pod", toPod(userspace()), fake{Pod: {every: 3}}, false, Pod, nil, []string{"ip -s link | on b", "top | on b"}},
-		{"large ones are lost on the underlay", userspace(), fake{Underlay: {carries: 1400}, Port: {carries: 1400}, DataPlane: {carries: 1372}, Bridge: {carries: 1372}}, false, Underlay, nil,
+		{"a part is lost at the pod", toPod(userspace()), fake{diagnose.Pod: {every: 3}}, false, diagnose.Pod, nil, []string{"ip -s link | on b", "top | on b"}},
+		{"large ones are lost on the underlay", userspace(), fake{diagnose.Underlay: {carries: 1400}, diagnose.Port: {carries: 1400}, diagnose.DataPlane: {carries: 1372}, diagnose.Bridge: {carries: 1372}}, false, diagnose.Underlay, nil,
 			[]string{"ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2 | here", "grep -i icmp | here", "ip link show | on b", `weft status | here`}},
-		{"large ones are lost in the tunnel", kernel(), fake{DataPlane: {carries: 1300}, Bridge: {carries: 1300}}, false, DataPlane, nil,
+		{"large ones are lost in the tunnel", kernel(), fake{diagnose.DataPlane: {carries: 1300}, diagnose.Bridge: {carries: 1300}}, false, diagnose.DataPlane, nil,
 			[]string{"greater 1300 | here", "ip link show | on b"}},
 	} {
 		r := Run(t.Context(), c.fake, c.way, Options{Count: 5, Interval: 1, Timeout: time.Second}, heardWhile(c.heard))
@@ -213,8 +214,12 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		}
 		var got []string
 		for i, x := range r.Causes {
-			got = append(got, x.Command+" | "+x.Where)
-			if x.Tells == "" {
+			code := string(x.Code)
+			if x.Observed {
+				code += " observed"
+			}
+			got = append(got, code+" | "+x.Command+" | "+x.Where)
+			if x.Tells == "" || x.Code == "" {
 				t.Errorf("%s: nothing tells cause %d", c.name, i)
 			}
 		}
@@ -245,8 +250,8 @@ func heardWhile(heard bool) func() (uint64, bool) {
 // What was not asked is not said to be broken, and why is said.
 func TestWhatCannotBeAskedIsSaid(t *testing.T) {
 	w := toPod(userspace())
-	w.Not = map[Layer]string{DataPlane: "no weftd", Daemon: "no weftd", Bridge: "no weftd", Pod: "no weftd"}
-	f := fake{Underlay: {out: Outcome{Cannot: needs}}, Port: {out: Outcome{NoAnswers: "no right"}}}
+	w.Not = map[diagnose.Layer]string{diagnose.DataPlane: "no weftd", diagnose.Daemon: "no weftd", diagnose.Bridge: "no weftd", diagnose.Pod: "no weftd"}
+	f := fake{diagnose.Underlay: {out: Outcome{Cannot: needs}}, diagnose.Port: {out: Outcome{NoAnswers: "no right"}}}
 	r := Run(t.Context(), f, w, Options{Count: 2, Interval: 1, Timeout: 1}, nil)
 	if r.Broken != "" || len(r.Layers) != 6 {
 		t.Errorf("got %+v", r)
@@ -264,9 +269,9 @@ func TestWidestIsExact(t *testing.T) {
 		for _, carries := range []int{576, 577, 1279, 1280, 1281, 1399, 1400, 1449, 1499, 1500, 8950, 65535} {
 			for _, every := range []int{0, 11} {
 				rounds := 0
-				a := counting{fake{Underlay: {carries: carries, every: every}}, &rounds}
+				a := counting{fake{diagnose.Underlay: {carries: carries, every: every}}, &rounds}
 				f := layerResult{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1), RTT: &RTT{Max: time.Millisecond}}}
-				got := widest(t.Context(), a, Question{Layer: Underlay, To: peerAt}, f)
+				got := widest(t.Context(), a, Question{Layer: diagnose.Underlay, To: peerAt}, f)
 				if want := min(carries, expected); got.passed != want || !got.done || rounds > 9+proofs {
 					t.Errorf("of %d with %d and a loss of each %d.: got %+v after %d rounds", expected, carries, every, got, rounds)
 				}
@@ -284,7 +289,7 @@ func TestLostBurstsMakeNoLimit(t *testing.T) {
 		for first := range most {
 			for second := first; second <= most; second++ {
 				for length := 1; length <= 4; length *= 2 {
-					got := widest(t.Context(), &bursts{f: fake{Underlay: {carries: carries}}, at: []int{first, second}, length: length}, Question{Layer: Underlay, To: peerAt}, f)
+					got := widest(t.Context(), &bursts{f: fake{diagnose.Underlay: {carries: carries}}, at: []int{first, second}, length: length}, Question{Layer: diagnose.Underlay, To: peerAt}, f)
 					if got.done && got.passed != carries || got.passed > carries {
 						t.Errorf("with %d and bursts of %d at %d and %d: %+v", carries, length, first, second, got)
 					}
@@ -302,7 +307,7 @@ func TestLostBurstsMakeNoLimit(t *testing.T) {
 
 // All that is as long as every path carries is lost, for as long as it is asked for: there is no limit of 0 bytes, and no layer is broken.
 func TestNoLimitOfNothing(t *testing.T) {
-	r := Run(t.Context(), fake{Underlay: {carries: 575}}, userspace(), Options{Count: 5, Interval: 1, Timeout: time.Second}, nil)
+	r := Run(t.Context(), fake{diagnose.Underlay: {carries: 575}}, userspace(), Options{Count: 5, Interval: 1, Timeout: time.Second}, nil)
 	if x := r.Layers[0]; x.MTU != 0 || !x.MTUUnfinished || x.Verdict != Note || r.Broken != "" || len(r.Causes) != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -336,9 +341,9 @@ func (c counting) Ask(ctx context.Context, q Question) Outcome { *c.n++; return 
 
 // A question that is lost is asked again, so that one and a third of all are told apart.
 func TestLossIsAskedAgain(t *testing.T) {
-	r := Run(t.Context(), fake{Underlay: {every: 4}}, userspace(), Options{Count: 4, Interval: 1, Timeout: 1}, nil)
+	r := Run(t.Context(), fake{diagnose.Underlay: {every: 4}}, userspace(), Options{Count: 4, Interval: 1, Timeout: 1}, nil)
 	x := r.Layers[0]
-	if x.Sent != 4+lookAgain || x.State != Lossy || x.Loss == nil || fmt.Sprintf("%.2f", *x.Loss) != "0.25" || x.RTT.Min != 2*time.Millisecond {
+	if x.Sent != 4+lookAgain || x.State != diagnose.Lossy || x.Loss == nil || fmt.Sprintf("%.2f", *x.Loss) != "0.25" || x.RTT.Min != 2*time.Millisecond {
 		t.Errorf("got %+v, %v", x, *x.Loss)
 	}
 }
@@ -366,7 +371,7 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 			t.Fatalf("%s: %d ways, %v", c.backend, len(ways), err)
 		}
 		for i, w := range ways {
-			if q := w.question(Port); q.To != under[i] || q.Port != c.port[i] || w.Protocol != 0 || !slices.Contains(w.layers(), Port) {
+			if q := w.question(diagnose.Port); q.To != under[i] || q.Port != c.port[i] || w.Protocol != 0 || !slices.Contains(w.layers(), diagnose.Port) {
 				t.Errorf("%s: IPv%d is asked at %v port %d, protocol %d", c.backend, family(w.Six), q.To, q.Port, w.Protocol)
 			}
 		}
@@ -377,7 +382,7 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 	}
 	k := Known{Running: true, Config: network, Own: lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24")}, Under4: hereAt, Path: "socket"}
 	ways, err := k.Routes(Node{Name: "b", Weft: true, Under4: peerAt, Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
-	if err != nil || len(ways) != 1 || ways[0].question(Port).By != byIPIP || ways[0].question(Port).Port != 0 || !slices.Contains(ways[0].layers(), Port) {
+	if err != nil || len(ways) != 1 || ways[0].question(diagnose.Port).By != byIPIP || ways[0].question(diagnose.Port).Port != 0 || !slices.Contains(ways[0].layers(), diagnose.Port) {
 		t.Errorf("ipip: %+v, %v", ways, err)
 	}
 }

@@ -3,23 +3,12 @@ package ping
 import (
 	"net/netip"
 	"time"
+
+	"weft/cmd/internal/diagnose"
 )
 
 // SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another one.
 const SchemaVersion = 1
-
-// Layer is a part of the way, which rests on those before it.
-type Layer string
-
-// The layers, from the lowest.
-const (
-	Underlay  Layer = "underlay"
-	Port      Layer = "port"
-	DataPlane Layer = "data-plane"
-	Daemon    Layer = "daemon"
-	Bridge    Layer = "bridge"
-	Pod       Layer = "pod"
-)
 
 // Verdict is what is said of a layer. Unknown says that it could not be asked, or that nobody would answer either way.
 type Verdict string
@@ -30,20 +19,6 @@ const (
 	Note    Verdict = "note"
 	Unknown Verdict = "unknown"
 	Broken  Verdict = "broken"
-)
-
-// State is what became of a layer's questions.
-type State string
-
-// The states.
-const (
-	Answered State = "answered"
-	Lossy    State = "lossy"   // some were answered
-	Narrow   State = "narrow"  // small ones were, and large ones were lost without a word
-	Refused  State = "refused" // an ICMP message came back
-	Unsent   State = "unsent"  // this host cannot send
-	Silent   State = "silent"
-	NotAsked State = "not-asked"
 )
 
 // Report is what weft ping --json prints.
@@ -74,17 +49,17 @@ type Result struct {
 	Layers  []Row  `json:"layers"`
 	// Broken is the first broken layer, "" for none. Alike are the layers that may be broken in its place: nothing that can be asked from here tells
 	// them apart.
-	Broken Layer   `json:"firstBroken,omitempty"`
-	Alike  []Layer `json:"indistinguishable,omitempty"`
-	// Causes are those of what is broken, the likeliest first.
-	Causes []Cause `json:"causes,omitempty"`
+	Broken diagnose.Layer   `json:"firstBroken,omitempty"`
+	Alike  []diagnose.Layer `json:"indistinguishable,omitempty"`
+	// Causes has the one that was observed of what is broken, or else all that are not excluded, the likeliest first.
+	Causes []diagnose.Cause `json:"causes,omitempty"`
 }
 
 // Row is one layer.
 type Row struct {
-	Layer   Layer   `json:"layer"`
-	Verdict Verdict `json:"verdict"`
-	State   State   `json:"state"`
+	Layer   diagnose.Layer `json:"layer"`
+	Verdict Verdict        `json:"verdict"`
+	State   diagnose.State `json:"state"`
 	// To is the address that was asked, with its UDP Port where there is one, and By how: icmp, udp or ipip.
 	To   netip.Addr `json:"to,omitzero"`
 	Port uint16     `json:"port,omitempty"`
@@ -109,13 +84,4 @@ type RTT struct {
 	Min    time.Duration `json:"minNanoseconds"`
 	Median time.Duration `json:"medianNanoseconds"`
 	Max    time.Duration `json:"maxNanoseconds"`
-}
-
-// Cause is a likely cause.
-type Cause struct {
-	Cause string `json:"cause"`
-	// Command is what tells it from the others, Where on which host, and Tells what of its output means that it is this one.
-	Command string `json:"command"`
-	Where   string `json:"where"`
-	Tells   string `json:"tells"`
 }

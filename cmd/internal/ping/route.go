@@ -3,6 +3,8 @@ package ping
 import (
 	"net/netip"
 	"time"
+
+	"weft/cmd/internal/diagnose"
 )
 
 // Route is what is to be asked in one family. A zero address means that the layer does not exist on this route.
@@ -31,7 +33,7 @@ type Route struct {
 	// MTU is the largest inner packet, and UnderMTU the largest outer one, that both ends carry, in bytes; 0 if that is not known.
 	MTU, UnderMTU int
 	// Not says why layers cannot be asked.
-	Not map[Layer]string
+	Not map[diagnose.Layer]string
 }
 
 // carried says that weft's data plane moves the packets here.
@@ -40,14 +42,14 @@ func (w Route) carried() bool { return w.Path != kernelPath }
 const kernelPath = "kernel"
 
 // layers are those of the way, the lowest first.
-func (w Route) layers() []Layer {
-	var out []Layer
+func (w Route) layers() []diagnose.Layer {
+	var out []diagnose.Layer
 	for _, l := range []struct {
-		layer Layer
+		layer diagnose.Layer
 		there bool
 	}{
-		{Underlay, !w.Local && w.Under.IsValid()}, {Port, !w.Local && (w.UDPPort != 0 || w.Protocol != 0)}, {DataPlane, !w.Local && !w.Direct}, {Daemon, !w.Local},
-		{Bridge, w.Gateway.IsValid()}, {Pod, w.Pod.IsValid()},
+		{diagnose.Underlay, !w.Local && w.Under.IsValid()}, {diagnose.Port, !w.Local && (w.UDPPort != 0 || w.Protocol != 0)}, {diagnose.DataPlane, !w.Local && !w.Direct}, {diagnose.Daemon, !w.Local},
+		{diagnose.Bridge, w.Gateway.IsValid()}, {diagnose.Pod, w.Pod.IsValid()},
 	} {
 		if l.there {
 			out = append(out, l.layer)
@@ -57,23 +59,23 @@ func (w Route) layers() []Layer {
 }
 
 // question is what a layer is asked, without the sizes.
-func (w Route) question(l Layer) Question {
+func (w Route) question(l diagnose.Layer) Question {
 	q := Question{Layer: l, By: byICMP}
 	switch l {
-	case Underlay:
+	case diagnose.Underlay:
 		q.To, q.From = w.Under, w.UnderFrom
-	case Port:
+	case diagnose.Port:
 		q.To, q.From, q.Port, q.Probe, q.By = w.Under, w.UnderFrom, w.UDPPort, w.AnswersPort, byUDP
 		if w.Protocol != 0 {
 			q.By = byIPIP
 		}
-	case DataPlane:
+	case diagnose.DataPlane:
 		q.To, q.From = w.Overlay, w.From
-	case Daemon:
+	case diagnose.Daemon:
 		q.To, q.From, q.By = w.Overlay, w.From, byUDP
-	case Bridge:
+	case diagnose.Bridge:
 		q.To, q.From = w.Gateway, w.From
-	case Pod:
+	case diagnose.Pod:
 		q.To, q.From = w.Pod, w.From
 	}
 	if w.Local {
@@ -83,22 +85,22 @@ func (w Route) question(l Layer) Question {
 }
 
 // expected is the largest packet that the layer should carry, 0 if it is not asked for that: a daemon is behind the same way as the data plane.
-func (w Route) expected(l Layer) int {
+func (w Route) expected(l diagnose.Layer) int {
 	switch l {
-	case Underlay:
+	case diagnose.Underlay:
 		return w.UnderMTU
-	case Port:
+	case diagnose.Port:
 		if w.AnswersPort {
 			return w.UnderMTU
 		}
 		return 0
-	case Daemon:
+	case diagnose.Daemon:
 		return 0
-	case Bridge, Pod:
+	case diagnose.Bridge, diagnose.Pod:
 		if w.Local {
 			return 0
 		}
-	case DataPlane:
+	case diagnose.DataPlane:
 	}
 	return w.MTU
 }
@@ -107,7 +109,7 @@ const byICMP, byUDP, byIPIP = "icmp", "udp", "ipip"
 
 // Question is a series of questions to one layer.
 type Question struct {
-	Layer    Layer
+	Layer    diagnose.Layer
 	By       string
 	From, To netip.Addr
 	Port     uint16
@@ -124,38 +126,12 @@ type Outcome struct {
 	RTTs []time.Duration
 	// Said is the first ICMP message that came back, or what this host's kernel said in its place; nil for none. One about a packet that is too long is in
 	// TooBig only.
-	Said   *Said
-	TooBig *Said
+	Said   *diagnose.Said
+	TooBig *diagnose.Said
 	// Cannot says why this host could not ask at all: a right that is missing, or a weftd that does not answer. NoAnswers is the same for what
 	// it could ask, but not hear: only Said counts then.
 	Cannot, NoAnswers string
 }
-
-// Said is an ICMP message, or an error of this host's kernel.
-type Said struct {
-	// By is who sent it; the zero Addr if it was this host's kernel.
-	By   netip.Addr
-	Kind Kind
-	// MTU comes with KindTooBig, in bytes.
-	MTU int
-	// Text is the kernel's name of it.
-	Text string
-}
-
-// Kind says what an ICMP message means.
-type Kind uint8
-
-// The kinds. KindOther is any that is none of these.
-const (
-	KindOther Kind = iota
-	KindPort
-	KindProtocol
-	KindHost
-	KindNet
-	KindProhibited
-	KindTooBig
-	KindExpired
-)
 
 // answered counts answers.
 func (o Outcome) answered() (n int) {

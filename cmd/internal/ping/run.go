@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"weft/cmd/internal/diagnose"
 )
 
 // Asker asks one series of questions, and waits for the answers: until all are there, or nothing can come any more. It is called concurrently.
@@ -29,7 +31,7 @@ type layerResult struct {
 	// hole says that packets up to Row.Expected are sent, and those above Row.MTU are lost without a word.
 	hole bool
 	// wide is what was said of packets that are too long.
-	wide *Said
+	wide *diagnose.Said
 }
 
 // Run asks all layers of w at once, so that a way that is wholly broken takes no longer than one layer does, and judges what came of it. arrived, if not nil,
@@ -58,7 +60,7 @@ func Run(ctx context.Context, a Asker, w Route, o Options, arrived func() (uint6
 // Lost questions are asked again, lookAgain at once, so that one that is lost and a third of all are told apart.
 const lookAgain, againEvery = 20, 50 * time.Millisecond
 
-func ask(ctx context.Context, a Asker, w Route, l Layer, o Options) layerResult {
+func ask(ctx context.Context, a Asker, w Route, l diagnose.Layer, o Options) layerResult {
 	q := w.question(l)
 	f := layerResult{Row: Row{Layer: l, To: q.To, Port: q.Port, By: q.By, Expected: w.expected(l)}}
 	if why := w.Not[l]; why != "" {
@@ -66,7 +68,7 @@ func ask(ctx context.Context, a Asker, w Route, l Layer, o Options) layerResult 
 		return f
 	}
 	q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{o.Size}, o.Count), o.Interval, o.Timeout
-	if l == Port && !q.Probe { // it would be counted as malformed by whoever reads it, and nobody answers
+	if l == diagnose.Port && !q.Probe { // it would be counted as malformed by whoever reads it, and nobody answers
 		q.Sizes = []int{0, 0}
 	}
 	f.out = a.Ask(ctx, q)
@@ -77,7 +79,7 @@ func ask(ctx context.Context, a Asker, w Route, l Layer, o Options) layerResult 
 	}
 	f.Sent, f.Answered = len(f.out.RTTs), f.out.answered()
 	f.RTT = roundTrips(f.out.RTTs)
-	if f.Sent > 0 && f.out.NoAnswers == "" && (l != Port || q.Probe) {
+	if f.Sent > 0 && f.out.NoAnswers == "" && (l != diagnose.Port || q.Probe) {
 		loss := float64(f.Sent-f.Answered) / float64(f.Sent)
 		f.Loss = &loss
 	}

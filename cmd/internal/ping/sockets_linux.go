@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/diagnose"
 	"weft/encap"
 )
 
@@ -111,7 +112,7 @@ func set(fd int, options []option) error {
 }
 
 // point binds a socket to q.From and connects it to q.To. It returns what this host's kernel has against it, nil for nothing.
-func point(fd int, q Question, port uint16) *Said {
+func point(fd int, q Question, port uint16) *diagnose.Said {
 	if q.From.IsValid() {
 		if err := unix.Bind(fd, sockaddr(q.From, 0)); err != nil {
 			s := fault(err)
@@ -125,12 +126,12 @@ func point(fd int, q Question, port uint16) *Said {
 	return nil
 }
 
-func fault(err error) *Said {
+func fault(err error) *diagnose.Said {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		return local(errno)
 	}
-	return &Said{Text: err.Error()}
+	return &diagnose.Said{Text: err.Error()}
 }
 
 func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {

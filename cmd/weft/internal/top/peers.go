@@ -88,7 +88,7 @@ func peerTable(v Picture, o Options) []Line {
 		}
 		out = append(out, Line{line(wording.Clean(p.Name), func(c column) string { return c.cell(v, p) }), kind})
 		if p.Likely != "" {
-			wrong = append(wrong, Line{fmt.Sprintf("%s: likely: %s; look at: %s", p.Name, p.Likely, p.Look), Bad})
+			wrong = append(wrong, Line{fmt.Sprintf("%s: %s; to tell: %s", p.Name, p.Likely, p.Look), Bad})
 		}
 	}
 	if len(wrong) > 0 && o.Height == 0 {

@@ -109,31 +109,11 @@ func tells(t probe.Telling, weft bool) (word, reason string) {
 	return "no", "it runs flannel, which does not tell; its kernel is asked by ICMP"
 }
 
-// silenceOf is the word for what of a node answers that gives no answer.
-func silenceOf(s probe.Silence) string {
-	switch s {
-	case probe.Unsendable:
-		return control.SilentUnsendable
-	case probe.PortRefused:
-		return control.SilentRefused
-	case probe.KernelOnly:
-		return control.SilentKernel
-	case probe.HeardOnly:
-		return control.SilentHeard
-	case probe.UnderlayOnly:
-		return control.SilentUnderlay
-	case probe.Nothing:
-		return control.SilentEverything
-	case probe.NoSilence:
-	}
-	return ""
-}
-
 // cellOf converts a cell of a node that is not known.
 func cellOf(c *probe.Cell) control.MatrixCell {
 	x := control.MatrixCell{
 		Node: -1, Address: c.Addr, By: "udp", Answers: c.Answers.String(), For: int64(c.For / time.Second), RTT: c.RTT.Nanoseconds(),
-		Lossy: c.Lossy, LargeLost: c.Hole, PathMTU: c.PathMTU, Heard: c.Heard, Silence: silenceOf(c.Silence),
+		Lossy: c.Lossy, LargeLost: c.Hole, PathMTU: c.PathMTU, Heard: c.Heard, Silence: control.SilenceOf(c.Silence),
 	}
 	share := func(percent int) *float64 {
 		if percent < 0 {

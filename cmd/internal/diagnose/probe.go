@@ -1,0 +1,127 @@
+package diagnose
+
+import (
+	"net/netip"
+	"strings"
+
+	"weft/cmd/internal/control"
+	"weft/routing"
+	"weft/routing/probe"
+)
+
+// Peers fills in what is likely, and what tells, for each peer that weftd says is not well.
+func Peers(st control.Status, all *control.Peers) {
+	for i := range all.Peers {
+		p := &all.Peers[i]
+		for k := range p.Probes {
+			x := &p.Probes[k]
+			x.Likely, x.Look, x.Causes = "", "", nil
+			if f, ok := Probe(st, *p, *x); ok {
+				x.Likely, x.Look, x.Causes = f.Likely(), f.Look(), f.Codes()
+			}
+		}
+	}
+}
+
+// Probe says what follows from the probes of one address of a peer; ok is false if nothing is wrong.
+func Probe(st control.Status, p control.Peer, x control.Probe) (f Finding, ok bool) {
+	w := pathTo(st, p, x.Address)
+	switch {
+	case x.Answers == "no":
+		fact := silence(x.Silence, x.Unsent, w, x.Address)
+		if u := p.Unreachable; u != nil && u.Last.After(x.LastAnswer) && (fact.Layer == Underlay || fact.Layer == Port) {
+			fact = rejected(p)
+		}
+		return Of(w, fact), true
+	case x.Answers != "yes":
+	case x.Lossy:
+		return Of(w, Fact{Layer: DataPlane, State: Lossy, To: x.Address, Probed: true}), true
+	case x.LargeLost:
+		return Of(w, Fact{Layer: Port, State: Narrow, To: x.Address, MTU: x.PathMTU + max(0, st.Underlay.MTU-st.Backend.MTU), Probed: true}), true
+	}
+	return f, false
+}
+
+// Unreachable says what follows from what ICMP said of datagrams to a peer.
+func Unreachable(st control.Status, p control.Peer) Finding {
+	return Of(pathTo(st, p, netip.Addr{}), rejected(p))
+}
+
+func rejected(p control.Peer) Fact {
+	u := p.Unreachable
+	kind := map[string]Kind{
+		"port unreachable": KindPort, "protocol unreachable": KindProtocol, "host unreachable": KindHost,
+		"network unreachable": KindNet, "administratively prohibited": KindProhibited,
+	}[u.Says]
+	return Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: kind, Text: "ICMP " + u.Says}}
+}
+
+// pathTo is the way to an address of a peer, as the running weftd has it.
+func pathTo(st control.Status, p control.Peer, to netip.Addr) Path {
+	w := Path{
+		Peer: p.Name, Weft: p.Weft, Carried: p.Path != "kernel" && p.Path != "command",
+		Under: p.Address, UnderFrom: st.Underlay.Address, Link: st.Underlay.Link, UDPPort: uint16(st.Backend.Port),
+	}
+	if p.Address.Is6() {
+		w.UnderFrom = st.Underlay.IPv6Address
+	}
+	if !w.Under.IsValid() { // the kernel moves the packets
+		for _, y := range p.Reached {
+			if y.Via.IsValid() {
+				w.Under = y.Via
+			}
+		}
+	}
+	for _, y := range p.Reached {
+		if y.Subnet.Masked().Addr() == to && y.How == routing.HowRoute.String() {
+			w.UDPPort = 0 // its packets go without the tunnel
+		}
+	}
+	if st.Backend.Type == "ipip" {
+		w.UDPPort, w.Protocol = 0, 4
+	}
+	if st.Lease != nil {
+		w.From = st.Lease.Subnet.Masked().Addr()
+		if to.Is6() {
+			w.From = st.Lease.IPv6Subnet.Masked().Addr()
+		}
+	}
+	return w
+}
+
+// Silence is what follows from how a node, of which no more is known, is silent for another.
+func Silence(w Path, word string) Finding { return Of(w, silence(word, "", w, w.Under)) }
+
+// silence is the fact that a word for silence stands for. A probe asks the layers from the highest, and so tells the first
+// that does not answer.
+func silence(word, unsent string, w Path, to netip.Addr) Fact {
+	if word == control.SilentUnderlay || word == control.SilentEverything || word == control.SilentHeard {
+		to = w.under(Fact{To: to})
+	}
+	f := Fact{Layer: Port, State: Silent, To: to, Probed: true}
+	switch word {
+	case control.SilentUnsendable:
+		f.Layer, f.State = Daemon, Unsent
+		f.Said = &Said{Text: "it refuses to send there"}
+		if unsent != "" {
+			f.Said.Text = unsent
+		}
+		if unsent == probe.OwnFirewall {
+			f.Said.Kind = KindProhibited
+		}
+		if strings.Contains(unsent, "unreachable") {
+			f.Said.Kind = KindNet
+		}
+	case control.SilentRefused:
+		f.Layer, f.State = Daemon, Refused
+	case control.SilentKernel:
+		f.Layer = Daemon
+	case control.SilentHeard:
+		f.Heard = true
+	case control.SilentUnderlay:
+		f.UnderlayAnswers = true
+	case control.SilentEverything:
+		f.Layer = Underlay
+	}
+	return f
+}
