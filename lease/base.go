@@ -38,8 +38,8 @@ const (
 	SourceStore               // the store has answered since the start
 )
 
-// NewBase returns the base of a core with these options. It takes up the peers of o.Cached, which may be nil. The
-// error joins the faults in the options that concern any core.
+// NewBase returns the base of a core with these options. It takes up the peers of o.Cached, which may be
+// nil. The error joins the faults in the options that concern any core.
 func NewBase(o Options, now time.Time) (Base, error) {
 	var faults []error
 	if !validNode(o.Node) {

@@ -311,8 +311,9 @@ func TestCoreSteps(t *testing.T) {
 	}
 }
 
-// TestDualStackIsVerifiedAgain has a record of two subnets come to be in the store by a write that had no answer, and by
-// one that put it back: another may have a part of it under another key by then, and so the store is read once more.
+// TestDualStackIsVerifiedAgain has a record of two subnets come to be in the store by a write that had no
+// answer, and by one that put it back: another may have a part of it under another key by then, and so the
+// store is read once more.
 func TestDualStackIsVerifiedAgain(t *testing.T) {
 	const dual = `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`
 	mine := record(t, "10.244.5.0/24,fd00:0:0:5::/64", "a", "192.0.2.1,2001:db8::1", 7)
@@ -328,7 +329,9 @@ func TestDualStackIsVerifiedAgain(t *testing.T) {
 			t.Errorf("%T: %s, want %s", e, got, want)
 		}
 	}
-	c = newCore(t, func(o *lease.Options) { o.Config, o.Local = parse(t, dual), local("192.0.2.1,2001:db8::1") })
+	c = newCore(t, func(o *lease.Options) {
+		o.Config, o.Local = parse(t, dual), local("192.0.2.1,2001:db8::1")
+	})
 	c.Step(epoch(), lease.Begin{})
 	step("read", lease.News{Snapshot: full(7, mine), Watched: true})
 	step("write "+mine.Subnets.String()+" at 7", lease.Result{Number: 1, Snapshot: *full(7, mine)})

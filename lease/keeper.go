@@ -68,8 +68,8 @@ func (o Options) Random() Options {
 	return o
 }
 
-// Silent returns o, of which a core has been made, for whoever carries out its effects: with a Logger and a Publish
-// that drop what nobody wants, and without Cached, which the core has as long as it is needed.
+// Silent returns o, of which a core has been made, for whoever carries out its effects: with a Logger and a
+// Publish that drop what nobody wants, and without Cached, which the core has as long as it is needed.
 func (o Options) Silent() Options {
 	o.Cached = nil
 	if o.Logger == nil {
@@ -104,8 +104,8 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 	return &Keeper{store: store, o: o, in: inbox.New((*News).Merge), core: core}, nil
 }
 
-// SetLocal changes this node's description of itself, which nobody may change any more. The keeper soon rewrites
-// a record that differs. SetLocal never blocks.
+// SetLocal changes this node's description of itself, which nobody may change any more. The keeper soon
+// rewrites a record that differs. SetLocal never blocks.
 func (k *Keeper) SetLocal(l Local) { k.in.Post(News{Local: &l}) }
 
 // Proven reports that Config can be served. From now on the cache holds it. It never blocks.

@@ -80,8 +80,9 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 	}
 }
 
-// A record that cannot be received, and that is the last thing that was written, is passed over once. Nobody writes
-// after it: an etcd of 3.6 then answers no ping, unlike that of 3.4.23, and the store is heard all the same.
+// A record that cannot be received, and that is the last thing that was written, is passed over once.
+// Nobody writes after it: an etcd of 3.6 then answers no ping, unlike that of 3.4.23, and the store is
+// heard all the same.
 func TestLastRecordIsTooLarge(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.StartWith(t, etcdtest.Options{Args: []string{"--max-request-bytes=9000000"}})

@@ -7,11 +7,12 @@ import (
 	"weft/lease"
 )
 
-// A Node has a claim to its podCIDRs if it was accepted once, and its object still has them. They are its spec,
-// which an administrator or the controller manager wrote; what its annotations have become takes nothing from it.
+// A Node has a claim to its podCIDRs if it was accepted once, and its object still has them. They are its
+// spec, which an administrator or the controller manager wrote; what its annotations have become takes
+// nothing from it.
 
-// claims returns the Nodes that still have what they had when they were accepted, each list by subnets. A Node
-// that was deleted has none, nor has another by its name.
+// claims returns the Nodes that still have what they had when they were accepted, each list by subnets. A
+// Node that was deleted has none, nor has another by its name.
 func (v view) claims(accepted, once []lease.Record) []*node {
 	out := make([]*node, 0, len(accepted)+len(once))
 	for _, list := range [][]lease.Record{accepted, once} {
@@ -32,7 +33,8 @@ func (v view) claims(accepted, once []lease.Record) []*node {
 
 // has reports whether r's is one of the claims, which are sorted by subnets.
 func has(claims []*node, r *lease.Record) bool {
-	i, ok := slices.BinarySearchFunc(claims, r.Subnets, func(c *node, s lease.Subnets) int { return c.Compare(s) })
+	bySubnets := func(c *node, s lease.Subnets) int { return c.Compare(s) }
+	i, ok := slices.BinarySearchFunc(claims, r.Subnets, bySubnets)
 	return ok && r.Kube != nil && *claims[i].Kube == *r.Kube
 }
 

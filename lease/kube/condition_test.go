@@ -105,18 +105,21 @@ func TestCondition(t *testing.T) {
 	want("NetworkUnavailable=False RouteCreated: Flannel is running on this node")
 }
 
-// TestInDoubtNothingIsSaidToBeWell has the data path break: for as long as it may mend by itself the condition is not
-// written, and then with what it is.
+// TestInDoubtNothingIsSaidToBeWell has the data path break: for as long as it may mend by itself the
+// condition is not written, and then with what it is.
 func TestInDoubtNothingIsSaidToBeWell(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	s := lease.Status{State: lease.Held, StoreSeen: now}
 	s.Own.V4 = netip.MustParsePrefix("10.244.1.0/24")
-	r := reporter{conditions: true, broken: brokenFor, problem: problemFor, beat: beatLeast, path: &DataPath{Broken: "no device"}}
+	r := reporter{conditions: true, broken: brokenFor, problem: problemFor, beat: beatLeast}
 	for _, at := range []struct {
 		after  time.Duration
 		broken string
 		want   corev1.ConditionStatus
-	}{{0, "no device", ""}, {brokenFor - 1, "no device", ""}, {brokenFor, "no device", corev1.ConditionTrue}, {2 * brokenFor, "", corev1.ConditionFalse}} {
+	}{
+		{0, "no device", ""}, {brokenFor - 1, "no device", ""},
+		{brokenFor, "no device", corev1.ConditionTrue}, {2 * brokenFor, "", corev1.ConditionFalse},
+	} {
 		r.path = &DataPath{Broken: at.broken}
 		r.update(s, nil, now.Add(at.after))
 		var p patch

@@ -89,8 +89,8 @@ type pace struct {
 	probe, answer, retryFirst, retryMost time.Duration
 }
 
-// newCore returns a core that has done nothing yet. tells says that the condition is kept. Rand is the core's from now
-// on. The error joins every fault in the options.
+// newCore returns a core that has done nothing yet. tells says that the condition is kept. Rand is the
+// core's from now on. The error joins every fault in the options.
 func newCore(k keys, tells bool, o Options, now time.Time) (*core, error) {
 	base, err := lease.NewBase(o.Options, now)
 	if err := errors.Join(err, o.check()); err != nil {

@@ -9,8 +9,8 @@ import (
 	"weft/lease/internal/inbox"
 )
 
-// Options is what a manager needs: lease.Options, of which it uses all but those about a subnet that is allocated and a
-// record that ends, and the backend. Required: Node, Config, RawConfig and Local.Attrs.
+// Options is what a manager needs: lease.Options, of which it uses all but those about a subnet that is
+// allocated and a record that ends, and the backend. Required: Node, Config, RawConfig and Local.Attrs.
 type Options struct {
 	lease.Options
 	// Backend is what has to be known here of the one that Config names.
@@ -71,8 +71,8 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	return m, nil
 }
 
-// SetLocal changes what we say about ourselves, which nobody may change any more; annotations that say something
-// else are rewritten soon after. It never blocks.
+// SetLocal changes what we say about ourselves, which nobody may change any more; annotations that say
+// something else are rewritten soon after. It never blocks.
 func (m *Manager) SetLocal(l lease.Local) { m.in.Post(news{local: &l}) }
 
 // Proven says that Config can be served: from now on it is what the cache holds. It never blocks.

@@ -36,10 +36,11 @@ type table struct {
 
 // node is one Node. It is immutable.
 type node struct {
-	lease.Record                 // with Kube and the subnets of the families that are on; the rest only of one that takes part
-	sum          uint64          // of what it was made from
-	managed      bool            // it takes part
-	bad          *lease.Rejected // why it does not though it should; nil if it does
+	// Record has Kube and the subnets of the families that are on, and the rest of a Node that takes part.
+	lease.Record
+	sum     uint64          // of what it was made from
+	managed bool            // it takes part
+	bad     *lease.Rejected // why it does not though it should; nil if it does
 }
 
 var (

@@ -73,7 +73,8 @@ func (c *core) judge() {
 	}
 	if err == nil {
 		if n := c.incumbent(own); n != nil {
-			own, err = lease.Subnets{}, &duplicateError{node: c.name, own: own, incumbent: n.Kube.Name, theirs: n.Subnets}
+			err = &duplicateError{node: c.name, own: own, incumbent: n.Kube.Name, theirs: n.Subnets}
+			own = lease.Subnets{}
 		}
 	}
 	c.writer.own = own

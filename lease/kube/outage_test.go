@@ -187,8 +187,8 @@ func TestAnotherCluster(t *testing.T) {
 	tt.wantPeers("b 10.244.9.0/24 192.0.2.2")
 }
 
-// TestAnOldStateKeepsItsNodesForADay starts with what was saved a week ago, in a cluster that was wiped: a file is written
-// when something changes, and so its age says nothing of the Nodes in it.
+// TestAnOldStateKeepsItsNodesForADay starts with what was saved a week ago, in a cluster that was wiped: a
+// file is written when something changes, and so its age says nothing of the Nodes in it.
 func TestAnOldStateKeepsItsNodesForADay(t *testing.T) {
 	t.Parallel()
 	s := fakekube.New(t)

@@ -44,8 +44,8 @@ type problem struct {
 	cuts   bool   // pods have no network by it
 }
 
-// problems lists what there is now, most fundamental first, at most one of each reason. s has no error of a write:
-// refused is that, if the API server has answered with it.
+// problems lists what there is now, most fundamental first, at most one of each reason. s has no error of a
+// write: refused is that, if the API server has answered with it.
 func problems(s lease.Status, path DataPath, refused error) (all []problem) {
 	add := func(reason, format string, a ...any) {
 		all = append(all, problem{reason: reason, text: fmt.Sprintf(format, a...)})

@@ -105,8 +105,8 @@ func TestReload(t *testing.T) {
 	works()
 }
 
-// TestARefusalEndsTheConnection has the API server refuse our credentials: with a new connection the files with
-// them are read again, since they may have been replaced.
+// TestARefusalEndsTheConnection has the API server refuse our credentials: with a new connection the files
+// with them are read again, since they may have been replaced.
 func TestARefusalEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	s := fakekube.New(t)

@@ -29,9 +29,9 @@ const (
 	beatPerNode = 360 * time.Millisecond
 )
 
-// reporter tells people how this node is, by Events and by the condition NetworkUnavailable of our Node. It goes by
-// the lease's status, by what the daemon says of the data path, and by what was written before. It writes nothing:
-// the core does.
+// reporter tells people how this node is, by Events and by the condition NetworkUnavailable of our Node. It
+// goes by the lease's status, by what the daemon says of the data path, and by what was written before. It
+// writes nothing: the core does.
 type reporter struct {
 	conditions            bool // the condition is kept
 	broken, problem, beat time.Duration
@@ -40,14 +40,17 @@ type reporter struct {
 	active                []problem            // what has lasted long enough to be told
 	doubt                 bool                 // something cuts pods off, and is not active yet
 	subnet                bool                 // pods have one
-	blind                 string               // the reason of the last condition, if our Node could not be read then
+	blind                 string               // the reason of the last condition, if our Node was not read then
 	written               time.Time            // when we wrote the condition last; zero for not since the start
-	late                  time.Duration        // by how much the next heartbeat is put off, so that nodes do not march in step
-	cutOff                bool                 // a stop did not wait for the answer to a write that says that pods have a network
+	// late is by how much the next heartbeat is put off, so that nodes do not march in step.
+	late time.Duration
+	// cutOff says that a stop did not wait for the answer to a write that says that pods have a network.
+	cutOff bool
 }
 
-// update takes in where the lease stands, and refused, which is why the API server does not take what we write; nil if
-// it does. It returns the Events to be told, and when there is more to tell by itself; zero for never.
+// update takes in where the lease stands, and refused, which is why the API server does not take what we
+// write; nil if it does. It returns the Events to be told, and when there is more to tell by itself; zero
+// for never.
 func (r *reporter) update(s lease.Status, refused error, now time.Time) (tell []notice, next time.Time) {
 	var path DataPath
 	if r.path != nil {
@@ -99,8 +102,8 @@ func (r *reporter) take(all []problem, now time.Time) (tell []notice, next time.
 	return tell, next
 }
 
-// condition adds the condition to p if n, our Node in a cluster of so many, has to say it. It returns when that is
-// if it is later; zero for never.
+// condition adds the condition to p if n, our Node in a cluster of so many, has to say it. It returns when
+// that is if it is later; zero for never.
 func (r *reporter) condition(p *patch, n *corev1.Node, nodes int, now time.Time) (next time.Time) {
 	if !r.conditions || r.path == nil {
 		return time.Time{}
@@ -129,8 +132,8 @@ func (r *reporter) condition(p *patch, n *corev1.Node, nodes int, now time.Time)
 	return time.Time{}
 }
 
-// unread is condition where our Node cannot be read, but perhaps be written. Whether pods have a subnet is not
-// known then, unless it is by the cache.
+// unread is condition where our Node cannot be read, but perhaps be written. Whether pods have a subnet is
+// not known then, unless it is by the cache.
 func (r *reporter) unread(p *patch, now time.Time) {
 	if !r.conditions || r.path == nil || len(r.active) == 0 {
 		return
@@ -152,7 +155,8 @@ func (r *reporter) farewell(p *patch, n *corev1.Node, now time.Time) {
 	have := networkCondition(n)
 	if r.cutOff || have != nil && have.Status == corev1.ConditionFalse && isOurReason(have.Reason) {
 		p.condition(n, corev1.NodeCondition{
-			Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionUnknown, Reason: reasonStopped, Message: messageStop,
+			Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionUnknown,
+			Reason: reasonStopped, Message: messageStop,
 		}, now)
 	}
 }

@@ -17,7 +17,8 @@ type view struct {
 
 // find returns the Node of a name, or nil.
 func (v view) find(name string) *node {
-	i, ok := slices.BinarySearchFunc(v.nodes, name, func(n *node, name string) int { return cmp.Compare(n.Kube.Name, name) })
+	byName := func(n *node, name string) int { return cmp.Compare(n.Kube.Name, name) }
+	i, ok := slices.BinarySearchFunc(v.nodes, name, byName)
 	if !ok {
 		return nil
 	}
