@@ -113,10 +113,11 @@ func TestDecideOut(t *testing.T) {
 	const own, near = "10.1.1.5", "10.1.1.6"
 	open := func(b []byte) []byte { return with(b, 6, 0, 0) } // without DF
 	echo := with(ipv4Packet("10.1.1.1", own, 60), 9, encap.ProtoICMP)
-	six := func(dst string) []byte {
-		b := make([]byte, 60)
+	six := func(dst string, size int) []byte {
+		b := make([]byte, size)
 		src, to := addr("fd00:1:1::5").As16(), addr(dst).As16()
-		b[0], b[5], b[6], b[7] = 0x60, 20, 17, 64
+		b[0], b[6], b[7] = 0x60, 17, 64
+		binary.BigEndian.PutUint16(b[4:], uint16(size-40))
 		copy(b[8:], src[:])
 		copy(b[24:], to[:])
 		return b
@@ -134,7 +135,13 @@ func TestDecideOut(t *testing.T) {
 		"host to a pod": {packet: ipv4Packet("198.51.100.1", own, 100), want: outcome{to: "pod"}},
 		"host to nobody": {packet: ipv4Packet(own, "10.9.9.9", 100),
 			want: isTold("", DropNoRoute, encap.ICMPNoRoute)},
-		"IPv6 to a peer":        {packet: six("fd00:1:2::7"), want: outcome{to: "under", peer: "b"}},
+		"IPv6 to a peer": {packet: six("fd00:1:2::7", 60), want: outcome{to: "under", peer: "b"}},
+		"IPv6 of 1280 bytes, below a claim": {packet: six("fd00:1:2::7", 1280),
+			change: func(d *deciding) { d.peer("192.0.2.2").state.path.learn(addr("192.0.2.2"), 600, 1500, 1) },
+			want:   outcome{to: "under", peer: "b"}},
+		"IPv6 of 1281 bytes, below a claim": {packet: six("fd00:1:2::7", 1281),
+			change: func(d *deciding) { d.peer("192.0.2.2").state.path.learn(addr("192.0.2.2"), 600, 1500, 1) },
+			want:   tooBig("under", "b", 1280)},
 		"no packet":             {packet: []byte{0x45}, want: without(DropMalformed)},
 		"to itself":             {packet: ipv4Packet(own, own, 100), want: without(DropMartian)},
 		"loopback":              {packet: ipv4Packet(own, "127.0.0.1", 100), want: without(DropMartian)},
@@ -154,7 +161,7 @@ func TestDecideOut(t *testing.T) {
 		"an unanswering hop": {packet: ipv4Packet(own, "10.1.2.7", 100),
 			change: func(d *deciding) { d.peer("192.0.2.2").state.reach.blocked.Store(9) },
 			want:   without(DropUnderlay)},
-		"IPv6 to a peer without": {packet: six("fd00:1:4::7"),
+		"IPv6 to a peer without": {packet: six("fd00:1:4::7", 60),
 			change: func(d *deciding) { d.peer("192.0.2.4").inner6 = false },
 			want:   isTold("", DropUnsupported, encap.ICMPNoRoute)},
 		"too large": {packet: ipv4Packet(own, "10.1.4.7", 1400),
