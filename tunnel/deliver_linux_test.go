@@ -29,10 +29,11 @@ func TestPiecesKeepTheirPlace(t *testing.T) {
 		mss    int
 		want   []byte
 	}{
-		"fragments":                      {second: udp(2, 2000), want: []byte{1, 2, 2, 3}},
-		"fragments of a superpacket":     {second: udp(2, 28+2*1400), mss: 1400, want: []byte{1, 2, 2, 3, 3, 3}},
-		"segments, for a port of none":   {second: tcpTo("10.1.4.7", 1000, true), mss: 500, want: []byte{1, 0, 1, 3}},
-		"smaller segments, for the same": {second: tcpTo("10.1.4.7", 2*1400, false), mss: 1400, want: []byte{1, 0, 1, 2, 3}},
+		"fragments":                    {second: udp(2, 2000), want: []byte{1, 2, 2, 3}},
+		"fragments of a superpacket":   {second: udp(2, 28+2*1400), mss: 1400, want: []byte{1, 2, 2, 3, 3, 3}},
+		"segments, for a port of none": {second: tcpTo("10.1.4.7", 1000, true), mss: 500, want: []byte{1, 0, 1, 3}},
+		"smaller segments, for the same": {second: tcpTo("10.1.4.7", 2*1400, false), mss: 1400,
+			want: []byte{1, 0, 1, 2, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newHotPath(t, 3)

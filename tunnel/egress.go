@@ -154,7 +154,8 @@ func (w *decider) decideForPeer(peer *Peer, p *Packet, in *encap.Inner, size int
 		// or not, must not stop what the link itself would take.
 		limit = max(limit, min(peer.maxSize, encap.MinMTU6))
 	}
-	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) { // kernels take vxlan from any source port
+	// Kernels take vxlan from any source port.
+	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) {
 		// The hash is the same for both directions of a flow: what a worker reads from its queue of the TUN then
 		// tends to be of one lane, and runs are as long as without lanes.
 		p.lane = 1 + uint8(encap.FlowPairHash(p.Bytes(), *in)&uint32(under.lanes-1))
