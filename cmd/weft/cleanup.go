@@ -19,6 +19,8 @@ type cleanupFlags struct {
 	rules, wait, hold             bool
 	cacheDir, subnetFile          string
 	kube                          kubeFlags
+	// running says that the weftd at the socket answers, during a dry run: what is open is its, and would be gone with it.
+	running bool
 }
 
 // cleaned has what --json prints.
@@ -83,6 +85,10 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 		case !errors.Is(err, control.ErrNoDaemon):
 			return fmt.Errorf("whether weftd runs is not known: %w; stop it, or use --force", err)
 		}
+	}
+	if f.dryRun {
+		_, err := f.client().Status(ctx)
+		f.running = err == nil
 	}
 	c, err := f.clean(ctx)
 	err = errors.Join(err, f.forget(ctx, &c))

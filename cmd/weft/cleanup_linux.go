@@ -130,7 +130,7 @@ func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
 	addressed, ours := f.addresses(l)
 	if !addressed {
-		return isTUN(l) && isOpen(l) && !f.force
+		return isTUN(l) && isOpen(l) && !f.force && !f.running
 	}
 	return !ours
 }

@@ -96,7 +96,7 @@ func (l *list) lossy(f Fact) {
 	w := l.p
 	if f.Layer == Underlay || f.Probed {
 		l.here("link-drops", "a link or a queue of this host drops", grows,
-			"ip -s link show %s; ethtool -S %s | grep -iE 'err|drop'", cmp.Or(w.Link, "dev LINK"), cmp.Or(w.Link, "any"))
+			"ip -s link show %s; ethtool -S %s | grep -iE 'err|drop'", cmp.Or(w.Link, "LINK"), cmp.Or(w.Link, "LINK"))
 		l.there("peer-link-drops", "a link or a queue of that host drops", grows,
 			"ip -s link; ethtool -S LINK | grep -iE 'err|drop'")
 		l.here("hop-drops", "a switch or router between drops", "the first hop from which on a part is lost",
