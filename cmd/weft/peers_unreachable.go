@@ -15,8 +15,10 @@ const unreachableFor = 5 * time.Minute
 // printFindings says of each peer what is wrong with the way to it: as the probes show it, and as ICMP has lately said.
 func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Time) error {
 	for _, e := range p.Peers {
+		said := "" // by the probes already
 		for _, q := range e.Probes {
 			if f, bad := diagnose.Probe(st, e, q); bad {
+				said = f.Fact
 				if err := printFinding(w, fmt.Sprintf("%s (%v)", orDash(e.Name), q.Address), f); err != nil {
 					return err
 				}
@@ -27,6 +29,9 @@ func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Tim
 			continue
 		}
 		f := diagnose.Unreachable(st, e)
+		if f.Fact == said {
+			continue
+		}
 		f.Fact = fmt.Sprintf("%s, of what is sent to it; the last time %s, %d in all", f.Fact, ago(u.Last, now), u.Count)
 		if err := printFinding(w, fmt.Sprintf("%s (%v)", orDash(e.Name), e.Address), f); err != nil {
 			return err
