@@ -8,6 +8,7 @@ const (
 	CheckDaemon           ID = "daemon"
 	CheckCustody          ID = "custody"
 	CheckPods             ID = "pods"
+	CheckPodBridge        ID = "pod-bridge"
 	CheckWayOut           ID = "way-out"
 	CheckEncryption       ID = "encryption"
 	CheckRouteController  ID = "route-controller"
@@ -80,6 +81,7 @@ func Checks() []Check {
 			ofRunning, checkCustody,
 		},
 		{CheckPods, "whether the pods that are attached directly have their ports", ofRunning, checkPods},
+		{CheckPodBridge, "whether the bridge of pods is up", ofTUN, checkPodBridge},
 		{
 			CheckWayOut, "where packets to neither pods nor peers go, if the TUN is in a network namespace of its own",
 			ofRunning, checkWayOut,

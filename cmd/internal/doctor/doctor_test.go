@@ -210,6 +210,8 @@ func TestChecks(t *testing.T) {
 		{"a way out without masquerading", out(control.WayOut{IPv4: "tap0"}), "way-out note", "--ip-masq"},
 		{"a way out", out(control.WayOut{IPv4: "tap0", Masquerade: true}), "", ""},
 		{"no capability of an ordinary user", func(f *Facts) { f.Settings.Rootless.On, f.Kernel.Capabilities = true, 0 }, "", ""},
+		{"no forwarding by the pods' bridge", setting("ipv4/conf/cni0/forwarding", "0"), "forwarding-ipv4 fault", "cni0"},
+		{"the pods' bridge is down", func(f *Facts) { f.Links.Links[2].Up = false }, "pod-bridge fault", "cni0"},
 		{"no forwarding by one link", setting("ipv4/conf/flannel0/forwarding", "0"), "forwarding-ipv4 fault", "flannel0"},
 		{"no br_netfilter", setting("bridge/bridge-nf-call-iptables", ""), "bridge-netfilter note", ""},
 		{"br_netfilter off", setting("bridge/bridge-nf-call-iptables", "0"), "bridge-netfilter note", "is 0"},

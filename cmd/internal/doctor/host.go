@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -203,7 +205,7 @@ func checkForwarding6(f *Facts) []Finding {
 	return f.forwarding(f.Network.EnableIPv6, "IPv6", "ipv6/conf/all/forwarding", "ipv6/conf/%s/forwarding")
 }
 
-// forwarding looks at the setting for all links, and at that of the overlay's own.
+// forwarding looks at the setting for all links, and at that of the overlay's own and of the pods' bridge.
 func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 	if !on {
 		return one(OK, "the overlay has no %s", family)
@@ -218,7 +220,7 @@ func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))}
 	}
 	var out []Finding
-	for _, l := range f.overlayLinks() {
+	for _, l := range slices.Concat(f.overlayLinks(), f.podBridges()) {
 		if name := fmt.Sprintf(each, l.Name); f.Kernel.Settings[name] == "0" {
 			out = append(out, says(Fault, "%s is 0: nothing that comes in by %s is forwarded", key(name), l.Name).
 				about(l.Name).because(cause).do("sysctl -w %s=1", key(name)))
@@ -229,6 +231,36 @@ func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 
 // key is the name of a setting as sysctl takes it: a dot in a link's name, as in flannel.1, is a slash there.
 func key(file string) string { return "net." + strings.NewReplacer("/", ".", ".", "/").Replace(file) }
+
+// checkPodBridge looks at the link behind which pods are that have no port of weftd's.
+func checkPodBridge(f *Facts) []Finding {
+	bridges := f.podBridges()
+	if len(bridges) == 0 {
+		return one(OK, "no link of others has an address of this node's subnet")
+	}
+	var out []Finding
+	for _, l := range bridges {
+		if !l.Up {
+			out = append(out, says(Fault, "the link is down: pods behind it reach nobody").about(l.Name).
+				do("ip link set %s up", l.Name))
+		}
+	}
+	return orOK(out, "it is up")
+}
+
+// podBridges are links of others with an address of this node's subnet, as a CNI plugin makes them.
+func (f *Facts) podBridges() (out []Link) {
+	ours := func(p netip.Prefix) bool {
+		own := f.Network.Own
+		return own.V4.IsValid() && own.V4.Contains(p.Addr()) || own.V6.IsValid() && own.V6.Contains(p.Addr())
+	}
+	for _, l := range f.Links.Links {
+		if l.Alias != ownAlias && l.Name != f.Links.Underlay.Name && slices.ContainsFunc(l.Addrs, ours) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
 
 // overlayLinks are weft's own links.
 func (f *Facts) overlayLinks() []Link {
