@@ -173,7 +173,7 @@ func TestPeerFaults(t *testing.T) {
 		return all[slices.IndexFunc(all, func(h *lab.Host) bool { return h.Name == name })]
 	}
 	look := func() (map[string]probeSeen, error) {
-		answer, err := ask[probesSeen](t.Context(), me, "peers")
+		answer, err := weftTells[probesSeen](t, me, "peers")
 		seen := map[string]probeSeen{}
 		for _, p := range answer.Peers {
 			for _, x := range p.Probes {

@@ -30,12 +30,12 @@ func TestIPIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.OK(t, "weft peers says that the peer takes no ipip", func() error {
-		answer, err := ask[struct {
+		answer, err := weftTells[struct {
 			Peers []struct {
 				Probes      []probeSeen
 				Unreachable struct{ Says, By string }
 			}
-		}](t.Context(), me, "peers")
+		}](t, me, "peers")
 		if err != nil {
 			return err
 		}
