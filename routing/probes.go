@@ -6,7 +6,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/probe"
-	"weft/routing/underlay"
 )
 
 // Probing reports whether nodes of that network ask each other whether they answer: the type has peers that this node
@@ -15,20 +14,6 @@ func (n Network) Probing() bool {
 	f := n.Facts()
 	return n.probe && !f.Alone && f.Carrier != 0 && f.Carrier != CarrierOthers
 }
-
-// AboutProbes says what the probes of that network travel by over u; carried says that the data plane of weftd moves the packets.
-func (n Network) AboutProbes(u underlay.Link, carried bool) probe.About {
-	f := n.Facts()
-	a := probe.About{Port: f.Port, Protocol: f.Guard.Protocol, Daemon: carried}
-	u.MTU = min(u.MTU, minMTU6+sizeRoom) // so small that Backend.MTU does not matter
-	if mtu, _ := n.MTU(u); a.Tunnelled() && mtu > 0 && mtu < u.MTU {
-		a.Overhead = u.MTU - mtu
-	}
-	return a
-}
-
-// sizeRoom is more than any tunnel adds, in bytes.
-const sizeRoom = 100
 
 // Probes are this node's end of the ways to its peers, and the ways: from its overlay address to theirs, so that a probe goes where packets go. On
 // every backend with a device that is the first address of the subnet, which the device has. Without a tunnel no address of a subnet is sure to

@@ -95,7 +95,11 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 		}
 		fmt.Fprintf(w, "%-7s  %s: %s\n", x.Verdict, x.ID, clean(text))
 		if x.Cause != "" {
-			fmt.Fprintf(w, "         cause: %s\n", clean(x.Cause))
+			label := "likely cause"
+			if x.Observed {
+				label = "cause"
+			}
+			fmt.Fprintf(w, "         %s: %s\n", label, clean(x.Cause))
 		}
 		printOpen(w, "         ", x.Open)
 		if x.Remedy != "" && len(x.Open) == 0 {

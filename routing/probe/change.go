@@ -17,8 +17,8 @@ type Line struct {
 	Warn bool
 	// Event is tunnel.EventPeerUnanswering or event.PeerLossy.
 	Event tunnel.EventKind
-	// Text is what is so now, and names the peers. Likely is the cause and Look what to look at; "" where nothing is wrong.
-	Text, Likely, Look string
+	// Text is what is so now, and names the peers. Fact says what was observed; "" where nothing is wrong.
+	Text, Fact string
 }
 
 const (
@@ -116,14 +116,11 @@ func (c *Core) say(warn bool, kind tunnel.EventKind, ways []*way, one, many stri
 	}
 	l := Line{Warn: warn, Event: kind}
 	if warn {
-		l.Likely, l.Look = c.cause(ways[0])
+		l.Fact = common(ways)
 	}
 	if peers == 1 {
 		l.Text = fmt.Sprintf("peer %s %s%s", names[0], one, detail(ways[0]))
 	} else {
-		if warn {
-			l.Likely, l.Look = c.common(ways)
-		}
 		list := strings.Join(names, ", ")
 		if peers > named {
 			list += ", …"

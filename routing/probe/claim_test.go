@@ -10,7 +10,7 @@ import (
 // Whoever can send ICMP to a node makes it believe for a moment that a way carries less, and not again.
 func TestAClaimedMTUIsTried(t *testing.T) {
 	for seed := range uint64(10) {
-		w := newWorld(t, udp, 2, seed)
+		w := newWorld(t, 2, seed)
 		w.meet(1472)
 		w.run(time.Minute)
 		me, peer := w.nodes[0], w.nodes[1]
@@ -38,7 +38,7 @@ func TestAClaimedMTUIsTried(t *testing.T) {
 
 // The round trip is that of the way, not the time for which a peer was frozen.
 func TestAFrozenPeersAnswersAreNoRoundTrip(t *testing.T) {
-	w := newWorld(t, udp, 2, 1)
+	w := newWorld(t, 2, 1)
 	w.meet(1472)
 	w.run(time.Minute)
 	me, peer := w.nodes[0], w.nodes[1]

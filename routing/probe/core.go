@@ -9,7 +9,6 @@ import (
 
 // Core decides who is asked when, and keeps what is known of each way. It belongs to one goroutine. Its zero value is of no use: NewCore.
 type Core struct {
-	about About
 	rand  func() uint64
 	clock clock
 
@@ -44,8 +43,8 @@ type Core struct {
 }
 
 // NewCore returns a core without ways. random returns numbers that nobody can guess.
-func NewCore(about About, random func() uint64) *Core {
-	return &Core{about: about, rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
+func NewCore(random func() uint64) *Core {
+	return &Core{rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
 }
 
 // Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Rejected, Ask, Inquire and Tick.
@@ -463,7 +462,7 @@ func (c *Core) state(w *way) State {
 	if s.Silence = w.silence(); s.Silence == Unsendable {
 		s.Unsent = w.unsent
 	}
-	s.Likely, s.Look = c.cause(w)
+	s.Fact = w.fact()
 	return s
 }
 

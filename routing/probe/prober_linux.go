@@ -21,7 +21,6 @@ const DefaultPort = 8286
 
 // Config is what a Prober is made from.
 type Config struct {
-	About About
 	// Port is where questions are answered; 0 means DefaultPort.
 	Port uint16
 	// Do runs a function in the network namespace to work in, on the calling goroutine; nil for the process's own.
@@ -77,7 +76,7 @@ func New(c Config) *Prober {
 		c.Do = func(f func() error) error { return f() }
 	}
 	p := &Prober{
-		c: c, log: c.Logger, core: NewCore(c.About, unguessable),
+		c: c, log: c.Logger, core: NewCore(unguessable),
 		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{}, pending: map[uint64]pending{},
 	}
 	p.timer = time.AfterFunc(time.Hour, p.tick)
@@ -304,7 +303,7 @@ func (p *Prober) step(e Event) {
 			p.gathered = nil
 		case Say:
 			if f.Line.Warn {
-				p.log.Warn(f.Line.Text, "event", f.Line.Event, "likely", f.Line.Likely, "look", f.Line.Look)
+				p.log.Warn(f.Line.Text, "event", f.Line.Event, "fact", f.Line.Fact, "look", "weft doctor")
 			} else {
 				p.log.Info(f.Line.Text, "event", f.Line.Event)
 			}

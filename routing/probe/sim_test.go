@@ -21,6 +21,7 @@ type world struct {
 	// underLost is the same for the underlay alone.
 	underLost func(from, to *node) bool
 	delay     time.Duration
+	kernel    bool // carries packets without weftd
 }
 
 type node struct {
@@ -29,7 +30,7 @@ type node struct {
 	core        *Core
 	stalled     time.Time     // until when nothing of the process runs: what comes for it waits
 	slow        time.Duration // for how much longer packets to it and from it are on the way, since its data plane is hardly run
-	frozen      bool          // weftd does nothing; daemon says whether the kernel carries without it
+	frozen      bool          // weftd does nothing; packets pass all the same if the kernel carries them
 	flannel     bool          // has no weftd of ours
 	gone        bool          // the host
 	old         bool          // is of a version that gives no accounts
@@ -47,12 +48,12 @@ type letter struct {
 
 const simPort = 8286
 
-func newWorld(t *testing.T, about About, n int, seed uint64) *world {
+func newWorld(t *testing.T, n int, seed uint64) *world {
 	w := &world{t: t, now: time.Unix(1_700_000_000, 0), rng: rand.New(rand.NewPCG(seed, 1)), delay: 300 * time.Microsecond,
 		lost: func(*node, *node, int) bool { return false }, underLost: func(*node, *node) bool { return false }}
 	for i := range n {
 		w.nodes = append(w.nodes, &node{name: fmt.Sprintf("n%d", i), addr: netip.AddrFrom4([4]byte{10, 1, byte(i), 0}),
-			under: netip.AddrFrom4([4]byte{192, 168, 0, byte(i)}), core: NewCore(about, w.rng.Uint64)})
+			under: netip.AddrFrom4([4]byte{192, 168, 0, byte(i)}), core: NewCore(w.rng.Uint64)})
 	}
 	return w
 }
@@ -83,7 +84,7 @@ func (w *world) byAddr(a netip.Addr) *node {
 }
 
 // carries reports whether n forwards what comes in for it by the overlay.
-func (w *world) carries(n *node) bool { return !n.gone && !(n.frozen && n.core.about.Daemon) }
+func (w *world) carries(n *node) bool { return !n.gone && (!n.frozen || w.kernel) }
 
 func (w *world) do(n *node, e Event) {
 	if n.frozen || n.gone {

@@ -9,7 +9,7 @@ import (
 // A node that is hardly run reads answers late and loses some: of its peers it says nothing for that, and afterwards it says what is so.
 func TestAStarvedNodeBlamesNobody(t *testing.T) {
 	for seed := range uint64(10) {
-		w := newWorld(t, udp, 5, seed)
+		w := newWorld(t, 5, seed)
 		w.nodes[4].flannel = true
 		w.meet(1472)
 		w.run(5 * time.Minute)
@@ -44,7 +44,7 @@ func TestAStarvedNodeBlamesNobody(t *testing.T) {
 // Whoever was stopped for once has no word about it either, whatever waits for it.
 func TestAStoppedNodeBlamesNobody(t *testing.T) {
 	for _, stop := range []time.Duration{3 * time.Second, 5 * time.Second, 12 * time.Second, 40 * time.Second, 10 * time.Minute} {
-		w := newWorld(t, udp, 4, uint64(stop))
+		w := newWorld(t, 4, uint64(stop))
 		w.meet(1472)
 		w.run(5 * time.Minute)
 		me := w.nodes[0]
@@ -68,7 +68,7 @@ func TestAStoppedNodeBlamesNobody(t *testing.T) {
 
 // That a node is busy does not keep it from seeing that a peer is gone, and what loses packets is not said to be well for a stop.
 func TestABusyNodeStillSees(t *testing.T) {
-	w := newWorld(t, udp, 4, 1)
+	w := newWorld(t, 4, 1)
 	w.meet(1472)
 	w.run(5 * time.Minute)
 	me := w.nodes[0]
@@ -91,7 +91,7 @@ func TestABusyNodeStillSees(t *testing.T) {
 
 // A stop is noticed although nobody was about to be asked.
 func TestAStopIsNoticedInBetween(t *testing.T) {
-	w := newWorld(t, udp, 2, 1)
+	w := newWorld(t, 2, 1)
 	w.meet(1472)
 	w.run(5 * time.Minute)
 	me := w.nodes[0]

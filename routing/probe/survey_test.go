@@ -32,7 +32,7 @@ func (r Row) cell(peer string) Cell {
 
 func TestAHundredNodesAreGathered(t *testing.T) {
 	const n = 100
-	w := newWorld(t, udp, n, 1)
+	w := newWorld(t, n, 1)
 	me, gone, flannel, old, from, to, frozen := w.nodes[0], w.nodes[1], w.nodes[2], w.nodes[3], w.nodes[4], w.nodes[5], w.nodes[6]
 	flannel.flannel, old.old = true, true
 	w.meet(1472)
@@ -97,11 +97,11 @@ func TestGatheringGoesOnWhereSomethingIsLost(t *testing.T) {
 		"large ones back":    func(w *world, a, _ *node, size int) bool { return a == w.nodes[1] && size > 700 },
 		"nothing, but again": func(*world, *node, *node, int) bool { return false },
 	} {
-		w := newWorld(t, udp, 40, 3)
+		w := newWorld(t, 40, 3)
 		w.meet(1472)
 		w.run(20 * time.Second)
 		again := w.nodes[1]
-		again.core = NewCore(udp, w.rng.Uint64)
+		again.core = NewCore(w.rng.Uint64)
 		w.meet(1472)
 		w.run(2 * time.Second)
 		w.lost = func(a, b *node, size int) bool { return lose(w, a, b, size) }
@@ -120,7 +120,7 @@ func TestGatheringGoesOnWhereSomethingIsLost(t *testing.T) {
 
 // Of many nodes only what is not well is asked for, and a few dozen cells of each are kept.
 func TestOfManyOnlyWhatIsUnwellIsGathered(t *testing.T) {
-	w := newWorld(t, udp, 75, 4)
+	w := newWorld(t, 75, 4)
 	w.meet(1472)
 	w.run(13 * time.Second)
 	me, bad, sick := w.nodes[0], w.nodes[1], w.nodes[2]
@@ -148,7 +148,7 @@ func TestOfManyOnlyWhatIsUnwellIsGathered(t *testing.T) {
 
 // Accounts are given to peers that prove who they are, not longer than what they sent, and no more of them than there is room for.
 func TestInquiriesAreBounded(t *testing.T) {
-	w := newWorld(t, udp, 60, 5)
+	w := newWorld(t, 60, 5)
 	w.meet(1472)
 	w.run(13 * time.Second)
 	me, peer := w.nodes[0], w.nodes[1]
@@ -232,7 +232,7 @@ func TestLiarsAreBounded(t *testing.T) {
 		"not as asked for": func(_ *world, a *account, n int) { a.from++ },
 		"repeats itself":   func(_ *world, a *account, n int) { a.next = a.from + 1; a.cells = append(a.cells[:1:1], a.cells[0]) },
 	} {
-		w := newWorld(t, udp, 5, 6)
+		w := newWorld(t, 5, 6)
 		w.meet(1472)
 		w.run(13 * time.Second)
 		me, liar := w.nodes[0], w.nodes[1]
@@ -276,7 +276,7 @@ func lies(n int) (out []Cell) {
 
 // Who sends from a peer's address, as a pod may that has NET_RAW, takes no answers from it, and makes nobody believe that it loses packets.
 func TestForgedQuestionsTakeNobodysAnswers(t *testing.T) {
-	w := newWorld(t, udp, 3, 7)
+	w := newWorld(t, 3, 7)
 	w.meet(1472)
 	w.run(time.Minute)
 	me, peer := w.nodes[0], w.nodes[1]
@@ -316,7 +316,7 @@ func TestForgedQuestionsTakeNobodysAnswers(t *testing.T) {
 
 // Questions out of turn, and the answers to them, count for no loss.
 func TestQuestionsOutOfTurnAreNoLosses(t *testing.T) {
-	w := newWorld(t, udp, 2, 8)
+	w := newWorld(t, 2, 8)
 	w.meet(1472)
 	w.run(time.Minute)
 	me, peer := w.nodes[0], w.nodes[1]

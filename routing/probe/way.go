@@ -62,8 +62,8 @@ type State struct {
 	// Silence says what of the peer answers, if it does not, and Unsent why this host cannot send to it.
 	Silence Silence
 	Unsent  string
-	// Likely is the cause, and Look what to look at, where something is wrong.
-	Likely, Look string
+	// Fact says in words what is wrong; "" if nothing is.
+	Fact string
 }
 
 // Loss says how many of the last datagrams did not arrive.

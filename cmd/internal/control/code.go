@@ -67,7 +67,7 @@ var sentences = map[Code]string{
 	NetworkNearlyFull: "%s: a node that joins when none is left waits; weft lease list shows who has them, " +
 		"weft lease release gives one back that nobody needs; a wider Network takes a restart of every node",
 	ProbesFailing: "%s",
-	NoPeerAnswers: "no peer answers (%s): %s: look at: %s",
+	NoPeerAnswers: "no peer answers (%s): %s: weft doctor says what is not excluded",
 	ForgedSource: "a pod or program of this host sends as %v, which is of another node's subnet: %d packets were dropped " +
 		"(foreign_source); find it by that address, or delete the pod if its node had that subnet before",
 	OffloadBreaksLinks: "%s is off: a peer found that datagrams sent in one call by link %s arrive broken; " +

@@ -36,11 +36,13 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"`
 	// Found says what is so, in one sentence.
 	Found string `json:"found"`
-	// Cause is the cause, and Remedy what to do, with a command if there is one. Of a peer that does not answer the cause is
-	// there only if it was observed; else Open has those that are not excluded, each with the command that tells.
-	Cause  string           `json:"cause,omitempty"`
-	Open   []diagnose.Cause `json:"open,omitempty"`
-	Remedy string           `json:"remedy,omitempty"`
+	// Cause is the likely cause, or the cause if Observed, and Remedy what to do, with a command if there is one. Of a
+	// peer that does not answer there is one only if it was observed; else Open has those that are not excluded, each
+	// with the command that tells.
+	Cause    string           `json:"cause,omitempty"`
+	Observed bool             `json:"observed,omitempty"`
+	Open     []diagnose.Cause `json:"open,omitempty"`
+	Remedy   string           `json:"remedy,omitempty"`
 	// fact is what was observed, for Found.
 	fact string
 }
@@ -49,7 +51,7 @@ type Finding struct {
 func (f Finding) follows(why diagnose.Finding) Finding {
 	f.fact = why.Fact
 	if c := why.Cause; c != nil {
-		f.Cause, f.Remedy = c.Cause, c.Where+": "+c.Command
+		f.Cause, f.Observed, f.Remedy = c.Cause, true, c.Where+": "+c.Command
 	}
 	f.Open = why.Open
 	return f

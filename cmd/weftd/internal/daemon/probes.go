@@ -16,8 +16,7 @@ func (d *Daemon) newProber(g *overlay) {
 		return
 	}
 	c := probe.Config{
-		About: g.network.config.AboutProbes(g.chosen, g.plane != nil),
-		Do:    g.kernel.Do,
+		Do: g.kernel.Do,
 		Changed: func() {
 			select {
 			case g.wake <- struct{}{}: // the record names the port
@@ -100,5 +99,5 @@ func alone(s *control.Snapshot) string {
 	if !s.Alone {
 		return ""
 	}
-	return "none of this node's peers answers through the overlay: weft peers on this node has the likely cause"
+	return "none of this node's peers answers through the overlay: weft doctor on this node says what is not excluded"
 }

@@ -93,7 +93,7 @@ func RangeUse(s *control.Snapshot) control.Verdict {
 	return control.NetworkNearlyFull.Say(strings.Join(out, ", "))
 }
 
-// unanswered says that no peer answers, with the likely cause; nothing if one does, or may.
+// unanswered says that no peer answers, with what was observed; nothing if one does, or may.
 func unanswered(states []probe.State) []control.Verdict {
 	peers := map[string]bool{}
 	for _, s := range states {
@@ -106,7 +106,7 @@ func unanswered(states []probe.State) []control.Verdict {
 		return nil
 	}
 	first := &states[0]
-	return []control.Verdict{control.NoPeerAnswers.Say(countOf(len(peers), "was asked", "were asked"), first.Likely, first.Look)}
+	return []control.Verdict{control.NoPeerAnswers.Say(countOf(len(peers), "was asked", "were asked"), first.Fact)}
 }
 
 // forgerRecent is how long an address that was forged on this host is named after its last packet, and
