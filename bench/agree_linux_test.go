@@ -43,7 +43,8 @@ func BenchmarkOverlayGenerators(b *testing.B) {
 	for i := range all {
 		c := &all[i]
 		if _, err := exec.LookPath(c.program); err != nil {
-			b.Logf("%s is not installed (apt-get install %[1]s): %s is measured by our own generator alone", c.program, c.what)
+			b.Logf("%s is not installed (apt-get install %[1]s): %s is measured by our own generator alone",
+				c.program, c.what)
 			c.theirs = nil
 		}
 	}
@@ -86,7 +87,8 @@ func (c *comparison) conclude(b *testing.B) {
 	slices.Sort(c.theirl)
 	theirs := c.theirl[len(c.theirl)/2]
 	b.Logf("%s: our own %.1f (%.1f–%.1f), %s %.1f (%.1f–%.1f) %s: factor %.2f, at most %.1f either way", c.what,
-		ours, c.ourl[0], c.ourl[len(c.ourl)-1], c.program, theirs, c.theirl[0], c.theirl[len(c.theirl)-1], c.unit, ours/theirs, c.agreement)
+		ours, c.ourl[0], c.ourl[len(c.ourl)-1], c.program, theirs, c.theirl[0], c.theirl[len(c.theirl)-1], c.unit,
+		ours/theirs, c.agreement)
 	b.ReportMetric(ours/theirs, "own/"+c.program+"-"+c.unit)
 	if f := ours / theirs; f > c.agreement || f < 1/c.agreement {
 		b.Errorf("%s: our own generator and %s do not agree", c.what, c.program)
@@ -122,9 +124,11 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 			return (s.Packets - s.LostPackets) / s.Seconds / 1000, err
 		},
 	}, {
-		what: "TCP ping-pong of 64 bytes on CPUs 0 and 1, median round trip", unit: "us", program: "sockperf", agreement: 1.5,
+		what: "TCP ping-pong of 64 bytes on CPUs 0 and 1, median round trip", unit: "us", program: "sockperf",
+		agreement: 1.5,
 		ours: func() (float64, error) {
-			rtts, err := load.PingPong(ctx, load.PingPongPlan{From: a, To: z, Duration: time.Second, FromCPU: 0, ToCPU: 1})
+			rtts, err := load.PingPong(ctx, load.PingPongPlan{From: a, To: z, Duration: time.Second,
+				FromCPU: 0, ToCPU: 1})
 			if err != nil {
 				return 0, err
 			}
@@ -174,7 +178,8 @@ func iperf(ctx context.Context, from, to *lab.Pod, args ...string) (r iperfRepor
 // listening waits until there is a listener at port in the pod. It reads the kernel's tables instead
 // of connecting, because iperf3 -1 would take the connection for that of its only client.
 func listening(ctx context.Context, pod *lab.Pod, port int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, fmt.Errorf("%s: nobody listens at port %d", pod.Name, port))
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second,
+		fmt.Errorf("%s: nobody listens at port %d", pod.Name, port))
 	defer cancel()
 	// proc_net_tcp(5): the local address and port in hexadecimal, the other's, and state 0A for a listener.
 	listener := regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F]+:0000 0A `, port))
@@ -210,7 +215,8 @@ func sockperf(ctx context.Context, from, to *lab.Pod) (float64, error) {
 	if err := listening(ctx, to, 11111); err != nil {
 		return 0, err
 	}
-	out, err := from.Command(ctx, "taskset", "-c", "0", "sockperf", "ping-pong", "--tcp", "-i", addr, "-m", "64", "-t", "1")
+	out, err := from.Command(ctx, "taskset", "-c", "0", "sockperf", "ping-pong", "--tcp", "-i", addr, "-m",
+		"64", "-t", "1")
 	if err != nil {
 		return 0, err
 	}

@@ -129,8 +129,10 @@ func loopNode(b *testing.B, me byte) loop {
 		b.Fatal(err)
 	}
 	table, err := tunnel.NewTable(encap.FormatIP, tunnel.Spec{
-		Local: []netip.Prefix{subnet(me)}, Self: []netip.Addr{outer(me)}, UnderlayMTU: 1500, Check: tunnel.CheckStrict,
-		Peers: []tunnel.PeerSpec{{Name: "peer", Addr: outer(3 - me), Weft: true, Subnets: []netip.Prefix{subnet(3 - me)}}},
+		Local: []netip.Prefix{subnet(me)}, Self: []netip.Addr{outer(me)}, UnderlayMTU: 1500,
+		Check: tunnel.CheckStrict,
+		Peers: []tunnel.PeerSpec{{Name: "peer", Addr: outer(3 - me), Weft: true,
+			Subnets: []netip.Prefix{subnet(3 - me)}}},
 	})
 	if err != nil {
 		b.Fatal(err)

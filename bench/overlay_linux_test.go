@@ -85,7 +85,8 @@ func BenchmarkOverlay(b *testing.B) {
 		unable(b, err)
 		return
 	}
-	d.Command = fmt.Sprintf("%s='%s' go test -run '^$' -bench '%s' ./bench", envOverlay, os.Getenv(envOverlay), pattern())
+	d.Command = fmt.Sprintf("%s='%s' go test -run '^$' -bench '%s' ./bench", envOverlay, os.Getenv(envOverlay),
+		pattern())
 	fmt.Println()
 	if err := d.WriteTable(os.Stdout); err != nil {
 		b.Fatal(err)

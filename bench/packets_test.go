@@ -33,7 +33,8 @@ func BenchmarkECN(b *testing.B) {
 
 // BenchmarkVNetHdr measures the header that stands before every packet of a TUN with offloads.
 func BenchmarkVNetHdr(b *testing.B) {
-	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOType: encap.VNetGSOTCPv4, HdrLen: 40, GSOSize: 1400, CsumStart: 20, CsumOffset: 16}
+	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOType: encap.VNetGSOTCPv4, HdrLen: 40, GSOSize: 1400,
+		CsumStart: 20, CsumOffset: 16}
 	raw := make([]byte, encap.VNetHdrLen)
 	b.Run("what=put", func(b *testing.B) {
 		perPacket(b, 1472)

@@ -78,7 +78,8 @@ func TestChecksumKnownHeaders(t *testing.T) {
 		t.Errorf("checksum %#04x, want 0xeec7", got)
 	}
 	long := append([]byte{0x46}, h[1:]...) // claims options that are not there
-	if headerChecksumOK(h) || headerChecksumOK(h[:19]) || headerChecksumOK(long[:20:20]) || headerChecksumOK(nil) {
+	if headerChecksumOK(h) || headerChecksumOK(h[:19]) || headerChecksumOK(long[:20:20]) ||
+		headerChecksumOK(nil) {
 		t.Error("a wrong or cut header verifies")
 	}
 }
@@ -114,10 +115,12 @@ func TestPseudoHeaderSum(t *testing.T) {
 	// IPv4: source, destination, 0, protocol, length; IPv6: 32-bit length, 0, next header.
 	four := unhex(t, "0a010102 0a010202 00 11 0123")
 	six := unhex(t, "20010db8000100000000000000000002 20010db8000200000000000000000002 00012345 000000 06")
-	if got, want := Fold(PseudoHeaderSum(ip("10.1.1.2"), ip("10.1.2.2"), ProtoUDP, 0x123)), slowSum(four, 0); got != want {
+	if got, want := Fold(PseudoHeaderSum(ip("10.1.1.2"), ip("10.1.2.2"), ProtoUDP, 0x123)),
+		slowSum(four, 0); got != want {
 		t.Errorf("IPv4: %#04x, want %#04x", got, want)
 	}
-	if got, want := Fold(PseudoHeaderSum(ip("2001:db8:1::2"), ip("2001:db8:2::2"), ProtoTCP, 0x12345)), slowSum(six, 0); got != want {
+	if got, want := Fold(PseudoHeaderSum(ip("2001:db8:1::2"), ip("2001:db8:2::2"), ProtoTCP, 0x12345)),
+		slowSum(six, 0); got != want {
 		t.Errorf("IPv6: %#04x, want %#04x", got, want)
 	}
 	if got, want := Fold(PseudoHeaderSumRaw(four[:8], ProtoUDP, 0x123)), slowSum(four, 0); got != want {

@@ -37,7 +37,8 @@ func sameMerged(t testing.TB, as []arrival, got []merged, metas []Meta, want []m
 	for i := range min(len(got), len(want)) {
 		g, w := got[i], want[i]
 		if g.from != w.from || g.n != w.n || !bytes.Equal(g.pkt, w.pkt) {
-			t.Fatalf("packets %d to %d leave as\n%.80x, want %d to %d as\n%.80x\nnext has %.80x", g.from, g.from+g.n, g.pkt,
+			t.Fatalf("packets %d to %d leave as\n%.80x, want %d to %d as\n%.80x\nnext has %.80x", g.from,
+				g.from+g.n, g.pkt,
 				w.from, w.from+w.n, w.pkt, as[min(g.from+g.n, len(as)-1)].pkt)
 		}
 		if metas[i].Kind > GSONone {
@@ -60,7 +61,8 @@ func checkMeta(t testing.TB, m Meta, g merged, as []arrival) {
 	if proto == ProtoTCP {
 		kind = map[uint8]GSOKind{4: GSOTCP4, 6: GSOTCP6}[g.pkt[0]>>4]
 	}
-	want := Meta{kind, slowHeaderLen(g.pkt), len(as[g.from].pkt) - slowHeaderLen(g.pkt), l4, offset, g.n, len(g.pkt)}
+	want := Meta{kind, slowHeaderLen(g.pkt), len(as[g.from].pkt) - slowHeaderLen(g.pkt), l4, offset, g.n,
+		len(g.pkt)}
 	if m != want {
 		t.Fatalf("meta %+v, want %+v", m, want)
 	}
@@ -155,7 +157,8 @@ func script(seed uint64, ops []byte) (as []arrival) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	six, size := r.IntN(2) == 0, 1+r.IntN(60)
 	super := randomSuper(r, size*(1+r.IntN(12))+r.IntN(size))
-	for ; super[0]>>4 == 6 != six || super[0]&15 != 5 && !six; super = randomSuper(r, len(super)-slowHeaderLen(super)) {
+	for ; super[0]>>4 == 6 != six || super[0]&15 != 5 &&
+		!six; super = randomSuper(r, len(super)-slowHeaderLen(super)) {
 	}
 	l4, proto := slowL4(super)
 	if proto == ProtoTCP {
@@ -175,7 +178,8 @@ func script(seed uint64, ops []byte) (as []arrival) {
 	for _, p := range pkts {
 		a := arrival{p, false}
 		if in, err := ParseInner(p); err == nil && ChecksumOK(p, in) && in.Proto == proto && r.IntN(3) == 0 {
-			if l4, q := slowL4(p); l4 == in.L4 && q == proto && len(p) == in.TotalLen && !bytes.Equal(p[l4+6:l4+8], []byte{0, 0}) {
+			if l4, q := slowL4(p); l4 == in.L4 && q == proto && len(p) == in.TotalLen &&
+				!bytes.Equal(p[l4+6:l4+8], []byte{0, 0}) {
 				a = arrival{slowFix(p, true), true}
 			}
 		}
@@ -262,7 +266,8 @@ func TestSegmentThenCoalesce(t *testing.T) {
 		}
 		got, metas := runCoalesce(new(Run), as)
 		if len(got) != 1 || !bytes.Equal(got[0].pkt, pkt) {
-			t.Fatalf("%d segments of %d merge into %d packets:\n%.80x\n%.80x", len(segs), size, len(got), got[0].pkt, pkt)
+			t.Fatalf("%d segments of %d merge into %d packets:\n%.80x\n%.80x", len(segs), size, len(got),
+				got[0].pkt, pkt)
 		}
 		if metas[0].SegmentSize != size {
 			t.Fatalf("%+v", metas[0])
@@ -281,7 +286,8 @@ func BenchmarkCoalesce(b *testing.B) {
 					ins[i], _ = ParseInner(a.pkt)
 					bytes += len(a.pkt)
 				}
-				name := fmt.Sprintf("proto=%s/ip=%s/segments=45/verify=%t", map[uint8]string{ProtoTCP: "tcp", ProtoUDP: "udp"}[proto], family(six), verify)
+				name := fmt.Sprintf("proto=%s/ip=%s/segments=45/verify=%t",
+					map[uint8]string{ProtoTCP: "tcp", ProtoUDP: "udp"}[proto], family(six), verify)
 				b.Run(name, func(b *testing.B) {
 					b.SetBytes(int64(bytes))
 					b.ReportAllocs()

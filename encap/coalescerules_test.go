@@ -40,7 +40,9 @@ func rules() []rule {
 		{"pure ack", false, ProtoTCP, func(p []byte) []byte { return slowFix(p[:40], false) }, alone},
 		{"empty datagram", true, ProtoUDP, func(p []byte) []byte { return slowFix(p[:48], false) }, alone},
 		{"shorter closes", false, ProtoUDP, func(p []byte) []byte { return slowFix(p[:len(p)-1], false) }, closing},
-		{"longer starts anew, and is longer than its next", false, ProtoUDP, func(p []byte) []byte { return slowFix(append(p, 1), false) }, []int{1, 2}},
+		{"longer starts anew, and is longer than its next", false, ProtoUDP, func(p []byte) []byte {
+			return slowFix(append(p, 1), false)
+		}, []int{1, 2}},
 		{"tos", false, ProtoTCP, fix(func(p []byte) { p[1] ^= 3 }), alone},
 		{"ttl", false, ProtoTCP, fix(func(p []byte) { p[8]-- }), alone},
 		{"df", false, ProtoTCP, fix(func(p []byte) { p[6] ^= 0x40 }), alone},
@@ -55,9 +57,13 @@ func rules() []rule {
 		{"corrupt datagram", true, ProtoUDP, func(p []byte) []byte { p[60] ^= 1; return p }, alone},
 		{"corrupt ip header checksum", false, ProtoTCP, func(p []byte) []byte { p[10] ^= 1; return p }, alone},
 		{"udp4 without checksum", false, ProtoUDP, func(p []byte) []byte { p[26], p[27] = 0, 0; return p }, alone},
-		{"ip options", false, ProtoTCP, func(p []byte) []byte { return slowFix(options(p, []byte{1, 1, 1, 1}), false) }, alone},
+		{"ip options", false, ProtoTCP, func(p []byte) []byte {
+			return slowFix(options(p, []byte{1, 1, 1, 1}), false)
+		}, alone},
 		{"fragment", false, ProtoUDP, fix(func(p []byte) { p[6] ^= 0x20 }), alone},
-		{"extension header", true, ProtoTCP, func(p []byte) []byte { return extension(p, protoDestOpts, make([]byte, 8)) }, alone},
+		{"extension header", true, ProtoTCP, func(p []byte) []byte {
+			return extension(p, protoDestOpts, make([]byte, 8))
+		}, alone},
 	}
 }
 
@@ -159,7 +165,8 @@ func TestRunLimits(t *testing.T) {
 			for _, p := range more {
 				p[4], p[5] = byte(len(pkts)>>8), byte(len(pkts))
 				if proto == ProtoTCP {
-					p[20+4], p[20+5], p[20+6], p[20+7] = 0, byte(len(pkts)*size>>16), byte(len(pkts)*size>>8), byte(len(pkts)*size)
+					p[20+4], p[20+5], p[20+6], p[20+7] = 0, byte(len(pkts)*size>>16), byte(len(pkts)*size>>8),
+						byte(len(pkts)*size)
 				}
 				pkts = append(pkts, slowFix(p, false))
 			}
@@ -193,7 +200,8 @@ func TestRunIdle(t *testing.T) {
 	if !r.Start(pkts[0], in, false) || r.Closed() || r.TotalLen() != 140 {
 		t.Error("does not start")
 	}
-	if before := slices.Clone(pkts[0]); r.Finish(pkts[0][:39]) != (Meta{}) || !bytes.Equal(pkts[0], before) || r.Segments() != 0 {
+	if before := slices.Clone(pkts[0]); r.Finish(pkts[0][:39]) != (Meta{}) || !bytes.Equal(pkts[0], before) ||
+		r.Segments() != 0 {
 		t.Error("a head too short is changed")
 	}
 	slowFix(pkts[0], true)

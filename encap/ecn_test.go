@@ -26,7 +26,8 @@ func TestDecapECNFigure4(t *testing.T) {
 }
 
 func TestECNWireValues(t *testing.T) { // RFC 3168 figure 1
-	for e, want := range map[ECN]string{0b00: "Not-ECT", 0b01: "ECT(1)", 0b10: "ECT(0)", 0b11: "CE", 4: "ecn(4)"} {
+	for e, want := range map[ECN]string{0b00: "Not-ECT", 0b01: "ECT(1)", 0b10: "ECT(0)", 0b11: "CE",
+		4: "ecn(4)"} {
 		if e.String() != want {
 			t.Errorf("%#b: %v, want %s", uint8(e), e, want)
 		}
@@ -38,7 +39,8 @@ func TestSetECNChangesNothingElse(t *testing.T) {
 		for class := range 256 {
 			for e := range ECN(4) {
 				make := func(class uint8) []byte {
-					h := header{src: ip("10.0.0.1"), dst: ip("10.0.0.2"), trafficClass: class, ttl: 9, flowLabel: 0xfffff, proto: 6}
+					h := header{src: ip("10.0.0.1"), dst: ip("10.0.0.2"), trafficClass: class, ttl: 9,
+						flowLabel: 0xfffff, proto: 6}
 					if six {
 						h.src, h.dst = ip("2001:db8::1"), ip("2001:db8::2")
 					}

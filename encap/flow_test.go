@@ -130,7 +130,8 @@ func TestFlowPairHashMixes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for what, at := range map[string]int{"port": in.L4, "destination port": in.L4 + 2, "address": in.L4 - 2, "source": in.L4 - 6} {
+		for what, at := range map[string]int{"port": in.L4, "destination port": in.L4 + 2, "address": in.L4 - 2,
+			"source": in.L4 - 6} {
 			if six && what == "source" {
 				at = 22
 			}

@@ -80,8 +80,9 @@ func TestFragmentsEqualKernels(t *testing.T) {
 
 // Options with the copy bit are in every fragment, the others in the first.
 var (
-	optAlert  = []byte{0x94, 4, 0, 0}                                                // router alert: copied
-	optSource = []byte{0x89, 7, 4, 10, 0, 0, 1}                                      // strict source route: copied
+	optAlert = []byte{0x94, 4, 0, 0} // router alert: copied
+	// strict source route: copied
+	optSource = []byte{0x89, 7, 4, 10, 0, 0, 1}
 	optRecord = []byte{0x07, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0}                          // record route: not copied
 	optTime   = []byte{0x44, 12, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0}                       // timestamp: not copied
 	optNop    = []byte{1}                                                            // padding
@@ -99,7 +100,8 @@ func TestFragmentReassembles(t *testing.T) {
 		"none copied":      {pad(optRecord, optTime), nil},
 		"some copied":      {pad(optTime, optSource), pad(optSource)},
 		"stops at the end": {optMixed, optAlert},
-		"forty bytes":      {pad(optTime, optRecord, optNop, optAlert, optSource, optAlert), pad(optAlert, optSource, optAlert)},
+		"forty bytes": {pad(optTime, optRecord, optNop, optAlert, optSource, optAlert),
+			pad(optAlert, optSource, optAlert)},
 	} {
 		for _, n := range []int{0, 1, 7, 8, 9, 100, 1000, 1479, 1480, 1481, 65400} {
 			for _, mtu := range []int{68, 69, 75, 76, 100, 576, 1300, 1500, 9000} {

@@ -13,7 +13,8 @@ import (
 func template(t testing.TB, six bool) (*FrameTemplate, Ethernet, Outer) {
 	t.Helper()
 	e := Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, Type: EtherTypeIPv4}
-	o := Outer{Src: netip.MustParseAddrPort("192.0.2.1:46211"), Dst: netip.MustParseAddrPort("192.0.2.2:8285"), TTL: 64, DF: true}
+	o := Outer{Src: netip.MustParseAddrPort("192.0.2.1:46211"), Dst: netip.MustParseAddrPort("192.0.2.2:8285"),
+		TTL: 64, DF: true}
 	if six {
 		e.Type = EtherTypeIPv6
 		o.Src, o.Dst = netip.MustParseAddrPort("[2001:db8::1]:46211"), netip.MustParseAddrPort("[2001:db8::2]:8285")
@@ -219,16 +220,17 @@ func TestParseFrameRefuses(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"nothing":             {nil, ErrShort},
-		"ethernet only":       {build(false, none)[:14], ErrShort},
-		"cut in ipv4":         {build(false, none)[:33], ErrShort},
-		"cut in ipv6":         {build(true, none)[:53], ErrShort},
-		"cut in udp":          {build(false, none)[:41], ErrShort},
-		"cut in payload":      {build(true, none)[:65], ErrShort},
-		"arp":                 {frame(build(false, none), 12, 8, 6), ErrMalformed},
-		"vlan":                {frame(build(false, none), 12, 0x81, 0), ErrMalformed},
-		"ipv6 called ipv4":    {frame(build(true, none), 12, 8, 0), ErrMalformed},
-		"ipv4 called ipv6":    {append(frame(build(false, none), 12, 0x86, 0xdd), make([]byte, 20)...), ErrMalformed},
+		"nothing":          {nil, ErrShort},
+		"ethernet only":    {build(false, none)[:14], ErrShort},
+		"cut in ipv4":      {build(false, none)[:33], ErrShort},
+		"cut in ipv6":      {build(true, none)[:53], ErrShort},
+		"cut in udp":       {build(false, none)[:41], ErrShort},
+		"cut in payload":   {build(true, none)[:65], ErrShort},
+		"arp":              {frame(build(false, none), 12, 8, 6), ErrMalformed},
+		"vlan":             {frame(build(false, none), 12, 0x81, 0), ErrMalformed},
+		"ipv6 called ipv4": {frame(build(true, none), 12, 8, 0), ErrMalformed},
+		"ipv4 called ipv6": {append(frame(build(false, none), 12, 0x86, 0xdd), make([]byte, 20)...),
+			ErrMalformed},
 		"header length 16":    {frame(build(false, none), 14, 0x44), ErrMalformed},
 		"header beyond total": {frame(build(false, none), 14, 0x4f), ErrMalformed},
 		"header checksum":     {frame(build(false, none), 24, 0, 0), ErrMalformed},
@@ -256,7 +258,8 @@ func TestParseFrameRefuses(t *testing.T) {
 		_, _, o := template(t, six)
 		b := append(build(six, none), 1, 2, 3, 4, 5, 6) // padding of the frame
 		l4 := len(b) - 6 - 4 - UDPLen
-		want := Frame{Src: o.Src, Dst: o.Dst, ECN: ECT1, Version: 4, Checksum: true, L4: l4, From: l4 + 8, To: l4 + 12}
+		want := Frame{Src: o.Src, Dst: o.Dst, ECN: ECT1, Version: 4, Checksum: true, L4: l4, From: l4 + 8,
+			To: l4 + 12}
 		if six {
 			want.Version = 6
 		}

@@ -40,7 +40,8 @@ func BenchmarkParseFrame(b *testing.B) {
 
 func BenchmarkPutTunnel(b *testing.B) {
 	buf := make([]byte, VNetTunnelHdrLen)
-	h := VNetHdr{Flags: VNetNeedsCsum, GSOType: VNetGSOTCPv4 | VNetGSOTunnel4, HdrLen: 82, GSOSize: 1400, CsumStart: 62, CsumOffset: ChecksumOffsetTCP}
+	h := VNetHdr{Flags: VNetNeedsCsum, GSOType: VNetGSOTCPv4 | VNetGSOTunnel4, HdrLen: 82, GSOSize: 1400,
+		CsumStart: 62, CsumOffset: ChecksumOffsetTCP}
 	b.SetBytes(65000)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -49,12 +49,14 @@ func foreignOuter(t testing.TB, o Outer) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{h, udp}
 }
 
-// TestIPIPAgainstIndependentEncoder compares the header of RFC 2003 with gopacket's, and the length with what Overhead says.
+// TestIPIPAgainstIndependentEncoder compares the header of RFC 2003 with gopacket's, and the length with what
+// Overhead says.
 func TestIPIPAgainstIndependentEncoder(t *testing.T) {
 	r := testRand(t)
 	for range 200 {
 		addr := func() netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte(randomBytes(r, 4))), 0) }
-		o := Outer{Src: addr(), Dst: addr(), TrafficClass: uint8(r.Uint32()), TTL: uint8(r.Uint32()), ID: uint16(r.Uint32()), DF: r.IntN(2) == 0}
+		o := Outer{Src: addr(), Dst: addr(), TrafficClass: uint8(r.Uint32()), TTL: uint8(r.Uint32()),
+			ID: uint16(r.Uint32()), DF: r.IntN(2) == 0}
 		inner := randomBytes(r, r.IntN(1500))
 		ip := &layers.IPv4{
 			Version: 4, IHL: 5, TOS: o.TrafficClass, Id: o.ID, TTL: o.TTL, Protocol: layers.IPProtocolIPv4,
@@ -101,7 +103,8 @@ func TestAgainstIndependentEncoder(t *testing.T) {
 			}
 			return netip.AddrPortFrom(a, uint16(r.Uint32()))
 		}
-		o := Outer{Src: addr(), Dst: addr(), TrafficClass: uint8(r.Uint32()), TTL: uint8(r.Uint32()), Checksum: true}
+		o := Outer{Src: addr(), Dst: addr(), TrafficClass: uint8(r.Uint32()), TTL: uint8(r.Uint32()),
+			Checksum: true}
 		if six {
 			o.FlowLabel = r.Uint32() & 0xfffff
 		} else {
@@ -112,7 +115,8 @@ func TestAgainstIndependentEncoder(t *testing.T) {
 
 		want := encode(t, append(foreignOuter(t, o),
 			&layers.VXLAN{ValidIDFlag: true, VNI: v.VNI},
-			&layers.Ethernet{DstMAC: net.HardwareAddr(v.Dst[:]), SrcMAC: net.HardwareAddr(v.Src[:]), EthernetType: layers.EthernetTypeIPv4},
+			&layers.Ethernet{DstMAC: net.HardwareAddr(v.Dst[:]), SrcMAC: net.HardwareAddr(v.Src[:]),
+				EthernetType: layers.EthernetTypeIPv4},
 			gopacket.Payload(inner))...)
 		// gopacket pads frames to Ethernet's 60 bytes; so the inner packet is what it made.
 		_, padded, err := ParseVXLAN(want[o.headerLen():])

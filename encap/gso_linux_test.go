@@ -106,7 +106,8 @@ func linkUp(name string, routes ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(netlink.LinkSetMTU(link, 65535), netlink.LinkSetTxQLen(link, 2000), netlink.LinkSetUp(link)); err != nil {
+	if err := errors.Join(netlink.LinkSetMTU(link, 65535), netlink.LinkSetTxQLen(link, 2000),
+		netlink.LinkSetUp(link)); err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
 	for _, r := range routes {
@@ -176,7 +177,8 @@ func vnetHdr(t testing.TB, pkt []byte, size int) VNetHdr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Meta{Kind: GSOTCP4, HeaderLen: s.HeaderLen, SegmentSize: size, CsumStart: s.L4, CsumOffset: ChecksumOffsetTCP, Segments: s.Segments, TotalLen: s.TotalLen}
+	m := Meta{Kind: GSOTCP4, HeaderLen: s.HeaderLen, SegmentSize: size, CsumStart: s.L4,
+		CsumOffset: ChecksumOffsetTCP, Segments: s.Segments, TotalLen: s.TotalLen}
 	if in.Version == 6 {
 		m.Kind = GSOTCP6
 	}

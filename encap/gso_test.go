@@ -8,7 +8,8 @@ import (
 )
 
 func TestVNetHdr(t *testing.T) {
-	h := VNetHdr{Flags: VNetNeedsCsum, GSOType: VNetGSOTCPv4 | VNetGSOECN, HdrLen: 54, GSOSize: 1398, CsumStart: 20, CsumOffset: 16}
+	h := VNetHdr{Flags: VNetNeedsCsum, GSOType: VNetGSOTCPv4 | VNetGSOECN, HdrLen: 54, GSOSize: 1398,
+		CsumStart: 20, CsumOffset: 16}
 	want := []byte{1, 0x81, 54, 0, 0x76, 0x05, 20, 0, 16, 0}
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		for i := 2; i < len(want); i += 2 {
@@ -51,10 +52,14 @@ func TestMetaVNetHdr(t *testing.T) {
 		want VNetHdr
 	}{
 		{Meta{Kind: GSONone, HeaderLen: 40, Segments: 1, TotalLen: 99}, VNetHdr{}},
-		{Meta{Kind: GSONone, HeaderLen: 40, CsumStart: 20, CsumOffset: 16, Segments: 1}, VNetHdr{1, 0, 40, 0, 20, 16}},
-		{Meta{Kind: GSOTCP4, HeaderLen: 52, SegmentSize: 1398, CsumStart: 20, CsumOffset: 16}, VNetHdr{1, 1, 52, 1398, 20, 16}},
-		{Meta{Kind: GSOTCP6, HeaderLen: 60, SegmentSize: 1398, CsumStart: 40, CsumOffset: 16}, VNetHdr{1, 4, 60, 1398, 40, 16}},
-		{Meta{Kind: GSOUDP, HeaderLen: 48, SegmentSize: 64, CsumStart: 40, CsumOffset: 6}, VNetHdr{1, 5, 48, 64, 40, 6}},
+		{Meta{Kind: GSONone, HeaderLen: 40, CsumStart: 20, CsumOffset: 16, Segments: 1},
+			VNetHdr{1, 0, 40, 0, 20, 16}},
+		{Meta{Kind: GSOTCP4, HeaderLen: 52, SegmentSize: 1398, CsumStart: 20, CsumOffset: 16},
+			VNetHdr{1, 1, 52, 1398, 20, 16}},
+		{Meta{Kind: GSOTCP6, HeaderLen: 60, SegmentSize: 1398, CsumStart: 40, CsumOffset: 16},
+			VNetHdr{1, 4, 60, 1398, 40, 16}},
+		{Meta{Kind: GSOUDP, HeaderLen: 48, SegmentSize: 64, CsumStart: 40, CsumOffset: 6},
+			VNetHdr{1, 5, 48, 64, 40, 6}},
 	} {
 		if got := tc.m.VNetHdr(); got != tc.want {
 			t.Errorf("%v: %+v, want %+v", tc.m.Kind, got, tc.want)

@@ -197,7 +197,8 @@ func TestICMPErrorRefuses(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, len(out), err)
 		}
 	}
-	names := map[ICMPKind]string{ICMPNoRoute: "no-route", ICMPTooBig: "too-big", ICMPTimeExceeded: "time-exceeded", 0: "icmp(0)"}
+	names := map[ICMPKind]string{ICMPNoRoute: "no-route", ICMPTooBig: "too-big",
+		ICMPTimeExceeded: "time-exceeded", 0: "icmp(0)"}
 	for k, want := range names {
 		if k.String() != want {
 			t.Errorf("kind %d is named %q, want %q", uint8(k), k, want)

@@ -107,11 +107,13 @@ func (in *Inner) Parse(b []byte) error {
 // result of Parse for a. Repeated is false for everything but whole TCP packets with nothing behind them.
 func (in *Inner) Repeated(a, b []byte) bool {
 	l4 := in.L4
-	if in.Proto != ProtoTCP || in.Fragment() || l4 == 0 || len(a) != in.TotalLen || len(b) != len(a) || len(a) < l4+tcpLen {
+	if in.Proto != ProtoTCP || in.Fragment() || l4 == 0 || len(a) != in.TotalLen || len(b) != len(a) ||
+		len(a) < l4+tcpLen {
 		return false
 	}
 	if in.Version == 4 {
-		return string(a[:4]) == string(b[:4]) && string(a[6:10]) == string(b[6:10]) && string(a[12:l4+4]) == string(b[12:l4+4]) &&
+		return string(a[:4]) == string(b[:4]) && string(a[6:10]) == string(b[6:10]) &&
+			string(a[12:l4+4]) == string(b[12:l4+4]) &&
 			string(a[l4+8:l4+tcpLen]) == string(b[l4+8:l4+tcpLen])
 	}
 	return string(a[:l4+4]) == string(b[:l4+4]) && string(a[l4+8:l4+tcpLen]) == string(b[l4+8:l4+tcpLen])

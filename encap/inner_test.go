@@ -59,28 +59,32 @@ func TestParseInnerRefuses(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"empty":                        {nil, ErrShort},
-		"one byte v4":                  {[]byte{0x45}, ErrShort},
-		"one byte v6":                  {[]byte{0x60}, ErrShort},
-		"v4 header cut":                {four[:19], ErrShort},
-		"v6 header cut":                {six[:39], ErrShort},
-		"v4 body cut":                  {four[:27], ErrShort},
-		"v6 body cut":                  {six[:47], ErrShort},
-		"version 0":                    {with(four, 0, 0x05), ErrMalformed},
-		"version 5":                    {with(four, 0, 0x55), ErrMalformed},
-		"version 15":                   {with(four, 0, 0xff), ErrMalformed},
-		"ihl 4":                        {with(four, 0, 0x44), ErrMalformed},
-		"ihl 0":                        {with(four, 0, 0x40), ErrMalformed},
-		"ihl beyond total length":      {with(four, 0, 0x48), ErrMalformed},
-		"total length 0 (BIG TCP)":     {with(four, 2, 0, 0), ErrMalformed},
-		"total length 19":              {with(four, 2, 0, 19), ErrMalformed},
-		"v4 ping of death":             {with(four, 6, 0x1f, 0xff), ErrMalformed},
-		"v6 jumbogram":                 {with(extension(six, protoHopByHop, unhex(t, "0000c20400010000")), 4, 0, 0), ErrMalformed},
-		"v6 extension length too long": {extension(six, protoDestOpts, []byte{0, 9, 0, 0, 0, 0, 0, 0}), ErrMalformed},
-		"v6 extension 8 too long":      {extension(packet(true, ProtoUDP, nil), protoDestOpts, []byte{0, 1, 0, 0, 0, 0, 0, 0}), ErrMalformed},
-		"v6 extension header cut":      {packet(true, protoDestOpts, make([]byte, 7)), ErrMalformed},
-		"v6 AH too long":               {extension(six, protoAH, []byte{0, 255, 0, 0, 0, 0, 0, 0}), ErrMalformed},
-		"v6 ping of death":             {extension(six, protoFragment, []byte{0, 0, 0xff, 0xf8, 0, 0, 0, 1}), ErrMalformed},
+		"empty":                    {nil, ErrShort},
+		"one byte v4":              {[]byte{0x45}, ErrShort},
+		"one byte v6":              {[]byte{0x60}, ErrShort},
+		"v4 header cut":            {four[:19], ErrShort},
+		"v6 header cut":            {six[:39], ErrShort},
+		"v4 body cut":              {four[:27], ErrShort},
+		"v6 body cut":              {six[:47], ErrShort},
+		"version 0":                {with(four, 0, 0x05), ErrMalformed},
+		"version 5":                {with(four, 0, 0x55), ErrMalformed},
+		"version 15":               {with(four, 0, 0xff), ErrMalformed},
+		"ihl 4":                    {with(four, 0, 0x44), ErrMalformed},
+		"ihl 0":                    {with(four, 0, 0x40), ErrMalformed},
+		"ihl beyond total length":  {with(four, 0, 0x48), ErrMalformed},
+		"total length 0 (BIG TCP)": {with(four, 2, 0, 0), ErrMalformed},
+		"total length 19":          {with(four, 2, 0, 19), ErrMalformed},
+		"v4 ping of death":         {with(four, 6, 0x1f, 0xff), ErrMalformed},
+		"v6 jumbogram": {with(extension(six, protoHopByHop, unhex(t, "0000c20400010000")), 4, 0, 0),
+			ErrMalformed},
+		"v6 extension length too long": {extension(six, protoDestOpts, []byte{0, 9, 0, 0, 0, 0, 0, 0}),
+			ErrMalformed},
+		"v6 extension 8 too long": {extension(packet(true, ProtoUDP, nil), protoDestOpts,
+			[]byte{0, 1, 0, 0, 0, 0, 0, 0}), ErrMalformed},
+		"v6 extension header cut": {packet(true, protoDestOpts, make([]byte, 7)), ErrMalformed},
+		"v6 AH too long":          {extension(six, protoAH, []byte{0, 255, 0, 0, 0, 0, 0, 0}), ErrMalformed},
+		"v6 ping of death": {extension(six, protoFragment, []byte{0, 0, 0xff, 0xf8, 0, 0, 0, 1}),
+			ErrMalformed},
 	} {
 		if in, err := ParseInner(c.b); !errors.Is(err, c.want) || in != (Inner{}) {
 			t.Errorf("%s: %+v, %v, want %v", name, in, err, c.want)
@@ -111,29 +115,37 @@ func TestParseInnerExtensionHeaders(t *testing.T) {
 		more   bool
 		routed bool
 	}{
-		"hop by hop":            {extension(udp, protoHopByHop, pad), ProtoUDP, 48, 0, false, false},
-		"16-byte options":       {extension(udp, protoDestOpts, long), ProtoUDP, 56, 0, false, false},
-		"authentication":        {extension(udp, protoAH, append([]byte{0, 1}, make([]byte, 10)...)), ProtoUDP, 52, 0, false, false},
-		"routing, nothing left": {extension(udp, protoRouting, []byte{0, 0, 4, 0, 0, 0, 0, 0}), ProtoUDP, 48, 0, false, false},
-		"routing, one left":     {extension(udp, protoRouting, []byte{0, 0, 4, 1, 0, 0, 0, 0}), ProtoUDP, 48, 0, false, true},
-		"atomic fragment":       {extension(udp, protoFragment, frag(0, 0)), ProtoUDP, 48, 0, false, false},
-		"first fragment":        {extension(udp, protoFragment, frag(0, 1)), ProtoUDP, 48, 0, true, false},
-		"later fragment":        {extension(udp, protoFragment, frag(1280, 1)), ProtoUDP, 0, 1280, true, false},
-		"last fragment":         {extension(udp, protoFragment, frag(1280, 0)), ProtoUDP, 0, 1280, false, false},
-		"later, header cut":     {extension(packet(true, protoDestOpts, []byte{1}), protoFragment, frag(8, 0)), protoDestOpts, 0, 8, false, false},
-		"options, fragment":     {extension(extension(udp, protoFragment, frag(0, 1)), protoHopByHop, pad), ProtoUDP, 56, 0, true, false},
-		"no next header":        {extension(packet(true, protoNone, nil), protoHopByHop, pad), protoNone, 0, 0, false, false},
-		"ESP is not followed":   {extension(packet(true, 50, make([]byte, 8)), protoHopByHop, pad), 50, 48, 0, false, false},
-		"seven":                 {chain(udp, 7), ProtoUDP, 40 + 56, 0, false, false},
-		"eight are too many":    {chain(udp, 8), ProtoUDP, 0, 0, false, false},
-		"nine too":              {chain(udp, 9), protoDestOpts, 0, 0, false, false},
+		"hop by hop":      {extension(udp, protoHopByHop, pad), ProtoUDP, 48, 0, false, false},
+		"16-byte options": {extension(udp, protoDestOpts, long), ProtoUDP, 56, 0, false, false},
+		"authentication": {extension(udp, protoAH, append([]byte{0, 1}, make([]byte, 10)...)), ProtoUDP, 52,
+			0, false, false},
+		"routing, nothing left": {extension(udp, protoRouting, []byte{0, 0, 4, 0, 0, 0, 0, 0}), ProtoUDP, 48, 0,
+			false, false},
+		"routing, one left": {extension(udp, protoRouting, []byte{0, 0, 4, 1, 0, 0, 0, 0}), ProtoUDP, 48, 0,
+			false, true},
+		"atomic fragment": {extension(udp, protoFragment, frag(0, 0)), ProtoUDP, 48, 0, false, false},
+		"first fragment":  {extension(udp, protoFragment, frag(0, 1)), ProtoUDP, 48, 0, true, false},
+		"later fragment":  {extension(udp, protoFragment, frag(1280, 1)), ProtoUDP, 0, 1280, true, false},
+		"last fragment":   {extension(udp, protoFragment, frag(1280, 0)), ProtoUDP, 0, 1280, false, false},
+		"later, header cut": {extension(packet(true, protoDestOpts, []byte{1}), protoFragment, frag(8, 0)),
+			protoDestOpts, 0, 8, false, false},
+		"options, fragment": {extension(extension(udp, protoFragment, frag(0, 1)), protoHopByHop, pad),
+			ProtoUDP, 56, 0, true, false},
+		"no next header": {extension(packet(true, protoNone, nil), protoHopByHop, pad), protoNone, 0, 0,
+			false, false},
+		"ESP is not followed": {extension(packet(true, 50, make([]byte, 8)), protoHopByHop, pad), 50, 48, 0,
+			false, false},
+		"seven":              {chain(udp, 7), ProtoUDP, 40 + 56, 0, false, false},
+		"eight are too many": {chain(udp, 8), ProtoUDP, 0, 0, false, false},
+		"nine too":           {chain(udp, 9), protoDestOpts, 0, 0, false, false},
 	} {
 		in, err := ParseInner(c.b)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if in.Proto != c.proto || in.L4 != c.l4 || in.FragOffset != c.offset || in.MoreFragments != c.more || in.routed != c.routed {
+		if in.Proto != c.proto || in.L4 != c.l4 || in.FragOffset != c.offset || in.MoreFragments != c.more ||
+			in.routed != c.routed {
 			t.Errorf("%s: %+v, want %+v", name, in, c)
 		}
 		if !in.DF || in.HeaderLen != IPv6Len || in.TotalLen != len(c.b) {
@@ -143,7 +155,8 @@ func TestParseInnerExtensionHeaders(t *testing.T) {
 }
 
 func TestParseInnerFields(t *testing.T) {
-	h := header{src: ip("192.0.2.1"), dst: ip("192.0.2.2"), trafficClass: 0xb9, ttl: 3, proto: 132, payloadLen: 4}
+	h := header{src: ip("192.0.2.1"), dst: ip("192.0.2.2"), trafficClass: 0xb9, ttl: 3, proto: 132,
+		payloadLen: 4}
 	h6 := h
 	h6.src, h6.dst, h6.flowLabel = ip("::ffff:10.0.0.1"), ip("2001:db8::1"), 0xfffff
 	for _, h := range []header{h, h6} {
@@ -151,7 +164,8 @@ func TestParseInnerFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if in.Src != h.src || in.Dst != h.dst || in.TrafficClass != 0xb9 || in.ECN() != ECT1 || in.TTL != 3 || in.Proto != 132 {
+		if in.Src != h.src || in.Dst != h.dst || in.TrafficClass != 0xb9 || in.ECN() != ECT1 || in.TTL != 3 ||
+			in.Proto != 132 {
 			t.Errorf("%+v from %+v", in, h)
 		}
 	}

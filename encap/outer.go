@@ -65,8 +65,8 @@ func AppendOuter(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 	return append(dst, udp[:]...), nil
 }
 
-// AppendOuterIPIP appends the header of an IPv4 packet that carries an inner one of payloadLen bytes (protocol 4, RFC 2003 §3). Of o the
-// ports, FlowLabel and Checksum do not matter.
+// AppendOuterIPIP appends the header of an IPv4 packet that carries an inner one of payloadLen bytes
+// (protocol 4, RFC 2003 §3). Of o the ports, FlowLabel and Checksum do not matter.
 //
 // The errors are those of [AppendOuter]; outer addresses of IPv6 are malformed.
 func AppendOuterIPIP(dst []byte, o Outer, payloadLen int) ([]byte, error) {

@@ -131,17 +131,18 @@ func TestParseOuterRefuses(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"cut":              {build(outer4())[:31], ErrShort},
-		"wrong checksum":   {broken, ErrMalformed},
-		"tcp":              {with(build(outer4()), 9, ProtoTCP), ErrMalformed},
-		"first fragment":   {with(build(outer4()), 6, 0x20, 0), ErrMalformed},
-		"later fragment":   {with(build(outer4()), 6, 0, 1), ErrMalformed},
-		"udp length 7":     {with(build(outer4()), 24, 0, 7), ErrMalformed},
-		"udp length long":  {with(build(outer4()), 24, 0, 13), ErrMalformed},
-		"no udp header":    {packet(false, ProtoUDP, make([]byte, 7)), ErrShort},
-		"v6 no checksum":   {with(build(outer6()), 46, 0, 0), ErrMalformed},
-		"v6 4-in-6 source": {with(build(outer6()), 8, unhex(t, "00000000000000000000ffff0a000001")...), ErrMalformed},
-		"v6 later header":  {packet(true, protoNone, nil), ErrMalformed},
+		"cut":             {build(outer4())[:31], ErrShort},
+		"wrong checksum":  {broken, ErrMalformed},
+		"tcp":             {with(build(outer4()), 9, ProtoTCP), ErrMalformed},
+		"first fragment":  {with(build(outer4()), 6, 0x20, 0), ErrMalformed},
+		"later fragment":  {with(build(outer4()), 6, 0, 1), ErrMalformed},
+		"udp length 7":    {with(build(outer4()), 24, 0, 7), ErrMalformed},
+		"udp length long": {with(build(outer4()), 24, 0, 13), ErrMalformed},
+		"no udp header":   {packet(false, ProtoUDP, make([]byte, 7)), ErrShort},
+		"v6 no checksum":  {with(build(outer6()), 46, 0, 0), ErrMalformed},
+		"v6 4-in-6 source": {with(build(outer6()), 8, unhex(t, "00000000000000000000ffff0a000001")...),
+			ErrMalformed},
+		"v6 later header": {packet(true, protoNone, nil), ErrMalformed},
 	} {
 		if o, payload, err := parseOuter(c.b); !errors.Is(err, c.want) || payload != nil || o != (Outer{}) {
 			t.Errorf("%s: %+v, %x, %v, want %v", name, o, payload, err, c.want)

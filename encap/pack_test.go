@@ -45,7 +45,8 @@ func TestNextPacked(t *testing.T) {
 			t.Errorf("%s: %x, %v, want %v", name, got, err, c.err)
 		}
 	}
-	for n, want := range map[int]error{-1: ErrMalformed, 0: ErrMalformed, len(a): nil, len(a) + 1: ErrShort, math.MaxInt: ErrShort} {
+	for n, want := range map[int]error{-1: ErrMalformed, 0: ErrMalformed, len(a): nil, len(a) + 1: ErrShort,
+		math.MaxInt: ErrShort} {
 		if rest, err := NextPacked(a, n); !errors.Is(err, want) || rest != nil {
 			t.Errorf("packet of %d bytes: %x, %v, want %v", n, rest, err, want)
 		}

@@ -53,7 +53,8 @@ func TestCompleteKernelPackets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if start, offset, partial := PartialChecksum(outer, in); !partial || !completeChecksum(outer, start, offset) {
+		if start, offset, partial := PartialChecksum(outer, in); !partial ||
+			!completeChecksum(outer, start, offset) {
 			t.Errorf("%s: outer checksum not partial", name)
 		}
 		if !ChecksumOK(outer, in) {
@@ -158,13 +159,15 @@ func TestNotPartial(t *testing.T) {
 		"udp4 without checksum": with(transport(false, ProtoUDP, 9, false), 26, 0, 0),
 		"udp4 first fragment":   with(transport(false, ProtoUDP, 9, false), 6, 0x20, 0),
 		"udp4 later fragment":   with(transport(false, ProtoUDP, 9, false), 6, 0, 2),
-		"udp6 first fragment":   extension(transport(true, ProtoUDP, 9, false), protoFragment, []byte{0, 0, 0, 1, 0, 0, 0, 1}),
-		"udp6 routed":           extension(transport(true, ProtoUDP, 9, false), protoRouting, []byte{0, 0, 4, 1, 0, 0, 0, 0}),
-		"udp length too short":  with(transport(false, ProtoUDP, 9, false), 24, 0, 16),
-		"tcp header cut":        packet(false, ProtoTCP, make([]byte, 19)),
-		"udp header cut":        packet(true, ProtoUDP, make([]byte, 7)),
-		"icmp":                  packet(false, ProtoICMP, make([]byte, 40)),
-		"complete tcp":          transport(true, ProtoTCP, 9, true),
+		"udp6 first fragment": extension(transport(true, ProtoUDP, 9, false), protoFragment,
+			[]byte{0, 0, 0, 1, 0, 0, 0, 1}),
+		"udp6 routed": extension(transport(true, ProtoUDP, 9, false), protoRouting,
+			[]byte{0, 0, 4, 1, 0, 0, 0, 0}),
+		"udp length too short": with(transport(false, ProtoUDP, 9, false), 24, 0, 16),
+		"tcp header cut":       packet(false, ProtoTCP, make([]byte, 19)),
+		"udp header cut":       packet(true, ProtoUDP, make([]byte, 7)),
+		"icmp":                 packet(false, ProtoICMP, make([]byte, 40)),
+		"complete tcp":         transport(true, ProtoTCP, 9, true),
 	} {
 		in, err := ParseInner(b)
 		if err != nil {

@@ -18,17 +18,18 @@ const (
 
 var errProbe = fmt.Errorf("not a probe: %w", ErrMalformed)
 
-// Probe is a datagram of FormatIP that finds out how large a datagram the path carries, as RFC 8899 does: zeros
-// behind it make the datagram as long as the length in doubt, and the receiver says in an answer how much arrived.
-// Only a node whose record says that it answers is sent a probe.
+// Probe is a datagram of FormatIP that finds out how large a datagram the path carries, as RFC 8899 does:
+// zeros behind it make the datagram as long as the length in doubt, and the receiver says in an answer how
+// much arrived. Only a node whose record says that it answers is sent a probe.
 //
 //	| 00 77 50 4x | length 2 | 0 0 | token 8 | 0 0 0 … |
 //
-// A probe that is Whole asks whether a datagram arrives as it was sent. It says its own length, and a pattern that
-// differs from token to token follows.
+// A probe that is Whole asks whether a datagram arrives as it was sent. It says its own length, and a pattern
+// that differs from token to token follows.
 type Probe struct {
 	Answer, Whole bool
-	// Length is 0 in a probe that is not Whole. In an answer it is how much of the probe has arrived, in bytes of UDP payload.
+	// Length is 0 in a probe that is not Whole. In an answer it is how much of the probe has arrived, in bytes
+	// of UDP payload.
 	Length uint16
 	// Token is chosen by the node that asks, and repeated in the answer. Nobody who does not know it can
 	// answer in another's place.
@@ -58,8 +59,8 @@ func AppendProbe(dst []byte, p Probe) []byte {
 // patternAt is the byte at place i of a probe that is Whole.
 func patternAt(token uint64, i int) byte { return byte(token>>(i%8*8)) + byte(i/8) }
 
-// ParseProbe reads the probe or the answer at the start of a datagram. A probe that is Whole has to fill it, and to
-// be as it was sent. The error wraps ErrShort or ErrMalformed.
+// ParseProbe reads the probe or the answer at the start of a datagram. A probe that is Whole has to fill it,
+// and to be as it was sent. The error wraps ErrShort or ErrMalformed.
 func ParseProbe(b []byte) (Probe, error) {
 	if len(b) < ProbeLen {
 		return Probe{}, ErrShort

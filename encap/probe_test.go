@@ -41,7 +41,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeArrivesWhole: a probe that asks so is read only if no bit of it is another, and none is missing or added.
+// TestProbeArrivesWhole: a probe that asks so is read only if no bit of it is another, and none is missing or
+// added.
 func TestProbeArrivesWhole(t *testing.T) {
 	p := Probe{Whole: true, Length: 48, Token: 0x0102030405060708}
 	b := AppendProbe(nil, p)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRepeated changes each byte of a header in turn: only what counts up from one segment to the next may differ.
+// TestRepeated changes each byte of a header in turn: only what counts up from one segment to the next may
+// differ.
 func TestRepeated(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, six := range []bool{false, true} {
@@ -20,7 +21,8 @@ func TestRepeated(t *testing.T) {
 		for i := range a {
 			b := bytes.Clone(a)
 			b[i]++
-			may := i >= in.L4+4 && i < in.L4+8 || i >= in.L4+20 // the sequence number, and what is no header of fixed length
+			// the sequence number, and what is no header of fixed length
+			may := i >= in.L4+4 && i < in.L4+8 || i >= in.L4+20
 			if !six {
 				may = may || i == 4 || i == 5 || i == 10 || i == 11
 			}
@@ -28,7 +30,8 @@ func TestRepeated(t *testing.T) {
 				t.Errorf("six=%t: with another byte %d: %t", six, i, got)
 			}
 		}
-		if in.Repeated(a, a[:len(a)-1]) || in.Repeated(a[:len(a)-1], a[:len(a)-1]) || in.Repeated(append(a[:len(a):len(a)], 0), append(a[:len(a):len(a)], 0)) {
+		if in.Repeated(a, a[:len(a)-1]) || in.Repeated(a[:len(a)-1], a[:len(a)-1]) ||
+			in.Repeated(append(a[:len(a):len(a)], 0), append(a[:len(a):len(a)], 0)) {
 			t.Errorf("six=%t: another length", six)
 		}
 		in.Proto = ProtoUDP

@@ -214,9 +214,10 @@ func (s *Super) AppendHeader(dst, b []byte, k int, partial bool) []byte {
 	return dst
 }
 
-// NextHeader makes head, which AppendHeader appended for segment k-1 with partial, the header of segment k. It
-// writes only what differs between two segments of one size that are neither the first nor the last: the IPv4
-// identification and checksum, and the TCP sequence number. For any other k it is false, and head unchanged.
+// NextHeader makes head, which AppendHeader appended for segment k-1 with partial, the header of segment k.
+// It writes only what differs between two segments of one size that are neither the first nor the last: the
+// IPv4 identification and checksum, and the TCP sequence number. For any other k it is false, and head
+// unchanged.
 func (s *Super) NextHeader(head []byte, k int) bool {
 	if k < 2 || k >= s.Segments-1 || len(head) < s.HeaderLen {
 		return false

@@ -86,7 +86,8 @@ func samePackets(t testing.TB, got, want [][]byte) {
 	for k := range got {
 		if !bytes.Equal(got[k], want[k]) {
 			n := min(len(got[k]), len(want[k]), MaxSegmentHeader)
-			t.Fatalf("packet %d of %d, %d bytes (want %d):\n got %x\nwant %x", k, len(got), len(got[k]), len(want[k]), got[k][:n], want[k][:n])
+			t.Fatalf("packet %d of %d, %d bytes (want %d):\n got %x\nwant %x", k, len(got), len(got[k]), len(want[k]),
+				got[k][:n], want[k][:n])
 		}
 	}
 }
@@ -221,7 +222,8 @@ func TestParseSuperRefuses(t *testing.T) {
 		{"icmp", edit(tcp, 9, ProtoICMP), 10, ErrNotEligible},
 		{"fragment", edit(tcp, 6, 0x20), 10, ErrNotEligible},
 		{"later fragment", edit(tcp, 7, 1), 10, ErrNotEligible},
-		{"long extension header", extension(udp, protoDestOpts, append([]byte{0, 9}, make([]byte, 78)...)), 10, ErrNotEligible},
+		{"long extension header", extension(udp, protoDestOpts, append([]byte{0, 9}, make([]byte, 78)...)), 10,
+			ErrNotEligible},
 		{"routing header", extension(udp, protoRouting, []byte{0, 0, 2, 1, 0, 0, 0, 0}), 10, ErrNotEligible},
 		{"data offset 4", edit(tcp, 20+12, 4<<4), 10, ErrMalformed},
 		{"data offset past the end", transportCut(tcp, 20+24, 20+12, 7<<4), 10, ErrMalformed},

@@ -163,9 +163,10 @@ func eachTunnel(t *testing.T, f func(t *testing.T, six, csum bool, inner []byte)
 	for _, c := range []struct{ six, csum bool }{{false, false}, {false, true}, {true, true}} {
 		for _, proto := range []uint8{ProtoTCP, ProtoUDP} {
 			for _, inner6 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("outer=%s/csum=%t/inner=%s/proto=%d", family(c.six), c.csum, family(inner6), proto), func(t *testing.T) {
-					f(t, c.six, c.csum, bigInner(inner6, proto))
-				})
+				t.Run(fmt.Sprintf("outer=%s/csum=%t/inner=%s/proto=%d", family(c.six), c.csum, family(inner6), proto),
+					func(t *testing.T) {
+						f(t, c.six, c.csum, bigInner(inner6, proto))
+					})
 			}
 		}
 	}
@@ -178,7 +179,8 @@ func TestTunnelGSOWhole(t *testing.T) {
 		hdr, frame := tunnelFrame(t, six, inner, 1300, csum)
 		got := w.send(t, hdr, frame, 1)[0]
 		if !bytes.Equal(got[VNetTunnelHdrLen:], frame) {
-			t.Errorf("frame of %d bytes, want %d:\n got %.120x\nwant %.120x", len(got)-VNetTunnelHdrLen, len(frame), got[VNetTunnelHdrLen:], frame)
+			t.Errorf("frame of %d bytes, want %d:\n got %.120x\nwant %.120x", len(got)-VNetTunnelHdrLen, len(frame),
+				got[VNetTunnelHdrLen:], frame)
 		}
 		clear(got[2:4]) // the length of the headers is a hint
 		clear(hdr[2:4])

@@ -59,7 +59,8 @@ func TestFinishOuterChecksum(t *testing.T) {
 		}
 	}
 	b := make([]byte, 40)
-	for _, c := range [][3]int{{-1, 20, 6}, {0, 7, 6}, {0, 41, 0}, {0, 40, 0}, {0, 20, 19}, {0, 20, -1}, {20, 0, 6}, {36, 39, 0}} {
+	for _, c := range [][3]int{{-1, 20, 6}, {0, 7, 6}, {0, 41, 0}, {0, 40, 0}, {0, 20, 19}, {0, 20, -1},
+		{20, 0, 6}, {36, 39, 0}} {
 		if finishOuterChecksum(b, c[0], c[1], c[2]) || !bytes.Equal(b, make([]byte, 40)) {
 			t.Errorf("%v was taken", c)
 		}

@@ -98,7 +98,8 @@ func Plan(q Request) (Claim, error) {
 		}
 		switch owns := q.Self.Owns(r.Attrs); owns {
 		case Rival:
-			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets, Address: r.Address()}
+			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets,
+				Address: r.Address()}
 		case Ours, Adoptable:
 			why := q.unfit(r.Subnets)
 			if why == "" {

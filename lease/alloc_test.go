@@ -39,12 +39,14 @@ func TestPlan(t *testing.T) {
 		{name: "rival, and we only come back", records: []lease.Record{mine, rival}, want: "own 10.244.5.0/24"},
 		{name: "rival, and we have moved here", records: []lease.Record{moved, rival}, want: "rival"},
 		{name: "previous", previous: "10.244.99.0/24", want: "previous 10.244.99.0/24"},
-		{name: "previous taken", records: []lease.Record{other}, previous: "10.244.6.0/24", want: "free", reason: "10.244.6.0/24"},
+		{name: "previous taken", records: []lease.Record{other}, previous: "10.244.6.0/24", want: "free",
+			reason: "10.244.6.0/24"},
 		{name: "previous outside", previous: "10.99.6.0/24", want: "free", reason: "10.244.255.0"},
 		{name: "previous before SubnetMin", previous: "10.244.0.0/24", want: "free", reason: "10.244.1.0"},
 		{name: "previous is the underlay", previous: "10.244.200.0/24", want: "free", reason: "10.244.200.1"},
 		{name: "own of another length", records: []lease.Record{long}, want: "free", release: 1, reason: "/25"},
-		{name: "two of our own", records: []lease.Record{mine, record(t, "10.244.15.0/24", "me", "192.0.2.1", 9)}, previous: "10.244.15.0/24", want: "own 10.244.15.0/24", release: 1},
+		{name: "two of our own", records: []lease.Record{mine, record(t, "10.244.15.0/24", "me", "192.0.2.1", 9)},
+			previous: "10.244.15.0/24", want: "own 10.244.15.0/24", release: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,8 +74,9 @@ func TestPlan(t *testing.T) {
 
 func TestPlanDrawsOnlyWhatIsFree(t *testing.T) {
 	q := lease.Request{
-		Config: parse(t, `{"Network":"10.0.0.0/20","EnableIPv6":true,"IPv6Network":"fd00::/60"}`), Self: self(), Rand: rng(),
-		Bad: []lease.Rejected{{Key: "10.0.1.0-24"}, {Key: "garbage"}},
+		Config: parse(t, `{"Network":"10.0.0.0/20","EnableIPv6":true,"IPv6Network":"fd00::/60"}`), Self: self(),
+		Rand: rng(),
+		Bad:  []lease.Rejected{{Key: "10.0.1.0-24"}, {Key: "garbage"}},
 		Avoid: []netip.Addr{
 			netip.MustParseAddr("10.0.2.9"), netip.MustParseAddr("fd00:0:0:1::1"),
 		},
@@ -86,11 +89,13 @@ func TestPlanDrawsOnlyWhatIsFree(t *testing.T) {
 			t.Fatalf("claim %d: %v", i, err)
 		}
 		for _, r := range q.Records {
-			if r.Overlaps(c.Subnets) || c.Contains(q.Avoid[0]) || c.Contains(q.Avoid[1]) || !q.Config.Network.Overlaps(c.V4) || !q.Config.IPv6Network.Overlaps(c.V6) {
+			if r.Overlaps(c.Subnets) || c.Contains(q.Avoid[0]) || c.Contains(q.Avoid[1]) ||
+				!q.Config.Network.Overlaps(c.V4) || !q.Config.IPv6Network.Overlaps(c.V6) {
 				t.Fatalf("%s overlaps %s, or is outside", c.Subnets, r.Subnets)
 			}
 		}
-		q.Records = append(q.Records, lease.Record{Subnets: c.Subnets, Attrs: lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.2")}})
+		q.Records = append(q.Records, lease.Record{Subnets: c.Subnets,
+			Attrs: lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.2")}})
 	}
 	_, err := lease.Plan(q)
 	if !errors.Is(err, lease.ErrOutOfSubnets) || !strings.Contains(err.Error(), "/24") {
@@ -99,7 +104,8 @@ func TestPlanDrawsOnlyWhatIsFree(t *testing.T) {
 }
 
 func TestPlanIsAmongTheFirstHundred(t *testing.T) {
-	q := lease.Request{Config: parse(t, `{"Network":"10.0.0.0/8","EnableIPv6":true,"IPv6Network":"fd00::/16"}`), Self: self(), Rand: rng()}
+	q := lease.Request{Config: parse(t, `{"Network":"10.0.0.0/8","EnableIPv6":true,"IPv6Network":"fd00::/16"}`),
+		Self: self(), Rand: rng()}
 	seen := map[netip.Prefix]bool{}
 	for range 2000 {
 		c, err := lease.Plan(q)
@@ -117,7 +123,8 @@ func TestPlanIsAmongTheFirstHundred(t *testing.T) {
 }
 
 func TestPlanIPv6OnlyIsRefusedBesideFlannel(t *testing.T) {
-	q := lease.Request{Config: parse(t, `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48"}`), Rand: rng(),
+	q := lease.Request{Config: parse(t, `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
+		Rand: rng(),
 		Self: lease.Self{Node: "me", PublicIPv6: netip.MustParseAddr("2001:db8::1")}}
 	q.Records = []lease.Record{record(t, "fd00:0:0:5::/64", "other", "2001:db8::2", 1)}
 	if _, err := lease.Plan(q); err != nil {

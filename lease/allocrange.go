@@ -88,5 +88,6 @@ func (r subnetRange) used(taken []netip.Prefix) (n uint64) {
 // outOf is the error of a range without a free subnet.
 func (r subnetRange) outOf(records int) error {
 	return fmt.Errorf("%w in %s: %d subnets of /%d from %s to %s, none free beside the store's %d records",
-		ErrOutOfSubnets, r.network, countSubnets(r.first, r.last, r.bits, countMost), r.bits, r.first, r.last, records)
+		ErrOutOfSubnets, r.network, countSubnets(r.first, r.last, r.bits, countMost), r.bits, r.first,
+		r.last, records)
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// silenceTrusted is how long silence is one, while the store takes no record of ours: whoever was away may be back.
+// silenceTrusted is how long silence is one, while the store takes no record of ours: whoever was away may be
+// back.
 const silenceTrusted = 20 * time.Second
 
 // spokenLately is the least time between two answers.
@@ -148,7 +149,8 @@ func (c *Core) answer() {
 	})
 }
 
-// answerDue is when the next question is to be answered; the zero time while there is none, or we hold nothing.
+// answerDue is when the next question is to be answered; the zero time while there is none, or we hold
+// nothing.
 func (c *Core) answerDue() time.Time {
 	ours := c.own.revision()
 	c.questions = slices.DeleteFunc(c.questions, func(q question) bool {
@@ -163,8 +165,9 @@ func (c *Core) answerDue() time.Time {
 	return c.Now
 }
 
-// answers reports whether we answer q. Who has held what it holds for longer than we gets no answer: so of two that ask each other one
-// does. Once the store went back neither knows since when: then who serves answers who does not.
+// answers reports whether we answer q. Who has held what it holds for longer than we gets no answer: so of
+// two that ask each other one does. Once the store went back neither knows since when: then who serves
+// answers who does not.
 func (c *Core) answers(q question) bool {
 	ours := c.own.revision()
 	if ours != 0 && q.Revision >= ours || ours == 0 && (q.Revision != 0 || q.Serves || !c.serves()) {
@@ -173,7 +176,8 @@ func (c *Core) answers(q question) bool {
 	return q.Node == c.o.Node || q.overlaps(c.own.held.Subnets)
 }
 
-// serves reports whether the store has had our record since the start, and nobody else is known to live who has it.
+// serves reports whether the store has had our record since the start, and nobody else is known to live who
+// has it.
 func (c *Core) serves() bool { return c.own.confirmed() && (c.contest == nil || c.contest.lives == "") }
 
 func addressText(a netip.Addr) string {

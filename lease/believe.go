@@ -55,7 +55,8 @@ func (m Memory) Alarm() string {
 	if held == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: %d records that it lost are kept, the last until %s", m.Why, held, last.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s: %d records that it lost are kept, the last until %s", m.Why, held,
+		last.UTC().Format(time.RFC3339))
 }
 
 // NextEnd returns the time at which the first record ends that is missing in the store; zero if none is
@@ -192,7 +193,8 @@ func until(r *Record, before Remembered, now time.Time) time.Time {
 	switch {
 	case !r.Expires.IsZero():
 		return r.Expires
-	case !before.Until.IsZero() && before.Revision == r.Revision && r.Revision != 0 && !r.Reservation && now.Before(before.Until):
+	case !before.Until.IsZero() && before.Revision == r.Revision && r.Revision != 0 && !r.Reservation &&
+		now.Before(before.Until):
 		return before.Until
 	}
 	return now.Add(TTL)

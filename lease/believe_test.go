@@ -20,16 +20,27 @@ func TestBelieve(t *testing.T) {
 		want  string // what is left a second after it
 		alarm string
 	}{
-		{"removal", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: pointers(a)}, "10.244.1.0/24", ""},
-		{"removal at the same revision", lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: pointers(a)}, "10.244.1.0/24", ""},
+		{"removal", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: pointers(a)},
+			"10.244.1.0/24", ""},
+		{"removal at the same revision", lease.Snapshot{ClusterID: "one", Revision: 10, Config: config,
+			Records: pointers(a)}, "10.244.1.0/24", ""},
 		{"all removed", lease.Snapshot{ClusterID: "one", Revision: 12, Config: config}, "", ""},
-		{"another cluster", lease.Snapshot{ClusterID: "two", Revision: 99, Config: config}, "10.244.1.0/24 10.244.2.0/24", "cluster"},
-		{"lower revision", lease.Snapshot{ClusterID: "one", Revision: 9, Config: config}, "10.244.1.0/24 10.244.2.0/24", "10"},
-		{"no config", lease.Snapshot{ClusterID: "one", Revision: 12}, "10.244.1.0/24 10.244.2.0/24", "configuration"},
-		{"another cluster, nothing missing", lease.Snapshot{ClusterID: "two", Revision: 1, Config: config, Records: pointers(a, b)}, "10.244.1.0/24 10.244.2.0/24", ""},
-		{"owner has another subnet", lease.Snapshot{ClusterID: "two", Config: config, Records: pointers(record(t, "10.244.9.0/24", "a", "192.0.2.1", 1))}, "10.244.2.0/24 10.244.9.0/24", "another cluster"},
-		{"subnet has another owner", lease.Snapshot{ClusterID: "two", Config: config, Records: pointers(record(t, "10.244.1.0/24,fd00::/64", "c", "192.0.2.3", 1))}, "10.244.1.0/24,fd00::/64 10.244.2.0/24", "another cluster"},
-		{"garbage", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: pointers(b), Bad: []lease.Rejected{{Key: "10.244.1.0-24"}}}, "10.244.1.0/24 10.244.2.0/24", "10.244.1.0-24"},
+		{"another cluster", lease.Snapshot{ClusterID: "two", Revision: 99, Config: config},
+			"10.244.1.0/24 10.244.2.0/24", "cluster"},
+		{"lower revision", lease.Snapshot{ClusterID: "one", Revision: 9, Config: config},
+			"10.244.1.0/24 10.244.2.0/24", "10"},
+		{"no config", lease.Snapshot{ClusterID: "one", Revision: 12}, "10.244.1.0/24 10.244.2.0/24",
+			"configuration"},
+		{"another cluster, nothing missing", lease.Snapshot{ClusterID: "two", Revision: 1, Config: config,
+			Records: pointers(a, b)}, "10.244.1.0/24 10.244.2.0/24", ""},
+		{"owner has another subnet", lease.Snapshot{ClusterID: "two", Config: config,
+			Records: pointers(record(t, "10.244.9.0/24", "a", "192.0.2.1", 1))}, "10.244.2.0/24 10.244.9.0/24",
+			"another cluster"},
+		{"subnet has another owner", lease.Snapshot{ClusterID: "two", Config: config,
+			Records: pointers(record(t, "10.244.1.0/24,fd00::/64", "c", "192.0.2.3", 1))},
+			"10.244.1.0/24,fd00::/64 10.244.2.0/24", "another cluster"},
+		{"garbage", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: pointers(b),
+			Bad: []lease.Rejected{{Key: "10.244.1.0-24"}}}, "10.244.1.0/24 10.244.2.0/24", "10.244.1.0-24"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +72,8 @@ func TestBelieveHoldsUntilTheLastKnownEnd(t *testing.T) {
 	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
 	a.Expires = now.Add(2 * time.Hour) // of b the store has not said
 	config := []byte(`{}`)
-	m := lease.Believe(lease.Memory{}, lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: pointers(a, b)}, now)
+	m := lease.Believe(lease.Memory{}, lease.Snapshot{ClusterID: "one", Revision: 10, Config: config,
+		Records: pointers(a, b)}, now)
 	wiped := func(rev int64) lease.Snapshot {
 		return lease.Snapshot{ClusterID: "two", Revision: rev, Config: config}
 	}
@@ -98,7 +110,8 @@ func TestBelieveTheNewStoreAboutWhatItHad(t *testing.T) {
 	}
 }
 
-// TestARemovalCountsASecondLater: a record that a living node puts back was never missed; one that another takes is, at once.
+// TestARemovalCountsASecondLater: a record that a living node puts back was never missed; one that another
+// takes is, at once.
 func TestARemovalCountsASecondLater(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	a := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3)
@@ -108,7 +121,8 @@ func TestARemovalCountsASecondLater(t *testing.T) {
 	}
 	m := lease.Believe(lease.Believe(lease.Memory{}, at(10, a), now), at(11), now)
 	again := lease.Believe(m, at(11), now.Add(900*time.Millisecond)) // which does not prolong it
-	if got := remembered(again); got != "10.244.1.0/24" || again.Alarm() != "" || !again.NextEnd().Equal(now.Add(time.Second)) {
+	if got := remembered(again); got != "10.244.1.0/24" || again.Alarm() != "" ||
+		!again.NextEnd().Equal(now.Add(time.Second)) {
 		t.Errorf("left %q, alarm %q, until %s", got, again.Alarm(), again.NextEnd())
 	}
 	if got := remembered(again.Expire(now.Add(time.Second))); got != "" {

@@ -168,7 +168,8 @@ func (c *Cache) Save(s Cached) (written bool, err error) {
 func (c *Cache) encode(w io.Writer, s Cached) error {
 	b, err := json.MarshalIndent(cacheJSON{
 		Version: cacheVersion, Store: c.store, Own: s.Own,
-		Cluster: s.Memory.ClusterID, Revision: s.Memory.Revision, Config: string(s.Memory.Config), Why: s.Memory.Why,
+		Cluster: s.Memory.ClusterID, Revision: s.Memory.Revision, Config: string(s.Memory.Config),
+		Why:   s.Memory.Why,
 		Peers: []peerJSON[Record]{},
 	}, "", " ")
 	if err != nil {

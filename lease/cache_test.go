@@ -15,18 +15,21 @@ import (
 
 func cachedState(t *testing.T) lease.Cached {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	own, a, b := record(t, "10.244.1.0/24", "me", "192.0.2.1", 3), record(t, "10.244.2.0/24", "a", "192.0.2.2", 4), record(t, "10.244.3.0/24", "", "192.0.2.3", 5)
+	own, a, b := record(t, "10.244.1.0/24", "me", "192.0.2.1", 3),
+		record(t, "10.244.2.0/24", "a", "192.0.2.2", 4), record(t, "10.244.3.0/24", "", "192.0.2.3", 5)
 	own.Expires, a.Expires = now.Add(time.Hour), now.Add(2*time.Hour)
 	b.Reservation = true
 	return lease.Cached{Own: own, Memory: lease.Memory{
 		ClusterID: "c1", Revision: 17, Config: []byte(`{"Network": "10.244.0.0/16"}`), Why: "because",
-		Peers: []lease.Remembered{{Record: &a, Until: a.Expires}, {Record: &b, Until: now.Add(lease.TTL), Held: true}},
+		Peers: []lease.Remembered{{Record: &a, Until: a.Expires},
+			{Record: &b, Until: now.Add(lease.TTL), Held: true}},
 	}}
 }
 
 func TestCacheRoundTrip(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	if _, err := lease.NewCache(dir, "/net").Load(); !errors.Is(err, lease.ErrNoCache) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := lease.NewCache(dir, "/net").Load(); !errors.Is(err, lease.ErrNoCache) ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	want := cachedState(t)
@@ -103,7 +106,8 @@ func TestCacheRefusesGarbage(t *testing.T) {
 		return strings.ReplaceAll(string(good), old, new)
 	}
 	for name, text := range map[string]string{
-		"empty": "", "text": "hello", "half": string(good[:len(good)/2]), "trailing": string(good) + "{}", "null": "null",
+		"empty": "", "text": "hello", "half": string(good[:len(good)/2]), "trailing": string(good) + "{}",
+		"null":      "null",
 		"version":   change(`"Version": 1`, `"Version": 2`),
 		"cluster":   change(`"c1"`, `""`),
 		"revision":  change(`"Revision": 17`, `"Revision": -1`),
@@ -119,7 +123,8 @@ func TestCacheRefusesGarbage(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := lease.NewCache(dir, "/net").Load(); !errors.Is(err, lease.ErrNoCache) || !strings.Contains(err.Error(), path) {
+		if got, err := lease.NewCache(dir, "/net").Load(); !errors.Is(err, lease.ErrNoCache) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

@@ -29,7 +29,8 @@ func TestCacheFaultIsSaidOnceAndMended(t *testing.T) {
 		stop := run(k)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if s := k.Status(); s.State != lease.Held || s.CacheErr == nil || !strings.Contains(s.CacheErr.Error(), dir) {
+		if s := k.Status(); s.State != lease.Held || s.CacheErr == nil ||
+			!strings.Contains(s.CacheErr.Error(), dir) {
 			t.Errorf("%s, %v", s.State, s.CacheErr)
 		}
 		if n := strings.Count(log.String(), dir); n != 1 {
@@ -40,7 +41,8 @@ func TestCacheFaultIsSaidOnceAndMended(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if c, err := lease.NewCache(dir, "/net").Load(); err != nil || c.Own.Node() != "me" || k.Status().CacheErr != nil {
+		if c, err := lease.NewCache(dir, "/net").Load(); err != nil || c.Own.Node() != "me" ||
+			k.Status().CacheErr != nil {
 			t.Errorf("not saved once that is possible: %v, %v", err, k.Status().CacheErr)
 		}
 		if err := stop(); err != nil {

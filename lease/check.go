@@ -152,5 +152,6 @@ func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
 // sendable reports whether a could be a node's address.
 func sendable(a netip.Addr) bool {
 	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.Is4In6() && a != broadcast
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.Is4In6() &&
+		a != broadcast
 }

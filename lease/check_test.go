@@ -10,8 +10,9 @@ import (
 func TestCheck(t *testing.T) {
 	rules := lease.Rules{
 		Config: parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
-		Self:   lease.Self{Node: "me", PublicIP: netip.MustParseAddr("192.0.2.1"), PublicIPv6: netip.MustParseAddr("2001:db8::1")},
-		Own:    subnets(t, "10.244.1.0/24,fd00:0:0:1::/64"),
+		Self: lease.Self{Node: "me", PublicIP: netip.MustParseAddr("192.0.2.1"),
+			PublicIPv6: netip.MustParseAddr("2001:db8::1")},
+		Own: subnets(t, "10.244.1.0/24,fd00:0:0:1::/64"),
 		Underlay: []netip.Addr{
 			netip.MustParseAddr("10.244.100.1"), netip.MustParseAddr("192.0.2.1"),
 		},
@@ -55,23 +56,27 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	noAddress := lease.Record{Subnets: subnets(t, "10.244.2.0/24")}
-	if _, rejected := rules.Check(pointers(noAddress), nil); len(rejected) != 1 || rejected[0].Reason != lease.RejectAddress {
+	if _, rejected := rules.Check(pointers(noAddress), nil); len(rejected) != 1 ||
+		rejected[0].Reason != lease.RejectAddress {
 		t.Errorf("without address: %+v", rejected)
 	}
 }
 
 func TestCheckKeepsWhoWasThereFirst(t *testing.T) {
-	rules := lease.Rules{Config: parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`), Self: lease.Self{Node: "me"}}
+	rules := lease.Rules{Config: parse(t,
+		`{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`), Self: lease.Self{Node: "me"}}
 	first := record(t, "10.244.2.0/24,fd00:0:0:2::/64", "first", "192.0.2.2,2001:db8::2", 5)
 	second := record(t, "10.244.2.0/24", "second", "192.0.2.3", 6) // sorts before first
 	both := []lease.Record{second, first}
 	peers, rejected := rules.Check(pointers(both...), []lease.Record{first})
-	if len(peers) != 1 || peers[0].Node() != "first" || len(rejected) != 1 || rejected[0].Reason != lease.RejectOverlapsPeer {
+	if len(peers) != 1 || peers[0].Node() != "first" || len(rejected) != 1 ||
+		rejected[0].Reason != lease.RejectOverlapsPeer {
 		t.Errorf("peers %v, rejected %+v", peers, rejected)
 	}
 	// One that covers a peer's address, and one whose address is in a peer's subnet.
 	a := record(t, "10.244.4.0/24", "a", "10.244.9.9", 1)
-	covers, inside := record(t, "10.244.9.0/24", "b", "192.0.2.9", 2), record(t, "10.244.10.0/24", "c", "10.244.4.4", 3)
+	covers, inside := record(t, "10.244.9.0/24", "b", "192.0.2.9", 2),
+		record(t, "10.244.10.0/24", "c", "10.244.4.4", 3)
 	peers, rejected = rules.Check(pointers(inside, covers, a), []lease.Record{a})
 	if len(peers) != 1 || peers[0].Node() != "a" || len(rejected) != 2 {
 		t.Errorf("peers %v, rejected %+v", peers, rejected)

@@ -81,15 +81,19 @@ func (c NetworkConfig) Equal(d NetworkConfig) bool {
 		b, errB := json.Marshal(d.Backend)
 		return len(c.Backend) > 0 && len(d.Backend) > 0 && errA == nil && errB == nil && bytes.Equal(a, b)
 	}
-	return c.EnableIPv4 == d.EnableIPv4 && c.EnableIPv6 == d.EnableIPv6 && c.EnableNFTables == d.EnableNFTables &&
-		c.Network == d.Network && c.SubnetLen == d.SubnetLen && c.SubnetMin == d.SubnetMin && c.SubnetMax == d.SubnetMax &&
-		c.IPv6Network == d.IPv6Network && c.IPv6SubnetLen == d.IPv6SubnetLen && c.IPv6SubnetMin == d.IPv6SubnetMin && c.IPv6SubnetMax == d.IPv6SubnetMax &&
+	return c.EnableIPv4 == d.EnableIPv4 && c.EnableIPv6 == d.EnableIPv6 &&
+		c.EnableNFTables == d.EnableNFTables &&
+		c.Network == d.Network && c.SubnetLen == d.SubnetLen && c.SubnetMin == d.SubnetMin &&
+		c.SubnetMax == d.SubnetMax &&
+		c.IPv6Network == d.IPv6Network && c.IPv6SubnetLen == d.IPv6SubnetLen &&
+		c.IPv6SubnetMin == d.IPv6SubnetMin && c.IPv6SubnetMax == d.IPv6SubnetMax &&
 		sameBackend()
 }
 
 // Networks returns the overlay's networks, IPv4 first, without host bits.
 func (c NetworkConfig) Networks() []netip.Prefix {
-	return slices.DeleteFunc([]netip.Prefix{c.Network.Masked(), c.IPv6Network.Masked()}, func(p netip.Prefix) bool { return !p.IsValid() })
+	return slices.DeleteFunc([]netip.Prefix{c.Network.Masked(), c.IPv6Network.Masked()},
+		func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
 // configJSON is the order in which a configuration is written.

@@ -18,8 +18,10 @@ type family struct {
 
 // The numbers are flannel's: four subnets at least, and two host addresses in each.
 var (
-	family4 = family{name: "IPv4", prefix: "", example: "10.244.0.0/16", maxLen: 30, maxNet: 28, usual: 24, usualNet: 22}
-	family6 = family{name: "IPv6", prefix: "IPv6", example: "fd00:244::/48", maxLen: 126, maxNet: 124, usual: 64, usualNet: 62}
+	family4 = family{name: "IPv4", prefix: "", example: "10.244.0.0/16", maxLen: 30, maxNet: 28, usual: 24,
+		usualNet: 22}
+	family6 = family{name: "IPv6", prefix: "IPv6", example: "fd00:244::/48", maxLen: 126, maxNet: 124, usual: 64,
+		usualNet: 62}
 )
 
 // is reports whether a is of the family; an IPv4-mapped IPv6 address is of neither.
@@ -42,7 +44,8 @@ func (p *configParser) rules(in familyRaw, f family) familyRaw {
 		p.fault(netKey, got, fmt.Sprintf("the %s network of all subnets, such as %q", f.name, f.example))
 	}
 	if !p.bad[netKey] && unusable(in.network) {
-		p.fault(netKey, in.network.String(), fmt.Sprintf("addresses that a host may send to others, such as %q: not the loopback, multicast, link-local or unspecified ones", f.example))
+		p.fault(netKey, in.network.String(), fmt.Sprintf("addresses that a host may send to others, such as %q: "+
+			"not the loopback, multicast, link-local or unspecified ones", f.example))
 	}
 	if p.bad[netKey] {
 		p.withoutNetwork(in, f)
@@ -56,7 +59,8 @@ func (p *configParser) rules(in familyRaw, f family) familyRaw {
 		p.inside(in.network, in.max, f, "SubnetMax")
 		return in
 	}
-	in.min = p.bound(in, in.min, f, "SubnetMin", netipx.PrefixLastIP(netip.PrefixFrom(in.network.Addr(), in.bits)).Next())
+	in.min = p.bound(in, in.min, f, "SubnetMin",
+		netipx.PrefixLastIP(netip.PrefixFrom(in.network.Addr(), in.bits)).Next())
 	in.max = p.bound(in, in.max, f, "SubnetMax", lastSubnet(in.network, in.bits))
 	p.ordered(in, f)
 	return in
@@ -95,7 +99,8 @@ func (p *configParser) subnetLen(in familyRaw, f family) int {
 	bits, least := in.bits, in.network.Bits()+2
 	switch {
 	case bits == 0 && in.network.Bits() > f.maxNet:
-		p.fault(f.prefix+"Network", in.network.String(), fmt.Sprintf("a network of length /%d or shorter, for four subnets", f.maxNet))
+		p.fault(f.prefix+"Network", in.network.String(),
+			fmt.Sprintf("a network of length /%d or shorter, for four subnets", f.maxNet))
 	case bits == 0 && in.network.Bits() <= f.usualNet:
 		return f.usual
 	case bits == 0:
@@ -111,7 +116,8 @@ func (p *configParser) subnetLen(in familyRaw, f family) int {
 }
 
 // bound checks one end of the range, or returns its default.
-func (p *configParser) bound(in familyRaw, a netip.Addr, f family, name string, absent netip.Addr) netip.Addr {
+func (p *configParser) bound(in familyRaw, a netip.Addr, f family, name string,
+	absent netip.Addr) netip.Addr {
 	if !a.IsValid() {
 		return absent
 	}
@@ -127,7 +133,8 @@ func (p *configParser) aligned(in familyRaw, a netip.Addr, f family, name string
 		return
 	}
 	if base := netip.PrefixFrom(a, in.bits).Masked().Addr(); base != a {
-		p.fault(f.prefix+name, a.String(), fmt.Sprintf("the base address of a /%d subnet, such as %s", in.bits, base))
+		p.fault(f.prefix+name, a.String(), fmt.Sprintf("the base address of a /%d subnet, such as %s",
+			in.bits, base))
 	}
 }
 

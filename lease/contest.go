@@ -56,8 +56,9 @@ type contest struct {
 	underlay bool
 	// need is how many rounds without an answer are enough.
 	need int
-	// gone says that the store has no record of ours beside it, so that we ask without a revision: where the store had ours is no claim
-	// against who is there, and may be of a store that was restored and has come as far again.
+	// gone says that the store has no record of ours beside it, so that we ask without a revision: where the
+	// store had ours is no claim against who is there, and may be of a store that was restored and has come as
+	// far again.
 	gone bool
 
 	since  time.Time // when we met it first
@@ -74,7 +75,8 @@ func (c *contest) same(d *contest) bool {
 	return c.Subnets == d.Subnets && c.kind == d.kind && c.Node() == d.Node()
 }
 
-// overLiving reports whether c, which may be nil, is about the record of another process with our identity that is known to live.
+// overLiving reports whether c, which may be nil, is about the record of another process with our identity
+// that is known to live.
 func (c *contest) overLiving() bool { return c != nil && c.kind == overIdentity && c.lives != "" }
 
 // vanish is c when the record that it is about is gone: whoever lives puts it back.
@@ -106,7 +108,8 @@ func (c *Core) contend(before *contest, d contest) {
 func (c *Core) contestError() error {
 	d, self := c.contest, c.self()
 	e := &ContestError{
-		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), TheirName: d.published(), Address: d.Address(),
+		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), TheirName: d.published(),
+		Address: d.Address(),
 		Subnets: d.Subnets, Lives: d.lives, Since: d.since, Holds: c.own.held != nil,
 	}
 	if !e.OurAddress.IsValid() {

@@ -14,8 +14,8 @@ import (
 	"weft/lease/leasetest"
 )
 
-// TestBothAtOnce: a machine and its copy, or two, come up in the same moment. One has the identity's subnet, the
-// others wait; and whoever is left has it after that.
+// TestBothAtOnce: a machine and its copy, or two, come up in the same moment. One has the identity's subnet,
+// the others wait; and whoever is left has it after that.
 func TestBothAtOnce(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sharedState=%v", shared), func(t *testing.T) {
@@ -45,7 +45,8 @@ func TestBothAtOnce(t *testing.T) {
 						case lease.Held:
 							held = i + 1
 							if len(snap.Records) != 1 || snap.Records[0].PublicIP != st.Own.PublicIP {
-								t.Errorf("%d left: %s holds %s, the store has %v", left, st.Own.PublicIP, st.Own.Subnets, snap.Records)
+								t.Errorf("%d left: %s holds %s, the store has %v", left, st.Own.PublicIP, st.Own.Subnets,
+									snap.Records)
 							}
 						case lease.Waiting:
 						default:

@@ -38,11 +38,13 @@ func (e *ContestError) Error() string {
 	}
 	does := "this one, at " + e.OurAddress.String() + ", takes nothing and waits"
 	if e.Holds {
-		does = "this one, at " + e.OurAddress.String() + ", goes on carrying packets, and waits to have its record back"
+		does = "this one, at " + e.OurAddress.String() +
+			", goes on carrying packets, and waits to have its record back"
 	}
 	remedy := "if that node is gone"
 	if e.Theirs == e.Ours {
-		remedy = "if this machine is a copy, give it --node-id and an empty --cache-dir of its own; if the other one is gone"
+		remedy = "if this machine is a copy, give it --node-id and an empty --cache-dir of its own; if the other " +
+			"one is gone"
 	}
 	return fmt.Sprintf("%s and lives (%s): %s: %s: weft lease release %s", met, e.Lives, does, remedy, e.Subnets)
 }

@@ -62,9 +62,10 @@ const (
 type duties uint8
 
 const (
-	dutyRead   duties = 1 << iota // what we know may be wrong
-	dutySeed                      // the store has no configuration, and we have one
-	dutyVerify                    // we have created a record, and another may have created a conflicting one before
+	dutyRead duties = 1 << iota // what we know may be wrong
+	dutySeed                    // the store has no configuration, and we have one
+	// we have created a record, and another may have created a conflicting one before
+	dutyVerify
 )
 
 func (d duties) any(of duties) bool { return d&of != 0 }
@@ -73,9 +74,10 @@ func (d *duties) drop(one duties)   { *d &^= one }
 
 // storeFacts is what was last seen of the store.
 type storeFacts struct {
-	seen, silent time.Time // when it last answered, and since when it does not; zero for never, and while it does
-	err          error     // why it does not
-	asked        bool      // its configuration is known
+	// when it last answered, and since when it does not; zero for never, and while it does
+	seen, silent time.Time
+	err          error // why it does not
+	asked        bool  // its configuration is known
 	config       []byte
 	configErr    error
 	clusterID    string
@@ -123,10 +125,12 @@ func (o Options) faults() (faults []error) {
 		faults = append(faults, fmt.Errorf("renew margin %s: want 1m to 23h59m", o.RenewMargin))
 	}
 	if o.Config.EnableIPv4 && !o.Local.Attrs.PublicIP.Is4() {
-		faults = append(faults, fmt.Errorf("EnableIPv4 true: want an IPv4 address to publish, not %s", o.Local.Attrs.PublicIP))
+		faults = append(faults, fmt.Errorf("EnableIPv4 true: want an IPv4 address to publish, not %s",
+			o.Local.Attrs.PublicIP))
 	}
 	if o.Config.EnableIPv6 && !family6.is(o.Local.Attrs.PublicIPv6) {
-		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s", o.Local.Attrs.PublicIPv6))
+		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s",
+			o.Local.Attrs.PublicIPv6))
 	}
 	return faults
 }

@@ -20,7 +20,8 @@ func coreRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(1, seed)) }
 
 func newCore(t testing.TB, change func(*lease.Options)) *lease.Core {
 	t.Helper()
-	o := lease.Options{Node: "a", State: "s", Config: parse(t, network), Local: local("192.0.2.1"), Rand: coreRand(1)}
+	o := lease.Options{Node: "a", State: "s", Config: parse(t, network), Local: local("192.0.2.1"),
+		Rand: coreRand(1)}
 	if change != nil {
 		change(&o)
 	}
@@ -50,7 +51,8 @@ func describe(effects []lease.Effect, now time.Time, cache *string) string {
 		case lease.AskUnderlay:
 			out = append(out, fmt.Sprintf("ask %s round %d", f.Attrs.Address(), f.Round))
 		case lease.SaveCache:
-			save := fmt.Sprintf("save %s at %d and %d", f.Cached.Own.Subnets, f.Cached.Own.Revision, len(f.Cached.Memory.Peers))
+			save := fmt.Sprintf("save %s at %d and %d", f.Cached.Own.Subnets, f.Cached.Own.Revision,
+				len(f.Cached.Memory.Peers))
 			if save != *cache {
 				out, *cache = append(out, save), save
 			}
@@ -94,7 +96,8 @@ func describeOperation(op lease.Operation) string {
 func TestCoreSteps(t *testing.T) {
 	const ours = "10.244.5.0/24"
 	full := func(revision int64, records ...lease.Record) lease.Snapshot {
-		return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network), Records: pointers(records...)}
+		return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network),
+			Records: pointers(records...)}
 	}
 	seen := func(s lease.Snapshot) lease.Event { return lease.News{Snapshot: &s, Watched: true} }
 	mine := record(t, ours, "a", "192.0.2.1", 7)
@@ -107,7 +110,8 @@ func TestCoreSteps(t *testing.T) {
 	another := full(9, theirs)
 	another.ClusterID = "d"
 	peer := record(t, "10.244.9.0/24", "c", "192.0.2.3", 3)
-	cached := &lease.Cached{Own: mine, Memory: lease.Memory{ClusterID: "c", Revision: 7, Config: []byte(network)}}
+	cached := &lease.Cached{Own: mine, Memory: lease.Memory{ClusterID: "c", Revision: 7,
+		Config: []byte(network)}}
 	outage := errors.New("no endpoint answers")
 	const rejoin = "publish 10.244.5.0/24 and 0; save 10.244.5.0/24 at 8 and 1; "
 	type step struct {
@@ -142,7 +146,8 @@ func TestCoreSteps(t *testing.T) {
 			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
 			{0, lease.Result{Number: 2, Revision: 2}, "wait 0s"},
 			{0, lease.Tick{}, "read"},
-			{0, lease.Result{Number: 3, Snapshot: full(2, created(t, "10.244.100.0/24", 2))}, "publish 10.244.100.0/24 and 0; save 10.244.100.0/24 at 2 and 1; wait 5m0s"},
+			{0, lease.Result{Number: 3, Snapshot: full(2, created(t, "10.244.100.0/24", 2))},
+				"publish 10.244.100.0/24 and 0; save 10.244.100.0/24 at 2 and 1; wait 5m0s"},
 		}, lease.Held},
 		{"who created an overlapping record later yields", nil, []step{
 			{0, lease.Begin{}, "listen a; watch; wait 10s"},
@@ -150,16 +155,20 @@ func TestCoreSteps(t *testing.T) {
 			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
 			{0, lease.Result{Number: 2, Revision: 3}, "wait 0s"},
 			{0, lease.Tick{}, "read"},
-			{0, lease.Result{Number: 3, Snapshot: full(3, record(t, "10.244.100.0/23", "b", "192.0.2.2", 2), created(t, "10.244.100.0/24", 3))}, "delete 10.244.100.0/24 at 3"},
+			{0, lease.Result{Number: 3, Snapshot: full(3, record(t, "10.244.100.0/23", "b", "192.0.2.2", 2),
+				created(t, "10.244.100.0/24", 3))}, "delete 10.244.100.0/24 at 3"},
 			{0, lease.Result{Number: 4}, "publish none and 0; save none at 0 and 2; wait 0s"},
 		}, lease.Acquiring},
 		{"another has our address: what is there to wait for is said", nil, []step{
 			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{10 * time.Second, lease.Tick{}, "read"},
-			{0, lease.Result{Number: 1, Snapshot: full(4, record(t, "10.244.6.0/24", "b", "192.0.2.1", 4))}, "remaining 10.244.6.0/24"},
+			{0, lease.Result{Number: 1, Snapshot: full(4, record(t, "10.244.6.0/24", "b", "192.0.2.1", 4))},
+				"remaining 10.244.6.0/24"},
 			{0, lease.Result{Number: 2, Remaining: time.Hour}, "publish none and 0; save none at 0 and 1; wait 1s"},
 		}, lease.Acquiring},
-		{"a cached state is served at once, and its peers too", func(o *lease.Options) { o.Cached = cached }, []step{
+		{"a cached state is served at once, and its peers too", func(o *lease.Options) {
+			o.Cached = cached
+		}, []step{
 			{0, lease.Begin{}, "listen a; watch; publish 10.244.5.0/24 and 0; wait 10s"},
 			{time.Second, lease.News{Watched: true, Lost: outage}, "read"},
 			{0, lease.Result{Number: 1, Err: outage}, "wait 1s"},
@@ -168,23 +177,28 @@ func TestCoreSteps(t *testing.T) {
 			step{time.Hour, seen(full(9)), "write 10.244.5.0/24 at 0"},
 			step{0, lease.Result{Number: 3, Revision: 10}, "save 10.244.5.0/24 at 10 and 1; wait 1s"},
 		), lease.Held},
-		{"a renewal that the store does not take: its time runs out, and we serve on", nil, append(held[:len(held):len(held)],
-			step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
-			step{0, lease.Result{Number: 3, Err: outage}, "wait 1s"},
-			step{2 * time.Hour, lease.Tick{}, "read"},
-			step{0, lease.Result{Number: 4, Err: outage}, "wait 2s"},
-		), lease.Expired},
-		{"a living node's record stands in the place of ours: nothing is written", nil, append(held[:len(held):len(held)],
-			step{time.Hour, seen(full(9, theirs)), "ask b"},
-			step{0, lease.Result{Number: 3}, "wait 2s"},
-			step{time.Second, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "b", Answers: "process", Subnets: "10.244.5.0-24", Revision: 9}}}, "wait 2s"},
-			step{2 * time.Second, lease.Tick{}, "ask b"},
-			step{0, lease.Result{Number: 4}, "wait 2s"},
-		), lease.Waiting},
+		{"a renewal that the store does not take: its time runs out, and we serve on", nil,
+			append(held[:len(held):len(held)],
+				step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
+				step{0, lease.Result{Number: 3, Err: outage}, "wait 1s"},
+				step{2 * time.Hour, lease.Tick{}, "read"},
+				step{0, lease.Result{Number: 4, Err: outage}, "wait 2s"},
+			), lease.Expired},
+		{"a living node's record stands in the place of ours: nothing is written", nil,
+			append(held[:len(held):len(held)],
+				step{time.Hour, seen(full(9, theirs)), "ask b"},
+				step{0, lease.Result{Number: 3}, "wait 2s"},
+				step{time.Second, lease.News{Messages: []lease.Message{
+					{To: "a", From: "other", Node: "b", Answers: "process", Subnets: "10.244.5.0-24", Revision: 9}}},
+					"wait 2s"},
+				step{2 * time.Second, lease.Tick{}, "ask b"},
+				step{0, lease.Result{Number: 4}, "wait 2s"},
+			), lease.Waiting},
 		{"its answer is heard in a flood of questions", nil, append(held[:len(held):len(held)],
 			step{time.Hour, seen(full(9, theirs)), "ask b"},
 			step{0, lease.Result{Number: 3}, "wait 2s"},
-			step{time.Second, flood(lease.Message{To: "a", From: "other", Node: "b", Answers: "process", Subnets: "10.244.5.0-24", Revision: 9}), "wait 2s"},
+			step{time.Second, flood(lease.Message{To: "a", From: "other", Node: "b", Answers: "process",
+				Subnets: "10.244.5.0-24", Revision: 9}), "wait 2s"},
 			step{2 * time.Second, lease.Tick{}, "ask b"},
 			step{0, lease.Result{Number: 4}, "wait 2s"},
 		), lease.Waiting},
@@ -196,38 +210,45 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.Result{Number: 5, Snapshot: full(9, theirs)}, ""}, // of no call
 			step{0, lease.Result{Number: 4, Snapshot: full(9, theirs)}, "write 10.244.5.0/24 at 9"},
 		), lease.Held},
-		{"who is in its place at the same revision of another store is asked", nil, append(held[:len(held):len(held)],
-			step{time.Hour, seen(full(9, theirs)), "ask b"},
-			step{0, lease.Result{Number: 3}, "wait 2s"},
-			step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
-			step{0, lease.Tick{}, "read"},
-			step{0, lease.Result{Number: 4, Snapshot: full(9, theirs)}, "write 10.244.5.0/24 at 9"},
-			step{0, lease.Result{Number: 5, Revision: 10}, "wait 0s"},
-			step{time.Minute, seen(another), "ask b"},
-		), lease.Waiting},
-		{"a record that is written while its owner is asked for is asked for again", nil, append(held[:len(held):len(held)],
-			step{time.Hour, seen(full(9, theirs)), "ask b"},
-			step{0, lease.Result{Number: 3}, "wait 2s"},
-			step{time.Second, seen(full(10, renewed)), "wait 1s"},
-			step{500 * time.Millisecond, lease.Tick{}, "wait 1s"},
-			step{time.Second, lease.Tick{}, "ask b"},
-			step{0, lease.Result{Number: 4}, "wait 2s"},
-			step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
-			step{0, lease.Tick{}, "read"},
-			step{0, lease.Result{Number: 5, Snapshot: full(10, renewed)}, "write 10.244.5.0/24 at 10"},
-		), lease.Held},
-		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
+		{"who is in its place at the same revision of another store is asked", nil,
+			append(held[:len(held):len(held)],
+				step{time.Hour, seen(full(9, theirs)), "ask b"},
+				step{0, lease.Result{Number: 3}, "wait 2s"},
+				step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
+				step{0, lease.Tick{}, "read"},
+				step{0, lease.Result{Number: 4, Snapshot: full(9, theirs)}, "write 10.244.5.0/24 at 9"},
+				step{0, lease.Result{Number: 5, Revision: 10}, "wait 0s"},
+				step{time.Minute, seen(another), "ask b"},
+			), lease.Waiting},
+		{"a record that is written while its owner is asked for is asked for again", nil,
+			append(held[:len(held):len(held)],
+				step{time.Hour, seen(full(9, theirs)), "ask b"},
+				step{0, lease.Result{Number: 3}, "wait 2s"},
+				step{time.Second, seen(full(10, renewed)), "wait 1s"},
+				step{500 * time.Millisecond, lease.Tick{}, "wait 1s"},
+				step{time.Second, lease.Tick{}, "ask b"},
+				step{0, lease.Result{Number: 4}, "wait 2s"},
+				step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
+				step{0, lease.Tick{}, "read"},
+				step{0, lease.Result{Number: 5, Snapshot: full(10, renewed)}, "write 10.244.5.0/24 at 10"},
+			), lease.Held},
+		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) {
+			o.Underlay, o.State = answers{}, "copy"
+		}, []step{
 			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
-			{0, lease.Result{Number: 2, Err: lease.ErrMute}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
+			{0, lease.Result{Number: 2, Err: lease.ErrMute},
+				"ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
 			{time.Second, lease.News{Answered: 1}, "wait 1s"},
 			{time.Second, lease.Tick{}, "read"},
 			{0, lease.Result{Number: 3, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "wait 2s"},
 		}, lease.Waiting},
 		{"who asks is answered, and who held later is not", nil, append(held[:len(held):len(held)],
-			step{time.Minute, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24"}}}, "answer a"},
-			step{0, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Revision: 99}}}, ""},
+			step{time.Minute, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true,
+				Subnets: "10.244.5.0-24"}}}, "answer a"},
+			step{0, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true,
+				Subnets: "10.244.5.0-24", Revision: 99}}}, ""},
 			step{0, lease.Result{Number: 3}, "wait 5m0s"},
 		), lease.Held},
 		{"of two that ask in one moment both are answered", nil, append(held[:len(held):len(held)],
@@ -253,35 +274,44 @@ func TestCoreSteps(t *testing.T) {
 			{time.Second, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 			{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
 		}, lease.Held},
-		{"a late answer of one is not another's", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
+		{"a late answer of one is not another's", func(o *lease.Options) {
+			o.Underlay, o.State = answers{}, "copy"
+		}, []step{
 			{0, lease.Begin{}, "listen a; watch; wait 10s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
 			{0, lease.Result{Number: 2}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
 			{time.Second, seen(full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))), "read"},
-			{0, lease.Result{Number: 3, Snapshot: full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))}, "ask a"},
+			{0, lease.Result{Number: 3, Snapshot: full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))},
+				"ask a"},
 			{0, lease.Result{Number: 4}, "ask 192.0.2.8 round 2; publish none and 0; wait 2s"},
 			{0, lease.News{Answered: 1}, "wait 0s"},
 			{1500 * time.Millisecond, lease.Tick{}, "read"},
-			{0, lease.Result{Number: 5, Snapshot: full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))}, "wait 1s"}, // in silence: with an answer it were two
+			// in silence: with an answer it were two
+			{0, lease.Result{Number: 5, Snapshot: full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))},
+				"wait 1s"},
 		}, lease.Waiting},
-		{"peers come and go while a call is under way, and are taken in after it", nil, append(held[:len(held):len(held)],
-			step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
-			step{0, seen(full(9, mine8, peer)), ""},
-			step{0, seen(full(10, mine8, peer)), ""},
-			step{0, lease.Result{Number: 3, Revision: 11}, "save 10.244.5.0/24 at 11 and 1; read"}, // what the watch said is older than what we wrote
-		), lease.Held},
-		{"a write whose answer was lost is ours, also if it says where we were", nil, append(held[:len(held):len(held)],
-			step{time.Hour, lease.News{Local: ptr(local("192.0.2.7"))}, "write 10.244.5.0/24 at 8"},
-			step{0, lease.Result{Number: 3, Err: outage}, "wait 1s"},
-			step{0, lease.News{Local: ptr(local("192.0.2.1"))}, "wait 0s"}, // for the cache
-			step{time.Second, lease.Tick{}, "read"},
-			step{0, lease.Result{Number: 4, Snapshot: full(9, elsewhere)}, "write 10.244.5.0/24 at 9"},
-		), lease.Held},
+		{"peers come and go while a call is under way, and are taken in after it", nil,
+			append(held[:len(held):len(held)],
+				step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
+				step{0, seen(full(9, mine8, peer)), ""},
+				step{0, seen(full(10, mine8, peer)), ""},
+				// what the watch said is older than what we wrote
+				step{0, lease.Result{Number: 3, Revision: 11}, "save 10.244.5.0/24 at 11 and 1; read"},
+			), lease.Held},
+		{"a write whose answer was lost is ours, also if it says where we were", nil,
+			append(held[:len(held):len(held)],
+				step{time.Hour, lease.News{Local: ptr(local("192.0.2.7"))}, "write 10.244.5.0/24 at 8"},
+				step{0, lease.Result{Number: 3, Err: outage}, "wait 1s"},
+				step{0, lease.News{Local: ptr(local("192.0.2.1"))}, "wait 0s"}, // for the cache
+				step{time.Second, lease.Tick{}, "read"},
+				step{0, lease.Result{Number: 4, Snapshot: full(9, elsewhere)}, "write 10.244.5.0/24 at 9"},
+			), lease.Held},
 		{"a stop waits for the answer to a write, and saves what it says", nil, append(held[:len(held):len(held)],
 			step{time.Hour, lease.News{Local: ptr(local("192.0.2.7"))}, "write 10.244.5.0/24 at 8"},
 			step{0, lease.Stop{}, ""},
-			step{0, lease.Result{Number: 3, Revision: 11}, "publish 10.244.5.0/24 and 0; save 10.244.5.0/24 at 11 and 1"},
+			step{0, lease.Result{Number: 3, Revision: 11},
+				"publish 10.244.5.0/24 and 0; save 10.244.5.0/24 at 11 and 1"},
 			step{0, lease.Tick{}, ""},
 		), lease.Held},
 	}
@@ -320,7 +350,8 @@ func TestDualStackIsVerifiedAgain(t *testing.T) {
 	mine.Attrs = local("192.0.2.1,2001:db8::1").Signed("a", "s").Attrs
 	mine.Created, mine.Expires = 7, epoch().Add(lease.TTL)
 	full := func(revision int64, records ...lease.Record) *lease.Snapshot {
-		return &lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(dual), Records: pointers(records...)}
+		return &lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(dual),
+			Records: pointers(records...)}
 	}
 	var c *lease.Core
 	step := func(want string, e lease.Event) {
@@ -344,8 +375,9 @@ func TestDualStackIsVerifiedAgain(t *testing.T) {
 	step("read", lease.Tick{})
 }
 
-// TestRevisionOfAnotherStore has a store wiped, or restored, and our subnet given to another before we came back. Our question must not say at
-// which revision the store that was had our record: to who has got it since that would be the later one, and gets no answer.
+// TestRevisionOfAnotherStore has a store wiped, or restored, and our subnet given to another before we came
+// back. Our question must not say at which revision the store that was had our record: to who has got it
+// since that would be the later one, and gets no answer.
 func TestRevisionOfAnotherStore(t *testing.T) {
 	for _, tt := range []struct {
 		name, cluster string
@@ -354,7 +386,8 @@ func TestRevisionOfAnotherStore(t *testing.T) {
 			c := newCore(t, nil)
 			mine := created(t, "10.244.5.0/24", 7)
 			full := func(cluster string, revision int64, r lease.Record) lease.Snapshot {
-				return lease.Snapshot{ClusterID: cluster, Revision: revision, Config: []byte(network), Records: pointers(r)}
+				return lease.Snapshot{ClusterID: cluster, Revision: revision, Config: []byte(network),
+					Records: pointers(r)}
 			}
 			c.Step(epoch(), lease.Begin{})
 			first := full("c", 7, mine)
@@ -393,8 +426,8 @@ func created(t testing.TB, subnet string, revision int64) lease.Record {
 	return r
 }
 
-// flood is what has come to one who was cut off for long, and m after it: one sender's questions of hours, and
-// those of many.
+// flood is what has come to one who was cut off for long, and m after it: one sender's questions of hours,
+// and those of many.
 func flood(m lease.Message) (n lease.News) {
 	for i := range 300 {
 		ask := lease.Message{To: "a", From: "copy", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Revision: 99}

@@ -15,7 +15,7 @@
 // the store before the next write are duties; who else may be the owner is a contest. The State
 // that people see is computed of those (state.go).
 //
-// A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others decide
-// who owns what: lease/kube has a core of its own, of the same parts (Base, Rounds). The formats are
+// A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others
+// decide who owns what: lease/kube has a core of its own, of the same parts (Base, Rounds). The formats are
 // flannel's, so that nodes of both kinds share a network.
 package lease

@@ -35,7 +35,8 @@ func (c NetworkConfig) Contains(s Subnets) error {
 		network, own netip.Prefix
 	}{{"Network", c.EnableIPv4, c.Network, s.V4}, {"IPv6Network", c.EnableIPv6, c.IPv6Network, s.V6}} {
 		if f.on && f.own.IsValid() && (!f.network.Contains(f.own.Addr()) || f.network.Bits() > f.own.Bits()) {
-			faults = append(faults, &ConfigError{Key: f.key, Got: f.network.String(), Want: fmt.Sprintf("one that contains this node's subnet %s, or its pods are cut off", f.own)})
+			faults = append(faults, &ConfigError{Key: f.key, Got: f.network.String(),
+				Want: fmt.Sprintf("one that contains this node's subnet %s, or its pods are cut off", f.own)})
 		}
 	}
 	return errors.Join(faults...)

@@ -58,8 +58,8 @@ type IdentityOptions struct {
 	Given string
 	// CacheDir holds the stored identity. It is made if it is missing.
 	CacheDir string
-	// Part names what the identity is of, if that is only a part of the machine: two parts have two identities. "" is
-	// the machine.
+	// Part names what the identity is of, if that is only a part of the machine: two parts have two identities.
+	// "" is the machine.
 	Part string
 	// MachineID is the file to derive an identity from; "" means /etc/machine-id.
 	MachineID string
@@ -75,7 +75,8 @@ var ErrNotStored = errors.New("the node id is not stored")
 func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	if o.Given != "" {
 		if !validNode(o.Given) {
-			return "", 0, fmt.Errorf("node id %q: want 1 to %d letters, digits, dots, dashes or underscores", o.Given, maxNode)
+			return "", 0, fmt.Errorf("node id %q: want 1 to %d letters, digits, dots, dashes or underscores",
+				o.Given, maxNode)
 		}
 		return o.Given, IdentityGiven, nil
 	}
@@ -85,7 +86,8 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	case err == nil && validNode(id):
 		return id, IdentityStored, nil
 	case err == nil:
-		return "", 0, fmt.Errorf("%s holds no node id: delete it to derive one again, or name one with --node-id", path)
+		return "", 0, fmt.Errorf("%s holds no node id: delete it to derive one again, or name one with --node-id",
+			path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", 0, fmt.Errorf("read node id: %w", err)
 	}

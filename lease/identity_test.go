@@ -30,11 +30,13 @@ func TestLoadIdentity(t *testing.T) {
 		t.Errorf("id %q shows the machine id, which is to be kept secret", first)
 	}
 	write(t, machine, strings.Repeat("f", 32))
-	if again, source, err := lease.LoadIdentity(o); err != nil || again != first || source != lease.IdentityStored {
+	if again, source, err := lease.LoadIdentity(o); err != nil || again != first ||
+		source != lease.IdentityStored {
 		t.Errorf("%q from %s, %v: want the stored one", again, source, err)
 	}
 	o.Given = "node-7.example_x"
-	if given, source, err := lease.LoadIdentity(o); err != nil || given != o.Given || source != lease.IdentityGiven {
+	if given, source, err := lease.LoadIdentity(o); err != nil || given != o.Given ||
+		source != lease.IdentityGiven {
 		t.Errorf("%q from %s, %v: want the given one", given, source, err)
 	}
 }
@@ -47,7 +49,8 @@ func TestLoadIdentityWithoutMachineID(t *testing.T) {
 	if err != nil || source != lease.IdentityRandom || len(first) != 32 {
 		t.Fatalf("%q from %s, %v", first, source, err)
 	}
-	if again, source, err := lease.LoadIdentity(o); err != nil || again != first || source != lease.IdentityStored {
+	if again, source, err := lease.LoadIdentity(o); err != nil || again != first ||
+		source != lease.IdentityStored {
 		t.Errorf("%q from %s, %v: want the stored one", again, source, err)
 	}
 	o.CacheDir = filepath.Join(dir, "b")
@@ -78,7 +81,8 @@ func TestLoadIdentityFaults(t *testing.T) {
 		id, _, err := lease.LoadIdentity(o)
 		if err == nil {
 			t.Errorf("%s: got %q", name, id)
-		} else if text := err.Error(); o.CacheDir == garbage && (!strings.Contains(text, filepath.Join(garbage, "node-id")) || !strings.Contains(text, "delete it")) {
+		} else if text := err.Error(); o.CacheDir == garbage &&
+			(!strings.Contains(text, filepath.Join(garbage, "node-id")) || !strings.Contains(text, "delete it")) {
 			t.Errorf("%s: neither file nor remedy in %q", name, text)
 		}
 	}
@@ -86,7 +90,8 @@ func TestLoadIdentityFaults(t *testing.T) {
 	o := lease.IdentityOptions{CacheDir: "/proc/weft-none", MachineID: machine}
 	id, source, err := lease.LoadIdentity(o)
 	again, _, twice := lease.LoadIdentity(o)
-	if len(id) != 32 || id != again || source != lease.IdentityMachine || !errors.Is(err, lease.ErrNotStored) || err.Error() != twice.Error() {
+	if len(id) != 32 || id != again || source != lease.IdentityMachine || !errors.Is(err, lease.ErrNotStored) ||
+		err.Error() != twice.Error() {
 		t.Errorf("cannot be stored: %q from %s, %v, then %q, %v", id, source, err, again, twice)
 	}
 }

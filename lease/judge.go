@@ -29,7 +29,8 @@ const (
 // judge compares what we hold with what the store has. found is the record under
 // our key, or in its place; of a garbled one only the revision is known, if that. The owners of
 // the records in silent, at their revisions, were asked for and did not answer.
-func (h *holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdict, found Record, err error) {
+func (h *holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdict, found Record,
+	err error) {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets {
 			return h.judgeRecord(self, s.ClusterID, *r, silent), *r, nil
@@ -37,7 +38,8 @@ func (h *holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verd
 	}
 	for _, b := range s.Bad {
 		if b.Key == h.Key() {
-			return verdictGarbled, Record{Revision: b.Revision}, fmt.Errorf("our record %s was overwritten: %s", b.Key, b.Detail)
+			return verdictGarbled, Record{Revision: b.Revision},
+				fmt.Errorf("our record %s was overwritten: %s", b.Key, b.Detail)
 		}
 	}
 	for _, r := range s.Records {
@@ -69,25 +71,29 @@ func isSilent(silent map[Subnets]int64, r Record) bool {
 	return ok && at == r.Revision
 }
 
-// reused reports whether the store, which is not behind us, has under our key what was written before our record was, or at our revision what
-// we did not write: it went back, and has come as far again by what others wrote.
+// reused reports whether the store, which is not behind us, has under our key what was written before our
+// record was, or at our revision what we did not write: it went back, and has come as far again by what
+// others wrote.
 func (h *holding) reused(s Snapshot) bool {
-	return h.cluster == s.ClusterID && s.Revision >= h.Revision && slices.ContainsFunc(s.Records, func(r *Record) bool {
-		return r.Subnets == h.Subnets && (r.Revision < h.Revision || r.Revision == h.Revision && !r.Attrs.Equal(h.Attrs))
-	})
+	return h.cluster == s.ClusterID && s.Revision >= h.Revision &&
+		slices.ContainsFunc(s.Records, func(r *Record) bool {
+			return r.Subnets == h.Subnets && (r.Revision < h.Revision || r.Revision == h.Revision &&
+				!r.Attrs.Equal(h.Attrs))
+		})
 }
 
 // since is when the record was first there, as the store counts.
 func (r *Record) since() int64 { return cmp.Or(r.Created, r.Revision) }
 
 func (h *holding) taken(r Record) error {
-	return &TakenError{Subnets: h.Subnets, By: r.Node(), ByName: r.published(), Address: r.Address(), Their: r.Subnets}
+	return &TakenError{Subnets: h.Subnets, By: r.Node(), ByName: r.published(), Address: r.Address(),
+		Their: r.Subnets}
 }
 
-// beaten looks for a record that was there when we created ours and that we had
-// not seen: in dual stack two keys can differ and still overlap, and two nodes
-// with one address can start together. The later one yields. Who had it before, and has put it back, yields only to who has its subnet since it was
-// last seen: not to who came while ours was there.
+// beaten looks for a record that was there when we created ours and that we had not seen: in dual stack two
+// keys can differ and still overlap, and two nodes with one address can start together. The later one yields.
+// Who had it before, and has put it back, yields only to who has its subnet since it was last seen: not to
+// who came while ours was there.
 func (h *holding) beaten(self Self, s Snapshot, before bool) error {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets || r.since() > h.since() {
@@ -96,7 +102,8 @@ func (h *holding) beaten(self Self, s Snapshot, before bool) error {
 		switch owns := self.Owns(r.Attrs); {
 		case before && (owns == Ours || !r.Overlaps(h.Subnets) || r.since() <= h.seen):
 		case owns == Rival:
-			return &RivalError{Ours: self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets, Address: r.Address()}
+			return &RivalError{Ours: self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets,
+				Address: r.Address()}
 		case owns != Ours && r.Overlaps(h.Subnets), owns == Ours && !self.Recognises(r.Attrs):
 			return fmt.Errorf("%w: %s was there first", ErrConflict, r.Subnets)
 		}

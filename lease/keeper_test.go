@@ -41,7 +41,8 @@ func newKeeper(t *testing.T, s lease.Store, o lease.Options) *lease.Keeper {
 
 func TestNewKeeperReportsAllFaults(t *testing.T) {
 	_, err := lease.NewKeeper(leasetest.New("c", nil), lease.Options{
-		Node: "a b", RenewMargin: 24 * time.Hour, Config: parse(t, `{"Network":"10.0.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
+		Node: "a b", RenewMargin: 24 * time.Hour,
+		Config: parse(t, `{"Network":"10.0.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
 	})
 	for _, want := range []string{"node id", "renew margin", "EnableIPv4", "EnableIPv6"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -82,7 +83,8 @@ func TestRenewals(t *testing.T) {
 					}
 				}
 				period := lease.TTL - margin
-				if most := int(240*time.Hour/(period-period/10)) + 2; writes > most || writes < int(240*time.Hour/lease.TTL) {
+				if most := int(240*time.Hour/(period-period/10)) + 2; writes > most ||
+					writes < int(240*time.Hour/lease.TTL) {
 					t.Errorf("%d writes in ten days, want at most %d", writes, most)
 				}
 				if sets != 1 {
@@ -261,7 +263,8 @@ func TestLogSaysWhyAndNothingSecret(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"10.244.1.0/24", "thief", "192.0.2.9", "event=lease_acquired ", "event=lease_put_back "} {
+		for _, want := range []string{"10.244.1.0/24", "thief", "192.0.2.9", "event=lease_acquired ",
+			"event=lease_put_back "} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, out.String())
 			}
@@ -301,7 +304,8 @@ func TestAnotherConfigIsNotFollowed(t *testing.T) {
 			synctest.Wait()
 			st := k.Status()
 			var changed *lease.ConfigChangedError
-			if (st.ConfigErr == nil) != (tt.want == nil) || errors.As(tt.want, &changed) != errors.As(st.ConfigErr, &changed) {
+			if (st.ConfigErr == nil) != (tt.want == nil) || errors.As(tt.want, &changed) != errors.As(st.ConfigErr,
+				&changed) {
 				t.Errorf("%s: %v, want a %T", tt.config, st.ConfigErr, tt.want)
 			}
 			if !st.ConfigSeen || string(st.StoreConfig) != tt.config {

@@ -23,7 +23,8 @@ func lastGood(dir string) string {
 // often the node restarts.
 func TestTheCacheKeepsTheLastGoodConfig(t *testing.T) {
 	for name, other := range map[string]string{
-		"typo": `{"Network":"10.244.0.0/16","SubnetLen":"24"}`, "truncated": `{"Network":"10.2`, "another": `{"Network":"10.5.0.0/16"}`, "gone": "",
+		"typo": `{"Network":"10.244.0.0/16","SubnetLen":"24"}`, "truncated": `{"Network":"10.2`,
+		"another": `{"Network":"10.5.0.0/16"}`, "gone": "",
 		"of a backend": `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlna"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,8 @@ func (l *line) Snapshot(ctx context.Context) (lease.Snapshot, error) {
 	return l.Store.Snapshot(ctx)
 }
 
-func (l *line) Put(ctx context.Context, s lease.Subnets, a lease.Attrs, ttl time.Duration, at int64) (int64, error) {
+func (l *line) Put(ctx context.Context, s lease.Subnets, a lease.Attrs, ttl time.Duration,
+	at int64) (int64, error) {
 	if err := l.err(); err != nil {
 		return 0, err
 	}

@@ -29,8 +29,8 @@ type Message struct {
 	Answers string `json:",omitempty"`
 	// Subnets is what is asked for, and in an answer what the sender holds.
 	Subnets string
-	// Revision is where the store last had the sender's record as the sender wrote it; 0 if
-	// it never had, or is another store since, or went back. Of two that both hold something the later one answers.
+	// Revision is where the store last had the sender's record as the sender wrote it; 0 if it never had, or is
+	// another store since, or went back. Of two that both hold something the later one answers.
 	Revision int64
 	// Serves is set, without a Revision, by a process that holds Subnets all the same: the store has had its
 	// record since its start, and it knows of no other living owner. An older weft never sets it.
@@ -63,7 +63,8 @@ func DecodeMessage(to string, b []byte) (Message, error) {
 	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
 		return Message{}, fmt.Errorf("%w: %w", ErrValue, err)
 	}
-	if !validNode(m.Node) || !validNode(m.From) || m.Answers != "" && !validNode(m.Answers) || m.Asks == (m.Answers != "") {
+	if !validNode(m.Node) || !validNode(m.From) || m.Answers != "" && !validNode(m.Answers) ||
+		m.Asks == (m.Answers != "") {
 		return Message{}, fmt.Errorf("%w: it names nobody, or is no question and no answer", ErrValue)
 	}
 	m.To = to

@@ -20,7 +20,8 @@ func Nearest(got string, words ...string) string {
 		return best
 	}
 	for _, w := range words { // SubnetLength, for SubnetLen
-		if len(w) > 3 && len(w) > len(best) && strings.HasPrefix(strings.ToLower(got), strings.ToLower(w)) && !strings.EqualFold(got, w) {
+		if len(w) > 3 && len(w) > len(best) && strings.HasPrefix(strings.ToLower(got), strings.ToLower(w)) &&
+			!strings.EqualFold(got, w) {
 			best = w
 		}
 	}

@@ -20,14 +20,15 @@ func (e *ConfigChangedError) Error() string {
 	return "the store's network configuration is not the one in use: restart to apply it"
 }
 
-// takeSnapshot takes in a snapshot of the watch, and lets work that was put off go on. One that is older than what we
-// know, as a watch may deliver what it read before our last write, is a reason to read the store: what is
-// older still then is a store that went back. After that the watch may still tell what was before, at a higher revision, so
-// that the store is read until it has come as far. n is what came with it.
+// takeSnapshot takes in a snapshot of the watch, and lets work that was put off go on. One that is older than
+// what we know, as a watch may deliver what it read before our last write, is a reason to read the store:
+// what is older still then is a store that went back. After that the watch may still tell what was before, at
+// a higher revision, so that the store is read until it has come as far. n is what came with it.
 func (c *Core) takeSnapshot(s Snapshot, n News) {
 	held := c.own.held
 	mem := c.Peers.Memory()
-	if !c.store.wentBack && !(s.ClusterID == mem.ClusterID && s.Revision < mem.Revision) && !(held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision) {
+	if !c.store.wentBack && !(s.ClusterID == mem.ClusterID && s.Revision < mem.Revision) &&
+		!(held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision) {
 		c.believeSnapshot(s, n)
 		return
 	}
@@ -64,7 +65,8 @@ func (c *Core) observe(s Snapshot) Snapshot {
 			st.wentBack = true
 			c.own.forgetRevision()
 		}
-	} else if c.own.held != nil && c.own.held.reused(s) { // which a store says that went back while we did not hear it
+	} else if c.own.held != nil && c.own.held.reused(s) {
+		// which a store says that went back while we did not hear it
 		c.cleared = nil
 		c.own.forgetRevision()
 	}
@@ -152,7 +154,8 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 	}
 	switch v {
 	case verdictHeld:
-		unheard := found.Revision != h.Revision && found.Created == found.Revision // of a write of ours that was not answered
+		// of a write of ours that was not answered
+		unheard := found.Revision != h.Revision && found.Created == found.Revision
 		c.keep(found, s.ClusterID)
 		if unheard {
 			c.doubt(h)
@@ -162,8 +165,10 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 		}
 	case verdictRewrite:
 		if c.own.confirmed() { // else acquire decides
-			c.displaced(found.Revision, s.ClusterID, found.Reservation && found.Node() == c.o.Node, "is not as we wrote it")
-			if found.Created == found.Revision && c.self().Recognises(found.Attrs) { // by a write of ours that came late
+			c.displaced(found.Revision, s.ClusterID, found.Reservation && found.Node() == c.o.Node,
+				"is not as we wrote it")
+			if found.Created == found.Revision && c.self().Recognises(found.Attrs) {
+				// by a write of ours that came late
 				h.Created = found.Created
 				c.doubt(h)
 			}
@@ -171,14 +176,17 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 	case verdictGone:
 		c.vanished(s.ClusterID)
 	case verdictTaken:
-		if h.Reservation { // which the store has lost: it is a lease that ends, or whoever is there now would be waited for without an end
+		if h.Reservation {
+			// which the store has lost: it is a lease that ends, or whoever is there now would be waited for without
+			// an end
 			h.Reservation, h.Expires = false, c.Now.Add(TTL)
 		}
 		d := c.newForeign(found, s)
 		d.gone = !slices.ContainsFunc(s.Records, func(r *Record) bool { return r.Subnets == h.Subnets })
 		switch {
 		case found.Node() == "" && d.kind == overOurs && found.Subnets == h.Subnets: // whom nobody can ask
-			c.displaced(found.Revision, s.ClusterID, false, "was written over by "+describeOwner(found.published(), found.Node(), found.Address()))
+			c.displaced(found.Revision, s.ClusterID, false, "was written over by "+
+				describeOwner(found.published(), found.Node(), found.Address()))
 		case found.Node() == "" && d.kind == overSpent && c.o.Underlay == nil:
 			c.giveUp(h.taken(found))
 		default:

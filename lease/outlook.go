@@ -89,9 +89,9 @@ func values(records []*Record) []Record {
 	return out
 }
 
-// Current returns peers, which are those of a Set, with the times of expiry and revisions that the store
-// has told since: a renewal makes no new Set. A record of which the store has not told it ends by what is returned at
-// the latest. The slice is new.
+// Current returns peers, which are those of a Set, with the times of expiry and revisions that the store has
+// told since: a renewal makes no new Set. A record of which the store has not told it ends by what is
+// returned at the latest. The slice is new.
 func (o *Outlook) Current(peers []Record) []Record {
 	out := make([]Record, 0, len(peers))
 	for _, r := range peers {
@@ -115,7 +115,8 @@ func (s Set) Same(t Set) bool {
 }
 
 func sameRecord(a, b Record) bool {
-	return a.Subnets == b.Subnets && a.Reservation == b.Reservation && sameKube(a.Kube, b.Kube) && a.Attrs.Equal(b.Attrs)
+	return a.Subnets == b.Subnets && a.Reservation == b.Reservation && sameKube(a.Kube, b.Kube) &&
+		a.Attrs.Equal(b.Attrs)
 }
 
 func sameKube(a, b *KubeNode) bool { return a == b || a != nil && b != nil && *a == *b }

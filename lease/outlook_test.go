@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestOutlookUnchanged wants no work of a Set as long as nothing has changed, and a new one as soon as something has.
+// TestOutlookUnchanged wants no work of a Set as long as nothing has changed, and a new one as soon as
+// something has.
 func TestOutlookUnchanged(t *testing.T) {
 	config, err := ParseNetworkConfig([]byte(`{"Network":"10.244.0.0/16"}`))
 	if err != nil {
@@ -18,13 +19,17 @@ func TestOutlookUnchanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &Record{Subnets: s, Attrs: Attrs{PublicIP: netip.MustParseAddr(addr), Weft: &Weft{Node: node}}, Revision: 2, Expires: now.Add(TTL)}
+		return &Record{Subnets: s, Attrs: Attrs{PublicIP: netip.MustParseAddr(addr), Weft: &Weft{Node: node}},
+			Revision: 2, Expires: now.Add(TTL)}
 	}
-	own, b, c := record("10.244.1.0-24", "a", "192.0.2.1"), record("10.244.2.0-24", "b", "192.0.2.2"), record("10.244.3.0-24", "c", "192.0.2.3")
-	rules := Rules{Config: config, Self: Self{Node: "a", PublicIP: own.PublicIP}, Own: own.Subnets, Underlay: []netip.Addr{own.PublicIP}}
+	own, b, c := record("10.244.1.0-24", "a", "192.0.2.1"), record("10.244.2.0-24", "b", "192.0.2.2"),
+		record("10.244.3.0-24", "c", "192.0.2.3")
+	rules := Rules{Config: config, Self: Self{Node: "a", PublicIP: own.PublicIP}, Own: own.Subnets,
+		Underlay: []netip.Addr{own.PublicIP}}
 	var o Outlook
 	read := func(revision int64, records ...*Record) {
-		o.Believe(Snapshot{ClusterID: "c", Revision: revision, Config: []byte("{}"), Records: records}, []byte("{}"), now)
+		o.Believe(Snapshot{ClusterID: "c", Revision: revision, Config: []byte("{}"), Records: records},
+			[]byte("{}"), now)
 	}
 	wants := func(what string, news bool, peers int) {
 		t.Helper()

@@ -71,7 +71,8 @@ func (s Self) Recognises(a Attrs) bool {
 
 // at reports whether a has our address in one of the families.
 func (s Self) at(a Attrs) bool {
-	return s.PublicIP.IsValid() && s.PublicIP == a.PublicIP || s.PublicIPv6.IsValid() && s.PublicIPv6 == a.PublicIPv6
+	return s.PublicIP.IsValid() && s.PublicIP == a.PublicIP || s.PublicIPv6.IsValid() &&
+		s.PublicIPv6 == a.PublicIPv6
 }
 
 // RivalError means that another node's record has our address. It lasts until that record expires or is
@@ -91,7 +92,8 @@ func (e *RivalError) Error() string {
 	if e.Remaining > 0 {
 		life = "expires in " + e.Remaining.Round(time.Second).String()
 	}
-	return fmt.Sprintf("our address %s is that of %s, which holds %s; we are node %q: their record %s; if that node is gone: weft lease release %s",
+	return fmt.Sprintf("our address %s is that of %s, which holds %s; we are node %q: their record %s; if "+
+		"that node is gone: weft lease release %s",
 		e.Address, describeOwner(e.TheirName, e.Theirs, netip.Addr{}), e.Subnets, e.Ours, life, e.Subnets)
 }
 
@@ -108,7 +110,8 @@ type TakenError struct {
 }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, describeOwner(e.ByName, e.By, e.Address), e.Their)
+	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, describeOwner(e.ByName, e.By, e.Address),
+		e.Their)
 }
 
 // Address returns where the owner is reached: PublicIP, or PublicIPv6 without it.
@@ -126,7 +129,9 @@ type IPv6OnlyError struct {
 }
 
 func (e *IPv6OnlyError) Error() string {
-	return fmt.Sprintf("EnableIPv4 false: %d records without identity are in the store (first %s), so flannel nodes read it, and flannel reads the key of a node without IPv4 as 0.0.0.0/0: remove those nodes, or enable IPv4", len(e.Keys), e.Keys[0])
+	return fmt.Sprintf("EnableIPv4 false: %d records without identity are in the store (first %s), so flannel "+
+		"nodes read it, and flannel reads the key of a node without IPv4 as 0.0.0.0/0: remove those nodes, or "+
+		"enable IPv4", len(e.Keys), e.Keys[0])
 }
 
 // CheckIPv6Only refuses a network without IPv4 while any record without our

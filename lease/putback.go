@@ -42,7 +42,8 @@ func (c *Core) displaced(revision int64, cluster string, reservation bool, what 
 	p.last = c.Now
 	if p.count > putBacksFree {
 		p.next = c.Now.Add(min(c.Backoff(p.count-putBacksFree, backoffFirst, backoffMost), putBackMost))
-		c.cause = fmt.Errorf("our record %s %s, for the %dth time in short order: it is put back more seldom now: who writes it?", h.Subnets, what, p.count)
+		c.cause = fmt.Errorf("our record %s %s, for the %dth time in short order: it is put back more seldom "+
+			"now: who writes it?", h.Subnets, what, p.count)
 	}
 	if c.Now.Sub(p.said) > putBackSaid {
 		p.said = c.Now

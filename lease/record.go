@@ -100,8 +100,8 @@ func DecodeWeft(b []byte) (*Weft, error) {
 	return w, w.check()
 }
 
-// UnmarshalJSON reads our object. Of Name and Probe, on which nothing depends, a value of another type than ours counts as none, as one that is out of
-// range does: it must not cost the node its peer.
+// UnmarshalJSON reads our object. Of Name and Probe, on which nothing depends, a value of another type than
+// ours counts as none, as one that is out of range does: it must not cost the node its peer.
 func (w *Weft) UnmarshalJSON(b []byte) error {
 	type plain Weft // without this method
 	in := struct {
@@ -121,7 +121,8 @@ func (w *Weft) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// check bounds what a stranger can make us keep. A name or a port that is none is left out, since nothing depends on it.
+// check bounds what a stranger can make us keep. A name or a port that is none is left out, since nothing
+// depends on it.
 func (w *Weft) check() error {
 	if w == nil {
 		return nil
@@ -141,7 +142,9 @@ func (w *Weft) check() error {
 		return fmt.Errorf("%w: %d Weft.Addrs and %d Weft.Recv", ErrValue, len(w.Addrs), len(w.Recv))
 	case w.MTU < 0 || w.MTU > 65535:
 		return fmt.Errorf("%w: Weft.MTU %d", ErrValue, w.MTU)
-	case slices.ContainsFunc(w.Addrs, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }):
+	case slices.ContainsFunc(w.Addrs, func(a netip.Addr) bool {
+		return !a.IsValid() || a.Is4In6() || a.Zone() != ""
+	}):
 		return fmt.Errorf("%w: Weft.Addrs %v", ErrValue, w.Addrs)
 	}
 	return nil
@@ -194,7 +197,8 @@ func (a Attrs) Equal(b Attrs) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// alike reports whether both are the same to the byte, and the data of their backends is JSON, if there is any.
+// alike reports whether both are the same to the byte, and the data of their backends is JSON, if there is
+// any.
 func (a Attrs) alike(b Attrs) bool {
 	same := func(x, y json.RawMessage) bool {
 		return x == nil && y == nil || x != nil && y != nil && bytes.Equal(x, y) && json.Valid(x)
@@ -207,7 +211,8 @@ func (a Attrs) alike(b Attrs) bool {
 	if v == nil || w == nil {
 		return v == w
 	}
-	return v.Node == w.Node && v.Name == w.Name && v.State == w.State && v.MTU == w.MTU && v.Probe == w.Probe && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
+	return v.Node == w.Node && v.Name == w.Name && v.State == w.State && v.MTU == w.MTU && v.Probe == w.Probe &&
+		slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
 }
 
 // Node returns the identity of the owner, "" on a record without our object.
@@ -226,8 +231,8 @@ func (a Attrs) State() string {
 	return a.Weft.State
 }
 
-// recordJSON is a record in the cache and towards an operator. It is written with attrsJSON, which has no method that
-// would encode a layer by itself, and read with Attrs.
+// recordJSON is a record in the cache and towards an operator. It is written with attrsJSON, which has no
+// method that would encode a layer by itself, and read with Attrs.
 type recordJSON[A Attrs | attrsJSON] struct {
 	Key         string
 	Attrs       A
@@ -255,7 +260,8 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*r = Record{Attrs: in.Attrs, Expires: in.Expires, Reservation: in.Reservation, Revision: in.Revision, Created: in.Created, Kube: in.Kube}
+	*r = Record{Attrs: in.Attrs, Expires: in.Expires, Reservation: in.Reservation, Revision: in.Revision,
+		Created: in.Created, Kube: in.Kube}
 	if in.Key == "" {
 		return nil
 	}

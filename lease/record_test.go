@@ -38,9 +38,12 @@ func TestKey(t *testing.T) {
 func TestParseKeyRefuses(t *testing.T) {
 	for _, key := range []string{
 		"", "config", "10.5.52.0", "10.5.52.0/24", "10.5.52.0-", "10.5.52.0-24x", "10.5.52.0-24&", "10.5.52.7-24",
-		"10.5.52.0-32", "10.5.52.0-0", "0.0.0.0-0", "10.5.52.0-024", "10.5.52.0-+24", "10.05.52.0-24", "10.5x52.0-24", "010.5.52.0-24",
-		"fd00::-64", "10.5.52.0-24&fd00::-128", "10.5.52.0-24&FD00::-64", "10.5.52.0-24&fd00:0::-64", "10.5.52.0-24&fd00::1-64",
-		"10.5.52.0-24&10.5.53.0-24", "fd00::-64&fd01::-64", "10.5.52.0-24&::ffff:10.0.0.0-104", "10.5.52.0-24&fe80::%eth0-64",
+		"10.5.52.0-32", "10.5.52.0-0", "0.0.0.0-0", "10.5.52.0-024", "10.5.52.0-+24", "10.05.52.0-24",
+		"10.5x52.0-24", "010.5.52.0-24",
+		"fd00::-64", "10.5.52.0-24&fd00::-128", "10.5.52.0-24&FD00::-64", "10.5.52.0-24&fd00:0::-64",
+		"10.5.52.0-24&fd00::1-64",
+		"10.5.52.0-24&10.5.53.0-24", "fd00::-64&fd01::-64", "10.5.52.0-24&::ffff:10.0.0.0-104",
+		"10.5.52.0-24&fe80::%eth0-64",
 		"10.5.52.0-24&fd00::-64&fd01::-64", "0.0.0.0-0&", "x10.5.52.0-24", "10.5.52.0-24 ", "10.5.52.0-999",
 	} {
 		if s, err := lease.ParseKey(key); !errors.Is(err, lease.ErrKey) {
@@ -53,7 +56,8 @@ func TestParseKeyRefuses(t *testing.T) {
 }
 
 func FuzzParseKey(f *testing.F) {
-	for _, s := range []string{"10.5.52.0-24", "10.12.13.0-24&fd00:12:13::-56", "0.0.0.0-0&fd00::-64", "10.0.0.0-8&", "&"} {
+	for _, s := range []string{"10.5.52.0-24", "10.12.13.0-24&fd00:12:13::-56", "0.0.0.0-0&fd00::-64",
+		"10.0.0.0-8&", "&"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
@@ -78,7 +82,8 @@ func TestAttrsGolden(t *testing.T) {
 		want  string
 	}{
 		"flannel vxlan": {
-			lease.Attrs{PublicIP: ip, BackendType: "vxlan", BackendData: json.RawMessage(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`)},
+			lease.Attrs{PublicIP: ip, BackendType: "vxlan",
+				BackendData: json.RawMessage(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`)},
 			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}`,
 		},
 		"flannel udp": {lease.Attrs{PublicIP: ip}, `{"PublicIP":"192.168.64.3","PublicIPv6":null}`},
@@ -89,16 +94,19 @@ func TestAttrsGolden(t *testing.T) {
 			},
 			`{"PublicIP":"192.168.64.3","PublicIPv6":"2001:db8::3","BackendType":"vxlan","BackendData":{"VNI":1},"BackendV6Data":{"VNI":1,"VtepMAC":"a"}}`,
 		},
-		"only IPv6": {lease.Attrs{PublicIPv6: netip.MustParseAddr("2001:db8::3")}, `{"PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::3"}`},
+		"only IPv6": {lease.Attrs{PublicIPv6: netip.MustParseAddr("2001:db8::3")},
+			`{"PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::3"}`},
 		"weft": {
-			lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1", Recv: []string{"gso", "pcsum"}, MTU: 1450, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}},
+			lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1", Recv: []string{"gso", "pcsum"}, MTU: 1450,
+				Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}},
 			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1","Recv":["gso","pcsum"],"MTU":1450,"Addrs":["192.0.2.9"]}}`,
 		},
 		"weft, with a name": {
 			lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1", Name: "db-1.example", MTU: 1450}},
 			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1","Name":"db-1.example","MTU":1450}}`,
 		},
-		"weft, little to say": {lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1"}}, `{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1"}}`},
+		"weft, little to say": {lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1"}},
+			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1"}}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -117,17 +125,27 @@ func TestAttrsGolden(t *testing.T) {
 func TestDecodeAttrsTolerates(t *testing.T) {
 	for in, want := range map[string]lease.Attrs{
 		`{}`: {},
-		`{"publicip":"192.0.2.1","Unknown":{"a":[1]}}`:                                           {PublicIP: netip.MustParseAddr("192.0.2.1")},
-		`{"PublicIP":"0.0.0.0","PublicIPv6":"::"}`:                                               {},
-		`{"PublicIP":"192.0.2.1","BackendData":null,"Weft":null}`:                                {PublicIP: netip.MustParseAddr("192.0.2.1")},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Future":1}}`:                                {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a\u001b[2Jb"}}`:                      {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"two words"}}`:                        {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"` + strings.Repeat("x", 254) + `"}}`: {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":7,"Probe":8286,"MTU":9}}`:             {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n", Probe: 8286, MTU: 9}},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a","Probe":"8286"}}`:                 {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n", Name: "a"}},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":["a"],"Probe":1e99}}`:                 {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
-		`{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"x","BackendData":[1,"two"]}`:   {PublicIP: netip.MustParseAddr("192.0.2.1"), BackendType: "x", BackendData: json.RawMessage(`[1,"two"]`)},
+		`{"publicip":"192.0.2.1","Unknown":{"a":[1]}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1")},
+		`{"PublicIP":"0.0.0.0","PublicIPv6":"::"}`: {},
+		`{"PublicIP":"192.0.2.1","BackendData":null,"Weft":null}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1")},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Future":1}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a\u001b[2Jb"}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"two words"}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"` + strings.Repeat("x", 254) +
+			`"}}`: {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":7,"Probe":8286,"MTU":9}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n", Probe: 8286, MTU: 9}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a","Probe":"8286"}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n", Name: "a"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":["a"],"Probe":1e99}}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"x","BackendData":[1,"two"]}`: {
+			PublicIP: netip.MustParseAddr("192.0.2.1"), BackendType: "x", BackendData: json.RawMessage(`[1,"two"]`)},
 	} {
 		if got, err := lease.DecodeAttrs([]byte(in)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", in, got, err)
@@ -137,9 +155,12 @@ func TestDecodeAttrsTolerates(t *testing.T) {
 
 func TestDecodeAttrsRefuses(t *testing.T) {
 	for _, in := range []string{
-		``, `x`, `[]`, `"x"`, `{"PublicIP":""}`, `{"PublicIP":"fd00::1"}`, `{"PublicIP":1}`, `{"PublicIPv6":"192.0.2.1"}`, `{"PublicIPv6":""}`,
-		`{"PublicIPv6":"fe80::1%eth0"}`, `{"PublicIPv6":"::ffff:192.0.2.1"}`, `{} {}`, `{"Weft":{}}`, `{"Weft":{"Node":"a b"}}`, `{"Weft":{"Node":"n","MTU":-1}}`,
-		`{"Weft":{"Node":"n","Addrs":[""]}}`, `{"Weft":7}`, `{"BackendType":3}`, `{"BackendData":"` + strings.Repeat("x", 70000) + `"}`,
+		``, `x`, `[]`, `"x"`, `{"PublicIP":""}`, `{"PublicIP":"fd00::1"}`, `{"PublicIP":1}`,
+		`{"PublicIPv6":"192.0.2.1"}`, `{"PublicIPv6":""}`,
+		`{"PublicIPv6":"fe80::1%eth0"}`, `{"PublicIPv6":"::ffff:192.0.2.1"}`, `{} {}`, `{"Weft":{}}`,
+		`{"Weft":{"Node":"a b"}}`, `{"Weft":{"Node":"n","MTU":-1}}`,
+		`{"Weft":{"Node":"n","Addrs":[""]}}`, `{"Weft":7}`, `{"BackendType":3}`, `{"BackendData":"` +
+			strings.Repeat("x", 70000) + `"}`,
 	} {
 		if got, err := lease.DecodeAttrs([]byte(in)); !errors.Is(err, lease.ErrValue) {
 			t.Errorf("%.60s: %+v, %v, want ErrValue", in, got, err)
@@ -153,7 +174,8 @@ func TestDecodeAttrsRefuses(t *testing.T) {
 func FuzzDecodeAttrs(f *testing.F) {
 	for _, s := range []string{
 		`{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1}}`,
-		`{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::1","Weft":{"Node":"n","Recv":["gso"],"MTU":1,"Addrs":["::1"]}}`, `{}`, `null`, `{"BackendData": "<&>" }`,
+		`{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::1","Weft":{"Node":"n","Recv":["gso"],"MTU":1,"Addrs":["::1"]}}`,
+		`{}`, `null`, `{"BackendData": "<&>" }`,
 	} {
 		f.Add([]byte(s))
 	}

@@ -31,7 +31,8 @@ func TestCacheIsWrittenNowAndThen(t *testing.T) {
 			synctest.Wait()
 			c, err := lease.NewCache(dir, "/net").Load()
 			if err == nil && (len(c.Memory.Peers) != peers || c.Own.Node() != "me") {
-				err = fmt.Errorf("%d records and the lease of %q are cached, want %d and ours", len(c.Memory.Peers), c.Own.Node(), peers)
+				err = fmt.Errorf("%d records and the lease of %q are cached, want %d and ours", len(c.Memory.Peers),
+					c.Own.Node(), peers)
 			}
 			return err
 		}

@@ -78,7 +78,8 @@ type actor struct {
 }
 
 func play(t *testing.T, text string) string {
-	s := &story{t: t, dir: t.TempDir(), nodes: map[string]*actor{}, seen: map[string]string{}, net: &underlay{up: map[netip.Addr]bool{}}, config: `{"Network":"10.244.0.0/16"}`}
+	s := &story{t: t, dir: t.TempDir(), nodes: map[string]*actor{}, seen: map[string]string{},
+		net: &underlay{up: map[netip.Addr]bool{}}, config: `{"Network":"10.244.0.0/16"}`}
 	s.store = leasetest.New("cluster-1", []byte(s.config))
 	var out strings.Builder
 	for line := range lines(text) {
@@ -122,7 +123,8 @@ func (s *story) do(args []string) string {
 		s.store.SetConfig(nil)
 	case "start": // start NAME ADDRESS [id=ID] [state=NAME] [previous=SUBNET] [cache=NAME]
 		s.start(args[1], args[2], args[3:])
-	case "alive", "dead": // alive ADDRESS: whether it answers over the underlay, as those of nodes that were started do
+	case "alive", "dead":
+		// alive ADDRESS: whether it answers over the underlay, as those of nodes that were started do
 		s.net.set(args[1], args[0] == "alive")
 	case "cut", "back": // cut NAME: it has no store any more, and goes on
 		s.nodes[args[1]].store.cut(args[0] == "cut")
@@ -189,7 +191,8 @@ func (s *story) start(name, addr string, options []string) {
 	h := fnv.New64()
 	h.Write([]byte(name))
 	o := lease.Options{
-		Node: name, State: name, Underlay: s.net.from(addr), Config: parse(s.t, s.config), Local: local(addr), Rand: rand.New(rand.NewPCG(1, h.Sum64())),
+		Node: name, State: name, Underlay: s.net.from(addr), Config: parse(s.t, s.config), Local: local(addr),
+		Rand: rand.New(rand.NewPCG(1, h.Sum64())),
 		Publish: func(set lease.Set) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

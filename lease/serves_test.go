@@ -7,12 +7,13 @@ import (
 	"weft/lease"
 )
 
-// TestNobodyKnowsSinceWhen has a store go back to where a copy's record stands in the place of ours, so that neither knows any more since when it
-// has the subnet: who serves is not silent to who does not, nor to an older weft, which does not say; to who serves as well, or whose record the store
-// has, it is.
+// TestNobodyKnowsSinceWhen has a store go back to where a copy's record stands in the place of ours, so that
+// neither knows any more since when it has the subnet: who serves is not silent to who does not, nor to an
+// older weft, which does not say; to who serves as well, or whose record the store has, it is.
 func TestNobodyKnowsSinceWhen(t *testing.T) {
 	question := func(revision int64, serves bool) lease.Message {
-		return lease.Message{To: "a", From: "copy", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Revision: revision, Serves: serves}
+		return lease.Message{To: "a", From: "copy", Node: "a", Asks: true, Subnets: "10.244.5.0-24",
+			Revision: revision, Serves: serves}
 	}
 	lives := lease.Message{To: "a", From: "copy", Node: "a", Answers: "process", Subnets: "10.244.5.0-24"}
 	for _, tt := range []struct {
@@ -25,15 +26,19 @@ func TestNobodyKnowsSinceWhen(t *testing.T) {
 		{"both serve", nil, question(0, true), 0},
 		{"the store has the copy's record", nil, question(5, false), 0},
 		{"the copy is known to live", []lease.Message{lives}, question(0, false), 0},
-		{"another who waits stands before", []lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Serves: true}}, question(0, false), 1},
-		{"a copy of another node, about another subnet", nil, lease.Message{To: "a", From: "b", Node: "b", Asks: true, Subnets: "10.244.9.0-24"}, 0},
+		{"another who waits stands before",
+			[]lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Serves: true}},
+			question(0, false), 1},
+		{"a copy of another node, about another subnet", nil,
+			lease.Message{To: "a", From: "b", Node: "b", Asks: true, Subnets: "10.244.9.0-24"}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, now := newCore(t, nil), epoch()
 			full := func(revision int64, r lease.Record) lease.Snapshot {
 				return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network), Records: pointers(r)}
 			}
-			first, back := full(7, created(t, "10.244.5.0/24", 7)), full(5, record(t, "10.244.5.0/24", "a", "192.0.2.9", 5))
+			first, back := full(7, created(t, "10.244.5.0/24", 7)),
+				full(5, record(t, "10.244.5.0/24", "a", "192.0.2.9", 5))
 			var asked []lease.Message
 			answers, store := 0, first
 			var do func(e lease.Event)

@@ -36,8 +36,8 @@ func (c *Core) record() Record {
 	return c.Peers.Last().Own
 }
 
-// err is why the state is not Held, or what the last write met. A contest is told whatever the store says of calls
-// meanwhile, which Status.StoreErr has.
+// err is why the state is not Held, or what the last write met. A contest is told whatever the store says of
+// calls meanwhile, which Status.StoreErr has.
 func (c *Core) err() error {
 	if c.contest != nil {
 		return c.contestError()
@@ -76,7 +76,8 @@ func (c *Core) say() {
 		return
 	}
 	c.said = now
-	level, args := slog.LevelInfo, []any{"event", EventState, "state", now.state.String(), "subnets", now.subnets.String()}
+	level, args := slog.LevelInfo, []any{"event", EventState, "state", now.state.String(), "subnets",
+		now.subnets.String()}
 	if err := c.err(); err != nil {
 		level, args = slog.LevelWarn, append(args, "cause", err)
 	}

@@ -35,7 +35,8 @@ type Store interface {
 	Put(ctx context.Context, s Subnets, a Attrs, ttl time.Duration, ifRevision int64) (revision int64, err error)
 	// Replace puts a new record, whose key must not exist, in the place of old in one transaction: no
 	// reader sees both or neither. The error is ErrConflict if old is not at oldRevision any more.
-	Replace(ctx context.Context, old Subnets, oldRevision int64, s Subnets, a Attrs, ttl time.Duration) (revision int64, err error)
+	Replace(ctx context.Context, old Subnets, oldRevision int64, s Subnets, a Attrs,
+		ttl time.Duration) (revision int64, err error)
 	// Delete removes a record if its revision is ifRevision, else returns ErrConflict.
 	Delete(ctx context.Context, s Subnets, ifRevision int64) error
 	// Remaining reports how long the record lives without renewal; 0 for a reservation.

@@ -20,8 +20,8 @@ const (
 	tenureLost
 	// tenureFromCache: it is in the cached state, and no store has said anything about it.
 	tenureFromCache
-	// tenureHeld: the store has had our record since the start, and had it when it was last heard, or it is to be
-	// put back.
+	// tenureHeld: the store has had our record since the start, and had it when it was last heard, or it is to
+	// be put back.
 	tenureHeld
 	// tenureEnded: as tenureHeld, but its time is over, which has been said.
 	tenureEnded
@@ -45,7 +45,8 @@ type holding struct {
 	// at is the revision of what is under our key, for the next write: Revision, unless somebody
 	// has written over ours; 0 if nothing is there.
 	at int64
-	// seen is the last revision at which the store was seen with our record as we wrote it; 0 if it is another store since.
+	// seen is the last revision at which the store was seen with our record as we wrote it; 0 if it is another
+	// store since.
 	seen int64
 	// back says that ours is to be put back there.
 	back bool
@@ -99,8 +100,9 @@ func (o *own) revision() int64 {
 	return o.held.Revision
 }
 
-// forgetRevision notes that the store is another one, or has gone back: what it counts now says nothing of when it had our
-// record. Who asks with a revision that the store has not reached would be answered by nobody, and take what another has who lives.
+// forgetRevision notes that the store is another one, or has gone back: what it counts now says nothing of
+// when it had our record. Who asks with a revision that the store has not reached would be answered by
+// nobody, and take what another has who lives.
 func (o *own) forgetRevision() {
 	if o.held != nil {
 		o.held.Revision, o.held.seen = 0, 0
@@ -139,5 +141,6 @@ func (o *own) wrote(h *holding, a Attrs, revision int64, expires time.Time) {
 func (h *holding) isOurs(cluster string, r Record) bool {
 	sameAs := func(a Attrs) bool { return a.Equal(r.Attrs) }
 	// Putting the same value without a TTL is how an operator reserves a subnet.
-	return h.cluster == cluster && (r.Revision == h.Revision || slices.ContainsFunc(h.unsure, sameAs) || r.Reservation && sameAs(h.Attrs))
+	return h.cluster == cluster && (r.Revision == h.Revision || slices.ContainsFunc(h.unsure, sameAs) ||
+		r.Reservation && sameAs(h.Attrs))
 }

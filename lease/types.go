@@ -52,11 +52,13 @@ type Weft struct {
 	// if it has none. It tells a node that was started again from a copy of it.
 	State string `json:",omitempty"`
 	// Recv names what the node parses on every path: "gso", "pcsum", "pack", "probe", "runs", and "plain" if it
-	// encrypts between links and takes what its own link's nodes send as it is. It is never withdrawn while the node runs.
+	// encrypts between links and takes what its own link's nodes send as it is. It is never withdrawn while the
+	// node runs.
 	Recv []string `json:",omitempty"`
 	// MTU is the largest inner packet, in bytes, that the node's overlay carries; 0 if unsaid.
 	MTU int `json:",omitempty"`
-	// Probe is the UDP port of the node's overlay addresses on which it answers whether it is reached; 0 if it does not.
+	// Probe is the UDP port of the node's overlay addresses on which it answers whether it is reached; 0 if it
+	// does not.
 	Probe int `json:",omitempty"`
 	// Addrs are further outer source addresses of the node.
 	Addrs []netip.Addr `json:",omitempty"`

@@ -6,7 +6,8 @@ import (
 )
 
 func TestUse(t *testing.T) {
-	c, err := ParseNetworkConfig([]byte(`{"Network":"10.42.0.0/16","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd00::/48"}`))
+	c, err := ParseNetworkConfig(
+		[]byte(`{"Network":"10.42.0.0/16","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd00::/48"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,8 @@ func TestUse(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			u := c.Use(tt.taken)
-			if len(u) != 2 || u[0].All != 255 || u[0].Taken != tt.want || u[1].Taken != 0 || u[1].Network != c.IPv6Network {
+			if len(u) != 2 || u[0].All != 255 || u[0].Taken != tt.want || u[1].Taken != 0 ||
+				u[1].Network != c.IPv6Network {
 				t.Errorf("got %+v, want %d of 255 taken", u, tt.want)
 			}
 		})

@@ -91,8 +91,9 @@ func (c *Core) seeded(r Result) {
 	c.finish()
 }
 
-// renewed goes on when the held record was written: renewed, put back, or brought up to date. One that was put back where nothing was is
-// a new record to the store: another may have been created beside it, which in dual stack can have a part of our subnets.
+// renewed goes on when the held record was written: renewed, put back, or brought up to date. One that was
+// put back where nothing was is a new record to the store: another may have been created beside it, which in
+// dual stack can have a part of our subnets.
 func (c *Core) renewed(w write, r Result) {
 	created := w.holding.at == 0
 	if err := c.wrote(w, r); err != nil {
@@ -150,8 +151,8 @@ func (c *Core) acquire(s Snapshot) {
 	})
 }
 
-// take makes h, which is in the store, what we hold. If it was created, under a key of its own, another may have
-// been created beside it.
+// take makes h, which is in the store, what we hold. If it was created, under a key of its own, another may
+// have been created beside it.
 func (c *Core) take(claim Claim, h *holding, created bool) {
 	c.Log(slog.LevelInfo, "lease acquired",
 		"event", EventAcquired, "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
@@ -161,7 +162,8 @@ func (c *Core) take(claim Claim, h *holding, created bool) {
 		c.duties.add(dutyVerify)
 	} else {
 		c.own.tenure = tenureHeld
-		if was := claim.Current; was.Created != 0 && was.Created == was.Revision { // by a write of ours that was not answered
+		if was := claim.Current; was.Created != 0 && was.Created == was.Revision {
+			// by a write of ours that was not answered
 			c.doubt(h)
 		}
 	}
@@ -189,7 +191,8 @@ func (c *Core) release(surplus []Record) {
 	c.finish()
 }
 
-// doubt has what we hold, and go on to say that we hold, verified if another record than ours can have a part of it.
+// doubt has what we hold, and go on to say that we hold, verified if another record than ours can have a part
+// of it.
 func (c *Core) doubt(h *holding) {
 	if h.V4.IsValid() && h.V6.IsValid() {
 		c.duties.add(dutyVerify)

@@ -59,12 +59,14 @@ func (c *Core) wrote(w write, r Result) error {
 	return nil
 }
 
-// unsureMost bounds what is remembered of writes whose outcome is not known: each is another state of ours, such as an address.
+// unsureMost bounds what is remembered of writes whose outcome is not known: each is another state of ours,
+// such as an address.
 const unsureMost = 16
 
 // unsure is l, which is not used any more, with a at its end. What is the oldest of too many is forgotten.
 func unsure(l []Attrs, a Attrs) []Attrs {
-	l = append(slices.DeleteFunc(l, a.Equal), a) // a store that takes nothing for hours has the same written again and again
+	// a store that takes nothing for hours has the same written again and again
+	l = append(slices.DeleteFunc(l, a.Equal), a)
 	return slices.Delete(l, 0, max(0, len(l)-unsureMost))
 }
 

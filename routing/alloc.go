@@ -10,7 +10,9 @@ import (
 const typeAlloc = "alloc"
 
 func allocType() Type {
-	return Type{Name: typeAlloc, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(alloc) }}
+	return Type{Name: typeAlloc, Settings: func(lease.NetworkConfig, func(string) bool) settings {
+		return new(alloc)
+	}}
 }
 
 // alloc lets the node's subnet be leased and written to the subnet file, and does nothing else.

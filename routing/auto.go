@@ -12,8 +12,9 @@ import (
 	"weft/routing/underlay"
 )
 
-// typeAuto is vxlan in its records and on the wire, with plain routes to the peers that can be reached by them. Each
-// node finds out for itself what it can do, and all are in one network. With the key Encrypt it is wireguard in place of vxlan.
+// typeAuto is vxlan in its records and on the wire, with plain routes to the peers that can be reached by
+// them. Each node finds out for itself what it can do, and all are in one network. With the key Encrypt it is
+// wireguard in place of vxlan.
 const typeAuto = "auto"
 
 func autoType() Type {
@@ -27,13 +28,14 @@ func autoType() Type {
 		return &auto{vxlan: *v}
 	}
 	t.Help = map[string]string{
-		"Encrypt": "`always`: WireGuard to every peer; `between-links`: to peers that are not on the underlay's link",
+		"Encrypt": "`always`: WireGuard to every peer; `between-links`: to peers that are not on the underlay's " +
+			"link",
 	}
 	return t
 }
 
-// encryptKey is the key with which the settings of type auto are others. No word means no: a network that is not to be
-// encrypted has no such key, so that a text that was lost on the way is a fault.
+// encryptKey is the key with which the settings of type auto are others. No word means no: a network that is
+// not to be encrypted has no such key, so that a text that was lost on the way is a fault.
 type encryptKey struct {
 	Encrypt string `words:"always between-links" empty:", or no such key for a network that is not encrypted" only:"and type wireguard encrypts without it" shared:"given"`
 }
@@ -107,7 +109,8 @@ func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situat
 		encrypted.Reason = "it takes nothing in plain: its network config says so, or it is not weft's"
 		return encrypted
 	case !w.takesPlain(s.under, false): // if it is away, no way is known
-		encrypted.Reason = fmt.Sprintf("this node takes nothing in plain: peers are told %v, and %s has %v", valid(s.under.Ext4, s.under.Ext6), s.under.Name, s.under.Local())
+		encrypted.Reason = fmt.Sprintf("this node takes nothing in plain: peers are told %v, and %s has %v",
+			valid(s.under.Ext4, s.under.Ext6), s.under.Name, s.under.Local())
 		return encrypted
 	case elsewhere(r, f.six).IsValid():
 		encrypted.Reason = fmt.Sprintf("%v is not its own address, which is %v", f.public, elsewhere(r, f.six))
@@ -120,7 +123,8 @@ func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situat
 		encrypted.Reason = report.Reason
 		return encrypted
 	}
-	report.Via, report.Reason = f.public, fmt.Sprintf("%v is on %s itself, so that nothing is encrypted", f.public, s.under.Name)
+	report.Via, report.Reason = f.public, fmt.Sprintf("%v is on %s itself, so that nothing is encrypted",
+		f.public, s.under.Name)
 	return report
 }
 
@@ -130,7 +134,8 @@ func (s seals) seal(under string, reached []Reached) *hostrules.Seal {
 	if s.encrypt == "" {
 		return nil
 	}
-	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: s.allowed}
+	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)},
+		Underlay: under, Admitted: s.allowed}
 	for _, r := range reached {
 		if r.How == HowRoute {
 			x.Plain, x.Hosts = append(x.Plain, r.Subnet.Masked()), append(x.Hosts, r.Via)

@@ -39,8 +39,8 @@ type carriedOf struct {
 	first, end int
 }
 
-// room allocates memory for so many peers at once. If the slices grew with thousands of peers, they would leave
-// several times that much garbage, at each change of one of them.
+// room allocates memory for so many peers at once. If the slices grew with thousands of peers, they would
+// leave several times that much garbage, at each change of one of them.
 func (d *desired) room(peers int) {
 	d.spec.Peers, d.of = make([]tunnel.PeerSpec, 0, peers), make([]carriedOf, 0, peers)
 }
@@ -48,7 +48,8 @@ func (d *desired) room(peers int) {
 // skip reports that a record is not used, with the reason, for each of its subnets.
 func (d *desired) skip(r *lease.Record, p tunnel.PeerSpec, why string) {
 	for _, n := range p.Subnets {
-		report := Reached{Peer: p.Name, Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
+		report := Reached{Peer: p.Name, Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: n,
+			How: HowTunnel, Via: p.Addr}
 		d.reached = append(d.reached, report.skip("%s", why))
 	}
 }
@@ -58,8 +59,8 @@ func (d *desired) add(r *lease.Record, p tunnel.PeerSpec, first int) {
 	d.spec.Peers, d.of = append(d.spec.Peers, p), append(d.of, carriedOf{r, first, len(d.reached)})
 }
 
-// settleAddrs leaves out the peers whose address another one has, or the overlay cuts off. The Sources of those
-// that stay are sorted, without those of others, and do not repeat Addr.
+// settleAddrs leaves out the peers whose address another one has, or the overlay cuts off. The Sources of
+// those that stay are sorted, without those of others, and do not repeat Addr.
 func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {
 	for i := range d.spec.Peers {
 		p := &d.spec.Peers[i]
@@ -81,10 +82,12 @@ func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {
 	for i, g := range grants {
 		p := &d.spec.Peers[i]
 		if g.by != i {
-			out[i] = fmt.Sprintf("its address %v is %s's too, which had it first: give the nodes addresses of their own, or delete the record that is wrong", p.Addr, d.spec.Peers[g.by].Name)
+			out[i] = fmt.Sprintf("its address %v is %s's too, which had it first: give the nodes addresses of their "+
+				"own, or delete the record that is wrong", p.Addr, d.spec.Peers[g.by].Name)
 		}
 		for _, l := range slices.Backward(g.lost) {
-			d.notes = append(d.notes, Skipped{Peer: p.Name, Node: d.of[i].record.Node(), Address: d.of[i].record.Address(), Subnets: d.of[i].record.Subnets,
+			d.notes = append(d.notes, Skipped{Peer: p.Name, Node: d.of[i].record.Node(),
+				Address: d.of[i].record.Address(), Subnets: d.of[i].record.Subnets,
 				Reason: fmt.Sprintf("its further address %v is %s's", p.Sources[l[0]], d.spec.Peers[l[1]].Name)})
 			p.Sources = slices.Delete(p.Sources, l[0], l[0]+1)
 		}
@@ -160,9 +163,10 @@ func (d *desired) refuse(refused []*tunnel.PeerError) {
 }
 
 // gateway6 is the gateway of the route to the IPv6 network by the TUN. Nobody has this address. But without a
-// gateway the kernel makes a neighbour entry for every destination, on a TUN too, and it has room for 1,024 entries
-// that are not permanent (net.ipv6.neigh.default.gc_thresh3), for all devices and namespaces of the host together. When
-// they are full, a packet to another pod fails with EINVAL. IPv4 needs no gateway on a point-to-point link.
+// gateway the kernel makes a neighbour entry for every destination, on a TUN too, and it has room for 1,024
+// entries that are not permanent (net.ipv6.neigh.default.gc_thresh3), for all devices and namespaces of the
+// host together. When they are full, a packet to another pod fails with EINVAL. IPv4 needs no gateway on a
+// point-to-point link.
 var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 
 // txQueueLen is how many packets the TUN's queue holds before the kernel drops the
@@ -174,18 +178,21 @@ var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 // the kernel's vxlan did in the same run, 500 gave 1.4, and 2000 gave 1.5. One bulk
 // stream cannot fill it with superpackets: 64 of them are all that tcp_wmem's 4 MB allow.
 //
-// It is also what waits while one weftd follows another (docs/operations.md): a second's worth at a thousand packets a second.
+// It is also what waits while one weftd follows another (docs/operations.md): a second's worth at a thousand
+// packets a second.
 const txQueueLen = 1000
 
 // tunState returns what the kernel is to have on the data plane's TUN for our lease.
 func tunState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) kernel.State {
-	s := kernel.State{Links: []kernel.Link{{Name: name, Alias: kernel.Alias, MTU: mtu, TxQueueLen: txQueueLen, Up: true}}}
+	s := kernel.State{Links: []kernel.Link{{Name: name, Alias: kernel.Alias, MTU: mtu, TxQueueLen: txQueueLen,
+		Up: true}}}
 	for _, f := range []struct {
 		subnet, network netip.Prefix
 		route           kernel.Route
 	}{
 		{own.V4, c.Network, kernel.Route{Scope: kernel.ScopeLink}},
-		{own.V6, c.IPv6Network, kernel.Route{Gateway: gateway6, Scope: kernel.ScopeUniverse, Metric: kernel.DefaultMetric6}},
+		{own.V6, c.IPv6Network, kernel.Route{Gateway: gateway6, Scope: kernel.ScopeUniverse,
+			Metric: kernel.DefaultMetric6}},
 	} {
 		if !f.subnet.IsValid() || !f.network.IsValid() {
 			continue

@@ -27,10 +27,14 @@ func TestParseConfig(t *testing.T) {
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`, []string{"Backend.Type"}},
 		{`{"Backend":{"Type":"ipsec"}}`, []string{"Network", "Backend.Type"}},
 		{`{"Backend":{"Type":"vxlan","VNI":-1,"Port":"x"}}`, []string{"Network", "Backend.VNI", "Backend.Port"}},
-		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":1,"SubnetAddCommand":[]}}`, []string{"Backend.PreStartupCommand", "Backend.SubnetAddCommand"}},
-		{`{"Network":"10.42.0.0/16","SubnetLen":99,"SubnetMin":"1.2.3.4","Backend":{"Type":"udp","Port":0,"Path":"x","SourceCheck":"y","AllowedSources":["z"],"MTU":1}}`,
-			[]string{"SubnetLen", "SubnetMin", "Backend.Port", "Backend.Path", "Backend.SourceCheck", "Backend.AllowedSources", "Backend.MTU"}},
-		{`{"EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1280,"Type":"udp"}}`, []string{"Network", "Backend.MTU"}},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":1,"SubnetAddCommand":[]}}`,
+			[]string{"Backend.PreStartupCommand", "Backend.SubnetAddCommand"}},
+		{
+			`{"Network":"10.42.0.0/16","SubnetLen":99,"SubnetMin":"1.2.3.4","Backend":{"Type":"udp","Port":0,"Path":"x","SourceCheck":"y","AllowedSources":["z"],"MTU":1}}`,
+			[]string{"SubnetLen", "SubnetMin", "Backend.Port", "Backend.Path", "Backend.SourceCheck",
+				"Backend.AllowedSources", "Backend.MTU"}},
+		{`{"EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1280,"Type":"udp"}}`,
+			[]string{"Network", "Backend.MTU"}},
 	} {
 		c, err := Parse([]byte(tt.config))
 		keys := faultKeys(t, err)

@@ -130,8 +130,8 @@ func (k key) readNumber(raw json.RawMessage, ipv6 bool) (want string) {
 	return ""
 }
 
-// object is the Backend object by its keys in lower case: keys match in any case, and of two that differ only in
-// case the later one counts, as with flannel.
+// object is the Backend object by its keys in lower case: keys match in any case, and of two that differ only
+// in case the later one counts, as with flannel.
 type object map[string]json.RawMessage
 
 func objectOf(c lease.NetworkConfig) (object, error) {

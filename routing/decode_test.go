@@ -17,14 +17,16 @@ import (
 func TestTags(t *testing.T) {
 	known := []string{"default", "range", "range6", "words", "want", "empty", "only", "secret", "shared"}
 	words := map[string][]string{
-		"Path": PathWords(), "RxUDPGROForwarding": plane.ForwardingWords(), "Userspace": {userAuto, userAlways, userNever},
+		"Path": PathWords(), "RxUDPGROForwarding": plane.ForwardingWords(),
+		"Userspace":   {userAuto, userAlways, userNever},
 		"SourceCheck": {tunnel.CheckStrict.String(), tunnel.CheckOuter.String(), tunnel.CheckOff.String()},
 		"Mode":        {modeSeparate, modeAuto, mode4, mode6}, "Encrypt": {encryptAlways, encryptBetweenLinks},
 	}
 	mtu := func(overhead int) string { return fmt.Sprintf("%d..65535", minMTU6+overhead) }
 	vxlan6, wireGuard6 := mtu(encap.FormatVXLAN.Overhead(true)), mtu(wireGuardOverhead)
 	six := map[string][]string{
-		typeUDP: {mtu(encap.FormatIP.Overhead(false))}, typeVXLAN: {vxlan6}, typeAuto: {vxlan6, wireGuard6}, typeWireGuard: {wireGuard6}, typeIPIP: {""},
+		typeUDP: {mtu(encap.FormatIP.Overhead(false))}, typeVXLAN: {vxlan6}, typeAuto: {vxlan6, wireGuard6},
+		typeWireGuard: {wireGuard6}, typeIPIP: {""},
 	}
 	for _, kind := range BuiltIn() {
 		for _, k := range append(kind.keys(), keysOf(new(common))...) {
@@ -51,7 +53,8 @@ func TestTags(t *testing.T) {
 			if !tunnel {
 				want = []string{mtu(0)}
 			}
-			if k.name == "MTU" && (k.tag.Get("range") != fmt.Sprintf("%d..65535", minMTU4) || !slices.Contains(want, k.tag.Get("range6"))) {
+			if k.name == "MTU" && (k.tag.Get("range") != fmt.Sprintf("%d..65535", minMTU4) ||
+				!slices.Contains(want, k.tag.Get("range6"))) {
 				t.Errorf("%s: MTU %q", kind.Name, k.tag)
 			}
 		}

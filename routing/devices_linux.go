@@ -11,8 +11,8 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// syncKernel makes devices, addresses, entries and routes what the decision wants. The first time it also takes
-// over what flannel left; after that every change undoes what somebody else did.
+// syncKernel makes devices, addresses, entries and routes what the decision wants. The first time it also
+// takes over what flannel left; after that every change undoes what somebody else did.
 func (c *Node) syncKernel(r *round, m mtus) {
 	if c.want.device != "" {
 		r.st.Devices = []string{c.want.device}
@@ -90,14 +90,14 @@ func vteps(s kernel.State) (names []string) {
 	return names
 }
 
-// without is routes but for those by devices that were to be had and are not: what has them may be back, and without them packets would leave
-// by another way, in plain.
+// without is routes but for those by devices that were to be had and are not: what has them may be back, and
+// without them packets would leave by another way, in plain.
 func (c *Node) without(routes []kernel.Route) []kernel.Route {
 	return slices.DeleteFunc(routes, func(r kernel.Route) bool { return slices.Contains(c.absent, r.Link) })
 }
 
-// bring makes the kernel as want says. If a device cannot be made, only what is on it is left out. done is how many
-// changes were made.
+// bring makes the kernel as want says. If a device cannot be made, only what is on it is left out. done is
+// how many changes were made.
 func (c *Node) bring(r *round, want kernel.State) (done int) {
 	names := ownDevices(want)
 	at := c.place(names, want)
@@ -147,7 +147,8 @@ func (c *Node) tellDevices(vs []kernel.TunnelChange) {
 	for _, v := range vs {
 		switch {
 		case v.Recreate != "":
-			c.log.Info("making the device anew", "event", event.DeviceRepaired, "device", v.Want.Name, "because", v.Recreate)
+			c.log.Info("making the device anew", "event", event.DeviceRepaired, "device", v.Want.Name, "because",
+				v.Recreate)
 		case v.Create && c.made[v.Want.Name] != 0:
 			c.log.Warn("device is gone, making it again", "event", event.DeviceRepaired, "device", v.Want.Name)
 		}
@@ -166,8 +167,8 @@ func (c *Node) noteMade(vs []kernel.TunnelChange, missing []string) {
 	}
 }
 
-// place says what of the kernel is to be listed. In a sandbox, listing neighbours may be forbidden, so they are listed
-// only if some are wanted.
+// place says what of the kernel is to be listed. In a sandbox, listing neighbours may be forbidden, so they
+// are listed only if some are wanted.
 func (c *Node) place(devices []string, want kernel.State) kernel.Place {
 	forwards := len(vteps(want)) > 0
 	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || forwards, Fdbs: forwards}
@@ -180,14 +181,15 @@ func (c *Node) place(devices []string, want kernel.State) kernel.Place {
 	return p
 }
 
-// ownership says which objects we may change. The data plane has one route for all peers, and a route of flannel's in
-// its place is always taken over. Routes to single peers that have flannel's shape are taken over once, at the start:
-// those that appear later are somebody's own.
+// ownership says which objects we may change. The data plane has one route for all peers, and a route of
+// flannel's in its place is always taken over. Routes to single peers that have flannel's shape are taken
+// over once, at the start: those that appear later are somebody's own.
 func (c *Node) ownership(devices []string) kernel.Ownership {
 	o := kernel.Ownership{Links: devices, Made: c.made, Networks: c.networks(), Sweep: true}
 	if c.plane != nil {
 		o.Adopts = func(r kernel.Route) bool {
-			return r.Protocol == kernel.ProtoBoot && o.OwnsLink(r.Link) && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)
+			return r.Protocol == kernel.ProtoBoot && o.OwnsLink(r.Link) && !r.Gateway.IsValid() &&
+				slices.Contains(o.Networks, r.Dst)
 		}
 		return o
 	}
@@ -197,10 +199,12 @@ func (c *Node) ownership(devices []string) kernel.Ownership {
 	lengths := map[bool]int{false: c.cfg.Network.SubnetLen, true: c.cfg.Network.IPv6SubnetLen}
 	o.SweepAdopted = true
 	o.Adopts = func(r kernel.Route) bool {
-		if r.Protocol == kernel.ProtoBoot && c.about.tunnels && o.OwnsLink(r.Link) && slices.Contains(o.Networks, r.Dst) {
+		if r.Protocol == kernel.ProtoBoot && c.about.tunnels && o.OwnsLink(r.Link) &&
+			slices.Contains(o.Networks, r.Dst) {
 			return true // flannel has one route for all peers of a WireGuard device
 		}
-		if r.Protocol != kernel.ProtoBoot || !r.Gateway.IsValid() || !o.Within(r.Dst) || r.Dst.Bits() != lengths[r.Dst.Addr().Is6()] {
+		if r.Protocol != kernel.ProtoBoot || !r.Gateway.IsValid() || !o.Within(r.Dst) ||
+			r.Dst.Bits() != lengths[r.Dst.Addr().Is6()] {
 			return false
 		}
 		if o.OwnsLink(r.Link) {

@@ -19,7 +19,8 @@ func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
 	ip(t, "-6 route add default via 2001:db8::fe")
 	u := newTestUDP(t, k, true)
 	set := testSet("10.5.1.0/24", true)
-	far := lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.3.0/24")}, Attrs: lease.Attrs{PublicIP: addr("10.5.200.3")}}
+	far := lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.3.0/24")},
+		Attrs: lease.Attrs{PublicIP: addr("10.5.200.3")}}
 	set.Peers = append(set.Peers, far)
 	apply(t, u, set)
 	start(t, u)

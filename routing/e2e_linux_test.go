@@ -55,8 +55,10 @@ func twoNodes(t *testing.T, first *kernel.Kernel, path tunnel.Path) (a, b *node)
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
 	record := func(i int) lease.Record {
 		return lease.Record{
-			Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", i)), V6: pfx(fmt.Sprintf("fd00:5:0:%d::/64", i))},
-			Attrs:   lease.Attrs{PublicIP: addr(fmt.Sprintf("192.0.2.%d", i)), Weft: &lease.Weft{Node: fmt.Sprint("node", i)}},
+			Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", i)),
+				V6: pfx(fmt.Sprintf("fd00:5:0:%d::/64", i))},
+			Attrs: lease.Attrs{PublicIP: addr(fmt.Sprintf("192.0.2.%d", i)),
+				Weft: &lease.Weft{Node: fmt.Sprint("node", i)}},
 		}
 	}
 	a = &node{k: first, own: record(1)}
@@ -99,7 +101,8 @@ func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
 			}
 		}
 		if listening != 4 || sending != 4 {
-			t.Errorf("%d packet sockets that listen and %d that only send, want four of each:\n%s", listening, sending, sockets)
+			t.Errorf("%d packet sockets that listen and %d that only send, want four of each:\n%s", listening,
+				sending, sockets)
 		}
 
 		return err

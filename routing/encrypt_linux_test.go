@@ -18,7 +18,8 @@ import (
 
 const encryptedNetwork = `{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Encrypt":"between-links","Userspace":"always"}}`
 
-// TestEncryptTakesPlain: the record says so unless the underlay is in another namespace than the TUN, or peers are told another address.
+// TestEncryptTakesPlain: the record says so unless the underlay is in another namespace than the TUN, or
+// peers are told another address.
 func TestEncryptTakesPlain(t *testing.T) {
 	here, there := &kernel.Kernel{}, &kernel.Kernel{}
 	at := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
@@ -30,18 +31,21 @@ func TestEncryptTakesPlain(t *testing.T) {
 		under underlay.Link
 		want  string
 	}{
-		{encryptBetweenLinks, here, at, "[plain]"}, {encryptBetweenLinks, there, at, "[]"}, {encryptBetweenLinks, here, told, "[]"},
+		{encryptBetweenLinks, here, at, "[plain]"}, {encryptBetweenLinks, there, at, "[]"},
+		{encryptBetweenLinks, here, told, "[]"},
 		{encryptAlways, here, at, "[]"}, {"", here, at, "[]"},
 	} {
-		e := &Node{driver: idle{}, about: trait{seals: seals{encrypt: c.word}}, k: here, out: c.out, status: Status{Underlay: c.under}}
+		e := &Node{driver: idle{}, about: trait{seals: seals{encrypt: c.word}}, k: here, out: c.out,
+			status: Status{Underlay: c.under}}
 		if got := fmt.Sprint(e.Recv()); got != c.want {
 			t.Errorf("%q, elsewhere %t, %v: %s, want %s", c.word, c.out == there, c.under, got, c.want)
 		}
 	}
 }
 
-// TestEncryptWithoutRules: there is no route before the rules by which nothing is in plain, and it comes when they can be made. The device is not
-// strict about senders, since a peer that is sent packets in plain may encrypt its own.
+// TestEncryptWithoutRules: there is no route before the rules by which nothing is in plain, and it comes when
+// they can be made. The device is not strict about senders, since a peer that is sent packets in plain may
+// encrypt its own.
 func TestEncryptWithoutRules(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -51,7 +55,8 @@ func TestEncryptWithoutRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := newBackendConfig(t, k, network)
-	o.Rules = &hostrules.Config{Network: network.NetworkConfig, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
+	o.Rules = &hostrules.Config{Network: network.NetworkConfig, Resync: time.Hour, RouteProtocol: RouteProtocol,
+		Logger: slog.New(slog.DiscardHandler)}
 	b, err := NewNode(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -63,12 +68,16 @@ func TestEncryptWithoutRules(t *testing.T) {
 	}()
 	peer := lease.Record{
 		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
-		Attrs: lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.2"), BackendType: typeWireGuard, BackendData: wireGuardData(wireguard.PublicKey{2}, 51820),
-			Weft: &lease.Weft{Recv: []string{RecvPlain}}},
+		Attrs: lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.2"), BackendType: typeWireGuard,
+			BackendData: wireGuardData(wireguard.PublicKey{2}, 51820),
+			Weft:        &lease.Weft{Recv: []string{RecvPlain}}},
 	}
-	set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
-	for _, line := range []string{"add table inet weft", "add chain inet weft sealed-in-10.5.0.0/16", "add chain inet weft theirs",
-		"add rule inet weft theirs jump sealed-in-10.5.0.0/16"} { // which nobody can replace while somebody's rule leads there
+	set := lease.Set{Config: network.NetworkConfig,
+		Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
+	for _, line := range []string{"add table inet weft", "add chain inet weft sealed-in-10.5.0.0/16",
+		"add chain inet weft theirs",
+		"add rule inet weft theirs jump sealed-in-10.5.0.0/16"} {
+		// which nobody can replace while somebody's rule leads there
 		netns.Command(t, "nft", line)
 	}
 	if err := b.Apply(t.Context(), set); err == nil || !strings.Contains(err.Error(), "packet") {
@@ -84,7 +93,8 @@ func TestEncryptWithoutRules(t *testing.T) {
 	if err := b.Apply(t.Context(), set); err != nil {
 		t.Error(err)
 	}
-	if routes := netns.Command(t, "ip", "route", "show"); !strings.Contains(routes, "10.5.2.0/24") || !strings.Contains(routes, "10.5.0.0/16 dev flannel-wg") {
+	if routes := netns.Command(t, "ip", "route", "show"); !strings.Contains(routes, "10.5.2.0/24") ||
+		!strings.Contains(routes, "10.5.0.0/16 dev flannel-wg") {
 		t.Errorf("with rules:\n%s", routes)
 	}
 	if rules := netns.Command(t, "nft", "list", "table", "inet", "weft"); !strings.Contains(rules, "192.0.2.2") {

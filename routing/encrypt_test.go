@@ -13,7 +13,8 @@ import (
 	"weft/routing/underlay"
 )
 
-// TestEncryptKeys: type auto encrypts with the key, with wireguard's keys beside it, and nothing else that is like a wish to encrypt is taken for none.
+// TestEncryptKeys: type auto encrypts with the key, with wireguard's keys beside it, and nothing else that is
+// like a wish to encrypt is taken for none.
 func TestEncryptKeys(t *testing.T) {
 	config := func(backend string) string {
 		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{` + backend + `}}`
@@ -22,7 +23,8 @@ func TestEncryptKeys(t *testing.T) {
 		`"Type":"auto"`:                           "auto vxlan 8472 ",
 		`"Type":"auto","encrypt":"Always"`:        "auto wireguard 51820 always",
 		`"Type":"auto","Encrypt":"between-links"`: "auto wireguard 51820 between-links",
-		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK + `"`: "auto wireguard 7 always [192.0.2.0/24] psk",
+		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK +
+			`"`: "auto wireguard 7 always [192.0.2.0/24] psk",
 	} {
 		c, err := Parse([]byte(config(backend)))
 		if err != nil {
@@ -71,16 +73,20 @@ func TestEncryptKeys(t *testing.T) {
 	}
 }
 
-// TestEncryptWays has what becomes of each peer: plain routes only between links' own nodes that both say so, and everybody else by WireGuard, or not at all.
+// TestEncryptWays has what becomes of each peer: plain routes only between links' own nodes that both say so,
+// and everybody else by WireGuard, or not at all.
 func TestEncryptWays(t *testing.T) {
 	own := wireguard.PublicKey{99}
 	peer := func(n byte, backend string, recv ...string) lease.Record {
 		r := lease.Record{
-			Subnets: lease.Subnets{V4: netip.MustParsePrefix(fmt.Sprintf("10.5.%d.0/24", n)), V6: netip.MustParsePrefix(fmt.Sprintf("fd00:5:0:%x::/64", n))},
-			Attrs:   lease.Attrs{PublicIP: netip.AddrFrom4([4]byte{192, 0, 2, n}), PublicIPv6: netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", n)), BackendType: backend},
+			Subnets: lease.Subnets{V4: netip.MustParsePrefix(fmt.Sprintf("10.5.%d.0/24", n)),
+				V6: netip.MustParsePrefix(fmt.Sprintf("fd00:5:0:%x::/64", n))},
+			Attrs: lease.Attrs{PublicIP: netip.AddrFrom4([4]byte{192, 0, 2, n}),
+				PublicIPv6: netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", n)), BackendType: backend},
 		}
 		if backend == "wireguard" {
-			r.BackendData, r.BackendV6Data = wireGuardData(wireguard.PublicKey{n}, 51820), wireGuardData(wireguard.PublicKey{n}, 51821)
+			r.BackendData, r.BackendV6Data = wireGuardData(wireguard.PublicKey{n}, 51820),
+				wireGuardData(wireguard.PublicKey{n}, 51821)
 		}
 		if recv != nil {
 			r.Weft = &lease.Weft{Recv: recv}
@@ -97,12 +103,15 @@ func TestEncryptWays(t *testing.T) {
 	}
 	s := situation{
 		set: lease.Set{
-			Config: lease.NetworkConfig{Network: netip.MustParsePrefix("10.5.0.0/16"), IPv6Network: netip.MustParsePrefix("fd00:5::/48"), EnableIPv4: true, EnableIPv6: true},
-			Own:    lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.5.99.0/24"), V6: netip.MustParsePrefix("fd00:5:0:99::/64")}},
-			Peers:  peers,
+			Config: lease.NetworkConfig{Network: netip.MustParsePrefix("10.5.0.0/16"),
+				IPv6Network: netip.MustParsePrefix("fd00:5::/48"), EnableIPv4: true, EnableIPv6: true},
+			Own: lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.5.99.0/24"),
+				V6: netip.MustParsePrefix("fd00:5:0:99::/64")}},
+			Peers: peers,
 		},
-		under: underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: netip.MustParseAddr("192.0.2.99"), Addr6: netip.MustParseAddr("2001:db8::99"),
-			Ext4: netip.MustParseAddr("192.0.2.99"), Ext6: netip.MustParseAddr("2001:db8::99")},
+		under: underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: netip.MustParseAddr("192.0.2.99"),
+			Addr6: netip.MustParseAddr("2001:db8::99"),
+			Ext4:  netip.MustParseAddr("192.0.2.99"), Ext6: netip.MustParseAddr("2001:db8::99")},
 		mtu: 1420, hops: map[netip.Addr]kernel.Hop{},
 	}
 	for _, p := range peers[:5] {
@@ -117,7 +126,8 @@ func TestEncryptWays(t *testing.T) {
 		encryptAlways:       {HowTunnel, HowTunnel, HowTunnel, HowTunnel, HowSkipped, HowTunnel},
 		encryptBetweenLinks: {HowRoute, HowTunnel, HowTunnel, HowTunnel, HowSkipped, HowTunnel},
 	} {
-		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821, seals: seals{encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821,
+			seals:    seals{encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}
 		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().record != "wireguard" {
 			t.Errorf("%+v", w.trait())
@@ -137,11 +147,14 @@ func TestEncryptWays(t *testing.T) {
 			}
 		}
 		seal := w.seal("eth0", d.reached)
-		if strings.Trim(fmt.Sprint(seal.Plain), "[]") != strings.Join(plain, " ") || len(seal.Hosts) != len(plain) ||
-			fmt.Sprint(seal.Devices) != "[flannel-wg flannel-wg-v6]" || seal.Underlay != "eth0" || fmt.Sprint(seal.Admitted) != "[203.0.113.0/24]" {
+		if strings.Trim(fmt.Sprint(seal.Plain), "[]") != strings.Join(plain, " ") ||
+			len(seal.Hosts) != len(plain) ||
+			fmt.Sprint(seal.Devices) != "[flannel-wg flannel-wg-v6]" || seal.Underlay != "eth0" ||
+			fmt.Sprint(seal.Admitted) != "[203.0.113.0/24]" {
 			t.Errorf("%s: %+v, want %v in plain", word, seal, plain)
 		}
-		// A plain route leads to nobody else, and everybody with a key is a peer of the devices all the same: it may encrypt what it sends.
+		// A plain route leads to nobody else, and everybody with a key is a peer of the devices all the same: it
+		// may encrypt what it sends.
 		routes := 0
 		for _, r := range d.Routes {
 			if r.Link == "eth0" {
@@ -162,10 +175,11 @@ func TestEncryptWays(t *testing.T) {
 	}
 }
 
-// TestEncryptBehindATranslation: who is told to peers by an address that its link does not have takes nothing in plain, and is sent nothing so, in the family in
-// which that is so.
+// TestEncryptBehindATranslation: who is told to peers by an address that its link does not have takes nothing
+// in plain, and is sent nothing so, in the family in which that is so.
 func TestEncryptBehindATranslation(t *testing.T) {
-	a4, a6, outer := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("203.0.113.1")
+	a4, a6, outer := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"),
+		netip.MustParseAddr("203.0.113.1")
 	own := underlay.Link{Name: "eth0", Addr4: a4, Addr6: a6, Ext4: a4, Ext6: a6}
 	told := own
 	told.Ext4 = outer
@@ -176,7 +190,9 @@ func TestEncryptBehindATranslation(t *testing.T) {
 		under underlay.Link
 		away  bool
 		want  bool
-	}{{encryptBetweenLinks, own, false, true}, {encryptBetweenLinks, own, true, false}, {encryptBetweenLinks, told, false, false}, {encryptBetweenLinks, told6, false, false}, {encryptAlways, own, false, false}, {"", own, false, false}} {
+	}{{encryptBetweenLinks, own, false, true}, {encryptBetweenLinks, own, true, false},
+		{encryptBetweenLinks, told, false, false}, {encryptBetweenLinks, told6, false, false},
+		{encryptAlways, own, false, false}, {"", own, false, false}} {
 		if got := (seals{encrypt: c.word}).takesPlain(c.under, c.away); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
@@ -194,7 +210,8 @@ func TestEncryptBehindATranslation(t *testing.T) {
 		{told, nil, HowTunnel, HowTunnel},
 	} {
 		r := &lease.Record{Attrs: lease.Attrs{Weft: &lease.Weft{Recv: []string{RecvPlain}, Addrs: c.addrs}}}
-		s := situation{under: c.under, hops: map[netip.Addr]kernel.Hop{peer4: {Link: "eth0"}, peer6: {Link: "eth0"}}}
+		s := situation{under: c.under, hops: map[netip.Addr]kernel.Hop{peer4: {Link: "eth0"},
+			peer6: {Link: "eth0"}}}
 		for six, want := range map[bool]How{false: c.f4, true: c.f6} {
 			f := family{six: six, public: peer4, local: a4}
 			if six {

@@ -26,7 +26,9 @@ const typeExtension = "extension"
 
 func extensionType() Type {
 	return Type{
-		Name: typeExtension, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(extension) },
+		Name: typeExtension, Settings: func(lease.NetworkConfig, func(string) bool) settings {
+			return new(extension)
+		},
 		Help: map[string]string{
 			"PreStartupCommand":   "command before there is a lease; its output goes into the record",
 			"PostStartupCommand":  "command once the lease is known",
@@ -37,9 +39,9 @@ func extensionType() Type {
 	}
 }
 
-// extension leaves it to commands of the operator's to make peers reachable, and wants nothing of the kernel itself.
-// Each command is split at white space, and $NAME or ${NAME} in a word stands for a variable of its environment; there
-// is no shell, and no value is ever split or expanded again.
+// extension leaves it to commands of the operator's to make peers reachable, and wants nothing of the kernel
+// itself. Each command is split at white space, and $NAME or ${NAME} in a word stands for a variable of its
+// environment; there is no shell, and no value is ever split or expanded again.
 type extension struct {
 	// PreStartupCommand runs before there is a lease. The lease record carries its output as BackendData.
 	PreStartupCommand string
@@ -59,7 +61,8 @@ type extension struct {
 // Facts implements settings.
 func (e *extension) Facts() Facts {
 	return Facts{Carrier: CarrierOthers, Commands: []Command{
-		{"PreStartupCommand", e.PreStartupCommand}, {"PostStartupCommand", e.PostStartupCommand}, {"SubnetAddCommand", e.SubnetAddCommand},
+		{"PreStartupCommand", e.PreStartupCommand}, {"PostStartupCommand", e.PostStartupCommand},
+		{"SubnetAddCommand", e.SubnetAddCommand},
 		{"SubnetRemoveCommand", e.SubnetRemoveCommand}, {"ShutdownCommand", e.ShutdownCommand},
 	}}
 }
@@ -100,7 +103,8 @@ func public(environ []string) []string {
 	return out
 }
 
-// secret reports whether a variable of that name holds a secret. etcdctl's user may have the password behind a colon.
+// secret reports whether a variable of that name holds a secret. etcdctl's user may have the password behind
+// a colon.
 func secret(name string) bool {
 	return redact.Name(name) || strings.Contains(strings.ToUpper(name), "ETCDCTL_USER")
 }
@@ -127,7 +131,8 @@ func recordVariables(r lease.Record) variables {
 func nodeVariables(s situation) variables {
 	own := s.set.Own
 	own.PublicIP, own.PublicIPv6 = s.under.Ext4, s.under.Ext6
-	return append(variables{{"NETWORK", prefixText(s.set.Config.Network)}, {"IPV6NETWORK", prefixText(s.set.Config.IPv6Network)}}, recordVariables(own)...)
+	return append(variables{{"NETWORK", prefixText(s.set.Config.Network)},
+		{"IPV6NETWORK", prefixText(s.set.Config.IPv6Network)}}, recordVariables(own)...)
 }
 
 func prefixText(p netip.Prefix) string {
@@ -157,7 +162,8 @@ type extPeer struct {
 func (p extPeer) subnets() lease.Subnets { return lease.Subnets{V4: p.V4, V6: p.V6} }
 
 func (p extPeer) variables() variables {
-	return recordVariables(lease.Record{Subnets: p.subnets(), Attrs: lease.Attrs{PublicIP: p.IP, PublicIPv6: p.IPv6}})
+	return recordVariables(lease.Record{Subnets: p.subnets(),
+		Attrs: lease.Attrs{PublicIP: p.IP, PublicIPv6: p.IPv6}})
 }
 
 // newExtPeer converts a record, or says why it is not used. BackendData is a JSON string or absent.
@@ -373,7 +379,8 @@ func (r *extRunner) peer(ctx context.Context, key, command string, p extPeer) er
 }
 
 // run runs one command, if there is one, in the kernel's namespace, and returns its trimmed output.
-func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command string, v variables, stdin string) (string, error) {
+func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command string, v variables,
+	stdin string) (string, error) {
 	words := splitCommand(command, v.lookup)
 	if len(words) == 0 {
 		return "", nil
@@ -395,7 +402,8 @@ func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command s
 	if err != nil {
 		switch {
 		case parent.Err() != nil:
-			err = fmt.Errorf("killed after %s, because weftd does not need it any more: %w", time.Since(start).Round(time.Millisecond), parent.Err())
+			err = fmt.Errorf("killed after %s, because weftd does not need it any more: %w",
+				time.Since(start).Round(time.Millisecond), parent.Err())
 		case ctx.Err() != nil:
 			err = fmt.Errorf("killed, because it did not end within %s", limit)
 		}

@@ -39,7 +39,8 @@ test ! -e "${0%/*}/fail-$1"
 
 func (e extTest) config() string {
 	b, err := json.Marshal(map[string]string{
-		"Type": "extension", "PreStartupCommand": "echo our key", "PostStartupCommand": e.dir + "/run post $SUBNET", "ShutdownCommand": e.dir + "/run shutdown",
+		"Type": "extension", "PreStartupCommand": "echo our key", "PostStartupCommand": e.dir + "/run post $SUBNET",
+		"ShutdownCommand":  e.dir + "/run shutdown",
 		"SubnetAddCommand": e.dir + "/run add $SUBNET;reboot", "SubnetRemoveCommand": e.dir + "/run remove"})
 	if err != nil {
 		e.t.Fatal(err)
@@ -114,10 +115,12 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 	}
 
 	e.fail("add", true)
-	if err := b.Apply(t.Context(), kernelSet(b, extRecord(3, "new"), extRecord(4, "x"))); err == nil || !strings.Contains(err.Error(), "SubnetAddCommand") {
+	if err := b.Apply(t.Context(), kernelSet(b, extRecord(3, "new"), extRecord(4, "x"))); err == nil ||
+		!strings.Contains(err.Error(), "SubnetAddCommand") {
 		t.Errorf("a command that fails: %v", err)
 	}
-	if st := b.Status(); !st.InPlace || !st.Up || st.Peers != 1 || len(st.Skipped) != 1 || !strings.Contains(st.LastError, "SubnetAddCommand") {
+	if st := b.Status(); !st.InPlace || !st.Up || st.Peers != 1 || len(st.Skipped) != 1 ||
+		!strings.Contains(st.LastError, "SubnetAddCommand") {
 		t.Errorf("while it fails: %+v", st)
 	}
 	e.fail("add", false)
@@ -138,12 +141,14 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 		t.Error(err)
 	}
 	got := e.log()
-	if !strings.Contains(got, "add 10.5.4.0/24;reboot") || !strings.Contains(got, "\nremove [ 10.5.3.0/24") || strings.Contains(got, "shutdown") {
+	if !strings.Contains(got, "add 10.5.4.0/24;reboot") || !strings.Contains(got, "\nremove [ 10.5.3.0/24") ||
+		strings.Contains(got, "shutdown") {
 		t.Errorf("after a restart ran\n%s", got)
 	}
 
 	// After another boot there is nothing to remove.
-	stale, err := json.Marshal(extState{Boot: "another", Peers: []extPeer{{V4: pfx("10.5.9.0/24"), IP: addr("192.0.2.9")}}})
+	stale, err := json.Marshal(extState{Boot: "another",
+		Peers: []extPeer{{V4: pfx("10.5.9.0/24"), IP: addr("192.0.2.9")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,17 +166,22 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 func TestExtensionStart(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
+	network,
+		err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
-	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), "PreStartupCommand") {
+	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u,
+		MayRunCommands: func() error { return nil }}); err == nil ||
+		!strings.Contains(err.Error(), "PreStartupCommand") {
 		t.Errorf("PreStartup fails: %v", err)
 	}
 	e := newExtTest(t)
 	e.fail("post", true)
-	b := openKernelBackend(t, k, fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PostStartupCommand":"%s/run post"}}`, e.dir), nil)
+	b := openKernelBackend(t, k,
+		fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PostStartupCommand":"%s/run post"}}`,
+			e.dir), nil)
 	defer func() { _ = b.Close() }()
 	set := kernelSet(b, extRecord(2, ""))
 	set.Peers[0].V6 = netip.Prefix{}
@@ -194,7 +204,8 @@ func TestAlloc(t *testing.T) {
 	b.apply(kernelSet(b, vxlanPeer(2)))
 	st := b.Status()
 	data, v6data := b.Publish()
-	if !st.Up || !st.InPlace || st.MTU != 1400 || st.Path != "none" || b.RecordType() != "" || data != nil || v6data != nil {
+	if !st.Up || !st.InPlace || st.MTU != 1400 || st.Path != "none" || b.RecordType() != "" || data != nil ||
+		v6data != nil {
 		t.Errorf("status %+v, record %q %s", st, b.RecordType(), data)
 	}
 	if after := ip(t, "-d link show") + ip(t, "route show"); after != before {
@@ -211,13 +222,15 @@ func TestACommandThatIsEndedSaysWhy(t *testing.T) {
 	}
 	defer k.Close()
 	r := &extRunner{k: k, log: slog.New(slog.DiscardHandler)}
-	if _, err := r.run(t.Context(), 50*time.Millisecond, "SubnetAddCommand", "sleep 60", nil, ""); err == nil || !strings.Contains(err.Error(), "50ms") {
+	if _, err := r.run(t.Context(), 50*time.Millisecond, "SubnetAddCommand", "sleep 60", nil, ""); err == nil ||
+		!strings.Contains(err.Error(), "50ms") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("restart to apply it")) })
 	_, err = r.run(ctx, time.Minute, "SubnetAddCommand", "sleep 60", nil, "")
-	if err == nil || !strings.Contains(err.Error(), "weftd") || strings.Contains(err.Error(), "restart") || strings.Contains(err.Error(), "1m0s") {
+	if err == nil || !strings.Contains(err.Error(), "weftd") || strings.Contains(err.Error(), "restart") ||
+		strings.Contains(err.Error(), "1m0s") {
 		t.Errorf("%v", err)
 	}
 }
@@ -227,7 +240,9 @@ func TestExtensionIsRefused(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	made := t.TempDir() + "/made"
-	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
+	network,
+		err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` +
+		made + `"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +250,8 @@ func TestExtensionIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, may := range map[string]func() error{"nobody said": nil, "refused": func() error { return errors.New("anyone may write it") }} {
+	for name, may := range map[string]func() error{
+		"nobody said": nil, "refused": func() error { return errors.New("anyone may write it") }} {
 		_, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
 		if !errors.Is(err, ErrCommandsRefused) || may != nil && !strings.Contains(err.Error(), "anyone") {
 			t.Errorf("%s: %v", name, err)
@@ -250,18 +266,22 @@ func TestExtensionIsRefused(t *testing.T) {
 func TestCommandsGetNoSecrets(t *testing.T) {
 	k := aloneInNamespace(t) // it sets the environment
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET",
+	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER",
+		"KUBE_TOKEN", "MY_SECRET",
 		"DB_PW", "SIG", "API_KEY"}
 	for _, name := range names {
 		t.Setenv(name, "hunter2")
 	}
 	t.Setenv("FLANNELD_IFACE", "eth0")
 	data := func(command string) string {
-		b := openKernelBackend(t, k, fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":%q}}`, command), nil)
+		b := openKernelBackend(t, k,
+			fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":%q}}`, command),
+			nil)
 		data, _ := b.Publish()
 		return string(data)
 	}
-	if got := data("env"); strings.Contains(got, "hunter2") || !strings.Contains(got, "FLANNELD_IFACE=eth0") || !strings.Contains(got, "PATH=") {
+	if got := data("env"); strings.Contains(got, "hunter2") || !strings.Contains(got, "FLANNELD_IFACE=eth0") ||
+		!strings.Contains(got, "PATH=") {
 		t.Errorf("the environment of a command: %s", got)
 	}
 	if got := data("echo x $" + strings.Join(names, "$") + " y"); got != `"x  y"` {

@@ -53,7 +53,8 @@ func TestExtPlan(t *testing.T) {
 		{nil, nil, ""},
 		{nil, []extPeer{peer(2, "a"), peer(3, "b")}, "+10.5.2.0/24 a, +10.5.3.0/24 b"},
 		{[]extPeer{peer(2, "a")}, []extPeer{peer(2, "a")}, ""},
-		{[]extPeer{peer(2, "a"), peer(4, "d")}, []extPeer{peer(2, "b"), peer(3, "c")}, "-10.5.2.0/24 a, +10.5.2.0/24 b, +10.5.3.0/24 c, -10.5.4.0/24 d"},
+		{[]extPeer{peer(2, "a"), peer(4, "d")}, []extPeer{peer(2, "b"), peer(3, "c")},
+			"-10.5.2.0/24 a, +10.5.2.0/24 b, +10.5.3.0/24 c, -10.5.4.0/24 d"},
 		{[]extPeer{peer(2, "a")}, nil, "-10.5.2.0/24 a"},
 	} {
 		if got := text(extPlan(c.have, c.want)); got != c.plan {
@@ -64,7 +65,8 @@ func TestExtPlan(t *testing.T) {
 
 // What a peer publishes is text, or the peer is not used.
 func TestExtPeerData(t *testing.T) {
-	for data, want := range map[string]string{`"key\n$(x)"`: "key\n$(x)", `null`: "", ``: "", `{"a":1}`: "refused", `7`: "refused", `"\u0000"`: "\x00"} {
+	for data, want := range map[string]string{`"key\n$(x)"`: "key\n$(x)", `null`: "", ``: "",
+		`{"a":1}`: "refused", `7`: "refused", `"\u0000"`: "\x00"} {
 		r := lease.Record{Attrs: lease.Attrs{BackendType: typeExtension, BackendData: json.RawMessage(data)}}
 		p, why := newExtPeer(r)
 		if (why != "") != (want == "refused") || why == "" && p.Data != want {

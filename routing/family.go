@@ -27,7 +27,8 @@ type family struct {
 func families(r lease.Record, s lease.Set, u underlay.Link) []family {
 	all := []family{
 		{false, r.V4, s.Own.V4, s.Config.Network, r.PublicIP, u.Addr4, r.BackendData, "PublicIP", "BackendData"},
-		{true, r.V6, s.Own.V6, s.Config.IPv6Network, r.PublicIPv6, u.Addr6, r.BackendV6Data, "PublicIPv6", "BackendV6Data"},
+		{true, r.V6, s.Own.V6, s.Config.IPv6Network, r.PublicIPv6, u.Addr6, r.BackendV6Data, "PublicIPv6",
+			"BackendV6Data"},
 	}
 	var out []family
 	for _, f := range all {

@@ -20,14 +20,16 @@ func (f *features) devices() underlay.Devices {
 	return underlay.Devices{}
 }
 
-// readFeatures reads the features of the underlay's devices. While the underlay is lost what was seen last stays.
+// readFeatures reads the features of the underlay's devices. While the underlay is lost what was seen last
+// stays.
 func (c *Node) readFeatures() {
 	if c.plane == nil || c.under.Lost != "" {
 		return
 	}
 	d := underlay.ReadDevices(c.out, c.under.Now.Index)
 	if d.Unknown != "" && c.features.devices().Unknown == "" {
-		c.log.Info("features of the underlay's device are not known", "device", c.under.Now.Name, "cause", d.Unknown)
+		c.log.Info("features of the underlay's device are not known", "device", c.under.Now.Name,
+			"cause", d.Unknown)
 	}
 	if !d.Equal(c.features.devices()) {
 		c.plane.Engine().DoubtRuns()
@@ -42,8 +44,8 @@ func (c *Node) chooseOutlet() {
 	}
 }
 
-// joiner is the command that has a device of the underlay join no datagrams of UDP which are inside other packets, for a type that cannot take
-// them apart; "" if none does.
+// joiner is the command that has a device of the underlay join no datagrams of UDP which are inside other
+// packets, for a type that cannot take them apart; "" if none does.
 func (c *Node) joiner() string {
 	if c.plane == nil || !c.about.joinsHurt {
 		return ""

@@ -17,14 +17,16 @@ import (
 	"weft/routing/routehook"
 )
 
-// typeHook has a controller of the operator's program the routes between nodes somewhere else: in switches, a router, a cloud's route table. Of
-// such a network the hosts need no routes to each other's subnets: what they send leaves by their ordinary routes.
+// typeHook has a controller of the operator's program the routes between nodes somewhere else: in switches, a
+// router, a cloud's route table. Of such a network the hosts need no routes to each other's subnets: what
+// they send leaves by their ordinary routes.
 const typeHook = "route-hook"
 
 func hookType() Type {
 	return Type{
 		Name: typeHook, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(hook) },
-		Help: map[string]string{"Interval": "seconds until the controller gets the same routes again, from 30 to 3600"},
+		Help: map[string]string{"Interval": "seconds until the controller gets the same routes again, from 30 to " +
+			"3600"},
 	}
 }
 
@@ -62,7 +64,8 @@ func (*hook) want(s situation) desired {
 	return d
 }
 
-// hookRoutes are the routes of a set: this node's own and those of the peers that want did not leave out, in the order of their subnets.
+// hookRoutes are the routes of a set: this node's own and those of the peers that want did not leave out, in
+// the order of their subnets.
 func hookRoutes(node string, s situation) []routehook.Route {
 	own := s.set.Own
 	out := make([]routehook.Route, 0, 2*len(s.set.Peers)+2)
@@ -88,20 +91,22 @@ func hookRoutes(node string, s situation) []routehook.Route {
 	return out
 }
 
-// hookAgain is how long the same view counts before it is given again. A large one is given less often: n nodes each give n routes.
+// hookAgain is how long the same view counts before it is given again. A large one is given less often: n
+// nodes each give n routes.
 func hookAgain(interval uint32, routes int) time.Duration {
 	const perRoute = 50 * time.Millisecond
 	return max(time.Duration(interval)*time.Second, time.Duration(routes)*perRoute)
 }
 
-// Wait after a view that was not taken, and after one of which a route is pending: the first, and the longest unless the controller asks for more.
+// Wait after a view that was not taken, and after one of which a route is pending: the first, and the longest
+// unless the controller asks for more.
 const (
 	hookRetryFirst = time.Second
 	hookRetryLast  = time.Minute
 )
 
-// hookPending is how long it takes at first until a view with a pending route is given again. A new node's route is in the view of each, so that large ones
-// take longer.
+// hookPending is how long it takes at first until a view with a pending route is given again. A new node's
+// route is in the view of each, so that large ones take longer.
 func hookPending(routes int) time.Duration {
 	const perRoute = 5 * time.Millisecond
 	return max(hookRetryFirst, time.Duration(routes)*perRoute)
@@ -132,7 +137,8 @@ const HookFile = "route-hook.json"
 
 // ErrNoController says that a network config of type route-hook is not followed, since this host was not told
 // where the controller is.
-var ErrNoController = errors.New("type route-hook: no controller is named on this host: give --route-hook-url")
+var ErrNoController = errors.New(
+	"type route-hook: no controller is named on this host: give --route-hook-url")
 
 // hookRunner gives the controller the views.
 type hookRunner struct {
@@ -152,9 +158,10 @@ type hookRunner struct {
 	verdicts map[netip.Prefix]routehook.Verdict
 	due      time.Time // when the same is to be given again
 	retry    time.Duration
-	pending  time.Duration  // the wait since the latest view, if a route of it was pending; else 0
-	fault    error          // of the latest try
-	proven   []netip.Prefix // own subnets that the controller has accepted at some time, with provenAt as next hops
+	pending  time.Duration // the wait since the latest view, if a route of it was pending; else 0
+	fault    error         // of the latest try
+	// own subnets that the controller has accepted at some time, with provenAt as next hops
+	proven   []netip.Prefix
 	provenAt []netip.Addr
 
 	statusMu sync.Mutex // a leaf lock
@@ -171,11 +178,13 @@ func (s *hook) open(_ context.Context, c BackendConfig) (backendType, driver, er
 		return nil, nil, err
 	}
 	r := &hookRunner{
-		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.Interval, log: c.Logger, now: time.Now,
+		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.Interval, log: c.Logger,
+		now:      time.Now,
 		instance: rand.Text(), status: HookStatus{Controller: client.At()}, file: c.stateFile(HookFile),
 	}
 	if err := r.load(); err != nil {
-		c.Logger.Warn("what the controller accepted earlier is not known: pods wait until it accepts this node's routes", "reason", err)
+		c.Logger.Warn("what the controller accepted earlier is not known: pods wait until it accepts this node's "+
+			"routes", "reason", err)
 	}
 	return s, r, nil
 }
@@ -184,7 +193,8 @@ func (s *hook) open(_ context.Context, c BackendConfig) (backendType, driver, er
 func (r *hookRunner) sync(ctx context.Context, s situation, _ *desired) outcome {
 	routes := hookRoutes(r.node, s)
 	if !slices.ContainsFunc(routes, func(x routehook.Route) bool { return x.Own }) {
-		return outcome{node: fmt.Errorf("%w: this node has no address that peers are told, of the family of its subnet", errNotStarted)}
+		return outcome{node: fmt.Errorf("%w: this node has no address that peers are told, of the family of its "+
+			"subnet", errNotStarted)}
 	}
 	if changed := !slices.Equal(routes, r.given); changed {
 		r.given, r.number, r.pending = routes, r.number+1, 0
@@ -205,8 +215,10 @@ func (r *hookRunner) next() time.Time { return r.due }
 func (r *hookRunner) give(ctx context.Context) {
 	again := hookAgain(r.interval, len(r.given))
 	answer, err := r.client.Put(ctx, routehook.View{
-		SchemaVersion: routehook.Schema, Node: r.node, Name: ownName(r.given), Instance: r.instance, Generation: r.number,
-		Lifetime: int64(min(hookLives*again, routehook.MaxLifetime) / time.Second), Networks: r.networks, Routes: r.given,
+		SchemaVersion: routehook.Schema, Node: r.node, Name: ownName(r.given), Instance: r.instance,
+		Generation: r.number,
+		Lifetime:   int64(min(hookLives*again, routehook.MaxLifetime) / time.Second), Networks: r.networks,
+		Routes: r.given,
 	})
 	if err != nil && ctx.Err() != nil {
 		return // we were interrupted, which says nothing about the controller
@@ -235,14 +247,17 @@ func (r *hookRunner) give(ctx context.Context) {
 
 // undecided reports whether a route is pending.
 func (r *hookRunner) undecided() bool {
-	return slices.ContainsFunc(r.given, func(x routehook.Route) bool { return r.verdict(x.Subnet).State == routehook.Pending })
+	return slices.ContainsFunc(r.given, func(x routehook.Route) bool {
+		return r.verdict(x.Subnet).State == routehook.Pending
+	})
 }
 
 // verdict is the controller's about a subnet; one that it said nothing of is pending.
 func (r *hookRunner) verdict(subnet netip.Prefix) routehook.Verdict {
 	v, ok := r.verdicts[subnet]
 	if !ok {
-		return routehook.Verdict{Subnet: subnet, State: routehook.Pending, Reason: "the controller has not said what became of it"}
+		return routehook.Verdict{Subnet: subnet, State: routehook.Pending,
+			Reason: "the controller has not said what became of it"}
 	}
 	return v
 }
@@ -269,7 +284,8 @@ func (r *hookRunner) outcome(s situation) outcome {
 	for _, x := range r.given {
 		v := r.verdict(x.Subnet)
 		if v.State == routehook.Accepted || r.verdicts == nil {
-			continue // before the first answer nothing is known: packets may well pass, by what an earlier process asked for
+			// before the first answer nothing is known: packets may well pass, by what an earlier process asked for
+			continue
 		}
 		what := "the controller refuses it"
 		if v.State == routehook.Pending {
@@ -280,7 +296,8 @@ func (r *hookRunner) outcome(s situation) outcome {
 		}
 		if x.Own {
 			err := fmt.Errorf("the route to this node's %v: %s", x.Subnet, what)
-			if v.State == routehook.Pending && r.ownInPlace() { // a controller that began anew has not looked yet, or cannot
+			if v.State == routehook.Pending && r.ownInPlace() {
+				// a controller that began anew has not looked yet, or cannot
 				out.peers = append(out.peers, peerFault{err: err})
 			} else {
 				faults = append(faults, err)

@@ -96,15 +96,17 @@ const hookConfig = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd
 // openHook makes a backend whose clock the returned function moves.
 func openHook(t *testing.T, k *Kernel, f *hookFake, state string) (*kernelTest, func(time.Duration)) {
 	t.Helper()
-	b := openKernelBackend(t, k, hookConfig, func(c *BackendConfig) { c.StateDir, c.Hook = state, &routehook.Options{URL: f.URL} })
+	b := openKernelBackend(t, k, hookConfig, func(c *BackendConfig) {
+		c.StateDir, c.Hook = state, &routehook.Options{URL: f.URL}
+	})
 	var mu sync.Mutex
 	now := time.Now()
 	b.driver.(*hookRunner).now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	return b, func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock(); b.nudge(1) }
 }
 
-// The controller is given all routes, when they change and now and then; what it refuses is left out with its reason, and a controller that is away costs
-// nothing that it took before.
+// The controller is given all routes, when they change and now and then; what it refuses is left out with its
+// reason, and a controller that is away costs nothing that it took before.
 func TestRouteHook(t *testing.T) {
 	f := newHookFake(t) // in the machine's namespace, where the client dials too
 	k := inNamespace(t)
@@ -125,11 +127,13 @@ func TestRouteHook(t *testing.T) {
 	}
 	const want = "10.5.1.0/24 192.0.2.1 true, 10.5.2.0/24 192.0.2.2 false, 10.5.3.0/24 192.0.2.3 false, " +
 		"fd00:5:0:1::/64 2001:db8::1 true, fd00:5:0:2::/64 2001:db8::2 false, fd00:5:0:3::/64 2001:db8::3 false"
-	if s := strings.Join(got, ", "); n != 1 || s != want || v.Node != "a" || v.Generation != 1 || v.Lifetime != 900 || v.Check() != nil {
+	if s := strings.Join(got, ", "); n != 1 || s != want || v.Node != "a" || v.Generation != 1 ||
+		v.Lifetime != 900 || v.Check() != nil {
 		t.Errorf("%d views, %s of %+v\nwant %s", n, s, v, want)
 	}
 	st := b.Status()
-	if !st.Up || !st.InPlace || st.Path != "routes" || st.MTU != 1500 || st.Peers != 2 || len(st.Skipped) != 1 || st.Hook.Accepted != 6 || st.Hook.Taken.IsZero() ||
+	if !st.Up || !st.InPlace || st.Path != "routes" || st.MTU != 1500 || st.Peers != 2 || len(st.Skipped) != 1 ||
+		st.Hook.Accepted != 6 || st.Hook.Taken.IsZero() ||
 		st.Hook.Controller != f.URL+"/v1/views/a" || st.Reached[0].How.String() != "controller" {
 		t.Errorf("status %+v", st)
 	}
@@ -150,7 +154,8 @@ func TestRouteHook(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "controller") || !strings.Contains(err.Error(), "place") {
 		t.Errorf("a refused route: %v", err)
 	}
-	if st := b.Status(); !st.Up || st.Peers != 0 || len(st.Skipped) != 2 || st.Hook.Accepted != 2 || st.Hook.Pending != 1 || st.Hook.Refused != 1 {
+	if st := b.Status(); !st.Up || st.Peers != 0 || len(st.Skipped) != 2 || st.Hook.Accepted != 2 ||
+		st.Hook.Pending != 1 || st.Hook.Refused != 1 {
 		t.Errorf("status %+v", st)
 	}
 	if _, v := f.given(); len(v.Routes) != 4 || v.Generation != 2 {
@@ -167,17 +172,20 @@ func TestRouteHook(t *testing.T) {
 
 	// It is away: what it accepted stays, the fault is told, and it is asked less and less.
 	f.set(func() { f.down = true })
-	if err := b.Apply(t.Context(), kernelSet(b, hookRecord(2), hookRecord(3))); err == nil || !strings.Contains(err.Error(), "503") {
+	if err := b.Apply(t.Context(), kernelSet(b, hookRecord(2), hookRecord(3))); err == nil ||
+		!strings.Contains(err.Error(), "503") {
 		t.Errorf("a controller that is away: %v", err)
 	}
-	if st := b.Status(); !st.Up || !st.InPlace || st.LastError == "" || st.Hook.Fault == "" || st.Hook.Since.IsZero() || st.Hook.Failures == 0 {
+	if st := b.Status(); !st.Up || !st.InPlace || st.LastError == "" || st.Hook.Fault == "" ||
+		st.Hook.Since.IsZero() || st.Hook.Failures == 0 {
 		t.Errorf("status %+v", st)
 	}
 	b.stop()
 
 	// A restart meanwhile: pods get addresses, since the controller had accepted this node's routes.
 	b, pass = openHook(t, k, f, state)
-	if err := b.Apply(t.Context(), kernelSet(b, hookRecord(2))); err == nil || !b.Status().Up || b.Status().Peers != 1 {
+	if err := b.Apply(t.Context(), kernelSet(b, hookRecord(2))); err == nil || !b.Status().Up ||
+		b.Status().Peers != 1 {
 		t.Errorf("after a restart: %v, %+v", err, b.Status())
 	}
 	b.start()
@@ -192,7 +200,8 @@ func TestRouteHook(t *testing.T) {
 	b.stop()
 }
 
-// expect says whether the controller was given n views, the last of that generation; if not, they count further.
+// expect says whether the controller was given n views, the last of that generation; if not, they count
+// further.
 func (f *hookFake) expect(n int, generation uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,7 +212,8 @@ func (f *hookFake) expect(n int, generation uint64) error {
 	return nil
 }
 
-// A view with a pending route is given again soon, and later and later, until the route is there; a change begins anew.
+// A view with a pending route is given again soon, and later and later, until the route is there; a change
+// begins anew.
 func TestPendingRoutesAreGivenAgainSoon(t *testing.T) {
 	f := newHookFake(t)
 	k := inNamespace(t)
@@ -277,8 +287,8 @@ func TestRouteHookWaitsForItsOwnRoute(t *testing.T) {
 	}
 }
 
-// A controller that began anew and cannot look yet says that the node's own route is pending, which takes nothing from a node whose packets pass; that it is
-// refused does.
+// A controller that began anew and cannot look yet says that the node's own route is pending, which takes
+// nothing from a node whose packets pass; that it is refused does.
 func TestAPendingOwnRouteWasInPlace(t *testing.T) {
 	f := newHookFake(t)
 	k := inNamespace(t)
@@ -291,7 +301,8 @@ func TestAPendingOwnRouteWasInPlace(t *testing.T) {
 	said := func(s routehook.State) {
 		f.set(func() { f.says["10.5.1.0/24"] = routehook.Verdict{State: s, Reason: "dial tcp: i/o timeout"} })
 		pass(70 * time.Second)
-		if err := b.Apply(t.Context(), kernelSet(b)); err == nil || !strings.Contains(err.Error(), "10.5.1.0/24") || !strings.Contains(err.Error(), "i/o") {
+		if err := b.Apply(t.Context(), kernelSet(b)); err == nil || !strings.Contains(err.Error(), "10.5.1.0/24") ||
+			!strings.Contains(err.Error(), "i/o") {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
@@ -336,14 +347,16 @@ func TestRouteHookNeedsItsController(t *testing.T) {
 	if _, err := NewNode(t.Context(), c); err == nil || !strings.Contains(err.Error(), "want https") {
 		t.Errorf("without TLS: %v", err)
 	}
-	if _, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":5}}`)); err == nil || !strings.Contains(err.Error(), "Backend.Interval") {
+	if _, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":5}}`)); err ==
+		nil || !strings.Contains(err.Error(), "Backend.Interval") {
 		t.Errorf("a short interval: %v", err)
 	}
 }
 
 // A view is given less often the more routes it has, and nodes that began together do not stay together.
 func TestHookAgain(t *testing.T) {
-	for routes, want := range map[int]time.Duration{2: time.Minute, 1200: time.Minute, 10_000: 500 * time.Second} {
+	for routes, want := range map[int]time.Duration{2: time.Minute, 1200: time.Minute,
+		10_000: 500 * time.Second} {
 		if got := hookAgain(60, routes); got != want {
 			t.Errorf("%d routes: %v, want %v", routes, got, want)
 		}
@@ -370,7 +383,8 @@ func netlessRecord() lease.Record {
 	return r
 }
 
-// The node's loop wakes for the driver's turn, however long an error has it wait, and does not spin for one that was missed.
+// The node's loop wakes for the driver's turn, however long an error has it wait, and does not spin for one
+// that was missed.
 func TestTheActorsTurnComesInTime(t *testing.T) {
 	for _, c := range []struct{ until, least, most time.Duration }{
 		{time.Hour, retryLast, retryLast},
@@ -388,8 +402,8 @@ func TestTheActorsTurnComesInTime(t *testing.T) {
 	}
 }
 
-// With thousands of routes pending the status says of each that it is, the error names a few reasons, and the log has a line for each peer
-// whose reason is new.
+// With thousands of routes pending the status says of each that it is, the error names a few reasons, and the
+// log has a line for each peer whose reason is new.
 func TestThousandsOfPendingRoutesAreFewFaults(t *testing.T) {
 	const n = 3000
 	var log strings.Builder
@@ -398,7 +412,8 @@ func TestThousandsOfPendingRoutesAreFewFaults(t *testing.T) {
 	for i := range n {
 		s := lease.Subnets{V4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}
 		c.want.reached = append(c.want.reached, Reached{Subnets: s, Subnet: s.V4, How: HowController})
-		out.peers = append(out.peers, peerFault{s, s.V4, fmt.Errorf("pending, says the controller for the %dth time", i)})
+		out.peers = append(out.peers, peerFault{s, s.V4,
+			fmt.Errorf("pending, says the controller for the %dth time", i)})
 	}
 	for _, pending := range []int{n, n, n - 1} {
 		log.Reset()
@@ -408,9 +423,11 @@ func TestThousandsOfPendingRoutesAreFewFaults(t *testing.T) {
 		c.tellPeers(&r, out)
 		c.report(r.st, errors.Join(r.faults...))
 		if len(r.faults) != toldFaults+1 || len(c.status.Skipped) != pending || c.status.Peers != n-pending {
-			t.Errorf("%d pending: %d faults, %d peers skipped and %d used", pending, len(r.faults), len(c.status.Skipped), c.status.Peers)
+			t.Errorf("%d pending: %d faults, %d peers skipped and %d used", pending, len(r.faults),
+				len(c.status.Skipped), c.status.Peers)
 		}
-		if lines, want := strings.Count(log.String(), "event=peer_unused "), pending-min(before, pending); lines != want {
+		if lines, want := strings.Count(log.String(), "event=peer_unused "),
+			pending-min(before, pending); lines != want {
 			t.Errorf("%d pending: %d lines in the log, want %d", pending, lines, want)
 		}
 	}

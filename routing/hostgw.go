@@ -11,7 +11,9 @@ import (
 const typeHostGW = "host-gw"
 
 func hostGWType() Type {
-	return Type{Name: typeHostGW, Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(hostGW) }}
+	return Type{Name: typeHostGW, Settings: func(lease.NetworkConfig, func(string) bool) settings {
+		return new(hostGW)
+	}}
 }
 
 // hostGW routes a peer's subnets to its address on the shared link.

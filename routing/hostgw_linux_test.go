@@ -27,9 +27,10 @@ func TestHostGWBringsUpAndRepairs(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "route add default via 192.0.2.254 dev eth0")
-	ip(t, "route add 10.5.2.0/24 via 192.0.2.99 dev eth0")                   // flannel's, with an old address
-	ip(t, "route add 10.5.9.0/24 via 192.0.2.9 dev eth0")                    // flannel's, stale
-	ip(t, "route add 10.5.8.0/26 via 192.0.2.8 dev eth0")                    // no subnet's length: somebody's own
+	ip(t, "route add 10.5.2.0/24 via 192.0.2.99 dev eth0") // flannel's, with an old address
+	ip(t, "route add 10.5.9.0/24 via 192.0.2.9 dev eth0")  // flannel's, stale
+	// no subnet's length: somebody's own
+	ip(t, "route add 10.5.8.0/26 via 192.0.2.8 dev eth0")
 	ip(t, "route add 10.5.7.0/24 via 192.0.2.7 dev eth0 proto static")       // somebody's own
 	ip(t, "-6 route add fd00:5:0:9::/64 via 2001:db8::9 dev eth0 proto 119") // ours, stale
 	b := openKernelBackend(t, k, hostGWDual, nil)
@@ -45,20 +46,25 @@ fd00:5:0:4::/64 via 2001:db8::4 dev eth0 metric 1024 pref medium
 	if err := listed(want)(); err != nil {
 		t.Fatal(err, b.Status().Skipped)
 	}
-	if got := ip(t, "route show"); strings.Contains(got, "10.5.9.0") || !strings.Contains(got, "10.5.8.0/26") || !strings.Contains(got, "10.5.7.0/24") {
+	if got := ip(t, "route show"); strings.Contains(got, "10.5.9.0") || !strings.Contains(got, "10.5.8.0/26") ||
+		!strings.Contains(got, "10.5.7.0/24") {
 		t.Errorf("routes:\n%s", got)
 	}
 	st := b.Status()
-	if !st.InPlace || st.Device() != "eth0" || !st.Up || st.MTU != 1500 || st.Peers != 3 || len(st.Skipped) != 1 || !strings.Contains(st.Skipped[0].Reason, "192.0.2.254") {
+	if !st.InPlace || st.Device() != "eth0" || !st.Up || st.MTU != 1500 || st.Peers != 3 ||
+		len(st.Skipped) != 1 || !strings.Contains(st.Skipped[0].Reason, "192.0.2.254") {
 		t.Errorf("status %+v", st)
 	}
 	b.start()
 	for _, drift := range []string{
-		"ip route del 10.5.2.0/24", "ip -6 route del fd00:5:0:3::/64", "ip route replace 10.5.2.0/24 via 192.0.2.55 dev eth0 proto 119",
-		"ip route add 10.5.77.0/24 via 192.0.2.77 dev eth0 proto 119", "ip -6 route append fd00:5:0:2::/64 via 2001:db8::55 dev eth0 proto 119",
+		"ip route del 10.5.2.0/24", "ip -6 route del fd00:5:0:3::/64",
+		"ip route replace 10.5.2.0/24 via 192.0.2.55 dev eth0 proto 119",
+		"ip route add 10.5.77.0/24 via 192.0.2.77 dev eth0 proto 119",
+		"ip -6 route append fd00:5:0:2::/64 via 2001:db8::55 dev eth0 proto 119",
 		"ip route replace 10.5.2.0/24 proto 119 nexthop via 192.0.2.55 dev eth0 nexthop via 192.0.2.56 dev eth0",
 		"ip route add 10.5.88.0/24 proto 119 nexthop via 192.0.2.55 dev eth0 nexthop via 192.0.2.56 dev eth0",
-		"ip -6 route add fd00:5:0:88::/64 proto 119 nexthop via 2001:db8::55 dev eth0 nexthop via 2001:db8::56 dev eth0",
+		"ip -6 route add fd00:5:0:88::/64 proto 119 nexthop via 2001:db8::55 dev eth0 nexthop via 2001:db8::56 " +
+			"dev eth0",
 		"ip link set eth0 down && ip link set eth0 up && ip addr replace 2001:db8::1/64 dev eth0 nodad",
 	} {
 		if out, err := exec.Command("sh", "-c", drift).CombinedOutput(); err != nil {
@@ -86,7 +92,8 @@ func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1")}
-	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), "203.0.113.1") {
+	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil ||
+		!strings.Contains(err.Error(), "203.0.113.1") {
 		t.Errorf("behind NAT: %v", err)
 	}
 }
@@ -145,7 +152,8 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		}
 		slices.Sort(links)
 		// Nobody holds the TUN any more, which the kernel notices in its own time.
-		if got := strings.Join(strings.Fields(strings.ReplaceAll(ip(t, "-4 route show proto 119"), "linkdown", "")), " "); strings.Join(links, " ") != c.links || got != c.routes {
+		if got := strings.Join(strings.Fields(strings.ReplaceAll(ip(t, "-4 route show proto 119"), "linkdown", "")),
+			" "); strings.Join(links, " ") != c.links || got != c.routes {
 			t.Errorf("%s: links %q, routes %q", c.backend, links, got)
 		}
 		six := ip(t, "-6 route show proto 119")

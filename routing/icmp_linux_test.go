@@ -26,10 +26,12 @@ func TestUDPSendersSeeICMPErrors(t *testing.T) {
 	u := newTestUDP(t, k, true)
 	apply(t, u, testSet("10.5.1.0/24", true))
 	start(t, u)
-	// The kernel takes an address of IPv6 for its own when a worker of its has been on the CPU, not when it is added. What
-	// came before that would be dropped (Ip6InAddrErrors), and each packet is complained of only once.
+	// The kernel takes an address of IPv6 for its own when a worker of its has been on the CPU, not when it is
+	// added. What came before that would be dropped (Ip6InAddrErrors), and each packet is complained of only
+	// once.
 	await.OK(t, "the kernel takes its address for its own", func() error {
-		if local := ip(t, "-6 route show table local dev flannel0"); !strings.Contains(local, "local fd00:5:0:1:: ") {
+		if local := ip(t, "-6 route show table local dev flannel0"); !strings.Contains(local,
+			"local fd00:5:0:1:: ") {
 			return errors.New(local)
 		}
 		return nil
@@ -73,7 +75,8 @@ func TestUDPSendersSeeICMPErrors(t *testing.T) {
 			}
 			_ = c.SetReadDeadline(time.Now().Add(await.Patience))
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, tt.want) {
-				t.Errorf("got %v, want %v; the data plane has counted %+v; the kernel\n%s", err, tt.want, u.Engine().Stats(), counted(t, k))
+				t.Errorf("got %v, want %v; the data plane has counted %+v; the kernel\n%s", err, tt.want,
+					u.Engine().Stats(), counted(t, k))
 			}
 		})
 	}

@@ -51,7 +51,8 @@ func datagram(port uint16, src, dst netip.Addr, text string) []byte {
 	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, 8285), port)
 	b = append(binary.BigEndian.AppendUint16(b, uint16(8+len(text))), 0, 0)
 	b = append(b, text...)
-	binary.BigEndian.PutUint16(b[6:], ^encap.Fold(encap.Sum(b, encap.PseudoHeaderSum(src, dst, unix.IPPROTO_UDP, len(b)))))
+	binary.BigEndian.PutUint16(b[6:],
+		^encap.Fold(encap.Sum(b, encap.PseudoHeaderSum(src, dst, unix.IPPROTO_UDP, len(b)))))
 	return b
 }
 
@@ -82,18 +83,30 @@ func TestIngressMatchesThePacketSocket(t *testing.T) {
 		received, dropped uint64
 	}{
 		{"a datagram", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 1},
-		{"not to be fragmented", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0x4000, len(plain)), plain)}, 1, 1},
-		{"IPv6", [][]byte{frame(macUs, v6, ip6("2001:db8::2", "2001:db8::1", unix.IPPROTO_UDP, len(six)), six)}, 1, 1},
-		{"two fragments", [][]byte{frame(macUs, v4, header(0x2000), plain[:8]), frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 1, len(plain)-8), plain[8:])}, 1, 0},
-		{"IP options", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", []byte{1, 1, 1, 0}, 0, len(plain)), plain)}, 1, 0},
-		{"an extension header", [][]byte{frame(macUs, v6, ip6("2001:db8::2", "2001:db8::1", 0, len(six)+8), slices.Concat(hopByHop, six))}, 1, 0},
-		{"to broadcast in Ethernet alone", [][]byte{frame(broadcast, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 0},
-		{"to another MAC", [][]byte{frame(macGate, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 0, 0},
-		{"with a VLAN tag", [][]byte{frame(macUs, slices.Concat(vlan, v4), ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 0, 0},
-		{"with a priority tag", [][]byte{frame(macUs, slices.Concat([]byte{0x81, 0, 0xe0, 0}, v4), ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 0},
-		{"to another port", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), datagram(8286, a, b, "garbage"))}, 0, 0},
-		{"to another address of ours", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.77", nil, 0, len(plain)), datagram(8285, a, addr("192.0.2.77"), "garbage"))}, 0, 0},
-		{"a wrong UDP checksum", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), append(slices.Clone(plain[:14]), 'x'))}, 1, 1},
+		{"not to be fragmented", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0x4000, len(plain)),
+			plain)}, 1, 1},
+		{"IPv6", [][]byte{frame(macUs, v6, ip6("2001:db8::2", "2001:db8::1", unix.IPPROTO_UDP, len(six)), six)}, 1,
+			1},
+		{"two fragments", [][]byte{frame(macUs, v4, header(0x2000), plain[:8]),
+			frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 1, len(plain)-8), plain[8:])}, 1, 0},
+		{"IP options", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", []byte{1, 1, 1, 0}, 0, len(plain)),
+			plain)}, 1, 0},
+		{"an extension header", [][]byte{frame(macUs, v6, ip6("2001:db8::2", "2001:db8::1", 0, len(six)+8),
+			slices.Concat(hopByHop, six))}, 1, 0},
+		{"to broadcast in Ethernet alone",
+			[][]byte{frame(broadcast, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 0},
+		{"to another MAC", [][]byte{frame(macGate, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)},
+			0, 0},
+		{"with a VLAN tag", [][]byte{frame(macUs, slices.Concat(vlan, v4),
+			ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 0, 0},
+		{"with a priority tag", [][]byte{frame(macUs, slices.Concat([]byte{0x81, 0, 0xe0, 0}, v4),
+			ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 0},
+		{"to another port", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)),
+			datagram(8286, a, b, "garbage"))}, 0, 0},
+		{"to another address of ours", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.77", nil, 0, len(plain)),
+			datagram(8285, a, addr("192.0.2.77"), "garbage"))}, 0, 0},
+		{"a wrong UDP checksum", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)),
+			append(slices.Clone(plain[:14]), 'x'))}, 1, 1},
 		{"cut short", [][]byte{frame(macUs, v4, header(0), plain[:3])}, 0, 0},
 	} {
 		received, dropped := u.Engine().Stats().Ingress.Received, dropCounters(t)
@@ -151,7 +164,8 @@ func sender(t *testing.T, k *kernel.Kernel, link string) func([]byte) {
 func dropCounters(t *testing.T) (n uint64) {
 	t.Helper()
 	out := netns.Command(t, "nft", "list", "ruleset")
-	for _, m := range regexp.MustCompile(`counter packets (\d+) `).FindAllStringSubmatch(strings.TrimSpace(out), -1) {
+	for _, m := range regexp.MustCompile(`counter packets (\d+) `).FindAllStringSubmatch(strings.TrimSpace(out),
+		-1) {
 		v, err := strconv.ParseUint(m[1], 10, 64)
 		if err != nil {
 			t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"weft/tunnel"
 )
 
-// typeIPIP is flannel's ipip: inner packets are the payload of IPv4 packets (RFC 2003). The kernel tunnels, or this program does where the
-// kernel cannot.
+// typeIPIP is flannel's ipip: inner packets are the payload of IPv4 packets (RFC 2003). The kernel tunnels,
+// or this program does where the kernel cannot.
 const typeIPIP = "ipip"
 
 func ipipType() Type {
@@ -46,9 +46,10 @@ type ipip struct {
 func (i *ipip) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, OnlyIPv4: "ipip carries IPv4 in IPv4, as flannel's does",
-		Guard:     hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: i.check() != tunnel.CheckOff},
-		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does not have: use udp, vxlan or wireguard",
-		Feature:   &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
+		Guard: hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: i.check() != tunnel.CheckOff},
+		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does " +
+			"not have: use udp, vxlan or wireguard",
+		Feature: &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
 	}
 	return f.carriedAs(i.Userspace, "carry the packets")
 }
@@ -88,7 +89,8 @@ func (i *ipip) sizes(u underlay.Link) (mtus, error) {
 		return mtus{outer, inner}, err
 	}
 	if !u.Addr4.IsValid() {
-		return mtus{outer, inner}, errors.New("the underlay has no IPv4 address, and ipip has no other: give the link one, or use another type")
+		return mtus{outer, inner}, errors.New("the underlay has no IPv4 address, and ipip has no other: give the " +
+			"link one, or use another type")
 	}
 	return mtus{outer, inner}, nil
 }
@@ -99,7 +101,8 @@ func (i *ipip) want(s situation) desired {
 	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {
 		base := own.Masked().Addr()
 		d.Tunnels = []kernel.Tunnel{{
-			Name: kernel.IPIPName, Kind: kernel.KindIPIP, Alias: kernel.Alias, MTU: s.mtu, Up: true, Local: s.under.Addr4, Loose: true,
+			Name: kernel.IPIPName, Kind: kernel.KindIPIP, Alias: kernel.Alias, MTU: s.mtu, Up: true,
+			Local: s.under.Addr4, Loose: true,
 		}}
 		d.Addrs = []kernel.Addr{{Link: kernel.IPIPName, Prefix: netip.PrefixFrom(base, base.BitLen())}}
 	}
@@ -146,7 +149,8 @@ func (i *ipip) ways(s situation) (out []ipipWay) {
 	return out
 }
 
-// userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so that nodes of both kinds mix.
+// userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so
+// that nodes of both kinds mix.
 type userIPIP struct {
 	*ipip
 	// why says why the kernel does not do it; "" if the config says so.
@@ -175,9 +179,11 @@ func (i userIPIP) want(s situation) desired {
 			continue
 		}
 		if w.report.How == HowRoute {
-			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name, routeMTU(*w.r, false, s.mtu)))
+			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name,
+				routeMTU(*w.r, false, s.mtu)))
 		}
-		p := tunnel.PeerSpec{Name: w.report.Peer, Addr: w.f.public, Subnets: []netip.Prefix{w.f.subnet}, InnerSources: []netip.Addr{w.f.public}, Sources: []netip.Addr{w.f.public}}
+		p := tunnel.PeerSpec{Name: w.report.Peer, Addr: w.f.public, Subnets: []netip.Prefix{w.f.subnet},
+			InnerSources: []netip.Addr{w.f.public}, Sources: []netip.Addr{w.f.public}}
 		if x := w.r.Weft; x != nil {
 			p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(x.Recv), x.MTU
 			for _, a := range x.Addrs {

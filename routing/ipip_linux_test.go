@@ -41,7 +41,8 @@ func TestIPIPInUserSpace(t *testing.T) {
 	}
 	for _, n := range nodes {
 		st := n.b.Status()
-		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" || !slices.Equal(n.u.Recv(), tunnel.RecvProbe.Names()) {
+		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" ||
+			!slices.Equal(n.u.Recv(), tunnel.RecvProbe.Names()) {
 			t.Errorf("%+v", st)
 		}
 	}
@@ -57,7 +58,8 @@ func TestIPIPInUserSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 		await.OK(t, "the device's feature", func() error {
-			if st := n.b.Status(); st.InPlace == on || on && !strings.Contains(st.LastError, "ethtool -K eth0 "+feature+" off") {
+			if st := n.b.Status(); st.InPlace == on ||
+				on && !strings.Contains(st.LastError, "ethtool -K eth0 "+feature+" off") {
 				return fmt.Errorf("feature on: %v, in place: %v, %q", on, st.InPlace, st.LastError)
 			}
 			return nil
@@ -87,7 +89,8 @@ func TestNoIPIP(t *testing.T) {
 		t.Errorf("the probe's device is left:\n%s", out)
 	}
 	open := func(how string, edit func(*BackendConfig)) (*Node, error) {
-		network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` + how + `"}}`))
+		network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` +
+			how + `"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +101,8 @@ func TestNoIPIP(t *testing.T) {
 		}
 		return NewNode(t.Context(), c)
 	}
-	if _, err := open("always", func(c *BackendConfig) { c.Unprivileged = true }); err == nil || !strings.Contains(err.Error(), "CAP_NET_RAW") {
+	if _, err := open("always", func(c *BackendConfig) { c.Unprivileged = true }); err == nil ||
+		!strings.Contains(err.Error(), "CAP_NET_RAW") {
 		t.Errorf("an ordinary user is told %v", err)
 	}
 	b, err := open("auto", nil)

@@ -13,7 +13,8 @@ import (
 
 func ipipPeer(n int) lease.Record {
 	r := vxlanPeer(n)
-	r.BackendType, r.BackendData, r.BackendV6Data, r.V6, r.PublicIPv6 = typeIPIP, nil, nil, netip.Prefix{}, netip.Addr{}
+	r.BackendType, r.BackendData, r.BackendV6Data, r.V6, r.PublicIPv6 = typeIPIP, nil, nil, netip.Prefix{},
+		netip.Addr{}
 	return r
 }
 
@@ -23,8 +24,10 @@ func TestIPIPKeys(t *testing.T) {
 		want   string // of the error; "" for none
 	}{
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip"}}`, ""},
-		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","DirectRouting":true,"Userspace":"always","MTU":1400,"SourceCheck":"outer"}}`, ""},
-		{`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"ipip"}}`, "EnableIPv6"},
+		{
+			`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","DirectRouting":true,"Userspace":"always","MTU":1400,"SourceCheck":"outer"}}`, ""},
+		{`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"ipip"}}`,
+			"EnableIPv6"},
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"maybe"}}`, "Userspace"},
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","MTU":68}}`, "MTU"},
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","DirectRouting":"yes"}}`, "DirectRouting"},
@@ -38,22 +41,26 @@ func TestIPIPKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mtu, err := n.MTU(underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1")}); err != nil || mtu != 1480 {
+	if mtu, err := n.MTU(underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1")}); err != nil ||
+		mtu != 1480 {
 		t.Errorf("MTU %d, %v: want flannel's 1480", mtu, err)
 	}
-	for mtu, l := range map[int]underlay.Link{595: {MTU: 595, Addr4: addr("192.0.2.1")}, 1500: {MTU: 1500, Addr6: addr("2001:db8::1")}} {
+	for mtu, l := range map[int]underlay.Link{595: {MTU: 595, Addr4: addr("192.0.2.1")},
+		1500: {MTU: 1500, Addr6: addr("2001:db8::1")}} {
 		if got, err := n.MTU(l); mtu != 595 && err == nil || mtu == 595 && (err != nil || got != 575) {
 			t.Errorf("over %+v: %d, %v", l, got, err)
 		}
 	}
 }
 
-// TestIPIPWant has what flannel's ipip has in the kernel: routes by the device to peers' own addresses, or by the link with DirectRouting.
+// TestIPIPWant has what flannel's ipip has in the kernel: routes by the device to peers' own addresses, or by
+// the link with DirectRouting.
 func TestIPIPWant(t *testing.T) {
 	other, none := ipipPeer(4), ipipPeer(5)
 	other.BackendType, none.PublicIP = "vxlan", netip.Addr{}
 	small := ipipPeer(6)
-	small.Weft = &lease.Weft{MTU: 1300, Recv: []string{"probe"}, Addrs: []netip.Addr{addr("192.0.2.66"), addr("2001:db8::66")}}
+	small.Weft = &lease.Weft{MTU: 1300, Recv: []string{"probe"},
+		Addrs: []netip.Addr{addr("192.0.2.66"), addr("2001:db8::66")}}
 	s := vxlanSituation(ipipPeer(2), ipipPeer(3), other, none, small)
 	s.mtu, s.outer = 1480, 1500
 	s.set.Own.V6, s.set.Config.IPv6Network = netip.Prefix{}, netip.Prefix{}
@@ -77,32 +84,39 @@ func TestIPIPWant(t *testing.T) {
 		}
 		return b.String()
 	}
-	const tunnelled = "10.5.2.0/24 via 192.0.2.2 dev flannel.ipip onlink\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev flannel.ipip onlink mtu\n"
+	const tunnelled = "10.5.2.0/24 via 192.0.2.2 dev flannel.ipip onlink\n10.5.3.0/24 via 192.0.2.3 dev " +
+		"flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev flannel.ipip onlink mtu\n"
 	d := new(ipip).want(s)
 	if got := routes(d.Routes); got != tunnelled {
 		t.Errorf("routes:\n%swant:\n%s", got, tunnelled)
 	}
-	if len(d.Tunnels) != 1 || d.Tunnels[0].MTU != 1480 || d.Tunnels[0].Local != addr("192.0.2.1") || len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
+	if len(d.Tunnels) != 1 || d.Tunnels[0].MTU != 1480 || d.Tunnels[0].Local != addr("192.0.2.1") ||
+		len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
 		t.Errorf("device %+v, %+v", d.Tunnels, d.Addrs)
 	}
-	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "backend") || !strings.Contains(got[1].Reason, "no PublicIP") {
+	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "backend") ||
+		!strings.Contains(got[1].Reason, "no PublicIP") {
 		t.Errorf("left out: %+v", got)
 	}
 	direct := &ipip{DirectRouting: true}
-	const mixed = "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n"
+	const mixed = "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip " +
+		"onlink\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n"
 	if got := routes(direct.want(s).Routes); got != mixed {
 		t.Errorf("routes:\n%swant:\n%s", got, mixed)
 	}
 
 	u := userIPIP{ipip: new(ipip)}.want(s)
-	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || len(u.Tunnels) > 0 || len(u.spec.LeftOut) != 2 {
+	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || len(u.Tunnels) > 0 ||
+		len(u.spec.LeftOut) != 2 {
 		t.Fatalf("in user space: %+v", u)
 	}
 	p := u.spec.Peers[2]
-	if p.Addr != addr("192.0.2.6") || !p.Weft || p.MTU != 1300 || p.Recv&tunnel.RecvProbe == 0 || len(p.Sources) != 1 || p.Sources[0] != addr("192.0.2.66") {
+	if p.Addr != addr("192.0.2.6") || !p.Weft || p.MTU != 1300 || p.Recv&tunnel.RecvProbe == 0 ||
+		len(p.Sources) != 1 || p.Sources[0] != addr("192.0.2.66") {
 		t.Errorf("%+v", p)
 	}
-	if u := (userIPIP{ipip: direct}).want(s); routes(u.Routes) != "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n" || len(u.spec.Peers) != 3 {
+	if u := (userIPIP{ipip: direct}).want(s); routes(u.Routes) !=
+		"10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n" || len(u.spec.Peers) != 3 {
 		t.Errorf("in user space with DirectRouting: %+v", u.Routes)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"weft/routing/internal/plane"
 )
 
-// Kernel is the netlink edge to one network namespace, the one that it was opened in, whichever thread uses it
-// later. It is safe for concurrent use.
+// Kernel is the netlink edge to one network namespace, the one that it was opened in, whichever thread uses
+// it later. It is safe for concurrent use.
 type Kernel = kernel.Kernel
 
 // OpenKernel opens the namespace of the calling thread. The caller closes it.
@@ -21,7 +21,8 @@ const RouteProtocol = kernel.RouteProtocol
 // ErrNoVXLAN says that this kernel makes no vxlan devices.
 var ErrNoVXLAN = kernel.ErrNoVXLAN
 
-// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network namespace.
+// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network
+// namespace.
 func IngressTables() ([]string, error) { return kernel.IngressTables() }
 
 // RemoveIngressTable deletes one. The error wraps unix.ENOENT if it is gone.
@@ -31,7 +32,8 @@ func RemoveIngressTable(name string) error { return kernel.RemoveIngressTable(na
 const ForwardingFile = plane.ForwardingFile
 
 // GiveBackForwarding turns off what weftd turned on of the underlay's device, by what it noted in its state
-// directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM without CAP_NET_ADMIN.
+// directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM
+// without CAP_NET_ADMIN.
 func GiveBackForwarding(stateDir string, dry bool) (what string, err error) {
 	return plane.GiveBack(stateDir, dry)
 }

@@ -20,13 +20,16 @@ type KeyHelp struct {
 // networkKeys are those beside Backend; Backend itself stands for its own.
 func networkKeys() []KeyHelp {
 	return []KeyHelp{
-		{Name: "Network", Default: "none", Meaning: "IPv4 address space of the overlay; needed unless `EnableIPv4` is false"},
-		{Name: "SubnetLen", Default: "24, longer in a small network", Meaning: "prefix length of each node's subnet"},
+		{Name: "Network", Default: "none", Meaning: "IPv4 address space of the overlay; needed unless " +
+			"`EnableIPv4` is false"},
+		{Name: "SubnetLen", Default: "24, longer in a small network",
+			Meaning: "prefix length of each node's subnet"},
 		{Name: "SubnetMin", Default: "the second subnet", Meaning: "first subnet that is given out"},
 		{Name: "SubnetMax", Default: "the last subnet", Meaning: "last subnet that is given out"},
 		{Name: "EnableIPv4", Default: "true", Meaning: "the overlay carries IPv4"},
 		{Name: "EnableIPv6", Default: "false", Meaning: "the overlay carries IPv6"},
-		{Name: "EnableNFTables", Default: "false", Meaning: "masquerade and forward rules are in nftables, not in iptables"},
+		{Name: "EnableNFTables", Default: "false",
+			Meaning: "masquerade and forward rules are in nftables, not in iptables"},
 		{Name: "IPv6Network", Default: "none", Meaning: "IPv6 address space of the overlay"},
 		{Name: "IPv6SubnetLen", Default: "64", Meaning: "prefix length of each node's IPv6 subnet"},
 		{Name: "IPv6SubnetMin", Default: "the second subnet", Meaning: "first IPv6 subnet that is given out"},
@@ -56,7 +59,8 @@ func sharedHelp() map[string]string {
 
 // KeyHelps lists every key, in the order of a network config.
 func (ts Types) KeyHelps() []KeyHelp {
-	out := append(networkKeys(), KeyHelp{Name: backendPrefix + "Type", Default: "`udp`", Meaning: "how packets reach other nodes"})
+	out := append(networkKeys(), KeyHelp{Name: backendPrefix + "Type", Default: "`udp`",
+		Meaning: "how packets reach other nodes"})
 	for _, k := range ts.backendKeys() {
 		h := KeyHelp{Name: backendPrefix + k.name, Default: k.absent(), Meaning: sharedHelp()[k.name]}
 		for _, t := range ts {

@@ -12,11 +12,12 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// RemoveLeftovers deletes the devices that another backend, of ours or of flannel's, left on this
-// host: those of flannel's names and kinds with an address in the networks of c or in a former
-// one, and the idle TAPs of path raw, but those in use, which are kept. Their routes and entries go with them. It returns what was
+// RemoveLeftovers deletes the devices that another backend, of ours or of flannel's, left on this host: those
+// of flannel's names and kinds with an address in the networks of c or in a former one, and the idle TAPs of
+// path raw, but those in use, which are kept. Their routes and entries go with them. It returns what was
 // deleted, and does nothing the second time. Other objects of ours are swept by the backend in use.
-func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Prefix, keep []string) (removed []string, err error) {
+func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Prefix,
+	keep []string) (removed []string, err error) {
 	ls, err := k.Links()
 	if err != nil {
 		return nil, err
@@ -33,7 +34,9 @@ func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Pre
 			continue
 		}
 		inside := kernel.IsTAP(l) || slices.ContainsFunc(as, func(i kernel.AddrInfo) bool {
-			return i.Index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(i.Addr) })
+			return i.Index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool {
+				return n.Contains(i.Addr)
+			})
 		})
 		if !inside {
 			continue
@@ -59,8 +62,8 @@ func leftoverKind(l netlink.Link) bool {
 	return ok && (a.Alias == kernel.Alias || t.Lasting && a.Alias == "")
 }
 
-// IsOwnLink reports whether l is a device that weft made or took over: it has a name and a kind that a backend
-// gives its devices, and our mark. A device with only one of these is somebody else's.
+// IsOwnLink reports whether l is a device that weft made or took over: it has a name and a kind that a
+// backend gives its devices, and our mark. A device with only one of these is somebody else's.
 func IsOwnLink(l netlink.Link) bool {
 	return kernel.IsProbe(l) || l.Attrs().Alias == kernel.Alias && (kernel.IsTAP(l) || IsFlannelLink(l))
 }
@@ -75,7 +78,8 @@ func IsFlannelLink(l netlink.Link) bool {
 func deviceOf(l netlink.Link) Device {
 	d := Device{Name: l.Attrs().Name, Kind: l.Type()}
 	if t, ok := l.(*netlink.Tuntap); ok { // whose type the package calls "tuntap" in both modes
-		d.Kind = map[netlink.TuntapMode]string{netlink.TUNTAP_MODE_TUN: "tun", netlink.TUNTAP_MODE_TAP: "tap"}[t.Mode]
+		d.Kind = map[netlink.TuntapMode]string{netlink.TUNTAP_MODE_TUN: "tun",
+			netlink.TUNTAP_MODE_TAP: "tap"}[t.Mode]
 	}
 	return d
 }

@@ -17,7 +17,8 @@ import (
 func BenchmarkReconcile(b *testing.B) {
 	const peers = 1000
 	for _, backend := range []string{
-		`"Type":"udp"`, `"Type":"vxlan"`, `"Type":"vxlan","DirectRouting":true`, `"Type":"vxlan","Userspace":"always"`,
+		`"Type":"udp"`, `"Type":"vxlan"`, `"Type":"vxlan","DirectRouting":true`,
+		`"Type":"vxlan","Userspace":"always"`,
 		`"Type":"host-gw"`, `"Type":"wireguard"`, `"Type":"ipip"`,
 	} {
 		b.Run(backend, func(b *testing.B) {
@@ -29,7 +30,8 @@ func BenchmarkReconcile(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer k.Close()
-			c := BackendConfig{Kernel: k, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+			c := BackendConfig{Kernel: k, Node: "a",
+				UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
 			if c.Network, err = Parse([]byte(`{"Network":"10.64.0.0/12","Backend":{` + backend + `}}`)); err != nil {
 				b.Fatal(err)
 			}

@@ -16,8 +16,8 @@ import (
 	"weft/routing/underlay"
 )
 
-// Network is a network configuration, read once: nothing else reads the text of Backend. It is a value that is never
-// changed. The zero Network is none.
+// Network is a network configuration, read once: nothing else reads the text of Backend. It is a value that
+// is never changed. The zero Network is none.
 type Network struct {
 	lease.NetworkConfig
 	// Raw is the text.
@@ -52,7 +52,8 @@ func (ts Types) Parse(raw []byte) (Network, error) {
 func (n *Network) read(ts Types) error {
 	t, ok := ts.named(n.BackendType)
 	if !ok {
-		return &lease.ConfigError{Key: "Backend.Type", Got: strconv.Quote(n.BackendType), Want: fmt.Sprintf("one of %q", ts.Names())}
+		return &lease.ConfigError{Key: "Backend.Type", Got: strconv.Quote(n.BackendType),
+			Want: fmt.Sprintf("one of %q", ts.Names())}
 	}
 	o, err := objectOf(n.NetworkConfig)
 	if err != nil {
@@ -62,7 +63,8 @@ func (n *Network) read(ts Types) error {
 	keys := keysOf(s)
 	err = errors.Join(ts.misplaced(t, o, keys), o.read(keys, n.EnableIPv6))
 	if why := s.Facts().OnlyIPv4; why != "" && n.EnableIPv6 {
-		err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why + "; udp, vxlan, host-gw and wireguard carry both"})
+		err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why +
+			"; udp, vxlan, host-gw and wireguard carry both"})
 	}
 	if x, ok := s.(checker); ok && err == nil {
 		err = x.fault()
@@ -90,7 +92,8 @@ func (ts Types) misplaced(t Type, o object, own []key) error {
 				continue
 			}
 			own = append(own, k) // each is told once
-			faults = append(faults, &lease.ConfigError{Key: backendPrefix + k.name, Got: string(o[strings.ToLower(k.name)]),
+			faults = append(faults, &lease.ConfigError{Key: backendPrefix + k.name,
+				Got:  string(o[strings.ToLower(k.name)]),
 				Want: fmt.Sprintf("no such key with type %s: it is one of type %s, %s", t.Name, other.Name, also)})
 		}
 	}
@@ -105,8 +108,8 @@ func (n Network) Facts() Facts {
 	return n.settings.Facts()
 }
 
-// MTU is the largest inner packet, in bytes, that the backend would have over u, without making it. The error is why
-// it would not start there.
+// MTU is the largest inner packet, in bytes, that the backend would have over u, without making it. The error
+// is why it would not start there.
 func (n Network) MTU(u underlay.Link) (int, error) {
 	if n.settings == nil {
 		return 0, nil
@@ -122,7 +125,8 @@ func (n Network) MTU(u underlay.Link) (int, error) {
 type Change struct {
 	// Key is the key, and Now and Then are its values; these are "" for a secret.
 	Key, Now, Then string
-	// Seen says that peers or pods see it. Cuts says that nodes of which only one has changed do not hear each other.
+	// Seen says that peers or pods see it. Cuts says that nodes of which only one has changed do not hear each
+	// other.
 	Seen, Cuts bool
 }
 
@@ -137,8 +141,8 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff lists what is another in next: what a reload or a restart that takes it up would change. What nobody but this
-// node sees comes last.
+// Diff lists what is another in next: what a reload or a restart that takes it up would change. What nobody
+// but this node sees comes last.
 func (n Network) Diff(next Network) (seen []Change) {
 	change := func(key string, now, then any) {
 		if now != then {
@@ -146,7 +150,8 @@ func (n Network) Diff(next Network) (seen []Change) {
 		}
 	}
 	change("type", n.BackendType, next.BackendType)
-	change("network", lease.Subnets{V4: n.Network, V6: n.IPv6Network}.String(), lease.Subnets{V4: next.Network, V6: next.IPv6Network}.String())
+	change("network", lease.Subnets{V4: n.Network, V6: n.IPv6Network}.String(),
+		lease.Subnets{V4: next.Network, V6: next.IPv6Network}.String())
 	change("port", n.Facts().Port, next.Facts().Port)
 	change("SubnetLen", n.SubnetLen, next.SubnetLen)
 	change("IPv6SubnetLen", n.IPv6SubnetLen, next.IPv6SubnetLen)
@@ -330,11 +335,12 @@ func (ts Types) words(name string) []string {
 	return nil
 }
 
-// hiddenKey stands where a secret of a network config was. It has a key's form, so that what reads the text goes on as before, and
-// says what it is.
+// hiddenKey stands where a secret of a network config was. It has a key's form, so that what reads the text
+// goes on as before, and says what it is.
 const hiddenKey = "hiddenhiddenhiddenhiddenhiddenhiddenhidden4="
 
-// WithoutSecrets returns the text of a network config with its secrets hidden, for logs, statuses and reports. The text need not be valid.
+// WithoutSecrets returns the text of a network config with its secrets hidden, for logs, statuses and
+// reports. The text need not be valid.
 func WithoutSecrets(config []byte) []byte {
 	keys := BuiltIn().backendKeys()
 	return redact.JSON(config, func(name, value string) (string, bool) {
@@ -343,7 +349,8 @@ func WithoutSecrets(config []byte) []byte {
 			return hiddenKey, true
 		case redact.Name(name):
 			return redact.Struck, true
-		case strings.Contains(value, " "), strings.Contains(value, "://"): // a command, which may have anything in it
+		case strings.Contains(value, " "), strings.Contains(value, "://"):
+			// a command, which may have anything in it
 			shown := string(redact.New().Text([]byte(value)))
 			return shown, shown != value
 		}
@@ -351,7 +358,8 @@ func WithoutSecrets(config []byte) []byte {
 	})
 }
 
-// ShowsAll reports whether the text of a network config has no secret, and none that WithoutSecrets has hidden, so that it can be printed for somebody to write it back.
+// ShowsAll reports whether the text of a network config has no secret, and none that WithoutSecrets has
+// hidden, so that it can be printed for somebody to write it back.
 func ShowsAll(config []byte) bool {
 	for _, hidden := range []string{hiddenKey, redact.Struck} {
 		if bytes.Contains(config, []byte(hidden)) {

@@ -22,7 +22,8 @@ func withToy() Types {
 
 const toyConfig = `{"Network":"10.5.0.0/16","Backend":{"Type":"toy","ListenPort":7000,"Colour":"Green","MTU":1480,"SourceCheck":"off"}}`
 
-// TestNewTypeIsConfigured adds a type of backend by one file and one line: what reads and judges network configs knows it.
+// TestNewTypeIsConfigured adds a type of backend by one file and one line: what reads and judges network
+// configs knows it.
 func TestNewTypeIsConfigured(t *testing.T) {
 	c, err := withToy().Parse([]byte(toyConfig))
 	if err != nil || c.BackendType != "toy" {
@@ -46,16 +47,19 @@ func TestNewTypeIsConfigured(t *testing.T) {
 		}
 	}
 	secrets := func(a, b string) Network {
-		n, err := withToy().Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","Shared":"` + a + `","Own":"` + b + `"}}`))
+		n, err := withToy().Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","Shared":"` + a +
+			`","Own":"` + b + `"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	if d := secrets("shh1", "shh2").Diff(secrets("shh3", "shh4")); len(d) != 2 || strings.Contains(fmt.Sprintf("%+v", d), "shh") {
+	if d := secrets("shh1", "shh2").Diff(secrets("shh3", "shh4")); len(d) != 2 ||
+		strings.Contains(fmt.Sprintf("%+v", d), "shh") {
 		t.Errorf("secrets that changed: %+v", d)
 	}
-	misspelt, _ := withToy().Parse([]byte(`{"Network":"10.5.0.0/16","Colour":"red","Backend":{"Type":"toy","Color":"red"}}`))
+	misspelt, _ := withToy().Parse(
+		[]byte(`{"Network":"10.5.0.0/16","Colour":"red","Backend":{"Type":"toy","Color":"red"}}`))
 	got := fmt.Sprint(misspelt.Unknown)
 	for _, want := range []string{"Backend.Colour", "Backend.Color"} {
 		if strings.Count(got, want) == 0 {
@@ -70,10 +74,12 @@ func TestNewTypeIsConfigured(t *testing.T) {
 	if mtu, err := c.MTU(underlay.Link{Name: "eth0", MTU: 1500}); mtu != 1400 || err != nil {
 		t.Errorf("MTU %d, %v", mtu, err)
 	}
-	if _, err := c.MTU(underlay.Link{Name: "eth0", MTU: 500}); err == nil || !strings.Contains(err.Error(), "eth0") {
+	if _, err := c.MTU(underlay.Link{Name: "eth0", MTU: 500}); err == nil ||
+		!strings.Contains(err.Error(), "eth0") {
 		t.Errorf("a small underlay: %v", err)
 	}
-	if !slices.Equal(BuiltIn().Names(), []string{"udp", "vxlan", "auto", "host-gw", "wireguard", "ipip", "alloc", "extension", "route-hook"}) {
+	if !slices.Equal(BuiltIn().Names(), []string{"udp", "vxlan", "auto", "host-gw", "wireguard", "ipip", "alloc",
+		"extension", "route-hook"}) {
 		t.Errorf("the types of this build are %q: a global was changed", BuiltIn().Names())
 	}
 }
@@ -96,7 +102,8 @@ func TestNewTypeGetsPeers(t *testing.T) {
 		t.Errorf("guard %+v", g)
 	}
 	data, v6data := b.Publish()
-	if b.Type() != "toy" || b.RecordType() != "toy" || string(data) != `{"Colour":"green"}` || v6data != nil || b.MTU() != 1400 {
+	if b.Type() != "toy" || b.RecordType() != "toy" || string(data) != `{"Colour":"green"}` || v6data != nil ||
+		b.MTU() != 1400 {
 		t.Errorf("%s, record %s with %s and %s, MTU %d", b.Type(), b.RecordType(), data, v6data, b.MTU())
 	}
 	peer := func(n int, data string) lease.Record {

@@ -22,9 +22,9 @@ import (
 	"weft/tunnel"
 )
 
-// Node is one way to carry packets between subnets, running on this host: it keeps the kernel, and for types that need
-// it a data plane, as its type wants them for the latest set. It is level-triggered: it is given complete sets, and
-// keeps everything as the latest one says. Its methods are safe for concurrent use.
+// Node is one way to carry packets between subnets, running on this host: it keeps the kernel, and for types
+// that need it a data plane, as its type wants them for the latest set. It is level-triggered: it is given
+// complete sets, and keeps everything as the latest one says. Its methods are safe for concurrent use.
 type Node struct {
 	cfg     BackendConfig
 	log     *slog.Logger
@@ -67,11 +67,11 @@ type Node struct {
 	status   Status
 }
 
-// driver is the part of a type that has a life of its own, beside the kernel's state: devices, commands, a controller.
-// Its methods are called with the node's lock held, but for tell.
+// driver is the part of a type that has a life of its own, beside the kernel's state: devices, commands, a
+// controller. Its methods are called with the node's lock held, but for tell.
 type driver interface {
-	// sync does the driver's part for the situation, before the kernel's state is made or after it (trait.last); d is
-	// what the type wants in it. What fails is tried again.
+	// sync does the driver's part for the situation, before the kernel's state is made or after it (trait.last);
+	// d is what the type wants in it. What fails is tried again.
 	sync(ctx context.Context, s situation, d *desired) outcome
 	// next is when sync is to be called again; the zero time for whenever.
 	next() time.Time
@@ -102,8 +102,8 @@ type outcome struct {
 	absent, notes []string
 	// node says what is wrong for the node itself; if it wraps errNotStarted, no pod can be given an address.
 	node error
-	// peers has the records for which something failed, or with the zero Subnets what failed for none in particular. They do not make the
-	// node unready.
+	// peers has the records for which something failed, or with the zero Subnets what failed for none in
+	// particular. They do not make the node unready.
 	peers []peerFault
 }
 
@@ -134,8 +134,9 @@ func newNode(ctx context.Context, c BackendConfig) (*Node, error) {
 	u := c.Underlay
 	switch {
 	case f.Direct && (u.Ext4 != u.Addr4 || u.Ext6 != u.Addr6):
-		return nil, fmt.Errorf("peers would be told %v, and %s has %v: routes need the address of the link itself: "+
-			"leave out --public-ip, or use vxlan or udp, which pass a NAT", valid(u.Ext4, u.Ext6), u.Name, u.Local())
+		return nil,
+			fmt.Errorf("peers would be told %v, and %s has %v: routes need the address of the link itself: "+
+				"leave out --public-ip, or use vxlan or udp, which pass a NAT", valid(u.Ext4, u.Ext6), u.Name, u.Local())
 	case c.Kernel == nil:
 		return nil, errors.New("BackendConfig.Kernel is missing")
 	}
@@ -164,7 +165,8 @@ func newNode(ctx context.Context, c BackendConfig) (*Node, error) {
 		release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
 	b.under.Now = u
-	b.status = Status{Type: b.Type(), MTU: sizes.inner, Path: b.about.path, Encrypt: b.about.encrypt, Underlay: u}
+	b.status = Status{Type: b.Type(), MTU: sizes.inner, Path: b.about.path, Encrypt: b.about.encrypt,
+		Underlay: u}
 	return b, b.open()
 }
 
@@ -218,8 +220,9 @@ func (c *Node) Engine() *tunnel.Engine {
 	return c.plane.Engine()
 }
 
-// Recv names what this node parses besides one whole packet in a datagram, for its lease record: nothing where the
-// kernel receives. A node that encrypts between links says that it takes what comes in plain by its own.
+// Recv names what this node parses besides one whole packet in a datagram, for its lease record: nothing
+// where the kernel receives. A node that encrypts between links says that it takes what comes in plain by its
+// own.
 func (c *Node) Recv() []string {
 	switch {
 	case c.about.plane != nil:
@@ -251,7 +254,8 @@ func (c *Node) RecordType() string { return c.about.record }
 // Publish returns what the lease record carries as BackendData and BackendV6Data; nil for none.
 func (c *Node) Publish() (data, v6data json.RawMessage) { return c.kind.publish() }
 
-// MTU is the largest inner packet, in bytes: for subnet.env and the lease record. It follows the underlay's MTU.
+// MTU is the largest inner packet, in bytes: for subnet.env and the lease record. It follows the underlay's
+// MTU.
 func (c *Node) MTU() int { return c.Status().MTU }
 
 // Status is a snapshot. It does not wait for the kernel.
@@ -266,10 +270,10 @@ func (c *Node) Status() Status {
 	return st
 }
 
-// Apply takes the complete set, our own record included, and returns when the kernel and the data plane follow it, or
-// with every error joined; what failed is retried by Run. It works before Run runs. Nothing changes while the set has no
-// own subnet. The host's rules come first, so that no packet is ahead of them, unless those of an earlier run are there:
-// then packets do not wait for iptables.
+// Apply takes the complete set, our own record included, and returns when the kernel and the data plane
+// follow it, or with every error joined; what failed is retried by Run. It works before Run runs. Nothing
+// changes while the set has no own subnet. The host's rules come first, so that no packet is ahead of them,
+// unless those of an earlier run are there: then packets do not wait for iptables.
 func (c *Node) Apply(ctx context.Context, s lease.Set) error {
 	if c.rules == nil {
 		return c.apply(ctx, s)
@@ -280,7 +284,8 @@ func (c *Node) Apply(ctx context.Context, s lease.Set) error {
 	present := false
 	// What Do itself reports is that the namespace cannot be entered, and then apply says so too.
 	_ = c.k.Do(func() error { present = c.rules.Present(); return nil })
-	rules := func() { _ = c.k.Do(func() error { return c.rules.Apply(ctx, s) }) } // it has logged and published what is wrong
+	// it has logged and published what is wrong
+	rules := func() { _ = c.k.Do(func() error { return c.rules.Apply(ctx, s) }) }
 	if !present {
 		rules()
 		return c.apply(ctx, s) // a seal that has another exception by then wakes the rules' own loop
@@ -309,8 +314,8 @@ func (c *Node) apply(ctx context.Context, s lease.Set) error {
 	return err
 }
 
-// Run carries packets and repairs what others change, until ctx ends; then it returns nil. Addresses and routes stay,
-// for the next process.
+// Run carries packets and repairs what others change, until ctx ends; then it returns nil. Addresses and
+// routes stay, for the next process.
 func (c *Node) Run(ctx context.Context) error {
 	started := ctx.Err() == nil
 	ctx, cancel := context.WithCancel(ctx)

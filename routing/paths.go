@@ -20,7 +20,8 @@ const (
 
 // CarriesNothing reports whether no packets are moved by weft's own data plane on path, of a Status.
 func CarriesNothing(path string) bool {
-	return path == PathKernel || path == PathCommand || path == PathHook || path == PathNone || path == PathUserspace
+	return path == PathKernel || path == PathCommand || path == PathHook || path == PathNone ||
+		path == PathUserspace
 }
 
 // paths are those of the data plane that this build has, the best first.

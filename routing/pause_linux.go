@@ -14,8 +14,8 @@ func (c BackendConfig) disinherit() {
 	clear(c.Inherited)
 }
 
-// beginAnyway is how long a data plane that took ports up waits for a set that it can carry by. Queues hold little more, and pods of this node
-// that talk to each other need none.
+// beginAnyway is how long a data plane that took ports up waits for a set that it can carry by. Queues hold
+// little more, and pods of this node that talk to each other need none.
 const beginAnyway = 3 * time.Second
 
 func (c *Node) beginAnyway() {
@@ -26,10 +26,10 @@ func (c *Node) beginAnyway() {
 	}
 }
 
-// Pause stops the data plane between two batches, and changes nothing in the kernel until Resume. When it returns, all
-// that was read is on its way, and what arrives waits in the queues, so that the ports can be left to another program
-// without loss. Without a data plane there is nothing to do: the kernel goes on, and the sessions of WireGuard in user
-// space end with the process.
+// Pause stops the data plane between two batches, and changes nothing in the kernel until Resume. When it
+// returns, all that was read is on its way, and what arrives waits in the queues, so that the ports can be
+// left to another program without loss. Without a data plane there is nothing to do: the kernel goes on, and
+// the sessions of WireGuard in user space end with the process.
 func (c *Node) Pause() {
 	c.mu.Lock() // a reconcile ends first
 	defer c.mu.Unlock()
@@ -50,8 +50,8 @@ func (c *Node) Resume() {
 	}
 }
 
-// Abandon has Run, when it ends, undo nothing, since others have the ports: BackendConfig.Keep is not told that they
-// are closed. Nothing changes until then.
+// Abandon has Run, when it ends, undo nothing, since others have the ports: BackendConfig.Keep is not told
+// that they are closed. Nothing changes until then.
 func (c *Node) Abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -46,7 +46,8 @@ func (p *Planner) Engine() tunnel.Config {
 	return tunnel.Config{Format: o.Format, Port: o.Port}
 }
 
-// Next returns the table for a set, which shares with the one before what is the same in both, and the peers that the type leaves out.
+// Next returns the table for a set, which shares with the one before what is the same in both, and the peers
+// that the type leaves out.
 func (p *Planner) Next(set lease.Set) (*tunnel.Table, []Skipped, error) {
 	p.at.set = set
 	d := p.kind.want(p.at)

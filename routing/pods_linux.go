@@ -10,12 +10,14 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// SetPods says which addresses have pods whose interface is a port of the data plane. It replaces what was said before, and does not wait for
-// the kernel. Until it is called for the first time, an earlier process' routes to pods stay.
+// SetPods says which addresses have pods whose interface is a port of the data plane. It replaces what was
+// said before, and does not wait for the kernel. Until it is called for the first time, an earlier process'
+// routes to pods stay.
 //
-// By itself the host reaches such a pod by the route to all of the overlay. But on a node that has a bridge for pods too, that bridge has
-// the node's whole subnet: the host would look for the pod there, and so would the bridge's pods. Therefore each pod has a route of its
-// own beside such a bridge, and the host answers for it there, with ARP and neighbour discovery (kernel.Bridged).
+// By itself the host reaches such a pod by the route to all of the overlay. But on a node that has a bridge
+// for pods too, that bridge has the node's whole subnet: the host would look for the pod there, and so would
+// the bridge's pods. Therefore each pod has a route of its own beside such a bridge, and the host answers for
+// it there, with ARP and neighbour discovery (kernel.Bridged).
 func (c *Node) SetPods(addrs []netip.Addr) {
 	l := unique(slices.Clone(addrs))
 	if was := c.pods.Swap(&l); was == nil || !slices.Equal(*was, l) {
@@ -57,7 +59,8 @@ func (c *Node) formerPodRoutes(tun string, own []netip.Prefix) (kernel.State, er
 	}
 	var s kernel.State
 	for _, x := range have.Routes {
-		if x.Dst.IsSingleIP() && x == podRoute(x.Dst.Addr(), tun) && slices.ContainsFunc(own, func(p netip.Prefix) bool { return liesIn(x.Dst, p) }) {
+		if x.Dst.IsSingleIP() && x == podRoute(x.Dst.Addr(), tun) &&
+			slices.ContainsFunc(own, func(p netip.Prefix) bool { return liesIn(x.Dst, p) }) {
 			s.Routes = append(s.Routes, x)
 		}
 	}
@@ -65,15 +68,17 @@ func (c *Node) formerPodRoutes(tun string, own []netip.Prefix) (kernel.State, er
 }
 
 func podRoute(a netip.Addr, tun string) kernel.Route {
-	r := kernel.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: tun, Scope: kernel.ScopeLink, Protocol: kernel.RouteProtocol}
+	r := kernel.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: tun, Scope: kernel.ScopeLink,
+		Protocol: kernel.RouteProtocol}
 	if a.Is6() {
 		r.Scope, r.Metric, r.Gateway = kernel.ScopeUniverse, kernel.DefaultMetric6, gateway6
 	}
 	return r
 }
 
-// answerForPods has the host answer on bridges for the pods that are not there. An entry for an address of the node's subnet is taken
-// to be ours: nobody else gives those addresses away. What fails concerns the bridge's pods alone, and is a note.
+// answerForPods has the host answer on bridges for the pods that are not there. An entry for an address of
+// the node's subnet is taken to be ours: nobody else gives those addresses away. What fails concerns the
+// bridge's pods alone, and is a note.
 func (c *Node) answerForPods(r *round) {
 	if c.plane == nil {
 		return
@@ -86,7 +91,8 @@ func (c *Node) answerForPods(r *round) {
 	six := map[int]bool{}
 	for _, b := range c.bridged {
 		bridges[b.Link.Index] = b.Link.Name
-		six[b.Link.Index] = six[b.Link.Index] || b.Prefix.Addr().Is6() && slices.ContainsFunc(*pods, b.Prefix.Contains)
+		six[b.Link.Index] = six[b.Link.Index] || b.Prefix.Addr().Is6() &&
+			slices.ContainsFunc(*pods, b.Prefix.Contains)
 	}
 	for index := range c.proxied { // those from which the last pod is gone, too
 		if bridges[index] == "" {
@@ -101,24 +107,30 @@ func (c *Node) answerForPods(r *round) {
 			continue
 		}
 		wanted := func(a netip.Addr) bool {
-			return slices.Contains(*pods, a) && slices.ContainsFunc(c.bridged, func(b kernel.Bridged) bool { return b.Link.Index == index && b.Prefix.Contains(a) })
+			return slices.Contains(*pods, a) && slices.ContainsFunc(c.bridged, func(b kernel.Bridged) bool {
+				return b.Link.Index == index && b.Prefix.Contains(a)
+			})
 		}
 		for _, a := range *pods {
 			if !wanted(a) || slices.Contains(have, a) {
 				continue
 			}
 			if err := c.k.AddProxy(index, a); err != nil {
-				r.note(fmt.Sprintf("pods on %s do not reach %s, which is attached directly: ip neigh add proxy: %v", name, a, err))
+				r.note(fmt.Sprintf("pods on %s do not reach %s, which is attached directly: ip neigh add proxy: %v",
+					name, a, err))
 				break // the others fail likewise
 			}
 		}
 		for _, a := range have {
-			if !wanted(a) && slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.IsValid() && p.Contains(a) }) {
+			if !wanted(a) && slices.ContainsFunc(own, func(p netip.Prefix) bool {
+				return p.IsValid() && p.Contains(a)
+			}) {
 				c.warnOnce(c.k.DelProxy(index, a))
 			}
 		}
 		if err := c.k.AnswerForOthers(name, six[index]); six[index] && err != nil {
-			r.note(fmt.Sprintf("pods on %s do not reach those that are attached directly by IPv6: %v; on the host: sysctl -w net.ipv6.conf.%s.proxy_ndp=1", name, err, strings.ReplaceAll(name, ".", "/")))
+			r.note(fmt.Sprintf("pods on %s do not reach those that are attached directly by IPv6: %v; on the host: "+
+				"sysctl -w net.ipv6.conf.%s.proxy_ndp=1", name, err, strings.ReplaceAll(name, ".", "/")))
 		}
 	}
 	c.proxied = map[int]bool{}

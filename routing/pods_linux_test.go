@@ -14,8 +14,8 @@ import (
 	"weft/test/netns"
 )
 
-// TestPodsBesideABridge checks that host and pods of a bridge find the pods that are attached directly, also if the bridge comes
-// after them, and that nothing of it stays when they or the bridge are gone.
+// TestPodsBesideABridge checks that host and pods of a bridge find the pods that are attached directly, also
+// if the bridge comes after them, and that nothing of it stays when they or the bridge are gone.
 func TestPodsBesideABridge(t *testing.T) {
 	other := aloneInNamespace(t)
 	k := newNamespace(t) // where the thread stays
@@ -73,7 +73,8 @@ fd00:5::/48 via fe80::1 dev flannel0 metric 1024 pref medium
 	defer socket.Close()
 	await.OK(t, "the bridge's pods find them", func() error {
 		for _, p := range pods {
-			_, _ = socket.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(p, 9))) // what matters is who is asked for
+			// what matters is who is asked for
+			_, _ = socket.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(p, 9)))
 		}
 		list := in("neigh show dev pod0")
 		for _, p := range pods {
@@ -97,7 +98,8 @@ fd00:5::/48 via fe80::1 dev flannel0 metric 1024 pref medium
 	}
 	u.SetPods(pods[:1])
 	await.OK(t, "two are gone", func() error {
-		if got := golden(); strings.Contains(got, "10.5.1.6") || strings.Contains(got, "fd00:5:0:1::5") || !strings.Contains(got, "10.5.1.5") {
+		if got := golden(); strings.Contains(got, "10.5.1.6") || strings.Contains(got, "fd00:5:0:1::5") ||
+			!strings.Contains(got, "10.5.1.5") {
 			return errors.New(got)
 		}
 		if got := proxied(t); got != "10.5.1.5 dev cni0 proxy" {

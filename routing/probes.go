@@ -8,16 +8,17 @@ import (
 	"weft/routing/probe"
 )
 
-// Probing reports whether nodes of that network ask each other whether they answer: the type has peers that this node
-// sends to, and Backend.Probe is not false.
+// Probing reports whether nodes of that network ask each other whether they answer: the type has peers that
+// this node sends to, and Backend.Probe is not false.
 func (n Network) Probing() bool {
 	f := n.Facts()
 	return n.probe && !f.Alone && f.Carrier != 0 && f.Carrier != CarrierOthers
 }
 
-// Probes are this node's end of the ways to its peers, and the ways: from its overlay address to theirs, so that a probe goes where packets go. On
-// every backend with a device that is the first address of the subnet, which the device has. Without a tunnel no address of a subnet is sure to
-// be anybody's, and packets of nodes have the addresses of the underlay: these are asked.
+// Probes are this node's end of the ways to its peers, and the ways: from its overlay address to theirs, so
+// that a probe goes where packets go. On every backend with a device that is the first address of the subnet,
+// which the device has. Without a tunnel no address of a subnet is sure to be anybody's, and packets of nodes
+// have the addresses of the underlay: these are asked.
 func (n Network) Probes(set lease.Set, st Status) (probe.Here, []probe.Way) {
 	var here probe.Here
 	direct := n.Facts().Direct
@@ -60,7 +61,8 @@ func (n Network) Probes(set lease.Set, st Status) (probe.Here, []probe.Way) {
 			if !subnet.IsValid() || skipped[subnet] || !own(six).IsValid() {
 				continue
 			}
-			w := probe.Way{Peer: cmp.Or(r.Node(), r.Called()), Name: r.Called(), Addr: firstOf(subnet), Under: public, MTU: st.MTU}
+			w := probe.Way{Peer: cmp.Or(r.Node(), r.Called()), Name: r.Called(), Addr: firstOf(subnet), Under: public,
+				MTU: st.MTU}
 			if direct {
 				w.Addr = public
 			}

@@ -23,7 +23,8 @@ func onRaw(u *Node, local string) error {
 		return fmt.Errorf("path %s, in place %v, notes %q, error %q", st.Path, st.InPlace, st.Notes, st.LastError)
 	}
 	rules, err := netns.Try("nft", "list", "ruleset")
-	if err != nil || strings.Count(rules, "drop comment \"weft\"") != 1 || !strings.Contains(rules, "weft-raw-"+local+"-8285") {
+	if err != nil || strings.Count(rules, "drop comment \"weft\"") != 1 ||
+		!strings.Contains(rules, "weft-raw-"+local+"-8285") {
 		return fmt.Errorf("ingress filter: %w\n%s", err, rules)
 	}
 	filters, err := netns.Try("tc", "filter", "show", "dev", "weft-tx4", "ingress")
@@ -80,7 +81,8 @@ func TestRawRepairs(t *testing.T) {
 	if now := index("eth0"); now == was {
 		t.Fatalf("index %d as before: the test shows nothing", now)
 	}
-	if sockets, err := os.ReadFile("/proc/thread-self/net/packet"); err != nil || !onLink(string(sockets), index("eth0")) {
+	if sockets, err := os.ReadFile("/proc/thread-self/net/packet"); err != nil ||
+		!onLink(string(sockets), index("eth0")) {
 		t.Errorf("no packet socket is on eth0, which is %d: %v\n%s", index("eth0"), err, sockets)
 	}
 
@@ -104,7 +106,8 @@ func TestRawRepairs(t *testing.T) {
 	}
 	// Another backend clears it away, and nothing of anyone else.
 	netns.Command(t, "ip", "tuntap", "add", "weft-tx9", "mode", "tap")
-	if removed, err := RemoveLeftovers(k, lease.NetworkConfig{}, nil, nil); err != nil || !slices.Equal(removed, []string{"link weft-tx4"}) {
+	if removed, err := RemoveLeftovers(k, lease.NetworkConfig{}, nil, nil); err != nil ||
+		!slices.Equal(removed, []string{"link weft-tx4"}) {
 		t.Errorf("leftovers: %q, %v", removed, err)
 	}
 }
@@ -186,7 +189,8 @@ func TestRawRepairsInAUserNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("unshare", "-Urn", self, "-test.run", "^TestRawRepairs$", "-test.v").CombinedOutput()
+	out, err := exec.Command("unshare", "-Urn", self, "-test.run", "^TestRawRepairs$",
+		"-test.v").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestRawRepairs") {
 		t.Errorf("%v\n%s", err, out)
 	}

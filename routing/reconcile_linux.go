@@ -38,8 +38,8 @@ func (r *round) note(notes ...string) {
 	}
 }
 
-// reconcile makes kernel and data plane follow the set: what carries packets first, the routes that lead to it
-// last. It tries every part and joins the errors. ch is what made it necessary. mu is held.
+// reconcile makes kernel and data plane follow the set: what carries packets first, the routes that lead to
+// it last. It tries every part and joins the errors. ch is what made it necessary. mu is held.
 func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	if !c.set.Own.V4.IsValid() && !c.set.Own.V6.IsValid() {
 		return c.giveUp()
@@ -58,7 +58,8 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	c.readFeatures()
 	r.try(c.decide(sizes))
 	if by := c.joiner(); by != "" {
-		r.try(fmt.Errorf("a device of the underlay joins datagrams of UDP that nobody could take apart again, so that those of peers are dropped where they may be joined: %s", by))
+		r.try(fmt.Errorf("a device of the underlay joins datagrams of UDP that nobody could take apart again, so "+
+			"that those of peers are dropped where they may be joined: %s", by))
 	}
 	c.nextHops(r, ch)
 	c.seal()
@@ -102,9 +103,10 @@ func (c *Node) inPlaceBefore() bool {
 	return c.status.InPlace
 }
 
-// giveUp handles a set without a subnet of ours. Before the first lease there is nothing to do: what an earlier
-// process left stays as it is. Later it means that another node has the subnet: we carry no more packets, and remove
-// its address. The rest stays, so that packets for the overlay end here and do not leave by the default route.
+// giveUp handles a set without a subnet of ours. Before the first lease there is nothing to do: what an
+// earlier process left stays as it is. Later it means that another node has the subnet: we carry no more
+// packets, and remove its address. The rest stays, so that packets for the overlay end here and do not leave
+// by the default route.
 func (c *Node) giveUp() error {
 	if len(c.inPlace.Addrs) == 0 {
 		return nil
@@ -128,8 +130,9 @@ func (c *Node) giveUp() error {
 	return nil
 }
 
-// askHops asks how the kernel would send to the peers, for a type that it matters to. While the underlay is lost
-// the answers stay what they were: without it there are none, and what stands works again the moment it is back.
+// askHops asks how the kernel would send to the peers, for a type that it matters to. While the underlay is
+// lost the answers stay what they were: without it there are none, and what stands works again the moment it
+// is back.
 func (c *Node) askHops() error {
 	if !c.about.asksHops || c.away() || c.under.Lost != "" {
 		return nil
@@ -141,8 +144,8 @@ func (c *Node) askHops() error {
 	return err
 }
 
-// openPorts makes the data plane listen at the underlay's addresses. While an address is lost its socket stays: it
-// works again as soon as the address is back.
+// openPorts makes the data plane listen at the underlay's addresses. While an address is lost its socket
+// stays: it works again as soon as the address is back.
 func (c *Node) openPorts(r *round) {
 	if c.plane == nil {
 		return
@@ -150,8 +153,8 @@ func (c *Node) openPorts(r *round) {
 	r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
 }
 
-// decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
-// data plane its table. A bad record is reported; it is no fault of ours to retry.
+// decide asks the type what it wants, if the set or the situation is another one than the last time, and
+// gives the data plane its table. A bad record is reported; it is no fault of ours to retry.
 func (c *Node) decide(m mtus) error {
 	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops, joiner: c.joiner()}
 	if (c.plane != nil || c.about.tunnels) && !c.away() { // the overlay's routes are no datagram's elsewhere
@@ -202,7 +205,8 @@ func (c *Node) nextHops(r *round, ch kernel.Change) {
 	}
 }
 
-// toldFaults is how many different faults of peers the error of a reconcile has. The status says of each peer what is wrong.
+// toldFaults is how many different faults of peers the error of a reconcile has. The status says of each peer
+// what is wrong.
 const toldFaults = 8
 
 // tellPeers enters into the status how each record is used, without those for which the driver failed.
@@ -304,7 +308,8 @@ func (c *Node) report(st Status, err error) {
 		}
 		for _, s := range st.Skipped {
 			if !known[s] {
-				c.log.Warn("peer not used", "event", event.PeerUnused, "peer", s.Peer, "id", s.Node, "addr", s.Address, "reason", s.Reason)
+				c.log.Warn("peer not used", "event", event.PeerUnused, "peer", s.Peer, "id", s.Node, "addr", s.Address,
+					"reason", s.Reason)
 			}
 		}
 	}
@@ -324,8 +329,10 @@ func (c *Node) checksums(devices []string) string {
 	for _, name := range devices {
 		if _, err := c.k.StopTxChecksum(name); err != nil {
 			c.warnOnce(err)
-			return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses, and switching the offload off failed (%v): use Linux 5.7 or newer", c.release, err)
+			return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses, and "+
+				"switching the offload off failed (%v): use Linux 5.7 or newer", c.release, err)
 		}
 	}
-	return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses: checksum offload is off on %v, which costs throughput; Linux 5.7 has the fix", c.release, devices)
+	return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses: checksum "+
+		"offload is off on %v, which costs throughput; Linux 5.7 has the fix", c.release, devices)
 }

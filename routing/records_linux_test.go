@@ -10,7 +10,8 @@ import (
 	"weft/test/netns"
 )
 
-// TestRecords has what a node of each type publishes, byte for byte: flannel's nodes and older ones of weft's read it.
+// TestRecords has what a node of each type publishes, byte for byte: flannel's nodes and older ones of weft's
+// read it.
 func TestRecords(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
@@ -22,11 +23,15 @@ func TestRecords(t *testing.T) {
 	const wireGuard4 = `{"PublicKey":"B6N8vBQgk8i3VdwbEOhstCY3StFqqFPtC9/AsrhtHHw=","Port":51820}`
 	const wireGuard6 = `{"PublicKey":"B6N8vBQgk8i3VdwbEOhstCY3StFqqFPtC9/AsrhtHHw=","Port":51821}`
 	for backend, want := range map[string][3]string{
-		`"Type":"udp"`:                                       {"", "", ""},
-		`"Type":"vxlan"`:                                     {"vxlan", `{"VNI":1,"VtepMAC":"c2:46:fe:d4:f5:6d"}`, `{"VNI":1,"VtepMAC":"0a:3a:62:1e:53:04"}`},
-		`"Type":"vxlan","VNI":7,"Port":4789`:                 {"vxlan", `{"VNI":7,"VtepMAC":"3a:6b:43:22:38:af"}`, `{"VNI":7,"VtepMAC":"52:f8:90:ec:b5:68"}`},
-		`"Type":"vxlan","MacPrefix":"0E-2A"`:                 {"vxlan", `{"VNI":1,"VtepMAC":"0e:2a:fe:d4:f5:6d"}`, `{"VNI":1,"VtepMAC":"0e:2a:62:1e:53:04"}`},
-		`"Type":"auto"`:                                      {"vxlan", `{"VNI":1,"VtepMAC":"c2:46:fe:d4:f5:6d"}`, `{"VNI":1,"VtepMAC":"0a:3a:62:1e:53:04"}`},
+		`"Type":"udp"`: {"", "", ""},
+		`"Type":"vxlan"`: {"vxlan", `{"VNI":1,"VtepMAC":"c2:46:fe:d4:f5:6d"}`,
+			`{"VNI":1,"VtepMAC":"0a:3a:62:1e:53:04"}`},
+		`"Type":"vxlan","VNI":7,"Port":4789`: {"vxlan", `{"VNI":7,"VtepMAC":"3a:6b:43:22:38:af"}`,
+			`{"VNI":7,"VtepMAC":"52:f8:90:ec:b5:68"}`},
+		`"Type":"vxlan","MacPrefix":"0E-2A"`: {"vxlan", `{"VNI":1,"VtepMAC":"0e:2a:fe:d4:f5:6d"}`,
+			`{"VNI":1,"VtepMAC":"0e:2a:62:1e:53:04"}`},
+		`"Type":"auto"`: {"vxlan", `{"VNI":1,"VtepMAC":"c2:46:fe:d4:f5:6d"}`,
+			`{"VNI":1,"VtepMAC":"0a:3a:62:1e:53:04"}`},
 		`"Type":"auto","Encrypt":"always"`:                   {"wireguard", wireGuard4, wireGuard6},
 		`"Type":"host-gw"`:                                   {"host-gw", "", ""},
 		`"Type":"wireguard"`:                                 {"wireguard", wireGuard4, wireGuard6},

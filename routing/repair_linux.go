@@ -64,14 +64,15 @@ func (c *Node) repair(ctx context.Context) {
 func (c *Node) sooner(wait time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if later := time.Until(c.driver.next()); later > 0 { // else its turn was missed for a reason that passes with the reconcile
+	if later := time.Until(c.driver.next()); later > 0 {
+		// else its turn was missed for a reason that passes with the reconcile
 		return min(wait, max(tidy, later))
 	}
 	return wait
 }
 
-// settle does what a change makes necessary: if only next hops may have changed, it reads no more than these. whole
-// says that everything was reconciled, and pause how long the next change has to wait.
+// settle does what a change makes necessary: if only next hops may have changed, it reads no more than these.
+// whole says that everything was reconciled, and pause how long the next change has to wait.
 func (c *Node) settle(ctx context.Context, ch kernel.Change) (whole bool, pause time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

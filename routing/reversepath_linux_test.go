@@ -10,7 +10,8 @@ import (
 )
 
 func TestNetstatCounter(t *testing.T) {
-	const text = "TcpExt: SyncookiesSent IPReversePathFilter More\nTcpExt: 1 23 4\nIpExt: IPReversePathFilter\nIpExt: 5\n"
+	const text = "TcpExt: SyncookiesSent IPReversePathFilter More\nTcpExt: 1 23 4\nIpExt: " +
+		"IPReversePathFilter\nIpExt: 5\n"
 	for _, c := range []struct {
 		text, name string
 		want       uint64
@@ -60,7 +61,8 @@ func TestReversePathOfOurDevice(t *testing.T) {
 		b := openKernelBackend(t, k, strings.Replace(vxlan4, `{"Type":"vxlan"}`, backend, 1), nil)
 		b.apply(kernelSet(b, vxlanPeer(2)))
 		want := map[string]string{"vxlan": "0", "auto": "2"}[b.Type()]
-		if got, err := kernel.ReadSetting(kernel.Conf4+"/flannel.1", kernel.ReversePath); got != want || err != nil {
+		if got, err := kernel.ReadSetting(kernel.Conf4+"/flannel.1", kernel.ReversePath); got != want ||
+			err != nil {
 			t.Errorf("%s: flannel.1 has %s, want %s; %v", backend, got, want, err)
 		}
 		if got, _ := kernel.ReadSetting(kernel.Conf4+"/eth0", kernel.ReversePath); got != "0" {

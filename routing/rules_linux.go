@@ -7,8 +7,8 @@ import (
 	"weft/routing/hostrules"
 )
 
-// makeRules makes what keeps the host's rules, if they are the backend's to keep. It has a lock and a loop of its own:
-// iptables may wait for another program's lock, and what carries packets must not wait with it.
+// makeRules makes what keeps the host's rules, if they are the backend's to keep. It has a lock and a loop of
+// its own: iptables may wait for another program's lock, and what carries packets must not wait with it.
 func (c *Node) makeRules() error {
 	if c.cfg.Rules == nil {
 		return nil
@@ -44,8 +44,9 @@ func (c *Node) seal() {
 	c.rules.Seal(c.about.seal(under, c.want.reached))
 }
 
-// awaitSeal is an error until the rules of a seal, if the type has one, were seen in place once: before that nothing is made by which packets
-// would go. Run tries again, and the rules are tried again by themselves. mu is held.
+// awaitSeal is an error until the rules of a seal, if the type has one, were seen in place once: before that
+// nothing is made by which packets would go. Run tries again, and the rules are tried again by themselves. mu
+// is held.
 func (c *Node) awaitSeal() error {
 	if c.about.encrypt == "" || c.rules == nil || c.sealed {
 		return nil
@@ -53,10 +54,12 @@ func (c *Node) awaitSeal() error {
 	if err := c.k.Do(func() error { c.sealed = c.rules.Present(); return nil }); err != nil || c.sealed {
 		return err
 	}
-	return fmt.Errorf("no packet is let pass before the rules by which none is in plain are in place: %s", cmp.Or(c.rules.Status().LastError, "they are not"))
+	return fmt.Errorf("no packet is let pass before the rules by which none is in plain are in place: %s",
+		cmp.Or(c.rules.Status().LastError, "they are not"))
 }
 
-// guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from strangers itself.
+// guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from
+// strangers itself.
 func (c *Node) guardNow() hostrules.Guard {
 	g := c.cfg.Network.Facts().Guard
 	if g == (hostrules.Guard{}) || c.away() { // the rules are not where the port is

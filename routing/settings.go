@@ -10,8 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// The settings that types share, and the constants of their tags: the ranges of MTU begin at minMTU4, and with IPv6
-// at minMTU6 and what the type adds to a packet.
+// The settings that types share, and the constants of their tags: the ranges of MTU begin at minMTU4, and
+// with IPv6 at minMTU6 and what the type adds to a packet.
 
 // common are the keys of every network, whatever its type is.
 type common struct {
@@ -21,7 +21,8 @@ type common struct {
 	Probe bool `default:"true"`
 }
 
-// senders are the keys about senders, which every type has; where the kernel judges senders, they are only checked.
+// senders are the keys about senders, which every type has; where the kernel judges senders, they are only
+// checked.
 type senders struct {
 	// SourceCheck is how far senders are verified.
 	SourceCheck string `words:"strict outer off"`
@@ -85,7 +86,8 @@ func checkMTU(mtu, least, outer int) error {
 	if least == minMTU6 {
 		six = fmt.Sprintf(" (IPv6 needs %d inside)", minMTU6)
 	}
-	return fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d%s",
+	return fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, "+
+		"now %d, by %d%s",
 		mtu, least, outer, least-mtu, six)
 }
 

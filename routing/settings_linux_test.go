@@ -28,7 +28,8 @@ func TestUDPNotesAReadOnlySysctl(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Fatalf("new mount namespace: %v", err)
 	}
-	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("/proc/sys", "/proc/sys", "", unix.MS_BIND, "")); err != nil {
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("/proc/sys", "/proc/sys", "", unix.MS_BIND, "")); err != nil {
 		t.Fatal(err)
 	}
 	u := newTestUDP(t, k, false)

@@ -9,14 +9,17 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// shadowed are the peers that a route of somebody else's takes packets from, as sentences for the operator: it lies
-// within the overlay, and wins over ours to the peer. there are all routes of the main table, ours those that we want,
-// and mine our devices. Routes to this node's own subnet are those of its pods. It is pure.
-func shadowed(there, ours []kernel.Route, mine map[string]bool, networks []netip.Prefix, set lease.Set) []string {
+// shadowed are the peers that a route of somebody else's takes packets from, as sentences for the operator:
+// it lies within the overlay, and wins over ours to the peer. there are all routes of the main table, ours
+// those that we want, and mine our devices. Routes to this node's own subnet are those of its pods. It is
+// pure.
+func shadowed(there, ours []kernel.Route, mine map[string]bool, networks []netip.Prefix,
+	set lease.Set) []string {
 	var notes []string
 	var best bestRoutes // of ours; made for the first route that is somebody else's
 	for _, r := range there {
-		foreign := r.Protocol != kernel.RouteProtocol && !mine[r.Link] && !liesIn(r.Dst, set.Own.V4) && !liesIn(r.Dst, set.Own.V6) &&
+		foreign := r.Protocol != kernel.RouteProtocol && !mine[r.Link] && !liesIn(r.Dst, set.Own.V4) &&
+			!liesIn(r.Dst, set.Own.V6) &&
 			slices.ContainsFunc(networks, func(n netip.Prefix) bool { return liesIn(r.Dst, n) })
 		if !foreign || slices.ContainsFunc(ours, func(o kernel.Route) bool { return o == r }) {
 			continue
@@ -43,7 +46,8 @@ func shadowed(there, ours []kernel.Route, mine map[string]bool, networks []netip
 		if n > 1 {
 			others = fmt.Sprintf(" and %d others", n-1)
 		}
-		notes = append(notes, fmt.Sprintf("the route %v via %s is not weft's, and takes packets for %s (%s)%s out of the overlay: ip route del %v dev %s, and stop what made it",
+		notes = append(notes, fmt.Sprintf("the route %v via %s is not weft's, and takes packets for %s (%s)%s "+
+			"out of the overlay: ip route del %v dev %s, and stop what made it",
 			r.Dst, via, first.Called(), first.Subnets, others, r.Dst, r.Link))
 	}
 	return notes

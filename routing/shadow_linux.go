@@ -7,8 +7,8 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// shadowWatch keeps what was found out about routes that shadow peers, since listing all routes costs much on a host that
-// has many.
+// shadowWatch keeps what was found out about routes that shadow peers, since listing all routes costs much on
+// a host that has many.
 type shadowWatch struct {
 	asked time.Time
 	took  time.Duration
@@ -19,8 +19,8 @@ type shadowWatch struct {
 // pause is how long after a listing the next may come.
 func (w *shadowWatch) pause() time.Duration { return max(shadowPause, shadowShare*w.took) }
 
-// shadowsAgain is when a reconcile is due without a reason: after resync, or when routes may be listed that were
-// left out.
+// shadowsAgain is when a reconcile is due without a reason: after resync, or when routes may be listed that
+// were left out.
 func (c *Node) shadowsAgain() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,15 +30,15 @@ func (c *Node) shadowsAgain() time.Duration {
 	return resync
 }
 
-// Routes are listed again after shadowPause, and after so many times as long as listing them took, so that a host with
-// a full table of the Internet spends no more than a hundredth of its time with it.
+// Routes are listed again after shadowPause, and after so many times as long as listing them took, so that a
+// host with a full table of the Internet spends no more than a hundredth of its time with it.
 const (
 	shadowPause = time.Second
 	shadowShare = 100
 )
 
-// shadows enters into the status, and logs, which routes of others take packets for peers out of the overlay. The
-// monitor reports such a route when it comes.
+// shadows enters into the status, and logs, which routes of others take packets for peers out of the overlay.
+// The monitor reports such a route when it comes.
 func (c *Node) shadows(r *round) {
 	w := &c.shadow
 	now := time.Now()

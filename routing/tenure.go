@@ -19,13 +19,13 @@ type claim struct {
 	key  wireguard.PublicKey
 }
 
-// tenure says which record holds each claim: it has the subnets of the record to which the claim was granted last
-// time. A record that claims what another one was granted gets nothing from it. Otherwise anybody who can write one
-// record could cut off any node. It is immutable.
+// tenure says which record holds each claim: it has the subnets of the record to which the claim was granted
+// last time. A record that claims what another one was granted gets nothing from it. Otherwise anybody who
+// can write one record could cut off any node. It is immutable.
 type tenure map[claim]lease.Subnets
 
-// holds reports whether each bidder has everything that it claims, and nobody has anything else. Most changes of
-// records do not touch claims, and so make no new tenure, which may have thousands of entries.
+// holds reports whether each bidder has everything that it claims, and nobody has anything else. Most changes
+// of records do not touch claims, and so make no new tenure, which may have thousands of entries.
 func (t tenure) holds(bidders int, at func(i int) bidder) bool {
 	n, last := 0, lease.Subnets{}
 	for i := range bidders {
@@ -47,7 +47,8 @@ func (t tenure) holds(bidders int, at func(i int) bidder) bool {
 	return n > 0 && n == len(t)
 }
 
-// bidder is a record, or one family of it, with its claims. The first claim is the one that it cannot do without.
+// bidder is a record, or one family of it, with its claims. The first claim is the one that it cannot do
+// without.
 type bidder struct {
 	subnets lease.Subnets
 	created int64 // Record.Created
@@ -59,13 +60,15 @@ type bidder struct {
 type grant struct {
 	// by is the bidder that has the first claim, itself if it was granted.
 	by int
-	// lost lists the further claims that others have, as pairs of indexes: of the claim, and of the bidder that has it.
+	// lost lists the further claims that others have, as pairs of indexes: of the claim, and of the bidder that
+	// has it.
 	lost [][2]int
 }
 
-// settle grants every claim to one bidder. The bidder that has it already keeps it, as long as it is there and claims
-// it. Else a first claim goes before a further one, and the claim of a record that is older in the store before that
-// of a younger one. It is pure and deterministic. The tenure that it returns is to be passed to the next call.
+// settle grants every claim to one bidder. The bidder that has it already keeps it, as long as it is there
+// and claims it. Else a first claim goes before a further one, and the claim of a record that is older in the
+// store before that of a younger one. It is pure and deterministic. The tenure that it returns is to be
+// passed to the next call.
 func settle(bs []bidder, before tenure) ([]grant, tenure) {
 	if before.holds(len(bs), func(i int) bidder { return bs[i] }) {
 		grants := make([]grant, len(bs))

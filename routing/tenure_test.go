@@ -15,11 +15,13 @@ import (
 
 // claimant is a record of a node N, reached at 192.0.2.N and 2001:db8::N unless edited.
 func claimant(n int, created int64, edit func(*lease.Record)) lease.Record {
-	r := lease.Record{Created: created, Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", n)), V6: pfx(fmt.Sprintf("fd00:5:0:%x::/64", n))}}
+	r := lease.Record{Created: created, Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", n)),
+		V6: pfx(fmt.Sprintf("fd00:5:0:%x::/64", n))}}
 	r.PublicIP, r.PublicIPv6 = addr(fmt.Sprintf("192.0.2.%d", n)), addr(fmt.Sprintf("2001:db8::%d", n))
 	r.Weft = &lease.Weft{Node: fmt.Sprintf("node%d", n)}
 	r.BackendType = typeVXLAN
-	r.BackendData, r.BackendV6Data = vtepData(1, kernel.MAC{2, 4, 5: byte(n)}), vtepData(1, kernel.MAC{2, 6, 5: byte(n)})
+	r.BackendData, r.BackendV6Data = vtepData(1, kernel.MAC{2, 4, 5: byte(n)}),
+		vtepData(1, kernel.MAC{2, 6, 5: byte(n)})
 	if edit != nil {
 		edit(&r)
 	}
@@ -30,12 +32,15 @@ func claimant(n int, created int64, edit func(*lease.Record)) lease.Record {
 // table that runs, and with none running only if it is the older. When the other's goes it is let in.
 func TestNobodyIsDisplaced(t *testing.T) {
 	steals := map[string]func(*lease.Record){
-		"PublicIP and PublicIPv6": func(r *lease.Record) { r.PublicIP, r.PublicIPv6 = addr("192.0.2.7"), addr("2001:db8::7") },
+		"PublicIP and PublicIPv6": func(r *lease.Record) {
+			r.PublicIP, r.PublicIPv6 = addr("192.0.2.7"), addr("2001:db8::7")
+		},
 		"its own address, which the other lists": func(r *lease.Record) {
 			r.PublicIP, r.PublicIPv6 = addr("192.0.2.77"), addr("2001:db8::77")
 		},
 		"Weft.Addrs": func(r *lease.Record) {
-			r.Weft.Addrs = []netip.Addr{addr("192.0.2.7"), addr("2001:db8::7"), addr("192.0.2.77"), addr("2001:db8::77")}
+			r.Weft.Addrs = []netip.Addr{addr("192.0.2.7"), addr("2001:db8::7"), addr("192.0.2.77"),
+				addr("2001:db8::77")}
 		},
 		"VtepMAC": func(r *lease.Record) {
 			r.BackendData, r.BackendV6Data = claimant(7, 0, nil).BackendData, claimant(7, 0, nil).BackendV6Data

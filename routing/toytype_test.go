@@ -10,8 +10,9 @@ import (
 	"weft/routing/underlay"
 )
 
-// toyType is a type of backend as CONTRIBUTING.md has one added: this file, and one line in a list. It has a little of
-// everything: keys of its own, a port with a guard, BackendData, an MTU, and routes to the peers that publish its colour.
+// toyType is a type of backend as CONTRIBUTING.md has one added: this file, and one line in a list. It has a
+// little of everything: keys of its own, a port with a guard, BackendData, an MTU, and routes to the peers
+// that publish its colour.
 func toyType() Type {
 	return Type{
 		Name: "toy", Settings: func(lease.NetworkConfig, func(string) bool) settings { return new(toy) },
@@ -33,7 +34,8 @@ type toy struct {
 
 // Facts implements settings.
 func (t *toy) Facts() Facts {
-	return Facts{Carrier: CarrierKernel, Port: t.ListenPort, Guard: hostrules.Guard{Port: t.ListenPort, Peers: true}, DataV6: true}
+	return Facts{Carrier: CarrierKernel, Port: t.ListenPort,
+		Guard: hostrules.Guard{Port: t.ListenPort, Peers: true}, DataV6: true}
 }
 
 func (*toy) trait() trait { return trait{record: "toy", path: PathKernel} }

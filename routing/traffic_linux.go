@@ -9,8 +9,8 @@ import (
 // DeviceTraffic is what the kernel counted on one device that packets pass between this node and its peers.
 type DeviceTraffic struct {
 	Name string
-	// Own devices are the overlay's: all that passes them is between this node and its peers. Another is the underlay's link, on which
-	// the host's other packets are counted too.
+	// Own devices are the overlay's: all that passes them is between this node and its peers. Another is the
+	// underlay's link, on which the host's other packets are counted too.
 	Own      bool
 	Counters DeviceCounters
 }
@@ -18,8 +18,8 @@ type DeviceTraffic struct {
 // DeviceCounters are the kernel's, since the device was made.
 type DeviceCounters = kernel.Counters
 
-// Traffic reads the counters of the devices of a backend whose packets the kernel moves. The kernel counts for devices, and for no peer. A
-// device that is gone just now is left out.
+// Traffic reads the counters of the devices of a backend whose packets the kernel moves. The kernel counts
+// for devices, and for no peer. A device that is gone just now is left out.
 func (s Status) Traffic() []DeviceTraffic {
 	if s.Path != PathKernel && s.Path != PathUserspace {
 		return nil

@@ -8,17 +8,21 @@ import (
 	"weft/test/netns"
 )
 
-// TestTrafficIsTheDevices sends packets to a peer that the kernel tunnels to, and to one that it routes to: each shows on the device that it leaves by.
+// TestTrafficIsTheDevices sends packets to a peer that the kernel tunnels to, and to one that it routes to:
+// each shows on the device that it leaves by.
 func TestTrafficIsTheDevices(t *testing.T) {
 	const direct = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}`
 	for name, tt := range map[string]struct {
 		config string
 		peer   lease.Record
-		want   map[string]bool // by device, whether it is the overlay's own; the packets leave by "eth0" or the device that is
+		// by device, whether it is the overlay's own; the packets leave by "eth0" or the device that is
+		want map[string]bool
 	}{
-		"vxlan":         {`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`, vxlanPeer(2), map[string]bool{"flannel.1": true}},
+		"vxlan": {`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`, vxlanPeer(2),
+			map[string]bool{"flannel.1": true}},
 		"vxlan, direct": {direct, vxlanPeer(2), map[string]bool{"flannel.1": true, "eth0": false}},
-		"host-gw":       {`{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, hostGWPeer(2), map[string]bool{"eth0": false}},
+		"host-gw": {`{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, hostGWPeer(2),
+			map[string]bool{"eth0": false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := inNamespace(t)
@@ -56,7 +60,8 @@ func TestTrafficIsTheDevices(t *testing.T) {
 			}
 			ownNow, hostNow := sum()
 			if _, routed := tt.want["eth0"]; routed && hostNow-host < many || !routed && ownNow-own < many {
-				t.Errorf("of %d packets the overlay's devices counted %d, and the host's %d", many, ownNow-own, hostNow-host)
+				t.Errorf("of %d packets the overlay's devices counted %d, and the host's %d", many, ownNow-own,
+					hostNow-host)
 			}
 		})
 	}

@@ -8,7 +8,8 @@ import (
 	"weft/routing/hostrules"
 )
 
-// BuiltIn are the types of this build, in the order in which messages name them. A new type is one file and one line here.
+// BuiltIn are the types of this build, in the order in which messages name them. A new type is one file and
+// one line here.
 func BuiltIn() Types {
 	return Types{
 		udpType(),
@@ -23,19 +24,20 @@ func BuiltIn() Types {
 	}
 }
 
-// Type is a type of backend, with everything that distinguishes it from others. Code that treats two types differently
-// asks for what differs, here or in Facts, and never for the name.
+// Type is a type of backend, with everything that distinguishes it from others. Code that treats two types
+// differently asks for what differs, here or in Facts, and never for the name.
 type Type struct {
 	// Name is the word of Backend.Type in the network config, in lower case.
 	Name string
-	// Device reports whether d has a name and a kind that the type gives its devices, as flannel does; nil for a type
-	// without any. If such a device also has our mark, it is ours, and it is a leftover if the backend in use does not
-	// need it.
+	// Device reports whether d has a name and a kind that the type gives its devices, as flannel does; nil for a
+	// type without any. If such a device also has our mark, it is ours, and it is a leftover if the backend in
+	// use does not need it.
 	Device func(d Device) bool
-	// Lasting says that flannel's devices of this type outlive flannel, so that one without our mark is a leftover too.
+	// Lasting says that flannel's devices of this type outlive flannel, so that one without our mark is a
+	// leftover too.
 	Lasting bool
-	// Settings returns a pointer to the value into which a Backend object of this type is read; has says which keys it has.
-	// c need not be valid: with the zero config, too, the settings declare their keys.
+	// Settings returns a pointer to the value into which a Backend object of this type is read; has says which
+	// keys it has. c need not be valid: with the zero config, too, the settings declare their keys.
 	Settings func(c lease.NetworkConfig, has func(key string) bool) settings
 	// Help is what a reference says of the type's keys; those of which keyHelp says it are left out.
 	Help map[string]string
@@ -44,8 +46,8 @@ type Type struct {
 // Device is a device of this host, as far as a type needs it to recognise one of its own.
 type Device struct {
 	Name string
-	// Kind is the kernel's name of the driver, as "ip -d link" shows it ("vxlan", "wireguard"); for a TUN it is "tun",
-	// and for a TAP "tap", which have one driver.
+	// Kind is the kernel's name of the driver, as "ip -d link" shows it ("vxlan", "wireguard"); for a TUN it is
+	// "tun", and for a TAP "tap", which have one driver.
 	Kind string
 }
 
@@ -80,12 +82,12 @@ type checker interface {
 type Facts struct {
 	// Carrier says who moves the packets.
 	Carrier Carrier
-	// Port is the UDP port that every node receives the overlay's datagrams on; 0 if there is none. Port6 is the one over IPv6 where that is
-	// another; 0 for Port.
+	// Port is the UDP port that every node receives the overlay's datagrams on; 0 if there is none. Port6 is the
+	// one over IPv6 where that is another; 0 for Port.
 	Port, Port6 uint16
-	// Guard says which rules of the host protect the port; its zero value asks for none. Underlay is the controller's to
-	// fill in, and Peers counts only where it is the kernel that receives: weft's data plane tells peers from
-	// strangers itself.
+	// Guard says which rules of the host protect the port; its zero value asks for none. Underlay is the
+	// controller's to fill in, and Peers counts only where it is the kernel that receives: weft's data plane
+	// tells peers from strangers itself.
 	Guard hostrules.Guard
 	// Feature is what the type has the kernel do that not every kernel can; nil for nothing.
 	Feature *Feature
@@ -103,12 +105,13 @@ type Facts struct {
 	DataV4, DataV6 bool
 	// Controller says that a controller of the operator's, which BackendConfig.Hook names, programs the routes.
 	Controller bool
-	// Commands are the operator's commands that the backend runs, in the order in which it runs them; nil for none.
+	// Commands are the operator's commands that the backend runs, in the order in which it runs them; nil for
+	// none.
 	Commands []Command
 }
 
-// carriedAs is f, of a type that the kernel or this program carries, with what the word of the key Userspace makes of it: doing is what
-// userNever forbids to do without the kernel.
+// carriedAs is f, of a type that the kernel or this program carries, with what the word of the key Userspace
+// makes of it: doing is what userNever forbids to do without the kernel.
 func (f Facts) carriedAs(word, doing string) Facts {
 	switch word {
 	case userAlways:

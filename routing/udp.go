@@ -17,7 +17,9 @@ const typeUDP = lease.DefaultBackend
 
 func udpType() Type {
 	return Type{
-		Name: typeUDP, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return &udp{ipv6: c.EnableIPv6} },
+		Name: typeUDP, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings {
+			return &udp{ipv6: c.EnableIPv6}
+		},
 		Device: isTUN, // flannel's are gone with it: one without our mark is in use
 	}
 }
@@ -31,8 +33,8 @@ type udp struct {
 	Port uint16 `default:"8285" range:"1..65535" shared:"port"`
 	dataPlane
 	senders
-	// MTU is the largest datagram with its IP header, in bytes, as flannel's key MTU is for vxlan; 0 for that of the
-	// underlay link. A value above the link's has no effect.
+	// MTU is the largest datagram with its IP header, in bytes, as flannel's key MTU is for vxlan; 0 for that of
+	// the underlay link. A value above the link's has no effect.
 	MTU  int  `range:"576..65535" range6:"1308..65535"`
 	ipv6 bool // the network has it
 }
@@ -43,7 +45,8 @@ func (b *udp) Facts() Facts {
 
 // trait has no record, since flannel's writes no BackendType.
 func (b *udp) trait() trait {
-	return trait{uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port), recv: tunnel.Supported}}
+	return trait{uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port),
+		recv: tunnel.Supported}}
 }
 
 func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }

@@ -92,7 +92,8 @@ func apply(t *testing.T, u *Node, s lease.Set) {
 // golden is what ip shows of the device, with what differs from run to run left out.
 func golden() string {
 	var b strings.Builder
-	for _, args := range []string{"-o addr show dev flannel0", "-4 route show proto 119", "-6 route show proto 119"} {
+	for _, args := range []string{"-o addr show dev flannel0", "-4 route show proto 119",
+		"-6 route show proto 119"} {
 		out, err := netns.TryIP(args)
 		if err != nil {
 			return err.Error()
@@ -138,12 +139,14 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		t.Error(err)
 	}
 	link := ip(t, "-d link show dev flannel0")
-	for _, s := range []string{"mtu 1472", "qlen 1000", "vnet_hdr on", "alias weft", "type", "persist on", "addrgenmode none", "UP"} {
+	for _, s := range []string{"mtu 1472", "qlen 1000", "vnet_hdr on", "alias weft", "type", "persist on",
+		"addrgenmode none", "UP"} {
 		if !strings.Contains(link, s) {
 			t.Errorf("link lacks %q:\n%s", s, link)
 		}
 	}
-	if st := u.Status(); !st.InPlace || st.Device() != "flannel0" || st.MTU != 1472 || st.Peers != 1 || st.LastError != "" || st.Repaired != 0 {
+	if st := u.Status(); !st.InPlace || st.Device() != "flannel0" || st.MTU != 1472 || st.Peers != 1 ||
+		st.LastError != "" || st.Repaired != 0 {
 		t.Errorf("status %+v", st)
 	}
 
@@ -165,7 +168,8 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		await.OK(t, damage, same(wantGolden))
 		await.OK(t, damage, func() error {
 			d, err := k.Device("flannel0")
-			if err == nil && d.Link != (kernel.Link{Name: "flannel0", Alias: kernel.Alias, MTU: 1472, TxQueueLen: 1000, Up: true}) {
+			if err == nil && d.Link != (kernel.Link{Name: "flannel0", Alias: kernel.Alias, MTU: 1472, TxQueueLen: 1000,
+				Up: true}) {
 				err = fmt.Errorf("link %+v", d.Link)
 			}
 			return err
@@ -176,7 +180,8 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 	}
 	ip(t, "link set eth0 mtu 1300")
 	await.OK(t, "too small for IPv6, and IPv4 goes on", func() error {
-		if st, got := u.Status(), golden(); !strings.Contains(st.LastError, "IPv6 needs 1280") || strings.Contains(got, "fd00") || !strings.Contains(got, "10.5.0.0/16") {
+		if st, got := u.Status(), golden(); !strings.Contains(st.LastError, "IPv6 needs 1280") ||
+			strings.Contains(got, "fd00") || !strings.Contains(got, "10.5.0.0/16") {
 			return fmt.Errorf("%s\n%s", st.LastError, got)
 		}
 		return nil
@@ -192,13 +197,14 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		}
 		return nil
 	})
-	if got := ip(t, "addr show dev flannel0") + ip(t, "route show dev flannel0"); !strings.Contains(got, "172.16.0.1/32") || !strings.Contains(got, "172.17.0.0/16") {
+	if got := ip(t, "addr show dev flannel0") + ip(t, "route show dev flannel0"); !strings.Contains(got,
+		"172.16.0.1/32") || !strings.Contains(got, "172.17.0.0/16") {
 		t.Errorf("foreign objects were touched:\n%s", got)
 	}
 }
 
-// TestUDPNeedsOneNeighbour sends to many pods over IPv6: the kernel, which has few places for neighbours in all,
-// is not to spend one on each.
+// TestUDPNeedsOneNeighbour sends to many pods over IPv6: the kernel, which has few places for neighbours in
+// all, is not to spend one on each.
 func TestUDPNeedsOneNeighbour(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -245,7 +251,8 @@ func TestUDPRestartKeepsAndMoves(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the TUN did not stay: %v", err)
 	}
-	if got := golden(); !strings.Contains(got, "10.5.0.0/16 dev flannel0") || !strings.Contains(got, "10.5.1.0/32") {
+	if got := golden(); !strings.Contains(got, "10.5.0.0/16 dev flannel0") ||
+		!strings.Contains(got, "10.5.1.0/32") {
 		t.Errorf("address and route did not stay:\n%s", got)
 	}
 
@@ -298,7 +305,8 @@ func TestUDPGivesUp(t *testing.T) {
 	lost := testSet("10.5.1.0/24", false)
 	lost.Own = lease.Record{}
 	apply(t, u, lost)
-	if got := golden(); strings.Contains(got, "10.5.1.0/32") || !strings.Contains(got, "10.5.0.0/16 dev flannel0") {
+	if got := golden(); strings.Contains(got, "10.5.1.0/32") ||
+		!strings.Contains(got, "10.5.0.0/16 dev flannel0") {
 		t.Errorf("after the subnet was lost:\n%s", got)
 	}
 	if n := len(u.Engine().Peers()); n != 0 {
@@ -322,10 +330,12 @@ func TestUDPAdoptsFlannels(t *testing.T) {
 	apply(t, u, testSet("10.5.1.0/24", false))
 	start(t, u)
 	after, _ := k.Device("flannel0")
-	if want := []string{"link flannel0", "route 10.5.0.0/16 dev flannel0"}; after.Index != before.Index || !slices.Equal(u.Status().Adopted, want) {
+	if want := []string{"link flannel0", "route 10.5.0.0/16 dev flannel0"}; after.Index != before.Index ||
+		!slices.Equal(u.Status().Adopted, want) {
 		t.Errorf("adopted %q, device %d then %d", u.Status().Adopted, before.Index, after.Index)
 	}
-	if got := ip(t, "route show 10.5.0.0/16") + ip(t, "addr show dev flannel0"); strings.Count(got, "10.5.0.0/16") != 1 || strings.Contains(got, "10.5.8.0") {
+	if got := ip(t, "route show 10.5.0.0/16") + ip(t, "addr show dev flannel0"); strings.Count(got,
+		"10.5.0.0/16") != 1 || strings.Contains(got, "10.5.8.0") {
 		t.Errorf("after taking over:\n%s", got)
 	}
 	if got := ip(t, "addr show dev flannel0"); strings.Contains(got, "inet6") {
@@ -431,7 +441,8 @@ func TestUDPFollowsNewAddress(t *testing.T) {
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			sockets, err := netns.Try("ss", "-Hlun", "sport = :8285")
-			if err != nil || !strings.Contains(sockets, want+":8285 ") || strings.Count(sockets, "\n") != 1 || u.under.Lost != "" {
+			if err != nil || !strings.Contains(sockets, want+":8285 ") || strings.Count(sockets, "\n") != 1 ||
+				u.under.Lost != "" {
 				return fmt.Errorf("%w: lost %q, sockets\n%s", err, u.under.Lost, sockets)
 			}
 			return nil

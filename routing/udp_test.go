@@ -19,7 +19,8 @@ import (
 )
 
 func TestParseUDPConfig(t *testing.T) {
-	base := udp{Port: 8285, dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto}, senders: senders{SourceCheck: "strict"}}
+	base := udp{Port: 8285, dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
+		senders: senders{SourceCheck: "strict"}}
 	edit := func(f func(*udp)) udp { o := base; f(&o); return o }
 	for _, c := range []struct {
 		backend string
@@ -32,7 +33,8 @@ func TestParseUDPConfig(t *testing.T) {
 			edit(func(o *udp) { o.Port, o.SourceCheck = 9000, "off" })},
 		{`{"RxUDPGROForwarding":"Off"}`, edit(func(o *udp) { o.RxUDPGROForwarding = plane.ForwardingOff })},
 		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *udp) {
-			o.Path, o.DisableOffloads.set = "socket", tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
+			o.Path, o.DisableOffloads.set = "socket",
+				tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
 		})},
 		{`{"Path":"portable","SourceCheck":"outer","AllowedSources":["192.0.2.7/24","2001:db8::/32"],"MTU":1400}`,
 			edit(func(o *udp) {
@@ -48,7 +50,8 @@ func TestParseUDPConfig(t *testing.T) {
 }
 
 func TestParseUDPConfigFaults(t *testing.T) {
-	bad := `{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307,"RxUDPGROForwarding":"yes"}`
+	bad :=
+		`{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307,"RxUDPGROForwarding":"yes"}`
 	_, err := parseUDP(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
 	if err == nil {
 		t.Fatal("accepted")
@@ -62,7 +65,8 @@ func TestParseUDPConfigFaults(t *testing.T) {
 	if !errors.As(err, new(*lease.ConfigError)) {
 		t.Errorf("not a ConfigError: %v", err)
 	}
-	for _, b := range []string{`{"Port":0}`, `{"Port":-1}`, `{"Port":"8285"}`, `{"Port":1.5}`, `{"Path":1}`, `{"Path":"fast"}`, `{"DisableOffloads":"tun-tso"}`, `{"DisableOffloads":["warp"]}`,
+	for _, b := range []string{`{"Port":0}`, `{"Port":-1}`, `{"Port":"8285"}`, `{"Port":1.5}`, `{"Path":1}`,
+		`{"Path":"fast"}`, `{"DisableOffloads":"tun-tso"}`, `{"DisableOffloads":["warp"]}`,
 		`{"SourceCheck":true}`, `{"AllowedSources":"10.0.0.0/8"}`, `{"MTU":575}`, `{"MTU":65536}`, `[]`} {
 		if o, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(b)}); err == nil {
 			t.Errorf("%s: accepted as %+v", b, o)
@@ -71,7 +75,8 @@ func TestParseUDPConfigFaults(t *testing.T) {
 }
 
 func FuzzParseUDPConfig(f *testing.F) {
-	for _, s := range []string{`{}`, `{"Port":1,"MTU":1500}`, `{"AllowedSources":["::/0"]}`, `{"Path":"auto"}`, `{"port":1,"PORT":2}`} {
+	for _, s := range []string{`{}`, `{"Port":1,"MTU":1500}`, `{"AllowedSources":["::/0"]}`, `{"Path":"auto"}`,
+		`{"port":1,"PORT":2}`} {
 		f.Add([]byte(s), true)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, six bool) {
@@ -123,7 +128,8 @@ func TestOverlayMTU(t *testing.T) {
 }
 
 func TestBuildSpec(t *testing.T) {
-	u := underlay.Link{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
+	u := underlay.Link{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"),
+		Ext6: addr("2001:db8::1")}
 	rec := func(v4, v6, ip, ip6 string, f func(*lease.Record)) lease.Record {
 		var r lease.Record
 		if v4 != "" {
@@ -149,7 +155,8 @@ func TestBuildSpec(t *testing.T) {
 		}),
 		Peers: []lease.Record{
 			rec("10.5.2.0/24", "", "192.0.2.2", "", nil), // flannel
-			rec("10.5.3.0/24", "fd00:5:0:3::/64", "192.0.2.3", "2001:db8::3", func(r *lease.Record) { // weft, dual, hostile
+			rec("10.5.3.0/24", "fd00:5:0:3::/64", "192.0.2.3", "2001:db8::3", func(r *lease.Record) {
+				// weft, dual, hostile
 				r.Weft = &lease.Weft{Node: "three", Recv: []string{"pcsum", "later"}, MTU: 1400,
 					Addrs: []netip.Addr{addr("192.0.2.33"), addr("192.0.2.4"), addr("192.0.2.33")}}
 			}),
@@ -162,7 +169,8 @@ func TestBuildSpec(t *testing.T) {
 		},
 	}
 	o := udp{senders: senders{"outer", prefixes{pfx("198.51.100.0/24")}}}
-	displaced := []underlay.Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Route: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
+	displaced := []underlay.Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"),
+		Route: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
 	peers := o.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
 	got, skipped := *peers.spec, peers.skipped()
 	want := tunnel.Spec{
@@ -171,17 +179,23 @@ func TestBuildSpec(t *testing.T) {
 		Self:        []netip.Addr{addr("192.0.2.1"), addr("192.0.2.77"), addr("203.0.113.1"), addr("2001:db8::1")},
 		UnderlayMTU: 1500, MTU: 1472, Check: tunnel.CheckOuter, AllowedSources: o.AllowedSources,
 		Peers: []tunnel.PeerSpec{
-			{Name: "10.5.2.0/24", Addr: addr("192.0.2.2"), Subnets: []netip.Prefix{pfx("10.5.2.0/24")}, InnerSources: []netip.Addr{addr("192.0.2.2")}},
+			{Name: "10.5.2.0/24", Addr: addr("192.0.2.2"), Subnets: []netip.Prefix{pfx("10.5.2.0/24")},
+				InnerSources: []netip.Addr{addr("192.0.2.2")}},
 			{Name: "three", Addr: addr("192.0.2.3"), Sources: []netip.Addr{addr("192.0.2.33"), addr("2001:db8::3")},
 				Subnets:      []netip.Prefix{pfx("10.5.3.0/24"), pfx("fd00:5:0:3::/64")},
-				InnerSources: []netip.Addr{addr("192.0.2.3"), addr("2001:db8::3")}, Weft: true, Recv: tunnel.RecvPCsum, MTU: 1400},
-			{Name: "10.5.4.0/24", Addr: addr("192.0.2.4"), Subnets: []netip.Prefix{pfx("10.5.4.0/24")}, InnerSources: []netip.Addr{addr("192.0.2.4")}},
-			{Name: "10.5.6.0/24", Addr: addr("2001:db8::6"), Subnets: []netip.Prefix{pfx("10.5.6.0/24"), pfx("fd00:5:0:6::/64")},
+				InnerSources: []netip.Addr{addr("192.0.2.3"), addr("2001:db8::3")}, Weft: true, Recv: tunnel.RecvPCsum,
+				MTU: 1400},
+			{Name: "10.5.4.0/24", Addr: addr("192.0.2.4"), Subnets: []netip.Prefix{pfx("10.5.4.0/24")},
+				InnerSources: []netip.Addr{addr("192.0.2.4")}},
+			{Name: "10.5.6.0/24", Addr: addr("2001:db8::6"),
+				Subnets:      []netip.Prefix{pfx("10.5.6.0/24"), pfx("fd00:5:0:6::/64")},
 				InnerSources: []netip.Addr{addr("2001:db8::6")}, Weft: true},
 		},
 		LeftOut: []tunnel.PeerSpec{ // so that nobody else sends with their addresses
-			{Name: "10.5.5.0/24", Subnets: []netip.Prefix{pfx("10.5.5.0/24")}}, {Name: "10.5.7.0/24", Subnets: []netip.Prefix{pfx("10.5.7.0/24")}},
-			{Name: "10.5.8.0/24", Subnets: []netip.Prefix{pfx("10.5.8.0/24")}}, {Name: "10.5.9.0/24", Subnets: []netip.Prefix{pfx("10.5.9.0/24")}},
+			{Name: "10.5.5.0/24", Subnets: []netip.Prefix{pfx("10.5.5.0/24")}},
+			{Name: "10.5.7.0/24", Subnets: []netip.Prefix{pfx("10.5.7.0/24")}},
+			{Name: "10.5.8.0/24", Subnets: []netip.Prefix{pfx("10.5.8.0/24")}},
+			{Name: "10.5.9.0/24", Subnets: []netip.Prefix{pfx("10.5.9.0/24")}},
 		},
 	}
 	if d := cmp.Diff(want, got, compareState); d != "" {
@@ -192,7 +206,8 @@ func TestBuildSpec(t *testing.T) {
 		{"10.5.7.0/24", "", netip.Addr{}, "", lease.Subnets{V4: pfx("10.5.7.0/24")}},
 		{"10.5.8.0/24", "", addr("192.0.2.2"), "", lease.Subnets{V4: pfx("10.5.8.0/24")}},
 		{"10.5.9.0/24", "", addr("10.5.250.9"), "", lease.Subnets{V4: pfx("10.5.9.0/24")}},
-		{"three", "three", addr("192.0.2.3"), "", lease.Subnets{V4: pfx("10.5.3.0/24"), V6: pfx("fd00:5:0:3::/64")}},
+		{"three", "three", addr("192.0.2.3"), "",
+			lease.Subnets{V4: pfx("10.5.3.0/24"), V6: pfx("fd00:5:0:3::/64")}},
 	}
 	for i := range skipped {
 		if skipped[i].Reason == "" {
@@ -227,7 +242,8 @@ func TestTUNState(t *testing.T) {
 	got := tunState("flannel0", 1472, own, c)
 	want := kernel.State{
 		Links: []kernel.Link{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 1000, Up: true}},
-		Addrs: []kernel.Addr{{Link: "flannel0", Prefix: pfx("10.5.1.0/32")}, {Link: "flannel0", Prefix: pfx("fd00:5:0:1::/128")}},
+		Addrs: []kernel.Addr{{Link: "flannel0", Prefix: pfx("10.5.1.0/32")},
+			{Link: "flannel0", Prefix: pfx("fd00:5:0:1::/128")}},
 		Routes: []kernel.Route{
 			{Dst: pfx("10.5.0.0/16"), Link: "flannel0", Scope: 253, Protocol: 119},
 			{Dst: pfx("fd00:5::/48"), Gateway: addr("fe80::1"), Link: "flannel0", Metric: 1024, Protocol: 119},
@@ -237,7 +253,8 @@ func TestTUNState(t *testing.T) {
 	if d := cmp.Diff(want, got, compareState); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if got := tunState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 || len(got.Neighs) != 0 {
+	if got := tunState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 ||
+		len(got.Neighs) != 0 {
 		t.Errorf("IPv4 only: %+v", got)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"weft/tunnel"
 )
 
-// TestUndeliverableIsDropped has a peer that no longer answers on the link, and one whose port is down: what is
-// sent there is dropped for reason underlay, on every path, and arrives again when the peer is back, though nobody
-// but the sender says anything.
+// TestUndeliverableIsDropped has a peer that no longer answers on the link, and one whose port is down: what
+// is sent there is dropped for reason underlay, on every path, and arrives again when the peer is back,
+// though nobody but the sender says anything.
 func TestUndeliverableIsDropped(t *testing.T) {
 	for _, path := range []tunnel.Path{tunnel.PathRaw, tunnel.PathSocket, tunnel.PathPortable} {
 		t.Run(path.String(), func(t *testing.T) {
@@ -30,8 +30,8 @@ func TestUndeliverableIsDropped(t *testing.T) {
 			var sent uint64
 			carries := func() error { sent++; return carries(from, to) }
 			await.OK(t, "first packets", carries)
-			// counted waits until each packet sent is, the ones that nobody waited for too. What the kernel itself sends
-			// into the device is dropped for other reasons. Until a lost carrier is noticed, its queue is full.
+			// counted waits until each packet sent is, the ones that nobody waited for too. What the kernel itself
+			// sends into the device is dropped for other reasons. Until a lost carrier is noticed, its queue is full.
 			counted := func() (s tunnel.Flow) {
 				t.Helper()
 				await.OK(t, "counted", func() error {

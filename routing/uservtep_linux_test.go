@@ -41,7 +41,8 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode) {
 		sh(bridge, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), n.k.NS))
 		sh(bridge, fmt.Sprintf("link set port%d master br0 up", i))
 		for _, args := range []string{"link set far name eth0", "link set eth0 up",
-			fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1), fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1)} {
+			fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1),
+			fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1)} {
 			sh(n.k, args)
 		}
 		nodes = append(nodes, n)
@@ -53,7 +54,8 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode) {
 func joinVTEPs(t *testing.T, nodes []*vtepNode) {
 	t.Helper()
 	for _, n := range nodes {
-		s := lease.Set{Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6}, Own: n.own}
+		s := lease.Set{Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4,
+			IPv6Network: net6}, Own: n.own}
 		for _, o := range nodes {
 			if o != n {
 				s.Peers = append(s.Peers, o.own)
@@ -153,11 +155,13 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	if u.Type() != "auto" || u.RecordType() != "vxlan" {
 		t.Errorf("type %q, in the record %q", u.Type(), u.RecordType())
 	}
-	if len(reached) != 2 || reached[0].How != HowRoute || !strings.Contains(reached[0].Reason, "eth0") || reached[1].How != HowTunnel || !strings.Contains(reached[1].Reason, "router 192.0.2.254") {
+	if len(reached) != 2 || reached[0].How != HowRoute || !strings.Contains(reached[0].Reason, "eth0") ||
+		reached[1].How != HowTunnel || !strings.Contains(reached[1].Reason, "router 192.0.2.254") {
 		t.Errorf("%+v", reached)
 	}
 	ip(t, "route add 198.51.100.3/32 dev eth0")
-	await.OK(t, "the far one comes near", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0", "10.5.3.0/24 via 198.51.100.3 dev eth0"))
+	await.OK(t, "the far one comes near", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0",
+		"10.5.3.0/24 via 198.51.100.3 dev eth0"))
 	ip(t, "route del 198.51.100.3/32 dev eth0")
 	ip(t, "route add 192.0.2.2/32 via 192.0.2.254")
 	await.OK(t, "both go far", routes(all))
@@ -180,7 +184,8 @@ func TestNoVXLAN(t *testing.T) {
 	if err := k.ProbeVXLAN(); !errors.Is(err, kernel.ErrNoVXLAN) {
 		t.Errorf("probe for what there is not: %v", err)
 	}
-	for keys, want := range map[string]bool{`"vxlan"`: true, `"auto"`: true, `"vxlan","Userspace":"never"`: false} {
+	for keys, want := range map[string]bool{`"vxlan"`: true, `"auto"`: true,
+		`"vxlan","Userspace":"never"`: false} {
 		// Each has its own namespace: a program that another test starts holds a closed socket for a moment.
 		t.Run(keys, func(t *testing.T) {
 			k := inNamespace(t)

@@ -129,7 +129,8 @@ func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, e
 // withMACs is v of a node, with the MACs that its devices are made with.
 func (v *vxlan) withMACs(node string) *vxlan {
 	w := *v
-	w.mac4, w.mac6 = vtepMAC(node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(node, true, v.VNI, v.MacPrefix.bytes)
+	w.mac4, w.mac6 = vtepMAC(node, false, v.VNI, v.MacPrefix.bytes),
+		vtepMAC(node, true, v.VNI, v.MacPrefix.bytes)
 	return &w
 }
 
@@ -248,11 +249,14 @@ func (v *vxlan) want(s situation) desired {
 		name, base := kernel.VTEPName(six, v.VNI), own.Masked().Addr()
 		d.Tunnels = append(d.Tunnels, kernel.Tunnel{
 			Name: name, Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
-			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning, Loose: v.direct(),
+			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning,
+			Loose: v.direct(),
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
-	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached { return v.peer(&d.State, c, report, s) })
+	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached {
+		return v.peer(&d.State, c, report, s)
+	})
 	return d
 }
 
@@ -265,7 +269,8 @@ type remote struct {
 }
 
 // remotes looks at every subnet of every record by itself. devices are the families that this node has one
-// for. What a peer publishes has to be sound on a direct way too: without, its answers by the tunnel would be lost.
+// for. What a peer publishes has to be sound on a direct way too: without, its answers by the tunnel would be
+// lost.
 func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 	var cs []remote
 	for _, r := range s.set.Peers {
@@ -291,7 +296,8 @@ func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 	return cs
 }
 
-// sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one, are lost.
+// sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one,
+// are lost.
 const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
 
 // settleMACs gives each MAC to one subnet, and reports what enter makes of those that stay.
@@ -300,7 +306,8 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 	var of []int // whose each is
 	for i, c := range cs {
 		if c.report.How != HowSkipped {
-			bidders = append(bidders, bidder{subnets: c.r.Subnets, created: c.r.Created, first: claim{mac: c.mac, six: c.f.six}})
+			bidders = append(bidders, bidder{subnets: c.r.Subnets, created: c.r.Created,
+				first: claim{mac: c.mac, six: c.f.six}})
 			of = append(of, i)
 		}
 	}
@@ -309,7 +316,8 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 	for k, g := range grants {
 		c := &cs[of[k]]
 		if g.by != k {
-			c.report = c.report.skip("its VtepMAC %v is %s's too, which had it first: %s", c.mac, cs[of[g.by]].report.Peer, sameMAC)
+			c.report = c.report.skip("its VtepMAC %v is %s's too, which had it first: %s", c.mac,
+				cs[of[g.by]].report.Peer, sameMAC)
 		}
 	}
 	for _, c := range cs {
@@ -357,7 +365,8 @@ func (v userVTEP) note() string {
 		notes = append(notes, "vxlan is carried in user space: "+v.why)
 	}
 	if v.GBP || v.Learning {
-		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets leave without their mark, and come without")
+		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets "+
+			"leave without their mark, and come without")
 	}
 	return strings.Join(notes, "; ")
 }
@@ -381,7 +390,8 @@ func (v userVTEP) want(s situation) desired {
 				continue
 			}
 			if report = chooseWay(report, f, s, v.direct(), v.auto); report.How == HowRoute {
-				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(*r, f.six, s.mtu)))
+				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name,
+					routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)
 			c.add(r, p, len(c.reached)-1)
@@ -395,7 +405,8 @@ func (v userVTEP) want(s situation) desired {
 // peerSpec is one subnet of a peer.
 func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) {
 	report := f.reached(r, typeVXLAN)
-	p := tunnel.PeerSpec{Name: report.Peer, Addr: f.public, Subnets: []netip.Prefix{f.subnet}, InnerSources: []netip.Addr{f.public}}
+	p := tunnel.PeerSpec{Name: report.Peer, Addr: f.public, Subnets: []netip.Prefix{f.subnet},
+		InnerSources: []netip.Addr{f.public}}
 	switch {
 	case report.How == HowSkipped:
 		return p, report

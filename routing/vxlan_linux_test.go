@@ -149,7 +149,8 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.apply(set)
-	if st := b.Status(); !st.InPlace || !st.Up || st.Device() != "flannel.1" || st.MTU != 1430 || st.Peers != 2 || st.Repaired != 0 || st.Path != "kernel" {
+	if st := b.Status(); !st.InPlace || !st.Up || st.Device() != "flannel.1" || st.MTU != 1430 ||
+		st.Peers != 2 || st.Repaired != 0 || st.Path != "kernel" {
 		t.Errorf("status %+v", st)
 	}
 	data, v6data := b.Publish()
@@ -161,7 +162,8 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		if err != nil || string(want.data) != string(vtepData(1, v.MAC)) || v.Alias != kernel.Alias {
 			t.Errorf("%s: %+v, %v, published %s", dev, v, err, want.data)
 		}
-		if got := ip(t, "-d link show dev %s", dev); !strings.Contains(got, want.link) || !strings.Contains(got, "nolearning") || !strings.Contains(got, "dstport 8472") {
+		if got := ip(t, "-d link show dev %s", dev); !strings.Contains(got, want.link) ||
+			!strings.Contains(got, "nolearning") || !strings.Contains(got, "dstport 8472") {
 			t.Errorf("%s:\n%s", dev, got)
 		}
 	}
@@ -186,9 +188,11 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		{"stale entry", "bridge fdb append 0e:00:00:00:04:99 dst 192.0.2.99 dev flannel.1 self permanent"},
 		{"IPv6 entry deleted", "bridge fdb del 0e:00:00:00:06:03 dev flannel-v6.1"},
 		{"neighbour deleted", "ip neigh del 10.5.2.0 dev flannel.1"},
-		{"neighbour changed", "ip neigh replace fd00:5:0:2:: lladdr 02:00:00:00:00:01 dev flannel-v6.1 nud reachable"},
+		{"neighbour changed", "ip neigh replace fd00:5:0:2:: lladdr 02:00:00:00:00:01 dev flannel-v6.1 nud " +
+			"reachable"},
 		{"stale neighbour", "ip neigh add 10.5.99.0 lladdr 02:00:00:00:00:01 dev flannel.1 nud permanent"},
-		{"underlay down and up", "ip link set eth0 down && ip link set eth0 up && ip addr replace 2001:db8::1/64 dev eth0 nodad"},
+		{"underlay down and up", "ip link set eth0 down && ip link set eth0 up && ip addr replace 2001:db8::1/64 " +
+			"dev eth0 nodad"},
 	} {
 		before := b.Status().Repaired
 		if out, err := exec.Command("sh", "-c", drift.do).CombinedOutput(); err != nil {
@@ -199,7 +203,8 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 				return err
 			}
 			v, err := k.Tunnel("flannel.1")
-			if err != nil || string(data) != string(vtepData(1, v.MAC)) || v.MTU != 1450 || v.Alias != kernel.Alias || !v.Up {
+			if err != nil || string(data) != string(vtepData(1, v.MAC)) || v.MTU != 1450 || v.Alias != kernel.Alias ||
+				!v.Up {
 				return fmt.Errorf("%+v, %v", v, err)
 			}
 			if st := b.Status(); st.Repaired == before && !strings.HasPrefix(drift.name, "underlay") || !st.InPlace {
@@ -212,7 +217,8 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 	ip(t, "addr add 172.16.0.1/32 dev flannel.1")
 	ip(t, "neigh add 172.16.0.2 lladdr 02:00:00:00:00:01 dev flannel.1 nud permanent")
 	b.apply(kernelSet(b, vxlanPeer(3)))
-	got := ip(t, "addr show dev flannel.1") + ip(t, "route show dev flannel.1") + ip(t, "neigh show dev flannel.1")
+	got := ip(t, "addr show dev flannel.1") + ip(t, "route show dev flannel.1") + ip(t,
+		"neigh show dev flannel.1")
 	for _, keep := range []string{"172.16.0.1/32", "172.17.0.0/16", "172.16.0.2 lladdr"} {
 		if !strings.Contains(got, keep) {
 			t.Errorf("a foreign object was touched: %s\n%s", keep, got)
@@ -288,13 +294,15 @@ func TestVXLANAdoptsFlannels(t *testing.T) {
 	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	const flannelsMAC = "c6:d2:32:6f:8f:44"
-	ip(t, "link add flannel.1 address %s mtu 1450 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning", flannelsMAC)
+	ip(t, "link add flannel.1 address %s mtu 1450 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472 "+
+		"nolearning", flannelsMAC)
 	ip(t, "addr add 10.5.1.0/32 dev flannel.1")
 	ip(t, "link set flannel.1 up")
 	for _, n := range []string{"2", "9"} {
 		ip(t, "neigh add 10.5.%s.0 lladdr 0e:00:00:00:04:0%s dev flannel.1 nud permanent", n, n)
 		ip(t, "route add 10.5.%s.0/24 via 10.5.%s.0 dev flannel.1 onlink", n, n)
-		if out, err := exec.Command("bridge", "fdb", "append", "0e:00:00:00:04:0"+n, "dst", "192.0.2."+n, "dev", "flannel.1", "self", "permanent").CombinedOutput(); err != nil {
+		if out, err := exec.Command("bridge", "fdb", "append", "0e:00:00:00:04:0"+n, "dst", "192.0.2."+n, "dev",
+			"flannel.1", "self", "permanent").CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}
 	}
@@ -320,7 +328,8 @@ func TestVXLANAdoptsFlannels(t *testing.T) {
 		t.Errorf("flannel's stale routes:\n%s", got)
 	}
 	after, _ := k.Device("flannel.1")
-	if st := b.Status(); after.Index != before.Index || !slices.Contains(st.Adopted, "link flannel.1") || !slices.Contains(st.Adopted, "route 10.5.2.0/24 dev flannel.1") {
+	if st := b.Status(); after.Index != before.Index || !slices.Contains(st.Adopted, "link flannel.1") ||
+		!slices.Contains(st.Adopted, "route 10.5.2.0/24 dev flannel.1") {
 		t.Errorf("adopted %q, device %d then %d", st.Adopted, before.Index, after.Index)
 	}
 	// Later the same shape is somebody's own.
@@ -343,9 +352,12 @@ func TestVXLANRemakesAnotherDevice(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	for _, have := range []string{
-		"id 1 dev eth0 local 192.0.2.1 dstport 4789 nolearning", "id 2 dev eth0 local 192.0.2.1 dstport 8472 nolearning",
-		"id 1 dev eth0 local 192.0.2.7 dstport 8472 nolearning", "id 1 dev eth0 local 192.0.2.1 dstport 8472 learning",
-		"id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning gbp", "id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning ttl 5",
+		"id 1 dev eth0 local 192.0.2.1 dstport 4789 nolearning",
+		"id 2 dev eth0 local 192.0.2.1 dstport 8472 nolearning",
+		"id 1 dev eth0 local 192.0.2.7 dstport 8472 nolearning",
+		"id 1 dev eth0 local 192.0.2.1 dstport 8472 learning",
+		"id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning gbp",
+		"id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning ttl 5",
 		"id 1 local 192.0.2.1 dstport 8472 nolearning",
 	} {
 		ip(t, "link add flannel.1 address 0e:00:00:00:00:77 type vxlan %s", have)
@@ -398,7 +410,8 @@ func TestVXLANRefuses(t *testing.T) {
 	ip(t, "link add flannel.1 type vxlan id 1 dev eth0 dstport 8472")
 	ip(t, "addr add 10.77.1.0/32 dev flannel.1")
 	b := openKernelBackend(t, k, vxlan4, nil)
-	if err := b.Apply(t.Context(), kernelSet(b)); err == nil || !strings.Contains(err.Error(), "another network") {
+	if err := b.Apply(t.Context(), kernelSet(b)); err == nil ||
+		!strings.Contains(err.Error(), "another network") {
 		t.Errorf("another network's device: %v", err)
 	}
 	_ = b.Close()
@@ -417,7 +430,8 @@ func TestVXLANTakesOverIPv6Routes(t *testing.T) {
 		t.Error(err)
 	}
 	ip(t, "-6 route add fd00:5:0:8::/61 dev eth0")
-	if err := b.Apply(t.Context(), kernelSet(b, vxlanPeer(2), vxlanPeer(9))); err == nil || !strings.Contains(err.Error(), "fd00:5:0:9") {
+	if err := b.Apply(t.Context(), kernelSet(b, vxlanPeer(2), vxlanPeer(9))); err == nil ||
+		!strings.Contains(err.Error(), "fd00:5:0:9") {
 		t.Errorf("somebody's: %v", err)
 	}
 }
@@ -450,7 +464,8 @@ func TestVXLANDirectRouting(t *testing.T) {
 	ip(t, "route del 192.0.2.2/32")
 	ip(t, "route add 198.51.100.0/24 dev eth0")
 	await.OK(t, "both direct", func() error {
-		if got := kernelListing(); strings.Contains(got, "onlink") || strings.Contains(got, "self") || !strings.Contains(got, "198.51.100.3") {
+		if got := kernelListing(); strings.Contains(got, "onlink") || strings.Contains(got, "self") ||
+			!strings.Contains(got, "198.51.100.3") {
 			return errors.New(got)
 		}
 		return nil
@@ -487,7 +502,8 @@ func TestVXLANGivesUp(t *testing.T) {
 	lost := kernelSet(b, vxlanPeer(2))
 	lost.Own = lease.Record{}
 	b.apply(lost)
-	if got := kernelListing(); strings.Contains(got, "10.5.1.0/32") || !strings.Contains(got, "10.5.2.0/24 via 10.5.2.0") {
+	if got := kernelListing(); strings.Contains(got, "10.5.1.0/32") ||
+		!strings.Contains(got, "10.5.2.0/24 via 10.5.2.0") {
 		t.Errorf("after the subnet was lost:\n%s", got)
 	}
 	b.apply(kernelSet(b, vxlanPeer(2)))

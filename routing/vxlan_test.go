@@ -26,13 +26,18 @@ func TestVXLANKeys(t *testing.T) {
 		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
 	}
 	o, err := parse(`{"Type":"vxlan"}`, false)
-	if want := (vxlan{VNI: 1, Port: 8472, Userspace: "auto", dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
-		senders: senders{SourceCheck: "strict"}, enabled4: true}); err != nil || !reflect.DeepEqual(o, want) {
+	if want := (vxlan{VNI: 1, Port: 8472, Userspace: "auto",
+		dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
+		senders:   senders{SourceCheck: "strict"}, enabled4: true}); err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
-	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"RxUDPGROForwarding":"ON","AllowedSources":["192.0.2.1/24"]}`, false)
-	want := vxlan{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true, MacPrefix: macPrefix{&[2]byte{0x0e, 0x2a}},
-		Userspace: "never", dataPlane: dataPlane{"portable", offloads{gro}, plane.ForwardingOn}, senders: senders{"strict", prefixes{pfx("192.0.2.0/24")}}, enabled4: true}
+	o,
+		err = parse(
+		`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"RxUDPGROForwarding":"ON","AllowedSources":["192.0.2.1/24"]}`, false)
+	want := vxlan{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true,
+		MacPrefix: macPrefix{&[2]byte{0x0e, 0x2a}},
+		Userspace: "never", dataPlane: dataPlane{"portable", offloads{gro}, plane.ForwardingOn},
+		senders: senders{"strict", prefixes{pfx("192.0.2.0/24")}}, enabled4: true}
 	if err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("all keys: %+v, %v", o, err)
 	}
@@ -82,9 +87,11 @@ func TestVTEPMAC(t *testing.T) {
 // vxlanPeer is a record of a node N as flannel writes it.
 func vxlanPeer(n int) lease.Record {
 	return lease.Record{
-		Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", n)), V6: pfx(fmt.Sprintf("fd00:5:0:%d::/64", n))},
+		Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", n)),
+			V6: pfx(fmt.Sprintf("fd00:5:0:%d::/64", n))},
 		Attrs: lease.Attrs{
-			PublicIP: addr(fmt.Sprintf("192.0.2.%d", n)), PublicIPv6: addr(fmt.Sprintf("2001:db8::%d", n)), BackendType: typeVXLAN,
+			PublicIP: addr(fmt.Sprintf("192.0.2.%d", n)), PublicIPv6: addr(fmt.Sprintf("2001:db8::%d", n)),
+			BackendType:   typeVXLAN,
 			BackendData:   fmt.Appendf(nil, `{"VNI":1,"VtepMAC":"0e:00:00:00:04:%02x"}`, n),
 			BackendV6Data: fmt.Appendf(nil, `{"VNI":1,"VtepMAC":"0e:00:00:00:06:%02x"}`, n),
 		},
@@ -94,11 +101,13 @@ func vxlanPeer(n int) lease.Record {
 func vxlanSituation(peers ...lease.Record) situation {
 	s := situation{
 		set: lease.Set{
-			Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6, SubnetLen: 24, IPv6SubnetLen: 64},
-			Own:    vxlanPeer(1), Peers: peers,
+			Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6,
+				SubnetLen: 24, IPv6SubnetLen: 64},
+			Own: vxlanPeer(1), Peers: peers,
 		},
-		under: underlay.Link{Name: "eth0", Index: 3, MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1"), Ext4: addr("192.0.2.1"), Ext6: addr("2001:db8::1")},
-		mtu:   1430, hops: map[netip.Addr]kernel.Hop{},
+		under: underlay.Link{Name: "eth0", Index: 3, MTU: 1500, Addr4: addr("192.0.2.1"),
+			Addr6: addr("2001:db8::1"), Ext4: addr("192.0.2.1"), Ext6: addr("2001:db8::1")},
+		mtu: 1430, hops: map[netip.Addr]kernel.Hop{},
 	}
 	for _, p := range peers {
 		s.hops[p.PublicIP], s.hops[p.PublicIPv6] = kernel.Hop{Link: "eth0"}, kernel.Hop{Link: "eth0"}
@@ -129,23 +138,33 @@ func TestVXLANWant(t *testing.T) {
 	want := desired{
 		State: kernel.State{
 			Tunnels: []kernel.Tunnel{
-				{Name: "flannel.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
-				{Name: "flannel-v6.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
+				{Name: "flannel.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450,
+					Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
+				{Name: "flannel-v6.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"),
+					MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
 			},
-			Addrs: []kernel.Addr{{Link: "flannel.1", Prefix: pfx("10.5.1.0/32")}, {Link: "flannel-v6.1", Prefix: pfx("fd00:5:0:1::/128")}},
+			Addrs: []kernel.Addr{{Link: "flannel.1", Prefix: pfx("10.5.1.0/32")},
+				{Link: "flannel-v6.1", Prefix: pfx("fd00:5:0:1::/128")}},
 			Routes: []kernel.Route{
-				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: kernel.RouteProtocol, OnLink: true},
-				{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("fd00:5:0:2::"), Link: "flannel-v6.1", Metric: 1024, Protocol: kernel.RouteProtocol, OnLink: true},
+				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: kernel.RouteProtocol,
+					OnLink: true},
+				{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("fd00:5:0:2::"), Link: "flannel-v6.1", Metric: 1024,
+					Protocol: kernel.RouteProtocol, OnLink: true},
 			},
-			Neighs: []kernel.Neigh{{Link: "flannel.1", Addr: addr("10.5.2.0"), MAC: mac("0e:00:00:00:04:02"), Permanent: true}, {Link: "flannel-v6.1", Addr: addr("fd00:5:0:2::"), MAC: mac("0e:00:00:00:06:02"), Permanent: true}},
-			FDBs:   []kernel.FDB{{Link: "flannel.1", MAC: mac("0e:00:00:00:04:02"), Dst: addr("192.0.2.2"), Permanent: true}, {Link: "flannel-v6.1", MAC: mac("0e:00:00:00:06:02"), Dst: addr("2001:db8::2"), Permanent: true}},
+			Neighs: []kernel.Neigh{{Link: "flannel.1", Addr: addr("10.5.2.0"), MAC: mac("0e:00:00:00:04:02"),
+				Permanent: true}, {Link: "flannel-v6.1", Addr: addr("fd00:5:0:2::"), MAC: mac("0e:00:00:00:06:02"),
+				Permanent: true}},
+			FDBs: []kernel.FDB{{Link: "flannel.1", MAC: mac("0e:00:00:00:04:02"), Dst: addr("192.0.2.2"),
+				Permanent: true}, {Link: "flannel-v6.1", MAC: mac("0e:00:00:00:06:02"), Dst: addr("2001:db8::2"),
+				Permanent: true}},
 		},
 	}
 	if diff := cmp.Diff(want.State, d.State, compareState); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	data, v6data := testVXLAN(false).publish()
-	if string(data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:04:01"}` || string(v6data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:06:01"}` {
+	if string(data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:04:01"}` ||
+		string(v6data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:06:01"}` {
 		t.Errorf("published %s and %s", data, v6data)
 	}
 	if m, err := testVXLAN(false).sizes(underlay.Link{MTU: 1500}); m.inner != 1430 || err != nil {
@@ -169,23 +188,34 @@ func TestVXLANPeers(t *testing.T) {
 		want   string
 		routes string
 	}{
-		{"tunnel", false, vxlanPeer(2), nil, "10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 tunnel via 2001:db8::2\n", "10.5.2.0 fd00:5:0:2::"},
-		{"both direct", true, vxlanPeer(2), nil, "10.5.2.0/24 route via 192.0.2.2\nfd00:5:0:2::/64 route via 2001:db8::2\n", "192.0.2.2 2001:db8::2"},
-		{"one family behind a router", true, vxlanPeer(2), map[string]kernel.Hop{"192.0.2.2": {Link: "eth0", Gateway: addr("192.0.2.254")}},
-			"10.5.2.0/24 tunnel via 192.0.2.2 because\nfd00:5:0:2::/64 route via 2001:db8::2\n", "10.5.2.0 2001:db8::2"},
-		{"on another link", true, four(2, func(*lease.Record) {}), map[string]kernel.Hop{"192.0.2.2": {Link: "eth1"}},
+		{"tunnel", false, vxlanPeer(2), nil, "10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 tunnel via " +
+			"2001:db8::2\n", "10.5.2.0 fd00:5:0:2::"},
+		{"both direct", true, vxlanPeer(2), nil,
+			"10.5.2.0/24 route via 192.0.2.2\nfd00:5:0:2::/64 route via 2001:db8::2\n", "192.0.2.2 2001:db8::2"},
+		{"one family behind a router", true, vxlanPeer(2),
+			map[string]kernel.Hop{"192.0.2.2": {Link: "eth0", Gateway: addr("192.0.2.254")}},
+			"10.5.2.0/24 tunnel via 192.0.2.2 because\nfd00:5:0:2::/64 route via 2001:db8::2\n",
+			"10.5.2.0 2001:db8::2"},
+		{"on another link", true, four(2, func(*lease.Record) {}),
+			map[string]kernel.Hop{"192.0.2.2": {Link: "eth1"}},
 			"10.5.2.0/24 tunnel via 192.0.2.2 because\n", "10.5.2.0"},
-		{"an IPv4 node in a network of both", false, four(2, func(r *lease.Record) { r.PublicIPv6, r.BackendV6Data = netip.Addr{}, nil }), nil,
+		{"an IPv4 node in a network of both", false,
+			four(2, func(r *lease.Record) { r.PublicIPv6, r.BackendV6Data = netip.Addr{}, nil }), nil,
 			"10.5.2.0/24 tunnel via 192.0.2.2\n", "10.5.2.0"},
 		{"a subnet without data", false, edit(2, func(r *lease.Record) { r.BackendV6Data = nil }), nil,
 			"10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 skipped via 2001:db8::2 because\n", "10.5.2.0"},
 		{"another backend", false, four(2, func(r *lease.Record) { r.BackendType = "" }), nil,
 			"10.5.2.0/24 skipped via 192.0.2.2 because\n", ""},
-		{"another VNI", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`{"VNI":7,"VtepMAC":"0e:00:00:00:04:02"}`) }), nil,
+		{"another VNI", false, four(2, func(r *lease.Record) {
+			r.BackendData = []byte(`{"VNI":7,"VtepMAC":"0e:00:00:00:04:02"}`)
+		}), nil,
 			"10.5.2.0/24 skipped via 192.0.2.2 because\n", ""},
-		{"early flannel's data", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`{"VtepMAC":"0e:00:00:00:04:02"}`) }), nil,
+		{"early flannel's data", false, four(2, func(r *lease.Record) {
+			r.BackendData = []byte(`{"VtepMAC":"0e:00:00:00:04:02"}`)
+		}), nil,
 			"10.5.2.0/24 tunnel via 192.0.2.2\n", "10.5.2.0"},
-		{"our MAC", false, four(2, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:01")) }), nil,
+		{"our MAC", false, four(2, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:01")) }),
+			nil,
 			"10.5.2.0/24 skipped via 192.0.2.2 because\n", ""},
 		{"garbage", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`"$(reboot)"`) }), nil,
 			"10.5.2.0/24 skipped via 192.0.2.2 because\n", ""},
@@ -208,8 +238,10 @@ func TestVXLANPeers(t *testing.T) {
 			}
 		})
 	}
-	twice := testVXLAN(false).want(vxlanSituation(four(2, func(*lease.Record) {}), four(3, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:02")) })))
-	if n := usedPeers(twice.reached); n != 1 || !strings.Contains(skippedOf(twice.reached)[0].Reason, "10.5.2.0/24's too") {
+	twice := testVXLAN(false).want(vxlanSituation(four(2, func(*lease.Record) {}),
+		four(3, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:02")) })))
+	if n := usedPeers(twice.reached); n != 1 || !strings.Contains(skippedOf(twice.reached)[0].Reason,
+		"10.5.2.0/24's too") {
 		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached))
 	}
 	small := four(2, func(r *lease.Record) { r.Weft = &lease.Weft{MTU: 1300} })
@@ -225,7 +257,8 @@ func TestHostGWWant(t *testing.T) {
 		f(&r)
 		return r
 	}
-	s := vxlanSituation(gw(2, func(*lease.Record) {}), gw(3, func(r *lease.Record) { r.V6 = netip.Prefix{} }), gw(4, func(r *lease.Record) { r.BackendType, r.V6 = typeVXLAN, netip.Prefix{} }))
+	s := vxlanSituation(gw(2, func(*lease.Record) {}), gw(3, func(r *lease.Record) { r.V6 = netip.Prefix{} }),
+		gw(4, func(r *lease.Record) { r.BackendType, r.V6 = typeVXLAN, netip.Prefix{} }))
 	s.hops[addr("192.0.2.3")] = kernel.Hop{Link: "eth0", Gateway: addr("192.0.2.254")}
 	d := new(hostGW).want(s)
 	const want = `10.5.2.0/24 route via 192.0.2.2
@@ -238,7 +271,8 @@ fd00:5:0:2::/64 route via 2001:db8::2
 	}
 	routes := []kernel.Route{
 		{Dst: pfx("10.5.2.0/24"), Gateway: addr("192.0.2.2"), Link: "eth0", Protocol: kernel.RouteProtocol},
-		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024, Protocol: kernel.RouteProtocol},
+		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024,
+			Protocol: kernel.RouteProtocol},
 	}
 	if diff := cmp.Diff(kernel.State{Routes: routes}, d.State, compareState); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -13,7 +13,8 @@ import (
 	"weft/tunnel"
 )
 
-// backendType is a type of backend but for the labour of keeping the kernel and the data plane so. It is pure.
+// backendType is a type of backend but for the labour of keeping the kernel and the data plane so. It is
+// pure.
 type backendType interface {
 	trait() trait
 	// publish is Node.Publish.
@@ -41,17 +42,19 @@ type trait struct {
 	record, path string
 	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
 	asksHops bool
-	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in, as for a data plane.
+	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in,
+	// as for a data plane.
 	tunnels bool
-	// joinsHurt says that the data plane cannot take apart datagrams of UDP which the underlay's device has joined: situation.joiner is
-	// filled in.
+	// joinsHurt says that the data plane cannot take apart datagrams of UDP which the underlay's device has
+	// joined: situation.joiner is filled in.
 	joinsHurt bool
-	// viaPublic says that flannel's routes by the type's device have the peer's address as their gateway, and not its subnet's.
+	// viaPublic says that flannel's routes by the type's device have the peer's address as their gateway, and
+	// not its subnet's.
 	viaPublic bool
 	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
 	uniform bool
-	// last says that the driver acts once the kernel is as wanted: the first time, that takes away what flannel left,
-	// and would take away what commands had just made.
+	// last says that the driver acts once the kernel is as wanted: the first time, that takes away what flannel
+	// left, and would take away what commands had just made.
 	last bool
 	// plane is nil for a type whose packets the kernel or others move.
 	plane *planeTrait
@@ -69,7 +72,8 @@ type situation struct {
 	outer int // the largest datagram, in bytes
 	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
 	hops map[netip.Addr]kernel.Hop
-	// joiner is what has a device join no more what must not be joined, for a type that says so; "" if none does.
+	// joiner is what has a device join no more what must not be joined, for a type that says so; "" if none
+	// does.
 	joiner string
 	// displaced are the peers' addresses that the overlay cuts off; nil for a type without a tunnel of ours.
 	displaced []underlay.Displaced

@@ -18,7 +18,9 @@ const typeWireGuard = "wireguard"
 
 func wireGuardType() Type {
 	return Type{
-		Name: typeWireGuard, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings { return newWireGuard(c) },
+		Name: typeWireGuard, Settings: func(c lease.NetworkConfig, _ func(string) bool) settings {
+			return newWireGuard(c)
+		},
 		Device: isWireGuardDevice,
 		Help: map[string]string{
 			"ListenPort":   "UDP port of every node",
@@ -61,7 +63,8 @@ type wireGuard struct {
 	MTU int `range:"576..65535" range6:"1360..65535"`
 	// PSK is the key that all nodes share beside their own.
 	PSK preshared `secret:"yes" shared:"always" want:"32 random bytes in base64, as \"wg genpsk\" prints"`
-	// PersistentKeepaliveInterval is after how many seconds of silence a packet is sent to each peer; 0 for never.
+	// PersistentKeepaliveInterval is after how many seconds of silence a packet is sent to each peer; 0 for
+	// never.
 	PersistentKeepaliveInterval int `range:"0..65535"`
 	// Mode is one of the modes.
 	Mode string `words:"separate auto ipv4 ipv6"`

@@ -88,7 +88,8 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	}
 	_ = errors.Join(in.Close(), out.Close())
 	// b leaves.
-	s := lease.Set{Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6}, Own: a.own, Peers: []lease.Record{c.own}}
+	s := lease.Set{Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4,
+		IPv6Network: net6}, Own: a.own, Peers: []lease.Record{c.own}}
 	if err := a.b.Apply(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ func TestWireGuardKeys(t *testing.T) {
 	}
 	for keys, want := range map[string]string{
 		"": `51820 51821 0 (hidden) 0 separate auto`,
-		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK + `","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `7 8 1400 (hidden) 25 auto always`,
+		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK +
+			`","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `7 8 1400 (hidden) 25 auto always`,
 		`,"ListenPort":51821,"Mode":"auto"`: `51821 51821 0 (hidden) 0 auto auto`,
 		`,"PSK":""`:                         `51820 51821 0 (hidden) 0 separate auto`,
 	} {
@@ -30,7 +31,8 @@ func TestWireGuardKeys(t *testing.T) {
 			continue
 		}
 		w := c.settings.(*wireGuard)
-		got := fmt.Sprintf("%d %d %d %v %d %s %s", w.ListenPort, w.ListenPortV6, w.MTU, w.PSK, w.PersistentKeepaliveInterval, w.Mode, w.Userspace)
+		got := fmt.Sprintf("%d %d %d %v %d %s %s", w.ListenPort, w.ListenPortV6, w.MTU, w.PSK,
+			w.PersistentKeepaliveInterval, w.Mode, w.Userspace)
 		if got != want || w.PSK.IsZero() == strings.Contains(keys, testPSK) {
 			t.Errorf("%s: %s", keys, got)
 		}
@@ -51,7 +53,8 @@ func TestWireGuardKeys(t *testing.T) {
 		`,"ListenPort":51821`:               "Backend.ListenPortV6",
 	} {
 		_, err := Parse([]byte(config(keys)))
-		if keys := faultKeys(t, err); !slices.Equal(keys, []string{want}) || strings.Contains(err.Error(), testPSK[:20]) {
+		if keys := faultKeys(t, err); !slices.Equal(keys, []string{want}) ||
+			strings.Contains(err.Error(), testPSK[:20]) {
 			t.Errorf("%s:\n got %v\nwant %s", keys, err, want)
 		}
 	}
@@ -60,15 +63,19 @@ func TestWireGuardKeys(t *testing.T) {
 func TestWithoutSecrets(t *testing.T) {
 	config := `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","pSk" : "` + testPSK + `","Port":1}}`
 	got := string(WithoutSecrets([]byte(config)))
-	if _, err := Parse([]byte(got)); err != nil || strings.Contains(got, testPSK[:10]) || !strings.Contains(got, `"Port":1`) {
+	if _, err := Parse([]byte(got)); err != nil || strings.Contains(got, testPSK[:10]) ||
+		!strings.Contains(got, `"Port":1`) {
 		t.Errorf("%s, %v", got, err)
 	}
-	for _, bad := range []string{`{"PSK":"` + testPSK, `{"PSK":"a\"b` + testPSK + `"`, `x "psk":"` + testPSK + `" y`} {
+	for _, bad := range []string{`{"PSK":"` + testPSK, `{"PSK":"a\"b` + testPSK + `"`, `x "psk":"` +
+		testPSK + `" y`} {
 		if got := string(WithoutSecrets([]byte(bad))); strings.Contains(got, testPSK[:10]) {
 			t.Errorf("%s", got)
 		}
 	}
-	for _, name := range []string{`psk`, `\u0050SK`, `\u0070\u0053\u006b`, `P\u017fK`, "P\u017f\u212a", `PS\u212A`} { // each of which encoding/json reads as PSK
+	for _, name := range []string{`psk`, `\u0050SK`, `\u0070\u0053\u006b`, `P\u017fK`, "P\u017f\u212a",
+		`PS\u212A`} {
+		// each of which encoding/json reads as PSK
 		config := `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","` + name + `":"` + testPSK + `"}}`
 		if got := string(WithoutSecrets([]byte(config))); strings.Contains(got, testPSK[:10]) {
 			t.Errorf("%s", got)
@@ -77,9 +84,12 @@ func TestWithoutSecrets(t *testing.T) {
 			t.Errorf("%s: %v", config, err)
 		}
 	}
-	for _, secret := range []string{`"pw":"hunter2"`, `"apiToken":["hunter2"]`, `"PreStartupCommand":"wg up --sig=hunter2"`, `"URL":"https://u:hunter2@192.0.2.1/?x=hunter2"`} {
-		got := WithoutSecrets([]byte(`{"Network":"10.5.0.0/16",` + secret + `,"Backend":{"Type":"extension",` + secret + `}}`))
-		if c, err := Parse(got); err != nil || c.BackendType != "extension" || strings.Contains(string(got), "hunter2") {
+	for _, secret := range []string{`"pw":"hunter2"`, `"apiToken":["hunter2"]`,
+		`"PreStartupCommand":"wg up --sig=hunter2"`, `"URL":"https://u:hunter2@192.0.2.1/?x=hunter2"`} {
+		got := WithoutSecrets([]byte(`{"Network":"10.5.0.0/16",` + secret + `,"Backend":{"Type":"extension",` +
+			secret + `}}`))
+		if c, err := Parse(got); err != nil || c.BackendType != "extension" ||
+			strings.Contains(string(got), "hunter2") {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
@@ -115,7 +125,8 @@ func TestWireGuardWants(t *testing.T) {
 	k := func(n byte) wireguard.PublicKey { return wireguard.PublicKey{n} }
 	record := func(n byte, edit ...func(*lease.Record)) lease.Record {
 		r := vxlanPeer(int(n))
-		r.BackendType, r.BackendData, r.BackendV6Data = "wireguard", wireGuardData(k(n), 51820), wireGuardData(k(n), 51821)
+		r.BackendType, r.BackendData, r.BackendV6Data = "wireguard", wireGuardData(k(n), 51820),
+			wireGuardData(k(n), 51821)
 		for _, e := range edit {
 			e(&r)
 		}
@@ -128,7 +139,8 @@ func TestWireGuardWants(t *testing.T) {
 		w := newWireGuard(config)
 		w.Mode, w.ListenPort, w.ListenPortV6 = mode, DefaultWireGuardPort, DefaultWireGuardPort6
 		w.public = func() wireguard.PublicKey { return k(1) }
-		return w.want(situation{set: lease.Set{Config: config, Own: record(1), Peers: peers}, under: u, mtu: 1420, outer: 1500})
+		return w.want(situation{set: lease.Set{Config: config, Own: record(1), Peers: peers}, under: u, mtu: 1420,
+			outer: 1500})
 	}
 	say := func(d desired) string {
 		var b strings.Builder
@@ -149,22 +161,37 @@ func TestWireGuardWants(t *testing.T) {
 	private := func(r *lease.Record) { r.PublicIP = addr("10.9.0.2") }
 	for _, c := range []struct{ what, got, want string }{
 		{"separate", say(want(modeSeparate, under, record(2))),
-			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; flannel-wg-v6:51821 2@[2001:db8::2]:51821[fd00:5:0:2::/64]; "},
-		{"auto", say(want(modeAuto, under, record(2))), "flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; "},
-		{"auto, private", say(want(modeAuto, under, record(2, private))), "flannel-wg:51820 2@[2001:db8::2]:51821[10.5.2.0/24 fd00:5:0:2::/64]; "},
-		{"ipv6", say(want(mode6, under, record(2))), "flannel-wg:51820 2@[2001:db8::2]:51821[10.5.2.0/24 fd00:5:0:2::/64]; "},
-		{"no port", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendData = []byte(`{"PublicKey":"` + k(2).String() + `"}`) }))),
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; flannel-wg-v6:51821 " +
+				"2@[2001:db8::2]:51821[fd00:5:0:2::/64]; "},
+		{"auto", say(want(modeAuto, under, record(2))),
 			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; "},
-		{"our key", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendData, r.BackendV6Data = wireGuardData(k(1), 1), nil }))),
+		{"auto, private", say(want(modeAuto, under, record(2, private))),
+			"flannel-wg:51820 2@[2001:db8::2]:51821[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"ipv6", say(want(mode6, under, record(2))),
+			"flannel-wg:51820 2@[2001:db8::2]:51821[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"no port", say(want(mode4, under, record(2, func(r *lease.Record) {
+			r.BackendData = []byte(`{"PublicKey":"` + k(2).String() + `"}`)
+		}))),
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"our key", say(want(mode4, under, record(2, func(r *lease.Record) {
+			r.BackendData, r.BackendV6Data = wireGuardData(k(1), 1), nil
+		}))),
 			"flannel-wg:51820; without 10.5.2.0/24; without fd00:5:0:2::/64; "},
-		{"one key twice", say(want(mode4, under, record(2), record(3, func(r *lease.Record) { r.BackendData, r.BackendV6Data = wireGuardData(k(2), 1), wireGuardData(k(2), 1) }))),
+		{"one key twice", say(want(mode4, under, record(2),
+			record(3, func(r *lease.Record) {
+				r.BackendData, r.BackendV6Data = wireGuardData(k(2), 1),
+					wireGuardData(k(2), 1)
+			}))),
 			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; " +
 				"without 10.5.3.0/24; without fd00:5:0:3::/64; "},
-		{"two keys", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendV6Data = wireGuardData(k(7), 1) }))),
+		{"two keys", say(want(mode4, under, record(2, func(r *lease.Record) {
+			r.BackendV6Data = wireGuardData(k(7), 1)
+		}))),
 			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; without fd00:5:0:2::/64; "},
 		{"another type", say(want(mode4, under, vxlanPeer(2))),
 			"flannel-wg:51820; without 10.5.2.0/24; without fd00:5:0:2::/64; "},
-		{"no IPv6 outside", say(want(modeSeparate, underlay.Link{Name: "eth0", MTU: 1500, Addr4: under.Addr4}, record(2))),
+		{"no IPv6 outside", say(want(modeSeparate, underlay.Link{Name: "eth0", MTU: 1500, Addr4: under.Addr4},
+			record(2))),
 			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; without fd00:5:0:2::/64; "},
 	} {
 		if c.got != c.want {
@@ -176,8 +203,10 @@ func TestWireGuardWants(t *testing.T) {
 	for _, r := range small.Routes {
 		routes = append(routes, fmt.Sprintf("%v via %v mtu %d", r, r.Gateway, r.MTU))
 	}
-	if got := strings.Join(routes, "; "); got != "10.5.0.0/16 dev flannel-wg via invalid IP mtu 0; fd00:5::/48 dev flannel-wg-v6 via fe80::1 mtu 0; "+
-		"10.5.2.0/24 dev flannel-wg via invalid IP mtu 1400; fd00:5:0:2::/64 dev flannel-wg-v6 via fe80::1 mtu 1400" {
+	if got := strings.Join(routes, "; "); got !=
+		"10.5.0.0/16 dev flannel-wg via invalid IP mtu 0; fd00:5::/48 dev flannel-wg-v6 via fe80::1 mtu 0; "+
+			"10.5.2.0/24 dev flannel-wg via invalid IP mtu 1400; fd00:5:0:2::/64 dev flannel-wg-v6 via fe80::1 mtu "+
+			"1400" {
 		t.Error(got)
 	}
 }

@@ -206,8 +206,8 @@ func current(t testing.TB, n *lab.Node) statusJSON {
 	return status(t, n, await.Patience, func(statusJSON) error { return nil })
 }
 
-// booked is a node's status once its books balance: a packet is counted when it comes in, and again when it has been dealt with,
-// and in between a busy machine may have no time for the worker that has it.
+// booked is a node's status once its books balance: a packet is counted when it comes in, and again when it
+// has been dealt with, and in between a busy machine may have no time for the worker that has it.
 func booked(t testing.TB, n *lab.Node) statusJSON {
 	t.Helper()
 	return status(t, n, await.Patience, func(s statusJSON) error {
@@ -218,8 +218,8 @@ func booked(t testing.TB, n *lab.Node) statusJSON {
 	})
 }
 
-// still waits until a node has carried nothing for a moment, and returns its status: what was sent to it before is counted. Who
-// compares counters then finds only what he sends himself.
+// still waits until a node has carried nothing for a moment, and returns its status: what was sent to it
+// before is counted. Who compares counters then finds only what he sends himself.
 func still(t testing.TB, n *lab.Node) statusJSON {
 	t.Helper()
 	const moment = time.Second

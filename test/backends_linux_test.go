@@ -79,7 +79,8 @@ func TestKernelBackends(t *testing.T) {
 
 			for _, do := range []string{"ip route flush proto 119", "ip -6 route flush proto 119",
 				"for d in $(ip -o link show type vxlan | cut -d: -f2); do ip link del $d; done",
-				"ip link set eth0 down; sleep 0.2; ip link set eth0 up; ip addr replace " + b.Node.Underlay6.String() + "/64 dev eth0 nodad"} {
+				"ip link set eth0 down; sleep 0.2; ip link set eth0 up; ip addr replace " + b.Node.Underlay6.String() +
+					"/64 dev eth0 nodad"} {
 				sh(t, b.Node.Host, do)
 				for _, f := range families {
 					reach(t, await.Patience, a, b, f)
@@ -103,7 +104,8 @@ func TestKernelBackends(t *testing.T) {
 			del(t, l.Store, recordKey(more))
 			subnet := more.Net.V4.Masked().String()
 			await.OK(t, "the routes to who left", func() error {
-				if out := sh(t, a.Node.Host, "ip route; ip neigh; bridge fdb"); strings.Contains(out, subnet) || strings.Contains(out, more.Underlay4.String()+" self") {
+				if out := sh(t, a.Node.Host, "ip route; ip neigh; bridge fdb"); strings.Contains(out, subnet) ||
+					strings.Contains(out, more.Underlay4.String()+" self") {
 					return fmt.Errorf("%s", out)
 				}
 				return nil
@@ -126,13 +128,15 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			}
 		}
 	}
-	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond, Wait: await.Patience})
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond,
+		Wait: await.Patience})
 	if faults := r.Faults(); err != nil || len(faults) > 0 {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 	}
 	for _, p := range r.Pairs {
 		if p.Received != p.Sent {
-			t.Errorf("IPv%d: %s to %s: %d of %d pings answered %s", p.Family, p.From, p.To, p.Received, p.Sent, p.Error)
+			t.Errorf("IPv%d: %s to %s: %d of %d pings answered %s", p.Family, p.From, p.To, p.Received,
+				p.Sent, p.Error)
 		}
 	}
 	for _, n := range l.Nodes() {
@@ -222,7 +226,8 @@ func waysAre(t *testing.T, n *lab.Node, want string, count int) {
 			}
 		}
 	}
-	if out, _, err := weft(t, n, "peers"); found != count || err != nil || !strings.Contains(out, "kernel "+want) {
+	if out, _, err := weft(t, n, "peers"); found != count || err != nil ||
+		!strings.Contains(out, "kernel "+want) {
 		t.Errorf("%s: %d ways, want %d, %v\n%s", n.Name, found, count, err, out)
 	}
 }
@@ -248,7 +253,8 @@ func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
 	const icmp = 8
 	payload := mtu - icmp - map[int]int{4: 20, 6: 40}[family]
 	ping := func(size int) (string, error) {
-		out, err := from.Command(t.Context(), "ping", fmt.Sprintf("-%d", family), "-M", "do", "-c", "2", "-i", "0.2", "-W", "10",
+		out, err := from.Command(t.Context(), "ping", fmt.Sprintf("-%d", family), "-M", "do", "-c", "2", "-i",
+			"0.2", "-W", "10",
 			"-s", fmt.Sprint(size), to.Addr(family).String())
 		return string(out), err
 	}

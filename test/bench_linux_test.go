@@ -52,7 +52,8 @@ func TestBench(t *testing.T) {
 
 const manyPeers = 10_000
 
-// BenchmarkManyPeers has a weftd start with 10,000 peers, and reports how much is resident once it knows them.
+// BenchmarkManyPeers has a weftd start with 10,000 peers, and reports how much is resident once it knows
+// them.
 func BenchmarkManyPeers(b *testing.B) {
 	l := up(b, lab.Spec{NetworkConfig: json.RawMessage(
 		`{"Network":"10.0.0.0/8","SubnetLen":24,"SubnetMin":"10.42.0.0","SubnetMax":"10.42.255.0","Backend":{"Type":"udp","Path":"raw"}}`)})
@@ -94,14 +95,15 @@ func resident(t testing.TB, pid int) int {
 	return n
 }
 
-// peerNumber is the subnet and outer address of one of many nodes that exist in the store only. The wire, which is their
-// gateway, takes what is sent to them.
+// peerNumber is the subnet and outer address of one of many nodes that exist in the store only. The wire,
+// which is their gateway, takes what is sent to them.
 func peerNumber(i int) (subnet netip.Prefix, outer netip.Addr) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 100 + byte(i>>8), byte(i), 0}), 24),
 		netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)})
 }
 
-// putPeers writes the records of peers from first on, a hundred in a transaction, since etcd takes 128 operations in one.
+// putPeers writes the records of peers from first on, a hundred in a transaction, since etcd takes 128
+// operations in one.
 func putPeers(t testing.TB, s *lab.Store, first, n int, lease string, mtu int) error {
 	t.Helper()
 	type op struct {

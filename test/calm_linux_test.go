@@ -17,14 +17,17 @@ import (
 	"weft/test/traffic"
 )
 
-// calmFor is set by make test-hour to how long each lab is watched, as in 1h. Without it there is one round in one lab.
+// calmFor is set by make test-hour to how long each lab is watched, as in 1h. Without it there is one round
+// in one lab.
 const calmFor = "WEFT_CALM"
 
-// calmRound is how long a round takes at least when there are many: as long as the time between a Prometheus' scrapes.
+// calmRound is how long a round takes at least when there are many: as long as the time between a Prometheus'
+// scrapes.
 const calmRound = time.Minute
 
-// A lab in which nothing is wrong says that nothing is: while nodes restart, come and leave, and pods send, no daemon logs a
-// warning or an error, no history blames a peer, no peer counts as silent or lossy, weft doctor finds nothing, and no alert is raised.
+// A lab in which nothing is wrong says that nothing is: while nodes restart, come and leave, and pods send,
+// no daemon logs a warning or an error, no history blames a peer, no peer counts as silent or lossy, weft
+// doctor finds nothing, and no alert is raised.
 func TestAHealthyLabIsCalm(t *testing.T) {
 	t.Parallel()
 	configs := []struct{ name, config string }{
@@ -43,7 +46,8 @@ func TestAHealthyLabIsCalm(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
 			parallel(t)
-			w := &watched{l: up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(c.config)}), read: map[string]int64{}}
+			w := &watched{l: up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(c.config)}),
+				read: map[string]int64{}}
 			for until := time.Now().Add(long); ; {
 				began := time.Now()
 				w.round(t)
@@ -69,7 +73,8 @@ type watched struct {
 	scrapes []map[string]string // what each round's scrape said
 }
 
-// round has a node come, another one restart, pods send meanwhile, and the node that came leave as the documents say.
+// round has a node come, another one restart, pods send meanwhile, and the node that came leave as the
+// documents say.
 func (w *watched) round(t *testing.T) {
 	t.Helper()
 	w.rounds++
@@ -90,7 +95,8 @@ func (w *watched) round(t *testing.T) {
 		t.Fatal(lab.Explain(err))
 	}
 	reach(t, await.Patience, first.Pods[0], w.guest.Pods[0], 4)
-	if _, err := probe.Stream(await.Context(t, time.Minute), probe.StreamPlan{From: w.guest.Pods[0].Endpoint(4), To: first.Pods[0].Endpoint(4), Bytes: 16 << 20}); err != nil {
+	if _, err := probe.Stream(await.Context(t, time.Minute),
+		probe.StreamPlan{From: w.guest.Pods[0].Endpoint(4), To: first.Pods[0].Endpoint(4), Bytes: 16 << 20}); err != nil {
 		t.Errorf("TCP: %v", err)
 	}
 	again := w.l.Node((w.rounds-1)%3 + 1)
@@ -148,7 +154,8 @@ func (w *watched) peers(t *testing.T) {
 			}
 		}
 		s, err := ask[statusJSON](t.Context(), n, "status")
-		if err != nil || !s.Ready || s.Alarm != "" || len(s.Notes)+len(s.Backend.Notes)+len(s.NotReady) > 0 || s.Backend.Error != "" {
+		if err != nil || !s.Ready || s.Alarm != "" || len(s.Notes)+len(s.Backend.Notes)+len(s.NotReady) > 0 ||
+			s.Backend.Error != "" {
 			t.Errorf("%s: %s: %v, %+v", time.Now().UTC().Format(time.TimeOnly), n.Name, err, s)
 		}
 	}
@@ -165,7 +172,8 @@ func (w *watched) look(t *testing.T) {
 		}
 		log = log[:bytes.LastIndexByte(log, '\n')+1] // what is being written is looked at the next time
 		for line := range strings.Lines(string(log[w.read[n.Name]:])) {
-			if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || !strings.Contains(line, "level=") {
+			if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") ||
+				!strings.Contains(line, "level=") {
 				t.Errorf("%s said: %s", n.Name, line)
 			}
 		}
@@ -202,7 +210,8 @@ func (w *watched) look(t *testing.T) {
 		}
 		for _, e := range history.Events {
 			switch e.Kind {
-			case "peer_unanswering", "peer_lossy", "peer_held_back", "peer_unused", "not_ready", "store_lost", "fault", "record_rejected", "underlay_lost", "lease_contested":
+			case "peer_unanswering", "peer_lossy", "peer_held_back", "peer_unused", "not_ready", "store_lost", "fault",
+				"record_rejected", "underlay_lost", "lease_contested":
 				t.Errorf("%s: %+v", n.Name, e)
 			}
 			if e.Level != "info" {
@@ -247,7 +256,8 @@ func (w *watched) alerts(t *testing.T) {
 	}
 	var cases []promtool.Case
 	for at := len(w.scrapes) - 1; at >= 0; at -= 10 {
-		cases = append(cases, promtool.Case{Name: fmt.Sprint("after ", at), Series: series, At: time.Duration(at) * time.Minute})
+		cases = append(cases, promtool.Case{Name: fmt.Sprint("after ", at), Series: series,
+			At: time.Duration(at) * time.Minute})
 	}
 	promtool.Check(t, "../cmd/weftd/deploy/chart/weft/monitoring/rules.yaml", cases)
 }

@@ -69,17 +69,19 @@ func TestCleanupLeavesTheHostAsItWas(t *testing.T) {
 	}
 }
 
-// emptyTables makes the tables and chains of iptables that weftd and these tests may use, and leaves them empty.
+// emptyTables makes the tables and chains of iptables that weftd and these tests may use, and leaves them
+// empty.
 const emptyTables = `for kind in iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy; do
 for place in "filter FORWARD" "nat POSTROUTING" "mangle INPUT"; do
 set -- $place; $kind -t $1 -A $2 -j RETURN; $kind -t $1 -D $2 -j RETURN
 done; done`
 
-// hostState is what weftd could change in a host, line by line: links, addresses, routes, neighbours, forwarding
-// entries, rules and settings, without what changes by itself.
+// hostState is what weftd could change in a host, line by line: links, addresses, routes, neighbours,
+// forwarding entries, rules and settings, without what changes by itself.
 func hostState(t *testing.T, n *lab.Node) []string {
 	t.Helper()
-	text := sh(t, n.Host, `ip -o link; ip -o address; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all
+	text := sh(t, n.Host,
+		`ip -o link; ip -o address; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all
 ip neigh show nud permanent; bridge fdb show; bridge link; nft list ruleset
 iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save; sysctl -a -e 2>/dev/null | grep ^net`)
 	for _, varies := range []string{

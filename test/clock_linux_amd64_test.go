@@ -19,18 +19,19 @@ import (
 	"weft/test/lab"
 )
 
-// stepped is a process whose wall clock is off by as much as the test says, and nobody else's: the machine's clock is left alone.
+// stepped is a process whose wall clock is off by as much as the test says, and nobody else's: the machine's
+// clock is left alone.
 //
-// A program reads clocks by the kernel's vDSO (vdso(7)), of which each process has a copy of its own as soon as it is written to. There,
-// clock_gettime jumps to code that asks the kernel and adds the offset to CLOCK_REALTIME. The monotonic clock goes on as it is, as it does
-// when somebody sets a machine's time.
+// A program reads clocks by the kernel's vDSO (vdso(7)), of which each process has a copy of its own as soon
+// as it is written to. There, clock_gettime jumps to code that asks the kernel and adds the offset to
+// CLOCK_REALTIME. The monotonic clock goes on as it is, as it does when somebody sets a machine's time.
 type stepped struct {
 	mem    *os.File // the process's memory
 	offset int64    // where the seconds are that are added
 }
 
-// clockCode is for amd64, and has eight bytes of data, the offset, at its end. rdi has the clock, rsi where the answer goes; r11 and rcx are the
-// kernel's and the caller's to lose (System V ABI).
+// clockCode is for amd64, and has eight bytes of data, the offset, at its end. rdi has the clock, rsi where
+// the answer goes; r11 and rcx are the kernel's and the caller's to lose (System V ABI).
 var clockCode = []byte{
 	0xb8, 0xe4, 0, 0, 0, // mov $228, %eax: clock_gettime
 	0x0f, 0x05, // syscall
@@ -84,7 +85,8 @@ func stepClock(t *testing.T, pid int) *stepped {
 		}
 		defer func() { _ = unix.Kill(pid, unix.SIGCONT) }()
 		err := allStopped(pid, uint64(base+from), uint64(base+from+jump))
-		for end := time.Now().Add(time.Second); errors.Is(err, errRuns) && time.Now().Before(end); { // each thread stops by itself
+		for end := time.Now().Add(time.Second); errors.Is(err, errRuns) && time.Now().Before(end); {
+			// each thread stops by itself
 			time.Sleep(time.Millisecond)
 			err = allStopped(pid, uint64(base+from), uint64(base+from+jump))
 		}
@@ -164,9 +166,9 @@ func allStopped(pid int, begin, end uint64) error {
 	return nil
 }
 
-// TestClockSteps sets the wall clock of one weftd, and not that of its neighbour, a day and a half ahead, which is more than a lease lasts,
-// and as much behind, and starts it again each time with the machine's own. Nobody's lease ends by that, no peer goes, what
-// is written and deleted is learnt, and pods' packets pass.
+// TestClockSteps sets the wall clock of one weftd, and not that of its neighbour, a day and a half ahead,
+// which is more than a lease lasts, and as much behind, and starts it again each time with the machine's own.
+// Nobody's lease ends by that, no peer goes, what is written and deleted is learnt, and pods' packets pass.
 func TestClockSteps(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(ipv4Only)})
@@ -191,7 +193,8 @@ func TestClockSteps(t *testing.T) {
 		for _, node := range l.Nodes() {
 			status(t, node, await.Patience, func(s statusJSON) error {
 				if !s.Ready || s.Lease == nil || !s.Lease.Held || s.Peers != 1 || s.Alarm != "" || s.Rejected != 0 {
-					return fmt.Errorf("%s: ready %v %q, lease %+v, %d peers, alarm %q", when, s.Ready, s.NotReady, s.Lease, s.Peers, s.Alarm)
+					return fmt.Errorf("%s: ready %v %q, lease %+v, %d peers, alarm %q", when, s.Ready, s.NotReady, s.Lease,
+						s.Peers, s.Alarm)
 				}
 				return nil
 			})

@@ -36,7 +36,8 @@ func (p *cniPod) endpoint(family int) probe.Endpoint {
 func (p *cniPod) cni(t *testing.T, command, program, conf string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(program)
-	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.id, "CNI_IFNAME=eth0", fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), p.FD()),
+	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.id, "CNI_IFNAME=eth0",
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), p.FD()),
 		"CNI_PATH=" + cniPlugins, "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(conf), &stdout, &stderr
@@ -58,8 +59,9 @@ func (p *cniPod) must(t *testing.T, command, program, conf string) string {
 // cniPlugins is where Debian's containernetworking-plugins are.
 const cniPlugins = "/usr/lib/cni"
 
-// TestDirectByCNI has weft-cni attach pods directly on a node that has a bridge's pod too: all of them, the host and another node's pod talk in both
-// families, a port of the host leads to a direct pod from everywhere, and a restart of weftd between ADD and DEL is no matter.
+// TestDirectByCNI has weft-cni attach pods directly on a node that has a bridge's pod too: all of them, the
+// host and another node's pod talk in both families, a port of the host leads to a direct pod from
+// everywhere, and a restart of weftd between ADD and DEL is no matter.
 func TestDirectByCNI(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Name: "cni", NetworkConfig: json.RawMessage(dualStack)})
@@ -75,7 +77,8 @@ func TestDirectByCNI(t *testing.T) {
 		}
 	}
 	conf := func(more string) string {
-		return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"cbr0","type":"weft","attach":"direct","subnetFile":%q,"dataDir":%q,"controlSocket":%q,"ipam":{"dataDir":%q},"delegate":{"isDefaultGateway":true}%s}`,
+		return fmt.Sprintf(
+			`{"cniVersion":"1.0.0","name":"cbr0","type":"weft","attach":"direct","subnetFile":%q,"dataDir":%q,"controlSocket":%q,"ipam":{"dataDir":%q},"delegate":{"isDefaultGateway":true}%s}`,
 			n.SubnetFile, n.Dir+"/cni", n.ControlSocket, filepath.Dir(dir), more)
 	}
 	pods := make([]*cniPod, 2)
@@ -106,8 +109,10 @@ func TestDirectByCNI(t *testing.T) {
 				from probe.Endpoint
 				to   netip.Addr
 			}{
-				{n.Endpoint(family), a.addrs[i]}, {a.endpoint(family), map[int]netip.Addr{4: n.Underlay4, 6: n.Underlay6}[family]},
-				{a.endpoint(family), b.addrs[i]}, {a.endpoint(family), bridge.Addr(family)}, {bridge.Endpoint(family), b.addrs[i]},
+				{n.Endpoint(family), a.addrs[i]},
+				{a.endpoint(family), map[int]netip.Addr{4: n.Underlay4, 6: n.Underlay6}[family]},
+				{a.endpoint(family), b.addrs[i]}, {a.endpoint(family), bridge.Addr(family)},
+				{bridge.Endpoint(family), b.addrs[i]},
 				{a.endpoint(family), far.Addr(family)}, {far.Endpoint(family), b.addrs[i]},
 			} {
 				ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
@@ -120,14 +125,20 @@ func TestDirectByCNI(t *testing.T) {
 	}
 	reach("attached")
 
-	// A port of the host's leads to a direct pod, by DNAT of plugin portmap: from the pod itself, from each other kind of pod, and from the other node's host.
+	// A port of the host's leads to a direct pod, by DNAT of plugin portmap: from the pod itself, from each
+	// other kind of pod, and from the other node's host.
 	portmap := strings.TrimSuffix(strings.Replace(conf(""), `"type":"weft"`, `"type":"portmap"`, 1), "}") +
 		`,"snat":true,"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]},"prevResult":` + results[0] + "}"
 	a.must(t, "ADD", filepath.Join(cniPlugins, "portmap"), portmap)
 	serveTCP(t, a.Namespace, 80, a.id)
-	for what, from := range map[string]*netns.Namespace{"itself": a.Namespace, "a direct pod": b.Namespace, "a bridge's pod": bridge.NS, "another node's pod": far.NS, "another node": far.Node.NS} {
-		await.OK(t, "the host's port from "+what, func() error { return heardTCP(t, from, netip.AddrPortFrom(n.Underlay4, 8080), a.id) })
-		await.OK(t, "the pod's own port from "+what, func() error { return heardTCP(t, from, netip.AddrPortFrom(a.addrs[0], 80), a.id) })
+	for what, from := range map[string]*netns.Namespace{"itself": a.Namespace, "a direct pod": b.Namespace,
+		"a bridge's pod": bridge.NS, "another node's pod": far.NS, "another node": far.Node.NS} {
+		await.OK(t, "the host's port from "+what, func() error {
+			return heardTCP(t, from, netip.AddrPortFrom(n.Underlay4, 8080), a.id)
+		})
+		await.OK(t, "the pod's own port from "+what, func() error {
+			return heardTCP(t, from, netip.AddrPortFrom(a.addrs[0], 80), a.id)
+		})
 	}
 	a.must(t, "DEL", filepath.Join(cniPlugins, "portmap"), portmap)
 
@@ -136,7 +147,8 @@ func TestDirectByCNI(t *testing.T) {
 	if err := n.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.cni(t, "CHECK", plugin, conf(`,"prevResult":`+results[1])); err == nil || !strings.Contains(err.Error(), "listen") {
+	if _, err := b.cni(t, "CHECK", plugin, conf(`,"prevResult":`+results[1])); err == nil ||
+		!strings.Contains(err.Error(), "listen") {
 		t.Errorf("CHECK without a weftd: %v", err)
 	}
 	a.must(t, "DEL", plugin, conf("")) // while weftd is away
@@ -145,13 +157,17 @@ func TestDirectByCNI(t *testing.T) {
 	}
 	b.must(t, "DEL", plugin, conf(""))
 	await.OK(t, "nothing is left", func() error {
-		for _, path := range []string{filepath.Join(dir, a.addrs[0].String()), filepath.Join(dir, b.addrs[1].String())} {
+		for _, path := range []string{filepath.Join(dir, a.addrs[0].String()),
+			filepath.Join(dir, b.addrs[1].String())} {
 			if _, err := os.Stat(path); err == nil {
 				return errors.New(path)
 			}
 		}
-		left, err := n.Command(t.Context(), "sh", "-c", "ip neigh show proxy; ip -6 neigh show proxy; ip route show proto 119; ip -6 route show proto 119")
-		if err == nil && (strings.Contains(string(left), "proxy") || strings.Contains(string(left), a.addrs[0].String()) || strings.Contains(string(left), b.addrs[1].String())) {
+		left, err := n.Command(t.Context(), "sh", "-c",
+			"ip neigh show proxy; ip -6 neigh show proxy; ip route show proto 119; ip -6 route show proto 119")
+		if err == nil && (strings.Contains(string(left), "proxy") ||
+			strings.Contains(string(left), a.addrs[0].String()) ||
+			strings.Contains(string(left), b.addrs[1].String())) {
 			err = fmt.Errorf("the host has\n%s", left)
 		}
 		return err

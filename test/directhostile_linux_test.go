@@ -64,21 +64,26 @@ func directHostile(t *testing.T, l *lab.Lab, a, sibling, b *lab.Pod) {
 	t.Run("the tunnel's port", func(t *testing.T) { directTunnels(t, a, sibling, b) })
 }
 
-// directForges sends from every address that is not a's own to everybody that there is, whole and in fragments.
+// directForges sends from every address that is not a's own to everybody that there is, whole and in
+// fragments.
 func directForges(t *testing.T, hand *thrower, a, sibling, b *lab.Pod, outside *lab.Host) {
 	ears := map[string]*net.UDPConn{}
 	for _, h := range []*lab.Host{sibling.Host, b.Host, a.Node.Host, b.Node.Host, outside} {
 		ears[h.Name] = hear(t, h, secretPort)
 	}
-	before := status(t, a.Node, await.Patience, func(statusJSON) error { return nil }).Counters.Egress.dropped("foreign_source")
+	before := status(t, a.Node, await.Patience, func(statusJSON) error { return nil }).Counters.Egress.dropped(
+		"foreign_source")
 	sent := uint64(0)
 	for _, family := range []int{4, 6} {
 		own := map[int]netip.Addr{4: a.Node.Net.V4.Masked().Addr(), 6: a.Node.Net.V6.Masked().Addr()}[family]
 		other := map[int]netip.Addr{4: b.Node.Net.V4.Masked().Addr(), 6: b.Node.Net.V6.Masked().Addr()}[family]
-		under := map[int][]string{4: {a.Node.Underlay4.String(), b.Node.Underlay4.String(), "198.18.0.78"}, 6: {a.Node.Underlay6.String(), b.Node.Underlay6.String(), "fd18::4e"}}[family]
-		nobody := map[int][]string{4: {"172.31.0.9", "127.0.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.0"}, 6: {"2001:db8::9", "::1", "ff02::1", "::", "::ffff:10.42.0.1"}}[family]
+		under := map[int][]string{4: {a.Node.Underlay4.String(), b.Node.Underlay4.String(), "198.18.0.78"},
+			6: {a.Node.Underlay6.String(), b.Node.Underlay6.String(), "fd18::4e"}}[family]
+		nobody := map[int][]string{4: {"172.31.0.9", "127.0.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.0"},
+			6: {"2001:db8::9", "::1", "ff02::1", "::", "::ffff:10.42.0.1"}}[family]
 		pods := []string{sibling.Addr(family).String(), b.Addr(family).String()}
-		for _, src := range append(append(append([]string{own.String(), other.String()}, under...), nobody...), pods...) {
+		for _, src := range append(append(append([]string{own.String(), other.String()}, under...), nobody...),
+			pods...) {
 			for _, dst := range append(append([]string{own.String(), other.String()}, under...), pods...) {
 				if src == dst {
 					continue
@@ -101,7 +106,8 @@ func directForges(t *testing.T, hand *thrower, a, sibling, b *lab.Pod, outside *
 	})
 	for _, family := range []int{4, 6} { // what is heard first is honest, so nothing forged has come before
 		for name, to := range map[string]netip.Addr{sibling.Name: sibling.Addr(family), b.Name: b.Addr(family),
-			a.Node.Name: map[int]netip.Addr{4: a.Node.Underlay4, 6: a.Node.Underlay6}[family], outside.Name: netip.MustParseAddr(map[int]string{4: "198.18.0.78", 6: "fd18::4e"}[family])} {
+			a.Node.Name:  map[int]netip.Addr{4: a.Node.Underlay4, 6: a.Node.Underlay6}[family],
+			outside.Name: netip.MustParseAddr(map[int]string{4: "198.18.0.78", 6: "fd18::4e"}[family])} {
 			hearsOnly(t, ears[name], a, netip.AddrPortFrom(to, secretPort))
 		}
 	}
@@ -132,7 +138,8 @@ func hearsOnly(t *testing.T, ear *net.UDPConn, from *lab.Pod, to netip.AddrPort)
 	}
 }
 
-// fragmentOf marks a copy of an IPv4 packet as a later fragment. An IPv6 packet becomes one whose next header is unknown.
+// fragmentOf marks a copy of an IPv4 packet as a later fragment. An IPv6 packet becomes one whose next header
+// is unknown.
 func fragmentOf(packet []byte) []byte {
 	f := bytes.Clone(packet)
 	if f[0]>>4 == 6 {
@@ -150,8 +157,8 @@ func headerSum4(p []byte) []byte {
 	return p
 }
 
-// directTunnels has a, with its own address, send to the nodes' tunnel port what the other node could have sent. The host would masquerade it, so
-// that it looked like the node's own.
+// directTunnels has a, with its own address, send to the nodes' tunnel port what the other node could have
+// sent. The host would masquerade it, so that it looked like the node's own.
 func directTunnels(t *testing.T, a, sibling, b *lab.Pod) {
 	for _, family := range []int{4, 6} {
 		ears := map[*lab.Pod]*net.UDPConn{sibling: listenAt(t, sibling, family), b: listenAt(t, b, family)}

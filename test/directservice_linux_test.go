@@ -32,15 +32,16 @@ func translateTo(t *testing.T, client, backend *lab.Pod, family int, port, toPor
 		}
 	END`, word, service, port, to, backend.Addr(family), table))
 	t.Cleanup(func() {
-		if _, err := client.Node.Command(context.Background(), "nft", "delete", "table", word, table); err != nil { // the test's own context has ended
+		if _, err := client.Node.Command(context.Background(), "nft", "delete", "table", word, table); err != nil {
+			// the test's own context has ended
 			t.Error(err)
 		}
 	})
 }
 
-// directServiceRestart: while a's weftd is away, backends have something to say on connections that a has opened by way of a service, and are
-// silent otherwise, as a database that notifies. The first packets that the new weftd sees are theirs: they come to a from the service's
-// address, over the same connections.
+// directServiceRestart: while a's weftd is away, backends have something to say on connections that a has
+// opened by way of a service, and are silent otherwise, as a database that notifies. The first packets that
+// the new weftd sees are theirs: they come to a from the service's address, over the same connections.
 func directServiceRestart(t *testing.T, a, sibling, b *lab.Pod) {
 	type connection struct {
 		what           string

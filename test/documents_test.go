@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// checkAnchors finds links in Markdown files to headings that are not there. checkDocuments looks at their files.
+// checkAnchors finds links in Markdown files to headings that are not there. checkDocuments looks at their
+// files.
 func checkAnchors(t *tree) (faults []string) {
 	link := regexp.MustCompile(`\]\(([^):#\s]*)#([^)\s]+)\)`)
 	for _, name := range slices.Sorted(maps.Keys(t.files)) {
@@ -44,7 +45,8 @@ func anchors(text string) map[string]bool {
 			continue
 		}
 		heading = regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(heading, "")
-		name := strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-")
+		name := strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ",
+			"-")
 		if n := seen[name]; n > 0 {
 			out[fmt.Sprintf("%s-%d", name, n)] = true
 		}

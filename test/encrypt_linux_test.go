@@ -15,20 +15,25 @@ import (
 	"weft/test/lab"
 )
 
-// TestEncryptBetweenLinks has two nodes that know each other behind a third: between them nothing is plain, and to the third, which is on their link, all is. What
-// comes in plain from anywhere else is dropped, whoever it claims to be from.
+// TestEncryptBetweenLinks has two nodes that know each other behind a third: between them nothing is plain,
+// and to the third, which is on their link, all is. What comes in plain from anywhere else is dropped,
+// whoever it claims to be from.
 func TestEncryptBetweenLinks(t *testing.T) {
 	parallel(t)
-	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(`{"Type":"auto","Encrypt":"between-links","Userspace":"always"}`, true)})
+	l := up(t, lab.Spec{Nodes: 3,
+		NetworkConfig: networkOf(`{"Type":"auto","Encrypt":"between-links","Userspace":"always"}`, true)})
 	first, router, third := l.Node(1), l.Node(2), l.Node(3)
-	sh(t, router.Host, "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0; nft 'table ip6 quiet { chain out { type filter hook output priority 0; icmpv6 type nd-redirect drop; }; }'")
+	sh(t, router.Host, "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0; "+
+		"nft 'table ip6 quiet { chain out { type filter hook output priority 0; icmpv6 type nd-redirect drop; }; }'")
 	for _, w := range [][2]*lab.Node{{first, third}, {third, first}} {
-		sh(t, w[0].Host, fmt.Sprintf("ip route add %v/32 via %v; ip -6 route add %v/128 via %v", w[1].Underlay4, router.Underlay4, w[1].Underlay6, router.Underlay6))
+		sh(t, w[0].Host, fmt.Sprintf("ip route add %v/32 via %v; ip -6 route add %v/128 via %v", w[1].Underlay4,
+			router.Underlay4, w[1].Underlay6, router.Underlay6))
 	}
 	for _, w := range []struct {
 		from, to *lab.Node
 		way      string
-	}{{first, router, "route"}, {router, first, "route"}, {third, router, "route"}, {router, third, "route"}, {first, third, "tunnel"}, {third, first, "tunnel"}} {
+	}{{first, router, "route"}, {router, first, "route"}, {third, router, "route"}, {router, third, "route"},
+		{first, third, "tunnel"}, {third, first, "tunnel"}} {
 		reachedBy(t, w.from, w.to, w.way)
 	}
 	everyPair(t, l.Pods())
@@ -42,17 +47,21 @@ func TestEncryptBetweenLinks(t *testing.T) {
 	attacker := newcomer(t, l, 200)
 	sh(t, attacker, fmt.Sprintf("ip route add 10.42.0.0/16 via %v", first.Underlay4))
 	ear := listenOn(t, a, netip.AddrPortFrom(a.V4, forgedPort))
-	for name, src := range map[string]netip.Addr{"a pod of another link": c.V4, "a pod of this node": a.V4.Next(), "nobody's": netip.MustParseAddr("10.42.255.9"), "its own": netip.MustParseAddr("198.18.0.200")} {
+	for name, src := range map[string]netip.Addr{"a pod of another link": c.V4,
+		"a pod of this node": a.V4.Next(), "nobody's": netip.MustParseAddr("10.42.255.9"),
+		"its own": netip.MustParseAddr("198.18.0.200")} {
 		forge(t, attacker, outer{src: src, dst: a.V4, payload: []byte(name)})
 	}
 	onlyHears(t, ear, a, c)
 	droppedPlain(t, first, 4)
 }
 
-// TestEncryptAlways: nothing comes in plain, whoever it claims to be from, and nothing leaves so, also when the device that encrypts is gone.
+// TestEncryptAlways: nothing comes in plain, whoever it claims to be from, and nothing leaves so, also when
+// the device that encrypts is gone.
 func TestEncryptAlways(t *testing.T) {
 	parallel(t)
-	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"auto","Encrypt":"always","Userspace":"always"}`, true)})
+	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"auto","Encrypt":"always","Userspace":"always"}`,
+		true)})
 	first, second := l.Node(1), l.Node(2)
 	reachedBy(t, first, second, "tunnel")
 	everyPair(t, l.Pods())
@@ -61,14 +70,16 @@ func TestEncryptAlways(t *testing.T) {
 		hidden(t, l, a, b, f)
 	}
 	attacker := newcomer(t, l, 200)
-	sh(t, attacker, fmt.Sprintf("ip route add 10.42.0.0/16 via %v; sysctl -qw net.ipv4.ip_forward=1", first.Underlay4))
+	sh(t, attacker, fmt.Sprintf("ip route add 10.42.0.0/16 via %v; sysctl -qw net.ipv4.ip_forward=1",
+		first.Underlay4))
 	ear := listenOn(t, a, netip.AddrPortFrom(a.V4, forgedPort))
 	for _, src := range []netip.Addr{b.V4, second.Underlay4} {
 		forge(t, attacker, outer{src: src, dst: a.V4, payload: []byte("in plain from " + src.String())})
 	}
 	onlyHears(t, ear, a, b)
 	droppedPlain(t, first, 2)
-	if out, errs, err := weft(t, first, "status"); err != nil || !bytes.Contains([]byte(out), []byte("encrypted always")) {
+	if out, errs, err := weft(t, first, "status"); err != nil ||
+		!bytes.Contains([]byte(out), []byte("encrypted always")) {
 		t.Errorf("%v: %s%s", err, out, errs)
 	}
 
@@ -76,7 +87,8 @@ func TestEncryptAlways(t *testing.T) {
 	if err := second.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	sh(t, second.Host, "ip link del flannel-wg; ip link del flannel-wg-v6; ip route add 10.42.0.0/16 via 198.18.0.200; ip -6 route add fd42::/48 via fd18::c8")
+	sh(t, second.Host, "ip link del flannel-wg; ip link del flannel-wg-v6; ip route add 10.42.0.0/16 via "+
+		"198.18.0.200; ip -6 route add fd42::/48 via fd18::c8")
 	if out := sh(t, second.Host, fmt.Sprintf("ip route get %v; ip -6 route get %v", a.V4, a.V6)); !bytes.Contains([]byte(out), []byte("via 198.18.0.200")) || !bytes.Contains([]byte(out), []byte("via fd18::c8")) {
 		t.Fatalf("the other route is not taken:\n%s", out)
 	}
@@ -94,8 +106,8 @@ func TestEncryptAlways(t *testing.T) {
 
 const forgedPort = 8285 // forge's
 
-// plainTo sends datagrams from a pod, and reports whether they are seen in plain on the wire, by a word after them that is. If they are wanted
-// so, it waits until they are.
+// plainTo sends datagrams from a pod, and reports whether they are seen in plain on the wire, by a word after
+// them that is. If they are wanted so, it waits until they are.
 func plainTo(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int, wanted bool) (seen bool) {
 	t.Helper()
 	wire := sniff(t, l.Wire, a.Node.Name)

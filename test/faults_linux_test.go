@@ -26,7 +26,8 @@ func (f finding) String() string {
 func examine(t *testing.T, n *lab.Node, args ...string) (found []finding, err error) {
 	t.Helper()
 	began := time.Now()
-	out, errs, _ := weft(t, n, append([]string{"doctor", "--json"}, args...)...) // its status says whether there are faults
+	// its status says whether there are faults
+	out, errs, _ := weft(t, n, append([]string{"doctor", "--json"}, args...)...)
 	var report struct{ Findings []finding }
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		return nil, fmt.Errorf("weft doctor on %s: %w\n%s%s", n.Name, err, out, errs)
@@ -50,7 +51,8 @@ func lacks(what string, found []finding, id string, texts ...string) error {
 	return fmt.Errorf("%s: weft doctor's check %s does not say %q: %q", what, id, texts, found)
 }
 
-// named waits until weft doctor on a node says of a fault what lacks looks for: of an answer that was late it says so.
+// named waits until weft doctor on a node says of a fault what lacks looks for: of an answer that was late it
+// says so.
 func named(t *testing.T, n *lab.Node, what string, args []string, id string, texts ...string) {
 	t.Helper()
 	await.Within(t, await.Timers, what, func() error {
@@ -81,8 +83,9 @@ type pingJSON struct {
 // peerFault is a fault between the first node of a lab and another one.
 type peerFault struct {
 	name string
-	// wire are rules of nftables on the bridge of the underlay. A packet socket gets and sends what no rule of the node
-	// itself sees. In these and in the scripts {me}, {peer} and {name} stand for both addresses and the peer's name.
+	// wire are rules of nftables on the bridge of the underlay. A packet socket gets and sends what no rule of
+	// the node itself sees. In these and in the scripts {me}, {peer} and {name} stand for both addresses and the
+	// peer's name.
 	wire []string
 	// at and script make the fault on a host, and undo ends it.
 	at, script, undo string
@@ -95,7 +98,8 @@ type peerFault struct {
 	likely string
 	// ping is the first layer that weft ping finds broken.
 	ping string
-	// here and there are doctor's checks that find it on the first node and on the peer, with a part of what they say.
+	// here and there are doctor's checks that find it on the first node and on the peer, with a part of what
+	// they say.
 	here, there [2]string
 }
 
@@ -119,7 +123,8 @@ func peerFaults(t *testing.T) []peerFault {
 		{name: "the port is dropped on the way", answers: "no", likely: viaWay, ping: "port",
 			wire: []string{"ip saddr {me} ip daddr {peer} drop", "ip saddr {peer} ip daddr {me} drop"}},
 		{name: "the port is rejected on the way", answers: "no", likely: "198.18.0.2",
-			at: "node2", script: "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0\niptables -I " + reject + "\niptables -I " + back,
+			at: "node2", script: "sysctl -qw net.ipv4.conf.all.send_redirects=0 " +
+				"net.ipv4.conf.eth0.send_redirects=0\niptables -I " + reject + "\niptables -I " + back,
 			undo: "iptables -D " + reject + "\niptables -D " + back,
 			do: func(peer *lab.Node) error {
 				_, err := peer.Host.Command(t.Context(), "ip", "route", "add", "198.18.0.1", "via", "198.18.0.2")
@@ -129,20 +134,26 @@ func peerFaults(t *testing.T) []peerFault {
 				_, err := peer.Host.Command(t.Context(), "ip", "route", "del", "198.18.0.1")
 				return err
 			}},
-		{name: "the port is dropped by the peer's host", answers: "no", likely: itsSide, at: "{name}", script: dropIn, undo: acceptIn},
+		{name: "the port is dropped by the peer's host", answers: "no", likely: itsSide, at: "{name}",
+			script: dropIn, undo: acceptIn},
 		{name: "the port is rejected by the peer's host", answers: "no", likely: "rejects", ping: "port",
 			at: "{name}", script: rejectIn, undo: takeIn},
-		{name: "this host drops what leaves", answers: "no", likely: itsSide, at: "node1", script: dropOut, undo: leaveOut},
-		{name: "this host drops what comes in", answers: "no", likely: viaWay, at: "node1", script: dropHere, undo: takeHere},
+		{name: "this host drops what leaves", answers: "no", likely: itsSide, at: "node1", script: dropOut,
+			undo: leaveOut},
+		{name: "this host drops what comes in", answers: "no", likely: viaWay, at: "node1", script: dropHere,
+			undo: takeHere},
 		{name: "2 of 7 are lost to the peer", answers: "yes", lossy: true, likely: "drops",
 			wire: []string{"ip saddr {me} ip daddr {peer} numgen inc mod 7 < 2 drop"}},
 		{name: "2 of 7 are lost from the peer", answers: "yes", lossy: true, likely: "drops",
 			wire: []string{"ip saddr {peer} ip daddr {me} numgen inc mod 7 < 2 drop"}},
-		{name: "large packets are lost without ICMP", answers: "yes", large: true, likely: "fragmentation needed", ping: "port",
+		{name: "large packets are lost without ICMP", answers: "yes", large: true, likely: "fragmentation needed",
+			ping: "port",
 			wire: []string{"ip daddr {peer} ip length > 1400 drop"}},
-		{name: "the peer's MTU is lowered", answers: "yes", at: "{name}", script: "ip link set eth0 mtu 1400", undo: "ip link set eth0 mtu 1500",
+		{name: "the peer's MTU is lowered", answers: "yes", at: "{name}", script: "ip link set eth0 mtu 1400",
+			undo: "ip link set eth0 mtu 1500",
 			here: [2]string{"mtu", "1372"}},
-		{name: "the peer's link is down", answers: "no", likely: hostGo, at: "{name}", script: "ip link set eth0 down", undo: "ip link set eth0 up",
+		{name: "the peer's link is down", answers: "no", likely: hostGo, at: "{name}",
+			script: "ip link set eth0 down", undo: "ip link set eth0 up",
 			there: [2]string{"interface", "ip link set eth0 up"}},
 		{name: "the peer's host is gone", answers: "no", likely: hostGo, ping: "underlay",
 			at: "wire", script: "ip link set {name} down", undo: "ip link set {name} up"},
@@ -154,13 +165,14 @@ func peerFaults(t *testing.T) []peerFault {
 			do:     func(peer *lab.Node) error { return peer.Daemon.Signal(unix.SIGSTOP) },
 			undone: func(peer *lab.Node) error { return peer.Daemon.Signal(unix.SIGCONT) },
 			there:  [2]string{"daemon", "does not answer"}},
-		{name: "the peer is deaf", answers: "no", likely: itsSide, ping: "port", wire: []string{"ip daddr {peer} drop"}},
+		{name: "the peer is deaf", answers: "no", likely: itsSide, ping: "port",
+			wire: []string{"ip daddr {peer} drop"}},
 	}
 }
 
-// Every fault that there can be between two nodes is made, each at another peer of one node, all at once. That node names
-// each with its likely cause, and so do weft doctor, weft ping and another node's matrix. Of the peer that is well none
-// says anything. When the faults are mended all is well again.
+// Every fault that there can be between two nodes is made, each at another peer of one node, all at once.
+// That node names each with its likely cause, and so do weft doctor, weft ping and another node's matrix. Of
+// the peer that is well none says anything. When the faults are mended all is well again.
 func TestPeerFaults(t *testing.T) {
 	large(t)
 	const first = 3 // node 1 looks, and node 2 is well
@@ -205,7 +217,8 @@ func TestPeerFaults(t *testing.T) {
 	var rules, devices []string
 	for i, f := range faults {
 		peer := l.Node(first + i)
-		fill := strings.NewReplacer("{me}", me.Underlay4.String(), "{peer}", peer.Underlay4.String(), "{name}", peer.Name)
+		fill := strings.NewReplacer("{me}", me.Underlay4.String(), "{peer}", peer.Underlay4.String(),
+			"{name}", peer.Name)
 		f.at, f.script, f.undo = fill.Replace(f.at), fill.Replace(f.script), fill.Replace(f.undo)
 		faults[i] = f
 		devices = append(devices, peer.Name)
@@ -224,14 +237,16 @@ func TestPeerFaults(t *testing.T) {
 			}
 		}
 	}
-	sh(t, host("wire"), fmt.Sprintf("nft 'table netdev hole { chain c { type filter hook ingress devices = { node1, node2, %s } priority 0\n%s\n}\n}'",
+	sh(t, host("wire"), fmt.Sprintf("nft 'table netdev hole { chain c { type filter hook ingress devices = { "+
+		"node1, node2, %s } priority 0\n%s\n}\n}'",
 		strings.Join(devices, ", "), strings.Join(rules, "\n")))
 
 	await.Within(t, await.Timers, "every fault is seen", func() error {
 		seen, missing := look()
 		for i, f := range faults {
 			p := seen[l.Node(first+i).Name]
-			if p.Answers != f.answers || p.Lossy != f.lossy || p.LargeLost != f.large || !strings.Contains(p.Likely, f.likely) || f.likely != "" && p.Look == "" {
+			if p.Answers != f.answers || p.Lossy != f.lossy || p.LargeLost != f.large ||
+				!strings.Contains(p.Likely, f.likely) || f.likely != "" && p.Look == "" {
 				missing = errors.Join(missing, fmt.Errorf("%s: %+v", f.name, p))
 			}
 		}
@@ -315,19 +330,23 @@ func TestPeerFaults(t *testing.T) {
 	breaks(t, me, "", "node2") // a node without pods has no bridge
 }
 
-// breaks waits until weft ping names the layer as the first one that is broken, with a command that tells more; "" for none.
+// breaks waits until weft ping names the layer as the first one that is broken, with a command that tells
+// more; "" for none.
 func breaks(t *testing.T, from *lab.Node, layer, to string) {
 	t.Helper()
 	await.Within(t, await.Timers, "weft ping "+to, func() error {
 		out, errs, err := weft(t, from, "ping", "--json", "--timeout", "2s", to)
 		var p pingJSON
-		if json.Unmarshal([]byte(out), &p) != nil || len(p.Ways) != 1 || p.SchemaVersion != 1 || p.Healthy != (err == nil) {
+		if json.Unmarshal([]byte(out), &p) != nil || len(p.Ways) != 1 || p.SchemaVersion != 1 ||
+			p.Healthy != (err == nil) {
 			return fmt.Errorf("%w: %s%s", err, out, errs)
 		}
 		way := p.Ways[0]
 		first := way.FirstBroken == layer || slices.Contains(way.Indistinguishable, layer)
-		if !first || p.Healthy != (layer == "") || layer != "" && (len(way.Causes) == 0 || way.Causes[0].Command == "" || way.Causes[0].Where == "") {
-			return fmt.Errorf("first broken %q or %q, want %q: %+v", way.FirstBroken, way.Indistinguishable, layer, way)
+		if !first || p.Healthy != (layer == "") || layer != "" &&
+			(len(way.Causes) == 0 || way.Causes[0].Command == "" || way.Causes[0].Where == "") {
+			return fmt.Errorf("first broken %q or %q, want %q: %+v", way.FirstBroken, way.Indistinguishable,
+				layer, way)
 		}
 		return nil
 	})

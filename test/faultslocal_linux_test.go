@@ -18,11 +18,12 @@ import (
 // local is a fault of one node.
 type local struct {
 	name string
-	// config is what the node's own prefix has for a network config, and keys what stands below its subnets; without it the node is in the
-	// network of all.
+	// config is what the node's own prefix has for a network config, and keys what stands below its subnets;
+	// without it the node is in the network of all.
 	config string
 	keys   []string
-	// do makes the fault while the daemon does not run, and may change its arguments. then makes it while the daemon runs and is ready.
+	// do makes the fault while the daemon does not run, and may change its arguments. then makes it while the
+	// daemon runs and is ready.
 	do   func(n *lab.Node, args []string) []string
 	then func(n *lab.Node)
 	// says is what the daemon says by itself, in its log or in weft status.
@@ -34,12 +35,13 @@ type local struct {
 	ended bool
 }
 
-// Each fault that one node can have is made at another node of a lab, all at once. Each node says by itself what is wrong and what to do, and so
-// does weft doctor when it is asked.
+// Each fault that one node can have is made at another node of a lab, all at once. Each node says by itself
+// what is wrong and what to do, and so does weft doctor when it is asked.
 func TestFaultsOfOneNode(t *testing.T) {
 	large(t)
 	record := func(subnet, at string) string {
-		return strings.ReplaceAll(subnet, "/", "-") + ` {"PublicIP":"` + at + `","PublicIPv6":null,"Weft":{"Node":"x` + at + `"}}`
+		return strings.ReplaceAll(subnet, "/", "-") + ` {"PublicIP":"` + at +
+			`","PublicIPv6":null,"Weft":{"Node":"x` + at + `"}}`
 	}
 	flags := func(more ...string) func(*lab.Node, []string) []string {
 		return func(_ *lab.Node, args []string) []string { return append(args, more...) }
@@ -58,43 +60,61 @@ func TestFaultsOfOneNode(t *testing.T) {
 	changed := func(config string) func(*lab.Node) {
 		return func(n *lab.Node) { put(t, l.Store, "/"+n.Name+"/config", config, 0) }
 	}
-	const vxlan, udp = `{"Network":"10.70.0.0/16","Backend":{"Type":"vxlan"}}`, `{"Network":"10.70.0.0/16","Backend":{"Type":"udp"}}`
+	const vxlan, udp = `{"Network":"10.70.0.0/16","Backend":{"Type":"vxlan"}}`,
+		`{"Network":"10.70.0.0/16","Backend":{"Type":"udp"}}`
 	faults := []local{
 		{name: "a public IP that another node has", do: flags("--public-ip=198.18.0.1"),
-			says: []string{"198.18.0.1", "weft lease release 10.42."}, check: "daemon", texts: []string{"198.18.0.1", "weft lease release"}},
-		{name: "a cloned identity", do: flags("--node-id=node1"), says: []string{"--node-id"}, check: "daemon", texts: []string{"--node-id"}},
+			says: []string{"198.18.0.1", "weft lease release 10.42."}, check: "daemon",
+			texts: []string{"198.18.0.1", "weft lease release"}},
+		{name: "a cloned identity", do: flags("--node-id=node1"), says: []string{"--node-id"}, check: "daemon",
+			texts: []string{"--node-id"}},
 		{name: "Network contains the store", config: `{"Network":"198.18.128.0/17","Backend":{"Type":"udp"}}`,
 			says: []string{"198.18.128.0/17"}, check: "overlap", texts: []string{"198.18.255.253"}},
-		{name: "Network contains a peer", config: `{"Network":"198.18.64.0/18","Backend":{"Type":"udp"}}`, keys: []string{record("198.18.99.0/24", "198.18.65.7")},
+		{name: "Network contains a peer", config: `{"Network":"198.18.64.0/18","Backend":{"Type":"udp"}}`,
+			keys: []string{record("198.18.99.0/24", "198.18.65.7")},
 			says: []string{"198.18.64.0/18"}, check: "overlap", texts: []string{"198.18.65.7"}},
-		{name: "Network overlaps the host's", config: udp, keys: []string{record("10.70.77.0/24", "198.18.0.98")}, do: shell("ip addr add 10.70.77.1/24 dev eth0"),
+		{name: "Network overlaps the host's", config: udp, keys: []string{record("10.70.77.0/24", "198.18.0.98")},
+			do:   shell("ip addr add 10.70.77.1/24 dev eth0"),
 			says: []string{"ip route del 10.70.77.0/24"}, check: "overlap", texts: []string{"overlaps 10.70.77.0/24"}},
-		{name: "a more specific route", config: udp, keys: []string{record("10.70.8.0/24", "198.18.0.99")}, do: shell("ip route add 10.70.8.0/25 via 198.18.0.1"),
-			says: []string{"ip route del 10.70.8.0/25"}, check: "route-shadow", texts: []string{"10.70.8.0/25", "ip route del 10.70.8.0/25"}},
+		{name: "a more specific route", config: udp, keys: []string{record("10.70.8.0/24", "198.18.0.99")},
+			do:   shell("ip route add 10.70.8.0/25 via 198.18.0.1"),
+			says: []string{"ip route del 10.70.8.0/25"}, check: "route-shadow",
+			texts: []string{"10.70.8.0/25", "ip route del 10.70.8.0/25"}},
 		{name: "no subnet is free", config: `{"Network":"10.71.0.0/22","SubnetLen":24,"Backend":{"Type":"udp"}}`,
-			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"), record("10.71.3.0/24", "198.18.1.3")},
+			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"),
+				record("10.71.3.0/24", "198.18.1.3")},
 			says: []string{"none free"}, check: "subnets-left", texts: []string{"weft lease release"}},
-		{name: "the range is nearly full", config: `{"Network":"10.71.0.0/21","SubnetLen":24,"Backend":{"Type":"udp"}}`,
-			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"), record("10.71.3.0/24", "198.18.1.3"), record("10.71.4.0/24", "198.18.1.4"), record("10.71.5.0/24", "198.18.1.5")},
+		{name: "the range is nearly full",
+			config: `{"Network":"10.71.0.0/21","SubnetLen":24,"Backend":{"Type":"udp"}}`,
+			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"),
+				record("10.71.3.0/24", "198.18.1.3"), record("10.71.4.0/24", "198.18.1.4"),
+				record("10.71.5.0/24", "198.18.1.5")},
 			says: []string{"10.71.0.0/21"}, check: "subnets-left", texts: []string{"6 of 7", "weft lease list"}},
-		{name: "SubnetLen is changed", config: udp, then: changed(`{"Network":"10.70.0.0/16","SubnetLen":25,"Backend":{"Type":"udp"}}`),
+		{name: "SubnetLen is changed", config: udp,
+			then: changed(`{"Network":"10.70.0.0/16","SubnetLen":25,"Backend":{"Type":"udp"}}`),
 			says: []string{"SubnetLen"}, check: "config-running", texts: []string{"SubnetLen"}},
-		{name: "Type is changed", config: udp, then: changed(vxlan), says: []string{"type from udp to vxlan"}, check: "config-running", texts: []string{"type from udp to vxlan"}},
-		{name: "Port is changed", config: udp, then: changed(`{"Network":"10.70.0.0/16","Backend":{"Type":"udp","Port":9000}}`),
+		{name: "Type is changed", config: udp, then: changed(vxlan), says: []string{"type from udp to vxlan"},
+			check: "config-running", texts: []string{"type from udp to vxlan"}},
+		{name: "Port is changed", config: udp,
+			then: changed(`{"Network":"10.70.0.0/16","Backend":{"Type":"udp","Port":9000}}`),
 			says: []string{"9000"}, check: "config-running", texts: []string{"9000"}},
-		{name: "VNI is changed", config: vxlan, then: changed(`{"Network":"10.70.0.0/16","Backend":{"Type":"vxlan","VNI":7}}`),
+		{name: "VNI is changed", config: vxlan,
+			then: changed(`{"Network":"10.70.0.0/16","Backend":{"Type":"vxlan","VNI":7}}`),
 			says: []string{"VNI from 1 to 7"}, check: "config-running", texts: []string{"VNI from 1 to 7"}},
 		{name: "a misspelt key", config: `{"Network":"10.70.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`,
 			says: []string{"SubnetLenght", "SubnetLen"}, check: "config-keys", texts: []string{"SubnetLen"}},
 		{name: "an unknown key", config: `{"Network":"10.70.0.0/16","Backend":{"Type":"udp","Colour":"blue"}}`,
 			says: []string{"Colour"}, check: "config-keys", texts: []string{"Colour"}},
-		{name: "https for http", do: flags("--etcd-endpoints=https://198.18.255.253:2379", "--etcd-cafile=/etc/ssl/certs/ca-certificates.crt"),
+		{name: "https for http", do: flags("--etcd-endpoints=https://198.18.255.253:2379",
+			"--etcd-cafile=/etc/ssl/certs/ca-certificates.crt"),
 			says: []string{"http://"}, check: "store-endpoint", texts: []string{"http://"}},
 		{name: "a certificate that is missing", do: flags("--etcd-cafile=/nonexistent/ca.pem"), ended: true,
 			says: []string{"/nonexistent/ca.pem"}, check: "certificates", texts: []string{"/nonexistent/ca.pem"}},
 		{name: "the wrong interface", do: func(n *lab.Node, args []string) []string {
-			sh(t, n.Host, "ip link add eth9 type veth peer name far9; ip link set far9 up; ip addr add 203.0.113.9/24 dev eth9; ip link set eth9 up")
-			return append(slices.DeleteFunc(args, func(a string) bool { return strings.HasPrefix(a, "--iface=") }), "--iface=eth9")
+			sh(t, n.Host, "ip link add eth9 type veth peer name far9; ip link set far9 up; ip addr add "+
+				"203.0.113.9/24 dev eth9; ip link set eth9 up")
+			return append(slices.DeleteFunc(args, func(a string) bool { return strings.HasPrefix(a, "--iface=") }),
+				"--iface=eth9")
 		}, says: []string{"no_peer_answers"}, check: "interface", texts: []string{"eth9", "--iface eth0"}},
 		{name: "the port is taken", do: func(n *lab.Node, args []string) []string {
 			var c net.PacketConn
@@ -103,25 +123,34 @@ func TestFaultsOfOneNode(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = c.Close() })
 			return args
-		}, says: []string{"port 8285"}, check: "port", texts: []string{fmt.Sprintf("pid %d", os.Getpid()), "ss -lunp"}},
+		}, says: []string{"port 8285"}, check: "port",
+			texts: []string{fmt.Sprintf("pid %d", os.Getpid()), "ss -lunp"}},
 		{name: "no CAP_NET_ADMIN", do: wrapped("setpriv", "--inh-caps=-net_admin", "--bounding-set=-net_admin"),
-			says: []string{"CAP_NET_ADMIN"}, check: "cap-net-admin", texts: []string{"CAP_NET_ADMIN", "--cap-add NET_ADMIN"}},
+			says: []string{"CAP_NET_ADMIN"}, check: "cap-net-admin",
+			texts: []string{"CAP_NET_ADMIN", "--cap-add NET_ADMIN"}},
 		{name: "no CAP_NET_RAW", do: wrapped("setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"),
 			says: []string{"CAP_NET_RAW"}, check: "cap-net-raw", texts: []string{"CAP_NET_RAW"}},
-		{name: "no /dev/net/tun", do: wrapped("unshare", "-m", "sh", "-c", `mount -t tmpfs none /dev/net && exec "$@"`, "sh"),
+		{name: "no /dev/net/tun", do: wrapped("unshare", "-m", "sh", "-c",
+			`mount -t tmpfs none /dev/net && exec "$@"`, "sh"),
 			says: []string{"/dev/net/tun", "modprobe tun"}, check: "daemon", texts: []string{"/dev/net/tun"}},
 		{name: "the kernel does not forward", then: running("sysctl -qw net.ipv4.ip_forward=0"),
-			says: []string{"net.ipv4.ip_forward"}, check: "forwarding-ipv4", texts: []string{"sysctl -w net.ipv4.ip_forward=1"}},
+			says: []string{"net.ipv4.ip_forward"}, check: "forwarding-ipv4",
+			texts: []string{"sysctl -w net.ipv4.ip_forward=1"}},
 		{name: "FORWARD drops", do: func(n *lab.Node, args []string) []string {
 			sh(t, n.Host, "iptables -P FORWARD DROP")
 			return append(args, "--iptables-forward-rules=false")
 		}, check: "firewall-forward", texts: []string{"iptables -I FORWARD -i"}},
-		{name: "firewalld", then: running("nft 'table inet firewalld { chain filter_INPUT { type filter hook input priority 10; ct state established,related accept; meta l4proto tcp accept; reject with icmpx admin-prohibited; }; }'"),
+		{name: "firewalld", then: running("nft 'table inet firewalld { chain filter_INPUT { type filter hook " +
+			"input priority 10; ct state established,related accept; meta l4proto tcp accept; reject with icmpx " +
+			"admin-prohibited; }; }'"),
 			check: "firewall-input", texts: []string{"firewall-cmd --permanent --add-port=8285/udp"}},
-		{name: "ufw", then: running("iptables -N ufw-user-input; iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; iptables -A INPUT -p tcp -j ACCEPT; iptables -A INPUT -j ufw-user-input; iptables -P INPUT DROP"),
+		{name: "ufw", then: running("iptables -N ufw-user-input; iptables -A INPUT -m conntrack --ctstate " +
+			"ESTABLISHED,RELATED -j ACCEPT; iptables -A INPUT -p tcp -j ACCEPT; iptables -A INPUT -j " +
+			"ufw-user-input; iptables -P INPUT DROP"),
 			check: "firewall-input", texts: []string{"ufw allow 8285/udp"}},
 	}
-	l = up(t, lab.Spec{Nodes: 1 + len(faults), NetworkConfig: []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":"socket"}}`)})
+	l = up(t, lab.Spec{Nodes: 1 + len(faults),
+		NetworkConfig: []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":"socket"}}`)})
 	for i, f := range faults {
 		n := l.Node(2 + i)
 		if f.do == nil && f.config == "" {
@@ -161,8 +190,8 @@ func TestFaultsOfOneNode(t *testing.T) {
 		}
 	}
 	after := map[string]time.Duration{}
-	// The host's firewalls are asked a hundred times less long than not, so that a try that took a second on a busy machine is followed by a pause
-	// of a hundred.
+	// The host's firewalls are asked a hundred times less long than not, so that a try that took a second on a
+	// busy machine is followed by a pause of a hundred.
 	await.Within(t, 6*await.Patience, "every fault is said", func() error {
 		var missing error
 		for i, f := range faults {

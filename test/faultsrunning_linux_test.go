@@ -14,8 +14,9 @@ import (
 	"weft/test/lab"
 )
 
-// TestAWeftdWithoutDescriptors has a whole weftd get no descriptor more while it carries packets. They go on, so do its lease and what it
-// hears of the store; it says what is wrong, stays ready, and it is over when the limit is raised.
+// TestAWeftdWithoutDescriptors has a whole weftd get no descriptor more while it carries packets. They go on,
+// so do its lease and what it hears of the store; it says what is wrong, stays ready, and it is over when the
+// limit is raised.
 func TestAWeftdWithoutDescriptors(t *testing.T) {
 	l := shared(t, ipv4Only)
 	n := l.Node(1)
@@ -60,7 +61,8 @@ func TestAWeftdWithoutDescriptors(t *testing.T) {
 	if _, err := n.Command(t.Context(), "ip", "address", "add", "192.0.2.77/32", "dev", "flannel0"); err != nil {
 		t.Fatal(err)
 	}
-	// It stays so: neither what it keeps on disk nor the subnet file, which it cannot look at, is a reason not to be ready.
+	// It stays so: neither what it keeps on disk nor the subnet file, which it cannot look at, is a reason not
+	// to be ready.
 	began := time.Now()
 	looks := 0
 	await.Within(t, 8*time.Second+await.Patience, "ready all the time", func() error {
@@ -77,8 +79,10 @@ func TestAWeftdWithoutDescriptors(t *testing.T) {
 	reach(t, await.Patience, a, b, 4)
 	limit(was.Cur)
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if notes := strings.Join(s.Notes, "\n"); !s.Ready || s.PID != pid || strings.Contains(notes, "prlimit --pid") || s.Lease == nil || !s.Lease.Held || !s.Store.Connected {
-			return fmt.Errorf("ready %v %q, notes %q, lease %+v, store %+v", s.Ready, s.NotReady, notes, s.Lease, s.Store)
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready || s.PID != pid ||
+			strings.Contains(notes, "prlimit --pid") || s.Lease == nil || !s.Lease.Held || !s.Store.Connected {
+			return fmt.Errorf("ready %v %q, notes %q, lease %+v, store %+v", s.Ready, s.NotReady, notes,
+				s.Lease, s.Store)
 		}
 		return nil
 	})

@@ -99,9 +99,9 @@ func (c countersJSON) offload(name string) (calls, packets uint64) {
 	return 0, 0
 }
 
-// Features of the underlay's device that change while a connection carries cost it nothing, and what leaves follows: whole
-// superpackets only where the device cuts tunnels, else runs. What the device sends is counted too: uncut, a run is one packet of
-// its counter, and some forty where the kernel cuts it.
+// Features of the underlay's device that change while a connection carries cost it nothing, and what leaves
+// follows: whole superpackets only where the device cuts tunnels, else runs. What the device sends is counted
+// too: uncut, a run is one packet of its counter, and some forty where the kernel cuts it.
 func TestFeaturesChangeUnderAStream(t *testing.T) {
 	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
@@ -148,7 +148,8 @@ func TestFeaturesChangeUnderAStream(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("%s: superpackets leave %s after %v", step.name, step.outlet, time.Since(changed).Round(time.Millisecond))
+		t.Logf("%s: superpackets leave %s after %v", step.name, step.outlet,
+			time.Since(changed).Round(time.Millisecond))
 		before, txBefore := current(t, a.Node).Counters, sent()
 		const enough = 1000
 		var after countersJSON
@@ -165,7 +166,8 @@ func TestFeaturesChangeUnderAStream(t *testing.T) {
 		runs, _ := after.offload("udp-gso")
 		whole, runs = whole-wholeBefore, runs-runsBefore
 		tx := sent() - txBefore
-		t.Logf("%s: %d packets, %d superpackets whole, %d runs, %d packets of the device", step.name, packets, whole, runs, tx)
+		t.Logf("%s: %d packets, %d superpackets whole, %d runs, %d packets of the device", step.name, packets,
+			whole, runs, tx)
 		if step.uncut && tx > packets/4 {
 			t.Errorf("%s: the device sent %d packets for %d", step.name, tx, packets)
 		}

@@ -127,7 +127,8 @@ func checkRecords(t *testing.T, l *lab.Lab) {
 func checkSubnetFiles(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	for _, n := range l.Nodes() {
-		want := fmt.Sprintf("FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=%s\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n", n.Net.V4)
+		want := fmt.Sprintf(
+			"FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=%s\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n", n.Net.V4)
 		if got, err := os.ReadFile(n.SubnetFile); err != nil || string(got) != want {
 			t.Errorf("%s's subnet file: %v\n%s\nwant\n%s", n.Name, err, got, want)
 		}
@@ -139,14 +140,18 @@ func checkPayload(t *testing.T, l *lab.Lab, a, b *lab.Pod) {
 	t.Helper()
 	wire := sniff(t, l.Wire, b.Node.Name)
 	hears(t, listenUDP(t, b, secretPort), b, a)
-	p := wire.next(await.Patience, func(p gopacket.Packet) bool { return bytes.Contains(p.Data(), []byte("honest")) })
+	p := wire.next(await.Patience, func(p gopacket.Packet) bool {
+		return bytes.Contains(p.Data(), []byte("honest"))
+	})
 	ip, ok := p.Layer(proto.LayerTypeIPv4).(*proto.IPv4)
 	udp, ok2 := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
 	if !ok || !ok2 {
 		t.Fatalf("not UDP over IPv4: %v", p)
 	}
-	if src, dst := addr(ip.SrcIP), addr(ip.DstIP); src != a.Node.Underlay4 || dst != b.Node.Underlay4 || udp.SrcPort != 8285 || udp.DstPort != 8285 || ip.TOS != 0 {
-		t.Errorf("outer %v:%d to %v:%d, TOS %#x; want port 8285 on both sides and Not-ECT", src, udp.SrcPort, dst, udp.DstPort, ip.TOS)
+	if src, dst := addr(ip.SrcIP), addr(ip.DstIP); src != a.Node.Underlay4 || dst != b.Node.Underlay4 ||
+		udp.SrcPort != 8285 || udp.DstPort != 8285 || ip.TOS != 0 {
+		t.Errorf("outer %v:%d to %v:%d, TOS %#x; want port 8285 on both sides and Not-ECT", src, udp.SrcPort, dst,
+			udp.DstPort, ip.TOS)
 	}
 	in := gopacket.NewPacket(udp.Payload, proto.LayerTypeIPv4, gopacket.Default)
 	if err := in.ErrorLayer(); err != nil {

@@ -16,7 +16,8 @@ import (
 	"weft/test/lab/probe"
 )
 
-// mostLogged is how many bytes a second a weftd may log while it is flooded, and atFirst what a flood may say before anything is held back.
+// mostLogged is how many bytes a second a weftd may log while it is flooded, and atFirst what a flood may say
+// before anything is held back.
 const (
 	mostLogged = 10 << 10
 	atFirst    = 20 << 10
@@ -25,8 +26,9 @@ const (
 // tunnelPort is that of a network of type udp.
 const tunnelPort = 8285
 
-// A node is flooded by a stranger on the underlay, by a peer's pod with valid packets, and with forged ICMP errors about
-// its tunnel. The lease is held, the store is heard, every packet is counted once, the log stays short, and pods talk.
+// A node is flooded by a stranger on the underlay, by a peer's pod with valid packets, and with forged ICMP
+// errors about its tunnel. The lease is held, the store is heard, every packet is counted once, the log stays
+// short, and pods talk.
 func TestFloodsOfANode(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: []byte(ipv4Only)})
@@ -57,7 +59,8 @@ func TestFloodsOfANode(t *testing.T) {
 			}
 			n, took := over(), time.Since(began)
 			if n := size(t, node) - logged; float64(n) > atFirst+mostLogged*took.Seconds() {
-				t.Errorf("%d bytes were logged in %v, want at most %d a second:\n%s", n, took, mostLogged, node.Daemon.LogTail(30))
+				t.Errorf("%d bytes were logged in %v, want at most %d a second:\n%s", n, took, mostLogged,
+					node.Daemon.LogTail(30))
 			}
 			t.Logf("%d packets", n)
 			booked(t, node)
@@ -127,7 +130,8 @@ func sends(ctx context.Context, from, to probe.Endpoint, port uint16) (n int, er
 	return n, err
 }
 
-// tooLarge has from claim, as a router on the way would, that datagrams of node's to peer do not fit, until ctx ends. No two claims are the same.
+// tooLarge has from claim, as a router on the way would, that datagrams of node's to peer do not fit, until
+// ctx ends. No two claims are the same.
 func tooLarge(ctx context.Context, from *lab.Host, node, peer *lab.Node) (n int, err error) {
 	err = from.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)

@@ -26,7 +26,8 @@ func checkGlobals(t *tree) (faults []string) {
 					spec := s.(*ast.ValueSpec)
 					for i, name := range spec.Names {
 						if !constant(f, gen, spec, i) {
-							faults = append(faults, fmt.Sprintf("%s: var %s could change, or hold what changes", f.at(name), name.Name))
+							faults = append(faults, fmt.Sprintf("%s: var %s could change, or hold what changes", f.at(name),
+								name.Name))
 						}
 						vars[name.Name] = name.Name != "_"
 					}

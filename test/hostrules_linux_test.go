@@ -30,7 +30,8 @@ func firewalls() []firewall {
 			drops + "nft list table ip flannel-ipv4 || true; nft list table ip6 flannel-ipv6 || true", nil},
 		{"iptables, nft flavour", "", "iptables-nft " + canary, drops + "iptables-nft-save; ip6tables-nft-save",
 			[]string{"iptables-nft", "ip6tables-nft"}},
-		{"iptables, legacy flavour", "", "iptables-legacy " + canary, drops + "iptables-legacy-save; ip6tables-legacy-save",
+		{"iptables, legacy flavour", "", "iptables-legacy " + canary,
+			drops + "iptables-legacy-save; ip6tables-legacy-save",
 			[]string{"iptables-legacy", "ip6tables-legacy"}},
 	}
 }
@@ -58,8 +59,8 @@ func rulesOf(t *testing.T, n *lab.Node, ok func(rulesJSON) bool) (r rulesJSON) {
 	return r
 }
 
-// In each firewall, with the kernel's vxlan and both families, the rules masquerade and forward what they should, and
-// protect the overlay's port. They stay until they are cleaned up.
+// In each firewall, with the kernel's vxlan and both families, the rules masquerade and forward what they
+// should, and protect the overlay's port. They stay until they are cleaned up.
 func TestHostRules(t *testing.T) {
 	t.Parallel()
 	netns.Programs(t, "iptables-legacy:iptables", "iptables-nft:iptables", "nft:nftables")
@@ -68,7 +69,8 @@ func TestHostRules(t *testing.T) {
 			parallel(t)
 			config := fmt.Sprintf(`{%s"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48",
 				"Backend":{"Type":"vxlan","NoMasquerade":["198.18.0.88/32","fd18::58/128"]}}`, f.key)
-			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--ip-blackhole-route"}})
+			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config),
+				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--ip-blackhole-route"}})
 			for _, n := range l.Nodes() {
 				sh(t, n.Host, f.hint)
 				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
@@ -156,7 +158,8 @@ func masquerades(t *testing.T, l *lab.Lab, a, b *lab.Pod) {
 	for number, never := range map[int]bool{77: false, 88: true} {
 		h := newcomer(t, l, number)
 		ear := hear(t, h, port)
-		for family, to := range map[int]string{4: fmt.Sprintf("198.18.0.%d", number), 6: fmt.Sprintf("fd18::%x", number)} {
+		for family, to := range map[int]string{4: fmt.Sprintf("198.18.0.%d", number),
+			6: fmt.Sprintf("fd18::%x", number)} {
 			want := map[int]netip.Addr{4: a.Node.Underlay4, 6: a.Node.Underlay6}[family]
 			if never {
 				want = a.Addr(family)
@@ -172,7 +175,8 @@ func masquerades(t *testing.T, l *lab.Lab, a, b *lab.Pod) {
 			t.Errorf("%s sees %s as %v, want %v", b.Name, a.Name, got, a.Addr(family))
 		}
 	}
-	if routes := sh(t, a.Node.Host, "ip route; ip -6 route"); !strings.Contains(routes, "blackhole "+a.Node.Net.V4.Masked().String()) ||
+	if routes := sh(t, a.Node.Host, "ip route; ip -6 route"); !strings.Contains(routes, "blackhole "+
+		a.Node.Net.V4.Masked().String()) ||
 		!strings.Contains(routes, "blackhole "+a.Node.Net.V6.Masked().String()) {
 		t.Errorf("no blackhole routes:\n%s", routes)
 	}
@@ -199,7 +203,8 @@ func portIsKept(t *testing.T, l *lab.Lab, a *lab.Pod) {
 			t.Fatal(err)
 		}
 	}
-	for _, to := range []netip.Addr{n.Underlay4, n.Underlay6, n.Net.V4.Addr(), l.Node(2).Underlay4, l.Node(2).Underlay6} {
+	for _, to := range []netip.Addr{n.Underlay4, n.Underlay6, n.Net.V4.Addr(), l.Node(2).Underlay4,
+		l.Node(2).Underlay6} {
 		send(a.Host, to)
 	}
 	send(stranger, n.Underlay4)
@@ -215,19 +220,24 @@ func portIsKept(t *testing.T, l *lab.Lab, a *lab.Pod) {
 		t.Errorf("a pod's datagram reached the other node: from %+v to %+v", otherBefore, other)
 	}
 	metrics, err := n.Metrics(t.Context())
-	if err != nil || !strings.Contains(metrics, fmt.Sprintf(`weft_rules_dropped_packets_total{reason="from_pod"} %d`, after.PodsDropped)) {
+	if err != nil || !strings.Contains(metrics,
+		fmt.Sprintf(`weft_rules_dropped_packets_total{reason="from_pod"} %d`, after.PodsDropped)) {
 		t.Errorf("%v\n%s", err, metrics)
 	}
 }
 
 // cleansUp has weft cleanup on one node, beside things of others.
 func cleansUp(t *testing.T, n *lab.Node, f firewall) {
-	foreign := "ip link add theirs type veth peer name theirs-far; ip link set theirs alias theirs; ip link set theirs up; " +
-		"ip route add 192.0.2.0/24 dev theirs proto 99; iptables-nft -N THEIRS; iptables-nft -A FORWARD -s 10.42.0.0/16 -j THEIRS; " +
+	foreign := "ip link add theirs type veth peer name theirs-far; ip link set theirs alias theirs; ip link " +
+		"set theirs up; " +
+		"ip route add 192.0.2.0/24 dev theirs proto 99; iptables-nft -N THEIRS; iptables-nft -A FORWARD -s " +
+		"10.42.0.0/16 -j THEIRS; " +
 		"iptables-legacy -N THEIRS; nft add table ip theirs; " +
 		// What only looks like ours.
-		"ip link add theirs0 type bridge; ip link set theirs0 alias weft; ip tuntap add weft-tx77 mode tap; ip tuntap add weft-tx6 mode tap; " +
-		"ip link add flannel.77 type bridge; ip link set flannel.77 alias weft; nft add table netdev weft-raw-theirs; nft add table netdev weft-raw-192.0.2.9-1; " +
+		"ip link add theirs0 type bridge; ip link set theirs0 alias weft; ip tuntap add weft-tx77 mode tap; ip " +
+		"tuntap add weft-tx6 mode tap; " +
+		"ip link add flannel.77 type bridge; ip link set flannel.77 alias weft; nft add table netdev " +
+		"weft-raw-theirs; nft add table netdev weft-raw-192.0.2.9-1; " +
 		"iptables-nft -N WEFT-CUSTOM; iptables-legacy -N WEFT-CUSTOM; iptables-legacy -A INPUT -j WEFT-CUSTOM"
 	sh(t, n.Host, foreign)
 	if _, errs, err := weft(t, n, "cleanup"); err == nil || !strings.Contains(errs, "--force") {
@@ -237,17 +247,23 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 		t.Fatal(lab.Explain(err))
 	}
 	// These look as if they had outlived a data plane, which the kernel prevents, or a probe that was killed.
-	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; nft add chain netdev weft-raw-192.0.2.1-8285 ingress '{ type filter hook ingress device eth0 priority 0; }'; "+
+	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; nft add chain netdev weft-raw-192.0.2.1-8285 "+
+		"ingress '{ type filter hook ingress device eth0 priority 0; }'; "+
 		"nft add rule netdev weft-raw-192.0.2.1-8285 ingress counter comment weft; "+
-		"ip tuntap add weft-tx4 mode tap; ip link set weft-tx4 alias weft; ip link add weft-probe type vxlan id 16777215 dstport 1")
-	all := "ip -d link; ip route; ip -6 route; nft list ruleset; iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save"
+		"ip tuntap add weft-tx4 mode tap; ip link set weft-tx4 alias weft; ip link add weft-probe type vxlan id "+
+		"16777215 dstport 1")
+	all := "ip -d link; ip route; ip -6 route; nft list ruleset; iptables-nft-save; ip6tables-nft-save; " +
+		"iptables-legacy-save; ip6tables-legacy-save"
 	before := sh(t, n.Host, all)
 	dry, errs, err := weft(t, n, "cleanup", "--dry-run")
-	if err != nil || !strings.Contains(dry, "would remove link flannel.1") || !strings.Contains(dry, "blackhole") ||
-		!strings.Contains(dry, "netdev weft-raw-192.0.2.1-8285") || !strings.Contains(dry, "link weft-tx4") || !strings.Contains(dry, "link weft-probe") {
+	if err != nil || !strings.Contains(dry, "would remove link flannel.1") ||
+		!strings.Contains(dry, "blackhole") ||
+		!strings.Contains(dry, "netdev weft-raw-192.0.2.1-8285") || !strings.Contains(dry, "link weft-tx4") ||
+		!strings.Contains(dry, "link weft-probe") {
 		t.Fatalf("dry run: %v %s\n%s", err, errs, dry)
 	}
-	if now := sh(t, n.Host, "ip route; ip -6 route; "+f.list); sameRules(before, now) == nil && !strings.Contains(now, "proto 119") {
+	if now := sh(t, n.Host, "ip route; ip -6 route; "+f.list); sameRules(before, now) == nil &&
+		!strings.Contains(now, "proto 119") {
 		t.Errorf("a dry run changed something:\n%s", now)
 	}
 	done, errs, err := weft(t, n, "cleanup")
@@ -255,7 +271,8 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 		t.Errorf("%v %s\n%s\nafter a dry run that said\n%s", err, errs, done, dry)
 	}
 	left := sh(t, n.Host, all)
-	for _, theirs := range []string{"theirs0", "alias weft", "weft-tx77", "weft-tx6", "flannel.77", "weft-raw-theirs", "weft-raw-192.0.2.9-1", "WEFT-CUSTOM"} {
+	for _, theirs := range []string{"theirs0", "alias weft", "weft-tx77", "weft-tx6", "flannel.77",
+		"weft-raw-theirs", "weft-raw-192.0.2.9-1", "WEFT-CUSTOM"} {
 		if !strings.Contains(left, theirs) {
 			t.Errorf("%s is not ours, and went:\n%s", theirs, left)
 		}
@@ -266,7 +283,8 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 			t.Errorf("%q is left:\n%s", word, left)
 		}
 	}
-	for _, line := range []string{"alias theirs", "192.0.2.0/24 dev theirs", "-A FORWARD -s 10.42.0.0/16 -j THEIRS", "table ip theirs", "cni0"} {
+	for _, line := range []string{"alias theirs", "192.0.2.0/24 dev theirs",
+		"-A FORWARD -s 10.42.0.0/16 -j THEIRS", "table ip theirs", "cni0"} {
 		if !strings.Contains(left, line) {
 			t.Errorf("%q went too:\n%s", line, left)
 		}

@@ -68,14 +68,15 @@ func waits(t *testing.T, n *lab.Node, why ...string) {
 // clone starts the daemon of a node anew with the identity of another.
 func clone(t *testing.T, n, of *lab.Node, flags ...string) {
 	t.Helper()
-	n.Daemon.SetArgs(append(append(n.Daemon.Args(), "--node-id="+of.Name, "--subnet-file="+t.TempDir()+"/env"), flags...)...)
+	n.Daemon.SetArgs(append(append(n.Daemon.Args(), "--node-id="+of.Name, "--subnet-file="+t.TempDir()+"/env"),
+		flags...)...)
 	if err := n.Daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A living node is not replaced: not by a copy of it elsewhere, not by a second weftd on its host, and not by what somebody
-// writes to the store. Its pods lose nothing.
+// A living node is not replaced: not by a copy of it elsewhere, not by a second weftd on its host, and not by
+// what somebody writes to the store. Its pods lose nothing.
 func TestLivingNodeIsNotReplaced(t *testing.T) {
 	long(t)
 	l := up(t, lab.Spec{Nodes: 3})
@@ -107,8 +108,10 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	say("a copy elsewhere")
 
 	dir := t.TempDir()
-	says(t, first.Host, 1, []string{fmt.Sprintf("pid %d", first.Daemon.PID()), first.ControlSocket}, first.Daemon.Args()...)
-	apart := []string{"--cache-dir=" + dir, "--control-socket=" + dir + "/s", "--healthz-port=0", "--subnet-file=" + dir + "/subnet.env"}
+	says(t, first.Host, 1, []string{fmt.Sprintf("pid %d", first.Daemon.PID()), first.ControlSocket},
+		first.Daemon.Args()...)
+	apart := []string{"--cache-dir=" + dir, "--control-socket=" + dir + "/s", "--healthz-port=0",
+		"--subnet-file=" + dir + "/subnet.env"}
 	says(t, first.Host, 1, []string{fmt.Sprintf("pid %d", first.Daemon.PID()), "10.42.0.0/16"},
 		append(first.Daemon.Args(), apart...)...)
 	if got := rawRecord(t, l, first); got != ours {
@@ -121,7 +124,8 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	}
 	put(t, l.Store, ours.key, strings.Replace(ours.value, `"MTU":1472`, `"MTU":1471`, 1), 24*time.Hour)
 	putBack(t, l, ours)
-	put(t, l.Store, ours.key, `{"PublicIP":"198.18.0.1","PublicIPv6":null,"Weft":{"Node":"node1","MTU":1471}}`, 24*time.Hour)
+	put(t, l.Store, ours.key, `{"PublicIP":"198.18.0.1","PublicIPv6":null,"Weft":{"Node":"node1","MTU":1471}}`,
+		24*time.Hour)
 	putBack(t, l, ours)
 	put(t, l.Store, ours.key, "{", 0)
 	putBack(t, l, ours)
@@ -131,7 +135,8 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	t.Log("its record deleted")
 	lossless()
 
-	// A node to which the store says that the subnet is elsewhere sends there, until the owner has written its record again.
+	// A node to which the store says that the subnet is elsewhere sends there, until the owner has written its
+	// record again.
 	for _, value := range []string{
 		`{"PublicIP":"198.18.0.2","PublicIPv6":null,"Weft":{"Node":"node1","State":"x"}}`,
 		`{"PublicIP":"198.18.7.9","PublicIPv6":null,"Weft":{"Node":"thief"}}`,
@@ -141,7 +146,8 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 		reach(t, await.Patience, second.Pods[0], first.Pods[0], 4)
 	}
 
-	// The first daemon hangs, and its kernel still answers. Then its host is off the wire, and the copy takes over.
+	// The first daemon hangs, and its kernel still answers. Then its host is off the wire, and the copy takes
+	// over.
 	if err := first.Daemon.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +162,8 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits(t, first, `"node1"`, "198.18.0.3")
-	if addrs := sh(t, first.Host, "ip -o addr show dev flannel0"); !strings.Contains(addrs, first.Net.V4.Masked().Addr().String()) {
+	if addrs := sh(t, first.Host, "ip -o addr show dev flannel0"); !strings.Contains(addrs,
+		first.Net.V4.Masked().Addr().String()) {
 		t.Errorf("it has given up its address: %s", addrs)
 	}
 	if err := third.Kill(); err != nil {

@@ -49,7 +49,8 @@ func TestIPIP(t *testing.T) {
 		return nil
 	})
 	await.OK(t, "weft ping", func() error { // the kernel says so a few times a second at the most
-		out, _, _ := weft(t, me, "ping", peer.Name, "-c", "2", "--timeout", "1s") // its status says that something is broken
+		// its status says that something is broken
+		out, _, _ := weft(t, me, "ping", peer.Name, "-c", "2", "--timeout", "1s")
 		if !containsAll(out, []string{"ICMP protocol unreachable", "ss -wlnp"}) {
 			return fmt.Errorf("%s", out)
 		}

@@ -32,7 +32,8 @@ func etcd(t testing.TB, s *lab.Store, path string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(await.Context(t, await.Patience), http.MethodPost, s.Endpoint()+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(await.Context(t, await.Patience), http.MethodPost, s.Endpoint()+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

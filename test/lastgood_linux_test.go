@@ -20,7 +20,8 @@ func lastGoodIs(t *testing.T, n *lab.Node, want ...string) {
 	t.Helper()
 	status(t, n, await.Patience, func(s statusJSON) error {
 		if said := fmt.Sprint(s.Config.Faults); !s.Ready || !s.Config.LastGood || !containsAll(said, want) {
-			return fmt.Errorf("ready %v %q, last good %v, want %q in %s", s.Ready, s.NotReady, s.Config.LastGood, want, said)
+			return fmt.Errorf("ready %v %q, last good %v, want %q in %s", s.Ready, s.NotReady, s.Config.LastGood,
+				want, said)
 		}
 		return nil
 	})
@@ -43,11 +44,17 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		says         []string
 		flags        []string // of the node that restarts
 	}{
-		{"a typo in the type", string(networkOf(`{"Type":"vxlna"}`, false)), []string{"Backend.Type", `"vxlna"`}, nil},
+		{"a typo in the type", string(networkOf(`{"Type":"vxlna"}`, false)), []string{"Backend.Type", `"vxlna"`},
+			nil},
 		{"truncated", `{"Network":"10.42.0.0/16","Backend":{"Ty`, []string{"JSON"}, nil},
-		{"a backend that does not start", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"nosuch"}, []string{"--allow-extension"}},
-		{"commands that anyone may have written", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"is not TLS", "--allow-extension"}, nil},
-		{"a network without the nodes' subnets", `{"Network":"10.99.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"Network is 10.99.0.0/16", a.Net.V4.Masked().String(), "--renumber"}, nil},
+		{"a backend that does not start",
+			string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"nosuch"},
+			[]string{"--allow-extension"}},
+		{"commands that anyone may have written",
+			string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)),
+			[]string{"is not TLS", "--allow-extension"}, nil},
+		{"a network without the nodes' subnets", `{"Network":"10.99.0.0/16","Backend":{"Type":"vxlan"}}`,
+			[]string{"Network is 10.99.0.0/16", a.Net.V4.Masked().String(), "--renumber"}, nil},
 		{"gone", "", nil, nil},
 	} {
 		if c.config == "" {
@@ -70,15 +77,16 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		}
 	}
 	m, err := a.Metrics(t.Context())
-	if err != nil || !containsAll(m, []string{"\nweft_ready 1\n", "\nweft_config_fault 1\n", "\nweft_config_last_good 1\n"}) {
+	if err != nil || !containsAll(m, []string{"\nweft_ready 1\n", "\nweft_config_fault 1\n",
+		"\nweft_config_last_good 1\n"}) {
 		t.Errorf("metrics: %v", err)
 	}
 	out, _, err := weft(t, a, "status")
 	if err != nil || !containsAll(out, []string{"THE LAST GOOD ONE"}) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	// A node that waits for a good configuration adopts it. One that has had a good one since its start reports what a
-	// restart would change.
+	// A node that waits for a good configuration adopts it. One that has had a good one since its start reports
+	// what a restart would change.
 	put(t, l.Store, configKey, good(8472), 0)
 	for _, n := range l.Nodes() {
 		status(t, n, await.Patience, func(s statusJSON) error {
@@ -88,9 +96,11 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 			return nil
 		})
 	}
-	put(t, l.Store, configKey, `{"Network":"10.42.0.0/16","SubnetLen":25,"Backend":{"Type":"vxlan","MTU":1400,"Port":4790}}`, 0)
+	put(t, l.Store, configKey,
+		`{"Network":"10.42.0.0/16","SubnetLen":25,"Backend":{"Type":"vxlan","MTU":1400,"Port":4790}}`, 0)
 	status(t, b, await.Patience, func(s statusJSON) error {
-		if said := strings.Join(s.Config.Changes, "\n"); !containsAll(said, []string{b.Net.V4.Masked().String(), "1450", "1350", "8472", "4790"}) {
+		if said := strings.Join(s.Config.Changes, "\n"); !containsAll(said,
+			[]string{b.Net.V4.Masked().String(), "1450", "1350", "8472", "4790"}) {
 			return fmt.Errorf("a restart changes %q", said)
 		}
 		return nil
@@ -112,7 +122,8 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		// Before the other one restarted there may have been another reason.
 		await.OK(t, n.Name+"'s metrics name the reason", func() error {
 			m, err := n.Metrics(t.Context())
-			if err == nil && !containsAll(m, []string{"\nweft_ready 1\n", "\nweft_no_usable_peer{reason=\"backend_type\"} 1\n"}) {
+			if err == nil && !containsAll(m, []string{"\nweft_ready 1\n",
+				"\nweft_no_usable_peer{reason=\"backend_type\"} 1\n"}) {
 				err = errors.New(m)
 			}
 			return err
@@ -123,7 +134,8 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "flanneld is ready\n") {
+		if err != nil || resp.StatusCode != http.StatusOK ||
+			!strings.HasPrefix(string(body), "flanneld is ready\n") {
 			t.Errorf("%s's readyz: %v %s %s", n.Name, err, resp.Status, body)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"weft/test/netns"
 )
 
-// A program that can execute a template has every exported method of every package in it, which makes weftd larger by a
-// third. Packages of others bring templates too, as grpc does unless it is built with grpcnotrace. weft writes a page by one.
+// A program that can execute a template has every exported method of every package in it, which makes weftd
+// larger by a third. Packages of others bring templates too, as grpc does unless it is built with
+// grpcnotrace. weft writes a page by one.
 func TestDaemonExecutesNoTemplates(t *testing.T) {
 	if os.Getenv("WEFT_BIN") == "" && !strings.Contains(os.Getenv("GOFLAGS"), "grpcnotrace") {
 		netns.Skip(t, "weftd is built without the tag grpcnotrace: make test has it")

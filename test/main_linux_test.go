@@ -19,8 +19,8 @@ import (
 	"weft/test/netns"
 )
 
-// binDir is where the commands under test are: those of $WEFT_BIN, which make test sets to what make build has just
-// built, or those that are built here, once for a run of the tests.
+// binDir is where the commands under test are: those of $WEFT_BIN, which make test sets to what make build
+// has just built, or those that are built here, once for a run of the tests.
 var binDir string
 
 // madeDir is for what is made here in any case. It goes with the run of the tests.
@@ -114,12 +114,13 @@ func raise(t testing.TB, spec lab.Spec) *lab.Lab {
 	return l
 }
 
-// sayLogs prints the end of the daemons' logs of a lab if the test has failed, and fails it if one has a fault that
-// no test looks for.
+// sayLogs prints the end of the daemons' logs of a lab if the test has failed, and fails it if one has a
+// fault that no test looks for.
 func sayLogs(t testing.TB, l *lab.Lab) {
 	t.Helper()
 	if n := tableFulls() - fullsBefore; t.Failed() && n > 0 {
-		t.Logf("since these tests began, %d neighbours found no room in the kernel's table, which all namespaces share: packets for them were lost (gc_thresh3)", n)
+		t.Logf("since these tests began, %d neighbours found no room in the kernel's table, which all namespaces "+
+			"share: packets for them were lost (gc_thresh3)", n)
 	}
 	for _, n := range l.Nodes() {
 		log := n.Daemon.LogTail(1000)
@@ -134,7 +135,8 @@ func sayLogs(t testing.TB, l *lab.Lab) {
 // fullsBefore is what tableFulls was when the tests began.
 var fullsBefore = tableFulls()
 
-// tableFulls is how often the kernel had no room for a neighbour of IPv4 or IPv6, on any processor, in any namespace.
+// tableFulls is how often the kernel had no room for a neighbour of IPv4 or IPv6, on any processor, in any
+// namespace.
 func tableFulls() (n int) {
 	for _, cache := range []string{"arp_cache", "ndisc_cache"} {
 		text, err := os.ReadFile("/proc/net/stat/" + cache)

@@ -69,7 +69,8 @@ func matrixDimensions() dimensions {
 			{"auto", `"Type":"auto"`, false, [3]int{50, 70, 70}, "kernel", false},
 			{"host-gw", `"Type":"host-gw"`, false, [3]int{}, "kernel", false},
 			{"ipip in user space", `"Type":"ipip","Userspace":"always"`, false, [3]int{20}, "socket", true},
-			{"extension", `"Type":"extension","SubnetAddCommand":"` + routesByCommand + ` replace","SubnetRemoveCommand":"` + routesByCommand + ` del"`,
+			{"extension", `"Type":"extension","SubnetAddCommand":"` + routesByCommand +
+				` replace","SubnetRemoveCommand":"` + routesByCommand + ` del"`,
 				false, [3]int{}, "command", false},
 			{"wireguard", `"Type":"wireguard","Userspace":"always"`, false, [3]int{80, 80, 80}, "userspace", false},
 		},
@@ -167,9 +168,10 @@ func TestPairwiseMeetsAll(t *testing.T) {
 	}
 }
 
-// TestMatrix has three nodes with each combination of backend, family, firewall and path: every pod pings and streams to
-// every other, with packets of the full size and one byte more. Where weft's own data plane carries them, it also takes
-// nothing from a peer that is not the peer's. The combinations of a family and a firewall share a lab, one after the other.
+// TestMatrix has three nodes with each combination of backend, family, firewall and path: every pod pings and
+// streams to every other, with packets of the full size and one byte more. Where weft's own data plane
+// carries them, it also takes nothing from a peer that is not the peer's. The combinations of a family and a
+// firewall share a lab, one after the other.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	d := matrixDimensions()
@@ -218,7 +220,8 @@ func (d dimensions) config(t *testing.T, c combination) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{"Probe":false,%s}}`, wall, family, keys))
 }
 
-// carries has the nodes of a lab start with a combination, and looks that it carries packets. args are the second node's.
+// carries has the nodes of a lab start with a combination, and looks that it carries packets. args are the
+// second node's.
 func (d dimensions) carries(t *testing.T, l *lab.Lab, c combination, args []string) {
 	b, family, wall := d.backends[c.backend], d.families[c.family], d.firewalls[c.firewall]
 	put(t, l.Store, configKey, string(d.config(t, c)), 0)
@@ -237,7 +240,8 @@ func (d dimensions) carries(t *testing.T, l *lab.Lab, c combination, args []stri
 	}
 	for _, n := range l.Nodes() {
 		status(t, n, await.Patience, func(s statusJSON) error {
-			if want := b.path + d.path(c); !s.Ready || s.Peers != 2 || s.Backend.Path != want || len(s.Backend.Notes) > 0 {
+			if want := b.path + d.path(c); !s.Ready || s.Peers != 2 || s.Backend.Path != want ||
+				len(s.Backend.Notes) > 0 {
 				return fmt.Errorf("ready %v, %d peers, %+v, want path %s", s.Ready, s.Peers, s.Backend, want)
 			}
 			return nil
@@ -264,8 +268,8 @@ func widen(t *testing.T, n *lab.Node) {
 	}
 }
 
-// fewRights fails the test if n's weftd can do more than it has need of. One that is linked with C code, as the race detector
-// takes, keeps what it had.
+// fewRights fails the test if n's weftd can do more than it has need of. One that is linked with C code, as
+// the race detector takes, keeps what it had.
 func fewRights(t *testing.T, n *lab.Node) {
 	t.Helper()
 	if os.Getenv("WEFT_RACE") != "" {
@@ -276,7 +280,8 @@ func fewRights(t *testing.T, n *lab.Node) {
 		t.Fatal(err)
 	}
 	const few = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_DAC_READ_SEARCH
-	for _, want := range []string{fmt.Sprintf("CapPrm:\t%016x", few), fmt.Sprintf("CapEff:\t%016x", few), fmt.Sprintf("CapBnd:\t%016x", few), "NoNewPrivs:\t1"} {
+	for _, want := range []string{fmt.Sprintf("CapPrm:\t%016x", few), fmt.Sprintf("CapEff:\t%016x", few),
+		fmt.Sprintf("CapBnd:\t%016x", few), "NoNewPrivs:\t1"} {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("%s: weftd has more rights than it has need of, not %q:\n%s", n.Name, want, status)
 		}
@@ -307,7 +312,8 @@ func TestMixedVTEPs(t *testing.T) {
 		}
 		kernel, device := how == "never", map[string]string{"never": "flannel.1", "always": "flannel0"}[how]
 		status(t, n, await.Patience, func(s statusJSON) error {
-			if !s.Ready || s.Peers != 2 || s.Backend.Device != device || s.Backend.MTU != 1430 || s.Backend.Port != 8472 || s.Backend.Type != "vxlan" {
+			if !s.Ready || s.Peers != 2 || s.Backend.Device != device || s.Backend.MTU != 1430 ||
+				s.Backend.Port != 8472 || s.Backend.Type != "vxlan" {
 				return fmt.Errorf("%+v", s)
 			}
 			return nil
@@ -333,7 +339,8 @@ func TestMixedVTEPs(t *testing.T) {
 		}
 	}
 	for _, p := range weftJSON[peersJSON](t, l.Node(2), "peers").Peers {
-		if len(p.Ways) != 2 || p.Ways[0].Way != "tunnel" || p.Ways[1].Way != "tunnel" || p.TxPackets == 0 || p.RxPackets == 0 {
+		if len(p.Ways) != 2 || p.Ways[0].Way != "tunnel" || p.Ways[1].Way != "tunnel" || p.TxPackets == 0 ||
+			p.RxPackets == 0 {
 			t.Errorf("%+v", p)
 		}
 	}

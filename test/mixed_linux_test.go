@@ -26,7 +26,8 @@ func TestMixedFamilies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallel(t)
-			l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(c.backend, false), WeftdArgs: []string{"--ip-masq"}})
+			l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(c.backend, false),
+				WeftdArgs: []string{"--ip-masq"}})
 			put(t, l.Store, prefix+"/config", string(networkOf(c.backend, true)), 0)
 			for range 2 {
 				if _, err := l.AddNode(await.Context(t, 30*time.Second)); err != nil {
@@ -40,8 +41,11 @@ func TestMixedFamilies(t *testing.T) {
 					mtu = c.dual
 				}
 				status(t, n, await.Patience, func(s statusJSON) error {
-					if !s.Ready || s.Peers != 3 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) != 0 || s.Config.Differs == dual { // who runs on sees that the store has another
-						return fmt.Errorf("ready %v, %d peers, %d rejected, %+v, %+v", s.Ready, s.Peers, s.Rejected, s.Backend, s.Config)
+					if !s.Ready || s.Peers != 3 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) != 0 ||
+						s.Config.Differs == dual {
+						// who runs on sees that the store has another
+						return fmt.Errorf("ready %v, %d peers, %d rejected, %+v, %+v", s.Ready, s.Peers, s.Rejected,
+							s.Backend, s.Config)
 					}
 					return nil
 				})
@@ -59,7 +63,8 @@ func TestMixedFamilies(t *testing.T) {
 			for _, direction := range [][2]*lab.Node{{fours[0], duals[0]}, {duals[0], fours[0]}} {
 				from, to := direction[0].Pods[0], direction[1].Pods[0]
 				tellsSize(t, from, to, c.dual)
-				r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: from.Endpoint(4), To: to.Endpoint(4), Bytes: 4 << 20, Verify: true})
+				r, err := probe.Stream(await.Context(t, 30*time.Second),
+					probe.StreamPlan{From: from.Endpoint(4), To: to.Endpoint(4), Bytes: 4 << 20, Verify: true})
 				if err != nil {
 					t.Errorf("TCP from %s to %s: %d bytes, %v", from.Name, to.Name, r.Received, err)
 				}
@@ -82,18 +87,20 @@ func everyPair(t *testing.T, pods []*lab.Pod) {
 	}
 }
 
-// tellsSize checks that packets of the size that both ends take arrive whole, and that the sender of a longer one is
-// told that size.
+// tellsSize checks that packets of the size that both ends take arrive whole, and that the sender of a longer
+// one is told that size.
 func tellsSize(t *testing.T, from, to *lab.Pod, mtu int) {
 	t.Helper()
 	const headers = 20 + 8 // of IPv4 and ICMP
 	ping := func(size int) string {
-		return sh(t, from.Host, fmt.Sprintf("ping -4 -M do -c 2 -i 0.2 -W 10 -s %d %v 2>&1 || true", size-headers, to.V4))
+		return sh(t, from.Host, fmt.Sprintf("ping -4 -M do -c 2 -i 0.2 -W 10 -s %d %v 2>&1 || true",
+			size-headers, to.V4))
 	}
 	if out := ping(mtu); !strings.Contains(out, " 0% packet loss") {
 		t.Errorf("%d bytes from %s to %s:\n%s", mtu, from.Name, to.Name, out)
 	}
-	if out := ping(mtu + 1); !strings.Contains(out, fmt.Sprintf("mtu = %d", mtu)) && !strings.Contains(out, fmt.Sprintf("mtu=%d", mtu)) {
+	if out := ping(mtu + 1); !strings.Contains(out, fmt.Sprintf("mtu = %d", mtu)) &&
+		!strings.Contains(out, fmt.Sprintf("mtu=%d", mtu)) {
 		t.Errorf("%d bytes from %s to %s:\n%s", mtu+1, from.Name, to.Name, out)
 	}
 }

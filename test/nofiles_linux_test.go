@@ -92,16 +92,19 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 			os.WriteFile(full, make([]byte, 4096), 0o600))
 	})
 	start()
-	saysAll("ready on a read-only disk and a full one", "flanneld is ready", "control socket", "read-only file system", "state directory", "not saved", "no space left")
+	saysAll("ready on a read-only disk and a full one", "flanneld is ready", "control socket",
+		"read-only file system", "state directory", "not saved", "no space left")
 	if err := os.Remove(n.SubnetFile); err != nil {
 		t.Fatal(err)
 	}
-	saysAll("not ready without a subnet.env", "flanneld is not ready yet", "subnet file", n.SubnetFile, "read-only file system")
+	saysAll("not ready without a subnet.env", "flanneld is not ready yet", "subnet file", n.SubnetFile,
+		"read-only file system")
 	inside(func() error {
 		return errors.Join(unix.Mount("", n.Dir, "", unix.MS_REMOUNT|unix.MS_BIND, ""), os.Remove(full))
 	})
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if notes := strings.Join(s.Notes, "\n"); !s.Ready || strings.Contains(notes, "control socket") || strings.Contains(notes, "not saved") {
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready || strings.Contains(notes, "control socket") ||
+			strings.Contains(notes, "not saved") {
 			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
 		}
 		return nil
@@ -118,7 +121,8 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	t.Cleanup(func() { _ = other.Close() })
 	start()
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if notes := strings.Join(s.Notes, "\n"); !s.Ready || !containsAll(notes, []string{"health server", "--healthz-port"}) {
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready ||
+			!containsAll(notes, []string{"health server", "--healthz-port"}) {
 			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
 		}
 		return nil

@@ -47,10 +47,12 @@ func TestCheckChangesNothing(t *testing.T) {
 		return append(flags, "--check", "--node-id=x", "--cache-dir="+dir+"/cache",
 			"--subnet-file="+dir+"/subnet.env", "--control-socket="+dir+"/weftd.sock")
 	}
-	says(t, h, 0, []string{"no faults", "interface, ok: eth0, 198.18.0.50", "mtu, ok: 1500", "node-id", "flag", "default"},
+	says(t, h, 0, []string{"no faults", "interface, ok: eth0, 198.18.0.50", "mtu, ok: 1500", "node-id", "flag",
+		"default"},
 		check("--iface=eth0", "--etcd-endpoints="+l.Store.Endpoint())...)
 	says(t, h, 1, []string{"nope0", "ftp", "/nonexistent", "renew-margin"},
-		check("--iface=nope0", "--etcd-endpoints=ftp://x", "--etcd-cafile=/nonexistent", "--subnet-lease-renew-margin=9999")...)
+		check("--iface=nope0", "--etcd-endpoints=ftp://x", "--etcd-cafile=/nonexistent",
+			"--subnet-lease-renew-margin=9999")...)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s was made: %v", dir, err)
 	}
@@ -85,17 +87,20 @@ func TestLeaseRelease(t *testing.T) {
 			return nil
 		})
 	}
-	if _, errs, err := weft(t, a, "lease", "release", a.Net.V4.Masked().String()); err == nil || !strings.Contains(errs, "--force") {
+	if _, errs, err := weft(t, a, "lease", "release", a.Net.V4.Masked().String()); err == nil ||
+		!strings.Contains(errs, "--force") {
 		t.Errorf("its own: %v %s", err, errs)
 	}
 	if err := b.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Without a daemon the store itself is asked.
-	if out, errs, err := weft(t, b, "lease", "list", "--etcd-endpoints="+l.Store.Endpoint()); err != nil || !strings.Contains(out, subnet) {
+	if out, errs, err := weft(t, b, "lease", "list", "--etcd-endpoints="+l.Store.Endpoint()); err != nil ||
+		!strings.Contains(out, subnet) {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
-	if out, errs, err := weft(t, a, "lease", "release", subnet); err != nil || !containsAll(out, []string{"released " + subnet, "node2", "198.18.0.2"}) {
+	if out, errs, err := weft(t, a, "lease", "release", subnet); err != nil ||
+		!containsAll(out, []string{"released " + subnet, "node2", "198.18.0.2"}) {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
 	knows(t, a, await.Patience, subnet, false)
@@ -121,22 +126,28 @@ func TestStatusSaysIt(t *testing.T) {
 	if s.NodeID != "node1" || s.PID != n.Daemon.PID() || s.Version == "" || !s.Ready || len(s.NotReady) > 0 {
 		t.Errorf("daemon: %+v", s)
 	}
-	if s.Lease == nil || s.Lease.Subnet != subnet || !s.Lease.Held || time.Until(s.Lease.Expires) < 23*time.Hour {
+	if s.Lease == nil || s.Lease.Subnet != subnet || !s.Lease.Held ||
+		time.Until(s.Lease.Expires) < 23*time.Hour {
 		t.Errorf("lease: %+v", s.Lease)
 	}
-	if b := s.Backend; b.Type != "udp" || b.Path != "raw" || b.Device != "flannel0" || b.MTU != 1472 || b.Port != 8285 || !b.InPlace || len(b.Notes) > 0 {
+	if b := s.Backend; b.Type != "udp" || b.Path != "raw" || b.Device != "flannel0" || b.MTU != 1472 ||
+		b.Port != 8285 || !b.InPlace || len(b.Notes) > 0 {
 		t.Errorf("backend: %+v", b)
 	}
-	if u := s.Underlay; u.Link != "eth0" || u.MTU != 1500 || u.Address != n.Underlay4 || u.PublicIP != n.Underlay4 || u.Lost != "" {
+	if u := s.Underlay; u.Link != "eth0" || u.MTU != 1500 || u.Address != n.Underlay4 ||
+		u.PublicIP != n.Underlay4 || u.Lost != "" {
 		t.Errorf("underlay: %+v", u)
 	}
-	if st := s.Store; st.Kind != "etcd" || !st.Connected || st.ClusterID == "" || st.Revision == 0 || time.Since(st.LastSeen) > time.Minute || st.Prefix != prefix {
+	if st := s.Store; st.Kind != "etcd" || !st.Connected || st.ClusterID == "" || st.Revision == 0 ||
+		time.Since(st.LastSeen) > time.Minute || st.Prefix != prefix {
 		t.Errorf("store: %+v", st)
 	}
-	if s.Cache.Used || s.Alarm != "" || s.Peers != 1 || s.Rejected != 0 || s.Counters.Egress.Delivered == 0 || s.Counters.Ingress.Delivered == 0 {
+	if s.Cache.Used || s.Alarm != "" || s.Peers != 1 || s.Rejected != 0 || s.Counters.Egress.Delivered == 0 ||
+		s.Counters.Ingress.Delivered == 0 {
 		t.Errorf("rest: %+v", s)
 	}
-	if out, _, err := weft(t, n, "status"); err != nil || !containsAll(out, []string{"node1", subnet.String(), "eth0", l.Store.Endpoint()}) {
+	if out, _, err := weft(t, n, "status"); err != nil ||
+		!containsAll(out, []string{"node1", subnet.String(), "eth0", l.Store.Endpoint()}) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	leases := weftJSON[leasesJSON](t, n, "lease", "list")

@@ -26,14 +26,15 @@ const (
 	thirdNet4, thirdNet6 = "10.42.253.9", "fd42:0:0:fd::9"
 )
 
-// podsForge makes a pod with CAP_NET_RAW send to the overlay's port, as if from another node: to its own node and
-// to b's, with a packet for one of their pods inside. However the host filters reverse paths, and whatever it marks
-// and masquerades, no such packet arrives, and each is counted.
+// podsForge makes a pod with CAP_NET_RAW send to the overlay's port, as if from another node: to its own node
+// and to b's, with a packet for one of their pods inside. However the host filters reverse paths, and
+// whatever it marks and masquerades, no such packet arrives, and each is counted.
 func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	t.Helper()
 	n, s := a.Node, current(t, a.Node)
 	vxlan := s.Backend.Type == "vxlan"
-	data := map[bool]string{true: `"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:04:63"},"BackendV6Data":{"VNI":1,"VtepMAC":"0e:00:00:00:06:63"}`, false: `"BackendType":""`}[vxlan]
+	data := map[bool]string{
+		true: `"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:04:63"},"BackendV6Data":{"VNI":1,"VtepMAC":"0e:00:00:00:06:63"}`, false: `"BackendType":""`}[vxlan]
 	key := "10.42.253.0-24"
 	if len(families) > 1 {
 		key += "&fd42:0:0:fd::-64"
@@ -48,7 +49,8 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 		"for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done",
 		"for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 2 >$f; done",
 		// As kube-proxy does.
-		"for t in iptables ip6tables; do $t -t mangle -A PREROUTING -i cni0 -j MARK --set-xmark 0x4000/0x4000; $t -t nat -A POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done",
+		"for t in iptables ip6tables; do $t -t mangle -A PREROUTING -i cni0 -j MARK --set-xmark 0x4000/0x4000; " +
+			"$t -t nat -A POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done",
 	} {
 		sh(t, n.Host, setting)
 		before := rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace }).Rules
@@ -75,7 +77,8 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 		})
 	}
 	// Honest packets have addresses of their own, so that the test can tell them apart.
-	sh(t, n.Host, "for t in iptables ip6tables; do $t -t mangle -D PREROUTING -i cni0 -j MARK --set-xmark 0x4000/0x4000; $t -t nat -D POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done")
+	sh(t, n.Host, "for t in iptables ip6tables; do $t -t mangle -D PREROUTING -i cni0 -j MARK --set-xmark "+
+		"0x4000/0x4000; $t -t nat -D POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done")
 	for _, p := range []*lab.Pod{a, b} {
 		hears(t, ears[p], p, map[*lab.Pod]*lab.Pod{a: b, b: a}[p])
 	}
@@ -85,9 +88,10 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	}
 }
 
-// podSpoofs has a pod with CAP_NET_RAW, behind its bridge, send to another node's pod with that node's addresses inside, as a pod of a former subnet does
-// too. Its own node drops it, counts it and names the address; nothing reaches the other node. Addresses that are no node's leave the node and are
-// refused at the other.
+// podSpoofs has a pod with CAP_NET_RAW, behind its bridge, send to another node's pod with that node's
+// addresses inside, as a pod of a former subnet does too. Its own node drops it, counts it and names the
+// address; nothing reaches the other node. Addresses that are no node's leave the node and are refused at the
+// other.
 func podSpoofs(t *testing.T, a, b *lab.Pod) {
 	t.Helper()
 	counters := func(n *lab.Node) countersJSON {
@@ -104,7 +108,8 @@ func podSpoofs(t *testing.T, a, b *lab.Pod) {
 	}
 	status(t, a.Node, await.Patience, func(s statusJSON) error {
 		if n := s.Counters.Egress.dropped("foreign_source") - here.Egress.dropped("foreign_source"); n != many {
-			return fmt.Errorf("%d of %d spoofed packets are dropped at %s: %+v", n, many, a.Node.Name, s.Counters.Egress.Drops)
+			return fmt.Errorf("%d of %d spoofed packets are dropped at %s: %+v", n, many, a.Node.Name,
+				s.Counters.Egress.Drops)
 		}
 		if !slices.Contains(s.NoteCodes, "forged_source") ||
 			!strings.Contains(strings.Join(s.Notes, "\n"), spoofed.String()) {
@@ -112,14 +117,16 @@ func podSpoofs(t *testing.T, a, b *lab.Pod) {
 		}
 		return nil
 	})
-	if log, err := os.ReadFile(a.Node.Daemon.LogFile); err != nil || !strings.Contains(string(log), "source="+spoofed.String()) {
+	if log, err := os.ReadFile(a.Node.Daemon.LogFile); err != nil ||
+		!strings.Contains(string(log), "source="+spoofed.String()) {
 		t.Errorf("the log of %s does not name %v (%v)", a.Node.Name, spoofed, err)
 	}
 	nobodys := netip.MustParseAddr("172.31.0.9")
 	speakFor(t, a.Host, nobodys, to, []byte("spoofed"))
 	status(t, b.Node, await.Patience, func(s statusJSON) error {
 		if n := s.Counters.Ingress.dropped("foreign_source") - there.Ingress.dropped("foreign_source"); n != 1 {
-			return fmt.Errorf("%d packets are refused at %s, want the one from %v: %+v", n, b.Node.Name, nobodys, s.Counters.Ingress.Drops)
+			return fmt.Errorf("%d packets are refused at %s, want the one from %v: %+v", n, b.Node.Name, nobodys,
+				s.Counters.Ingress.Drops)
 		}
 		return nil
 	})

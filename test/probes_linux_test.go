@@ -29,7 +29,8 @@ type probesSeen struct {
 	}
 }
 
-// answering waits until every node's probes have had answers from every other node, by each family, with packets of mtu bytes.
+// answering waits until every node's probes have had answers from every other node, by each family, with
+// packets of mtu bytes.
 func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	t.Helper()
 	for _, n := range l.Nodes() {
@@ -43,7 +44,8 @@ func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 					err = fmt.Errorf("%s: probes %+v, want %d", p.Name, p.Probes, len(families))
 				}
 				for _, a := range p.Probes {
-					if a.Answers != "yes" || a.By != "udp" || a.RTT <= 0 || a.Lossy || a.LargeLost || a.PathMTU != mtu || a.Likely != "" {
+					if a.Answers != "yes" || a.By != "udp" || a.RTT <= 0 || a.Lossy || a.LargeLost || a.PathMTU != mtu ||
+						a.Likely != "" {
 						err = fmt.Errorf("%s: %+v, want a path MTU of %d", p.Name, a, mtu)
 					}
 				}
@@ -51,9 +53,11 @@ func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			return err
 		})
 	}
-	await.Within(t, await.Timers, "the matrix of "+l.Node(1).Name, func() error { // a node that has no time for an answer is said to be late
+	await.Within(t, await.Timers, "the matrix of "+l.Node(1).Name, func() error {
+		// a node that has no time for an answer is said to be late
 		m, status, err := matrixOf(t, l.Node(1))
-		if err == nil && (!m.Reached || status != 0 || len(m.Nodes) != len(l.Nodes()) || len(m.Troubles) > 0 || m.Pairs.Well != m.Pairs.All) {
+		if err == nil && (!m.Reached || status != 0 || len(m.Nodes) != len(l.Nodes()) || len(m.Troubles) > 0 ||
+			m.Pairs.Well != m.Pairs.All) {
 			err = fmt.Errorf("exit status %d, %+v", status, m)
 		}
 		for _, n := range m.Nodes {

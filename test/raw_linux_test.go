@@ -28,7 +28,8 @@ func onPath(t *testing.T, n *lab.Node, path string) statusJSON {
 	t.Helper()
 	return status(t, n, await.Patience, func(s statusJSON) error {
 		if s.Backend.Path != path || !s.Backend.InPlace {
-			return fmt.Errorf("path %s, in place %v: %s; %q", s.Backend.Path, s.Backend.InPlace, s.Backend.Error, s.Backend.Notes)
+			return fmt.Errorf("path %s, in place %v: %s; %q", s.Backend.Path, s.Backend.InPlace, s.Backend.Error,
+				s.Backend.Notes)
 		}
 		return nil
 	})
@@ -52,7 +53,8 @@ func streams(t *testing.T, a, b probe.Endpoint) {
 // stream sends 4 MiB over TCP, and compares what arrives.
 func stream(t *testing.T, from, to probe.Endpoint) {
 	t.Helper()
-	r, err := probe.Stream(await.Context(t, await.Patience), probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
+	r, err := probe.Stream(await.Context(t, await.Patience),
+		probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
 	if err != nil {
 		t.Errorf("TCP from %s to %s: %d bytes: %v", from.Name, to.Name, r.Received, err)
 	}
@@ -131,8 +133,9 @@ func spy(t *testing.T, h *lab.Host) (sent func() int) {
 	}
 }
 
-// fewDatagrams is what the IP stack may send in a test that began then: a run (which OUTPUT sees as one) whenever a next hop
-// becomes known, and for each of two families every ten seconds. Past that, whatever the nodes send is some hundreds of runs.
+// fewDatagrams is what the IP stack may send in a test that began then: a run (which OUTPUT sees as one)
+// whenever a next hop becomes known, and for each of two families every ten seconds. Past that, whatever the
+// nodes send is some hundreds of runs.
 func fewDatagrams(began time.Time) int { return 20 + int(time.Since(began)/(5*time.Second)) }
 
 // byFrames waits until what one pod sends to another leaves its node as a frame to that MAC, past
@@ -167,8 +170,8 @@ func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.Hardware
 	t.Logf("frames from %s to %s after %v", from.Node.Name, mac, took.Round(time.Millisecond))
 }
 
-// Path raw passes the firewall of the host by: datagrams leave by the packet socket, past OUTPUT, and arrive past
-// INPUT, of which a rule that drops them shows nothing.
+// Path raw passes the firewall of the host by: datagrams leave by the packet socket, past OUTPUT, and arrive
+// past INPUT, of which a rule that drops them shows nothing.
 func TestRawPassesTheFirewall(t *testing.T) {
 	parallel(t)
 	began := time.Now()
@@ -236,7 +239,8 @@ func withoutNetRaw(t *testing.T, n *lab.Node) {
 	if err := n.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.Daemon.SetArgs(append([]string{"--bounding-set=-net_raw", "--inh-caps=-net_raw", filepath.Join(binDir, "weftd")}, n.Daemon.Args()...)...)
+	n.Daemon.SetArgs(append([]string{"--bounding-set=-net_raw", "--inh-caps=-net_raw",
+		filepath.Join(binDir, "weftd")}, n.Daemon.Args()...)...)
 	n.Daemon.SetPath(setpriv)
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))

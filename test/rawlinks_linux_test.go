@@ -22,7 +22,8 @@ func behindGateway(t *testing.T, l *lab.Lab, n *lab.Node) (router *lab.Host) {
 		t.Fatal(err)
 	}
 	sh(t, n.Host, "ip link del eth0")
-	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(n.NS.FD())}
+	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "eth0",
+		PeerNamespace: netlink.NsFd(n.NS.FD())}
 	if err := router.NS.Netlink().LinkAdd(cable); err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +62,9 @@ func TestRawOnOtherLinks(t *testing.T) {
 	}
 	sh(t, b.Node.Host, "ip link del eth0")
 	if err := machine.NS.Netlink().LinkAdd(&netlink.Macvlan{
-		LinkAttrs: netlink.LinkAttrs{Name: "eth0", ParentIndex: below.Attrs().Index, Namespace: netlink.NsFd(b.Node.NS.FD())},
-		Mode:      netlink.MACVLAN_MODE_BRIDGE,
+		LinkAttrs: netlink.LinkAttrs{Name: "eth0", ParentIndex: below.Attrs().Index,
+			Namespace: netlink.NsFd(b.Node.NS.FD())},
+		Mode: netlink.MACVLAN_MODE_BRIDGE,
 	}); err != nil {
 		t.Fatalf("macvlan (CONFIG_MACVLAN): %v", err)
 	}
@@ -84,7 +86,8 @@ func TestRawOnOtherLinks(t *testing.T) {
 	byFrames(t, b, a, sentB, hardwareAddr(t, router, "eth1"))
 	carries(t, a, b, 4)
 
-	for i, announced := range []string{"1", "0"} { // as routers that share an address do, and one whose card was replaced
+	for i, announced := range []string{"1", "0"} {
+		// as routers that share an address do, and one whose card was replaced
 		if err := router.NS.Sysctl("net/ipv4/conf/eth0/arp_notify", announced); err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +134,8 @@ func TestRawFollowsTheLink(t *testing.T) {
 	for _, c := range []struct{ name, do string }{
 		{"another MAC", "ip link set eth0 address 02:00:00:00:00:77"},
 		{"down and up", "ip link set eth0 down; sleep 0.3; ip link set eth0 up"},
-		{"down, another MAC and up", "ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:78; ip link set eth0 up"},
+		{"down, another MAC and up", "ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:78; ip link " +
+			"set eth0 up"},
 		{"its own MAC again", "ip link set eth0 address " + own},
 		{"the neighbour forgotten", "ip neigh flush dev eth0"},
 	} {

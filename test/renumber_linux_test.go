@@ -12,9 +12,10 @@ import (
 	"weft/test/lab"
 )
 
-// TestANodeIsRenumbered changes what a node is on the underlay while it runs and its pods talk: its links get a smaller MTU, and a larger
-// one again; its address becomes another one, and the old one is somebody else's. Peers are told by its record, the device follows, and a connection
-// between pods outlives all of that, also with packets that were as large as they could be.
+// TestANodeIsRenumbered changes what a node is on the underlay while it runs and its pods talk: its links get
+// a smaller MTU, and a larger one again; its address becomes another one, and the old one is somebody else's.
+// Peers are told by its record, the device follows, and a connection between pods outlives all of that, also
+// with packets that were as large as they could be.
 func TestANodeIsRenumbered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -27,7 +28,8 @@ func TestANodeIsRenumbered(t *testing.T) {
 	} {
 		t.Run(c.config, func(t *testing.T) {
 			parallel(t)
-			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":` + c.config + `}`)})
+			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":` +
+				c.config + `}`)})
 			n, other := l.Node(1), l.Node(2)
 			a, b := n.Pods[0], other.Pods[0]
 			reach(t, await.Patience, a, b, 4)
@@ -54,19 +56,22 @@ func TestANodeIsRenumbered(t *testing.T) {
 				}
 				status(t, n, await.Patience, func(s statusJSON) error {
 					if s.Underlay.MTU != mtu || s.Backend.MTU != mtu-c.overhead || !s.Backend.InPlace || !s.Ready {
-						return fmt.Errorf("underlay %d, pods %d, in place %v %q, ready %v %q", s.Underlay.MTU, s.Backend.MTU, s.Backend.InPlace, s.Backend.Error, s.Ready, s.NotReady)
+						return fmt.Errorf("underlay %d, pods %d, in place %v %q, ready %v %q", s.Underlay.MTU, s.Backend.MTU,
+							s.Backend.InPlace, s.Backend.Error, s.Ready, s.NotReady)
 					}
 					return nil
 				})
 				await.OK(t, "the record says so", func() error {
-					if r := recordAt(t, l, before.Lease.Subnet.String()); c.overhead > 0 && !strings.Contains(r.value, fmt.Sprintf(`"MTU":%d`, mtu-c.overhead)) {
+					if r := recordAt(t, l, before.Lease.Subnet.String()); c.overhead > 0 &&
+						!strings.Contains(r.value, fmt.Sprintf(`"MTU":%d`, mtu-c.overhead)) {
 						return fmt.Errorf("%s", r.value)
 					}
 					return nil
 				})
 				if device := before.Backend.Device; c.overhead > 0 {
 					await.OK(t, "the device follows", func() error {
-						if text := sh(t, n.Host, "ip -o link show "+device); !strings.Contains(text, fmt.Sprintf(" mtu %d ", mtu-c.overhead)) {
+						if text := sh(t, n.Host, "ip -o link show "+device); !strings.Contains(text,
+							fmt.Sprintf(" mtu %d ", mtu-c.overhead)) {
 							return fmt.Errorf("%s", text)
 						}
 						return nil
@@ -75,13 +80,16 @@ func TestANodeIsRenumbered(t *testing.T) {
 				goesOn()
 			}
 			now := netip.MustParseAddr("198.18.0.101")
-			sh(t, n.Host, fmt.Sprintf("ip addr add %s/16 dev eth0; ip addr del %s/16 dev eth0; ip addr replace %s/16 dev eth0; ip route replace default via 198.18.255.254",
+			sh(t, n.Host, fmt.Sprintf("ip addr add %s/16 dev eth0; ip addr del %s/16 dev eth0; ip addr replace "+
+				"%s/16 dev eth0; ip route replace default via 198.18.255.254",
 				now, n.Underlay4, now))
 			began := time.Now()
 			newcomer(t, l, 1) // has the old address, and answers there
 			status(t, n, 2*await.Patience, func(s statusJSON) error {
-				if s.Underlay.Address != now || s.Underlay.PublicIP != now || !s.Ready || s.Lease == nil || !s.Lease.Held || s.Lease.Subnet != before.Lease.Subnet || !s.Backend.InPlace {
-					return fmt.Errorf("underlay %+v, ready %v %q, lease %+v, in place %v %q", s.Underlay, s.Ready, s.NotReady, s.Lease, s.Backend.InPlace, s.Backend.Error)
+				if s.Underlay.Address != now || s.Underlay.PublicIP != now || !s.Ready || s.Lease == nil ||
+					!s.Lease.Held || s.Lease.Subnet != before.Lease.Subnet || !s.Backend.InPlace {
+					return fmt.Errorf("underlay %+v, ready %v %q, lease %+v, in place %v %q", s.Underlay, s.Ready,
+						s.NotReady, s.Lease, s.Backend.InPlace, s.Backend.Error)
 				}
 				return nil
 			})
@@ -92,7 +100,8 @@ func TestANodeIsRenumbered(t *testing.T) {
 				}
 				return nil
 			})
-			t.Logf("the other node is told %s after the address has changed", time.Since(began).Round(time.Millisecond))
+			t.Logf("the other node is told %s after the address has changed",
+				time.Since(began).Round(time.Millisecond))
 			// What was lost meanwhile TCP sends again after a pause that has doubled each time.
 			there.goesOnWithin(t, 2*await.Patience, 10)
 			back.goesOnWithin(t, 2*await.Patience, 10)

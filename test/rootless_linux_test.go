@@ -13,9 +13,11 @@ import (
 	"weft/test/talk"
 )
 
-// dualStackOn is a network of both families whose tunnel has a port of its own, as each of several users on a host needs one.
+// dualStackOn is a network of both families whose tunnel has a port of its own, as each of several users on a
+// host needs one.
 func dualStackOn(port int) string {
-	return fmt.Sprintf(`{"Network":"10.42.0.0/16","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp","Port":%d}}`, port)
+	return fmt.Sprintf(
+		`{"Network":"10.42.0.0/16","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp","Port":%d}}`, port)
 }
 
 // member is a host of a user's network: a namespace for the TUN, and weftd.
@@ -40,8 +42,10 @@ func (h tenants) joinBy(host int, u session.User, of network, by []string, args 
 	if _, err := h.run(host, u, session.Options{}, "sh", "-c", `printf %s "$2" >"$1"`, "write", file, of.config); err != nil {
 		h.t.Fatal(err)
 	}
-	m := &member{Talker: h.talker(host, u, session.Options{SetUID: by[0] != "unshare"}, by...), host: host, user: u}
-	args = append([]string{"--rootless", "--tun-netns=" + strconv.Itoa(m.PID), "--etcd-endpoints=" + of.url, "--net-config-path=" + file}, args...)
+	m := &member{Talker: h.talker(host, u, session.Options{SetUID: by[0] != "unshare"}, by...),
+		host: host, user: u}
+	args = append([]string{"--rootless", "--tun-netns=" + strconv.Itoa(m.PID), "--etcd-endpoints=" + of.url,
+		"--net-config-path=" + file}, args...)
 	m.daemon = h.daemon(host, u, session.Options{}, "weftd", "weftd", args...)
 	if err := m.daemon.Start(); err != nil {
 		h.t.Fatal(err)
@@ -67,7 +71,8 @@ func (h tenants) upgraded(m *member) {
 	h.serving(m)
 }
 
-// bridged makes a bridge in the namespace of the TUN, by which the namespaces that addPod makes are joined to it.
+// bridged makes a bridge in the namespace of the TUN, by which the namespaces that addPod makes are joined to
+// it.
 const bridged = `. "$XDG_RUNTIME_DIR"/weft/subnet.env
 ip link add br0 mtu "$FLANNEL_MTU" type bridge
 ip address add "$FLANNEL_SUBNET" dev br0
@@ -90,7 +95,8 @@ exec nsenter --user --net --preserve-credentials --target "$1" sh -eu -c '
 // inside runs a script in the namespace of the TUN.
 func (h tenants) inside(m *member, script string, args ...string) {
 	h.t.Helper()
-	argv := append([]string{"--user", "--net", "--preserve-credentials", "--target=" + strconv.Itoa(m.PID), "sh", "-eu", "-c", script, "inside"}, args...)
+	argv := append([]string{"--user", "--net", "--preserve-credentials", "--target=" + strconv.Itoa(m.PID), "sh",
+		"-eu", "-c", script, "inside"}, args...)
 	if out, err := h.run(m.host, m.user, session.Options{}, "nsenter", argv...); err != nil {
 		h.t.Fatalf("%v%s", err, out)
 	}
@@ -101,7 +107,8 @@ func (h tenants) addPods(m *member, count int) {
 	h.t.Helper()
 	h.inside(m, bridged)
 	for i := range count {
-		k := h.talker(m.host, m.user, session.Options{}, "nsenter", "--user", "--net", "--preserve-credentials", "--target="+strconv.Itoa(m.PID), "unshare", "-Urn")
+		k := h.talker(m.host, m.user, session.Options{}, "nsenter", "--user", "--net", "--preserve-credentials",
+			"--target="+strconv.Itoa(m.PID), "unshare", "-Urn")
 		k.Name = fmt.Sprintf("pod %d on host %d", i+1, m.host)
 		m.pods = append(m.pods, k)
 		h.inside(m, addPod, strconv.Itoa(k.PID), strconv.Itoa(10+i))
@@ -135,7 +142,8 @@ func TestRootless(t *testing.T) {
 	h.ended(members[1])
 }
 
-// returning kills a weftd and starts it again, and the connections of its namespace are there again, with the addresses that it had.
+// returning kills a weftd and starts it again, and the connections of its namespace are there again, with the
+// addresses that it had.
 func (h tenants) returning(members []*member) {
 	h.t.Helper()
 	before := address(h.t, members[0].Talker, 4)

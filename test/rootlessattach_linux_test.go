@@ -16,25 +16,29 @@ import (
 // attached joins the namespace of a process to its user's weftd, as its user does.
 func (h tenants) attached(host int, u session.User, pid string, name string) {
 	h.t.Helper()
-	if out, err := h.run(host, u, session.Options{}, "weft", "attach", "--pid", pid, "--pod", name); err != nil || !strings.Contains(out, name+" is attached: 10.42.") {
+	if out, err := h.run(host, u, session.Options{}, "weft", "attach", "--pid", pid, "--pod", name); err !=
+		nil || !strings.Contains(out, name+" is attached: 10.42.") {
 		h.t.Fatal(out, err)
 	}
 }
 
 // container runs a talker in a container of podman's, and returns its process too.
-func (h tenants) container(host int, u session.User, rootFS, name string, o ...string) (k *talk.Talker, pid string) {
+func (h tenants) container(host int, u session.User, rootFS, name string, o ...string) (k *talk.Talker,
+	pid string) {
 	h.t.Helper()
 	args := append([]string{"podman", "run", "--interactive", "--name", name}, o...)
 	k = h.talkerOf(host, u, session.Options{SetUID: true}, append(args, "--rootfs", rootFS, "/bin/talker")...)
-	pid, err := h.run(host, u, session.Options{SetUID: true}, "podman", "inspect", "--format", "{{.State.Pid}}", name)
+	pid, err := h.run(host, u, session.Options{SetUID: true}, "podman", "inspect", "--format",
+		"{{.State.Pid}}", name)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return k, strings.TrimSpace(pid)
 }
 
-// An ordinary user attaches namespaces directly: beside that of weftd's TUN, below it, and containers of podman's, also one in which root is another user.
-// weftd is killed meanwhile, and its pods keep what they have. What cannot be entered is said.
+// An ordinary user attaches namespaces directly: beside that of weftd's TUN, below it, and containers of
+// podman's, also one in which root is another user. weftd is killed meanwhile, and its pods keep what they
+// have. What cannot be entered is said.
 func TestRootlessDirect(t *testing.T) {
 	parallel(t)
 	netns.Programs(t, "podman")
@@ -50,13 +54,15 @@ func TestRootlessDirect(t *testing.T) {
 		h.serving(m)
 		for name, by := range map[string][]string{
 			"beside": {"unshare", "-Urn"},
-			"below":  {"nsenter", "--user", "--net", "--preserve-credentials", "--target=" + strconv.Itoa(m.PID), "unshare", "-Urn"},
+			"below": {"nsenter", "--user", "--net", "--preserve-credentials", "--target=" + strconv.Itoa(m.PID),
+				"unshare", "-Urn"},
 		} {
 			k := h.talker(m.host, u, session.Options{}, by...)
 			h.attached(m.host, u, strconv.Itoa(k.PID), name)
 			all = append(all, k)
 		}
-		for name, o := range map[string][]string{"container": {"--network=none"}, "keeping": {"--network=none", "--userns=keep-id"}} {
+		for name, o := range map[string][]string{"container": {"--network=none"},
+			"keeping": {"--network=none", "--userns=keep-id"}} {
 			k, pid := h.container(m.host, u, rootFS, name, o...)
 			h.attached(m.host, u, pid, name)
 			all = append(all, k)
@@ -86,7 +92,8 @@ func TestRootlessDirect(t *testing.T) {
 		"nobody's":        {u, 1, "nobody's"},
 		"without a weftd": {bob, other.PID, "running"},
 	} {
-		if _, err := h.run(1, c.by, session.Options{}, "weft", "attach", "--pid", strconv.Itoa(c.pid)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := h.run(1, c.by, session.Options{}, "weft", "attach", "--pid", strconv.Itoa(c.pid)); err ==
+			nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 	"weft/test/netns"
 )
 
-// The ways to a namespace that docs/rootless.md has. A block of commands names those that it is for, after the hosts to type it on; one that names none is for all of them.
+// The ways to a namespace that docs/rootless.md has. A block of commands names those that it is for, after
+// the hosts to type it on; one that names none is for all of them.
 func ways() []string { return []string{"unshare", "pasta", "rootlesskit", "podman", "node"} }
 
 // block is one block of commands of docs/rootless.md.
@@ -98,7 +99,8 @@ func (h tenants) terminal(host int, u session.User, env ...string) *terminal {
 
 const prompt = "that was it, with status"
 
-// longest is how long the commands of one block may take: some wait in a loop, and for what never comes they would wait for ever.
+// longest is how long the commands of one block may take: some wait in a loop, and for what never comes they
+// would wait for ever.
 const longest = 2 * time.Minute
 
 // run types commands, and returns what they print.
@@ -112,7 +114,8 @@ func (x *terminal) run(text string) (string, error) {
 	var said strings.Builder
 	for {
 		line, err := x.lines.ReadString('\n')
-		before, _, over := strings.Cut(line, prompt) // what runs in the background may have left a line without its end
+		// what runs in the background may have left a line without its end
+		before, _, over := strings.Cut(line, prompt)
 		said.WriteString(before)
 		switch {
 		case over:
@@ -130,7 +133,8 @@ func (h tenants) rootFS(u session.User) (path string) {
 	h.t.Helper()
 	path = u.Home() + "/rootfs"
 	for _, n := range h.Nodes() {
-		_, err := h.run(n.Index, u, session.Options{}, "sh", "-euc", `mkdir -p "$1"/bin "$1"/proc "$1"/sys "$1"/dev "$1"/etc "$1"/run "$1"/tmp
+		_, err := h.run(n.Index, u, session.Options{}, "sh", "-euc",
+			`mkdir -p "$1"/bin "$1"/proc "$1"/sys "$1"/dev "$1"/etc "$1"/run "$1"/tmp
 			cp "$2"/busybox "$2"/talker "$1"/bin
 			for c in sh ip ping sleep cat; do ln -s busybox "$1"/bin/$c; done`, "fill", path, session.Bin)
 		if err != nil {
@@ -150,7 +154,8 @@ func busybox(t *testing.T) string {
 	return path
 }
 
-// Every command of docs/rootless.md works when a user types it: with each way to a namespace, on two hosts. What the document calls $image is a root file system of busybox here, and $peer is what it says.
+// Every command of docs/rootless.md works when a user types it: with each way to a namespace, on two hosts.
+// What the document calls $image is a root file system of busybox here, and $peer is what it says.
 func TestRootlessDocument(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways() {
@@ -178,7 +183,8 @@ func TestRootlessDocument(t *testing.T) {
 					said, err := terminals[host-1].run(b.text)
 					if err != nil {
 						log, _ := h.run(host, u, session.Options{}, "tail", "-n", "20", u.Home()+"/weftd.log")
-						t.Fatalf("%s:%d: on host %d:\n%s\n%v\n%s\nThe end of weftd's log:\n%s", page, b.line, host, b.text, err, said, log)
+						t.Fatalf("%s:%d: on host %d:\n%s\n%v\n%s\nThe end of weftd's log:\n%s", page, b.line, host, b.text,
+							err, said, log)
 					}
 				}
 			}
@@ -190,7 +196,8 @@ func TestRootlessDocument(t *testing.T) {
 // peerOf returns the address that packets are sent to from the other host.
 func (h tenants) peerOf(x *terminal, way string) (addr string) {
 	h.t.Helper()
-	ask := `nsenter --user --net --preserve-credentials --target "$(cat "$XDG_RUNTIME_DIR"/netns.pid)" ip -4 -o address`
+	ask :=
+		`nsenter --user --net --preserve-credentials --target "$(cat "$XDG_RUNTIME_DIR"/netns.pid)" ip -4 -o address`
 	if way == "podman" {
 		ask = `podman inspect --format 'inet {{.NetworkSettings.Networks.weft.IPAddress}}' web`
 	}
@@ -205,11 +212,14 @@ func (h tenants) peerOf(x *terminal, way string) (addr string) {
 	return addr
 }
 
-// reaches waits until $peer answers. The document leaves as much time as a person takes to type, and this test none.
+// reaches waits until $peer answers. The document leaves as much time as a person takes to type, and this
+// test none.
 func (x *terminal) reaches(t *testing.T) {
 	t.Helper()
 	await.OK(t, "the other host answers", func() error {
-		said, err := x.run(`! nsenter --user --net --preserve-credentials --target "$(cat "$XDG_RUNTIME_DIR"/netns.pid)" ping -n -c 1 -W 2 "$peer" || echo there`)
+		said,
+			err := x.run(
+			`! nsenter --user --net --preserve-credentials --target "$(cat "$XDG_RUNTIME_DIR"/netns.pid)" ping -n -c 1 -W 2 "$peer" || echo there`)
 		if err == nil && !strings.HasSuffix(said, "there\n") {
 			err = errors.New(said)
 		}

@@ -14,7 +14,8 @@ import (
 	"weft/test/lab/session"
 )
 
-// noRights is run on a node as the lab's root, with the TUN's name. The node's weftd is in a user namespace below, and may not change the node; its TUN is not on the node.
+// noRights is run on a node as the lab's root, with the TUN's name. The node's weftd is in a user namespace
+// below, and may not change the node; its TUN is not on the node.
 const noRights = `p=$(weft status | sed -n 's/^weftd .*, pid \([0-9]*\),.*/\1/p')
 [ "$(readlink /proc/$p/ns/net)" = "$(readlink /proc/self/ns/net)" ] || echo "weftd, process $p, is not on the node"
 [ "$(readlink /proc/$p/ns/user)" != "$(readlink /proc/self/ns/user)" ] || echo "weftd is in the user namespace of the lab"
@@ -25,8 +26,9 @@ ip link set dev eth0 mtu 1500 || echo "nobody may, the lab's root included"`
 // encryptedConf is a network of both families that weft encrypts itself, as it has to without root.
 const encryptedConf = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"wireguard","Userspace":"always"}}`
 
-// An ordinary user's weft lab run --rootless: pods on bridges and such as are attached directly all reach each other, in both families, and those on bridges also with type
-// wireguard. While a lab is up its weftds have no right over their nodes; afterwards nothing of it is left.
+// An ordinary user's weft lab run --rootless: pods on bridges and such as are attached directly all reach
+// each other, in both families, and those on bridges also with type wireguard. While a lab is up its weftds
+// have no right over their nodes; afterwards nothing of it is left.
 func TestRootlessLab(t *testing.T) {
 	t.Parallel()
 	for _, attach := range lab.Attachments() {
@@ -44,10 +46,13 @@ func TestRootlessLab(t *testing.T) {
 			runs := func(with ...string) {
 				t.Helper()
 				var r lab.Report
-				if err := json.Unmarshal([]byte(weft(append([]string{"run", "--rootless", "--attach", attach.String(), "--duration=300ms", "--json"}, with...)...)), &r); err != nil {
+				if err := json.Unmarshal(
+					[]byte(weft(append([]string{"run", "--rootless", "--attach", attach.String(), "--duration=300ms",
+						"--json"}, with...)...)), &r); err != nil {
 					t.Fatal(err)
 				}
-				if !r.Rootless || r.Attach != attach.String() || len(r.Pairs) != 2*4*3 || len(r.Streams) != 2 || len(r.Faults()) > 0 {
+				if !r.Rootless || r.Attach != attach.String() || len(r.Pairs) != 2*4*3 || len(r.Streams) != 2 ||
+					len(r.Faults()) > 0 {
 					t.Errorf("%q: %d pairs, %d streams, faults %q: %+v", with, len(r.Pairs), len(r.Streams), r.Faults(), r)
 				}
 				h.lone(t)
@@ -57,7 +62,8 @@ func TestRootlessLab(t *testing.T) {
 			device, upWith := "flannel0", []string{"up", "--rootless", "--attach", attach.String()}
 			if attach == lab.Bridge {
 				file := session.Ada().Home() + "/encrypted.json"
-				if _, err := h.run(1, session.Ada(), session.Options{}, "sh", "-c", `printf %s "$2" >"$1"`, "write", file, encryptedConf); err != nil {
+				if _, err := h.run(1, session.Ada(), session.Options{}, "sh", "-c", `printf %s "$2" >"$1"`, "write", file,
+					encryptedConf); err != nil {
 					t.Fatal(err)
 				}
 				runs("--net-conf", file)
@@ -80,14 +86,17 @@ func TestRootlessLab(t *testing.T) {
 			}
 			if attach == lab.Bridge {
 				await.OK(t, "both families' sessions", func() error {
-					if out := weft("exec", "node1", "--", "weft", "peers", "--json"); strings.Count(out, `"latestHandshake"`) != 2 {
+					if out := weft("exec", "node1", "--", "weft", "peers", "--json"); strings.Count(out,
+						`"latestHandshake"`) != 2 {
 						return errors.New(out)
 					}
 					return nil
 				})
 			}
 			if attach == lab.DirectAttach { // one more, beside those that the lab has attached
-				if out := weft("exec", "node1", "--", "sh", "-c", "unshare -Urn sleep infinity >/dev/null 2>&1 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do sleep 0.1; done; weft attach --pid $! --pod more"); !strings.Contains(out, "10.42") {
+				if out := weft("exec", "node1", "--", "sh", "-c",
+					"unshare -Urn sleep infinity >/dev/null 2>&1 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do sleep "+
+						"0.1; done; weft attach --pid $! --pod more"); !strings.Contains(out, "10.42") {
 					t.Error(out)
 				}
 			}

@@ -22,13 +22,16 @@ import (
 	"weft/test/linuxrouter"
 )
 
-// Nodes whose only way to each other is a router have it programmed by a controller there: all pods reach each other, by that router; a node that leaves
-// loses its route once nobody lists it; a controller that is away costs no packet; and one that begins anew has all routes.
+// Nodes whose only way to each other is a router have it programmed by a controller there: all pods reach
+// each other, by that router; a node that leaves loses its route once nobody lists it; a controller that is
+// away costs no packet; and one that begins anew has all routes.
 func TestRoutesByARouter(t *testing.T) {
 	parallel(t)
-	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)})
+	l := up(t, lab.Spec{Nodes: 3,
+		NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)})
 	router := newcomer(t, l, 200)
-	sh(t, router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0")
+	sh(t, router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 "+
+		"net.ipv4.conf.eth0.send_redirects=0")
 	ca := etcdtest.NewCA(t)
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
@@ -38,7 +41,8 @@ func TestRoutesByARouter(t *testing.T) {
 	c.cert, c.key = ca.LeafAt("router", net.IPv4(198, 18, 0, 200))
 	c.start()
 	t.Cleanup(func() { c.stop() })
-	if err := l.Store.Put(t.Context(), "/coreos.com/network/config", `{"Network":"10.42.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`); err != nil {
+	if err := l.Store.Put(t.Context(), "/coreos.com/network/config",
+		`{"Network":"10.42.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range l.Nodes() {
@@ -46,9 +50,11 @@ func TestRoutesByARouter(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Of the others on the segment it knows the router and the store alone.
-		sh(t, n.Host, fmt.Sprintf("ip addr flush dev eth0; ip addr add %s/32 dev eth0; ip route add 198.18.0.200 dev eth0; ip route add %s dev eth0; ip route add default via 198.18.0.200",
+		sh(t, n.Host, fmt.Sprintf("ip addr flush dev eth0; ip addr add %s/32 dev eth0; ip route add 198.18.0.200 "+
+			"dev eth0; ip route add %s dev eth0; ip route add default via 198.18.0.200",
 			n.Underlay4, l.Store.Addr))
-		n.Daemon.SetArgs(append(n.Daemon.Args(), "--route-hook-url=https://198.18.0.200:8480", "--route-hook-cafile="+ca.File, "--route-hook-token-file="+token)...)
+		n.Daemon.SetArgs(append(n.Daemon.Args(), "--route-hook-url=https://198.18.0.200:8480",
+			"--route-hook-cafile="+ca.File, "--route-hook-token-file="+token)...)
 	}
 	for _, n := range l.Nodes() {
 		if err := n.Start(t.Context()); err != nil {
@@ -65,7 +71,8 @@ func TestRoutesByARouter(t *testing.T) {
 	}
 	streams(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
 	datagrams(t, pods[0], pods[2], 4, 1500-28)
-	if out, err := pods[0].Command(t.Context(), "ping", "-n", "-c", "1", "-W", "10", "-t", "2", pods[1].Addr(4).String()); !strings.Contains(string(out), "198.18.0.200") {
+	if out, err := pods[0].Command(t.Context(), "ping", "-n", "-c", "1", "-W", "10", "-t", "2",
+		pods[1].Addr(4).String()); !strings.Contains(string(out), "198.18.0.200") {
 		t.Errorf("with two hops, want the router to answer: %v\n%s", err, out)
 	}
 	first := l.Node(1)
@@ -96,7 +103,8 @@ func TestRoutesByARouter(t *testing.T) {
 	if err := third.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Command(t.Context(), command(t, "weft"), "--control-socket="+first.ControlSocket, "lease", "release", strings.ReplaceAll(gone.String(), "/", "-")); err != nil {
+	if _, err := first.Command(t.Context(), command(t, "weft"), "--control-socket="+first.ControlSocket, "lease",
+		"release", strings.ReplaceAll(gone.String(), "/", "-")); err != nil {
 		t.Fatal(err)
 	}
 	c.start()
@@ -135,7 +143,8 @@ type routeController struct {
 func (c *routeController) start() {
 	c.t.Helper()
 	control, err := routecontrol.New(routecontrol.Options{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Token: "secret", Grace: time.Second, Again: 100 * time.Millisecond,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Token: "secret", Grace: time.Second,
+		Again:      100 * time.Millisecond,
 		Programmer: linuxrouter.Router{Handle: c.router.NS.Netlink()}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

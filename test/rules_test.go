@@ -24,8 +24,8 @@ func layers() map[string][]string {
 	}
 }
 
-// rooms has a row for each package that may import less of ours than its layer may, with the directories that it
-// may import. A package without a row may import what its layer may.
+// rooms has a row for each package that may import less of ours than its layer may, with the directories that
+// it may import. A package without a row may import what its layer may.
 func rooms() map[string][]string {
 	return map[string][]string{
 		"test/await": {}, // so that tests of every layer can use it
@@ -43,19 +43,22 @@ func rooms() map[string][]string {
 		"cmd/weft-cni/internal/ask":     {"cmd/internal/smallhttp"},
 		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},
 
-		"cmd/weftd/internal/pods": {"lease/atomicfile", "cmd/internal/control", "cmd/internal/events", "cmd/internal/podport", "lease", "tunnel"},
+		"cmd/weftd/internal/pods": {"lease/atomicfile", "cmd/internal/control", "cmd/internal/events",
+			"cmd/internal/podport", "lease", "tunnel"},
 
 		"lease/subnetenv":  {"lease/atomicfile"}, // so that weft-cni, which is started for each pod, can link it
 		"lease/redact":     {},
 		"lease/atomicfile": {},
 
-		"routing/hostrules":          {"lease", "routing/event", "routing/internal/errno", "routing/internal/notify", "tunnel/nlattr"},
-		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
-		"routing/internal/errno":     {},
-		"routing/internal/notify":    {},
-		"routing/ownthread":          {}, // every program links it
-		"routing/event":              {"tunnel"},
-		"routing/internal/plane":     {"encap", "lease/atomicfile", "routing/event", "routing/internal/errno", "routing/internal/kernel", "tunnel"},
+		"routing/hostrules": {"lease", "routing/event", "routing/internal/errno",
+			"routing/internal/notify", "tunnel/nlattr"},
+		"routing/internal/kernel": {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
+		"routing/internal/errno":  {},
+		"routing/internal/notify": {},
+		"routing/ownthread":       {}, // every program links it
+		"routing/event":           {"tunnel"},
+		"routing/internal/plane": {"encap", "lease/atomicfile", "routing/event", "routing/internal/errno",
+			"routing/internal/kernel", "tunnel"},
 		"routing/internal/wireguard": {"lease/atomicfile", "routing/event"},
 		"routing/probe":              {"encap", "routing/event", "tunnel"},
 		"routing/routecontrol":       {"routing/routehook"},
@@ -80,12 +83,16 @@ func checkLayers(t *tree) (faults []string) {
 			switch {
 			case !isOurs:
 				if layer == "encap" && strings.Contains(top(imp), ".") {
-					faults = append(faults, fmt.Sprintf("%s: encap imports %s: only the standard library is allowed", f.path, imp))
+					faults = append(faults, fmt.Sprintf("%s: encap imports %s: only the standard library is allowed",
+						f.path, imp))
 				}
 			case narrow && !slices.Contains(room, ours):
-				faults = append(faults, fmt.Sprintf("%s: %s imports %s: of ours it may import %q", f.path, p.dir, imp, room))
+				faults = append(faults, fmt.Sprintf("%s: %s imports %s: of ours it may import %q", f.path, p.dir,
+					imp, room))
 			case top(ours) == layer, slices.Contains(may, top(ours)):
-			case strings.HasSuffix(p.dir, "test") && (ours == "test/await" || ours == "test/ports" || ours == "test/netns"): // no command links it
+			case strings.HasSuffix(p.dir, "test") && (ours == "test/await" || ours == "test/ports" ||
+				ours == "test/netns"):
+				// no command links it
 			case p.dir == "cmd/weft" && (ours == "test/lab" || ours == "test/lab/holder"): // weft lab
 			case p.dir == "cmd/weft" && strings.HasPrefix(ours, "bench/"): // weft bench
 			default:
@@ -100,7 +107,8 @@ func checkLayers(t *tree) (faults []string) {
 func checkTestingOnly(t *tree) (faults []string) {
 	only := []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "github.com/gopacket"}
 	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if main.dir == "cmd/weft" && isBelow(imp, []string{"github.com/gopacket"}) { // for the files of weft capture
+		if main.dir == "cmd/weft" && isBelow(imp, []string{"github.com/gopacket"}) {
+			// for the files of weft capture
 			return
 		}
 		if isBelow(imp, only) || strings.HasPrefix(imp, module) && strings.HasSuffix(imp, "test") {
@@ -110,7 +118,8 @@ func checkTestingOnly(t *tree) (faults []string) {
 	return faults
 }
 
-// checkServerOnly keeps etcd's server, whose packages take milliseconds of each start, out of all commands but one.
+// checkServerOnly keeps etcd's server, whose packages take milliseconds of each start, out of all commands
+// but one.
 func checkServerOnly(t *tree) (faults []string) {
 	t.eachLinked(func(main *pkg, f *goFile, imp string) {
 		if main.dir != "cmd/weft-etcd" && isBelow(imp, []string{"go.etcd.io/etcd/server"}) {
@@ -120,8 +129,9 @@ func checkServerOnly(t *tree) (faults []string) {
 	return faults
 }
 
-// checkTemplates keeps templates out of all commands but weft, which writes a page. A template may call any method by its
-// name, so the linker has to keep every exported method of every package in a program that can execute one: a quarter of weftd.
+// checkTemplates keeps templates out of all commands but weft, which writes a page. A template may call any
+// method by its name, so the linker has to keep every exported method of every package in a program that can
+// execute one: a quarter of weftd.
 func checkTemplates(t *tree) (faults []string) {
 	t.eachLinked(func(main *pkg, f *goFile, imp string) {
 		if main.dir != "cmd/weft" && isBelow(imp, []string{"text/template", "html/template"}) {
@@ -136,14 +146,16 @@ func isBelow(imp string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return imp == p || strings.HasPrefix(imp, p+"/") })
 }
 
-// eachLinked follows the imports of each package of cmd that is not for tests through our own packages, and calls do with each import on the way.
+// eachLinked follows the imports of each package of cmd that is not for tests through our own packages, and
+// calls do with each import on the way.
 func (t *tree) eachLinked(do func(main *pkg, f *goFile, imp string)) {
 	byDir := map[string]*pkg{}
 	for _, p := range t.pkgs {
 		byDir[p.dir] = p
 	}
 	for _, main := range t.pkgs {
-		if top(main.dir) != "cmd" || strings.HasSuffix(main.dir, "test") { // a package for tests is no part of a command, and none may link it
+		if top(main.dir) != "cmd" || strings.HasSuffix(main.dir, "test") {
+			// a package for tests is no part of a command, and none may link it
 			continue
 		}
 		seen := map[string]bool{main.dir: true}
@@ -207,7 +219,8 @@ func checkEventCodes(t *tree) (faults []string) {
 	literal := regexp.MustCompile(`"event",\s*"`)
 	t.eachFile(false, func(_ *pkg, f *goFile) {
 		if literal.MatchString(t.files[f.path]) {
-			faults = append(faults, f.path+": the code of an event is no constant: "+literal.FindString(t.files[f.path]))
+			faults = append(faults, f.path+": the code of an event is no constant: "+
+				literal.FindString(t.files[f.path]))
 		}
 	})
 	return faults
@@ -216,7 +229,8 @@ func checkEventCodes(t *tree) (faults []string) {
 func checkExits(t *tree) (faults []string) {
 	ends := regexp.MustCompile(`^(os\.Exit|(unix|syscall)\.Exit|log\.(Fatal|Panic).*)$`)
 	t.eachFile(true, func(p *pkg, f *goFile) {
-		if path.Base(path.Dir(p.dir)) == "cmd" && path.Base(f.path) == "main.go" || p.dir == "test/netns" { // the second is a TestMain's
+		if path.Base(path.Dir(p.dir)) == "cmd" && path.Base(f.path) == "main.go" || p.dir == "test/netns" {
+			// the second is a TestMain's
 			return
 		}
 		f.eachCall(func(call *ast.CallExpr, name, in string) {
@@ -233,7 +247,8 @@ const maxLines = 500 // of a file that is not a test
 func checkSize(t *tree) (faults []string) {
 	t.eachFile(false, func(_ *pkg, f *goFile) {
 		if f.lines > maxLines {
-			faults = append(faults, fmt.Sprintf("%s: %d lines, more than %d: split it by concept", f.path, f.lines, maxLines))
+			faults = append(faults, fmt.Sprintf("%s: %d lines, more than %d: split it by concept", f.path,
+				f.lines, maxLines))
 		}
 	})
 	return faults
@@ -325,8 +340,8 @@ func (t *tree) exists(name string) bool {
 	return false
 }
 
-// checkSkips finds tests that skip by themselves. test/netns does it for them: in make test and CI a missing requirement is a
-// failure, since a test that passes because it did not run is worse than none.
+// checkSkips finds tests that skip by themselves. test/netns does it for them: in make test and CI a missing
+// requirement is a failure, since a test that passes because it did not run is worse than none.
 func checkSkips(t *tree) (faults []string) {
 	t.eachFile(true, func(p *pkg, f *goFile) {
 		if p.dir == "test/netns" {

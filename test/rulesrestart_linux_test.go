@@ -24,7 +24,8 @@ import (
 type restartCase struct {
 	backend string
 	firewall
-	// kernel says that the kernel carries the packets, so that none is lost and nothing at all is written by a start.
+	// kernel says that the kernel carries the packets, so that none is lost and nothing at all is written by a
+	// start.
 	kernel bool
 }
 
@@ -45,9 +46,9 @@ func restartCases() (cases []restartCase, restarts int) {
 	return cases, 5
 }
 
-// A node's weftd is stopped and killed in turns, and started again, and then others take its place while it runs. A connection of a pod that is masqueraded goes on, and no rule
-// is missing. Where the kernel carries the packets, none between pods is lost, and the
-// start writes no route, no entry and no address.
+// A node's weftd is stopped and killed in turns, and started again, and then others take its place while it
+// runs. A connection of a pod that is masqueraded goes on, and no rule is missing. Where the kernel carries
+// the packets, none between pods is lost, and the start writes no route, no entry and no address.
 func TestRulesOutliveRestarts(t *testing.T) {
 	parallel(t)
 	netns.Programs(t, "ip:iproute2", "iptables-legacy:iptables", "iptables-nft:iptables", "nft:nftables")
@@ -58,7 +59,8 @@ func TestRulesOutliveRestarts(t *testing.T) {
 				t.Parallel()
 			}
 			config := fmt.Sprintf(`{%s"Network":"10.42.0.0/16","Backend":{"Type":%q}}`, c.key, c.backend)
-			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), WeftdArgs: []string{"--ip-masq", "--ip-blackhole-route"}})
+			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config),
+				WeftdArgs: []string{"--ip-masq", "--ip-blackhole-route"}})
 			n := l.Node(1)
 			if c.hint != "true" {
 				sh(t, n.Host, c.hint)
@@ -114,7 +116,8 @@ func upgradeOnce(t *testing.T, n *lab.Node, c restartCase) {
 		}
 		status(t, n, await.Patience, func(s statusJSON) error {
 			if s.PID != n.Daemon.PID() || !s.Ready || s.Lease == nil || !s.Lease.Held || !s.Backend.InPlace {
-				return fmt.Errorf("pid %d, started %d; ready %v %q, lease %+v, in place %v", s.PID, n.Daemon.PID(), s.Ready, s.NotReady, s.Lease, s.Backend.InPlace)
+				return fmt.Errorf("pid %d, started %d; ready %v %q, lease %+v, in place %v", s.PID, n.Daemon.PID(),
+					s.Ready, s.NotReady, s.Lease, s.Backend.InPlace)
 			}
 			return nil
 		})
@@ -152,8 +155,8 @@ func markedRules(t *testing.T, n *lab.Node, f firewall) map[string]bool {
 	return rules
 }
 
-// watchKernel writes down the changes of links, addresses, routes, neighbours and rules in a node's namespace that a start could make, until
-// it is told to end; then it returns them.
+// watchKernel writes down the changes of links, addresses, routes, neighbours and rules in a node's namespace
+// that a start could make, until it is told to end; then it returns them.
 func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) {
 	t.Helper()
 	if !c.kernel {
@@ -161,7 +164,8 @@ func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) 
 	}
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "ip"), filepath.Join(dir, "fdb"), filepath.Join(dir, "nft")}
-	script := fmt.Sprintf(`ip -o monitor link address route neigh > %s 2>&1 & echo $!; bridge monitor fdb > %s 2>&1 & echo $!; nft monitor > %s 2>&1 & echo $!`, files[0], files[1], files[2])
+	script := fmt.Sprintf(
+		`ip -o monitor link address route neigh > %s 2>&1 & echo $!; bridge monitor fdb > %s 2>&1 & echo $!; nft monitor > %s 2>&1 & echo $!`, files[0], files[1], files[2])
 	pids := strings.Fields(sh(t, n.Host, script))
 	// A mark of our own shows that they follow.
 	marks := 0
@@ -169,8 +173,10 @@ func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) 
 		t.Helper()
 		marks++
 		tag := fmt.Sprintf("192.0.2.%d", marks)
-		sh(t, n.Host, fmt.Sprintf("ip route add blackhole %s; ip route del blackhole %s; nft add table ip mark%d; nft delete table ip mark%d; "+
-			"bridge fdb add 02:00:00:00:00:0%d dev eth0 self; bridge fdb del 02:00:00:00:00:0%d dev eth0 self", tag, tag, marks, marks, marks, marks))
+		sh(t, n.Host, fmt.Sprintf("ip route add blackhole %s; ip route del blackhole %s; nft add table ip "+
+			"mark%d; nft delete table ip mark%d; "+
+			"bridge fdb add 02:00:00:00:00:0%d dev eth0 self; bridge fdb del 02:00:00:00:00:0%d dev eth0 self", tag,
+			tag, marks, marks, marks, marks))
 	}
 	seen := func(words ...string) error {
 		for i, file := range files {
@@ -189,9 +195,12 @@ func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) 
 	})
 	return func() string {
 		t.Helper()
-		sh(t, n.Host, "ip route add blackhole 192.0.2.99; ip route del blackhole 192.0.2.99; nft add table ip last; nft delete table ip last; "+
+		sh(t, n.Host, "ip route add blackhole 192.0.2.99; ip route del blackhole 192.0.2.99; nft add table ip "+
+			"last; nft delete table ip last; "+
 			"bridge fdb add 02:00:00:00:00:99 dev eth0 self; bridge fdb del 02:00:00:00:00:99 dev eth0 self")
-		await.OK(t, "all changes are seen", func() error { return seen("192.0.2.99", "02:00:00:00:00:99", "table ip last") })
+		await.OK(t, "all changes are seen", func() error {
+			return seen("192.0.2.99", "02:00:00:00:00:99", "table ip last")
+		})
 		for _, pid := range pids {
 			number, err := strconv.Atoi(pid)
 			if err == nil {
@@ -217,11 +226,13 @@ func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) 
 	}
 }
 
-// oursByRight reports whether a change that was seen is of something that weftd keeps: by its address, its name, or its being permanent. An entry that the
-// kernel learns changes its state by itself, and the test makes marks.
+// oursByRight reports whether a change that was seen is of something that weftd keeps: by its address, its
+// name, or its being permanent. An entry that the kernel learns changes its state by itself, and the test
+// makes marks.
 func oursByRight(line string) bool {
 	about := regexp.MustCompile(`(?i)\b10\.42\.|flannel|weft|PERMANENT`)
-	itself := regexp.MustCompile(`(REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP)\s*$|proto kernel|02:00:00:00:00:|^# new generation`)
+	itself := regexp.MustCompile(
+		`(REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP)\s*$|proto kernel|02:00:00:00:00:|^# new generation`)
 	return about.MatchString(line) && !itself.MatchString(line)
 }
 

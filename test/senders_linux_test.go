@@ -38,13 +38,16 @@ func refusesSenders(t *testing.T, l *lab.Lab, families []int) {
 				t.Fatal(err)
 			}
 			after := status(t, to, await.Patience, func(s statusJSON) error {
-				if c := s.Counters.Ingress; c.dropped("foreign_source") == before.dropped("foreign_source") || !c.balanced() {
-					return fmt.Errorf("inner source %s: not dropped as foreign_source: before %+v, after %+v", src, before, c)
+				if c := s.Counters.Ingress; c.dropped("foreign_source") == before.dropped("foreign_source") ||
+					!c.balanced() {
+					return fmt.Errorf("inner source %s: not dropped as foreign_source: before %+v, after %+v",
+						src, before, c)
 				}
 				return nil
 			}).Counters.Ingress
 			// The nodes' own questions to each other may be delivered meanwhile.
-			if after.Received-before.Received-(after.Delivered-before.Delivered) != 1 || after.dropped("foreign_source") != before.dropped("foreign_source")+1 {
+			if after.Received-before.Received-(after.Delivered-before.Delivered) != 1 ||
+				after.dropped("foreign_source") != before.dropped("foreign_source")+1 {
 				t.Errorf("inner source %s: before %+v, after %+v", src, before, after)
 			}
 		}

@@ -20,7 +20,8 @@ import (
 	"weft/test/talk"
 )
 
-// tenants are the hosts of a lab in which only ordinary users do anything. Root has made the wire, and has no process there afterwards.
+// tenants are the hosts of a lab in which only ordinary users do anything. Root has made the wire, and has no
+// process there afterwards.
 type tenants struct {
 	*lab.Lab
 	t *testing.T
@@ -37,8 +38,8 @@ var talkerPath = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// userHosts makes so many hosts for ordinary users, with an address in 192.0.2.0/24 besides the wire's own: host N has 192.0.2.N. more are
-// programs for everybody's $PATH.
+// userHosts makes so many hosts for ordinary users, with an address in 192.0.2.0/24 besides the wire's own:
+// host N has 192.0.2.N. more are programs for everybody's $PATH.
 func userHosts(t *testing.T, hosts int, wire lab.WireKind, more ...string) tenants {
 	t.Helper()
 	netns.Root(t, "only root can become several users")
@@ -48,10 +49,12 @@ func userHosts(t *testing.T, hosts int, wire lab.WireKind, more ...string) tenan
 	}
 	l := up(t, lab.Spec{Nodes: hosts, Driver: lab.Bare, Wire: wire})
 	for _, n := range l.Nodes() {
-		if _, err := n.Command(t.Context(), "ip", "address", "add", fmt.Sprintf("192.0.2.%d/24", n.Index), "dev", "eth0"); err != nil {
+		if _, err := n.Command(t.Context(), "ip", "address", "add", fmt.Sprintf("192.0.2.%d/24", n.Index), "dev",
+			"eth0"); err != nil {
 			t.Fatal(err)
 		}
-		if err := session.Open(n.Host, append([]string{command(t, "weftd"), command(t, "weft"), talker}, more...)...); err != nil {
+		if err := session.Open(n.Host, append([]string{command(t, "weftd"), command(t, "weft"), talker},
+			more...)...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,12 +62,14 @@ func userHosts(t *testing.T, hosts int, wire lab.WireKind, more ...string) tenan
 }
 
 // run lets a user run a command on a host, and returns its standard output.
-func (h tenants) run(host int, u session.User, o session.Options, program string, args ...string) (string, error) {
+func (h tenants) run(host int, u session.User, o session.Options, program string, args ...string) (string,
+	error) {
 	cmd := session.Command(u, o, program, args...)
 	var out, fault bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &fault
 	if err := h.Node(host).NS.Run(cmd); err != nil {
-		return out.String(), fmt.Errorf("%s on host %d: %s %q: %w: %s", u.Name, host, program, args, err, fault.String())
+		return out.String(), fmt.Errorf("%s on host %d: %s %q: %w: %s", u.Name, host, program, args, err,
+			fault.String())
 	}
 	return out.String(), nil
 }
@@ -88,7 +93,8 @@ func (h tenants) talkerOf(host int, u session.User, o session.Options, argv ...s
 }
 
 // daemon makes a daemon that a user runs on a host. Its log is the user's affair, but the test reads it.
-func (h tenants) daemon(host int, u session.User, o session.Options, name, program string, args ...string) *lab.Daemon {
+func (h tenants) daemon(host int, u session.User, o session.Options, name, program string,
+	args ...string) *lab.Daemon {
 	h.t.Helper()
 	n := h.Node(host)
 	argv := session.Argv(u, o, program, args...)
@@ -114,8 +120,10 @@ func (h tenants) etcd(host int, u session.User, port int, config string) network
 	netns.Programs(h.t, "etcd:etcd-server")
 	url := fmt.Sprintf("http://192.0.2.%d:%d", host, port)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", port+1)
-	d := h.daemon(host, u, session.Options{}, "etcd", "etcd", "--name=lab", "--data-dir="+u.Home()+"/etcd", "--listen-client-urls="+url,
-		"--advertise-client-urls="+url, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer)
+	d := h.daemon(host, u, session.Options{}, "etcd", "etcd", "--name=lab", "--data-dir="+u.Home()+"/etcd",
+		"--listen-client-urls="+url,
+		"--advertise-client-urls="+url, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
+		"--initial-cluster=lab="+peer)
 	if err := d.Start(); err != nil {
 		h.t.Fatal(err)
 	}
@@ -144,7 +152,8 @@ func address(t *testing.T, k *talk.Talker, family int) (a talk.Address) {
 	return a
 }
 
-// allTalk lets every talker talk to every other one, in each family that the network has, with packets up to the MTU.
+// allTalk lets every talker talk to every other one, in each family that the network has, with packets up to
+// the MTU.
 func allTalk(t *testing.T, families []int, all []*talk.Talker) {
 	t.Helper()
 	var targets [][]talk.Target // of each talker
@@ -178,10 +187,12 @@ func allTalk(t *testing.T, families []int, all []*talk.Talker) {
 	if err := errors.Join(faults...); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d namespaces: all pairs talk, IPv%v, after %s", len(all), families, time.Since(start).Round(time.Millisecond))
+	t.Logf("%d namespaces: all pairs talk, IPv%v, after %s", len(all), families,
+		time.Since(start).Round(time.Millisecond))
 }
 
-// unprivileged checks that each process of the hosts is an ordinary user's, and that outside of user namespaces of their own they have no capability.
+// unprivileged checks that each process of the hosts is an ordinary user's, and that outside of user
+// namespaces of their own they have no capability.
 func (h tenants) unprivileged() {
 	h.t.Helper()
 	ours, err := os.Readlink("/proc/self/ns/user")
@@ -207,7 +218,8 @@ func (h tenants) unprivileged() {
 				none := fields["CapEff"] == noCapability && fields["CapPrm"] == noCapability
 				ids := strings.Fields(fields["Uid"])
 				if len(ids) != 4 || ids[0] == "0" || ids[1] == "0" || ids[2] == "0" || space == ours && !none {
-					h.t.Errorf("%s: %s (%s): ids %q, CapEff %s in %s", n.Name, fields["Name"], p, ids, fields["CapEff"], space)
+					h.t.Errorf("%s: %s (%s): ids %q, CapEff %s in %s", n.Name, fields["Name"], p, ids,
+						fields["CapEff"], space)
 				}
 			}
 			return err

@@ -13,8 +13,8 @@ import (
 	"weft/test/traffic"
 )
 
-// commons are the labs that tests share, by network config. Each has two nodes with a pod each and a separate store, is
-// built by the first test that asks for it, and stays until the last one has ended.
+// commons are the labs that tests share, by network config. Each has two nodes with a pod each and a separate
+// store, is built by the first test that asks for it, and stays until the last one has ended.
 var commons = sharedLabs{labs: map[string]*lab.Lab{}}
 
 type sharedLabs struct {
@@ -22,11 +22,11 @@ type sharedLabs struct {
 	labs map[string]*lab.Lab
 }
 
-// shared makes a test one that runs beside others, in a lab that tests before it had too, one at a time. It is for tests
-// that ask, send and look, and leave the lab as they found it: what they stop they start again, what they put into the
-// store or into a host they take away, and they compare counters with what these were before. One that leaves the lab
-// otherwise fails, and the next one gets a new lab. What the test gets ready, such as a host on the wire, goes with it by
-// Cleanup, before the lab is looked at.
+// shared makes a test one that runs beside others, in a lab that tests before it had too, one at a time. It
+// is for tests that ask, send and look, and leave the lab as they found it: what they stop they start again,
+// what they put into the store or into a host they take away, and they compare counters with what these were
+// before. One that leaves the lab otherwise fails, and the next one gets a new lab. What the test gets ready,
+// such as a host on the wire, goes with it by Cleanup, before the lab is looked at.
 func shared(t *testing.T, config string) *lab.Lab {
 	t.Helper()
 	lend(t, config)
@@ -55,9 +55,11 @@ func shared(t *testing.T, config string) *lab.Lab {
 	return l
 }
 
-// asFound waits until a lab is as one that has just been built, and says what is different if it does not become so.
+// asFound waits until a lab is as one that has just been built, and says what is different if it does not
+// become so.
 func asFound(l *lab.Lab) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), await.Patience) // a test's own has ended at its cleanup
+	// a test's own has ended at its cleanup
+	ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -83,8 +85,10 @@ func unlike(ctx context.Context, l *lab.Lab) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}
-		if !s.Ready || s.Peers != len(l.Nodes())-1 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) > 0 {
-			return fmt.Errorf("%s: ready %v %q, %d peers, %d records rejected, %+v", n.Name, s.Ready, s.NotReady, s.Peers, s.Rejected, s.Backend)
+		if !s.Ready || s.Peers != len(l.Nodes())-1 || s.Rejected != 0 || !s.Backend.InPlace ||
+			len(s.Backend.Notes) > 0 {
+			return fmt.Errorf("%s: ready %v %q, %d peers, %d records rejected, %+v", n.Name, s.Ready, s.NotReady,
+				s.Peers, s.Rejected, s.Backend)
 		}
 	}
 	return nil

@@ -97,8 +97,8 @@ func away(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// readOnly has the store's quota used up and a node's record deleted meanwhile. The others learn that. The node keeps its
-// subnet, and writes its record by itself once it can.
+// readOnly has the store's quota used up and a node's record deleted meanwhile. The others learn that. The
+// node keeps its subnet, and writes its record by itself once it can.
 func readOnly(t *testing.T, l *lab.Lab) {
 	third := l.Node(3)
 	alarm := func(action string) {
@@ -118,8 +118,8 @@ func readOnly(t *testing.T, l *lab.Lab) {
 	holdsAgain(t, l, third)
 }
 
-// keepsRefused waits until the others have lost a node, and it says with etcd's own reason that it cannot write its
-// record. It keeps its subnet and its peers.
+// keepsRefused waits until the others have lost a node, and it says with etcd's own reason that it cannot
+// write its record. It keeps its subnet and its peers.
 func keepsRefused(t *testing.T, l *lab.Lab, n *lab.Node, reason string) {
 	t.Helper()
 	subnet := n.Net.V4.Masked()
@@ -173,8 +173,9 @@ func heardWhileQuiet(t *testing.T, n *lab.Node) {
 	}
 }
 
-// mostConnections is how often a node may connect to the store, once that is back, until it knows what was written there. A
-// daemon has two clients, and the one that is connecting while the store returns may have to do it again.
+// mostConnections is how often a node may connect to the store, once that is back, until it knows what was
+// written there. A daemon has two clients, and the one that is connecting while the store returns may have to
+// do it again.
 const mostConnections = 4
 
 // learns writes a record as soon as the store is back.
@@ -183,13 +184,16 @@ func learns(t *testing.T, l *lab.Lab) {
 	for _, n := range l.Nodes() {
 		before[n] = connections(t, n.Host)
 	}
-	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
+	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`,
+		24*time.Hour)
 	for _, n := range l.Nodes() {
 		took := knows(t, n, await.Patience, "10.42.250.0/24", true)
 		tried := connections(t, n.Host) - before[n]
-		t.Logf("%s knows a record written after the store's return in %s, with %d connections", n.Name, took.Round(time.Millisecond), tried)
+		t.Logf("%s knows a record written after the store's return in %s, with %d connections", n.Name,
+			took.Round(time.Millisecond), tried)
 		if tried > mostConnections {
-			t.Errorf("%s connected %d times until it knew a record written after the store's return, want at most %d", n.Name, tried, mostConnections)
+			t.Errorf("%s connected %d times until it knew a record written after the store's return, want at most %d",
+				n.Name, tried, mostConnections)
 		}
 		if err := n.WaitReady(t.Context()); err != nil {
 			t.Error(lab.Explain(err))
@@ -225,6 +229,7 @@ func joins(t *testing.T, l *lab.Lab) {
 	}
 	nodes := l.Nodes()
 	last := nodes[len(nodes)-1].Pods[0]
-	t.Logf("a new node known %s after its record was written; reached after a further %s", took.Round(time.Millisecond),
+	t.Logf("a new node known %s after its record was written; reached after a further %s",
+		took.Round(time.Millisecond),
 		reach(t, await.Patience, nodes[0].Pods[0], last, 4).Round(time.Millisecond))
 }

@@ -34,7 +34,8 @@ func forgeries(t *testing.T, a, b *lab.Pod, stranger netip.Addr) []forgery {
 		{"from a peer, inner source of nobody", peer, 0, in("10.42.254.1", pa), "foreign_source"},
 		{"from a peer, inner source outside", peer, 0, in("8.8.8.8", pa), "foreign_source"},
 		{"from a peer, inner source our own", peer, 0, in(gw, pa), "foreign_source"},
-		{"from a peer, IPv6 inside", peer, 0, inner(t, "fd42:9::1", "fd42:8::1", secretPort, 64, "forged"), "foreign_source"},
+		{"from a peer, IPv6 inside", peer, 0, inner(t, "fd42:9::1", "fd42:8::1", secretPort, 64, "forged"),
+			"foreign_source"},
 		{"from a peer, loopback inside", peer, 0, in("127.0.0.1", pa), "martian"},
 		{"from a peer, to multicast", peer, 0, in(pb, "224.0.0.1"), "martian"},
 		{"from a peer, to broadcast", peer, 0, in(pb, "255.255.255.255"), "martian"},
@@ -68,15 +69,18 @@ func TestNoPacketFromStrangers(t *testing.T) {
 		forge(t, h, outer{f.from, a.Node.Underlay4, f.tos, f.inner})
 		status(t, a.Node, await.Patience, func(s statusJSON) error {
 			if n := s.Counters.Ingress.dropped(f.reason) - before.dropped(f.reason); n != want[f.reason] {
-				return fmt.Errorf("%s: %d dropped as %s, want %d; all: %+v", f.name, n, f.reason, want[f.reason], s.Counters.Ingress.Drops)
+				return fmt.Errorf("%s: %d dropped as %s, want %d; all: %+v", f.name, n, f.reason, want[f.reason],
+					s.Counters.Ingress.Drops)
 			}
 			return nil
 		})
 	}
 	after := booked(t, a.Node).Counters.Ingress
-	// What was delivered meanwhile are the nodes' own questions to each other, some in ten seconds. That none is forged the ear shows.
+	// What was delivered meanwhile are the nodes' own questions to each other, some in ten seconds. That none is
+	// forged the ear shows.
 	if n := after.Received - before.Received - (after.Delivered - before.Delivered); n != uint64(len(forged)) {
-		t.Errorf("of %d forged packets %d were dropped, beside %d delivered: before %+v, after %+v", len(forged), n, after.Delivered-before.Delivered, before, after)
+		t.Errorf("of %d forged packets %d were dropped, beside %d delivered: before %+v, after %+v", len(forged), n,
+			after.Delivered-before.Delivered, before, after)
 	}
 	blamed(t, a.Node, before, known, want, stranger)
 	hears(t, ear, a, b)
@@ -86,7 +90,8 @@ func TestNoPacketFromStrangers(t *testing.T) {
 }
 
 // blamed checks that weft peers and /metrics have every reason, so often more than before.
-func blamed(t *testing.T, n *lab.Node, before flowJSON, known peersJSON, want map[string]uint64, stranger netip.Addr) {
+func blamed(t *testing.T, n *lab.Node, before flowJSON, known peersJSON, want map[string]uint64,
+	stranger netip.Addr) {
 	p := weftJSON[peersJSON](t, n, "peers")
 	if len(p.Peers) != 1 || len(p.Strangers) != 1 || p.Strangers[0].Address != stranger ||
 		p.Strangers[0].Packets != want["unknown_peer"] || !strings.Contains(p.Strangers[0].Admit, "SourceCheck") {
@@ -97,10 +102,12 @@ func blamed(t *testing.T, n *lab.Node, before flowJSON, known peersJSON, want ma
 		t.Fatal(err)
 	}
 	for reason, packets := range want {
-		if got := dropsOf(p.Peers[0].Drops, reason) - dropsOf(known.Peers[0].Drops, reason); reason != "unknown_peer" && got != packets {
+		if got := dropsOf(p.Peers[0].Drops, reason) - dropsOf(known.Peers[0].Drops, reason); reason !=
+			"unknown_peer" && got != packets {
 			t.Errorf("weft peers has %d packets of %s for %s, want %d", got, p.Peers[0].Name, reason, packets)
 		}
-		line := fmt.Sprintf("\nweft_dropped_packets_total{direction=\"ingress\",reason=%q} %d\n", reason, before.dropped(reason)+packets)
+		line := fmt.Sprintf("\nweft_dropped_packets_total{direction=\"ingress\",reason=%q} %d\n", reason,
+			before.dropped(reason)+packets)
 		if !strings.Contains(metrics, line) {
 			t.Errorf("/metrics lacks %q", line)
 		}
@@ -116,8 +123,8 @@ func listenUDP(t *testing.T, p *lab.Pod, port int) *net.UDPConn {
 	return listenOn(t, p, netip.AddrPortFrom(p.V4, uint16(port)))
 }
 
-// listenOn opens a socket in a pod. A socket of that address that was closed a moment ago may live on in a child that
-// another scenario has forked, until it executes its program: so an address in use is waited for.
+// listenOn opens a socket in a pod. A socket of that address that was closed a moment ago may live on in a
+// child that another scenario has forked, until it executes its program: so an address in use is waited for.
 func listenOn(t *testing.T, p *lab.Pod, at netip.AddrPort) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn

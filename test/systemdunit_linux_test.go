@@ -38,7 +38,8 @@ func underSystemd(t *testing.T, n *lab.Node) *unit {
 		t.Fatal(err)
 	}
 	var env strings.Builder
-	skip := []string{"cache-dir", "control-socket", "subnet-file", "holder-timeout"} // the unit's own directories count
+	// the unit's own directories count
+	skip := []string{"cache-dir", "control-socket", "subnet-file", "holder-timeout"}
 	for _, arg := range n.Daemon.Args() {
 		k, v, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if !slices.Contains(skip, k) {
@@ -62,10 +63,12 @@ func underSystemd(t *testing.T, n *lab.Node) *unit {
 		Files: map[string]string{
 			"/etc/systemd/system/" + unitName: string(shipped),
 			// There is no journal.
-			"/etc/systemd/system/" + unitName + ".d/log.conf": "[Service]\nStandardOutput=append:/var/log/weftd.log\nStandardError=append:/var/log/weftd.log\n",
-			"/etc/weft/weftd.env":                             env.String(),
+			"/etc/systemd/system/" + unitName +
+				".d/log.conf": "[Service]\nStandardOutput=append:/var/log/weftd.log\nStandardError=append:/var/log/weftd.log\n",
+			"/etc/weft/weftd.env": env.String(),
 		},
-		Binds: map[string]string{"/usr/local/bin/weftd": command(t, "weftd"), "/usr/local/bin/weft": command(t, "weft"), "/var/lib/weft": n.CacheDir},
+		Binds: map[string]string{"/usr/local/bin/weftd": command(t, "weftd"),
+			"/usr/local/bin/weft": command(t, "weft"), "/var/lib/weft": n.CacheDir},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +87,8 @@ func underSystemd(t *testing.T, n *lab.Node) *unit {
 	return u
 }
 
-// runs waits until weftd is ready, and is the main process, other than before, with as many descriptors in the store. It returns the process and
-// their number.
+// runs waits until weftd is ready, and is the main process, other than before, with as many descriptors in
+// the store. It returns the process and their number.
 func (u *unit) runs(t *testing.T, before, stored int) (pid, now int) {
 	t.Helper()
 	await.OK(t, "weftd under systemd", func() error {
@@ -122,12 +125,14 @@ func (u *unit) inUnit(t *testing.T, pid int, script string) string {
 // unitFits is how long nobody may have read for the TUN's queue to have held everything, 1,000 packets.
 const unitFits = 900 * time.Millisecond
 
-// unitInHands is how many packets a weftd that is killed may take with it, since it had read and not yet written them.
+// unitInHands is how many packets a weftd that is killed may take with it, since it had read and not yet
+// written them.
 const unitInHands = 16
 
-// A systemd runs the shipped unit. What is sent while weftd is restarted, is killed, and is upgraded, arrives; a directly attached pod stays; systemd keeps
-// what it was given each time, and has weftd for its main process, however that came to be. A stop leaves no process and no descriptor. What the unit
-// takes from weftd is not there, and what weftd needs is.
+// A systemd runs the shipped unit. What is sent while weftd is restarted, is killed, and is upgraded,
+// arrives; a directly attached pod stays; systemd keeps what it was given each time, and has weftd for its
+// main process, however that came to be. A stop leaves no process and no descriptor. What the unit takes from
+// weftd is not there, and what weftd needs is.
 func TestTheShippedUnitUnderSystemd(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(ipv4Only)})
@@ -175,18 +180,22 @@ func TestTheShippedUnitUnderSystemd(t *testing.T) {
 
 	u.do(t, "systemctl", "stop", unitName)
 	p, err := u.Show(t.Context(), unitName, "ActiveState", "Result", "MainPID", "NFileDescriptorStore")
-	if want := map[string]string{"ActiveState": "inactive", "Result": "success", "MainPID": "0", "NFileDescriptorStore": "0"}; err != nil || !maps.Equal(p, want) {
+	if want := map[string]string{"ActiveState": "inactive", "Result": "success", "MainPID": "0",
+		"NFileDescriptorStore": "0"}; err != nil || !maps.Equal(p, want) {
 		t.Errorf("after a stop %v %v, want %v", p, err, want)
 	}
-	if left := u.do(t, "sh", "-c", "cat /sys/fs/cgroup/system.slice/"+unitName+"/cgroup.procs 2>/dev/null; pgrep -a weft || :"); left != "" {
+	if left := u.do(t, "sh", "-c", "cat /sys/fs/cgroup/system.slice/"+unitName+
+		"/cgroup.procs 2>/dev/null; pgrep -a weft || :"); left != "" {
 		t.Errorf("after a stop there is\n%s", left)
 	}
 	log, err := u.Log()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(log) { // a line that systemd does not understand, words of a process that it does not listen to
-		if strings.Contains(line, unitName+":") && (strings.Contains(line, "ignoring") || strings.Contains(line, "Got notification message")) {
+	for line := range strings.Lines(log) {
+		// a line that systemd does not understand, words of a process that it does not listen to
+		if strings.Contains(line, unitName+":") && (strings.Contains(line, "ignoring") ||
+			strings.Contains(line, "Got notification message")) {
 			t.Error(line)
 		}
 	}
@@ -212,7 +221,8 @@ func (u *unit) settled(t *testing.T) (stored int) {
 		_, stored = u.runs(t, 0, 0)
 		// With all of them is the index.
 		c := s.Custody
-		if want := c.Descriptors + c.PortDescriptors + 1; c.Items != 1 || c.Ports < 2 || c.By != "service manager" || stored != want {
+		if want := c.Descriptors + c.PortDescriptors + 1; c.Items != 1 || c.Ports < 2 ||
+			c.By != "service manager" || stored != want {
 			return fmt.Errorf("%d are kept, want %d of %+v", stored, want, c)
 		}
 		return nil
@@ -224,22 +234,25 @@ func (u *unit) settled(t *testing.T) (stored int) {
 func (u *unit) isConfined(t *testing.T, pid int) {
 	t.Helper()
 	status := u.do(t, "cat", fmt.Sprintf("/proc/%d/status", pid))
-	for _, want := range []string{"CapBnd:\t0000000000003404", "NoNewPrivs:\t1", "Seccomp:\t2"} { // DAC_READ_SEARCH, NET_BIND_SERVICE, NET_ADMIN, NET_RAW
+	for _, want := range []string{"CapBnd:\t0000000000003404", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		// DAC_READ_SEARCH, NET_BIND_SERVICE, NET_ADMIN, NET_RAW
 		if !strings.Contains(status, want) {
 			t.Errorf("no %q in\n%s", want, status)
 		}
 	}
 	// A mount that is not written to has test -w fail for everybody, whatever he may.
-	for _, path := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger", "/sys/kernel", "/etc", "/usr", "/var/log", "/sys/fs/cgroup"} {
+	for _, path := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory",
+		"/proc/sysrq-trigger", "/sys/kernel", "/etc", "/usr", "/var/log", "/sys/fs/cgroup"} {
 		u.inUnit(t, pid, "! test -w "+path)
 	}
-	for _, path := range []string{"/proc/sys/net/ipv4/ip_forward", "/var/lib/weft", "/run/weft", "/run/flannel", "/dev/net/tun"} {
+	for _, path := range []string{"/proc/sys/net/ipv4/ip_forward", "/var/lib/weft", "/run/weft", "/run/flannel",
+		"/dev/net/tun"} {
 		u.inUnit(t, pid, "test -w "+path)
 	}
 }
 
-// replaced counts what is lost of packets both ways while weftd is replaced. The queues hold what is sent meanwhile, unless
-// that takes longer than they are long.
+// replaced counts what is lost of packets both ways while weftd is replaced. The queues hold what is sent
+// meanwhile, unless that takes longer than they are long.
 func (u *unit) replaced(t *testing.T, name string, most int, a, b *lab.Pod, again func()) {
 	t.Helper()
 	lost, longest := 0, time.Duration(0)
@@ -258,7 +271,8 @@ func (u *unit) replaced(t *testing.T, name string, most int, a, b *lab.Pod, agai
 	}
 }
 
-// attached is a process in the unit's machine that has a network of its own, and is attached to the overlay directly.
+// attached is a process in the unit's machine that has a network of its own, and is attached to the overlay
+// directly.
 type attached struct {
 	u   *unit
 	pid string

@@ -14,13 +14,15 @@ import (
 	"weft/test/traffic"
 )
 
-// Two weftd with networks of their own share each host. In each firewall the pods of both networks reach their peers,
-// neither weftd changes a rule of the other's, and after cleanup of one a host is as it was before that one came.
+// Two weftd with networks of their own share each host. In each firewall the pods of both networks reach
+// their peers, neither weftd changes a rule of the other's, and after cleanup of one a host is as it was
+// before that one came.
 func TestTwoNetworksOnOneHost(t *testing.T) {
 	long(t)
 	netns.Programs(t, "iptables-nft:iptables", "nft:nftables")
 	config := func(f firewall, number int, backend string) string {
-		return fmt.Sprintf(`{%s"Network":"10.4%d.0.0/16","EnableIPv6":true,"IPv6Network":"fd4%d::/48","Backend":%s}`,
+		return fmt.Sprintf(
+			`{%s"Network":"10.4%d.0.0/16","EnableIPv6":true,"IPv6Network":"fd4%d::/48","Backend":%s}`,
 			f.key, number, number, backend)
 	}
 	const udp, vxlan = `{"Type":"udp"}`, `{"Type":"vxlan"}`
@@ -92,7 +94,8 @@ func TestTwoNetworksOnOneHost(t *testing.T) {
 			for _, n := range l.Nodes() {
 				before, now := alone[n], traces(t, n, c.firewall)
 				if !maps.Equal(before, now) {
-					t.Errorf("%s before the second weftd:\n%s\nafter its cleanup:\n%s", n.Name, inLines(before), inLines(now))
+					t.Errorf("%s before the second weftd:\n%s\nafter its cleanup:\n%s", n.Name, inLines(before),
+						inLines(now))
 				}
 				unharmed(t, n, c.name)
 			}
@@ -117,7 +120,8 @@ func leaves(t *testing.T, n *lab.Node) {
 	t.Log(out)
 }
 
-// unharmed waits until the rules of a node are in place, and checks that nobody has changed them since its start.
+// unharmed waits until the rules of a node are in place, and checks that nobody has changed them since its
+// start.
 func unharmed(t *testing.T, n *lab.Node, firewall string) {
 	t.Helper()
 	if r := rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == firewall }); r.Rules.Repaired != 0 {
@@ -138,7 +142,8 @@ func flowsBetween(t *testing.T, nodes []*lab.Node) (all []*traffic.Flow) {
 func traces(t *testing.T, n *lab.Node, f firewall) map[string]bool {
 	t.Helper()
 	lines := map[string]bool{}
-	for line := range strings.Lines(sh(t, n.Host, "ip -o link | grep flannel; ip route show table all proto 119; ip -6 route show table all proto 119; nft list tables netdev; "+f.list)) {
+	for line := range strings.Lines(sh(t, n.Host, "ip -o link | grep flannel; ip route show table all proto "+
+		"119; ip -6 route show table all proto 119; nft list tables netdev; "+f.list)) {
 		before, _, _ := strings.Cut(line, "counter")
 		before, _, _ = strings.Cut(before, " [")
 		if !strings.HasPrefix(line, "#") {

@@ -34,7 +34,8 @@ func sniff(t *testing.T, h *lab.Host, device string) *sniffer {
 		if err != nil {
 			return err
 		}
-		all := binary.NativeEndian.Uint16([]byte{byte(unix.ETH_P_ALL >> 8), byte(unix.ETH_P_ALL)}) // in network order
+		// in network order
+		all := binary.NativeEndian.Uint16([]byte{byte(unix.ETH_P_ALL >> 8), byte(unix.ETH_P_ALL)})
 		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(all)); err != nil {
 			return err
 		}
@@ -97,7 +98,8 @@ func newcomer(t *testing.T, l *lab.Lab, number int) *lab.Host {
 	if err := wire.LinkSetUp(port); err != nil {
 		t.Fatal(err)
 	}
-	sh(t, h, fmt.Sprintf("ip addr add 198.18.0.%d/16 dev eth0; ip addr add fd18::%x/64 dev eth0 nodad; ip link set eth0 up", number, number))
+	sh(t, h, fmt.Sprintf("ip addr add 198.18.0.%d/16 dev eth0; ip addr add fd18::%x/64 dev eth0 nodad; ip "+
+		"link set eth0 up", number, number))
 	return h
 }
 
@@ -130,10 +132,12 @@ func inner(t *testing.T, src, dst string, port uint16, ttl uint8, text string) [
 	s, d := netip.MustParseAddr(src), netip.MustParseAddr(dst)
 	udp := &proto.UDP{SrcPort: 9, DstPort: proto.UDPPort(port)}
 	if s.Is6() {
-		ip := &proto.IPv6{Version: 6, HopLimit: ttl, NextHeader: proto.IPProtocolUDP, SrcIP: s.AsSlice(), DstIP: d.AsSlice()}
+		ip := &proto.IPv6{Version: 6, HopLimit: ttl, NextHeader: proto.IPProtocolUDP, SrcIP: s.AsSlice(),
+			DstIP: d.AsSlice()}
 		return serialize(t, ip, udp, []byte(text))
 	}
-	ip := &proto.IPv4{Version: 4, TTL: ttl, Protocol: proto.IPProtocolUDP, SrcIP: s.AsSlice(), DstIP: d.AsSlice()}
+	ip := &proto.IPv4{Version: 4, TTL: ttl, Protocol: proto.IPProtocolUDP, SrcIP: s.AsSlice(),
+		DstIP: d.AsSlice()}
 	return serialize(t, ip, udp, []byte(text))
 }
 
@@ -168,7 +172,9 @@ func checksums(p gopacket.Packet) error {
 	}
 	err, bad := p.VerifyChecksums()
 	// In one's complement both are zero, and the sum of one packet in 65,536 is.
-	bad = slices.DeleteFunc(bad, func(b gopacket.ChecksumMismatch) bool { return b.Correct == 0 && b.Actual == 0xffff })
+	bad = slices.DeleteFunc(bad, func(b gopacket.ChecksumMismatch) bool {
+		return b.Correct == 0 && b.Actual == 0xffff
+	})
 	if len(bad) > 0 {
 		err = fmt.Errorf("wrong checksums: %+v", bad)
 	}

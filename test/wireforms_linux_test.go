@@ -19,7 +19,8 @@ func offloaded(t *testing.T, n *lab.Node, offload string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^weft_offload_packets_total\{offload="` + offload + `"\} (\S+)$`).FindStringSubmatch(metrics)
+	m := regexp.MustCompile(`(?m)^weft_offload_packets_total\{offload="` + offload +
+		`"\} (\S+)$`).FindStringSubmatch(metrics)
 	if m == nil {
 		t.Fatalf("/metrics lacks offload %s", offload)
 	}
@@ -33,7 +34,8 @@ func offloaded(t *testing.T, n *lab.Node, offload string) int {
 // burst sends many small datagrams in a row: what is packed where the peer takes it.
 func burst(t *testing.T, from *lab.Pod, to netip.Addr) {
 	t.Helper()
-	c := listenUDP(t, from, 0) // a port of its own: a child of another scenario may hold the last one's until it executes
+	// a port of its own: a child of another scenario may hold the last one's until it executes
+	c := listenUDP(t, from, 0)
 	defer c.Close()
 	for i := range 300 {
 		if _, err := c.WriteToUDPAddrPort(make([]byte, 20+i%5), netip.AddrPortFrom(to, secretPort)); err != nil {
@@ -45,7 +47,8 @@ func burst(t *testing.T, from *lab.Pod, to netip.Addr) {
 // on runs weftd on the path, by way of the store's configuration, which a node reads when it starts.
 func on(t *testing.T, l *lab.Lab, n *lab.Node, path string) {
 	t.Helper()
-	put(t, l.Store, configKey, fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Probe":false,"Path":%q}}`, path), 0)
+	put(t, l.Store, configKey,
+		fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Probe":false,"Path":%q}}`, path), 0)
 	if err := n.Restart(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))
 	}

@@ -49,7 +49,8 @@ func TestWireGuard(t *testing.T) {
 		nodes, devices int
 	}{
 		{"both families", `{"Network":"10.42.0.0/16",` + six + `"Backend":{"Type":"wireguard"}}`, 3, 2},
-		{"both families over IPv6, with a preshared key", `{"Network":"10.42.0.0/16",` + six + `"Backend":{"Type":"wireguard","Mode":"ipv6","PSK":"` + wireGuardPSK + `"}}`, 2, 1},
+		{"both families over IPv6, with a preshared key", `{"Network":"10.42.0.0/16",` + six +
+			`"Backend":{"Type":"wireguard","Mode":"ipv6","PSK":"` + wireGuardPSK + `"}}`, 2, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallel(t)
@@ -61,7 +62,8 @@ func TestWireGuard(t *testing.T) {
 				fullSize(t, a, b, f, 1420)
 				hidden(t, l, a, b, f)
 				for _, way := range [][2]*lab.Pod{{a, b}, {b, a}} {
-					r, err := probe.Stream(await.Context(t, 2*time.Minute), probe.StreamPlan{From: way[0].Endpoint(f), To: way[1].Endpoint(f), Bytes: 20 << 20, Verify: true})
+					r, err := probe.Stream(await.Context(t, 2*time.Minute),
+						probe.StreamPlan{From: way[0].Endpoint(f), To: way[1].Endpoint(f), Bytes: 20 << 20, Verify: true})
 					if err != nil {
 						t.Errorf("IPv%d from %s to %s: %d bytes, %v", f, way[0].Name, way[1].Name, r.Received, err)
 					}
@@ -77,7 +79,8 @@ func encrypts(t *testing.T, l *lab.Lab, devices int) {
 	t.Helper()
 	for _, n := range l.Nodes() {
 		status(t, n, await.Patience, func(s statusJSON) error {
-			if b := s.Backend; !s.Ready || s.Peers != len(l.Nodes())-1 || b.Type != "wireguard" || b.Path != "userspace" || b.MTU != 1420 || !b.InPlace {
+			if b := s.Backend; !s.Ready || s.Peers != len(l.Nodes())-1 || b.Type != "wireguard" ||
+				b.Path != "userspace" || b.MTU != 1420 || !b.InPlace {
 				return fmt.Errorf("%+v", s)
 			}
 			return nil
@@ -96,12 +99,14 @@ func encrypts(t *testing.T, l *lab.Lab, devices int) {
 				}
 			}
 		}
-		shows(t, n, "\nweft_peer_latest_handshake_timestamp_seconds{peer=", "\nweft_peer_encrypted_transmit_bytes_total{peer=", "\nweft_peer_encrypted_receive_bytes_total{peer=")
+		shows(t, n, "\nweft_peer_latest_handshake_timestamp_seconds{peer=",
+			"\nweft_peer_encrypted_transmit_bytes_total{peer=", "\nweft_peer_encrypted_receive_bytes_total{peer=")
 		if mode := fileMode(t, keyFile(n)); mode != 0o600 {
 			t.Errorf("%s: the private key has mode %o", n.Name, mode)
 		}
 		key, err := os.ReadFile(keyFile(n))
-		if log := n.Daemon.LogTail(5000); err != nil || bytes.Contains(log, bytes.TrimSpace(key)) || bytes.Contains(log, []byte(wireGuardPSK)) {
+		if log := n.Daemon.LogTail(5000); err != nil || bytes.Contains(log, bytes.TrimSpace(key)) ||
+			bytes.Contains(log, []byte(wireGuardPSK)) {
 			t.Errorf("%s: its log shows a key, or it has none: %v", n.Name, err)
 		}
 	}
@@ -118,7 +123,8 @@ func fileMode(t *testing.T, file string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// hidden sends a datagram, and has a look at all that two nodes say to each other meanwhile: it is WireGuard's, and shows nothing of it.
+// hidden sends a datagram, and has a look at all that two nodes say to each other meanwhile: it is
+// WireGuard's, and shows nothing of it.
 func hidden(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) {
 	t.Helper()
 	wire := sniff(t, l.Wire, a.Node.Name)
@@ -166,8 +172,8 @@ func hidden(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) {
 	}
 }
 
-// A node is given another key while packets flow, by command and by a new file: its record follows, its peers know the new key alone, and
-// connections go on.
+// A node is given another key while packets flow, by command and by a new file: its record follows, its peers
+// know the new key alone, and connections go on.
 func TestWireGuardKeysChange(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(`{"Type":"wireguard"}`, true)})
@@ -178,7 +184,8 @@ func TestWireGuardKeysChange(t *testing.T) {
 	flows := []*traffic.Flow{flowOf(t, a, b), flowOf(t, b, a)}
 	tcp := make(chan error, 1)
 	go func() { // ends with the stream, or with the test
-		_, err := probe.Stream(await.Context(t, 2*time.Minute), probe.StreamPlan{From: c.Endpoint(6), To: b.Endpoint(6), Bytes: 20 << 20, Verify: true})
+		_, err := probe.Stream(await.Context(t, 2*time.Minute),
+			probe.StreamPlan{From: c.Endpoint(6), To: b.Endpoint(6), Bytes: 20 << 20, Verify: true})
 		tcp <- err
 	}()
 	after := rotates(t, l, b.Node)
@@ -258,8 +265,8 @@ func keyIs(t *testing.T, n, peer *lab.Node, key string) {
 	})
 }
 
-// A node's weftd ends, asked to and not, and begins again: the sessions that are lost begin anew at once, long before a peer's own timers, also
-// where nothing is sent from the node. It keeps its key.
+// A node's weftd ends, asked to and not, and begins again: the sessions that are lost begin anew at once,
+// long before a peer's own timers, also where nothing is sent from the node. It keeps its key.
 func TestWireGuardRestart(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"wireguard","Probe":false}`, false)})
@@ -306,8 +313,8 @@ func TestWireGuardRestart(t *testing.T) {
 	}
 }
 
-// longestSession is less than a peer waits that finds out by its own timers that the other end has lost the session: 15 s
-// (KEEPALIVE_TIMEOUT and REKEY_TIMEOUT of WireGuard's paper, section 6.1).
+// longestSession is less than a peer waits that finds out by its own timers that the other end has lost the
+// session: 15 s (KEEPALIVE_TIMEOUT and REKEY_TIMEOUT of WireGuard's paper, section 6.1).
 const longestSession = 14 * time.Second
 
 // shows waits until the node's /metrics have all of the texts.

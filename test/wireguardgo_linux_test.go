@@ -58,7 +58,9 @@ func startWireGuardGo(t *testing.T, l *lab.Lab) *plainWireGuard {
 	for _, n := range l.Nodes() {
 		lines += w.peer(t, l, n)
 	}
-	await.OK(t, "wireguard-go takes its configuration", func() error { return lab.SetWireGuard(w.control, lines) })
+	await.OK(t, "wireguard-go takes its configuration", func() error {
+		return lab.SetWireGuard(w.control, lines)
+	})
 	sh(t, w.Host, fmt.Sprintf(`ip link set wg0 mtu 1420 up
 		ip addr add %v/32 dev lo; ip route add 10.42.0.0/16 dev wg0
 		ip addr add %v/128 dev lo; ip route add fd42::/48 dev wg0`, w.addrs[4], w.addrs[6]))

@@ -7,17 +7,21 @@ import (
 	"weft/encap"
 )
 
-// byHost decides whether a packet from an inner port, for a pod or a peer, goes to the host's TUN all the same, since it answers a flow that the
-// host's rules have translated; it also notes such flows. Who needs which way:
+// byHost decides whether a packet from an inner port, for a pod or a peer, goes to the host's TUN all the
+// same, since it answers a flow that the host's rules have translated; it also notes such flows. Who needs
+// which way:
 //
-//   - Pod A sends to a Service, which is no pod's and no peer's: the host has it. It translates the destination to pod B, of this node or
-//     of another, and routes the packet back into its TUN, with A as the source. That opens an entry.
+//   - Pod A sends to a Service, which is no pod's and no peer's: the host has it. It translates the
+//     destination to pod B, of this node or of another, and routes the packet back into its TUN, with A as
+//     the source. That opens an entry.
 //   - B's answer to A has an entry, whether it comes from B's port here or from B's node: it goes to the
 //     host's TUN. The host translates it back and routes it into the TUN again, with the Service as its
 //     source, and so it reaches A.
 //   - A peer's pod opens a flow to a port of this node, which the host translates to pod B here: the same.
-//   - A Service that leads to A itself, or any other that is masqueraded, needs none: the answer is to the host.
-//   - A packet of the flow that its client sends straight takes the entry away: the last way that it took counts.
+//   - A Service that leads to A itself, or any other that is masqueraded, needs none: the answer is to the
+//     host.
+//   - A packet of the flow that its client sends straight takes the entry away: the last way that it took
+//     counts.
 func (w *decider) byHost(p *Packet, in *encap.Inner, d *dest) bool {
 	switch {
 	case d.pod == nil && d.peer == nil:
@@ -64,7 +68,8 @@ type straight struct {
 
 // straightOf is the flow of a packet; the zero straight if it is none of these.
 func straightOf(b []byte, in *encap.Inner) (s straight) {
-	if (in.Proto == encap.ProtoTCP || in.Proto == encap.ProtoUDP) && in.L4 > 0 && !in.Fragment() && len(b) >= in.L4+4 {
+	if (in.Proto == encap.ProtoTCP || in.Proto == encap.ProtoUDP) && in.L4 > 0 && !in.Fragment() &&
+		len(b) >= in.L4+4 {
 		s = straight{in.Src, in.Dst, binary.BigEndian.Uint32(b[in.L4:]), in.Proto}
 	}
 	return s

@@ -11,12 +11,12 @@ import (
 	"weft/encap"
 )
 
-// MaxCaptures is how many captures an engine serves at once. Each costs memory, and each of them a copy of every packet
-// that it wants.
+// MaxCaptures is how many captures an engine serves at once. Each costs memory, and each of them a copy of
+// every packet that it wants.
 const MaxCaptures = 4
 
-// Sizes of a capture's memory, some 5 MB with up to eight workers. A worker's share holds at least eight of the largest packets, and as many
-// small ones as a few batches have.
+// Sizes of a capture's memory, some 5 MB with up to eight workers. A worker's share holds at least eight of
+// the largest packets, and as many small ones as a few batches have.
 const (
 	captureBytes   = 4 << 20 // for the packets of all workers together
 	captureRecords = 4096    // packets that all shares hold together
@@ -165,7 +165,8 @@ func (r *captureRing) first() *captureRecord {
 	return nil
 }
 
-// captureRing is one worker's share of a capture: the worker writes, the reader of the capture reads, neither waits.
+// captureRing is one worker's share of a capture: the worker writes, the reader of the capture reads, neither
+// waits.
 type captureRing struct {
 	records []captureRecord
 	data    []byte

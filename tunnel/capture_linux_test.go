@@ -50,7 +50,8 @@ func TestCaptureShowsWhatBecameOfPackets(t *testing.T) {
 	n.host.Inject(tunneltest.Datagram{Data: lost})
 	expect("lost inner outbound dropped no_route", "icmp inner")
 	n.wire.Inject(tunneltest.Datagram{Outer: outer("203.0.113.9"), Data: stranger})
-	expect("stranger outer 203.0.113.9:8285>192.0.2.1:8285", "stranger outer dropped unknown_peer 203.0.113.9:8285>192.0.2.1:8285")
+	expect("stranger outer 203.0.113.9:8285>192.0.2.1:8285",
+		"stranger outer dropped unknown_peer 203.0.113.9:8285>192.0.2.1:8285")
 	n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: stranger})
 	expect("stranger outer 192.0.2.2:8285>192.0.2.1:8285", "stranger inner dropped foreign_source")
 	// To and from addresses for which no router forwards (RFC 1812 section 5.3.7).
@@ -122,10 +123,12 @@ func TestCaptureTakesWhatIsAskedFor(t *testing.T) {
 		"dropped":      {tunnel.CaptureOptions{Dropped: true}, -1},
 		"its peer":     {tunnel.CaptureOptions{Inner: true, Peers: []netip.Addr{addr("192.0.2.2")}}, len(packet)},
 		"another peer": {tunnel.CaptureOptions{Inner: true, Peers: []netip.Addr{addr("192.0.2.3")}}, -1},
-		"a match":      {tunnel.CaptureOptions{Outer: true, Match: func(b []byte) bool { return len(b) == len(packet)+28 }}, len(packet) + 28},
-		"no match":     {tunnel.CaptureOptions{Inner: true, Match: func([]byte) bool { return false }}, -1},
-		"short":        {tunnel.CaptureOptions{Inner: true, SnapLen: 40}, 40},
-		"short outer":  {tunnel.CaptureOptions{Outer: true, SnapLen: 40}, 40},
+		"a match": {tunnel.CaptureOptions{Outer: true, Match: func(b []byte) bool {
+			return len(b) == len(packet)+28
+		}}, len(packet) + 28},
+		"no match":    {tunnel.CaptureOptions{Inner: true, Match: func([]byte) bool { return false }}, -1},
+		"short":       {tunnel.CaptureOptions{Inner: true, SnapLen: 40}, 40},
+		"short outer": {tunnel.CaptureOptions{Outer: true, SnapLen: 40}, 40},
 	} {
 		c, err := n.Capture(tt.o)
 		if err != nil {
@@ -145,8 +148,8 @@ func TestCaptureTakesWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestCaptureNeverHoldsTrafficUp has a reader that does not read: packets pass, and what it misses is counted. Whoever
-// comes after a capture that ended finds room.
+// TestCaptureNeverHoldsTrafficUp has a reader that does not read: packets pass, and what it misses is
+// counted. Whoever comes after a capture that ended finds room.
 func TestCaptureNeverHoldsTrafficUp(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{Workers: 1})
 	var all []*tunnel.Capture

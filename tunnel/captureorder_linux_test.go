@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestACaptureReadsAllWorkers has one worker that copies faster than the reader reads: what the other one copied, which
-// often is the other direction, is read in its turn all the same.
+// TestACaptureReadsAllWorkers has one worker that copies faster than the reader reads: what the other one
+// copied, which often is the other direction, is read in its turn all the same.
 func TestACaptureReadsAllWorkers(t *testing.T) {
 	c := &Capture{}
 	for range 2 {
@@ -34,9 +34,11 @@ func TestACaptureReadsAllWorkers(t *testing.T) {
 	}
 }
 
-// TestACapturesMemoryIsBounded adds up what captures take: with many workers, whose shares have a least size, and of packets that are cut.
+// TestACapturesMemoryIsBounded adds up what captures take: with many workers, whose shares have a least size,
+// and of packets that are cut.
 func TestACapturesMemoryIsBounded(t *testing.T) {
-	for _, tt := range []struct{ workers, snapLen, most int }{{1, MaxPacket, 5 << 20}, {2, MaxPacket, 5 << 20}, {8, MaxPacket, 6 << 20}, {8, 128, 3 << 20}, {1, 128, 2 << 20}} {
+	for _, tt := range []struct{ workers, snapLen, most int }{{1, MaxPacket, 5 << 20}, {2, MaxPacket, 5 << 20},
+		{8, MaxPacket, 6 << 20}, {8, 128, 3 << 20}, {1, 128, 2 << 20}} {
 		n := 0
 		for range tt.workers {
 			r := newCaptureRing(tt.workers, tt.snapLen)

@@ -39,8 +39,8 @@ func imbalance(s tunnel.Stats) error {
 	return nil
 }
 
-// accounted is balanced for an engine whose hosts still say this and that of their own: its counters are read one after
-// another, and a packet in between is in some of them only.
+// accounted is balanced for an engine whose hosts still say this and that of their own: its counters are read
+// one after another, and a packet in between is in some of them only.
 func accounted(t *testing.T, e *tunnel.Engine) (s tunnel.Stats) {
 	t.Helper()
 	await.OK(t, "balanced books", func() error {
@@ -89,31 +89,40 @@ func TestIngressDrops(t *testing.T) {
 		d      tunneltest.Datagram
 		reason tunnel.DropReason
 	}{
-		"empty":                        {from("192.0.2.2", nil), tunnel.DropMalformed},
-		"one byte":                     {from("192.0.2.2", []byte{0x45}), tunnel.DropMalformed},
-		"no IP":                        {from("192.0.2.2", bytes.Repeat([]byte{0x15}, 60)), tunnel.DropMalformed},
-		"IHL 4":                        {from("192.0.2.2", set(good("10.1.2.7", "10.1.1.5"), 0, 0x44)), tunnel.DropMalformed},
-		"cut short":                    {from("192.0.2.2", cut(good("10.1.2.7", "10.1.1.5"), 30)), tunnel.DropMalformed},
-		"IPv6 cut short":               {from("192.0.2.2", cut(udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9), 50)), tunnel.DropMalformed},
-		"a stranger":                   {from("203.0.113.9", good("10.1.2.7", "10.1.1.5")), tunnel.DropUnknownPeer},
-		"ourselves":                    {from("192.0.2.1", good("10.1.2.7", "10.1.1.5")), tunnel.DropOwnSource},
-		"CE on Not-ECT":                {tunneltest.Datagram{Outer: outer("192.0.2.2"), ECN: encap.CE, Data: good("10.1.2.7", "10.1.1.5")}, tunnel.DropECN},
-		"TTL 0":                        {from("192.0.2.2", set(good("10.1.2.7", "10.1.1.5"), 8, 0)), tunnel.DropTTL},
-		"loopback source":              {from("192.0.2.2", good("127.0.0.1", "10.1.1.5")), tunnel.DropMartian},
-		"unspecified source":           {from("192.0.2.2", good("0.0.0.0", "10.1.1.5")), tunnel.DropMartian},
-		"multicast source":             {from("192.0.2.2", good("224.0.0.1", "10.1.1.5")), tunnel.DropMartian},
-		"broadcast source":             {from("192.0.2.2", good("255.255.255.255", "10.1.1.5")), tunnel.DropMartian},
-		"link-local source":            {from("192.0.2.2", good("169.254.1.1", "10.1.1.5")), tunnel.DropMartian},
-		"IPv6 link-local source":       {from("192.0.2.2", udp6(t, "fe80::1", "fd00:1:1::5", 9)), tunnel.DropMartian},
-		"IPv6 loopback source":         {from("192.0.2.2", udp6(t, "::1", "fd00:1:1::5", 9)), tunnel.DropMartian},
-		"IPv6 multicast destination":   {from("192.0.2.2", udp6(t, "fd00:1:2::7", "ff02::1", 9)), tunnel.DropMartian},
-		"loopback destination":         {from("192.0.2.2", good("10.1.2.7", "127.0.0.1")), tunnel.DropMartian},
-		"multicast destination":        {from("192.0.2.2", good("10.1.2.7", "224.0.0.251")), tunnel.DropMartian},
-		"to itself":                    {from("192.0.2.2", good("10.1.2.7", "10.1.2.7")), tunnel.DropMartian},
-		"source is another peer's":     {from("192.0.2.2", good("10.1.3.7", "10.1.1.5")), tunnel.DropForeignSource},
-		"source is ours":               {from("192.0.2.2", good("10.1.1.6", "10.1.1.5")), tunnel.DropForeignSource},
-		"source is nobody's":           {from("192.0.2.2", good("8.8.8.8", "10.1.1.5")), tunnel.DropForeignSource},
-		"IPv6 source is another's":     {from("192.0.2.2", udp6(t, "fd00:1:3::7", "fd00:1:1::5", 9)), tunnel.DropForeignSource},
+		"empty":    {from("192.0.2.2", nil), tunnel.DropMalformed},
+		"one byte": {from("192.0.2.2", []byte{0x45}), tunnel.DropMalformed},
+		"no IP":    {from("192.0.2.2", bytes.Repeat([]byte{0x15}, 60)), tunnel.DropMalformed},
+		"IHL 4": {from("192.0.2.2", set(good("10.1.2.7", "10.1.1.5"), 0, 0x44)),
+			tunnel.DropMalformed},
+		"cut short": {from("192.0.2.2", cut(good("10.1.2.7", "10.1.1.5"), 30)),
+			tunnel.DropMalformed},
+		"IPv6 cut short": {from("192.0.2.2", cut(udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9), 50)),
+			tunnel.DropMalformed},
+		"a stranger": {from("203.0.113.9", good("10.1.2.7", "10.1.1.5")), tunnel.DropUnknownPeer},
+		"ourselves":  {from("192.0.2.1", good("10.1.2.7", "10.1.1.5")), tunnel.DropOwnSource},
+		"CE on Not-ECT": {tunneltest.Datagram{Outer: outer("192.0.2.2"), ECN: encap.CE,
+			Data: good("10.1.2.7", "10.1.1.5")}, tunnel.DropECN},
+		"TTL 0": {from("192.0.2.2", set(good("10.1.2.7", "10.1.1.5"), 8, 0)),
+			tunnel.DropTTL},
+		"loopback source":    {from("192.0.2.2", good("127.0.0.1", "10.1.1.5")), tunnel.DropMartian},
+		"unspecified source": {from("192.0.2.2", good("0.0.0.0", "10.1.1.5")), tunnel.DropMartian},
+		"multicast source":   {from("192.0.2.2", good("224.0.0.1", "10.1.1.5")), tunnel.DropMartian},
+		"broadcast source": {from("192.0.2.2", good("255.255.255.255", "10.1.1.5")),
+			tunnel.DropMartian},
+		"link-local source": {from("192.0.2.2", good("169.254.1.1", "10.1.1.5")), tunnel.DropMartian},
+		"IPv6 link-local source": {from("192.0.2.2", udp6(t, "fe80::1", "fd00:1:1::5", 9)),
+			tunnel.DropMartian},
+		"IPv6 loopback source": {from("192.0.2.2", udp6(t, "::1", "fd00:1:1::5", 9)), tunnel.DropMartian},
+		"IPv6 multicast destination": {from("192.0.2.2", udp6(t, "fd00:1:2::7", "ff02::1", 9)),
+			tunnel.DropMartian},
+		"loopback destination":     {from("192.0.2.2", good("10.1.2.7", "127.0.0.1")), tunnel.DropMartian},
+		"multicast destination":    {from("192.0.2.2", good("10.1.2.7", "224.0.0.251")), tunnel.DropMartian},
+		"to itself":                {from("192.0.2.2", good("10.1.2.7", "10.1.2.7")), tunnel.DropMartian},
+		"source is another peer's": {from("192.0.2.2", good("10.1.3.7", "10.1.1.5")), tunnel.DropForeignSource},
+		"source is ours":           {from("192.0.2.2", good("10.1.1.6", "10.1.1.5")), tunnel.DropForeignSource},
+		"source is nobody's":       {from("192.0.2.2", good("8.8.8.8", "10.1.1.5")), tunnel.DropForeignSource},
+		"IPv6 source is another's": {from("192.0.2.2", udp6(t, "fd00:1:3::7", "fd00:1:1::5", 9)),
+			tunnel.DropForeignSource},
 		"reflection":                   {from("192.0.2.2", good("10.1.2.7", "10.1.3.5")), tunnel.DropForeignDest},
 		"transit":                      {from("192.0.2.2", good("10.1.2.7", "8.8.8.8")), tunnel.DropForeignDest},
 		"the underlay as a way around": {from("192.0.2.2", good("10.1.2.7", "192.0.2.1")), tunnel.DropForeignDest},
@@ -168,7 +177,8 @@ func TestSourceCheck(t *testing.T) {
 			s.Check, s.AllowedSources = tt.check, tt.allowed
 			n := start(t, s, tunnel.Config{Workers: 1})
 			sent := uint64(0)
-			for what, d := range map[string]tunneltest.Datagram{"stranger": stranger, "foreign": foreign, "own": own, "transit": transit} {
+			for what, d := range map[string]tunneltest.Datagram{"stranger": stranger, "foreign": foreign, "own": own,
+				"transit": transit} {
 				n.wire.Inject(d)
 				sent++
 				settled(t, n, sent)
@@ -195,16 +205,20 @@ func TestEgressDrops(t *testing.T) {
 		reason tunnel.DropReason
 		icmp   string // "" for none
 	}{
-		"malformed":             {[]byte{0x45, 0}, tunnel.DropMalformed, ""},
-		"multicast":             {udp4(t, "10.1.1.5", "224.0.0.251", 9, nil), tunnel.DropMulticast, ""},
-		"broadcast":             {udp4(t, "10.1.1.5", "255.255.255.255", 9, nil), tunnel.DropMulticast, ""},
-		"router solicitation":   {udp6(t, "fe80::5", "ff02::2", 9), tunnel.DropMulticast, ""},
-		"link-local":            {udp6(t, "fd00:1:1::5", "fe80::7", 9), tunnel.DropMartian, ""},
-		"no route":              {udp4(t, "10.1.1.5", "10.1.9.7", 9, nil), tunnel.DropNoRoute, "DestinationUnreachable(Net)"},
-		"no route, IPv6":        {udp6(t, "fd00:1:1::5", "fd00:1:9::7", 9), tunnel.DropNoRoute, "DestinationUnreachable(NoRouteToDst)"},
-		"IPv6 to flannel":       {udp6(t, "fd00:1:1::5", "fd00:1:3::7", 9), tunnel.DropUnsupported, "DestinationUnreachable(NoRouteToDst)"},
-		"too big":               {big(true), tunnel.DropTooBig, "DestinationUnreachable(FragmentationNeeded) 1300"},
-		"too big, IPv6":         {udp6(t, "fd00:1:1::5", "fd00:1:4::7", 1400), tunnel.DropTooBig, "PacketTooBig 1300"},
+		"malformed":           {[]byte{0x45, 0}, tunnel.DropMalformed, ""},
+		"multicast":           {udp4(t, "10.1.1.5", "224.0.0.251", 9, nil), tunnel.DropMulticast, ""},
+		"broadcast":           {udp4(t, "10.1.1.5", "255.255.255.255", 9, nil), tunnel.DropMulticast, ""},
+		"router solicitation": {udp6(t, "fe80::5", "ff02::2", 9), tunnel.DropMulticast, ""},
+		"link-local":          {udp6(t, "fd00:1:1::5", "fe80::7", 9), tunnel.DropMartian, ""},
+		"no route": {udp4(t, "10.1.1.5", "10.1.9.7", 9, nil), tunnel.DropNoRoute,
+			"DestinationUnreachable(Net)"},
+		"no route, IPv6": {udp6(t, "fd00:1:1::5", "fd00:1:9::7", 9), tunnel.DropNoRoute,
+			"DestinationUnreachable(NoRouteToDst)"},
+		"IPv6 to flannel": {udp6(t, "fd00:1:1::5", "fd00:1:3::7", 9), tunnel.DropUnsupported,
+			"DestinationUnreachable(NoRouteToDst)"},
+		"too big": {big(true), tunnel.DropTooBig, "DestinationUnreachable(FragmentationNeeded) 1300"},
+		"too big, IPv6": {udp6(t, "fd00:1:1::5", "fd00:1:4::7", 1400), tunnel.DropTooBig,
+			"PacketTooBig 1300"},
 		"another node's source": {udp4(t, "10.1.3.7", "10.1.2.7", 9, nil), tunnel.DropForeignSource, ""},
 		"an ICMP error itself":  {icmpError(t, "10.1.1.5", "10.1.9.7"), tunnel.DropNoRoute, ""},
 	}
@@ -235,8 +249,10 @@ func TestEgressDrops(t *testing.T) {
 
 func icmpError(t testing.TB, src, dst string) []byte {
 	t.Helper()
-	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.ParseIP(src).To4(), DstIP: net.ParseIP(dst).To4()}
-	return encode(t, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 0)}, gopacket.Payload(make([]byte, 28)))
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.ParseIP(src).To4(),
+		DstIP: net.ParseIP(dst).To4()}
+	return encode(t, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 0)},
+		gopacket.Payload(make([]byte, 28)))
 }
 
 // describeICMP decodes an error with a decoder that is not ours, and checks that
@@ -274,8 +290,8 @@ func describeICMP(t *testing.T, b, offender []byte) string {
 	return c.TypeCode.String()
 }
 
-// TestForgedSourcesStayAtTheirNode has sources of other nodes' leases, which are refused where they come from, and sources
-// that may be the host's, which pass.
+// TestForgedSourcesStayAtTheirNode has sources of other nodes' leases, which are refused where they come
+// from, and sources that may be the host's, which pass.
 func TestForgedSourcesStayAtTheirNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		src     string
@@ -300,7 +316,8 @@ func TestForgedSourcesStayAtTheirNode(t *testing.T) {
 		n.host.Inject(tunneltest.Datagram{Data: udp4(t, tt.src, "10.1.2.7", 9, nil)})
 		stats := settled(t, n, 1)
 		balanced(t, stats)
-		if _, sent := n.wire.Next(0); sent != tt.want || (stats.Egress.Drops[tunnel.DropForeignSource] == 0) != tt.want {
+		if _, sent := n.wire.Next(0); sent != tt.want ||
+			(stats.Egress.Drops[tunnel.DropForeignSource] == 0) != tt.want {
 			t.Errorf("%s: sent %v, want %v: %v", name, sent, tt.want, stats.Egress.Drops)
 		}
 		if l := n.Forgers(); (len(l) == 1 && l[0].Addr == addr(tt.src) && l[0].Packets == 1) == tt.want {

@@ -38,8 +38,9 @@ type decision struct {
 	drop  drop
 }
 
-// drop says why a packet is dropped; the zero drop is that of one which is not. Neither it nor decision has more
-// than four fields, so that the compiler keeps them in registers: with seven, a small packet cost 20 ns more.
+// drop says why a packet is dropped; the zero drop is that of one which is not. Neither it nor decision has
+// more than four fields, so that the compiler keeps them in registers: with seven, a small packet cost 20 ns
+// more.
 type drop struct {
 	verdict verdict
 	icmp    encap.ICMPKind // what its sender is told; 0 for nothing

@@ -31,8 +31,8 @@ type Config struct {
 	PortLost func(PortID, error)
 	// Clock, if not nil, is the time in Unix nanoseconds, for an engine in a simulation. Workers call it.
 	Clock func() int64
-	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a simulation. The
-	// ring is the engine's until Run has returned.
+	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a
+	// simulation. The ring is the engine's until Run has returned.
 	Ring func() *Ring
 	// Paused starts the engine in the state in which Pause leaves it, until Resume.
 	Paused bool
@@ -112,7 +112,8 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers(runtime.GOMAXPROCS(0))
 	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), seed: maphash.MakeSeed(), attached: map[PortID]*attached{}}
+	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), seed: maphash.MakeSeed(),
+		attached: map[PortID]*attached{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -135,8 +136,8 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Swap publishes t. Batches in flight finish with the table they began with. The counters and path MTUs of peers
-// go on if t was made by [Table.Next] of the table before.
+// Swap publishes t. Batches in flight finish with the table they began with. The counters and path MTUs of
+// peers go on if t was made by [Table.Next] of the table before.
 func (e *Engine) Swap(t *Table) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,8 +231,8 @@ func (a *attached) unpoll() {
 	}
 }
 
-// leastLoaded chooses the worker that reads a new queue. With two workers each direction has its own, however many
-// queues it has. Otherwise it is who has the fewest; load is how many queues each has.
+// leastLoaded chooses the worker that reads a new queue. With two workers each direction has its own, however
+// many queues it has. Otherwise it is who has the fewest; load is how many queues each has.
 func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	if len(e.workers) == 2 {
 		if role == RoleUnderlay {
@@ -314,10 +315,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	wg.Go(func() { e.keepFair(ctx) })
 	wg.Wait()
 	if !stop() {
-		<-woken // a worker that failed did not wait to be woken, and its eventfd must not be written once it is closed
+		// a worker that failed did not wait to be woken, and its eventfd must not be written once it is closed
+		<-woken
 	}
 	err := e.close()
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) &&
+		!errors.Is(cause, context.DeadlineExceeded) {
 		return errors.Join(cause, err)
 	}
 	return err

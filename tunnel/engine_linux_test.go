@@ -42,9 +42,11 @@ func spec() tunnel.Spec {
 		UnderlayMTU: 1500,
 		Check:       tunnel.CheckStrict,
 		Peers: []tunnel.PeerSpec{
-			{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64"), InnerSources: []netip.Addr{addr("192.0.2.2")}},
+			{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64"),
+				InnerSources: []netip.Addr{addr("192.0.2.2")}},
 			{Name: "flannel", Addr: addr("192.0.2.3"), Subnets: prefixes("10.1.3.0/24", "fd00:1:3::/64")},
-			{Name: "small", Addr: addr("192.0.2.4"), Weft: true, MTU: 1300, Sources: []netip.Addr{addr("192.0.2.44")}, Subnets: prefixes("10.1.4.0/24", "fd00:1:4::/64")},
+			{Name: "small", Addr: addr("192.0.2.4"), Weft: true, MTU: 1300, Sources: []netip.Addr{addr("192.0.2.44")},
+				Subnets: prefixes("10.1.4.0/24", "fd00:1:4::/64")},
 		},
 	}
 }
@@ -128,7 +130,8 @@ func udp4(t testing.TB, src, dst string, size int, change func(*layers.IPv4)) []
 
 func udp6(t testing.TB, src, dst string, size int) []byte {
 	t.Helper()
-	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, SrcIP: net.ParseIP(src), DstIP: net.ParseIP(dst)}
+	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, SrcIP: net.ParseIP(src),
+		DstIP: net.ParseIP(dst)}
 	u := &layers.UDP{SrcPort: 1000, DstPort: 2000}
 	_ = u.SetNetworkLayerForChecksum(ip)
 	return encode(t, ip, u, gopacket.Payload(bytes.Repeat([]byte{0xa5}, size)))
@@ -137,7 +140,8 @@ func udp6(t testing.TB, src, dst string, size int) []byte {
 func encode(t testing.TB, l ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, l...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		l...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -153,17 +157,29 @@ func TestCarries(t *testing.T) {
 		to     netip.AddrPort
 		ecn    encap.ECN
 	}{
-		"IPv4 to weft":                      {udp4(t, "10.1.1.5", "10.1.2.7", 100, nil), outer("192.0.2.2"), 0},
-		"IPv6 to weft":                      {udp6(t, "fd00:1:1::5", "fd00:1:2::7", 100), outer("192.0.2.2"), 0},
-		"IPv4 to flannel":                   {udp4(t, "10.1.1.5", "10.1.3.7", 1, nil), outer("192.0.2.3"), 0},
-		"a full one":                        {udp4(t, "10.1.1.5", "10.1.2.7", 1472-28, nil), outer("192.0.2.2"), 0},
-		"ECT(0) to weft is copied out":      {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TOS = 2 }), outer("192.0.2.2"), encap.ECT0},
-		"ECT(0) to flannel stays inside":    {udp4(t, "10.1.1.5", "10.1.3.7", 9, func(ip *layers.IPv4) { ip.TOS = 2 }), outer("192.0.2.3"), 0},
-		"ECT(1) to weft is copied out":      {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TOS = 1 }), outer("192.0.2.2"), encap.ECT1},
-		"CE to weft is copied out":          {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TOS = 3 }), outer("192.0.2.2"), encap.CE},
-		"CE to flannel stays inside":        {udp4(t, "10.1.1.5", "10.1.3.7", 9, func(ip *layers.IPv4) { ip.TOS = 3 }), outer("192.0.2.3"), 0},
-		"IPv6, ECT(0) is copied out":        {ecn6, outer("192.0.2.2"), encap.ECT0},
-		"from the TUN the TTL is untouched": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 }), outer("192.0.2.2"), 0},
+		"IPv4 to weft":    {udp4(t, "10.1.1.5", "10.1.2.7", 100, nil), outer("192.0.2.2"), 0},
+		"IPv6 to weft":    {udp6(t, "fd00:1:1::5", "fd00:1:2::7", 100), outer("192.0.2.2"), 0},
+		"IPv4 to flannel": {udp4(t, "10.1.1.5", "10.1.3.7", 1, nil), outer("192.0.2.3"), 0},
+		"a full one":      {udp4(t, "10.1.1.5", "10.1.2.7", 1472-28, nil), outer("192.0.2.2"), 0},
+		"ECT(0) to weft is copied out": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) {
+			ip.TOS = 2
+		}), outer("192.0.2.2"), encap.ECT0},
+		"ECT(0) to flannel stays inside": {udp4(t, "10.1.1.5", "10.1.3.7", 9, func(ip *layers.IPv4) {
+			ip.TOS = 2
+		}), outer("192.0.2.3"), 0},
+		"ECT(1) to weft is copied out": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) {
+			ip.TOS = 1
+		}), outer("192.0.2.2"), encap.ECT1},
+		"CE to weft is copied out": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) {
+			ip.TOS = 3
+		}), outer("192.0.2.2"), encap.CE},
+		"CE to flannel stays inside": {udp4(t, "10.1.1.5", "10.1.3.7", 9, func(ip *layers.IPv4) {
+			ip.TOS = 3
+		}), outer("192.0.2.3"), 0},
+		"IPv6, ECT(0) is copied out": {ecn6, outer("192.0.2.2"), encap.ECT0},
+		"from the TUN the TTL is untouched": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) {
+			ip.TTL = 1
+		}), outer("192.0.2.2"), 0},
 	}
 	for name, tt := range send {
 		t.Run("egress/"+name, func(t *testing.T) {
@@ -173,7 +189,8 @@ func TestCarries(t *testing.T) {
 				t.Fatalf("nothing was sent; stats %+v", n.Stats())
 			}
 			if !bytes.Equal(d.Data, tt.packet) || d.Outer != tt.to || d.ECN != tt.ecn {
-				t.Errorf("sent %x\nto %v with ECN %v, want %x\nto %v with %v", d.Data, d.Outer, d.ECN, tt.packet, tt.to, tt.ecn)
+				t.Errorf("sent %x\nto %v with ECN %v, want %x\nto %v with %v", d.Data, d.Outer, d.ECN, tt.packet,
+					tt.to, tt.ecn)
 			}
 		})
 	}
@@ -182,13 +199,20 @@ func TestCarries(t *testing.T) {
 		d    tunneltest.Datagram
 		want []byte
 	}{
-		"IPv4":                 {tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: udp4(t, "10.1.2.7", "10.1.1.5", 100, nil)}, udp4(t, "10.1.2.7", "10.1.1.5", 100, nil)},
-		"IPv6":                 {tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: udp6(t, "fd00:1:2::7", "fd00:1:1::5", 100)}, udp6(t, "fd00:1:2::7", "fd00:1:1::5", 100)},
-		"from another port":    {tunneltest.Datagram{Outer: netip.MustParseAddrPort("192.0.2.2:999"), Data: udp4(t, "10.1.2.7", "10.1.1.5", 1, nil)}, udp4(t, "10.1.2.7", "10.1.1.5", 1, nil)},
-		"from a further addr":  {tunneltest.Datagram{Outer: outer("192.0.2.44"), Data: udp4(t, "10.1.4.7", "10.1.1.5", 1, nil)}, udp4(t, "10.1.4.7", "10.1.1.5", 1, nil)},
-		"from the peer itself": {tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: udp4(t, "192.0.2.2", "10.1.1.5", 1, nil)}, udp4(t, "192.0.2.2", "10.1.1.5", 1, nil)},
-		"64 KB":                {tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: udp4(t, "10.1.2.7", "10.1.1.5", 65000, nil)}, udp4(t, "10.1.2.7", "10.1.1.5", 65000, nil)},
-		"padded":               {tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: append(udp4(t, "10.1.2.7", "10.1.1.5", 9, nil), 0, 0, 0)}, udp4(t, "10.1.2.7", "10.1.1.5", 9, nil)},
+		"IPv4": {tunneltest.Datagram{Outer: outer("192.0.2.2"),
+			Data: udp4(t, "10.1.2.7", "10.1.1.5", 100, nil)}, udp4(t, "10.1.2.7", "10.1.1.5", 100, nil)},
+		"IPv6": {tunneltest.Datagram{Outer: outer("192.0.2.2"),
+			Data: udp6(t, "fd00:1:2::7", "fd00:1:1::5", 100)}, udp6(t, "fd00:1:2::7", "fd00:1:1::5", 100)},
+		"from another port": {tunneltest.Datagram{Outer: netip.MustParseAddrPort("192.0.2.2:999"),
+			Data: udp4(t, "10.1.2.7", "10.1.1.5", 1, nil)}, udp4(t, "10.1.2.7", "10.1.1.5", 1, nil)},
+		"from a further addr": {tunneltest.Datagram{Outer: outer("192.0.2.44"),
+			Data: udp4(t, "10.1.4.7", "10.1.1.5", 1, nil)}, udp4(t, "10.1.4.7", "10.1.1.5", 1, nil)},
+		"from the peer itself": {tunneltest.Datagram{Outer: outer("192.0.2.2"),
+			Data: udp4(t, "192.0.2.2", "10.1.1.5", 1, nil)}, udp4(t, "192.0.2.2", "10.1.1.5", 1, nil)},
+		"64 KB": {tunneltest.Datagram{Outer: outer("192.0.2.2"),
+			Data: udp4(t, "10.1.2.7", "10.1.1.5", 65000, nil)}, udp4(t, "10.1.2.7", "10.1.1.5", 65000, nil)},
+		"padded": {tunneltest.Datagram{Outer: outer("192.0.2.2"),
+			Data: append(udp4(t, "10.1.2.7", "10.1.1.5", 9, nil), 0, 0, 0)}, udp4(t, "10.1.2.7", "10.1.1.5", 9, nil)},
 		"outer CE marks ECT(0)": {tunneltest.Datagram{Outer: outer("192.0.2.2"), ECN: encap.CE,
 			Data: udp4(t, "10.1.2.7", "10.1.1.5", 9, func(ip *layers.IPv4) { ip.TOS = 2 })}, marked},
 	}
@@ -239,7 +263,9 @@ func TestPodPorts(t *testing.T) {
 			if !ok {
 				t.Fatalf("round %d: nothing for pod %d; stats %+v", round, i, n.Stats())
 			}
-			want := udp4(t, ip((i+pods-1)%pods).String(), ip(i).String(), 10+round, func(ip *layers.IPv4) { ip.TTL = 63 })
+			want := udp4(t, ip((i+pods-1)%pods).String(), ip(i).String(), 10+round, func(ip *layers.IPv4) {
+				ip.TTL = 63
+			})
 			if !bytes.Equal(d.Data, want) {
 				t.Fatalf("round %d: pod %d got %x, want %x", round, i, d.Data, want)
 			}
@@ -305,14 +331,16 @@ func TestAttachRefuses(t *testing.T) {
 	if err := n.Detach(99); err == nil {
 		t.Error("a port that is not there is detached")
 	}
-	for name, cfg := range map[string]tunnel.Config{"no format": {Port: 1}, "no port": {Format: encap.FormatIP}} {
+	for name, cfg := range map[string]tunnel.Config{"no format": {Port: 1},
+		"no port": {Format: encap.FormatIP}} {
 		if _, err := tunnel.New(cfg); err == nil {
 			t.Errorf("an engine with %s is made", name)
 		}
 	}
 }
 
-// TestSwapWritesNothingThatWorkersRead swaps tables while packets move: they share the peers that are the same in both. The race detector watches.
+// TestSwapWritesNothingThatWorkersRead swaps tables while packets move: they share the peers that are the
+// same in both. The race detector watches.
 func TestSwapWritesNothingThatWorkersRead(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{})
 	table, err := tunnel.NewTable(encap.FormatIP, spec())

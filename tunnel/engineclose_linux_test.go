@@ -203,7 +203,8 @@ func TestRunFailsAndLetsGo(t *testing.T) {
 	}
 }
 
-// Who ends a backend runs its engine once more, with a context that has ended. What had the numbers of its descriptors has others by then.
+// Who ends a backend runs its engine once more, with a context that has ended. What had the numbers of its
+// descriptors has others by then.
 func TestRunAgainTouchesNothing(t *testing.T) {
 	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 2})
 	if err != nil {

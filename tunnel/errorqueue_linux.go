@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Anybody can have a socket flooded with errors, and each costs the worker that reads it several system calls: with tens of thousands a second it
-// has used up its share of a busy processor before packets have their turn. Whoever sends such messages in earnest sends few: Linux one
-// a second about one destination (net.ipv4.icmp_ratelimit).
+// Anybody can have a socket flooded with errors, and each costs the worker that reads it several system
+// calls: with tens of thousands a second it has used up its share of a busy processor before packets have
+// their turn. Whoever sends such messages in earnest sends few: Linux one a second about one destination
+// (net.ipv4.icmp_ratelimit).
 const (
 	mostErrors  = 64
 	errorWindow = 100 * time.Millisecond
@@ -108,7 +109,8 @@ func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
 // parseSendError reads a struct sock_extended_err (linux/errqueue.h). Only what
 // an ICMP message said counts, not what our own kernel did.
 func parseSendError(m controlMessage) (sendError, bool) {
-	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 && m.kind == unix.IPV6_RECVERR) ||
+	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 &&
+		m.kind == unix.IPV6_RECVERR) ||
 		len(m.data) < 16 {
 		return sendError{}, false
 	}
@@ -118,7 +120,8 @@ func parseSendError(m controlMessage) (sendError, bool) {
 	}
 	errno := unix.Errno(binary.NativeEndian.Uint32(m.data[0:]))
 	info := binary.NativeEndian.Uint32(m.data[8:])
-	e := sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket)), why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, m.data[5], m.data[6])}
+	e := sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket)),
+		why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, m.data[5], m.data[6])}
 	switch by := m.data[16:]; { // SO_EE_OFFENDER
 	case len(by) >= 8 && binary.NativeEndian.Uint16(by) == unix.AF_INET:
 		e.by = netip.AddrFrom4([4]byte(by[4:8]))

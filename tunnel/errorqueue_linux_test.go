@@ -41,7 +41,8 @@ func newClaimer(t *testing.T, about *UDPSocket) *claimer {
 	c := &claimer{fd: fd}
 	if addr.Is6() {
 		c.to = &unix.SockaddrInet6{Addr: addr.As16()}
-		c.claim = append([]byte{2, 0, 0, 0, 0, 0, 5, 0}, 0x60, 0, 0, 0, 0, 100, unix.IPPROTO_UDP, 64) // the kernel sums
+		// the kernel sums
+		c.claim = append([]byte{2, 0, 0, 0, 0, 0, 5, 0}, 0x60, 0, 0, 0, 0, 100, unix.IPPROTO_UDP, 64)
 		c.claim = append(append(append(c.claim, addr.AsSlice()...), addr.AsSlice()...), udp...)
 		return c
 	}
@@ -85,7 +86,8 @@ func hears(t *testing.T, fd int, six bool) bool {
 	return v != 0
 }
 
-// Of a flood of errors some are read, the kernel drops the rest without waking anybody, and afterwards errors are heard again.
+// Of a flood of errors some are read, the kernel drops the rest without waking anybody, and afterwards errors
+// are heard again.
 func TestFloodOfErrorsIsNotRead(t *testing.T) {
 	for name, local := range map[string]string{"IPv4": "127.0.0.1:0", "IPv6": "[::1]:0"} {
 		t.Run(name, func(t *testing.T) {
@@ -114,9 +116,11 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 				}
 				flood()
 				if got != mostErrors || hears(t, s.fd, six) {
-					t.Fatalf("%d errors were read of a flood, want %d; more are heard: %v", got, mostErrors, hears(t, s.fd, six))
+					t.Fatalf("%d errors were read of a flood, want %d; more are heard: %v", got, mostErrors,
+						hears(t, s.fd, six))
 				}
-				_, _ = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR) // the last one's mark, which ReadBatch takes off
+				// the last one's mark, which ReadBatch takes off
+				_, _ = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 				c.send(t, mostErrors)
 				if s.told(t, 20*time.Millisecond) {
 					t.Error("whoever waits for the socket is woken by errors that nobody reads")
@@ -124,7 +128,8 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 				time.Sleep(errorWindow)
 				s.hear()
 				c.send(t, 1)
-				if !s.told(t, 10*time.Second) || read() || got <= mostErrors { // what had waited in the kernel may come, too
+				if !s.told(t, 10*time.Second) || read() || got <= mostErrors {
+					// what had waited in the kernel may come, too
 					t.Fatalf("%d errors were read after the flood, want more than %d", got, mostErrors)
 				}
 				if err := s.Close(); err != nil {
@@ -183,7 +188,8 @@ func TestErrorsAreHeardAgain(t *testing.T) {
 	}
 }
 
-// TestOwnTooBigIsSentTwice: the kernel says of a datagram that it is too big. It may have said that of an earlier one, and so there is one repetition.
+// TestOwnTooBigIsSentTwice: the kernel says of a datagram that it is too big. It may have said that of an
+// earlier one, and so there is one repetition.
 func TestOwnTooBigIsSentTwice(t *testing.T) {
 	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {

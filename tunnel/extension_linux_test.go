@@ -23,7 +23,9 @@ func TestTCPWithExtensionHeader(t *testing.T) {
 	o.hosts[0].Do(t, func() error {
 		d := net.Dialer{Timeout: within, Control: func(_, _ string, c syscall.RawConn) (err error) {
 			e := c.Control(func(fd uintptr) {
-				err = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DSTOPTS, "\x00\x00\x01\x04\x00\x00\x00\x00") // PadN
+				// PadN
+				err = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DSTOPTS,
+					"\x00\x00\x01\x04\x00\x00\x00\x00")
 			})
 			if e != nil {
 				return e

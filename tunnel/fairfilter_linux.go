@@ -67,7 +67,8 @@ func holdAt(six bool, held []heldSource, fds ...int) error {
 	if len(held) == 0 {
 		var errs []error
 		for _, fd := range fds {
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil &&
+				!errors.Is(err, unix.ENOENT) {
 				errs = append(errs, fmt.Errorf("SO_DETACH_FILTER: %w", err))
 			}
 		}
@@ -85,8 +86,9 @@ func holdAt(six bool, held []heldSource, fds ...int) error {
 // wholePacket is how many bytes of a packet a filter keeps: all.
 const wholePacket = 1 << 18
 
-// holding are the instructions that end with a verdict for a packet of a held source, the kernel's dice having been thrown, and
-// go on behind themselves for all others. header is the offset of the outer IP header.
+// holding are the instructions that end with a verdict for a packet of a held source, the kernel's dice
+// having been thrown, and go on behind themselves for all others. header is the offset of the outer IP
+// header.
 func holding(header uint32, six bool, held []heldSource) (program []bpf.Instruction) {
 	at, words := header+12, 1
 	if six {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// fairTick is how often the queues are checked while much is moved: at least fairBusy packets a second. fairIdle is
-	// how often the engine finds out whether so much is.
+	// fairTick is how often the queues are checked while much is moved: at least fairBusy packets a second.
+	// fairIdle is how often the engine finds out whether so much is.
 	fairTick, fairIdle = 50 * time.Millisecond, 250 * time.Millisecond
 	fairBusy           = 2000
 	// activeFor is how long after its last packet a peer counts as one that the others could harm. The clock of
@@ -137,7 +137,8 @@ func (e *Engine) holdBack(a *attached, p holdingPort, before []heldPeer) {
 		a.fair.failed = true
 		a.fair.release()
 		_ = p.hold(nil) // as far as it goes
-		e.log.Warn("one peer's packets may fill the queue that others share: the kernel refuses the filter", "cause", err)
+		e.log.Warn("one peer's packets may fill the queue that others share: the kernel refuses the filter",
+			"cause", err)
 	}
 	e.sayHeld(t, a.fair.held, before, "held back: its packets fill the queue that others share")
 	e.sayHeld(t, before, a.fair.held, "no longer held back")

@@ -14,8 +14,8 @@ const (
 	// UDP socket's late (udp_rmem_release).
 	queueFull, queueEmpty = 0.5, 0.3
 	// fullTicks is for how many ticks in a row the queue must be full before anybody is held back, since bursts
-	// fill it too. emptyTicks is for how many it must be nearly empty before more is let through, since letting in
-	// too much costs the others packets until it is taken back.
+	// fill it too. emptyTicks is for how many it must be nearly empty before more is let through, since letting
+	// in too much costs the others packets until it is taken back.
 	fullTicks, emptyTicks = 3, 5
 	// leastShare is the smallest part let through: a peer is never cut off.
 	leastShare = 1.0 / 64
@@ -44,8 +44,8 @@ type fairness struct {
 	held        []heldPeer
 }
 
-// tick takes in how full the queue is, from 0 to 1, and what every peer sent since the tick before. It reports whether held
-// is another now. from is reordered.
+// tick takes in how full the queue is, from 0 to 1, and what every peer sent since the tick before. It
+// reports whether held is another now. from is reordered.
 func (f *fairness) tick(fill float64, from []arrival) (changed bool) {
 	active, total := 0, uint64(0)
 	for _, a := range from {

@@ -17,8 +17,9 @@ import (
 	"weft/tunnel"
 )
 
-// BenchmarkFloodBesideOthers has one peer send as fast as it can beside another's 10 Mb/s, and reports how much of the
-// other's arrives. Flood, sender and receiver share the processors, so that the figure means something on an idle machine.
+// BenchmarkFloodBesideOthers has one peer send as fast as it can beside another's 10 Mb/s, and reports how
+// much of the other's arrives. Flood, sender and receiver share the processors, so that the figure means
+// something on an idle machine.
 func BenchmarkFloodBesideOthers(b *testing.B) {
 	for name, p := range map[string]path{"portable": {portable: true}, "socket": {}, "raw": {raw: true}} {
 		for _, six := range []bool{false, true} {
@@ -69,10 +70,12 @@ func newFlooded(t testing.TB, p path, six bool) *flooded {
 	}
 	a, b := newHost(t), newHost(t)
 	wire(t, a, b, local+bits, f.addrs[0].String()+bits, 1500)
-	s := tunnel.Spec{Local: prefixes("10.1.1.0/24"), Address4: addr("10.1.1.0"), Address6: addr("fd00:1:1::"), MTU: 1500 - overhead,
+	s := tunnel.Spec{Local: prefixes("10.1.1.0/24"), Address4: addr("10.1.1.0"), Address6: addr("fd00:1:1::"),
+		MTU:  1500 - overhead,
 		Self: []netip.Addr{addr(local)}, UnderlayMTU: 1500, Check: tunnel.CheckStrict}
 	for i, at := range f.addrs {
-		s.Peers = append(s.Peers, tunnel.PeerSpec{Name: at.String(), Addr: at, Weft: true, Subnets: prefixes(fmt.Sprintf("10.1.%d.0/24", 2+i))})
+		s.Peers = append(s.Peers, tunnel.PeerSpec{Name: at.String(), Addr: at, Weft: true,
+			Subnets: prefixes(fmt.Sprintf("10.1.%d.0/24", 2+i))})
 	}
 	a.Do(t, func() error {
 		tun, sock, err := p.open(local)
@@ -99,7 +102,8 @@ func newFlooded(t testing.TB, p path, six bool) *flooded {
 	b.Do(t, func() error {
 		errs := []error{addAddr("eth0", f.addrs[1].String()+bits), addAddr("eth0", f.addrs[2].String()+bits)}
 		for i, at := range f.addrs {
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port)), net.UDPAddrFromAddrPort(outer(local)))
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port)),
+				net.UDPAddrFromAddrPort(outer(local)))
 			f.conns[i] = c
 			errs = append(errs, err)
 		}
@@ -128,7 +132,9 @@ func (f *flooded) flood(t testing.TB) (stop func()) {
 	packet := udp4(t, "10.1.2.7", "10.1.1.0", 1200, nil)
 	raw, err := f.conns[0].SyscallConn()
 	if err == nil {
-		cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, len(packet)) })
+		cerr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, len(packet))
+		})
 		err = errors.Join(err, cerr)
 	}
 	if err != nil {
@@ -149,8 +155,8 @@ func (f *flooded) flood(t testing.TB) (stop func()) {
 	return func() { ended.Store(true); <-done }
 }
 
-// quiet sends 10 Mb/s from the second peer until the flood is held back, or could be, and then from the third, whose
-// packets it counts: none of them was waiting in the queue by then.
+// quiet sends 10 Mb/s from the second peer until the flood is held back, or could be, and then from the
+// third, whose packets it counts: none of them was waiting in the queue by then.
 func (f *flooded) quiet(t testing.TB) (sent, got uint64) {
 	t.Helper()
 	send := func(peer int, until func() bool) (n uint64) {

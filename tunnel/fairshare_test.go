@@ -38,17 +38,22 @@ func TestWhoIsHeldBack(t *testing.T) {
 		ticks int
 		want  map[byte]float64
 	}{
-		"a flood":                   {0.9, []arrival{sends(2, 5000), sends(3, 50)}, fullTicks, map[byte]float64{2: 0.5}},
-		"a burst":                   {0.9, []arrival{sends(2, 5000), sends(3, 50)}, fullTicks - 1, nil},
-		"a flood goes on":           {0.9, []arrival{sends(2, 5000), sends(3, 50)}, fullTicks + 2, map[byte]float64{2: 0.125}},
-		"a flood for ever":          {0.9, []arrival{sends(2, 5000), sends(3, 50)}, 100, map[byte]float64{2: leastShare}},
-		"beside somebody who idles": {0.9, []arrival{sends(2, 5000), sends(3, 0)}, fullTicks, map[byte]float64{2: 0.5}},
-		"one alone":                 {1, []arrival{sends(2, 5000)}, 100, nil},
-		"one beside the silent":     {1, []arrival{sends(2, 5000), silent}, 100, nil},
-		"bulk that is read":         {0.4, []arrival{sends(2, 5000), sends(3, 50)}, 100, nil},
-		"two alike":                 {1, []arrival{sends(2, 5000), sends(3, 5200)}, 100, nil},
-		"two floods and a ping":     {1, []arrival{sends(2, 5000), sends(3, 1), sends(4, 5200)}, fullTicks, map[byte]float64{2: 0.5, 4: 0.5}},
-		"more sources than fit":     {1, []arrival{many, sends(3, 1)}, 100, nil},
+		"a flood": {0.9, []arrival{sends(2, 5000), sends(3, 50)}, fullTicks,
+			map[byte]float64{2: 0.5}},
+		"a burst": {0.9, []arrival{sends(2, 5000), sends(3, 50)}, fullTicks - 1, nil},
+		"a flood goes on": {0.9, []arrival{sends(2, 5000), sends(3, 50)}, fullTicks + 2,
+			map[byte]float64{2: 0.125}},
+		"a flood for ever": {0.9, []arrival{sends(2, 5000), sends(3, 50)}, 100,
+			map[byte]float64{2: leastShare}},
+		"beside somebody who idles": {0.9, []arrival{sends(2, 5000), sends(3, 0)}, fullTicks,
+			map[byte]float64{2: 0.5}},
+		"one alone":             {1, []arrival{sends(2, 5000)}, 100, nil},
+		"one beside the silent": {1, []arrival{sends(2, 5000), silent}, 100, nil},
+		"bulk that is read":     {0.4, []arrival{sends(2, 5000), sends(3, 50)}, 100, nil},
+		"two alike":             {1, []arrival{sends(2, 5000), sends(3, 5200)}, 100, nil},
+		"two floods and a ping": {1, []arrival{sends(2, 5000), sends(3, 1), sends(4, 5200)}, fullTicks,
+			map[byte]float64{2: 0.5, 4: 0.5}},
+		"more sources than fit": {1, []arrival{many, sends(3, 1)}, 100, nil},
 	} {
 		var f fairness
 		for range tt.ticks {
@@ -104,7 +109,8 @@ func TestHeldPeersComeBack(t *testing.T) {
 	}
 
 	f = held() // between full and empty nothing moves
-	if f.tick((queueFull+queueEmpty)/2, []arrival{sends(2, 5000), sends(3, 50)}) || f.held[0].share != leastShare {
+	if f.tick((queueFull+queueEmpty)/2, []arrival{sends(2, 5000), sends(3, 50)}) ||
+		f.held[0].share != leastShare {
 		t.Errorf("half full: %v", f.shares())
 	}
 	silent := sends(3, 0)
@@ -116,7 +122,8 @@ func TestHeldPeersComeBack(t *testing.T) {
 		t.Errorf("no peer any more: %v", f.shares())
 	}
 	// Who is held takes its share by then: another fills the queue.
-	if f = held(); !f.tick(1, []arrival{sends(2, 80), sends(3, 50), sends(4, 5000)}) || f.shares()[4] != 0.5 || f.shares()[2] != leastShare {
+	if f = held(); !f.tick(1, []arrival{sends(2, 80), sends(3, 50), sends(4, 5000)}) || f.shares()[4] != 0.5 ||
+		f.shares()[2] != leastShare {
 		t.Errorf("a second flood: %v", f.shares())
 	}
 }

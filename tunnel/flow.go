@@ -17,13 +17,16 @@ const (
 
 // flow is what a packet's headers say of the conversation that it belongs to.
 type flow struct {
-	src, dst       netip.Addr
-	sport, dport   uint16 // or the identifier of an echo, twice; or the upper and lower half of the identification of a fragment
+	src, dst netip.Addr
+	// or the identifier of an echo, twice; or the upper and lower half of the identification of a fragment
+	sport, dport   uint16
 	proto          uint8
 	kind           flowKind
-	fin, syn, rest bool  // of TCP; rest is the flag RST
-	asks           bool  // it is not an answer by its own kind, as an echo reply or an ICMP error is
-	left           int64 // for how many seconds it is remembered, if no packet says it: it is not 0 for what the host's table told (learned.go)
+	fin, syn, rest bool // of TCP; rest is the flag RST
+	asks           bool // it is not an answer by its own kind, as an echo reply or an ICMP error is
+	// for how many seconds it is remembered, if no packet says it: it is not 0 for what the host's table told
+	// (learned.go)
+	left int64
 }
 
 type flowKind uint8
@@ -33,8 +36,8 @@ const (
 	flowFragment          // known by its identification, since a later fragment has no ports
 )
 
-// flowOf reads what flow the packet b belongs to. An ICMP error belongs to the flow of the packet that it quotes, in the other
-// direction. ok is false if the packet does not say.
+// flowOf reads what flow the packet b belongs to. An ICMP error belongs to the flow of the packet that it
+// quotes, in the other direction. ok is false if the packet does not say.
 func flowOf(b []byte, in *encap.Inner) (f flow, ok bool) {
 	f = flow{src: in.Src, dst: in.Dst, proto: in.Proto, asks: true}
 	if in.FragOffset != 0 {
@@ -111,7 +114,8 @@ func isError(proto, kind uint8) bool {
 	return kind == 3 || kind == 4 || kind == 5 || kind == 11 || kind == 12
 }
 
-// quotedFlow is the flow of a packet whose beginning an ICMP error quotes. Extension headers are not followed.
+// quotedFlow is the flow of a packet whose beginning an ICMP error quotes. Extension headers are not
+// followed.
 func quotedFlow(b []byte) (f flow, ok bool) {
 	at := encap.IPv6Len
 	switch {

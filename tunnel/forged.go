@@ -7,10 +7,10 @@ import (
 	"weft/encap"
 )
 
-// forged returns the peer whose subnet src is in, although the packet comes from this host; nil for a source that may be
-// this host's. That is every address outside other nodes' leases: the host's own, those of networks behind it that are not
-// masqueraded, and those of a subnet that nobody has. Receivers drop what is none of these, and whoever allows it there, by
-// AllowedSources or a weaker SourceCheck, allows it here.
+// forged returns the peer whose subnet src is in, although the packet comes from this host; nil for a source
+// that may be this host's. That is every address outside other nodes' leases: the host's own, those of
+// networks behind it that are not masqueraded, and those of a subnet that nobody has. Receivers drop what is
+// none of these, and whoever allows it there, by AllowedSources or a weaker SourceCheck, allows it here.
 func (t *Table) forged(src netip.Addr) *Peer {
 	if t.spec.Check != CheckStrict {
 		return nil
@@ -30,8 +30,9 @@ func (t *Table) forged(src netip.Addr) *Peer {
 	return peer
 }
 
-// forgedEvery is the least time between two lines about forged sources, in nanoseconds: a pod of a former subnet goes on sending
-// until somebody deletes it, and must not keep what else there is to say from being said.
+// forgedEvery is the least time between two lines about forged sources, in nanoseconds: a pod of a former
+// subnet goes on sending until somebody deletes it, and must not keep what else there is to say from being
+// said.
 const forgedEvery = int64(time.Minute)
 
 // forged notes a packet with a source that is of's, and says so now and then.
@@ -43,6 +44,8 @@ func (w *worker) forged(in *encap.Inner, of *Peer) {
 	}
 	n := w.forgedLeft
 	w.forgedSaid, w.forgedLeft = w.now, 0
-	w.engine.log.Warn("a pod or a program of this host sends with an address of another node's subnet: its packets are dropped. Look for it by that address (weft capture --dropped host ADDRESS); a pod of a former subnet is to be made anew",
+	w.engine.log.Warn("a pod or a program of this host sends with an address of another node's subnet: its "+
+		"packets are dropped. Look for it by that address (weft capture --dropped host ADDRESS); a pod of a "+
+		"former subnet is to be made anew",
 		"source", in.Src, "destination", in.Dst, "subnet_of", of.spec.Name, "left_out", n)
 }

@@ -9,8 +9,9 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// TestAForgerIsNotSaidAgainAndAgain has a pod that goes on sending with an address of another node's subnet, as one of a former
-// subnet does until somebody deletes it: the log has one line of it, and the status the rest.
+// TestAForgerIsNotSaidAgainAndAgain has a pod that goes on sending with an address of another node's subnet,
+// as one of a former subnet does until somebody deletes it: the log has one line of it, and the status the
+// rest.
 func TestAForgerIsNotSaidAgainAndAgain(t *testing.T) {
 	var log bytes.Buffer // one worker writes it, and it is read once the books say that it has finished
 	n := start(t, spec(), tunnel.Config{Workers: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})

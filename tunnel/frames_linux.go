@@ -25,9 +25,9 @@ type frames struct {
 	fds       []int
 	wanted    int // how many were asked for
 	listening int // how many of them, the first ones, receive
-	// out are the sockets to send by, as many as fds. The kernel tells a socket of room whenever a frame that left by it is
-	// freed, and where it cuts a superframe of each that it made of it. That costs much if somebody waits at the socket, as
-	// epoll does at fds; nobody waits at these.
+	// out are the sockets to send by, as many as fds. The kernel tells a socket of room whenever a frame that
+	// left by it is freed, and where it cuts a superframe of each that it made of it. That costs much if
+	// somebody waits at the socket, as epoll does at fds; nobody waits at these.
 	out  []int
 	link int
 	hops atomic.Pointer[hops]
@@ -148,7 +148,8 @@ func (f *frames) fanOut() error {
 		return err
 	}
 	// The group's, not the socket's.
-	if err := unix.SetsockoptSockFprog(f.fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(f.fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
 		return fmt.Errorf("PACKET_FANOUT_DATA: %w", err)
 	}
 	return nil

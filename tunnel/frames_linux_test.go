@@ -10,18 +10,21 @@ import (
 	"weft/test/netns"
 )
 
-// TestNobodyWaitsWhereFramesLeave: no socket that frames leave by is one of those that a worker waits at. Otherwise the
-// kernel goes to wake somebody for each frame that it has cut out of a superframe and sent, 43 times for each of them.
+// TestNobodyWaitsWhereFramesLeave: no socket that frames leave by is one of those that a worker waits at.
+// Otherwise the kernel goes to wake somebody for each frame that it has cut out of a superframe and sent, 43
+// times for each of them.
 func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
 	netns.Need(t)
 	const loopback, workers = 1, 2
-	f, err := openFrames(RawOptions{Link: loopback}, netip.MustParseAddrPort("127.0.0.1:8285"), workers, &offload{})
+	f, err := openFrames(RawOptions{Link: loopback}, netip.MustParseAddrPort("127.0.0.1:8285"), workers,
+		&offload{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.close() }()
 	if len(f.queues()) != workers || len(f.out) != workers {
-		t.Fatalf("%d sockets to receive by and %d to send by, want %d of each", len(f.queues()), len(f.out), workers)
+		t.Fatalf("%d sockets to receive by and %d to send by, want %d of each", len(f.queues()),
+			len(f.out), workers)
 	}
 	for _, q := range f.queues() {
 		if slices.Contains(f.out, q.PollFD()) {
@@ -49,7 +52,8 @@ func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
 
 // TestFullPacketSocketIsWaitedForOnceATurn is TestFullSocketIsWaitedForOnceATurn for path raw.
 func TestFullPacketSocketIsWaitedForOnceATurn(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0) // and nobody reads
+	// and nobody reads
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

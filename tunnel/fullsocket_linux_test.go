@@ -11,8 +11,9 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// TestFullSocketIsWaitedForOnceATurn sends to a neighbour that does not answer: the kernel keeps the datagrams until it gives up, and the socket is
-// full. One datagram of a turn is waited for; the others meet the socket once each, and are dropped as what they are.
+// TestFullSocketIsWaitedForOnceATurn sends to a neighbour that does not answer: the kernel keeps the
+// datagrams until it gives up, and the socket is full. One datagram of a turn is waited for; the others meet
+// the socket once each, and are dropped as what they are.
 func TestFullSocketIsWaitedForOnceATurn(t *testing.T) {
 	h, other := newHost(t), newHost(t)
 	wire(t, h, other, "192.0.2.1/24", "192.0.2.2/24", 1500)
@@ -31,14 +32,16 @@ func TestFullSocketIsWaitedForOnceATurn(t *testing.T) {
 			return err
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		if err := unix.SetsockoptInt(s.PollFD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil { // the least there is
+		if err := unix.SetsockoptInt(s.PollFD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
+			// the least there is
 			return err
 		}
 		_, err = n.Attach(s, tunnel.RoleUnderlay)
 		return err
 	})
 	s := spec()
-	s.Peers = []tunnel.PeerSpec{{Name: "silent", Addr: addr("192.0.2.77"), Weft: true, Subnets: prefixes("10.1.2.0/24")}}
+	s.Peers = []tunnel.PeerSpec{{Name: "silent", Addr: addr("192.0.2.77"), Weft: true,
+		Subnets: prefixes("10.1.2.0/24")}}
 	swap(t, n.Engine, s)
 	const count = 64 // what one turn reads
 	packet := udp4(t, "10.1.1.5", "10.1.2.7", 1400, nil)

@@ -91,7 +91,8 @@ func awaitPath(t *testing.T, s *tunnel.OffloadSocket, peer *tunnel.UDPSocket) {
 func TestGatherKeepsOrder(t *testing.T) {
 	const to = "192.0.2.2"
 	got, _ := gather(t, []gatherPacket{
-		{to, 1000, encap.ECT0}, {to, 1000, encap.CE}, {to, 1000, encap.ECT0}, {to, 1000, encap.NotECT}, {to, 1000, encap.ECT0},
+		{to, 1000, encap.ECT0}, {to, 1000, encap.CE}, {to, 1000, encap.ECT0}, {to, 1000, encap.NotECT},
+		{to, 1000, encap.ECT0},
 	})
 	if want := []int{0, 1, 2, 3, 4}; !slices.Equal(got, want) {
 		t.Errorf("arrived as %v, want %v", got, want)

@@ -125,6 +125,7 @@ func TestGuardLonePacket(t *testing.T) {
 		}
 	}
 	if s := e.Stats(); s.Wakeups > 2*n || s.Batches > n || wire.writes.Load() > n || host.reads.Load() > 100*n {
-		t.Errorf("%d packets: %d wakeups, %d batches, %d reads, %d writes", n, s.Wakeups, s.Batches, host.reads.Load(), wire.writes.Load())
+		t.Errorf("%d packets: %d wakeups, %d batches, %d reads, %d writes", n, s.Wakeups, s.Batches,
+			host.reads.Load(), wire.writes.Load())
 	}
 }

@@ -11,14 +11,15 @@ import (
 	"weft/tunnel"
 )
 
-// TestGuardAllocations carries traffic of every kind over real ports of every path and counts what
-// the whole process allocates meanwhile: nothing per packet, but on path portable the sender's address of each datagram,
-// in two objects, which is how x/net returns it.
+// TestGuardAllocations carries traffic of every kind over real ports of every path and counts what the whole
+// process allocates meanwhile: nothing per packet, but on path portable the sender's address of each
+// datagram, in two objects, which is how x/net returns it.
 func TestGuardAllocations(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for name, p := range map[string]path{
 		"portable": {portable: true}, "socket": {}, "raw": {raw: true}, "ipip": {ipip: true},
-		"raw without packing and tunnel GSO": {raw: true, off: without(tunnel.OffloadPack, tunnel.OffloadTunnel).off},
+		"raw without packing and tunnel GSO": {raw: true,
+			off: without(tunnel.OffloadPack, tunnel.OffloadTunnel).off},
 	} {
 		o, run := resting(t, p)
 		in, out := o.flow(t)
@@ -129,7 +130,8 @@ func (o *overlay) stream(t testing.TB, run func()) (from, to int) {
 	at := &unix.SockaddrInet4{Addr: [4]byte{10, 1, 2, 0}, Port: 4001}
 	tv := unix.NsecToTimeval(int64(within))
 	limit := func(fd int) error {
-		return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
+		return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
 	}
 	open := func(fd *int) func() error {
 		return func() (err error) {
@@ -144,7 +146,8 @@ func (o *overlay) stream(t testing.TB, run func()) (from, to int) {
 		t.Fatal(err)
 	}
 	run()
-	// Limits come afterwards: with one, a call that a signal of the runtime's interrupts is not started again (signal(7)).
+	// Limits come afterwards: with one, a call that a signal of the runtime's interrupts is not started again
+	// (signal(7)).
 	if err := unix.Connect(from, at); err != nil {
 		t.Fatal(err)
 	}

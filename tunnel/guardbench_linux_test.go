@@ -60,7 +60,9 @@ func BenchmarkPack(b *testing.B) {
 	for name, sizes := range map[string][]int{"92": {92}, "mixed": {46, 228, 92, 528}} {
 		b.Run("path=raw/size="+name, func(b *testing.B) {
 			const n = 64
-			r := fillRing(b, n, 528, func(i int) []byte { return ipv4Packet("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)]) })
+			r := fillRing(b, n, 528, func(i int) []byte {
+				return ipv4Packet("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)])
+			})
 			w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
 			w.gso.set(OffloadGSO, 0, true)
 			w.pack.set(OffloadPack, 0, true)
@@ -89,7 +91,8 @@ func BenchmarkTakeFrame(b *testing.B) {
 		datagram int
 		n        int
 	}{
-		{"datagram/checksum=partial", encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: 34, CsumOffset: 6}, 1472, 1},
+		{"datagram/checksum=partial", encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: 34, CsumOffset: 6}, 1472,
+			1},
 		{"datagram/checksum=verify", encap.VNetHdr{}, 1472, 1},
 		{"batch", encap.VNetHdr{Flags: encap.VNetDataValid, GSOType: encap.VNetGSOUDPL4, GSOSize: 1472}, 1472, 44},
 	} {
@@ -119,7 +122,8 @@ func BenchmarkWhole(b *testing.B) {
 	packet := tcp4(45 * 1400)
 	ring := fillRing(b, 1, len(packet), func(int) []byte { return packet })
 	p := &ring.slots[0]
-	p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset, p.Outer = 1400, 45, true, 20, encap.ChecksumOffsetTCP, theirs[0]
+	p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset, p.Outer = 1400, 45, true, 20,
+		encap.ChecksumOffsetTCP, theirs[0]
 	w, _ := newWholeWire(b, 0)
 	w.tap.fd = -1 // EBADF
 	b.Run("path=raw/segments=45/mss=1400", func(b *testing.B) {
@@ -135,7 +139,9 @@ func BenchmarkWhole(b *testing.B) {
 func BenchmarkMerge(b *testing.B) {
 	for _, size := range []int{64, 1400} {
 		for _, flows := range []int{1, 8} {
-			b.Run(fmt.Sprintf("path=socket/proto=tcp/flows=%d/mss=%d", flows, size), func(b *testing.B) { benchMerge(b, size, flows) })
+			b.Run(fmt.Sprintf("path=socket/proto=tcp/flows=%d/mss=%d", flows, size), func(b *testing.B) {
+				benchMerge(b, size, flows)
+			})
 		}
 	}
 }

@@ -35,7 +35,8 @@ type calls struct {
 }
 
 func (c calls) sub(earlier calls) calls {
-	return calls{c.tunReads - earlier.tunReads, c.tunWrites - earlier.tunWrites, c.sends - earlier.sends, c.receives - earlier.receives}
+	return calls{c.tunReads - earlier.tunReads, c.tunWrites - earlier.tunWrites, c.sends - earlier.sends,
+		c.receives - earlier.receives}
 }
 
 // calls reads the kernel's counters of node i, when they rest. No program but the engine
@@ -188,7 +189,8 @@ func guardSpec(i int) tunnel.Spec {
 		Local:    prefixes(subnets(me)...),
 		Address4: addr(fmt.Sprintf("10.1.%d.0", me)), Address6: addr(fmt.Sprintf("fd00:1:%d::", me)),
 		Self: []netip.Addr{addr(outerAddr(me))}, UnderlayMTU: 1500, Check: tunnel.CheckStrict,
-		Peers: []tunnel.PeerSpec{{Name: "peer", Addr: addr(outerAddr(peer)), Weft: true, Subnets: prefixes(subnets(peer)...)}},
+		Peers: []tunnel.PeerSpec{{Name: "peer", Addr: addr(outerAddr(peer)), Weft: true,
+			Subnets: prefixes(subnets(peer)...)}},
 	}
 }
 
@@ -223,7 +225,8 @@ func (c calls) atMost(t testing.TB, what string, bound calls) {
 // few pieces all the way: of 46 segments 45 fit one datagram's 65,507 bytes, so two sends, and
 // whole it is one. The first way by a next hop is the kernel's, as a batch.
 func TestGuardSuperpacket(t *testing.T) {
-	for name, p := range map[string]path{"socket": {}, "raw": {raw: true}, "raw without tunnel GSO": {raw: true, off: without(tunnel.OffloadTunnel).off}} {
+	for name, p := range map[string]path{"socket": {}, "raw": {raw: true},
+		"raw without tunnel GSO": {raw: true, off: without(tunnel.OffloadTunnel).off}} {
 		o, run := resting(t, p)
 		run()
 		whole := p.raw && !p.off.Has(tunnel.OffloadTunnel)
@@ -244,7 +247,8 @@ func TestGuardSuperpacket(t *testing.T) {
 				o.arrive(t, arrived+segments)
 				from, to := o.calls(t, 0).sub(before[0]), o.calls(t, 1).sub(before[1])
 				from.atMost(t, what+", sender", calls{tunReads: 1, tunWrites: 9, sends: sends, receives: 9})
-				to.atMost(t, what+", receiver", calls{tunReads: 9, tunWrites: writes, sends: 9, receives: sends}) // and its answers
+				// and its answers
+				to.atMost(t, what+", receiver", calls{tunReads: 9, tunWrites: writes, sends: 9, receives: sends})
 			}
 		}
 		for i, e := range o.engines {
@@ -283,7 +287,8 @@ func (o *overlay) injectSuper(t testing.TB, proto uint8, six bool, segments, siz
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOSize: uint16(size), CsumStart: uint16(in.L4), CsumOffset: encap.ChecksumOffsetTCP}
+	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOSize: uint16(size), CsumStart: uint16(in.L4),
+		CsumOffset: encap.ChecksumOffsetTCP}
 	h.HdrLen = uint16(len(b) - segments*size)
 	ethertype := uint16(unix.ETH_P_IP)
 	switch {
@@ -311,7 +316,8 @@ func (o *overlay) injectSuper(t testing.TB, proto uint8, six bool, segments, siz
 		}
 		defer unix.Close(fd)
 		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
-			unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Protocol: ethertype<<8 | ethertype>>8, Ifindex: l.Attrs().Index}))
+			unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Protocol: ethertype<<8 | ethertype>>8,
+				Ifindex: l.Attrs().Index}))
 	})
 }
 
@@ -435,7 +441,8 @@ func (o *overlay) fewWakeups(t testing.TB, batches uint64) {
 	t.Helper()
 	for i, e := range o.engines {
 		if s := e.Stats(); s.Batches > batches+5 || s.Wakeups > s.Batches+5 { // 5: chatter
-			t.Errorf("node %d: %d batches and %d wakeups, want at most %d, and a wakeup for each", i, s.Batches, s.Wakeups, batches)
+			t.Errorf("node %d: %d batches and %d wakeups, want at most %d, and a wakeup for each", i, s.Batches,
+				s.Wakeups, batches)
 		}
 	}
 }

@@ -60,11 +60,13 @@ func newWholeWire(t testing.TB, six int) (w *frameWire, tapEnd int) {
 			t.Fatal(err)
 		}
 	}
-	w = &frameWire{&frames{local: ours[six]}, &tap{fd: fds[0], name: "tap", log: slog.New(slog.DiscardHandler)}, &sockets{}}
+	w = &frameWire{&frames{local: ours[six]}, &tap{fd: fds[0], name: "tap", log: slog.New(slog.DiscardHandler)},
+		&sockets{}}
 	w.tap.offload.set(OffloadTunnel, 0, true)
 	w.tap.use.Store(true)
 	w.frames.hops.Store(&hops{})
-	w.frames.setNextHops(map[netip.Addr]NextHop{theirs[six].Addr(): {Local: encap.MAC{2, 0, 0, 0, 0, 1}, Remote: encap.MAC{2, 0, 0, 0, 0, 2}}})
+	w.frames.setNextHops(map[netip.Addr]NextHop{theirs[six].Addr(): {Local: encap.MAC{2, 0, 0, 0, 0, 1},
+		Remote: encap.MAC{2, 0, 0, 0, 0, 2}}})
 	(*w.frames.hops.Load())[theirs[six].Addr()].confirm.Store(1 << 62)
 	return w, fds[1]
 }

@@ -116,7 +116,8 @@ func TestHotPathDoesNotAllocateForWhoLooks(t *testing.T) {
 	}
 	var all []*Capture
 	for range 2 {
-		c, err := w.engine.Capture(CaptureOptions{Inner: true, Outer: true, Dropped: true, Match: func(b []byte) bool { return len(b) > 0 }})
+		c, err := w.engine.Capture(CaptureOptions{Inner: true, Outer: true, Dropped: true,
+			Match: func(b []byte) bool { return len(b) > 0 }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,8 +165,8 @@ func hotPathDoesNotAllocate(t *testing.T, w *worker) {
 	}
 }
 
-// TestSuperpacketToSmallerMTU sends superpackets to a peer that takes less than their
-// segments: without DF those of TCP pass in smaller ones, and those of UDP in fragments, as a single packet does.
+// TestSuperpacketToSmallerMTU sends superpackets to a peer that takes less than their segments: without DF
+// those of TCP pass in smaller ones, and those of UDP in fragments, as a single packet does.
 func TestSuperpacketToSmallerMTU(t *testing.T) {
 	for _, tt := range []struct {
 		udp, df  bool
@@ -204,8 +205,10 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 		peer.maxSize = 1000
 		d := w.decideOut(p)
 		w.deliver(p, d)
-		if d.dropped() == tt.ok || d.dropped() && d.reason() != DropTooBig || p.segments != tt.segments || w.tally.egress.Delivered != tt.sent {
-			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, !d.dropped(), d.drop, p.segments, w.tally.egress.Delivered)
+		if d.dropped() == tt.ok || d.dropped() && d.reason() != DropTooBig || p.segments != tt.segments ||
+			w.tally.egress.Delivered != tt.sent {
+			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, !d.dropped(), d.drop, p.segments,
+				w.tally.egress.Delivered)
 		}
 	}
 }

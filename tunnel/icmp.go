@@ -16,8 +16,9 @@ const (
 	icmpBurst = 200
 )
 
-// complain writes an ICMP error about the offending packet back to where it came from: to the port that it was read from, or
-// to the peer that sent it. It comes from the host TUN's address. mtu is in bytes, for ICMPTooBig.
+// complain writes an ICMP error about the offending packet back to where it came from: to the port that it
+// was read from, or to the peer that sent it. It comes from the host TUN's address. mtu is in bytes, for
+// ICMPTooBig.
 func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	src := w.table.spec.Address4
 	if offending[0]>>4 == 6 {
@@ -57,14 +58,16 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	}
 }
 
-// back addresses reply to the peer of its inner destination, and returns the underlay that it leaves by; nil if there is no way.
+// back addresses reply to the peer of its inner destination, and returns the underlay that it leaves by; nil
+// if there is no way.
 func (w *worker) back(reply *Packet) *attached {
 	in, err := reply.parse()
 	if err != nil {
 		return nil
 	}
 	peer, found := w.table.routes.Lookup(in.Dst)
-	if !found || in.Version == 6 && !peer.inner6 || in.TotalLen > peer.maxInner(w.now) || peer.state.reach.refuses(w.now) {
+	if !found || in.Version == 6 && !peer.inner6 || in.TotalLen > peer.maxInner(w.now) ||
+		peer.state.reach.refuses(w.now) {
 		return nil
 	}
 	w.address(reply, peer, in.Version, in.ECN())

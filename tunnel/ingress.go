@@ -38,13 +38,15 @@ func (w *worker) ingress() {
 	w.flush()
 }
 
-// repeated queues p as q, the packet before it in the batch, was queued, if p is the next packet of the same run
-// of TCP: it came from where q did, and its headers are q's but for what counts up. Every check would then have
-// the outcome that it had for q. That q was queued last says that it passed, and that nobody has changed it since.
+// repeated queues p as q, the packet before it in the batch, was queued, if p is the next packet of the same
+// run of TCP: it came from where q did, and its headers are q's but for what counts up. Every check would
+// then have the outcome that it had for q. That q was queued last says that it passed, and that nobody has
+// changed it since.
 func (w *worker) repeated(q, p *Packet) bool {
 	n := len(w.ring.out)
 	if n == 0 || w.ring.out[n-1] != q || !q.partial || q.segSize > 0 || p.segSize > 0 || p.Truncated ||
-		p.Outer != q.Outer || p.OuterECN != q.OuterECN || w.table.format == encap.FormatVXLAN || !q.info.Repeated(q.Bytes(), p.Bytes()) {
+		p.Outer != q.Outer || p.OuterECN != q.OuterECN || w.table.format == encap.FormatVXLAN ||
+		!q.info.Repeated(q.Bytes(), p.Bytes()) {
 		return false
 	}
 	p.info.Inner, p.parsed, p.cutSize = q.info.Inner, true, 0
@@ -166,11 +168,12 @@ func (w *decider) accept(p *Packet, in *encap.Inner) decision {
 	return decision{to: to}
 }
 
-// joined says whether an inner packet of UDP may be several that GRO has joined: a raw socket is handed them so, and not told where
-// they were joined. What was joined has a partial checksum, or none.
+// joined says whether an inner packet of UDP may be several that GRO has joined: a raw socket is handed them
+// so, and not told where they were joined. What was joined has a partial checksum, or none.
 func (w *decider) joined(p *Packet, in *encap.Inner) bool {
 	none := in.L4 > 0 && len(p.Bytes()) >= in.L4+8 && binary.BigEndian.Uint16(p.Bytes()[in.L4+6:]) == 0
-	return (p.partial || none) && (w.table.spec.JoinedUDP || w.table.spec.MTU > 0 && in.TotalLen > w.table.spec.MTU)
+	return (p.partial || none) && (w.table.spec.JoinedUDP || w.table.spec.MTU > 0 &&
+		in.TotalLen > w.table.spec.MTU)
 }
 
 // describe marks a packet with a partial checksum that is larger than the overlay

@@ -19,9 +19,9 @@ type IPIPSocket struct {
 	runs       *runWriter
 }
 
-// ListenIPIP opens the port in the current network namespace; of o.Local only the address counts, which is IPv4's.
-// Queues and Lanes are always one. It takes CAP_NET_RAW: without, the error wraps unix.EPERM. It wraps
-// unix.EADDRNOTAVAIL if the address is not one of this host.
+// ListenIPIP opens the port in the current network namespace; of o.Local only the address counts, which is
+// IPv4's. Queues and Lanes are always one. It takes CAP_NET_RAW: without, the error wraps unix.EPERM. It
+// wraps unix.EADDRNOTAVAIL if the address is not one of this host.
 func ListenIPIP(o UDPOptions) (*IPIPSocket, error) {
 	if !o.Local.Addr().Is4() {
 		return nil, fmt.Errorf("ipip from %v: only IPv4 carries it", o.Local.Addr())
@@ -61,8 +61,8 @@ func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
 	return s, nil
 }
 
-// ReadBatch implements Port: one packet a recvmsg(2), until none is left. The outer header is read into the headroom, so
-// that the inner packet stands where every other port puts it.
+// ReadBatch implements Port: one packet a recvmsg(2), until none is left. The outer header is read into the
+// headroom, so that the inner packet stands where every other port puts it.
 func (s *IPIPSocket) ReadBatch(r *Ring) error {
 	for {
 		p := r.Slot()
@@ -105,8 +105,8 @@ func (s *IPIPSocket) transmit(r *Ring, from, to, _, _ int) unix.Errno {
 	return s.sendTo(r, u.first.Outer)
 }
 
-// transmitEach implements packetWire: sendmmsg(2). A packet that it stops at is sent by itself, which sees to errors of earlier ones and to a queue that is full,
-// and the others behind it again together.
+// transmitEach implements packetWire: sendmmsg(2). A packet that it stops at is sent by itself, which sees to
+// errors of earlier ones and to a queue that is full, and the others behind it again together.
 func (s *IPIPSocket) transmitEach(r *Ring, n int) {
 	u := &r.io.send
 	if n > 1 {
@@ -187,13 +187,15 @@ func (o *UDPOptions) ipipFrom() (int, error) {
 		return 0, err
 	}
 	if len(o.From.FDs) != 1 || about.Local != o.Local.Addr() || about.Device != o.Device {
-		return 0, unfit("%d descriptors, bound to %v on link %q, and %v on %q is wanted", len(o.From.FDs), about.Local, about.Device, o.Local.Addr(), o.Device)
+		return 0, unfit("%d descriptors, bound to %v on link %q, and %v on %q is wanted", len(o.From.FDs),
+			about.Local, about.Device, o.Local.Addr(), o.Device)
 	}
 	fd := o.From.FDs[0]
 	if err := fitSocket(fd, unix.SOCK_RAW); err != nil {
 		return 0, err
 	}
-	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || proto != unix.IPPROTO_IPIP {
+	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil ||
+		proto != unix.IPPROTO_IPIP {
 		return 0, unfit("a socket is of protocol %d (%v)", proto, err)
 	}
 	if local, err := localOf(fd); err != nil || local.Addr() != about.Local {

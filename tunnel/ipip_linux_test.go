@@ -19,7 +19,8 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// ipipNode is node A of spec with a raw socket on a wire to a host at b, which has a raw socket of its own, and knows nothing of ours.
+// ipipNode is node A of spec with a raw socket on a wire to a host at b, which has a raw socket of its own,
+// and knows nothing of ours.
 func ipipNode(t *testing.T) (n *node, peer *net.IPConn, b *host) {
 	t.Helper()
 	n, peer, _, b = ipipAtRest(t)
@@ -89,7 +90,8 @@ func TestIPIPOnTheWire(t *testing.T) {
 		n.host.Inject(tunneltest.Datagram{Data: want})
 		p := read()
 		o := p.Layers()[0].(*layers.IPv4)
-		if o.Protocol != layers.IPProtocolIPv4 || o.Flags != layers.IPv4DontFragment || o.IHL != 5 || o.TTL < 32 || int(o.Length) != 20+len(want) {
+		if o.Protocol != layers.IPProtocolIPv4 || o.Flags != layers.IPv4DontFragment || o.IHL != 5 || o.TTL < 32 ||
+			int(o.Length) != 20+len(want) {
 			t.Errorf("outer header %+v of a packet of %d bytes", o, len(want))
 		}
 		if ecn := want[1] & 3; o.TOS != ecn {
@@ -100,13 +102,15 @@ func TestIPIPOnTheWire(t *testing.T) {
 		}
 	}
 	n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 1481-28, nil)})
-	if d, ok := n.host.Next(within); !ok || len(d.Data) < 28 || d.Data[20] != 3 || d.Data[21] != 4 || d.Data[26] != 1480>>8 || d.Data[27] != 1480&0xff {
+	if d, ok := n.host.Next(within); !ok || len(d.Data) < 28 || d.Data[20] != 3 || d.Data[21] != 4 ||
+		d.Data[26] != 1480>>8 || d.Data[27] != 1480&0xff {
 		t.Errorf("one byte more is answered by %x", d.Data)
 	}
 
 	send := func(src string, tos int, options bool, b []byte) {
 		t.Helper()
-		ip := &layers.IPv4{Version: 4, IHL: 5, TOS: uint8(tos), TTL: 64, Protocol: layers.IPProtocolIPv4, SrcIP: net.ParseIP(src).To4(), DstIP: net.IPv4(192, 0, 2, 1).To4()}
+		ip := &layers.IPv4{Version: 4, IHL: 5, TOS: uint8(tos), TTL: 64, Protocol: layers.IPProtocolIPv4,
+			SrcIP: net.ParseIP(src).To4(), DstIP: net.IPv4(192, 0, 2, 1).To4()}
 		if options { // router alert, RFC 2113
 			ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 		}
@@ -152,7 +156,9 @@ func TestIPIPOnTheWire(t *testing.T) {
 		{"192.0.2.2", udp4(t, "10.1.3.7", "10.1.1.5", 9, nil), tunnel.DropForeignSource},
 		{"192.0.2.2", udp4(t, "10.1.2.7", "10.1.3.5", 9, nil), tunnel.DropForeignDest},
 		{"192.0.2.2", udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9), tunnel.DropForeignSource},
-		{"192.0.2.2", udp4(t, "10.1.2.7", "10.1.1.0", 40, func(ip *layers.IPv4) { ip.Protocol = layers.IPProtocolIPv4 }), tunnel.DropNested},
+		{"192.0.2.2", udp4(t, "10.1.2.7", "10.1.1.0", 40, func(ip *layers.IPv4) {
+			ip.Protocol = layers.IPProtocolIPv4
+		}), tunnel.DropNested},
 	} {
 		send(c.src, 0, false, c.b)
 		if c.b == nil {
@@ -188,7 +194,8 @@ func TestIPIPOnTheWire(t *testing.T) {
 			if d, ok := n.host.Next(within); !ok || !bytes.Equal(d.Data, c.want) {
 				t.Errorf("joins %v: %x, want %x", c.joins, d.Data, c.want)
 			}
-		} else if got := n.Stats().Ingress.Drops[tunnel.DropMalformed]; got != before.Drops[tunnel.DropMalformed]+1 {
+		} else if got := n.Stats().Ingress.Drops[tunnel.DropMalformed]; got !=
+			before.Drops[tunnel.DropMalformed]+1 {
 			t.Errorf("joins %v: a packet of %d bytes is delivered", c.joins, len(c.b))
 		}
 		before = n.Stats().Ingress
@@ -209,14 +216,16 @@ func ipipSpec() tunnel.Spec {
 // TestIPIPTable has peers that ipip cannot serve, and none of what needs UDP.
 func TestIPIPTable(t *testing.T) {
 	s := spec()
-	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "six", Addr: addr("2001:db8::2"), Subnets: prefixes("10.1.9.0/24")})
+	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "six", Addr: addr("2001:db8::2"),
+		Subnets: prefixes("10.1.9.0/24")})
 	if _, err := tunnel.NewTable(encap.FormatIPIP, s); err == nil {
 		t.Error("a peer at an address of IPv6 is taken")
 	}
 }
 
-// What ICMP says of packets of ipip is about the protocol, not about a port. A kernel that knows the protocol and has no device for it says "port unreachable" of what
-// a raw socket takes, too, so that this is not believed of a peer whose packets arrive.
+// What ICMP says of packets of ipip is about the protocol, not about a port. A kernel that knows the protocol
+// and has no device for it says "port unreachable" of what a raw socket takes, too, so that this is not
+// believed of a peer whose packets arrive.
 func TestIPIPIsRefused(t *testing.T) {
 	n, peer, b := ipipNode(t)
 	var icmp *net.IPConn
@@ -242,7 +251,8 @@ func TestIPIPIsRefused(t *testing.T) {
 		})
 	}
 	portUnreachable := func() {
-		quoted := encode(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 60, Protocol: layers.IPProtocolIPv4, SrcIP: net.IPv4(192, 0, 2, 1).To4(), DstIP: net.IPv4(192, 0, 2, 2).To4()},
+		quoted := encode(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 60, Protocol: layers.IPProtocolIPv4,
+			SrcIP: net.IPv4(192, 0, 2, 1).To4(), DstIP: net.IPv4(192, 0, 2, 2).To4()},
 			gopacket.Payload(udp4(t, "10.1.1.5", "10.1.2.7", 9, nil)))
 		m := encode(t, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 3)}, gopacket.Payload(quoted))
 		if _, err := icmp.WriteTo(m, &net.IPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
@@ -250,15 +260,19 @@ func TestIPIPIsRefused(t *testing.T) {
 		}
 	}
 	told("a port unreachable of a silent peer", portUnreachable, tunnel.Unreachable{Why: tunnel.UnreachablePort})
-	if _, err := peer.WriteTo(udp4(t, "10.1.2.7", "10.1.1.5", 100, nil), &net.IPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
+	if _, err := peer.WriteTo(udp4(t, "10.1.2.7", "10.1.1.5", 100, nil),
+		&net.IPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := n.host.Next(within); !ok {
 		t.Fatal("nothing arrives")
 	}
-	told("a port unreachable of one whose packets arrive", portUnreachable, tunnel.Unreachable{Why: tunnel.UnreachablePort, Doubtful: true})
+	told("a port unreachable of one whose packets arrive", portUnreachable,
+		tunnel.Unreachable{Why: tunnel.UnreachablePort, Doubtful: true})
 	if err := peer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	told("a protocol unreachable", func() { n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 100, nil)}) }, tunnel.Unreachable{Why: tunnel.UnreachableProtocol})
+	told("a protocol unreachable", func() {
+		n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 100, nil)})
+	}, tunnel.Unreachable{Why: tunnel.UnreachableProtocol})
 }

@@ -16,8 +16,8 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// Many packets leave in one system call. Those among them that the kernel refuses, here since the link's MTU is smaller than was known, stop no other, are counted
-// as dropped, and change no order.
+// Many packets leave in one system call. Those among them that the kernel refuses, here since the link's MTU
+// is smaller than was known, stop no other, are counted as dropped, and change no order.
 func TestIPIPSendsManyAtOnce(t *testing.T) {
 	n, peer, a, _ := ipipAtRest(t)
 	a.Do(t, func() error {
@@ -69,8 +69,10 @@ func TestIPIPSendsManyAtOnce(t *testing.T) {
 	}
 	await.OK(t, "the counts", func() error {
 		e := n.Stats().Egress
-		if got := e.Drops[tunnel.DropTooBig]; got != uint64(len(refused)) || e.Delivered != count-got || e.Received != count {
-			return fmt.Errorf("of %d packets %d dropped as too big, %d delivered, want %d and %d", e.Received, got, e.Delivered, len(refused), count-len(refused))
+		if got := e.Drops[tunnel.DropTooBig]; got != uint64(len(refused)) || e.Delivered != count-got ||
+			e.Received != count {
+			return fmt.Errorf("of %d packets %d dropped as too big, %d delivered, want %d and %d", e.Received, got,
+				e.Delivered, len(refused), count-len(refused))
 		}
 		return nil
 	})

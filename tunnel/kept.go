@@ -14,7 +14,8 @@ import (
 //
 // Its JSON form is everything but the descriptors.
 type Kept struct {
-	// Kind is the port's, and Version the one of About and of the order of FDs: a port of another is not taken up.
+	// Kind is the port's, and Version the one of About and of the order of FDs: a port of another is not taken
+	// up.
 	Kind    string `json:"kind"`
 	Version int    `json:"version"`
 	// About is for the Kind alone.
@@ -37,11 +38,12 @@ const (
 	KindUDP     = "udp"     // ListenUDP: one socket
 	KindSockets = "sockets" // ListenOffload: the sockets that share the port, then those of the lanes
 	KindIPIP    = "ipip"    // ListenIPIP: one raw socket
-	KindRaw     = "raw"     // OpenRaw: the packet sockets in, those out, what KindSockets has, the TAP if there is one
+	// OpenRaw: the packet sockets in, those out, what KindSockets has, the TAP if there is one
+	KindRaw = "raw"
 )
 
-// keptVersion is the Version of every kind. It is raised when About or FDs change their meaning, and also when the filter of packet sockets
-// does: that has to agree with the rule that another version has made.
+// keptVersion is the Version of every kind. It is raised when About or FDs change their meaning, and also
+// when the filter of packet sockets does: that has to agree with the rule that another version has made.
 const keptVersion = 1
 
 // ErrUnfit is wrapped by errors about a Kept that differs from the port that is wanted now. The caller opens
@@ -114,7 +116,8 @@ func (k *Kept) Discard() (reads int) {
 			_, err := unix.Read(fd, buf)
 			if err == nil {
 				reads++
-			} else if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBADFD) || errors.Is(err, unix.EIO) || errors.Is(err, unix.EINVAL) {
+			} else if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBADFD) || errors.Is(err, unix.EIO) ||
+				errors.Is(err, unix.EINVAL) {
 				break
 			}
 		}

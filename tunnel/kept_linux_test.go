@@ -11,7 +11,8 @@ import (
 	"weft/tunnel"
 )
 
-// keptKind opens a kind of port with n queues and lanes in the current namespace, of what was kept if from is not nil.
+// keptKind opens a kind of port with n queues and lanes in the current namespace, of what was kept if from is
+// not nil.
 type keptKind struct {
 	name string
 	open func(from *tunnel.Kept, local string, n int) (tunnel.Port, error)
@@ -42,7 +43,8 @@ func keptKinds() []keptKind {
 			if err != nil {
 				return nil, err
 			}
-			r, err := tunnel.OpenRaw(tunnel.RawOptions{UDPOptions: under(from, local, n), Link: link.Attrs().Index, TAP: "weft-tx4"})
+			r, err := tunnel.OpenRaw(tunnel.RawOptions{UDPOptions: under(from, local, n), Link: link.Attrs().Index,
+				TAP: "weft-tx4"})
 			if err != nil {
 				return nil, err
 			}
@@ -52,7 +54,8 @@ func keptKinds() []keptKind {
 }
 
 // opened opens a port in h.
-func (k keptKind) opened(t *testing.T, h *host, from *tunnel.Kept, local string, n int) (p tunnel.Port, err error) {
+func (k keptKind) opened(t *testing.T, h *host, from *tunnel.Kept, local string, n int) (p tunnel.Port,
+	err error) {
 	t.Helper()
 	h.Do(t, func() error { p, err = k.open(from, local, n); return nil })
 	return p, err
@@ -66,7 +69,8 @@ func queues(p tunnel.Port) int {
 	return 1
 }
 
-// TestKept closes a port while somebody else has its descriptors, and makes it again of these, time after time: it is the same port.
+// TestKept closes a port while somebody else has its descriptors, and makes it again of these, time after
+// time: it is the same port.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, k := range keptKinds() {
@@ -110,8 +114,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestUnfit offers what was kept where another port is wanted: it is not taken up, the descriptors are closed, and the error says so.
-// It runs alone, since a number that it closes would go to another test.
+// TestUnfit offers what was kept where another port is wanted: it is not taken up, the descriptors are
+// closed, and the error says so. It runs alone, since a number that it closes would go to another test.
 func TestUnfit(t *testing.T) {
 	for _, k := range keptKinds() {
 		t.Run(k.name, func(t *testing.T) {
@@ -141,12 +145,16 @@ func TestUnfit(t *testing.T) {
 				{name: "another kind", change: func(k *tunnel.Kept) { k.Kind = "other" }},
 				{name: "a later version", change: func(k *tunnel.Kept) { k.Version++ }},
 				{name: "nothing told", change: func(k *tunnel.Kept) { k.About = nil }},
-				{name: "nonsense told", change: func(k *tunnel.Kept) { k.About = json.RawMessage(`{"frames":-1,"sockets":1,"queues":2}`) }},
+				{name: "nonsense told", change: func(k *tunnel.Kept) {
+					k.About = json.RawMessage(`{"frames":-1,"sockets":1,"queues":2}`)
+				}},
 				{name: "a descriptor less", change: func(k *tunnel.Kept) {
 					_ = unix.Close(k.FDs[0])
 					k.FDs = k.FDs[1:]
 				}},
-				{name: "no such descriptor", change: func(k *tunnel.Kept) { _ = unix.Dup3(null, k.FDs[0], unix.O_CLOEXEC) }},
+				{name: "no such descriptor", change: func(k *tunnel.Kept) {
+					_ = unix.Dup3(null, k.FDs[0], unix.O_CLOEXEC)
+				}},
 				{name: "another namespace", on: other},
 				{name: "another address", local: "192.0.2.9", not: tun},
 				{name: "more queues", queues: 3, not: k.name == tunnel.KindUDP || k.name == tunnel.KindIPIP},
@@ -187,8 +195,8 @@ func either(a, b string) string {
 	return b
 }
 
-// TestKeptClosesWhatItCannotUse gives sockets whose filter the kernel does not let go (SO_LOCK_FILTER): no port comes, and no descriptor stays.
-// It runs alone for the same reason.
+// TestKeptClosesWhatItCannotUse gives sockets whose filter the kernel does not let go (SO_LOCK_FILTER): no
+// port comes, and no descriptor stays. It runs alone for the same reason.
 func TestKeptClosesWhatItCannotUse(t *testing.T) {
 	for _, k := range keptKinds() {
 		if k.name == tunnel.KindTUN || k.name == tunnel.KindOffload {
@@ -208,7 +216,8 @@ func TestKeptClosesWhatItCannotUse(t *testing.T) {
 			}
 			fds := kept.FDs
 			for _, fd := range fds {
-				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1); err != nil && !errors.Is(err, unix.ENOTSOCK) {
+				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1); err != nil &&
+					!errors.Is(err, unix.ENOTSOCK) {
 					t.Fatal(err)
 				}
 			}

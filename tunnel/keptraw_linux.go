@@ -12,7 +12,8 @@ import (
 
 // aboutRaw is Kept.About of path raw's port.
 type aboutRaw struct {
-	// Frames is how many packet sockets there are to receive by, and as many to send by; Listening is how many of the first receive.
+	// Frames is how many packet sockets there are to receive by, and as many to send by; Listening is how many
+	// of the first receive.
 	Frames    int `json:"frames"`
 	Listening int `json:"listening"`
 	// Queues is how many were asked for.
@@ -25,14 +26,16 @@ type aboutRaw struct {
 	TAP string `json:"tap,omitempty"`
 }
 
-// Keep implements KeepablePort. What keeps the same frames from the UDP socket is the caller's, who keeps it beside.
+// Keep implements KeepablePort. What keeps the same frames from the UDP socket is the caller's, who keeps it
+// beside.
 func (r *Raw) Keep() (Kept, error) {
 	udp, fds, err := r.sockets.keep()
 	if err != nil {
 		return Kept{}, err
 	}
-	about := aboutRaw{Frames: len(r.frames.fds), Listening: r.frames.listening, Queues: r.frames.wanted, Link: r.frames.link,
-		UDP: udp, Sockets: len(fds), TAP: r.tap.name}
+	about := aboutRaw{Frames: len(r.frames.fds), Listening: r.frames.listening, Queues: r.frames.wanted,
+		Link: r.frames.link,
+		UDP:  udp, Sockets: len(fds), TAP: r.tap.name}
 	fds = slices.Concat(r.frames.fds, r.frames.out, fds)
 	if r.tap.fd >= 0 {
 		fds = append(fds, r.tap.fd)
@@ -68,7 +71,8 @@ func takeRaw(o RawOptions) (*Raw, error) {
 	}
 	switch {
 	case about.Frames < 1 || about.Sockets < 1 || len(fds) != 2*about.Frames+about.Sockets+tapped:
-		return nil, unfit("there are %d descriptors, and 2*%d+%d+%d are told of", len(fds), about.Frames, about.Sockets, tapped)
+		return nil, unfit("there are %d descriptors, and 2*%d+%d+%d are told of", len(fds), about.Frames,
+			about.Sockets, tapped)
 	case about.Listening < 1 || about.Listening > about.Frames:
 		return nil, unfit("%d of %d packet sockets receive", about.Listening, about.Frames)
 	case about.Queues != queues:
@@ -90,7 +94,8 @@ func takeRaw(o RawOptions) (*Raw, error) {
 		return nil, err
 	}
 	s.offer(one)
-	f := &frames{local: s.local, log: o.logger(), link: o.Link, gro: &s.gro, wanted: queues, fds: slices.Clone(in), out: slices.Clone(out), listening: about.Listening}
+	f := &frames{local: s.local, log: o.logger(), link: o.Link, gro: &s.gro, wanted: queues,
+		fds: slices.Clone(in), out: slices.Clone(out), listening: about.Listening}
 	f.hops.Store(&hops{})
 	for _, fd := range f.fds {
 		if err := force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF); err != nil {

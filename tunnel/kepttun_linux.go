@@ -57,7 +57,8 @@ func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
 		return about, unfit("it was made for %d queues, and %d are wanted", about.Queues, max(1, o.Queues))
 	}
 	flags := uint16(unix.IFF_TUN | unix.IFF_VNET_HDR)
-	if req, err := unix.NewIfreq(""); err == nil && kind == KindTUN && unix.IoctlIfreq(o.From.FDs[0], unix.TUNGETIFF, req) == nil {
+	if req, err := unix.NewIfreq(""); err == nil && kind == KindTUN &&
+		unix.IoctlIfreq(o.From.FDs[0], unix.TUNGETIFF, req) == nil {
 		flags = req.Uint16() // an earlier weftd or a sandbox has no virtio-net header
 	}
 	for _, fd := range o.From.FDs {
@@ -71,7 +72,8 @@ func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
 	return about, nil
 }
 
-// fitQueue says whether fd is a queue of the TUN or TAP of that name, made with these flags, in the current network namespace.
+// fitQueue says whether fd is a queue of the TUN or TAP of that name, made with these flags, in the current
+// network namespace.
 func fitQueue(fd int, name string, flags uint16) error {
 	req, err := unix.NewIfreq("")
 	if err != nil {
@@ -98,7 +100,8 @@ func fitQueue(fd int, name string, flags uint16) error {
 	return nil
 }
 
-// hereNamespace says whether the namespace that a request of ioctl(2) gives a descriptor of is the thread's; also if the kernel does not say.
+// hereNamespace says whether the namespace that a request of ioctl(2) gives a descriptor of is the thread's;
+// also if the kernel does not say.
 func hereNamespace(fd int, request uint) bool {
 	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), 0)
 	if errno != 0 {

@@ -13,7 +13,8 @@ import (
 type aboutUDP struct {
 	Local  netip.AddrPort `json:"local"`
 	Device string         `json:"device,omitempty"`
-	// Queues and Lanes are how many were asked for, Group how many sockets share the port; the others are the lanes'.
+	// Queues and Lanes are how many were asked for, Group how many sockets share the port; the others are the
+	// lanes'.
 	Queues int `json:"queues,omitempty"`
 	Lanes  int `json:"lanes,omitempty"`
 	Group  int `json:"group,omitempty"`
@@ -40,7 +41,8 @@ func (s *OffloadSocket) Keep() (Kept, error) {
 // keep is what is to be known of s, and its descriptors.
 func (s *sockets) keep() (aboutUDP, []int, error) {
 	device, err := boundTo(s.group[0].fd)
-	about := aboutUDP{Local: s.local, Device: device, Queues: s.wanted[0], Lanes: s.wanted[1], Group: len(s.group)}
+	about := aboutUDP{Local: s.local, Device: device, Queues: s.wanted[0], Lanes: s.wanted[1],
+		Group: len(s.group)}
 	var fds []int
 	for _, u := range s.group {
 		fds = append(fds, u.fd)
@@ -147,7 +149,8 @@ func keptSockets(o UDPOptions) (*sockets, error) {
 // takeSockets makes sockets of fds, which on error are the caller's still.
 func takeSockets(o UDPOptions, about aboutUDP, fds []int) (*sockets, error) {
 	if want := wantedSockets(o); want != [2]int{about.Queues, about.Lanes} {
-		return nil, unfit("it was made for %d queues and %d lanes, and %v are wanted", about.Queues, about.Lanes, want)
+		return nil, unfit("it was made for %d queues and %d lanes, and %v are wanted", about.Queues,
+			about.Lanes, want)
 	}
 	if err := about.fit(o, fds); err != nil {
 		return nil, err

@@ -9,11 +9,12 @@ import (
 
 // Translated is a flow of the host's connection tracking whose destination the host's rules have translated.
 type Translated struct {
-	// Client opened the flow, and Backend is whom the host made of the address that it asked for: the answers go from Backend to
-	// Client. Ports are 0 where Proto has none; of an echo both are its identifier.
+	// Client opened the flow, and Backend is whom the host made of the address that it asked for: the answers go
+	// from Backend to Client. Ports are 0 where Proto has none; of an echo both are its identifier.
 	Client, Backend netip.AddrPort
 	Proto           uint8 // IANA's number
-	// Left is how long the host knows the flow if no more packet comes; Closing says of TCP that one side has ended it.
+	// Left is how long the host knows the flow if no more packet comes; Closing says of TCP that one side has
+	// ended it.
 	Left    time.Duration
 	Closing bool
 }

@@ -9,17 +9,21 @@ import (
 	"weft/tunnel"
 )
 
-// TestLearnedFlowsAnswerByTheHost: an engine that begins anew sends the answers of flows that the host has translated to the host, from
-// the first one on, whether their client is there when it is told of them, comes afterwards, or is a peer.
+// TestLearnedFlowsAnswerByTheHost: an engine that begins anew sends the answers of flows that the host has
+// translated to the host, from the first one on, whether their client is there when it is told of them, comes
+// afterwards, or is a peer.
 func TestLearnedFlowsAnswerByTheHost(t *testing.T) {
 	const a, b, later, remote, newcomer = "10.1.1.5", "10.1.1.6", "10.1.1.7", "10.1.2.7", "10.1.9.7"
-	told := func(client, backend string, proto uint8, clientPort, backendPort uint16, left time.Duration) tunnel.Translated {
-		return tunnel.Translated{Client: netip.AddrPortFrom(netip.MustParseAddr(client), clientPort), Backend: netip.AddrPortFrom(netip.MustParseAddr(backend), backendPort), Proto: proto, Left: left}
+	told := func(client, backend string, proto uint8, clientPort, backendPort uint16,
+		left time.Duration) tunnel.Translated {
+		return tunnel.Translated{Client: netip.AddrPortFrom(netip.MustParseAddr(client), clientPort),
+			Backend: netip.AddrPortFrom(netip.MustParseAddr(backend), backendPort), Proto: proto, Left: left}
 	}
 	n := startPods(t, tunnel.Config{Workers: 2})
 	n.Pause()
 	n.Learn([]tunnel.Translated{
-		told(a, b, encap.ProtoUDP, 4000, 53, time.Minute), told(a, b, encap.ProtoTCP, 4000, 80, time.Hour), told(a, b, encap.ProtoICMP, 4, 4, time.Minute),
+		told(a, b, encap.ProtoUDP, 4000, 53, time.Minute), told(a, b, encap.ProtoTCP, 4000, 80, time.Hour),
+		told(a, b, encap.ProtoICMP, 4, 4, time.Minute),
 		told("fd00:1:1::5", "fd00:1:1::6", encap.ProtoTCP, 4000, 80, time.Hour),
 		told(a, remote, encap.ProtoTCP, 4000, 80, time.Hour), told(remote, b, encap.ProtoTCP, 4000, 80, time.Hour),
 		told(later, b, encap.ProtoTCP, 4000, 80, time.Hour), told(newcomer, b, encap.ProtoTCP, 4000, 80, time.Hour),
@@ -44,7 +48,8 @@ func TestLearnedFlowsAnswerByTheHost(t *testing.T) {
 	n.ports["later"] = attachPod(t, n.Engine, 0, later)
 	answer("a pod that comes later", "b", tcpOf(4000, 80), later, b, "host")
 	s := spec()
-	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "newcomer", Addr: netip.MustParseAddr("192.0.2.33"), Subnets: []netip.Prefix{netip.MustParsePrefix("10.1.9.0/24")}})
+	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "newcomer", Addr: netip.MustParseAddr("192.0.2.33"),
+		Subnets: []netip.Prefix{netip.MustParsePrefix("10.1.9.0/24")}})
 	table, err := tunnel.NewTable(encap.FormatIP, s)
 	if err != nil {
 		t.Fatal(err)

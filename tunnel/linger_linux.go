@@ -92,7 +92,8 @@ func (w *worker) linger() {
 	if w.small {
 		w.small = false
 		pause := unix.NsecToTimespec(int64(moderation))
-		_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&pause)), 0, 0, 0)
+		_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0,
+			uintptr(unsafe.Pointer(&pause)), 0, 0, 0)
 		return
 	}
 	if w.poll.blocked > sparse {

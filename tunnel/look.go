@@ -23,7 +23,8 @@ func (l *captures) arrived(w *worker, packets []Packet) {
 	}
 }
 
-// before copies packets that are about to be written to out, since a port may change them. after says what became of them.
+// before copies packets that are about to be written to out, since a port may change them. after says what
+// became of them.
 func (l *captures) before(w *worker, out *attached, ps []*Packet) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
@@ -93,8 +94,8 @@ func (l *captures) sent(w *worker, out *attached, p *Packet) {
 	}
 }
 
-// refused shows a packet that was dropped before it was to be written. What has no inner header that can be read is shown
-// as the datagram that it came in.
+// refused shows a packet that was dropped before it was to be written. What has no inner header that can be
+// read is shown as the datagram that it came in.
 func (l *captures) refused(w *worker, p *Packet, reason DropReason) {
 	if p.segments == 0 {
 		return // a probe, which counts as no packet
@@ -151,9 +152,10 @@ func (c *Capture) inner(w *worker, r *captureRing, p *Packet, addr netip.AddrPor
 // outerLen is the most that the outer headers take: IPv6 and UDP.
 const outerLen = encap.IPv6Len + encap.UDPLen
 
-// datagram copies a datagram with the given payload that the underlay's port at sends, or has read, behind headers that are
-// made for it. It returns false if it is not wanted, or has no room.
-func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, payload []byte, read bool) bool {
+// datagram copies a datagram with the given payload that the underlay's port at sends, or has read, behind
+// headers that are made for it. It returns false if it is not wanted, or has no room.
+func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, payload []byte,
+	read bool) bool {
 	if !c.wants(p.Outer.Addr()) {
 		return false
 	}

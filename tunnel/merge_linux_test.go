@@ -24,7 +24,8 @@ func newRecorder(t *testing.T) *recorder {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fds[0]); _ = unix.Close(fds[1]) })
-	r := &recorder{&OffloadTUN{TUN: &TUN{fd: fds[0], fds: fds[:1], name: "test"}, log: slog.New(slog.DiscardHandler)}, fds[1]}
+	r := &recorder{&OffloadTUN{TUN: &TUN{fd: fds[0], fds: fds[:1], name: "test"},
+		log: slog.New(slog.DiscardHandler)}, fds[1]}
 	r.tcp.set(OffloadTCP, 0, true)
 	r.udp.set(OffloadUDP, 0, true)
 	return r

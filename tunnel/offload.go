@@ -26,7 +26,8 @@ const (
 	NumOffloads                  // how many there are
 )
 
-var offloadNames = [NumOffloads]string{"tun-tso", "tun-uso", "pcsum", "pack", "tunnel-gso", "udp-gso", "udp-gro", "tun-tcp", "tun-udp"}
+var offloadNames = [NumOffloads]string{"tun-tso", "tun-uso", "pcsum", "pack", "tunnel-gso", "udp-gso",
+	"udp-gro", "tun-tcp", "tun-udp"}
 
 // String is the offload's name in the configuration, in status and in metrics.
 func (o Offload) String() string {
@@ -130,7 +131,8 @@ func (o *offload) lose(log *slog.Logger, port string, cause error) {
 // giveUp puts the offload in a state in which it is not used, and says so once.
 func (o *offload) giveUp(to OffloadState, log *slog.Logger, port string, cause error) {
 	if o.state.CompareAndSwap(uint32(OffloadOn), uint32(to)) {
-		log.Warn("offload lost, going on without it", "event", EventOffloadLost, "offload", o.what.String(), "port", port, "cause", cause)
+		log.Warn("offload lost, going on without it", "event", EventOffloadLost, "offload", o.what.String(), "port",
+			port, "cause", cause)
 	}
 }
 

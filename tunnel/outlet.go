@@ -13,7 +13,8 @@ const (
 	_           Outlet = iota
 	OutletWhole        // whole, by the TAP: the device cuts it, or the kernel in front of it
 	OutletRuns         // as a run of datagrams, whose headers we write: the device cuts the run, or the kernel
-	// OutletCut is that of OutletStats alone: as datagrams, each with a send of its own, since the port sends no runs.
+	// OutletCut is that of OutletStats alone: as datagrams, each with a send of its own, since the port sends no
+	// runs.
 	OutletCut
 )
 

@@ -7,7 +7,8 @@ import (
 	"weft/tunnel"
 )
 
-// TestOutlets sends superpackets by each outlet: all of them leave by the one that was set, and every packet arrives.
+// TestOutlets sends superpackets by each outlet: all of them leave by the one that was set, and every packet
+// arrives.
 func TestOutlets(t *testing.T) {
 	o, run := resting(t, path{raw: true})
 	run()
@@ -21,7 +22,8 @@ func TestOutlets(t *testing.T) {
 			o.injectSuper(t, encap.ProtoTCP, false, segments, size)
 			o.arrive(t, arrived+segments)
 		}
-		return (o.used(0, tunnel.OffloadTunnel).Segments - before[0]) / segments, o.used(0, tunnel.OffloadGSO).Segments - before[1]
+		return (o.used(0, tunnel.OffloadTunnel).Segments - before[0]) / segments,
+			o.used(0, tunnel.OffloadGSO).Segments - before[1]
 	}
 	if whole, runs := carry(tunnel.OutletWhole); whole != n || runs != 0 {
 		t.Errorf("whole: %d left whole, and %d packets in runs", whole, runs)
@@ -35,10 +37,12 @@ func TestOutlets(t *testing.T) {
 	}
 }
 
-// TestOutletWithoutRuns: a port that sends no runs, or has lost them, does not say that superpackets leave in runs.
+// TestOutletWithoutRuns: a port that sends no runs, or has lost them, does not say that superpackets leave in
+// runs.
 func TestOutletWithoutRuns(t *testing.T) {
 	o, _ := resting(t, path{raw: true, off: tunnel.OffloadSet(0).With(tunnel.OffloadGSO)})
-	for set, want := range map[tunnel.Outlet]tunnel.Outlet{tunnel.OutletRuns: tunnel.OutletCut, tunnel.OutletWhole: tunnel.OutletWhole} {
+	for set, want := range map[tunnel.Outlet]tunnel.Outlet{tunnel.OutletRuns: tunnel.OutletCut,
+		tunnel.OutletWhole: tunnel.OutletWhole} {
 		o.raws[0].SetOutlet(tunnel.OutletChoice{Outlet: set})
 		if s := o.engines[0].Stats().Outlets; len(s) != 1 || s[0].Now != want || s[0].Chosen.Outlet != set {
 			t.Errorf("outlet %v: %+v, want %v", set, s, want)

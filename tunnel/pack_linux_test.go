@@ -57,11 +57,13 @@ func TestPackedDatagrams(t *testing.T) {
 		{name: "one byte of a packet", parts: [][]byte{one, {0x45}}, want: "[1]", drops: "malformed"},
 		{name: "cut short", parts: [][]byte{one, two[:27]}, want: "[1]", drops: "malformed"},
 		{name: "neither", parts: [][]byte{one, {0x50, 1, 2, 3}, two}, want: "[1]"},
-		{name: "a foreign one in the middle", parts: [][]byte{one, foreign, three}, want: "[1 3]", drops: "foreign_source"},
+		{name: "a foreign one in the middle", parts: [][]byte{one, foreign, three}, want: "[1 3]",
+			drops: "foreign_source"},
 		{name: "a foreign one in front", parts: [][]byte{foreign, two}, want: "[2]", drops: "foreign_source"},
 		{name: "nobody says that it packs", from: "192.0.2.3", parts: [][]byte{foreign, one}, want: "[4]"},
 		{name: "a stranger", from: "203.0.113.9", parts: [][]byte{one, two}, want: "[]", drops: "unknown_peer"},
-		{name: "a mark that only one can carry", ecn: encap.CE, parts: [][]byte{one, marked, two}, want: "[1]", drops: "ecn ecn"},
+		{name: "a mark that only one can carry", ecn: encap.CE, parts: [][]byte{one, marked, two}, want: "[1]",
+			drops: "ecn ecn"},
 	} {
 		from := "192.0.2.2"
 		if tt.from != "" {

@@ -45,7 +45,8 @@ func TestPartialChecksumIsCompleted(t *testing.T) {
 				n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: b})
 				d, ok := n.host.Next(within)
 				if !ok || !bytes.Equal(d.Data, whole) {
-					t.Errorf("%s, IPv%d, %d bytes: delivered checksum %x, want %x", name, whole[0]>>4, size, d.Data[20:28], whole[20:28])
+					t.Errorf("%s, IPv%d, %d bytes: delivered checksum %x, want %x", name, whole[0]>>4, size, d.Data[20:28],
+						whole[20:28])
 				}
 			}
 		}
@@ -97,7 +98,8 @@ func TestPodPort(t *testing.T) {
 	}
 	pod.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 9, nil)})
 	d, ok := n.wire.Next(within)
-	if want := udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 63 }); !ok || !bytes.Equal(d.Data, want) {
+	if want := udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 63 }); !ok ||
+		!bytes.Equal(d.Data, want) {
 		t.Errorf("sent %x, want one hop less: %x", d.Data, want)
 	}
 	last := udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 })
@@ -146,7 +148,8 @@ func TestLoopDoesNotAllocate(t *testing.T) {
 		want.Egress.Received += uint64(8 * len(out))
 		want.Ingress.Received += uint64(8 * len(in))
 		for {
-			if s := n.Stats(); s.Egress.Received == want.Egress.Received && s.Ingress.Received == want.Ingress.Received {
+			if s := n.Stats(); s.Egress.Received == want.Egress.Received &&
+				s.Ingress.Received == want.Ingress.Received {
 				break
 			}
 		}

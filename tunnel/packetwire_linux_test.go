@@ -37,9 +37,12 @@ func TestPacketsLeaveTogether(t *testing.T) {
 		want []string
 	}{
 		{"sizes that no run has", of(0, 64, 1400, 594, 1400), []string{"192.0.2.2 ecn 0: 64 1400 594 1400"}},
-		{"a superpacket among others", append(append(of(0, 64), super), of(0, 1400)...), []string{"192.0.2.2 ecn 0: 64 1040 1040 540 1400"}},
-		{"two peers", []outgoing{{size: 64}, {size: 64, to: 3}, {size: 80}, {size: 90, to: 3}}, []string{"192.0.2.2 ecn 0: 64 80", "192.0.2.3 ecn 0: 64 90"}},
-		{"a congestion mark", []outgoing{{size: 64}, {size: 80, ecn: 3}, {size: 90}}, []string{"192.0.2.2 ecn 0: 64", "192.0.2.2 ecn 3: 80", "192.0.2.2 ecn 0: 90"}},
+		{"a superpacket among others", append(append(of(0, 64), super), of(0, 1400)...),
+			[]string{"192.0.2.2 ecn 0: 64 1040 1040 540 1400"}},
+		{"two peers", []outgoing{{size: 64}, {size: 64, to: 3}, {size: 80}, {size: 90, to: 3}},
+			[]string{"192.0.2.2 ecn 0: 64 80", "192.0.2.3 ecn 0: 64 90"}},
+		{"a congestion mark", []outgoing{{size: 64}, {size: 80, ecn: 3}, {size: 90}},
+			[]string{"192.0.2.2 ecn 0: 64", "192.0.2.2 ecn 3: 80", "192.0.2.2 ecn 0: 90"}},
 	} {
 		f := &packetsAlone{fakeWire: fakeWire{tb: t}}
 		w := newRunWriter(f, UDPOptions{}, "fake", false)

@@ -7,8 +7,8 @@ import (
 	"weft/encap"
 )
 
-// TestSegmentsOfChangedHeader: a superpacket's header is read before this node changes a field in it. What its
-// segments' checksums have in common is of the header as it is when they leave.
+// TestSegmentsOfChangedHeader: a superpacket's header is read before this node changes a field in it. What
+// its segments' checksums have in common is of the header as it is when they leave.
 func TestSegmentsOfChangedHeader(t *testing.T) {
 	const mss, segments = 1000, 3
 	put := func(w *worker, b []byte) *Packet {

@@ -58,7 +58,8 @@ func (m *pathMTU) get(now int64) int {
 	return int(v)
 }
 
-// floor is the least MTU that probes can prove of the path to dst (RFC 1122 section 3.3.3, RFC 8200 section 5).
+// floor is the least MTU that probes can prove of the path to dst (RFC 1122 section 3.3.3, RFC 8200 section
+// 5).
 func floor(dst netip.Addr) int {
 	if dst.Is6() {
 		return encap.MinMTU6
@@ -66,15 +67,15 @@ func floor(dst netip.Addr) int {
 	return encap.MinMTU4
 }
 
-// unbelievable says whether a claim about the path to dst is not worth a look: of an old router that does not say a value (RFC 1191
-// section 5), and over IPv6 of less than every link has to take (RFC 8201 section 4), by which a sender was made to put fragment headers
-// into whole packets.
+// unbelievable says whether a claim about the path to dst is not worth a look: of an old router that does not
+// say a value (RFC 1191 section 5), and over IPv6 of less than every link has to take (RFC 8201 section 4),
+// by which a sender was made to put fragment headers into whole packets.
 func unbelievable(dst netip.Addr, claimed int) bool {
 	return claimed <= 0 || dst.Is6() && claimed < encap.MinMTU6
 }
 
-// learn takes what a message claimed about the path to dst, to which datagrams of up to sent bytes
-// leave, outer headers included, and which answers no probes. A claim alone does not lead below 1280, which IPv6 and
+// learn takes what a message claimed about the path to dst, to which datagrams of up to sent bytes leave,
+// outer headers included, and which answers no probes. A claim alone does not lead below 1280, which IPv6 and
 // QUIC count on, also over IPv4. It reports whether that changed anything.
 func (m *pathMTU) learn(dst netip.Addr, claimed, sent int, now int64) bool {
 	m.mu.Lock()
@@ -107,9 +108,9 @@ func (m *pathMTU) set(mtu uint32, expires int64, proven bool, now int64) (change
 	return m.mtu.Swap(mtu) != mtu
 }
 
-// sizes are the outer sizes that the probes of c have: what is claimed, and what was in force. For a claim of less than
-// 1280 they include 1280, or a claim that somebody made up would pass for proven on a path that is only somewhat
-// narrower than what was in force.
+// sizes are the outer sizes that the probes of c have: what is claimed, and what was in force. For a claim of
+// less than 1280 they include 1280, or a claim that somebody made up would pass for proven on a path that is
+// only somewhat narrower than what was in force.
 func (c *check) sizes() [3]int {
 	mid := c.claimed
 	if c.claimed < encap.MinMTU6 && encap.MinMTU6 < c.was {
@@ -127,7 +128,8 @@ func (m *pathMTU) doubt(dst netip.Addr, claimed, sent, cost int, now int64) (c c
 		sent = min(sent, cur)
 	}
 	was := &m.check
-	if unbelievable(dst, claimed) || max(claimed, floor(dst)) >= sent || was.token != 0 && !was.done || was.began != 0 && now-was.began < int64(checkGap) {
+	if unbelievable(dst, claimed) || max(claimed, floor(dst)) >= sent || was.token != 0 && !was.done ||
+		was.began != 0 && now-was.began < int64(checkGap) {
 		return check{}, false
 	}
 	m.check = check{token: newToken(), claimed: max(claimed, floor(dst)), was: sent, cost: cost, began: now,

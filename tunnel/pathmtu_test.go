@@ -19,13 +19,18 @@ func TestPathMTU(t *testing.T) {
 	tests := map[string][]step{
 		"lowered":               {{0, v4, 1400, true, 1400}},
 		"one claim, not to 576": {{0, v4, 68, true, 1280}, {100 * time.Millisecond, v4, 68, false, 1280}},
-		"IPv6, not below 1280":  {{0, v6, 1279, false, 0}, {2 * sec, v6, 68, false, 0}, {4 * sec, v6, 1280, true, 1280}, {6 * sec, v6, 68, false, 1280}, {8 * sec, v6, 68, false, 1280}},
-		"never below 1280":      {{0, v4, 600, true, 1280}, {2 * sec, v4, 600, false, 1280}, {4 * sec, v4, 600, false, 1280}, {6 * sec, v4, 600, false, 1280}},
-		"not above the link":    {{0, v4, 1500, false, 0}, {sec, v4, 9000, false, 0}},
-		"without a value":       {{0, v4, 0, false, 0}, {sec, v4, -1, false, 0}},
-		"rate-limited":          {{0, v4, 1400, true, 1400}, {50 * time.Millisecond, v4, 1300, false, 1400}, {sec, v4, 1300, true, 1300}},
-		"raised only by expiry": {{0, v4, 1300, true, 1300}, {30 * sec, v4, 1400, false, 1300}, {61 * sec, v4, 1400, true, 1400}},
-		"the same prolongs":     {{0, v4, 1400, true, 1400}, {50 * sec, v4, 1400, false, 1400}, {100 * sec, v4, 0, false, 1400}, {3 * min, v4, 0, false, 0}},
+		"IPv6, not below 1280": {{0, v6, 1279, false, 0}, {2 * sec, v6, 68, false, 0},
+			{4 * sec, v6, 1280, true, 1280}, {6 * sec, v6, 68, false, 1280}, {8 * sec, v6, 68, false, 1280}},
+		"never below 1280": {{0, v4, 600, true, 1280}, {2 * sec, v4, 600, false, 1280},
+			{4 * sec, v4, 600, false, 1280}, {6 * sec, v4, 600, false, 1280}},
+		"not above the link": {{0, v4, 1500, false, 0}, {sec, v4, 9000, false, 0}},
+		"without a value":    {{0, v4, 0, false, 0}, {sec, v4, -1, false, 0}},
+		"rate-limited": {{0, v4, 1400, true, 1400}, {50 * time.Millisecond, v4, 1300, false, 1400},
+			{sec, v4, 1300, true, 1300}},
+		"raised only by expiry": {{0, v4, 1300, true, 1300}, {30 * sec, v4, 1400, false, 1300},
+			{61 * sec, v4, 1400, true, 1400}},
+		"the same prolongs": {{0, v4, 1400, true, 1400}, {50 * sec, v4, 1400, false, 1400},
+			{100 * sec, v4, 0, false, 1400}, {3 * min, v4, 0, false, 0}},
 	}
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +48,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestPathMTUIsProbed has a claim about the path to a peer that answers probes, which sends up to 1500 bytes now.
+// TestPathMTUIsProbed has a claim about the path to a peer that answers probes, which sends up to 1500 bytes
+// now.
 func TestPathMTUIsProbed(t *testing.T) {
 	const cost = 28
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
@@ -108,7 +114,8 @@ func TestPathMTUIsProbed(t *testing.T) {
 	}
 }
 
-// TestPathMTUOfIPv6IsNotProbedBelow1280 has a claim that no link of IPv6 can be the reason of, and is no reason for probes either.
+// TestPathMTUOfIPv6IsNotProbedBelow1280 has a claim that no link of IPv6 can be the reason of, and is no
+// reason for probes either.
 func TestPathMTUOfIPv6IsNotProbedBelow1280(t *testing.T) {
 	var m pathMTU
 	v6 := netip.MustParseAddr("2001:db8::1")

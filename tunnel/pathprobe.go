@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// checkProbes is how many probes of each size a check sends at once, so that one lost proves nothing. checkFor is how
-	// long it waits for the answers: longer than a round trip almost anywhere. checkGap is the least time from
-	// one check to the next.
+	// checkProbes is how many probes of each size a check sends at once, so that one lost proves nothing.
+	// checkFor is how long it waits for the answers: longer than a round trip almost anywhere. checkGap is the
+	// least time from one check to the next.
 	checkProbes = 3
 	checkFor    = 250 * time.Millisecond
 	checkGap    = time.Second
@@ -43,18 +43,21 @@ func (w *worker) onSendError(e sendError) {
 	}
 	if n, ok := w.saying.may(w.now); ok {
 		w.engine.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU,
-			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.get(w.now), "inner", peer.maxInner(w.now), "left_out", n)
+			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.get(w.now), "inner", peer.maxInner(w.now),
+			"left_out", n)
 	}
 }
 
-// deaf says that a flood of errors is not looked at. It is no news more often than each floodGap: it may last for hours.
+// deaf says that a flood of errors is not looked at. It is no news more often than each floodGap: it may last
+// for hours.
 func (w *worker) deaf() {
 	if w.now-w.deafSaid < int64(floodGap) {
 		return
 	}
 	w.deafSaid = w.now
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Warn("a flood of ICMP errors about our datagrams: most are dropped unread, so that packets have their turn",
+		w.engine.log.Warn("a flood of ICMP errors about our datagrams: most are dropped unread, so that packets "+
+			"have their turn",
 			"read_at_most", mostErrors, "each", errorWindow, "left_out", n)
 	}
 }
@@ -74,7 +77,8 @@ func (w *worker) check(peer *Peer, c check) {
 		}
 		if n, ok := e.saying.may(e.now()); ok {
 			e.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU, "proven", proven,
-				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.get(e.now()), "inner", peer.maxInner(e.now()), "left_out", n)
+				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.get(e.now()), "inner",
+				peer.maxInner(e.now()), "left_out", n)
 		}
 	})
 }
@@ -115,7 +119,8 @@ func (w *worker) probed(p *Packet) bool {
 	case w.engine.runs.answered(p.peer.state, q.Token, int(q.Length)):
 	case p.peer.state.path.answered(q.Token, int(q.Length), w.now):
 		if n, ok := w.saying.may(w.now); ok {
-			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive", "event", EventPathMTU,
+			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive", "event",
+				EventPathMTU,
 				"peer", p.peer.spec.Name, "addr", p.peer.spec.Addr, "left_out", n)
 		}
 	}

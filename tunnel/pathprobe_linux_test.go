@@ -37,8 +37,8 @@ func (d *diary) has(s string) bool {
 	return strings.Contains(d.b.String(), s)
 }
 
-// tooBig is an ICMP message that says that a datagram from 192.0.2.1 to 192.0.2.2 did not fit: what anybody can
-// make up who knows the tunnel's port.
+// tooBig is an ICMP message that says that a datagram from 192.0.2.1 to 192.0.2.2 did not fit: what anybody
+// can make up who knows the tunnel's port.
 func tooBig(mtu int) []byte {
 	m := []byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}
 	m = append(m, 0x45, 0, 0x05, 0xdc, 0, 1, 0x40, 0, 64, unix.IPPROTO_UDP, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2)
@@ -99,11 +99,12 @@ func (o *overlay) passUnfragmented(t *testing.T, size int) {
 	}
 }
 
-// TestForgedPathMTU says on every path that a datagram of 68 bytes is the most that passes, which is not so; and
-// then that 600 bytes are, which has become so.
+// TestForgedPathMTU says on every path that a datagram of 68 bytes is the most that passes, which is not so;
+// and then that 600 bytes are, which has become so.
 func TestForgedPathMTU(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]path{"portable": {portable: true, probed: true}, "socket": {probed: true}, "raw": {raw: true, probed: true}} {
+	for name, p := range map[string]path{"portable": {portable: true, probed: true}, "socket": {probed: true},
+		"raw": {raw: true, probed: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said := &diary{}
@@ -128,7 +129,8 @@ func TestForgedPathMTU(t *testing.T) {
 				}
 				return netlink.LinkSetMTU(l, 600) // what is longer is lost
 			})
-			o.told(t, 600, func() bool { return o.engines[0].Peers()[0].PathMTU != 0 && said.has("proven=true") }) // it is said a moment later
+			// it is said a moment later
+			o.told(t, 600, func() bool { return o.engines[0].Peers()[0].PathMTU != 0 && said.has("proven=true") })
 			if peer := o.engines[0].Peers()[0]; peer.PathMTU != 600 {
 				t.Errorf("path MTU %d, want the 600 that probes have proven", peer.PathMTU)
 			}
@@ -137,8 +139,8 @@ func TestForgedPathMTU(t *testing.T) {
 	}
 }
 
-// TestProbesAreAnswered: those of peers that ask in the form that their record names, by one short datagram each. Of
-// probes that ask whether they arrive whole, only those that do are answered.
+// TestProbesAreAnswered: those of peers that ask in the form that their record names, by one short datagram
+// each. Of probes that ask whether they arrive whole, only those that do are answered.
 func TestProbesAreAnswered(t *testing.T) {
 	s := spec()
 	s.Peers[0].Recv = tunnel.Supported
@@ -146,7 +148,8 @@ func TestProbesAreAnswered(t *testing.T) {
 	probe := func(token uint64, size int) []byte {
 		return append(encap.AppendProbe(nil, encap.Probe{Token: token}), make([]byte, size-encap.ProbeLen)...)
 	}
-	for _, from := range []string{"192.0.2.3", "192.0.2.4", "192.0.2.99"} { // flannel's, a former weft's, a stranger's
+	for _, from := range []string{"192.0.2.3", "192.0.2.4", "192.0.2.99"} {
+		// flannel's, a former weft's, a stranger's
 		n.wire.Inject(tunneltest.Datagram{Outer: outer(from), Data: probe(1, 1400)})
 	}
 	settled(t, n, 3)
@@ -154,8 +157,10 @@ func TestProbesAreAnswered(t *testing.T) {
 		n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: probe(uint64(7+i), size)})
 		d, ok := n.wire.Next(within)
 		want := encap.Probe{Answer: true, Length: uint16(size), Token: uint64(7 + i)}
-		if got, err := encap.ParseProbe(d.Data); !ok || err != nil || got != want || len(d.Data) != encap.ProbeLen || d.Outer != outer("192.0.2.2") {
-			t.Errorf("%d bytes were answered to %v by %x, want %+v in %d bytes", size, d.Outer, d.Data, want, encap.ProbeLen)
+		if got, err := encap.ParseProbe(d.Data); !ok || err != nil || got != want ||
+			len(d.Data) != encap.ProbeLen || d.Outer != outer("192.0.2.2") {
+			t.Errorf("%d bytes were answered to %v by %x, want %+v in %d bytes", size, d.Outer, d.Data, want,
+				encap.ProbeLen)
 		}
 	}
 	whole := encap.AppendProbe(nil, encap.Probe{Whole: true, Length: 512, Token: 99})
@@ -165,7 +170,8 @@ func TestProbesAreAnswered(t *testing.T) {
 		n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: b})
 	}
 	d, ok := n.wire.Next(within)
-	if got, err := encap.ParseProbe(d.Data); !ok || err != nil || got != (encap.Probe{Answer: true, Length: 512, Token: 99}) {
+	if got, err := encap.ParseProbe(d.Data); !ok || err != nil ||
+		got != (encap.Probe{Answer: true, Length: 512, Token: 99}) {
 		t.Errorf("answered by %x", d.Data)
 	}
 	settled(t, n, 5) // a datagram may be answered before it is counted

@@ -10,7 +10,8 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// TestPause pauses and resumes an engine under a flow: in a pause nothing is read, and all of it comes afterwards, in order.
+// TestPause pauses and resumes an engine under a flow: in a pause nothing is read, and all of it comes
+// afterwards, in order.
 func TestPause(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{Workers: 2})
 	p := udp4(t, "10.1.1.5", "10.1.2.5", 32, nil)

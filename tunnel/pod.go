@@ -33,11 +33,12 @@ type PodStats struct {
 	// TxPackets and TxBytes count what the pod has sent, and Drops the part that was dropped, by reason.
 	TxPackets, TxBytes uint64
 	Drops              [NumDropReasons]uint64
-	// RxPackets and RxBytes are what the pod's interface took, and RxDrops what was for the pod and was not handed to it.
-	// ICMP errors of the data plane are in neither.
+	// RxPackets and RxBytes are what the pod's interface took, and RxDrops what was for the pod and was not
+	// handed to it. ICMP errors of the data plane are in neither.
 	RxPackets, RxBytes uint64
 	RxDrops            [NumDropReasons]uint64
-	// LastTx and LastRx are when packets last came from the pod and went to it; zero if none did. One-second resolution.
+	// LastTx and LastRx are when packets last came from the pod and went to it; zero if none did. One-second
+	// resolution.
 	LastTx, LastRx time.Time
 }
 
@@ -45,7 +46,8 @@ type PodStats struct {
 type pod struct {
 	mtu atomic.Int64 // bytes; 0 if it is not known
 
-	// What the pod sent is written by the worker that reads its port, once a batch; what it is handed by any worker, once a run.
+	// What the pod sent is written by the worker that reads its port, once a batch; what it is handed by any
+	// worker, once a run.
 	tx     podCounters
 	_      [64]byte
 	rx     podCounters
@@ -87,7 +89,8 @@ func (e *Engine) AttachPod(p Port, o PodOptions) (PortID, error) {
 	case len(o.Addrs) == 0:
 		return 0, errors.New("attach pod port: a pod without an address can neither send nor receive")
 	case o.MTU != 0 && (o.MTU < encap.MinMTU4 || o.MTU > MaxPacket):
-		return 0, fmt.Errorf("attach pod port: an MTU of %d is outside of %d to %d", o.MTU, encap.MinMTU4, MaxPacket)
+		return 0, fmt.Errorf("attach pod port: an MTU of %d is outside of %d to %d", o.MTU,
+			encap.MinMTU4, MaxPacket)
 	}
 	for _, a := range o.Addrs {
 		if encap.MartianSource(a) {
@@ -112,7 +115,8 @@ func (e *Engine) SetMTU(id PortID, mtu int) error {
 	return nil
 }
 
-// Pods reads the counters of every pod's port, in the order in which they were attached. They are of one moment only roughly.
+// Pods reads the counters of every pod's port, in the order in which they were attached. They are of one
+// moment only roughly.
 func (e *Engine) Pods() []PodStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -64,13 +64,16 @@ func TestPodStats(t *testing.T) {
 	if one.TxBytes != 3*size4+size6 || one.RxBytes != size4 || other.RxBytes != size4 || other.TxPackets != 0 {
 		t.Errorf("counted %+v and %+v", one, other)
 	}
-	if one.Drops[tunnel.DropForeignSource] != 1 || one.Drops != [tunnel.NumDropReasons]uint64{tunnel.DropForeignSource: 1} || one.RxDrops != other.Drops {
+	if one.Drops[tunnel.DropForeignSource] != 1 ||
+		one.Drops != [tunnel.NumDropReasons]uint64{tunnel.DropForeignSource: 1} || one.RxDrops != other.Drops {
 		t.Errorf("drops %v and %v, want one foreign source", one.Drops, other.Drops)
 	}
-	if one.LastTx.IsZero() || one.LastRx.IsZero() || !other.LastTx.IsZero() || time.Since(other.LastRx) > time.Minute {
+	if one.LastTx.IsZero() || one.LastRx.IsZero() || !other.LastTx.IsZero() ||
+		time.Since(other.LastRx) > time.Minute {
 		t.Errorf("last packets at %v, %v, %v and %v", one.LastTx, one.LastRx, other.LastTx, other.LastRx)
 	}
-	if !slices.Equal(one.Addrs, prefixAddrs("10.1.1.5", "fd00:1:1::5")) || one.MTU != 1400 || other.MTU != 0 || one.Port >= other.Port || one.Lost {
+	if !slices.Equal(one.Addrs, prefixAddrs("10.1.1.5", "fd00:1:1::5")) || one.MTU != 1400 || other.MTU != 0 ||
+		one.Port >= other.Port || one.Lost {
 		t.Errorf("pods %+v and %+v", one, other)
 	}
 	if err := n.SetMTU(other.Port, 1280); err != nil || n.Pods()[1].MTU != 1280 {

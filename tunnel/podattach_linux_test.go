@@ -15,7 +15,8 @@ func BenchmarkAttachPod(b *testing.B) {
 	const pods = 1000
 	n := start(b, spec(), tunnel.Config{Workers: 2})
 	addrs := func(i int) []netip.Addr {
-		return []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 16 + byte(i>>8), byte(i)}), netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 8), 15: byte(i)})}
+		return []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 16 + byte(i>>8), byte(i)}),
+			netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 8), 15: byte(i)})}
 	}
 	attach := func(i int) tunnel.PortID {
 		p, err := tunneltest.New(netip.AddrPort{}, 1, 64)

@@ -18,8 +18,8 @@ import (
 	"weft/tunnel"
 )
 
-// newPod makes a namespace whose eth0 is a port of node i's engine, as a client does: the device is made in the node's
-// namespace and moved.
+// newPod makes a namespace whose eth0 is a port of node i's engine, as a client does: the device is made in
+// the node's namespace and moved.
 func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tunnel.OffloadTUN) {
 	t.Helper()
 	pod := newHost(t)
@@ -62,7 +62,8 @@ func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tun
 			if err != nil {
 				return err
 			}
-			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Scope: netlink.SCOPE_LINK}); err != nil {
+			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all,
+				Scope: netlink.SCOPE_LINK}); err != nil {
 				return err
 			}
 		}
@@ -76,7 +77,8 @@ func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tun
 	return pod, p.(*tunnel.OffloadTUN)
 }
 
-// translation is what a host with Services has in its firewall: backends of this node, of another, and the client itself, which is masqueraded.
+// translation is what a host with Services has in its firewall: backends of this node, of another, and the
+// client itself, which is masqueraded.
 const translation = `
 table inet services {
 	chain prerouting {
@@ -100,8 +102,9 @@ table inet services {
 }
 `
 
-// TestPodsAndServicesOverTUN has pods with TUNs of their own on two nodes, and a host that translates Services with nftables and drops what
-// its connection tracking does not understand. TCP and UDP, both families: straight, and by a Service.
+// TestPodsAndServicesOverTUN has pods with TUNs of their own on two nodes, and a host that translates
+// Services with nftables and drops what its connection tracking does not understand. TCP and UDP, both
+// families: straight, and by a Service.
 func TestPodsAndServicesOverTUN(t *testing.T) {
 	const mtu = 1400
 	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{}, {portable: true}})
@@ -112,7 +115,8 @@ func TestPodsAndServicesOverTUN(t *testing.T) {
 		if err != nil {
 			return fmt.Errorf("nft: %w: %s", err, out)
 		}
-		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0), os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0))
+		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0),
+			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0))
 	})
 	a, tunA := o.newPod(t, 0, mtu, "10.1.1.5", "fd00:1:1::5")
 	b, tunB := o.newPod(t, 0, mtu, "10.1.1.6", "fd00:1:1::6")

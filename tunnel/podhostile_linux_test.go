@@ -17,16 +17,19 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// TestAPodsFloodLeavesOthersTheirPackets: whatever one pod sends as fast as its port is read, to a pod that takes nothing any more, to nobody, as
-// somebody else, with its last hop or too large, each packet of another pod arrives, and each ICMP error that is due to it.
+// TestAPodsFloodLeavesOthersTheirPackets: whatever one pod sends as fast as its port is read, to a pod that
+// takes nothing any more, to nobody, as somebody else, with its last hop or too large, each packet of another
+// pod arrives, and each ICMP error that is due to it.
 func TestAPodsFloodLeavesOthersTheirPackets(t *testing.T) {
 	for _, workers := range []int{1, 2} {
 		n := startPods(t, tunnel.Config{Workers: workers})
 		hostile := attachPod(t, n.Engine, 0, "10.1.1.66")
 		attachPod(t, n.Engine, 0, "10.1.1.67") // nobody empties it
 		flood := [][]byte{
-			udp4(t, "10.1.1.66", "10.1.1.67", 1400, nil), udp4(t, "10.1.1.66", "127.0.0.1", 9, nil), udp4(t, "10.1.1.5", "10.1.2.7", 9, nil),
-			udp4(t, "10.1.1.66", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 }), udp4(t, "10.1.1.66", "10.1.4.7", 1400, nil), {0x45},
+			udp4(t, "10.1.1.66", "10.1.1.67", 1400, nil), udp4(t, "10.1.1.66", "127.0.0.1", 9, nil),
+			udp4(t, "10.1.1.5", "10.1.2.7", 9, nil),
+			udp4(t, "10.1.1.66", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 }),
+			udp4(t, "10.1.1.66", "10.1.4.7", 1400, nil), {0x45},
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
@@ -36,14 +39,16 @@ func TestAPodsFloodLeavesOthersTheirPackets(t *testing.T) {
 				hostile.Discard()
 			}
 		})
-		valid, last := udp4(t, "10.1.1.5", "10.1.1.6", 9, nil), udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 })
+		valid, last := udp4(t, "10.1.1.5", "10.1.1.6", 9, nil),
+			udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 })
 		for i := range 50 {
 			n.ports["a"].Inject(tunneltest.Datagram{Data: valid})
 			if d, ok := n.ports["b"].Next(within); !ok || !bytes.Equal(d.Data[20:], valid[20:]) {
 				t.Fatalf("%d workers: packet %d of the other pod came as %x; %+v", workers, i, d.Data, n.Stats())
 			}
 			n.ports["a"].Inject(tunneltest.Datagram{Data: last})
-			if d, ok := n.ports["a"].Next(within); !ok || describeICMP(t, d.Data, last) != "TimeExceeded(TTLExceeded)" {
+			if d, ok := n.ports["a"].Next(within); !ok ||
+				describeICMP(t, d.Data, last) != "TimeExceeded(TTLExceeded)" {
 				t.Fatalf("%d workers: the other pod is told %x", workers, d.Data)
 			}
 		}
@@ -63,25 +68,32 @@ func TestAPodsFloodLeavesOthersTheirPackets(t *testing.T) {
 	}
 }
 
-// TestPodsOfDifferentMTU: what does not fit a pod's interface is refused or cut as by the router in front of it, and whoever sent it is told,
-// also a pod of another node.
+// TestPodsOfDifferentMTU: what does not fit a pod's interface is refused or cut as by the router in front of
+// it, and whoever sent it is told, also a pod of another node.
 func TestPodsOfDifferentMTU(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{Workers: 2})
-	a, small := attachPod(t, n.Engine, 9000, "10.1.1.5", "fd00:1:1::5"), attachPod(t, n.Engine, 1280, "10.1.1.6", "fd00:1:1::6")
+	a, small := attachPod(t, n.Engine, 9000, "10.1.1.5", "fd00:1:1::5"),
+		attachPod(t, n.Engine, 1280, "10.1.1.6", "fd00:1:1::6")
 	for name, tt := range map[string]struct {
 		from   *tunneltest.Port
 		packet []byte
 		says   string // what the sender is told
 		pieces int    // how many reach the pod
 	}{
-		"a pod's":               {a, udp4(t, "10.1.1.5", "10.1.1.6", 1300, nil), "DestinationUnreachable(FragmentationNeeded) 1280", 0},
-		"a pod's by IPv6":       {a, udp6(t, "fd00:1:1::5", "fd00:1:1::6", 1300), "DestinationUnreachable", 0},
-		"a pod's that permits":  {a, udp4(t, "10.1.1.5", "10.1.1.6", 3000, func(ip *layers.IPv4) { ip.Flags = 0 }), "", 3},
-		"a pod's that fits":     {a, udp4(t, "10.1.1.5", "10.1.1.6", 1252, nil), "", 1},
-		"a peer's":              {n.wire, udp4(t, "10.1.2.7", "10.1.1.6", 1300, nil), "DestinationUnreachable(FragmentationNeeded) 1280", 0},
-		"a peer's by IPv6":      {n.wire, udp6(t, "fd00:1:2::7", "fd00:1:1::6", 1300), "DestinationUnreachable", 0},
-		"a peer's that permits": {n.wire, udp4(t, "10.1.2.7", "10.1.1.6", 2000, func(ip *layers.IPv4) { ip.Flags = 0 }), "", 2},
-		"the host's":            {n.host, udp4(t, "10.1.1.0", "10.1.1.6", 1300, nil), "DestinationUnreachable(FragmentationNeeded) 1280", 0},
+		"a pod's": {a, udp4(t, "10.1.1.5", "10.1.1.6", 1300, nil),
+			"DestinationUnreachable(FragmentationNeeded) 1280", 0},
+		"a pod's by IPv6": {a, udp6(t, "fd00:1:1::5", "fd00:1:1::6", 1300), "DestinationUnreachable", 0},
+		"a pod's that permits": {a, udp4(t, "10.1.1.5", "10.1.1.6", 3000, func(ip *layers.IPv4) { ip.Flags = 0 }),
+			"", 3},
+		"a pod's that fits": {a, udp4(t, "10.1.1.5", "10.1.1.6", 1252, nil), "", 1},
+		"a peer's": {n.wire, udp4(t, "10.1.2.7", "10.1.1.6", 1300, nil),
+			"DestinationUnreachable(FragmentationNeeded) 1280", 0},
+		"a peer's by IPv6": {n.wire, udp6(t, "fd00:1:2::7", "fd00:1:1::6", 1300), "DestinationUnreachable", 0},
+		"a peer's that permits": {n.wire, udp4(t, "10.1.2.7", "10.1.1.6", 2000, func(ip *layers.IPv4) {
+			ip.Flags = 0
+		}), "", 2},
+		"the host's": {n.host, udp4(t, "10.1.1.0", "10.1.1.6", 1300, nil),
+			"DestinationUnreachable(FragmentationNeeded) 1280", 0},
 	} {
 		tt.from.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: tt.packet})
 		for i := range tt.pieces {
@@ -98,7 +110,8 @@ func TestPodsOfDifferentMTU(t *testing.T) {
 			continue
 		}
 		in, err := encap.ParseInner(d.Data)
-		if err != nil || in.Dst != netip.MustParseAddr(srcOf(tt.packet)) || tt.from == n.wire && d.Outer != outer("192.0.2.2") {
+		if err != nil || in.Dst != netip.MustParseAddr(srcOf(tt.packet)) || tt.from == n.wire &&
+			d.Outer != outer("192.0.2.2") {
 			t.Errorf("%s: %v is told, by %v, %v", name, in.Dst, d.Outer, err)
 		}
 		if in.Version == 4 {
@@ -133,11 +146,12 @@ func srcOf(b []byte) string {
 	return in.Src.String()
 }
 
-// TestPodsFragmentsPass: fragments that overlap, repeat or lack a beginning are the receiver's to judge; none is put together here, and
-// none takes another way than its own flow's.
+// TestPodsFragmentsPass: fragments that overlap, repeat or lack a beginning are the receiver's to judge; none
+// is put together here, and none takes another way than its own flow's.
 func TestPodsFragmentsPass(t *testing.T) {
 	n := startPods(t, tunnel.Config{Workers: 1})
-	whole := packet(t, "10.1.1.5", "10.1.1.6", layers.IPProtocolUDP, &layers.UDP{SrcPort: 1, DstPort: 2}, gopacket.Payload(make([]byte, 3000)))
+	whole := packet(t, "10.1.1.5", "10.1.1.6", layers.IPProtocolUDP, &layers.UDP{SrcPort: 1, DstPort: 2},
+		gopacket.Payload(make([]byte, 3000)))
 	l := fragments(t, whole, 9)
 	overlap := bytes.Clone(l[1])
 	overlap[7] -= 4 // 32 bytes further to the front

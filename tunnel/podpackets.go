@@ -27,8 +27,9 @@ func (w *decider) leavePod(p *Packet, in *encap.Inner) drop {
 	return drop{}
 }
 
-// linkOfHost says whether a pod's packet to a is for a link of the host, on which it has services of its own: a cloud's metadata, a
-// DNS cache of the node. By a bridge it would go there too. Link-local addresses of IPv6 need a link, which a pod does not share.
+// linkOfHost says whether a pod's packet to a is for a link of the host, on which it has services of its own:
+// a cloud's metadata, a DNS cache of the node. By a bridge it would go there too. Link-local addresses of
+// IPv6 need a link, which a pod does not share.
 func (w *decider) linkOfHost(a netip.Addr) bool {
 	return w.from.pod != nil && w.set.host != nil && a.Is4() && a.IsLinkLocalUnicast()
 }
@@ -47,11 +48,13 @@ func decideForPod(to *attached, p *Packet, in *encap.Inner, size int) decision {
 	return d
 }
 
-// isRedirect says whether the packet tells its receiver of another first hop. A pod has one way and no other. The host's kernel sends it redirects all the
-// same, for packets that it has from its TUN and routes back into it once it has translated them; and from anybody else a redirect is a forgery.
+// isRedirect says whether the packet tells its receiver of another first hop. A pod has one way and no other.
+// The host's kernel sends it redirects all the same, for packets that it has from its TUN and routes back
+// into it once it has translated them; and from anybody else a redirect is a forgery.
 func isRedirect(b []byte, in *encap.Inner) bool {
 	switch {
-	case in.Proto != encap.ProtoICMP && in.Proto != encap.ProtoICMPv6 || in.FragOffset != 0 || in.L4 == 0 || in.L4 >= len(b):
+	case in.Proto != encap.ProtoICMP && in.Proto != encap.ProtoICMPv6 || in.FragOffset != 0 || in.L4 == 0 ||
+		in.L4 >= len(b):
 		return false
 	case in.Version == 4:
 		return in.Proto == encap.ProtoICMP && b[in.L4] == 5

@@ -17,7 +17,8 @@ func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 	tb.Helper()
 	w = newHotPath(tb, 3)
 	podAt := func(s string) *attached {
-		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{}, pod: new(pod)}
+		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{},
+			pod: new(pod)}
 		if w.set.pods == nil {
 			w.set.pods = new(bart.Table[*attached])
 		}
@@ -51,12 +52,13 @@ func tcpTo(dst string, payload int, df bool) []byte {
 		b[6] |= 0x40
 	}
 	binary.BigEndian.PutUint16(b[10:], 0)
-	binary.BigEndian.PutUint16(b[10:], encap.Checksum(b[:20])) // no ICMP error is about a packet with a wrong one
+	// no ICMP error is about a packet with a wrong one
+	binary.BigEndian.PutUint16(b[10:], encap.Checksum(b[:20]))
 	return b
 }
 
-// TestSuperpacketBetweenPods: it stays whole where it fits, is cut smaller where it permits that, and is refused as a router does
-// where it does not; and a port that takes none gets its segments.
+// TestSuperpacketBetweenPods: it stays whole where it fits, is cut smaller where it permits that, and is
+// refused as a router does where it does not; and a port that takes none gets its segments.
 func TestSuperpacketBetweenPods(t *testing.T) {
 	for _, tt := range []struct {
 		mtu, payload   int
@@ -169,8 +171,9 @@ func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkPods is what the data plane itself costs a pod's packet: an iteration is one packet, or one superpacket of 45. With flows, each
-// pod has some by way of the host, so that packets are looked up among them.
+// BenchmarkPods is what the data plane itself costs a pod's packet: an iteration is one packet, or one
+// superpacket of 45. With flows, each pod has some by way of the host, so that packets are looked up among
+// them.
 func BenchmarkPods(b *testing.B) {
 	for _, dst := range []string{"pod", "peer"} {
 		for _, flows := range []bool{false, true} {
@@ -209,7 +212,8 @@ func BenchmarkPods(b *testing.B) {
 	}
 }
 
-// TestDestinationsAreLookedUpOnceABurst: what the packet before had is used for the next one to the same address, and for no other.
+// TestDestinationsAreLookedUpOnceABurst: what the packet before had is used for the next one to the same
+// address, and for no other.
 func TestDestinationsAreLookedUpOnceABurst(t *testing.T) {
 	w, a, b := newPodPath(t, 0)
 	to, host := &keeper{}, &keeper{}

@@ -11,8 +11,9 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// TestRouterForPods has what RFC 1812 asks of a router with a pod's packets whose TTL ends, or that have no way: where each goes, what its sender is
-// told, by ICMP from the router's own address, and about which packets nobody may be told anything (section 4.3.2.7).
+// TestRouterForPods has what RFC 1812 asks of a router with a pod's packets whose TTL ends, or that have no
+// way: where each goes, what its sender is told, by ICMP from the router's own address, and about which
+// packets nobody may be told anything (section 4.3.2.7).
 func TestRouterForPods(t *testing.T) {
 	ttl := func(n uint8) func(*layers.IPv4) { return func(ip *layers.IPv4) { ip.TTL = n } }
 	sealed := func(b []byte, at int, v ...byte) []byte { // with the header's checksum
@@ -33,9 +34,11 @@ func TestRouterForPods(t *testing.T) {
 		to     string // "wire", "host" or "" for a drop
 		icmp   string
 	}{
-		"TTL 2":                       {udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(2)), "wire", ""},
-		"TTL 1":                       {udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(1)), "", "TimeExceeded(TTLExceeded)"},
-		"TTL 0":                       {udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(0)), "", "TimeExceeded(TTLExceeded)"},
+		"TTL 2": {udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(2)), "wire", ""},
+		"TTL 1": {udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(1)), "",
+			"TimeExceeded(TTLExceeded)"},
+		"TTL 0": {udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(0)), "",
+			"TimeExceeded(TTLExceeded)"},
 		"hop limit 2":                 {six("fd00:1:2::7", 2), "wire", ""},
 		"hop limit 1":                 {six("fd00:1:2::7", 1), "", "TimeExceeded(HopLimitExceeded)"},
 		"to the router itself, TTL 1": {udp4(t, "10.1.1.5", "10.1.1.0", 9, ttl(1)), "host", ""},
@@ -44,9 +47,12 @@ func TestRouterForPods(t *testing.T) {
 		"to all, TTL 1":               {udp4(t, "10.1.1.5", "255.255.255.255", 9, ttl(1)), "", ""},
 		"an ICMP error":               {sealed(icmpError(t, "10.1.1.5", "10.1.2.7"), 8, 1), "", ""},
 		"a later fragment":            {sealed(udp4(t, "10.1.1.5", "10.1.2.7", 9, ttl(1)), 6, 0, 9), "", ""},
-		"a first fragment":            {sealed(udp4(t, "10.1.1.5", "10.1.2.7", 12, ttl(1)), 6, 0x20, 0), "", "TimeExceeded(TTLExceeded)"},
-		"wrong header checksum":       {spoilt, "", ""},
-		"options":                     {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL, ip.Options = 1, []layers.IPv4Option{{OptionType: 1}} }), "", "TimeExceeded(TTLExceeded)"},
+		"a first fragment": {sealed(udp4(t, "10.1.1.5", "10.1.2.7", 12, ttl(1)), 6, 0x20, 0), "",
+			"TimeExceeded(TTLExceeded)"},
+		"wrong header checksum": {spoilt, "", ""},
+		"options": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) {
+			ip.TTL, ip.Options = 1, []layers.IPv4Option{{OptionType: 1}}
+		}), "", "TimeExceeded(TTLExceeded)"},
 	} {
 		n := start(t, spec(), tunnel.Config{Workers: 1})
 		pod := memory(t, outer("0.0.0.0"))
@@ -71,8 +77,8 @@ func TestRouterForPods(t *testing.T) {
 	}
 }
 
-// TestNoRedirectReachesAPod: the host's kernel tells pods of another first hop, when it routes what it has translated back into the TUN, and a pod has one way;
-// what is no redirect passes.
+// TestNoRedirectReachesAPod: the host's kernel tells pods of another first hop, when it routes what it has
+// translated back into the TUN, and a pod has one way; what is no redirect passes.
 func TestNoRedirectReachesAPod(t *testing.T) {
 	icmp := func(kind byte, extra ...byte) []byte {
 		b := udp4(t, "10.1.1.0", "10.1.1.5", 40, func(*layers.IPv4) {})

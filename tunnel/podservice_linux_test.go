@@ -27,7 +27,8 @@ func startPods(t testing.TB, cfg tunnel.Config) *podNode {
 	n := &podNode{node: start(t, spec(), cfg)}
 	n.ports = map[string]*tunneltest.Port{
 		"host": n.host, "wire": n.wire,
-		"a": attachPod(t, n.Engine, 0, "10.1.1.5", "fd00:1:1::5"), "b": attachPod(t, n.Engine, 0, "10.1.1.6", "fd00:1:1::6"),
+		"a": attachPod(t, n.Engine, 0, "10.1.1.5", "fd00:1:1::5"),
+		"b": attachPod(t, n.Engine, 0, "10.1.1.6", "fd00:1:1::6"),
 	}
 	return n
 }
@@ -48,7 +49,8 @@ func (n *podNode) send(t testing.TB, what, from string, packet []byte, at string
 			want = 1
 		}
 		if got := p.Discard(); got != want {
-			t.Errorf("%s, from %s: %d packets at %s, want %d (it belongs to %q); %+v", what, from, got, name, want, at, n.Stats())
+			t.Errorf("%s, from %s: %d packets at %s, want %d (it belongs to %q); %+v", what, from, got, name, want,
+				at, n.Stats())
 		}
 	}
 }
@@ -105,19 +107,21 @@ func echoOf(id uint16) conversation {
 			if answer {
 				kind = layers.ICMPv4TypeEchoReply
 			}
-			return packet(t, a, b, layers.IPProtocolICMPv4, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 0), Id: id, Seq: 1})
+			return packet(t, a, b, layers.IPProtocolICMPv4,
+				&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 0), Id: id, Seq: 1})
 		}
 		kind := uint8(layers.ICMPv6TypeEchoRequest)
 		if answer {
 			kind = layers.ICMPv6TypeEchoReply
 		}
-		return packet(t, a, b, layers.IPProtocolICMPv6, &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)},
+		return packet(t, a, b, layers.IPProtocolICMPv6,
+			&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)},
 			gopacket.Payload([]byte{byte(id >> 8), byte(id), 0, 1}))
 	}
 }
 
-// TestServiceAnswersGoByTheHost plays the host's part: it hands packets back into its TUN with their destination translated. The answers of
-// these flows, and of no others, go to it.
+// TestServiceAnswersGoByTheHost plays the host's part: it hands packets back into its TUN with their
+// destination translated. The answers of these flows, and of no others, go to it.
 func TestServiceAnswersGoByTheHost(t *testing.T) {
 	n := startPods(t, tunnel.Config{Workers: 2})
 	for _, six := range []bool{false, true} {
@@ -126,7 +130,8 @@ func TestServiceAnswersGoByTheHost(t *testing.T) {
 			a, b, remote, service, host = "fd00:1:1::5", "fd00:1:1::6", "fd00:1:2::7", "fd00:96::a", "fd00:1:1::"
 		}
 		for name, c := range map[string][2]conversation{
-			"UDP": {udpOf(4000, 53), udpOf(4001, 53)}, "TCP": {tcpOf(4000, 80), tcpOf(4001, 80)}, "echo": {echoOf(4), echoOf(5)},
+			"UDP": {udpOf(4000, 53), udpOf(4001, 53)}, "TCP": {tcpOf(4000, 80), tcpOf(4001, 80)},
+			"echo": {echoOf(4), echoOf(5)},
 		} {
 			flow, other := c[0], c[1]
 			says := func(what string) string { return fmt.Sprintf("%s, six=%v: %s", name, six, what) }
@@ -195,7 +200,8 @@ func TestFragmentsOfAServiceFollowTheFirst(t *testing.T) {
 			at     string
 		}{{4000, "host"}, {4001, "a"}} {
 			u := &layers.UDP{SrcPort: 53, DstPort: layers.UDPPort(answer.client)}
-			for i, f := range fragments(t, packet(t, b, a, layers.IPProtocolUDP, u, gopacket.Payload(make([]byte, 3000))), uint32(answer.client)) {
+			for i, f := range fragments(t, packet(t, b, a, layers.IPProtocolUDP, u,
+				gopacket.Payload(make([]byte, 3000))), uint32(answer.client)) {
 				n.send(t, fmt.Sprintf("six=%v, fragment %d to port %d", six, i, answer.client), "b", f, answer.at)
 			}
 		}
@@ -236,8 +242,8 @@ func fragments(t testing.TB, whole []byte, id uint32) (l [][]byte) {
 	return l
 }
 
-// TestPodsPacketsAreRouted is where packets go that a pod sends, and what becomes of those that it may not send. Nobody but the pod
-// itself has anything of these.
+// TestPodsPacketsAreRouted is where packets go that a pod sends, and what becomes of those that it may not
+// send. Nobody but the pod itself has anything of these.
 func TestPodsPacketsAreRouted(t *testing.T) {
 	n := startPods(t, tunnel.Config{Workers: 2})
 	const none = tunnel.NumDropReasons
@@ -296,7 +302,8 @@ func TestPodsPacketsAreRouted(t *testing.T) {
 	settled(t, n.node, n.Stats().Egress.Received)
 	for r, got := range n.Pods()[0].Drops {
 		if got != want[tunnel.DropReason(r)] {
-			t.Errorf("%d packets of the pod are dropped as %v, want %d", got, tunnel.DropReason(r), want[tunnel.DropReason(r)])
+			t.Errorf("%d packets of the pod are dropped as %v, want %d", got, tunnel.DropReason(r),
+				want[tunnel.DropReason(r)])
 		}
 	}
 	if d := n.Pods()[1].Drops; d != [tunnel.NumDropReasons]uint64{} {

@@ -65,7 +65,8 @@ func tunFlags(fd int) (uint16, error) {
 	}
 }
 
-// offloadTUN makes t, which has a virtio-net header, a port that moves superpackets. It takes t over, also on error.
+// offloadTUN makes t, which has a virtio-net header, a port that moves superpackets. It takes t over, also on
+// error.
 func offloadTUN(t *TUN, off OffloadSet, log *slog.Logger) (*OffloadTUN, error) {
 	// The header's size is the device's too: another process may have asked for more.
 	if err := unix.IoctlSetPointerInt(t.fd, unix.TUNSETVNETHDRSZ, encap.VNetHdrLen); err != nil {

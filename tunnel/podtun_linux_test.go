@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// openDevice opens a TUN or TAP in the current namespace as another process would, with offloads of its own. The caller closes the
-// descriptor.
+// openDevice opens a TUN or TAP in the current namespace as another process would, with offloads of its own.
+// The caller closes the descriptor.
 func openDevice(name string, flags uint16) (fd int, err error) {
 	if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return -1, err
@@ -29,8 +29,8 @@ func openDevice(name string, flags uint16) (fd int, err error) {
 	return fd, unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 1) // TUN_F_CSUM and nothing else
 }
 
-// TestPodTUN takes over descriptors as clients hand them in. A TUN that was moved into a pod's namespace is one like any other, and its
-// port dies with that namespace.
+// TestPodTUN takes over descriptors as clients hand them in. A TUN that was moved into a pod's namespace is
+// one like any other, and its port dies with that namespace.
 func TestPodTUN(t *testing.T) {
 	t.Parallel()
 	const tun = unix.IFF_TUN | unix.IFF_NO_PI

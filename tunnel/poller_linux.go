@@ -129,7 +129,8 @@ func (p *poller) ring() {
 	_, _ = unix.Write(p.bell, one[:])
 }
 
-// hush takes back what ring did until now. Whoever calls it looks afterwards at what the bell may have been rung for.
+// hush takes back what ring did until now. Whoever calls it looks afterwards at what the bell may have been
+// rung for.
 func (p *poller) hush() {
 	var count [8]byte
 	_, _ = unix.Read(p.bell, count[:])

@@ -32,8 +32,8 @@ type Underlay interface {
 // errorReader is a port that learns of errors about datagrams it sent earlier,
 // and keeps epoll ready until they are read.
 type errorReader interface {
-	// readErrors hands every queued error to f. It does not block. flood says that there were too many at now (Unix
-	// nanoseconds), and that the rest is dropped, with what comes in the next moments.
+	// readErrors hands every queued error to f. It does not block. flood says that there were too many at now
+	// (Unix nanoseconds), and that the rest is dropped, with what comes in the next moments.
 	readErrors(now int64, f func(sendError)) (flood bool)
 	// hear has errors queued again after a flood. Any goroutine may call it.
 	hear()

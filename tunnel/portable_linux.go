@@ -14,11 +14,12 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// The portable path is made of two libraries. wireguard/tun's Device cuts the kernel's superpackets into packets. x/net's
-// batches move many datagrams in one system call. Both get descriptors that Go's poller does not know, since it would wake
-// for every packet besides the worker.
+// The portable path is made of two libraries. wireguard/tun's Device cuts the kernel's superpackets into
+// packets. x/net's batches move many datagrams in one system call. Both get descriptors that Go's poller does
+// not know, since it would wake for every packet besides the worker.
 
-// PortableTUN is a TUN device as path portable's port: a Device for each queue. It is safe for concurrent use.
+// PortableTUN is a TUN device as path portable's port: a Device for each queue. It is safe for concurrent
+// use.
 type PortableTUN struct {
 	*TUN
 	devices []tun.Device // of fds, in order
@@ -40,8 +41,8 @@ func portableTUN(t *TUN) (*PortableTUN, error) {
 	return p, nil
 }
 
-// openDevice makes a Device of a duplicate of fd. The file is blocking while it is wrapped, which keeps it from Go's
-// poller.
+// openDevice makes a Device of a duplicate of fd. The file is blocking while it is wrapped, which keeps it
+// from Go's poller.
 func openDevice(fd, mtu int) (tun.Device, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
@@ -216,8 +217,8 @@ func (s *UDPSocket) sendBatch(r *Ring, ms []ipv4.Message, ps []*Packet) {
 	}
 }
 
-// errnoOf is what the kernel said, and EINVAL of an error that is not the kernel's. Device has a word of its own for
-// EBADFD.
+// errnoOf is what the kernel said, and EINVAL of an error that is not the kernel's. Device has a word of its
+// own for EBADFD.
 func errnoOf(err error) unix.Errno {
 	switch {
 	case err == nil:
@@ -230,8 +231,8 @@ func errnoOf(err error) unix.Errno {
 	return errno
 }
 
-// apartArea is a worker's memory for the portable path: packets that lie apart from one another. The kernel backs
-// only what of it is written to.
+// apartArea is a worker's memory for the portable path: packets that lie apart from one another. The kernel
+// backs only what of it is written to.
 type apartArea struct {
 	in       [maxReads + maxRun][]byte
 	sizes    [maxRun]int

@@ -24,7 +24,8 @@ func openRaw(o tunnel.UDPOptions) (*tunnel.Raw, error) {
 		return nil, err
 	}
 	deaf := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
-	err = unix.SetsockoptSockFprog(r.Queues()[1].PollFD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &deaf[0]})
+	err = unix.SetsockoptSockFprog(r.Queues()[1].PollFD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: 1, Filter: &deaf[0]})
 	if r.TAP() != "" {
 		err = errors.Join(err, redirect(r.TAP(), link.Attrs().Index))
 		r.UseTAP(true)
@@ -41,10 +42,12 @@ func redirect(tap string, to int) error {
 	clsact := &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 	all := &netlink.U32{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Actions:     []netlink.Action{netlink.NewMirredAction(to)},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
+			Priority: 1, Protocol: unix.ETH_P_ALL},
+		Actions: []netlink.Action{netlink.NewMirredAction(to)},
 	}
-	return errors.Join(netlink.LinkSetMTU(l, 65521), netlink.LinkSetUp(l), netlink.QdiscAdd(clsact), netlink.FilterAdd(all))
+	return errors.Join(netlink.LinkSetMTU(l, 65521), netlink.LinkSetUp(l), netlink.QdiscAdd(clsact),
+		netlink.FilterAdd(all))
 }
 
 // aim tells the raw ends of an overlay the next hop to the other.

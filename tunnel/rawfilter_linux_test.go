@@ -76,10 +76,12 @@ func TestFrameFilter(t *testing.T) {
 		want   bool
 	}{
 		{"IPv4", 0, same, true}, {"IPv6", 1, same, true},
-		{"other source", 0, put(26, 203, 0, 113, 9), true}, {"other source, IPv6", 1, put(22, 0x3f), true}, // the table judges
+		// the table judges
+		{"other source", 0, put(26, 203, 0, 113, 9), true}, {"other source, IPv6", 1, put(22, 0x3f), true},
 		{"any source port", 0, put(34, 1, 2), true}, {"any, IPv6", 1, put(54, 1, 2), true},
 		{"to any link address", 0, put(0, 2, 9, 9, 9, 9, 9), true}, // what is not ours has another packet type
-		{"DSCP and ECN", 0, put(15, 0xbb), true}, {"traffic class and flow label", 1, put(14, 0x6f, 0xff, 0xff, 0xff), true},
+		{"DSCP and ECN", 0, put(15, 0xbb), true},
+		{"traffic class and flow label", 1, put(14, 0x6f, 0xff, 0xff, 0xff), true},
 		{"hop limit 1", 1, put(21, 1), true}, {"TTL 0", 0, put(22, 0), true}, // as a socket: that is for routers
 		{"may be fragmented", 0, put(20, 0, 0), true}, {"the reserved bit", 0, put(20, 0xc0, 0), true},
 		{"wrong header checksum", 0, put(24, 1, 2), true}, // looked at later
@@ -90,19 +92,27 @@ func TestFrameFilter(t *testing.T) {
 		{"another address, IPv6", 1, put(53, 3), false}, {"another network, IPv6", 1, put(38, 0x21), false},
 		{"another subnet, IPv6", 1, put(43, 1), false}, {"and another", 1, put(47, 1), false},
 		{"broadcast", 0, put(30, 255, 255, 255, 255), false},
-		{"first fragment", 0, put(20, 0x20, 0), false}, {"middle fragment", 0, put(20, 0x20, 5), false}, {"last fragment", 0, put(20, 0, 5), false},
+		{"first fragment", 0, put(20, 0x20, 0), false}, {"middle fragment", 0, put(20, 0x20, 5), false},
+		{"last fragment", 0, put(20, 0, 5), false},
 		{"fragment of high offset", 0, put(20, 0x1f, 0), false}, {"fragment, IPv6", 1, put(20, 44), false},
-		{"hop-by-hop options", 1, put(20, 0), false}, {"routing header", 1, put(20, 43), false}, {"ESP", 1, put(20, 50), false},
-		{"options", 0, put(14, 0x46), false}, {"a short header", 0, put(14, 0x44), false}, {"version 6 in IPv4", 0, put(14, 0x65), false},
+		{"hop-by-hop options", 1, put(20, 0), false}, {"routing header", 1, put(20, 43), false},
+		{"ESP", 1, put(20, 50), false},
+		{"options", 0, put(14, 0x46), false}, {"a short header", 0, put(14, 0x44), false},
+		{"version 6 in IPv4", 0, put(14, 0x65), false},
 		{"version 4 in IPv6", 1, put(14, 0x45), false},
-		{"TCP", 0, put(23, 6), false}, {"ICMP", 0, put(23, 1), false}, {"UDP-Lite", 0, put(23, 136), false}, {"TCP, IPv6", 1, put(20, 6), false},
-		{"ARP", 0, put(12, 8, 6), false}, {"LLDP", 0, put(12, 0x88, 0xcc), false}, {"MPLS", 0, put(12, 0x88, 0x47), false},
-		{"VLAN", 0, vlan, false}, {"VLAN, IPv6", 1, vlan, false}, {"QinQ", 0, put(12, 0x88, 0xa8), false}, {"802.3", 0, put(12, 0, 60), false},
+		{"TCP", 0, put(23, 6), false}, {"ICMP", 0, put(23, 1), false}, {"UDP-Lite", 0, put(23, 136), false},
+		{"TCP, IPv6", 1, put(20, 6), false},
+		{"ARP", 0, put(12, 8, 6), false}, {"LLDP", 0, put(12, 0x88, 0xcc), false},
+		{"MPLS", 0, put(12, 0x88, 0x47), false},
+		{"VLAN", 0, vlan, false}, {"VLAN, IPv6", 1, vlan, false}, {"QinQ", 0, put(12, 0x88, 0xa8), false},
+		{"802.3", 0, put(12, 0, 60), false},
 		{"IPv6 on a port of IPv4", 0, func([]byte) []byte { return frameOf(t, 1, 0, nil) }, false},
 		{"IPv4 on a port of IPv6", 1, func([]byte) []byte { return frameOf(t, 0, 0, nil) }, false},
-		{"empty", 0, cut(0), false}, {"half an Ethernet header", 0, cut(13), false}, {"no IP header", 0, cut(14), false},
+		{"empty", 0, cut(0), false}, {"half an Ethernet header", 0, cut(13), false},
+		{"no IP header", 0, cut(14), false},
 		{"half an IPv4 header", 0, cut(32), false}, {"half an IPv6 header", 1, cut(53), false},
-		{"no UDP header", 0, cut(34), false}, {"half a UDP header", 0, cut(37), false}, {"half of it, IPv6", 1, cut(57), false},
+		{"no UDP header", 0, cut(34), false}, {"half a UDP header", 0, cut(37), false},
+		{"half of it, IPv6", 1, cut(57), false},
 	} {
 		frame := tt.change(frameOf(t, tt.six, 0, []byte("weft")))
 		if got := passes(t, filterVM(t, ours[tt.six], unix.PACKET_HOST, false), frame); got != tt.want {
@@ -111,7 +121,8 @@ func TestFrameFilter(t *testing.T) {
 	}
 	for six := range 2 {
 		frame := frameOf(t, six, 0, []byte("weft"))
-		for _, to := range []uint32{unix.PACKET_BROADCAST, unix.PACKET_MULTICAST, unix.PACKET_OTHERHOST, unix.PACKET_OUTGOING, unix.PACKET_LOOPBACK} {
+		for _, to := range []uint32{unix.PACKET_BROADCAST, unix.PACKET_MULTICAST, unix.PACKET_OTHERHOST,
+			unix.PACKET_OUTGOING, unix.PACKET_LOOPBACK} {
 			if passes(t, filterVM(t, ours[six], to, false), frame) {
 				t.Errorf("IPv%d: a frame of packet type %d passes", 4+2*six, to)
 			}
@@ -131,7 +142,8 @@ func wanted(b []byte, local netip.AddrPort) bool {
 	ip, udp := b[14:], 20
 	var dst netip.Addr
 	if local.Addr().Is4() {
-		if binary.BigEndian.Uint16(b[12:]) != 0x0800 || ip[0] != 0x45 || binary.BigEndian.Uint16(ip[6:])<<2 != 0 || ip[9] != 17 {
+		if binary.BigEndian.Uint16(b[12:]) != 0x0800 || ip[0] != 0x45 || binary.BigEndian.Uint16(ip[6:])<<2 != 0 ||
+			ip[9] != 17 {
 			return false
 		}
 		dst = netip.AddrFrom4([4]byte(ip[16:]))

@@ -34,9 +34,12 @@ func FuzzTakeFrame(f *testing.F) {
 		super := frameOf(f, six, encap.ECT0, reverse(inner4))
 		add(six == 1, encap.VNetHdr{}, frameOf(f, six, encap.CE, pods))
 		add(six == 1, encap.VNetHdr{}, frameOf(f, six, 0, append(bytes.Repeat(pods, 4), 0, 0, 0)))
-		add(six == 1, encap.VNetHdr{GSOType: encap.VNetGSOUDPL4, GSOSize: 300}, frameOf(f, six, 0, bytes.Repeat(pods, 5)))
-		add(six == 1, encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: at, CsumOffset: 16, GSOType: encap.VNetGSOTCPv4, GSOSize: 1000}, super)
-		add(six == 1, encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: at, CsumOffset: 6, GSOType: encap.VNetGSOUDPL4, GSOSize: 10}, super)
+		add(six == 1, encap.VNetHdr{GSOType: encap.VNetGSOUDPL4, GSOSize: 300},
+			frameOf(f, six, 0, bytes.Repeat(pods, 5)))
+		add(six == 1, encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: at, CsumOffset: 16,
+			GSOType: encap.VNetGSOTCPv4, GSOSize: 1000}, super)
+		add(six == 1, encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: at, CsumOffset: 6,
+			GSOType: encap.VNetGSOUDPL4, GSOSize: 10}, super)
 		add(six == 1, encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: at, CsumOffset: 16}, super)
 	}
 	workers := [2]*worker{newHotPath(f, 3), newHotPath(f, 3)}
@@ -129,7 +132,8 @@ func FuzzFrameFilter(f *testing.F) {
 		f.Add(b)
 		f.Add(b[:frameHead(six)])
 	}
-	vms := [2]*bpf.VM{filterVM(f, ours[0], unix.PACKET_HOST, false), filterVM(f, ours[1], unix.PACKET_HOST, false)}
+	vms := [2]*bpf.VM{filterVM(f, ours[0], unix.PACKET_HOST, false),
+		filterVM(f, ours[1], unix.PACKET_HOST, false)}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for six, local := range ours {
 			got := passes(t, vms[six], b)

@@ -12,14 +12,17 @@ import (
 
 // The outer ends of the frames here: ours and a peer's, of each family.
 var (
-	ours   = [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8285"), netip.MustParseAddrPort("[2001:db8::1]:8285")}
-	theirs = [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:8285"), netip.MustParseAddrPort("[2001:db8::2]:8285")}
+	ours = [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8285"),
+		netip.MustParseAddrPort("[2001:db8::1]:8285")}
+	theirs = [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:8285"),
+		netip.MustParseAddrPort("[2001:db8::2]:8285")}
 )
 
 // frameOf is a frame from theirs to ours, with a complete UDP checksum.
 func frameOf(tb testing.TB, six int, ecn encap.ECN, payload []byte) []byte {
 	tb.Helper()
-	t, err := encap.NewFrameTemplate(encap.MAC{2, 0, 0, 0, 0, 2}, encap.MAC{2, 0, 0, 0, 0, 1}, theirs[six], ours[six])
+	t, err := encap.NewFrameTemplate(encap.MAC{2, 0, 0, 0, 0, 2}, encap.MAC{2, 0, 0, 0, 0, 1},
+		theirs[six], ours[six])
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -104,11 +107,14 @@ func TestFrameHeaders(t *testing.T) {
 		{name: "wrong checksum", spoilt: true, want: "refused"},
 		{name: "wrong, and a device vouches", flags: valid, spoilt: true, want: "1000;"},
 		{name: "no checksum", plain: true, want: "1000;"},
-		{name: "still to be made, as on a virtual wire", flags: needs, start: -8, offset: 6, spoilt: true, want: "1000;"},
+		{name: "still to be made, as on a virtual wire", flags: needs, start: -8, offset: 6, spoilt: true,
+			want: "1000;"},
 		{name: "made by nobody, of the IP header", flags: needs, start: -28, offset: 10, want: "1000;"},
 		{name: "of the inner packet, at its start", flags: needs, start: 0, offset: 6, want: "1000;"},
-		{name: "of the inner packet", flags: needs, start: 20, offset: field, spoilt: true, want: "1000 partial 20+16;"},
-		{name: "far behind the frame", flags: needs, start: 60000, offset: 65535, want: "1000 partial 60000+65535;"},
+		{name: "of the inner packet", flags: needs, start: 20, offset: field, spoilt: true,
+			want: "1000 partial 20+16;"},
+		{name: "far behind the frame", flags: needs, start: 60000, offset: 65535,
+			want: "1000 partial 60000+65535;"},
 		{name: "at 0", flags: needs, start: -100, want: "1000;"},
 		{name: "no flag, but offsets", start: 20, offset: field, want: "1000;"},
 		{name: "segment size without a type", segment: 100, want: "1000;"},
@@ -121,18 +127,24 @@ func TestFrameHeaders(t *testing.T) {
 		{name: "a batch of less than one", gso: uso, segment: 65535, want: "1000;"},
 		{name: "a batch of nothing", gso: uso, segment: 0, want: "refused"},
 		{name: "a batch with a flag of TCP's", gso: uso | cwr, segment: 300, want: "300;300;300;100;"},
-		{name: "an inner batch", gso: uso, segment: 300, flags: needs, start: 20, offset: 6, want: "1000 partial 20+6 cut 300;"},
+		{name: "an inner batch", gso: uso, segment: 300, flags: needs, start: 20, offset: 6,
+			want: "1000 partial 20+6 cut 300;"},
 		{name: "an inner batch of nothing", gso: uso, flags: needs, start: 20, offset: 6, want: "refused"},
 
-		{name: "TCP", gso: tcp4, segment: 300, flags: needs, start: 20, offset: field, want: "1000 partial 20+16 cut 300;"},
-		{name: "TCP, CWR", gso: tcp4 | cwr, segment: 300, flags: needs, start: 20, offset: field, want: "1000 partial 20+16 cut 300;"},
-		{name: "TCP over IPv6", gso: tcp6, segment: 300, flags: needs, start: 40, offset: field, want: "1000 partial 40+16 cut 300;"},
+		{name: "TCP", gso: tcp4, segment: 300, flags: needs, start: 20, offset: field,
+			want: "1000 partial 20+16 cut 300;"},
+		{name: "TCP, CWR", gso: tcp4 | cwr, segment: 300, flags: needs, start: 20, offset: field,
+			want: "1000 partial 20+16 cut 300;"},
+		{name: "TCP over IPv6", gso: tcp6, segment: 300, flags: needs, start: 40, offset: field,
+			want: "1000 partial 40+16 cut 300;"},
 		{name: "TCP with a whole checksum", gso: tcp4, segment: 300, want: "refused"},
 		{name: "TCP outside", gso: tcp4, segment: 300, flags: needs, start: -8, offset: 6, want: "refused"},
 		{name: "TCP of nothing", gso: tcp4, flags: needs, start: 20, offset: field, want: "refused"},
-		{name: "UDP fragments", gso: encap.VNetGSOUDP, segment: 300, flags: needs, start: 20, offset: 6, want: "refused"},
+		{name: "UDP fragments", gso: encap.VNetGSOUDP, segment: 300, flags: needs, start: 20, offset: 6,
+			want: "refused"},
 		{name: "a type of the future", gso: 6, segment: 300, flags: needs, start: 20, offset: 6, want: "refused"},
-		{name: "a tunnel's type", gso: tcp4 | encap.VNetGSOTunnel4, segment: 300, flags: needs, start: 20, offset: field, want: "refused"},
+		{name: "a tunnel's type", gso: tcp4 | encap.VNetGSOTunnel4, segment: 300, flags: needs, start: 20,
+			offset: field, want: "refused"},
 		{name: "only the flag of CWR", gso: none | cwr, want: "1000;"},
 	} {
 		for six := range 2 {
@@ -185,7 +197,8 @@ func TestFrameForms(t *testing.T) {
 		{"VLAN", 0, vlan, "refused"}, {"VLAN, IPv6", 1, vlan, "refused"},
 		{"empty", 0, cut(0), "refused"}, {"half an Ethernet header", 0, cut(13), "refused"},
 		{"no IPv4 header", 0, cut(14), "refused"}, {"half of it", 0, cut(33), "refused"},
-		{"no UDP header", 0, cut(34), "refused"}, {"no payload", 0, cut(42), "refused"}, {"a byte less", 0, cut(141), "refused"},
+		{"no UDP header", 0, cut(34), "refused"}, {"no payload", 0, cut(42), "refused"},
+		{"a byte less", 0, cut(141), "refused"},
 		{"no IPv6 header", 1, cut(14), "refused"}, {"half of it, IPv6", 1, cut(53), "refused"},
 		{"no payload, IPv6", 1, cut(62), "refused"}, {"a byte less, IPv6", 1, cut(161), "refused"},
 		{"ARP", 0, put(12, 8, 6), "refused"}, {"IPv6 said, IPv4 inside", 0, put(12, 0x86, 0xdd), "refused"},
@@ -195,24 +208,32 @@ func TestFrameForms(t *testing.T) {
 		{"wrong header checksum", 0, put(24, 1, 1), "refused"},
 		{"options", 0, fix(put(14, 0x46)), "refused"}, {"a header of 16 bytes", 0, fix(put(14, 0x44)), "refused"},
 		{"version 5", 0, fix(put(14, 0x55)), "refused"},
-		{"total length too large", 0, fix(put(16, 0, 129)), "refused"}, {"of 65535", 0, fix(put(16, 255, 255)), "refused"},
-		{"too small", 0, fix(put(16, 0, 127)), "refused"}, {"of the header", 0, fix(put(16, 0, 20)), "refused"}, {"of 0", 0, fix(put(16, 0, 0)), "refused"},
-		{"first fragment", 0, fix(put(20, 0x20, 0)), "refused"}, {"last fragment", 0, fix(put(20, 0, 5)), "refused"},
-		{"may be fragmented", 0, fix(put(20, 0, 0)), "100;"}, {"the reserved bit", 0, fix(put(20, 0xc0, 0)), "100;"},
+		{"total length too large", 0, fix(put(16, 0, 129)), "refused"},
+		{"of 65535", 0, fix(put(16, 255, 255)), "refused"},
+		{"too small", 0, fix(put(16, 0, 127)), "refused"}, {"of the header", 0, fix(put(16, 0, 20)), "refused"},
+		{"of 0", 0, fix(put(16, 0, 0)), "refused"},
+		{"first fragment", 0, fix(put(20, 0x20, 0)), "refused"},
+		{"last fragment", 0, fix(put(20, 0, 5)), "refused"},
+		{"may be fragmented", 0, fix(put(20, 0, 0)), "100;"},
+		{"the reserved bit", 0, fix(put(20, 0xc0, 0)), "100;"},
 		{"TCP", 0, fix(put(23, 6)), "refused"},
-		{"UDP length too large", 0, put(38, 0, 109), "refused"}, {"too small", 0, put(38, 0, 107), "refused"}, {"of 7", 0, put(38, 0, 7), "refused"},
-		{"payload length too large", 1, put(18, 0, 109), "refused"}, {"too small", 1, put(18, 0, 107), "refused"}, {"of 0, a jumbogram", 1, put(18, 0, 0), "refused"},
+		{"UDP length too large", 0, put(38, 0, 109), "refused"}, {"too small", 0, put(38, 0, 107), "refused"},
+		{"of 7", 0, put(38, 0, 7), "refused"},
+		{"payload length too large", 1, put(18, 0, 109), "refused"}, {"too small", 1, put(18, 0, 107), "refused"},
+		{"of 0, a jumbogram", 1, put(18, 0, 0), "refused"},
 		{"a fragment, IPv6", 1, put(20, 44), "refused"}, {"hop-by-hop options", 1, put(20, 0), "refused"},
 		{"no UDP checksum over IPv6", 1, put(60, 0, 0), "refused"},
 	} {
-		if got := took(takeFrame(tt.six, encap.VNetHdr{Flags: encap.VNetDataValid}, tt.change(frameOf(t, tt.six, 0, payload)))); got != tt.want {
+		if got := took(takeFrame(tt.six, encap.VNetHdr{Flags: encap.VNetDataValid},
+			tt.change(frameOf(t, tt.six, 0, payload)))); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	for six := range 2 {
 		ring := takeFrame(six, encap.VNetHdr{}, frameOf(t, six, encap.CE, payload))
 		p := &ring.slots[0]
-		if p.Outer != theirs[six] || p.OuterECN != encap.CE || !bytes.Equal(p.Bytes(), payload) || p.off != Headroom {
+		if p.Outer != theirs[six] || p.OuterECN != encap.CE || !bytes.Equal(p.Bytes(), payload) ||
+			p.off != Headroom {
 			t.Errorf("from %v, ECN %v, at %d: %q", p.Outer, p.OuterECN, p.off, p.Bytes())
 		}
 	}
@@ -222,10 +243,12 @@ func TestFrameForms(t *testing.T) {
 // loses the rest, counted, and one that does not fit is refused.
 func TestFrameLimits(t *testing.T) {
 	for six, most := range [2]int{maxDatagram, MaxPacket - encap.UDPLen} {
-		if got, want := took(takeFrame(six, encap.VNetHdr{}, frameOf(t, six, 0, make([]byte, most)))), fmt.Sprintf("%d;", most); got != want {
+		if got, want := took(takeFrame(six, encap.VNetHdr{}, frameOf(t, six, 0, make([]byte, most)))),
+			fmt.Sprintf("%d;", most); got != want {
 			t.Errorf("IPv%d: %q, want %q", 4+2*six, got, want)
 		}
-		ring := takeFrame(six, encap.VNetHdr{GSOType: encap.VNetGSOUDPL4, GSOSize: 1}, frameOf(t, six, 0, make([]byte, 1000)))
+		ring := takeFrame(six, encap.VNetHdr{GSOType: encap.VNetGSOUDPL4, GSOSize: 1},
+			frameOf(t, six, 0, make([]byte, 1000)))
 		if ring.n != maxRun || ring.lost != 1000-maxRun {
 			t.Errorf("of 1000 datagrams %d were read and %d lost", ring.n, ring.lost)
 		}
@@ -237,7 +260,8 @@ func TestFrameLimits(t *testing.T) {
 	ring := NewRing()
 	for range maxReads { // superframes one after the other, until there is no slot
 		if ring.Slot() != nil {
-			takeInto(ring, 0, encap.VNetHdr{GSOType: encap.VNetGSOUDPL4, GSOSize: 500}, frameOf(t, 0, 0, make([]byte, 60000)))
+			takeInto(ring, 0, encap.VNetHdr{GSOType: encap.VNetGSOUDPL4, GSOSize: 500},
+				frameOf(t, 0, 0, make([]byte, 60000)))
 		}
 	}
 	if ring.n < batchSize || ring.n > len(ring.slots) || ring.used > len(ring.arena) {
@@ -256,7 +280,8 @@ func TestSwitchedOffRunsAreTakenUncounted(t *testing.T) {
 		f := &frames{local: ours[0], gro: &offload{}}
 		f.gro.set(OffloadGRO, set, true)
 		ring := NewRing()
-		takeBy(f, ring, 0, encap.VNetHdr{Flags: encap.VNetDataValid, GSOType: encap.VNetGSOUDPL4, GSOSize: 100}, frameOf(t, 0, 0, make([]byte, 350)))
+		takeBy(f, ring, 0, encap.VNetHdr{Flags: encap.VNetDataValid, GSOType: encap.VNetGSOUDPL4, GSOSize: 100},
+			frameOf(t, 0, 0, make([]byte, 350)))
 		if got := f.gro.stats(); ring.n != 4 || off != (got.Calls == 0) || off != (got.Segments == 0) {
 			t.Errorf("switched off %t: %d packets, %+v", off, ring.n, got)
 		}

@@ -61,7 +61,8 @@ func (w *frameWire) transmit(ring *Ring, from, to, n, size int) unix.Errno {
 		return w.sockets.transmit(ring, from, to, n, size)
 	}
 	head := h.template.Len()
-	v := encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: uint16(head - encap.UDPLen), CsumOffset: encap.ChecksumOffsetUDP}
+	v := encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: uint16(head - encap.UDPLen),
+		CsumOffset: encap.ChecksumOffsetUDP}
 	payload := size
 	if n > 1 {
 		v.GSOType, v.HdrLen, v.GSOSize = encap.VNetGSOUDPL4, uint16(head), uint16(size)

@@ -10,8 +10,8 @@ import (
 	"weft/encap"
 )
 
-// TestRepeatedIsJudgedAlike receives a packet and one that repeats it but for a few bytes, in one batch and in two. Whether the
-// second is taken as a repetition of the first must make no difference to anybody.
+// TestRepeatedIsJudgedAlike receives a packet and one that repeats it but for a few bytes, in one batch and
+// in two. Whether the second is taken as a repetition of the first must make no difference to anybody.
 func TestRepeatedIsJudgedAlike(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	together, apart := newHotPath(t, 3), newHotPath(t, 3)
@@ -43,7 +43,8 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 		if r.IntN(8) == 0 {
 			second = append(second, make([]byte, r.IntN(4))...)
 		}
-		from := [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:8285"), netip.MustParseAddrPort("192.0.2.2:8285")}
+		from := [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:8285"),
+			netip.MustParseAddrPort("192.0.2.2:8285")}
 		if r.IntN(8) == 0 {
 			from[1] = netip.MustParseAddrPort("203.0.113.9:8285")
 		}
@@ -78,12 +79,15 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 			continue
 		}
 		passed++
-		if string(a.Bytes()) != string(b.Bytes()) || a.info.Inner != b.info.Inner || a.peer.spec.Name != b.peer.spec.Name || a.inner != b.inner ||
-			a.crowded != b.crowded || a.partial != b.partial || a.csumStart != b.csumStart || a.csumOffset != b.csumOffset {
+		if string(a.Bytes()) != string(b.Bytes()) || a.info.Inner != b.info.Inner ||
+			a.peer.spec.Name != b.peer.spec.Name || a.inner != b.inner ||
+			a.crowded != b.crowded || a.partial != b.partial || a.csumStart != b.csumStart ||
+			a.csumOffset != b.csumOffset {
 			t.Fatalf("%x after %x: together %+v, apart %+v", second, first, a, b)
 		}
 		q := together.ring.slots[1]
-		if q.verdict == delivered && q.partial && q.info.Repeated(q.Bytes(), a.Bytes()) && from[0] == from[1] && ecn[0] == ecn[1] {
+		if q.verdict == delivered && q.partial && q.info.Repeated(q.Bytes(), a.Bytes()) && from[0] == from[1] &&
+			ecn[0] == ecn[1] {
 			repeated++
 		}
 	}

@@ -48,11 +48,14 @@ func newReturnTable(sets int) *returnTable { return &returnTable{sets: make([]re
 
 type returnSet [returnWays]returnEntry
 
-// returnEntry is free if its life is over. Whoever takes it claims the life first: the tag is another's only while nobody else can take the
-// entry, and nobody who knows the old tag can lengthen the life of the new one.
+// returnEntry is free if its life is over. Whoever takes it claims the life first: the tag is another's only
+// while nobody else can take the entry, and nobody who knows the old tag can lengthen the life of the new
+// one.
 type returnEntry struct {
-	tag  atomic.Uint64
-	life atomic.Uint64 // until when it is good, in seconds, times two, plus one once the connection is ending; above that whose it is; or claimed
+	tag atomic.Uint64
+	// until when it is good, in seconds, times two, plus one once the connection is ending; above that whose it
+	// is; or claimed
+	life atomic.Uint64
 }
 
 // ownerBits is how many bits of a life, the upper ones, say which address the flow is of.
@@ -61,7 +64,8 @@ const ownerBits = 16
 // ownerOf tells the client that the answers are for from others, by its address; as the upper bits of a life.
 func ownerOf(a netip.Addr) uint64 {
 	b := a.As16()
-	return binary.BigEndian.Uint64(b[8:]) * 0x9e3779b97f4a7c15 >> (64 - ownerBits) << (64 - ownerBits) // the upper bits of the product depend on all of the address' lower ones
+	// the upper bits of the product depend on all of the address' lower ones
+	return binary.BigEndian.Uint64(b[8:]) * 0x9e3779b97f4a7c15 >> (64 - ownerBits) << (64 - ownerBits)
 }
 
 const untilMask = 1<<(64-ownerBits) - 1

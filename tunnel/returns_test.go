@@ -9,7 +9,8 @@ import (
 
 // udpFlow makes UDP flows to one client that are told apart by their ports.
 func udpFlow(port int) flow {
-	return flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 17, sport: 53, dport: uint16(port), asks: true}
+	return flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 17, sport: 53,
+		dport: uint16(port), asks: true}
 }
 
 func (r *returns) has(f flow, seed maphash.Seed, sec int64) bool {
@@ -21,7 +22,8 @@ func (r *returns) enter(f flow, seed maphash.Seed, sec int64) { r.open(f.tag(see
 // TestReturnEntriesEnd: each ends when the host's connection tracking has forgotten its flow too.
 func TestReturnEntriesEnd(t *testing.T) {
 	seed := maphash.MakeSeed()
-	tcp := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6, sport: 80, dport: 4000}
+	tcp := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6, sport: 80,
+		dport: 4000}
 	syn, fin, reset := tcp, tcp, tcp
 	syn.syn, fin.fin, reset.rest = true, true, true
 	echo := tcp
@@ -47,7 +49,8 @@ func TestReturnEntriesEnd(t *testing.T) {
 		last := int64(len(tt.packets)-1) + tt.lasts
 		f := tt.packets[0]
 		if !r.has(f, seed, last-1) || r.has(f, seed, last) {
-			t.Errorf("%s: known at %d: %v, and at %d: %v", name, last-1, r.has(f, seed, last-1), last, r.has(f, seed, last))
+			t.Errorf("%s: known at %d: %v, and at %d: %v", name, last-1, r.has(f, seed, last-1), last,
+				r.has(f, seed, last))
 		}
 		r.enter(f, seed, 0)
 		r.forget(f.tag(seed), 0)
@@ -80,7 +83,8 @@ func TestReturnEntriesAreBounded(t *testing.T) {
 			t.Fatalf("flow %d of 500 is not known", i)
 		}
 	}
-	connection := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6, sport: 80, dport: 4000}
+	connection := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6,
+		sport: 80, dport: 4000}
 	r.enter(connection, seed, 1)
 	for i := range 60000 {
 		r.enter(udpFlow(i), seed, 1)
@@ -116,7 +120,8 @@ func TestReturnEntriesFromSeveralWorkers(t *testing.T) {
 	}
 }
 
-// TestReturnEntriesAreClaimed: an entry that somebody has taken is nobody else's, though its tag is not in it yet.
+// TestReturnEntriesAreClaimed: an entry that somebody has taken is nobody else's, though its tag is not in it
+// yet.
 func TestReturnEntriesAreClaimed(t *testing.T) {
 	seed := maphash.MakeSeed()
 	var s returnSet
@@ -131,7 +136,8 @@ func TestReturnEntriesAreClaimed(t *testing.T) {
 	}
 	taken.touch(old.tag(seed), &old, 0)
 	if got := taken.life.Load(); got != claimed || s.find(old.tag(seed), 0) != nil {
-		t.Errorf("the flow that had the entry finds it or lengthens its life, to %#x, after another has claimed it", got)
+		t.Errorf("the flow that had the entry finds it or lengthens its life, to %#x, after another has claimed it",
+			got)
 	}
 	for range returnWays - 1 {
 		e, life := s.oldest()
@@ -144,7 +150,8 @@ func TestReturnEntriesAreClaimed(t *testing.T) {
 	}
 }
 
-// TestReturnEntriesOfOneSet: a set has room for as many flows as it has entries, whoever enters them at the same moment.
+// TestReturnEntriesOfOneSet: a set has room for as many flows as it has entries, whoever enters them at the
+// same moment.
 func TestReturnEntriesOfOneSet(t *testing.T) {
 	seed := maphash.MakeSeed()
 	for round := range 500 {
@@ -170,18 +177,21 @@ func TestReturnEntriesOfOneSet(t *testing.T) {
 		r.enter(udpFlow(returnWays), seed, 0)
 		for i := range returnWays {
 			if !r.has(udpFlow(1+i), seed, 0) {
-				t.Fatalf("round %d: flow %d did not get the entry of one that was forgotten, or took another's", round, 1+i)
+				t.Fatalf("round %d: flow %d did not get the entry of one that was forgotten, or took another's",
+					round, 1+i)
 			}
 		}
 	}
 }
 
-// TestReturnEntriesOfAPeersPods: a pod of a peer that opens more flows than there is room for, even connections that have been established, ends its own, and
-// those of the peer's other pods stay, though they are older and would end before.
+// TestReturnEntriesOfAPeersPods: a pod of a peer that opens more flows than there is room for, even
+// connections that have been established, ends its own, and those of the peer's other pods stay, though they
+// are older and would end before.
 func TestReturnEntriesOfAPeersPods(t *testing.T) {
 	seed := maphash.MakeSeed()
 	r := newReturns()
-	flood := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.2.5"), proto: 6, sport: 80}
+	flood := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.2.5"),
+		proto: 6, sport: 80}
 	var valid []flow
 	for pod := range 8 {
 		for i := range 20 {

@@ -16,11 +16,11 @@ const (
 	// maxRun is the most datagrams that one UDP_GRO read brings: what one UDP_SEGMENT
 	// send takes since Linux 6.9.
 	maxRun = 128
-	// maxSegments is the most packets that one superpacket may stand for. A pod chooses the segment size, down to one
-	// byte, and each segment costs us as much as a packet.
+	// maxSegments is the most packets that one superpacket may stand for. A pod chooses the segment size, down
+	// to one byte, and each segment costs us as much as a packet.
 	maxSegments = 1024
-	// turnSegments ends a visit to a port once its superpackets stand for so many packets, because other ports wait
-	// meanwhile.
+	// turnSegments ends a visit to a port once its superpackets stand for so many packets, because other ports
+	// wait meanwhile.
 	turnSegments = 2 * maxSegments
 
 	batchSize = 256 // packets, and one read beyond
@@ -84,7 +84,8 @@ func (r *Ring) reset() {
 // Slot returns the next free slot to read a packet into, or nil when the batch is
 // full. The same slot is returned until it is committed.
 func (r *Ring) Slot() *Packet {
-	if r.n >= batchSize || r.reads == maxReads || r.cuts >= turnSegments || len(r.arena)-r.used < Headroom+MaxPacket {
+	if r.n >= batchSize || r.reads == maxReads || r.cuts >= turnSegments ||
+		len(r.arena)-r.used < Headroom+MaxPacket {
 		return nil
 	}
 	p := &r.slots[r.n]
@@ -157,7 +158,8 @@ func (r *Ring) next(p *Packet, off, end int) *Packet {
 	}
 	q := &r.more[r.extra]
 	r.extra++
-	q.state = state{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1, inner: end - off}
+	q.state = state{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1,
+		inner: end - off}
 	return q
 }
 

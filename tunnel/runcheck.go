@@ -171,7 +171,8 @@ func (w *worker) recheckRuns() {
 	}
 	e := w.engine
 	w.epoch.Add(1)
-	w.batch = batch{table: e.table.Load(), set: e.ports.Load(), flow: &w.tally.ingress, now: e.now(), look: e.looks.Load()}
+	w.batch = batch{table: e.table.Load(), set: e.ports.Load(), flow: &w.tally.ingress, now: e.now(),
+		look: e.looks.Load()}
 	w.ring.reset()
 	w.ring.now = w.now
 	if peer := w.table.senders[addr]; peer != nil {

@@ -106,7 +106,8 @@ func TestRunsAreAskedOfWhoAnswers(t *testing.T) {
 		name      string
 		recv      tunnel.Recv
 		questions int
-	}{{"says nothing", 0, 0}, {"an older weft's", tunnel.Supported &^ tunnel.RecvRuns, 0}, {"answers", tunnel.Supported, 8}} {
+	}{{"says nothing", 0, 0}, {"an older weft's", tunnel.Supported &^ tunnel.RecvRuns, 0},
+		{"answers", tunnel.Supported, 8}} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := path{recv: tt.recv, clock: hastened()}, path{recv: tt.recv &^ tunnel.RecvRuns}
 			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{a, b})

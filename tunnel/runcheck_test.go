@@ -7,7 +7,8 @@ import (
 )
 
 // roundsOf has a peer asked until the check ends. arrives tells which datagrams of a round do.
-func roundsOf(c *runCheck, s *peerState, now *int64, arrives func(datagram int) bool) (rounds int, broken bool) {
+func roundsOf(c *runCheck, s *peerState, now *int64, arrives func(datagram int) bool) (rounds int,
+	broken bool) {
 	for {
 		*now += int64(runGap)
 		token, broken := c.next(s, *now)
@@ -37,11 +38,13 @@ func TestRunCheck(t *testing.T) {
 		{"the run without its last", func(k int) bool { return alone(k) || k < runLen-1 }, runOften, true},
 		{"nothing", func(int) bool { return false }, runRounds, false},
 		{"the run alone", func(k int) bool { return !alone(k) }, runRounds, false},
-		{"a part of both, as if answers had run out", func(k int) bool { return alone(k) && k < runLen+2 }, runRounds, false},
+		{"a part of both, as if answers had run out", func(k int) bool { return alone(k) && k < runLen+2 },
+			runRounds, false},
 	} {
 		var c runCheck
 		now := int64(0)
-		if rounds, broken := roundsOf(&c, new(peerState), &now, tt.arrives); rounds != tt.rounds || broken != tt.broken {
+		if rounds, broken := roundsOf(&c, new(peerState), &now, tt.arrives); rounds != tt.rounds ||
+			broken != tt.broken {
 			t.Errorf("%s: %d rounds, broken %v; want %d, %v", tt.name, rounds, broken, tt.rounds, tt.broken)
 		}
 	}
@@ -78,8 +81,10 @@ func TestRunCheckAsks(t *testing.T) {
 		want    bool
 		answers bool
 	}{
-		{a, runGap, true, true}, {a, runGap, false, false}, {b, 0, true, false}, {b, runGap - 1, false, false}, {a, 1, false, false},
-		{b, 0, true, true}, {a, runGap, false, false}, {a, runEvery, true, false}, {b, runGap, false, false}, {b, runAway, true, false},
+		{a, runGap, true, true}, {a, runGap, false, false}, {b, 0, true, false}, {b, runGap - 1, false, false},
+		{a, 1, false, false},
+		{b, 0, true, true}, {a, runGap, false, false}, {a, runEvery, true, false}, {b, runGap, false, false},
+		{b, runAway, true, false},
 		{a, runGap, false, false}, {a, runAway, true, true},
 	} {
 		if got := asked(step.of, step.after); got != step.want {
@@ -104,7 +109,8 @@ func TestRunCheckBelievesWhoWasAsked(t *testing.T) {
 	var c runCheck
 	s := new(peerState)
 	token, _ := c.next(s, int64(runGap))
-	if c.answered(new(peerState), token, runSize) || c.answered(s, token+2*runLen, runSize) || c.answered(s, token, runSize-1) {
+	if c.answered(new(peerState), token, runSize) || c.answered(s, token+2*runLen, runSize) ||
+		c.answered(s, token, runSize-1) {
 		t.Error("another's answer, or one to no question, counts")
 	}
 	if again, _ := c.next(s, 2*int64(runGap)); again&runBits != 0 || again>>3 == token>>3 {

@@ -18,10 +18,11 @@ type wire interface {
 	whole(r *Ring, p *Packet) bool
 }
 
-// packetWire is a wire without runs, which takes many packets in one system call all the same, each as if it were sent alone.
+// packetWire is a wire without runs, which takes many packets in one system call all the same, each as if it
+// were sent alone.
 type packetWire interface {
-	// transmitEach sends the n packets of r.io.send, and gives their verdicts to those that were not sent. They are
-	// Delivered before.
+	// transmitEach sends the n packets of r.io.send, and gives their verdicts to those that were not sent. They
+	// are Delivered before.
 	transmitEach(r *Ring, n int)
 }
 
@@ -37,8 +38,8 @@ type runWriter struct {
 	outlet           atomic.Pointer[OutletChoice] // nil if superpackets leave in runs only
 }
 
-// newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes a run
-// in one call.
+// newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes
+// a run in one call.
 func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
 	w := &runWriter{wire: to, name: name, log: o.logger(), maxSegs: 64}
 	w.each, _ = to.(packetWire)
@@ -79,8 +80,8 @@ func (w *runWriter) leavesPartial(recv Recv) bool { return recv&RecvPCsum != 0 &
 // packets to one peer in one lane is kept, of those with different ECN fields as well: a flow has
 // both.
 //
-// It visits every packet once for each peer and lane in the batch. With 64 packets to 64 peers that is 25 ns a
-// packet, of a send's 3 us (BenchmarkRuns): sorting first would cost the common case more.
+// It visits every packet once for each peer and lane in the batch. With 64 packets to 64 peers that is 25 ns
+// a packet, of a send's 3 us (BenchmarkRuns): sorting first would cost the common case more.
 func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
 	run := &r.io.send
 	for i, first := range ps {

@@ -195,32 +195,45 @@ func TestRunForms(t *testing.T) {
 		{name: "without both each is alone", send: of(0, 64, 64), want: "64 / 64",
 			set: func(f *fakeWire) { f.w.gso.set(OffloadGSO, 0, false) }},
 		{name: "large ones of one size are a plain run", send: of(pack, 1400, 1400, 1400), want: "1400 1400 1400"},
-		{name: "a second one turns a plain run into a packed one", send: of(pack, 1400, 64, 1400), want: "1400+64~8 1400"},
+		{name: "a second one turns a plain run into a packed one", send: of(pack, 1400, 64, 1400),
+			want: "1400+64~8 1400"},
 		{name: "which a third does not", send: of(pack, 1400, 1400, 64, 64), want: "1400 1400 64 / 64"},
 		{name: "mixed", send: of(pack, 64, 594, 1400, 64, 594, 1400), want: "64+594 / 1400+64~8 594 / 1400"},
 		{name: "a quarter is padded", send: of(pack, 1104, 594), want: "1104~368 594"},
 		{name: "and no more", send: of(pack, 1103, 594), want: "1103 / 594"},
-		{name: "those of one size that would leave more are a plain run", send: of(pack, 511, 511, 511, 511), want: "511 511 511 511"},
+		{name: "those of one size that would leave more are a plain run", send: of(pack, 511, 511, 511, 511),
+			want: "511 511 511 511"},
 		{name: "until something else comes", send: of(pack, 511, 64, 511, 64), want: "511+64+511+64"},
-		{name: "full ones need no padding", send: of(pack, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92), want: strings.Repeat("92+", 15) + "92 92"},
+		{name: "full ones need no padding", send: of(pack, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92, 92,
+			92, 92, 92), want: strings.Repeat("92+", 15) + "92 92"},
 		{name: "the limit is the peer's", send: of(pack, 64, 64, 64), limit: 130, want: "64+64~2 64"},
-		{name: "a packet above it is alone", send: []outgoing{{size: 64, recv: pack}, {size: 1280, recv: pack, six: true}, {size: 64, recv: pack}, {size: 64, recv: pack}},
+		{name: "a packet above it is alone", send: []outgoing{{size: 64, recv: pack},
+			{size: 1280, recv: pack, six: true}, {size: 64, recv: pack}, {size: 64, recv: pack}},
 			limit: 548, want: "64 / 1280 64 / 64"},
-		{name: "and if it is first", send: []outgoing{{size: 1280, recv: pack, six: true}, {size: 64, recv: pack}, {size: 64, recv: pack}},
+		{name: "and if it is first", send: []outgoing{{size: 1280, recv: pack, six: true}, {size: 64, recv: pack},
+			{size: 64, recv: pack}},
 			limit: 548, want: "1280 64 / 64"},
-		{name: "both families in one", send: []outgoing{{size: 64, recv: pack}, {size: 100, recv: pack, six: true}}, want: "64+100"},
+		{name: "both families in one", send: []outgoing{{size: 64, recv: pack}, {size: 100, recv: pack, six: true}},
+			want: "64+100"},
 		{name: "descending without packing", send: of(0, 1400, 594, 64), want: "1400 594 / 64"},
 		{name: "ascending without packing", send: of(0, 64, 594, 1400), want: "64 / 594 / 1400"},
-		{name: "a superpacket ends the datagram", send: []outgoing{small, super(RecvPack, 3040), small}, want: "64 / 1040 1040 1040 64"},
-		{name: "a short last segment ends the run", send: []outgoing{super(0, 2540), super(0, 2540)}, want: "1040 1040 540 / 1040 1040 540"},
-		{name: "a whole one goes between", send: []outgoing{small, super(Supported, 3040), small}, want: "64 / whole 3040 / 64",
-			set: func(f *fakeWire) { f.takes = true }},
-		{name: "not to a peer that cannot take it", send: []outgoing{super(RecvPCsum|RecvPack, 2040)}, want: "1040 1040",
-			set: func(f *fakeWire) { f.takes = true }},
-		{name: "nor if the wire has no way", send: []outgoing{small, super(Supported, 2040), small}, want: "64 / 1040 1040 64"},
-		{name: "a congestion mark ends a run", send: []outgoing{{size: 64, recv: pack, ecn: 2}, {size: 64, recv: pack, ecn: 3}, {size: 64, recv: pack, ecn: 2}, {size: 64, recv: pack, ecn: 2}},
+		{name: "a superpacket ends the datagram", send: []outgoing{small, super(RecvPack, 3040), small},
+			want: "64 / 1040 1040 1040 64"},
+		{name: "a short last segment ends the run", send: []outgoing{super(0, 2540), super(0, 2540)},
+			want: "1040 1040 540 / 1040 1040 540"},
+		{name: "a whole one goes between", send: []outgoing{small, super(Supported, 3040), small},
+			want: "64 / whole 3040 / 64",
+			set:  func(f *fakeWire) { f.takes = true }},
+		{name: "not to a peer that cannot take it", send: []outgoing{super(RecvPCsum|RecvPack, 2040)},
+			want: "1040 1040",
+			set:  func(f *fakeWire) { f.takes = true }},
+		{name: "nor if the wire has no way", send: []outgoing{small, super(Supported, 2040), small},
+			want: "64 / 1040 1040 64"},
+		{name: "a congestion mark ends a run", send: []outgoing{{size: 64, recv: pack, ecn: 2},
+			{size: 64, recv: pack, ecn: 3}, {size: 64, recv: pack, ecn: 2}, {size: 64, recv: pack, ecn: 2}},
 			want: "64 / 64 / 64+64"},
-		{name: "two peers", send: []outgoing{{size: 64, recv: pack}, {size: 64, to: 3}, {size: 64, recv: pack}, {size: 64, to: 3}}, want: "64+64 / 64 64"},
+		{name: "two peers", send: []outgoing{{size: 64, recv: pack}, {size: 64, to: 3}, {size: 64, recv: pack},
+			{size: 64, to: 3}}, want: "64+64 / 64 64"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakeWire(t, 64)
@@ -267,7 +280,8 @@ func TestRunLimits(t *testing.T) {
 					t.Fatalf("segs=%d size=%d recv=%v: %d packets left, of %d", segs, size, recv.Names(), got, n)
 				}
 				if full := min(segs, maxDatagram/1472); len(f.sends) > 1 && fewest < full {
-					t.Errorf("segs=%d size=%d recv=%v: a send of %d datagrams that is not the last, want %d", segs, size, recv.Names(), fewest, full)
+					t.Errorf("segs=%d size=%d recv=%v: a send of %d datagrams that is not the last, want %d", segs, size,
+						recv.Names(), fewest, full)
 				}
 			}
 		}
@@ -279,7 +293,8 @@ func TestRunLimits(t *testing.T) {
 		t.Errorf("sent %s\nwant %s", got, want)
 	}
 	f = newFakeWire(t, 128)
-	f.w.writeRuns(NewRing(), packets([]outgoing{{size: 40 + 300, mss: 1}, {size: 40 + maxSegments, mss: 1}}, 1472))
+	f.w.writeRuns(NewRing(), packets([]outgoing{{size: 40 + 300, mss: 1}, {size: 40 + maxSegments, mss: 1}},
+		1472))
 	n := 0
 	for _, s := range f.sends {
 		n += len(s.datagrams)

@@ -81,10 +81,13 @@ func loopPeers() []PeerSpec {
 
 func newLoop(tb testing.TB, segs int, superHost bool) *loop {
 	tb.Helper()
-	l := &loop{tb: tb, from: newHotPath(tb, 0), to: newHotPath(tb, 0), wire: newFakeWire(tb, segs), host: &capture{tb: tb}}
-	sends := Spec{Local: prefixes("10.1.1.0/24", "fd00:1:1::/64"), UnderlayMTU: 1500, Check: CheckStrict, Peers: loopPeers()}
+	l := &loop{tb: tb, from: newHotPath(tb, 0), to: newHotPath(tb, 0), wire: newFakeWire(tb, segs),
+		host: &capture{tb: tb}}
+	sends := Spec{Local: prefixes("10.1.1.0/24", "fd00:1:1::/64"), UnderlayMTU: 1500, Check: CheckStrict,
+		Peers: loopPeers()}
 	receives := Spec{UnderlayMTU: 1500, Check: CheckStrict, Peers: []PeerSpec{
-		{Name: "sender", Addr: addr("192.0.2.1"), Sources: []netip.Addr{addr("2001:db8::1")}, Weft: true, Subnets: sends.Local}}}
+		{Name: "sender", Addr: addr("192.0.2.1"), Sources: []netip.Addr{addr("2001:db8::1")}, Weft: true,
+			Subnets: sends.Local}}}
 	for _, p := range sends.Peers {
 		receives.Local = append(receives.Local, p.Subnets...)
 	}
@@ -95,7 +98,8 @@ func newLoop(tb testing.TB, segs int, superHost bool) *loop {
 		}
 		w.table = t
 	}
-	under := &attached{port: &runPort{w: l.wire.w}, role: RoleUnderlay, super: &OffloadSocket{runs: &runWriter{}}}
+	under := &attached{port: &runPort{w: l.wire.w}, role: RoleUnderlay,
+		super: &OffloadSocket{runs: &runWriter{}}}
 	under.super.(*OffloadSocket).runs.pcsum.set(OffloadPCsum, 0, true)
 	l.from.set.under4, l.from.set.under6 = under, under
 	l.to.set.host.port = l.host

@@ -55,30 +55,39 @@ func TestRunReplay(t *testing.T) {
 		verdicts string
 		gso      OffloadState
 	}{
-		{"EIO", of(0, 1400, 1400, 64), together(unix.EIO), "!1400 1400 64 / 1400 / 1400 / 64", "ok ok ok", OffloadLost},
+		{"EIO", of(0, 1400, 1400, 64), together(unix.EIO), "!1400 1400 64 / 1400 / 1400 / 64", "ok ok ok",
+			OffloadLost},
 		{"EINVAL", of(0, 64, 64), together(unix.EINVAL), "!64 64 / 64 / 64", "ok ok", OffloadLost},
 		{"of packed ones", of(RecvPack, 1400, 64, 1400, 64, 64), together(unix.EINVAL),
 			"!1400+64~8 1400+64~8 64 / 1400+64~8 / 1400+64~8 / 64", "ok ok ok ok ok", OffloadLost},
-		{"of a padded one only that is refused", of(RecvPack, 1200, 200, 1400, 64), andAlone(unix.EIO, unix.EPERM, 1472),
+		{"of a padded one only that is refused", of(RecvPack, 1200, 200, 1400, 64),
+			andAlone(unix.EIO, unix.EPERM, 1472),
 			"!1200+200~72 1400+64 / !1200+200~72 / 1400+64", "underlay underlay ok ok", OffloadOn},
 		{"of the last only", of(RecvPack, 1200, 200, 1400, 64), andAlone(unix.EIO, unix.EPERM, 1464),
 			"!1200+200~72 1400+64 / 1200+200~72 / !1400+64", "ok ok underlay underlay", OffloadLost},
 		{"of superpackets", []outgoing{super, super}, together(unix.EINVAL),
 			"!1040 1040 540 / 1040 / 1040 / 540 / 1040 / 1040 / 540", "ok ok", OffloadLost},
-		{"a part of a superpacket is lost", []outgoing{super, {size: 64, recv: RecvPack}}, andAlone(unix.EINVAL, unix.ENOBUFS, 540),
+		{"a part of a superpacket is lost", []outgoing{super, {size: 64, recv: RecvPack}},
+			andAlone(unix.EINVAL, unix.ENOBUFS, 540),
 			"!1040 1040 540 / 1040 / 1040 / !540 / 64", "busy ok", OffloadLost},
 		{"what fits is sent when the others are too large", of(0, 1400, 1400, 64), together(unix.EMSGSIZE),
 			"!1400 1400 64 / 64", "too_big too_big ok", OffloadOn},
-		{"also packed", of(RecvPack, 1400, 64, 64), together(unix.EMSGSIZE), "!1400+64~8 64 / 64", "too_big too_big ok", OffloadOn},
+		{"also packed", of(RecvPack, 1400, 64, 64), together(unix.EMSGSIZE), "!1400+64~8 64 / 64",
+			"too_big too_big ok", OffloadOn},
 		{"also packed and padded", of(RecvPack, 1400, 64, 1000, 64), together(unix.EMSGSIZE),
 			"!1400+64~8 1000+64 / 1000+64", "too_big too_big ok ok", OffloadOn},
 		{"too large says EINVAL first", of(0, 1400, 1400, 64), andAlone(unix.EINVAL, unix.EMSGSIZE, 1400),
 			"!1400 1400 64 / !1400 / 64", "too_big too_big ok", OffloadOn},
 		{"a firewall", of(0, 1400, 1400), together(unix.EPERM), "!1400 1400", "underlay underlay", OffloadOn},
-		{"a full queue", of(RecvPack, 64, 64, 64), func(int, []byte) unix.Errno { return unix.ENOBUFS }, "!64+64+64", "busy busy busy", OffloadOn},
-		{"a datagram alone is not sent again", of(RecvPack, 64, 64), func(int, []byte) unix.Errno { return unix.EINVAL }, "!64+64", "malformed malformed", OffloadOn},
-		{"the other peer's are not touched", []outgoing{{size: 64}, {size: 70, to: 3}, {size: 64}}, together(unix.EPERM), "!64 64 / 70", "underlay ok underlay", OffloadOn},
-		{"nor those with another mark", []outgoing{{size: 64, ecn: 2}, {size: 64, ecn: 2}, {size: 64, ecn: 3}}, together(unix.EPERM), "!64 64 / 64", "underlay underlay ok", OffloadOn},
+		{"a full queue", of(RecvPack, 64, 64, 64), func(int, []byte) unix.Errno { return unix.ENOBUFS },
+			"!64+64+64", "busy busy busy", OffloadOn},
+		{"a datagram alone is not sent again", of(RecvPack, 64, 64), func(int, []byte) unix.Errno {
+			return unix.EINVAL
+		}, "!64+64", "malformed malformed", OffloadOn},
+		{"the other peer's are not touched", []outgoing{{size: 64}, {size: 70, to: 3}, {size: 64}},
+			together(unix.EPERM), "!64 64 / 70", "underlay ok underlay", OffloadOn},
+		{"nor those with another mark", []outgoing{{size: 64, ecn: 2}, {size: 64, ecn: 2}, {size: 64, ecn: 3}},
+			together(unix.EPERM), "!64 64 / 64", "underlay underlay ok", OffloadOn},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakeWire(t, 64)

@@ -14,15 +14,16 @@ const (
 	sayBurst = 10
 )
 
-// saying bounds the rate of log lines, and counts those which it withheld. The zero value is full. It is safe for
-// concurrent use.
+// saying bounds the rate of log lines, and counts those which it withheld. The zero value is full. It is safe
+// for concurrent use.
 type saying struct {
 	mu       sync.Mutex
 	limit    *rate.Limiter
 	withheld uint64 // since the last line
 }
 
-// may reports whether a line may be written at now (Unix nanoseconds), and how many were not since the one before.
+// may reports whether a line may be written at now (Unix nanoseconds), and how many were not since the one
+// before.
 func (s *saying) may(now int64) (withheld uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,7 +62,8 @@ func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 		p.renew()
 		p.end = p.off + size
 		c.ring.take(size)
-		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(peer >> 16), byte(peer >> 8), byte(peer)}), 8285)
+		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(peer >> 16), byte(peer >> 8), byte(peer)}),
+			8285)
 		p.limit, p.lane = 1472, uint8(lane)
 		c.ps = append(c.ps, p)
 	}
@@ -92,7 +93,8 @@ func BenchmarkRuns(b *testing.B) {
 						if peers > flows || lanes > 1 && flows/peers < lanes || kind.sizes > flows/peers {
 							continue
 						}
-						b.Run(fmt.Sprintf("batch=%d/flows=%d/peers=%d/lanes=%d/sizes=%s", batch, flows, peers, lanes, kind.name), func(b *testing.B) {
+						b.Run(fmt.Sprintf("batch=%d/flows=%d/peers=%d/lanes=%d/sizes=%s", batch, flows, peers, lanes,
+							kind.name), func(b *testing.B) {
 							runs(b, newCrowd(batch, flows, peers, lanes, kind.sizes, kind.recv))
 						})
 					}
@@ -120,8 +122,9 @@ func tableSpec(peers int) Spec {
 		n := i + 1<<16
 		s.Peers = append(s.Peers, PeerSpec{
 			Name: "peer", Weft: true,
-			Addr:    netip.AddrFrom4([4]byte{198, byte(16 + i>>16), byte(i >> 8), byte(i)}),
-			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(20 + n>>16), byte(n >> 8), byte(n), 0}), 24)},
+			Addr: netip.AddrFrom4([4]byte{198, byte(16 + i>>16), byte(i >> 8), byte(i)}),
+			Subnets: []netip.Prefix{netip.PrefixFrom(
+				netip.AddrFrom4([4]byte{byte(20 + n>>16), byte(n >> 8), byte(n), 0}), 24)},
 		})
 	}
 	return s

@@ -12,13 +12,15 @@ import (
 // superTCP is what a TUN hands out for a TCP superpacket of n segments of size bytes.
 func superTCP(n, size int) []byte {
 	b := tcp4(n * size)
-	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOType: encap.VNetGSOTCPv4, GSOSize: uint16(size), CsumStart: 20, CsumOffset: encap.ChecksumOffsetTCP}
+	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOType: encap.VNetGSOTCPv4, GSOSize: uint16(size),
+		CsumStart: 20, CsumOffset: encap.ChecksumOffsetTCP}
 	out := make([]byte, encap.VNetHdrLen, encap.VNetHdrLen+len(b))
 	h.Put(out)
 	return append(out, b...)
 }
 
-// TestSuperpacketOfTooManySegments: a pod, or a peer on a virtual wire, chooses how many packets we are to make of one.
+// TestSuperpacketOfTooManySegments: a pod, or a peer on a virtual wire, chooses how many packets we are to
+// make of one.
 func TestSuperpacketOfTooManySegments(t *testing.T) {
 	for name, ingress := range map[string]bool{"egress": false, "ingress": true} {
 		for n, want := range map[int]uint64{maxSegments: 0, maxSegments + 1: 1, 60000: 1} {
@@ -43,14 +45,16 @@ func TestSuperpacketOfTooManySegments(t *testing.T) {
 				f = s.Ingress
 			}
 			if f.Drops[DropSegments] != want || f.Delivered != uint64(n)*(1-want) {
-				t.Errorf("%s, %d segments: %d delivered, and %d dropped for it, want %d", name, n, f.Delivered, f.Drops[DropSegments], want)
+				t.Errorf("%s, %d segments: %d delivered, and %d dropped for it, want %d", name, n, f.Delivered,
+					f.Drops[DropSegments], want)
 			}
 		}
 	}
 }
 
-// TestTurnEndsByItsSegments reads superpackets that cost as much as hundreds of packets each: other ports have their turn in between. What is left
-// comes at the next visits, and the offload has moved as many packets as there are segments.
+// TestTurnEndsByItsSegments reads superpackets that cost as much as hundreds of packets each: other ports
+// have their turn in between. What is left comes at the next visits, and the offload has moved as many
+// packets as there are segments.
 func TestTurnEndsByItsSegments(t *testing.T) {
 	const count, segments = 8, 1000
 	tun := newRecorder(t)
@@ -71,6 +75,7 @@ func TestTurnEndsByItsSegments(t *testing.T) {
 		}
 	}
 	if s := tun.tso.stats(); s.Calls != count || s.Segments != count*segments {
-		t.Errorf("the offload moved %d packets in %d calls, want %d in %d", s.Segments, s.Calls, count*segments, count)
+		t.Errorf("the offload moved %d packets in %d calls, want %d in %d", s.Segments, s.Calls,
+			count*segments, count)
 	}
 }

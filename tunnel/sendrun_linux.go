@@ -16,9 +16,9 @@ const (
 	maxPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/encap.MinMTU4)
 	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.
 	maxHead = encap.VXLANOverhead + encap.MaxSegmentHeader
-	// padShare decides when a datagram is padded: it is padded to the size of the others in its run if that adds at
-	// most this part of it; otherwise the run ends with it. A send costs as much as many
-	// bytes of padding on a virtual wire, and few on a real one.
+	// padShare decides when a datagram is padded: it is padded to the size of the others in its run if that adds
+	// at most this part of it; otherwise the run ends with it. A send costs as much as many bytes of padding on
+	// a virtual wire, and few on a real one.
 	padShare = 4
 )
 
@@ -82,8 +82,8 @@ func (u *sendRun) add(p *Packet, a, b []byte) {
 	u.n++
 }
 
-// free is how many datagrams of size bytes, in two pieces each, fit behind the run, which may have most. It is 0 if they are not of
-// the run's size.
+// free is how many datagrams of size bytes, in two pieces each, fit behind the run, which may have most. It
+// is 0 if they are not of the run's size.
 func (u *sendRun) free(size, most int) int {
 	if u.n > 0 && size != u.size {
 		return 0
@@ -91,8 +91,8 @@ func (u *sendRun) free(size, most int) int {
 	return min(most-u.n, (maxDatagram-u.bytes)/size, (len(u.iov)-u.used)/2)
 }
 
-// addSegments puts n segments of p from segment k on behind the run, which are of one size and fit. Their inner checksums stay partial, so
-// that a header differs from the one before in little.
+// addSegments puts n segments of p from segment k on behind the run, which are of one size and fit. Their
+// inner checksums stay partial, so that a header differs from the one before in little.
 func (u *sendRun) addSegments(p *Packet, super *encap.Super, k, n int) {
 	b, size := p.Bytes(), p.head+super.SegmentLen(k)
 	if u.n == 0 {

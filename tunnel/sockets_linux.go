@@ -118,7 +118,8 @@ func (s *sockets) superpacket(p *Packet, n, size int) bool {
 		p.parsed = true // of the first datagram
 		return false
 	}
-	// One that only claims to be longer than its datagram is refused by itself: it is to get nothing of the next one.
+	// One that only claims to be longer than its datagram is refused by itself: it is to get nothing of the next
+	// one.
 	if in.Proto != encap.ProtoUDP || in.L4 == 0 || in.TotalLen <= size || s.head+in.TotalLen != n {
 		return false
 	}

@@ -59,8 +59,9 @@ func (e *Engine) Workers() []WorkerStats {
 	for i, w := range e.workers {
 		t := &w.totals
 		l[i] = WorkerStats{
-			Egress: t.egress.received.Load(), Ingress: t.ingress.received.Load(), Wakeups: t.wakeups.Load(), Batches: t.batches.Load(),
-			Reads: t.reads.Load(), Writes: t.writes.Load(), Busy: time.Duration(t.busy.Load()),
+			Egress: t.egress.received.Load(), Ingress: t.ingress.received.Load(), Wakeups: t.wakeups.Load(),
+			Batches: t.batches.Load(),
+			Reads:   t.reads.Load(), Writes: t.writes.Load(), Busy: time.Duration(t.busy.Load()),
 		}
 	}
 	return l

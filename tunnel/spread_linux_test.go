@@ -109,7 +109,8 @@ func TestFlowsKeepTheirOrder(t *testing.T) {
 						t.Errorf("engine %d: worker %d has no share: %+v", i, k, e.Workers())
 					}
 					if w.Reads == 0 || w.Reads > w.Egress+w.Ingress || w.Writes == 0 || w.Busy <= 0 {
-						t.Errorf("engine %d: worker %d read, wrote or worked nothing, or read more often than there were packets: %+v", i, k, w)
+						t.Errorf("engine %d: worker %d read, wrote or worked nothing, or read more often than there were "+
+							"packets: %+v", i, k, w)
 					}
 				}
 			}
@@ -136,7 +137,9 @@ func newFlood(t *testing.T, o *overlay, from int) *flood {
 		if err != nil {
 			return err
 		}
-		cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) })
+		cerr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
+		})
 		return errors.Join(cerr, err)
 	})
 	t.Cleanup(func() { _ = f.in.Close() })
@@ -210,7 +213,8 @@ func TestFlowComesBackToItsWorker(t *testing.T) {
 			}
 		}
 		if back*10 < egress*9 {
-			t.Errorf("of %d packets back %d are the worker's that wrote the data: %+v, before %+v", egress, back, o.engines[1].Workers(), before)
+			t.Errorf("of %d packets back %d are the worker's that wrote the data: %+v, before %+v", egress, back,
+				o.engines[1].Workers(), before)
 		}
 	}
 }
@@ -340,15 +344,18 @@ func TestPathMTUOfALane(t *testing.T) {
 		for _, six := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/IPv6=%v", name, six), func(t *testing.T) {
 				t.Parallel()
-				from, routerA, routerB, to, bits, cost := "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "/24", 28
+				from, routerA, routerB, to, bits, cost := "192.0.2.1", "192.0.2.254", "198.51.100.254",
+					"198.51.100.2", "/24", 28
 				sysctl := "/proc/sys/net/ipv4/ip_forward"
 				if six {
-					from, routerA, routerB, to, bits, cost = "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2", "/64", 48
+					from, routerA, routerB, to, bits, cost = "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe",
+						"2001:db8:2::2", "/64", 48
 					sysctl = "/proc/sys/net/ipv6/conf/all/forwarding"
 				}
 				a, r, b := newHost(t), newHost(t), newHost(t)
 				r.Do(t, func() error {
-					return errors.Join(os.WriteFile(sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a), linkPair("toB", 1300, b),
+					return errors.Join(os.WriteFile(sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a),
+						linkPair("toB", 1300, b),
 						addAddr("toA", routerA+bits), addAddr("toB", routerB+bits))
 				})
 				a.Do(t, func() error { return errors.Join(addAddr("eth0", from+bits), defaultRoute(routerA)) })

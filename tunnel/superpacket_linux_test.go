@@ -7,8 +7,9 @@ import (
 	"weft/encap"
 )
 
-// TestNoPacketReachesIntoTheNextDatagram gives a socket two datagrams that the kernel has joined. The first has an inner packet that claims to be
-// longer than its datagram is: it is to be refused, and not to be filled up with what the next datagram begins with.
+// TestNoPacketReachesIntoTheNextDatagram gives a socket two datagrams that the kernel has joined. The first
+// has an inner packet that claims to be longer than its datagram is: it is to be refused, and not to be
+// filled up with what the next datagram begins with.
 func TestNoPacketReachesIntoTheNextDatagram(t *testing.T) {
 	for _, head := range []int{0, encap.VXLANOverhead} {
 		for _, proto := range []byte{encap.ProtoTCP, encap.ProtoUDP, encap.ProtoICMPv6} {
@@ -26,10 +27,12 @@ func TestNoPacketReachesIntoTheNextDatagram(t *testing.T) {
 				p := newHotPath(t, 1).ring.Slot()
 				copy(p.Space(), b)
 				if s.superpacket(p, len(b), size) {
-					t.Errorf("head %d, protocol %d: a packet that claims %d bytes too many is taken for a superpacket", head, proto, more)
+					t.Errorf("head %d, protocol %d: a packet that claims %d bytes too many is taken for a superpacket", head,
+						proto, more)
 				}
 				if p.parsed != (more <= 0) {
-					t.Errorf("head %d, protocol %d: a packet that claims %d bytes too many: parsed %v", head, proto, more, p.parsed)
+					t.Errorf("head %d, protocol %d: a packet that claims %d bytes too many: parsed %v", head, proto,
+						more, p.parsed)
 				}
 			}
 		}

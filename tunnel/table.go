@@ -100,7 +100,8 @@ func build(f encap.Format, s Spec, before *Table) (*Table, error) {
 	return t, errors.Join(faults...)
 }
 
-// leave notes whose subnets those are of a peer that is not in the table: nobody here may have their addresses all the same.
+// leave notes whose subnets those are of a peer that is not in the table: nobody here may have their
+// addresses all the same.
 func (t *Table) leave(s *PeerSpec) {
 	p := &Peer{spec: PeerSpec{Name: s.Name, Addr: s.Addr}}
 	for _, n := range s.Subnets {
@@ -110,7 +111,8 @@ func (t *Table) leave(s *PeerSpec) {
 	}
 }
 
-// addPeer checks one peer whole before it enters any of the maps. One that is the same in before is taken from there.
+// addPeer checks one peer whole before it enters any of the maps. One that is the same in before is taken
+// from there.
 func (t *Table) addPeer(s PeerSpec, before *Table) error {
 	s.Addr = s.Addr.Unmap()
 	if !s.Addr.IsValid() || s.Addr.IsUnspecified() || s.Addr.IsMulticast() {
@@ -167,7 +169,8 @@ func (s *PeerSpec) outer(i int) netip.Addr {
 func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	vxlan := t.format == encap.FormatVXLAN
 	ipip := t.format == encap.FormatIPIP // flannel's peers are kernels there, too, which know IPv4 only and ECN
-	p := &Peer{spec: s, inner6: s.Weft && !ipip || vxlan, ecn: s.Weft || vxlan || ipip, packs: s.Weft && !vxlan && !ipip,
+	p := &Peer{spec: s, inner6: s.Weft && !ipip || vxlan, ecn: s.Weft || vxlan || ipip, packs: s.Weft &&
+		!vxlan && !ipip,
 		probes: s.Weft && !vxlan && s.Recv&RecvProbe != 0}
 	if ipip {
 		p.spec.Recv &= RecvProbe
@@ -222,7 +225,8 @@ func (p *Peer) is(s PeerSpec, f encap.Format) bool {
 		s.Recv &= RecvProbe
 	}
 	w := &p.spec
-	if w.Name != s.Name || w.Addr != s.Addr || w.Weft != s.Weft || w.Recv != s.Recv || w.MTU != s.MTU || w.MAC != s.MAC ||
+	if w.Name != s.Name || w.Addr != s.Addr || w.Weft != s.Weft || w.Recv != s.Recv || w.MTU != s.MTU ||
+		w.MAC != s.MAC ||
 		!slices.Equal(w.Sources, s.Sources) || len(p.sources) != len(s.Subnets)+len(s.InnerSources) {
 		return false
 	}

@@ -30,9 +30,11 @@ func testSpec() Spec {
 		UnderlayMTU: 1500,
 		Check:       CheckStrict,
 		Peers: []PeerSpec{
-			{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64"), InnerSources: []netip.Addr{addr("192.0.2.2")}},
+			{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64"),
+				InnerSources: []netip.Addr{addr("192.0.2.2")}},
 			{Name: "flannel", Addr: addr("192.0.2.3"), Subnets: prefixes("10.1.3.0/24")},
-			{Name: "small", Addr: addr("192.0.2.4"), Weft: true, MTU: 1300, Sources: []netip.Addr{addr("192.0.2.44")}, Subnets: prefixes("10.1.4.0/24", "fd00:1:4::/64")},
+			{Name: "small", Addr: addr("192.0.2.4"), Weft: true, MTU: 1300, Sources: []netip.Addr{addr("192.0.2.44")},
+				Subnets: prefixes("10.1.4.0/24", "fd00:1:4::/64")},
 		},
 	}
 }
@@ -43,26 +45,33 @@ func TestNewTableFaults(t *testing.T) {
 		peer PeerSpec
 		want string
 	}{
-		"no address":             {PeerSpec{Name: "x", Subnets: prefixes("10.1.8.0/24")}, "sent"},
-		"unspecified":            {PeerSpec{Name: "x", Addr: addr("0.0.0.0")}, "sent"},
-		"multicast":              {PeerSpec{Name: "x", Addr: addr("224.0.0.1")}, "sent"},
-		"ours":                   {PeerSpec{Name: "x", Addr: addr("192.0.2.1")}, "192.0.2.1"},
-		"ours, mapped":           {PeerSpec{Name: "x", Addr: addr("::ffff:192.0.2.1")}, "192.0.2.1"},
-		"further source is ours": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Sources: []netip.Addr{addr("192.0.2.1")}}, "192.0.2.1"},
-		"another peer's":         {PeerSpec{Name: "x", Addr: addr("192.0.2.9")}, "is ok's"},
-		"overlaps another":       {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.8.0/23")}, "overlaps"},
-		"inside another":         {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.9.128/25")}, "overlaps"},
-		"overlaps ours":          {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.0.0/22")}, "overlaps"},
-		"everything":             {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("0.0.0.0/0")}, "node's"},
+		"no address":   {PeerSpec{Name: "x", Subnets: prefixes("10.1.8.0/24")}, "sent"},
+		"unspecified":  {PeerSpec{Name: "x", Addr: addr("0.0.0.0")}, "sent"},
+		"multicast":    {PeerSpec{Name: "x", Addr: addr("224.0.0.1")}, "sent"},
+		"ours":         {PeerSpec{Name: "x", Addr: addr("192.0.2.1")}, "192.0.2.1"},
+		"ours, mapped": {PeerSpec{Name: "x", Addr: addr("::ffff:192.0.2.1")}, "192.0.2.1"},
+		"further source is ours": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"),
+			Sources: []netip.Addr{addr("192.0.2.1")}}, "192.0.2.1"},
+		"another peer's": {PeerSpec{Name: "x", Addr: addr("192.0.2.9")}, "is ok's"},
+		"overlaps another": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.8.0/23")},
+			"overlaps"},
+		"inside another": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.9.128/25")},
+			"overlaps"},
+		"overlaps ours": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("10.1.0.0/22")},
+			"overlaps"},
+		"everything": {PeerSpec{Name: "x", Addr: addr("192.0.2.8"), Subnets: prefixes("0.0.0.0/0")},
+			"node's"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := Spec{Local: prefixes("10.1.1.0/24"), Self: []netip.Addr{addr("192.0.2.1")}, UnderlayMTU: 1500, Check: CheckStrict, Peers: []PeerSpec{ok, tt.peer}}
+			s := Spec{Local: prefixes("10.1.1.0/24"), Self: []netip.Addr{addr("192.0.2.1")}, UnderlayMTU: 1500,
+				Check: CheckStrict, Peers: []PeerSpec{ok, tt.peer}}
 			table, err := NewTable(encap.FormatIP, s)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "peer x") {
 				t.Fatalf("error %v, want one about peer x that says %q", err, tt.want)
 			}
-			if p, found := table.routes.Lookup(addr("10.1.9.7")); !found || p.spec.Name != "ok" || len(table.peers) != 1 {
+			if p, found := table.routes.Lookup(addr("10.1.9.7")); !found || p.spec.Name != "ok" ||
+				len(table.peers) != 1 {
 				t.Error("a bad peer cost more than itself")
 			}
 		})

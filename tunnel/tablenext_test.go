@@ -17,13 +17,17 @@ func TestNextIsNewTable(t *testing.T) {
 		change func(*Spec)
 		shared []string
 	}{
-		"nothing":         {func(*Spec) {}, []string{"b", "flannel", "small"}},
-		"the MTU":         {func(s *Spec) { s.UnderlayMTU = 1400 }, nil},
-		"our own address": {func(s *Spec) { s.Self = []netip.Addr{addr("192.0.2.7")} }, []string{"b", "flannel", "small"}},
-		"a name":          {func(s *Spec) { s.Peers[0].Name = "other" }, []string{"flannel", "small"}},
-		"a subnet":        {func(s *Spec) { s.Peers[1].Subnets = prefixes("10.1.33.0/24") }, []string{"b", "small"}},
-		"one more":        {func(s *Spec) { s.Peers[1].Subnets = prefixes("10.1.3.0/24", "10.1.33.0/24") }, []string{"b", "small"}},
-		"an inner source": {func(s *Spec) { s.Peers[0].InnerSources[0] = addr("192.0.2.22") }, []string{"flannel", "small"}},
+		"nothing": {func(*Spec) {}, []string{"b", "flannel", "small"}},
+		"the MTU": {func(s *Spec) { s.UnderlayMTU = 1400 }, nil},
+		"our own address": {func(s *Spec) { s.Self = []netip.Addr{addr("192.0.2.7")} },
+			[]string{"b", "flannel", "small"}},
+		"a name": {func(s *Spec) { s.Peers[0].Name = "other" }, []string{"flannel", "small"}},
+		"a subnet": {func(s *Spec) { s.Peers[1].Subnets = prefixes("10.1.33.0/24") },
+			[]string{"b", "small"}},
+		"one more": {func(s *Spec) { s.Peers[1].Subnets = prefixes("10.1.3.0/24", "10.1.33.0/24") },
+			[]string{"b", "small"}},
+		"an inner source": {func(s *Spec) { s.Peers[0].InnerSources[0] = addr("192.0.2.22") },
+			[]string{"flannel", "small"}},
 		"a sender":        {func(s *Spec) { s.Peers[2].Sources = nil }, []string{"b", "flannel"}},
 		"its MTU":         {func(s *Spec) { s.Peers[2].MTU = 1350 }, []string{"b", "flannel"}},
 		"what it parses":  {func(s *Spec) { s.Peers[0].Recv = RecvGSO }, []string{"flannel", "small"}},
@@ -31,7 +35,8 @@ func TestNextIsNewTable(t *testing.T) {
 		"flannel no more": {func(s *Spec) { s.Peers[1].Weft = true }, []string{"b", "small"}},
 		"one that goes":   {func(s *Spec) { s.Peers = s.Peers[1:] }, []string{"flannel", "small"}},
 		"a squatter": {func(s *Spec) {
-			s.Peers = append([]PeerSpec{{Name: "new", Addr: addr("192.0.2.5"), Subnets: prefixes("10.1.4.0/24")}}, s.Peers...)
+			s.Peers = append([]PeerSpec{{Name: "new", Addr: addr("192.0.2.5"), Subnets: prefixes("10.1.4.0/24")}},
+				s.Peers...)
 		}, []string{"b", "flannel"}},
 	}
 	for name, c := range changes {
@@ -47,7 +52,8 @@ func TestNextIsNewTable(t *testing.T) {
 			c.change(&s)
 			want, errWant := NewTable(encap.FormatIP, s)
 			got, errGot := before.Next(s)
-			if (errWant == nil) != (errGot == nil) || len(got.peers) != len(want.peers) || len(got.senders) != len(want.senders) {
+			if (errWant == nil) != (errGot == nil) || len(got.peers) != len(want.peers) ||
+				len(got.senders) != len(want.senders) {
 				t.Fatalf("%v and %d peers, want %v and %d", errGot, len(got.peers), errWant, len(want.peers))
 			}
 			var shared []string

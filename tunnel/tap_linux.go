@@ -34,7 +34,8 @@ func openTAP(o RawOptions) *tap {
 	var err error
 	if o.TAP != "" && !o.Off.Has(OffloadTunnel) {
 		if err = t.open(o.TAP); err != nil {
-			t.log.Info("superpackets are cut before they leave", "event", EventOutletChosen, "offload", OffloadTunnel.String(), "cause", err)
+			t.log.Info("superpackets are cut before they leave", "event", EventOutletChosen, "offload",
+				OffloadTunnel.String(), "cause", err)
 		}
 	}
 	t.offload.set(OffloadTunnel, o.Off, t.fd >= 0)
@@ -85,8 +86,8 @@ func (t *tap) takes(p *Packet) bool {
 	return t.use.Load() && t.offload.on() && p.partial && p.segments > 1 && p.off == Headroom
 }
 
-// send writes a frame that stands for p, with its virtio-net header. It is false if the device did not take it: p is to be
-// cut then. Otherwise p has its verdict, if that is another than delivered.
+// send writes a frame that stands for p, with its virtio-net header. It is false if the device did not take
+// it: p is to be cut then. Otherwise p has its verdict, if that is another than delivered.
 func (t *tap) send(frame []byte, p *Packet) bool {
 	switch errno := write(t.fd, frame); errno {
 	case 0:

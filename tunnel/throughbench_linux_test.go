@@ -24,19 +24,24 @@ func (m *mergePort) WriteBatch(r *Ring, ps []*Packet) {
 	r.io.merge.open = 0 // forget the runs rather than write them
 }
 
-// BenchmarkThrough is what a packet costs from the end of the read to the beginning of the write: from the underlay into
-// the TUN, where packets of a flow are merged, and from the TUN to the underlay, where superpackets are cut. The
-// packets are copied in for each iteration, as a read does, and an iteration is a packet or superpacket.
+// BenchmarkThrough is what a packet costs from the end of the read to the beginning of the write: from the
+// underlay into the TUN, where packets of a flow are merged, and from the TUN to the underlay, where
+// superpackets are cut. The packets are copied in for each iteration, as a read does, and an iteration is a
+// packet or superpacket.
 func BenchmarkThrough(b *testing.B) {
 	for _, size := range []int{64, 1400} {
 		for _, flows := range []int{1, 8} {
-			b.Run(fmt.Sprintf("dir=ingress/flows=%d/mss=%d", flows, size), func(b *testing.B) { throughMerge(b, size, flows, false) })
+			b.Run(fmt.Sprintf("dir=ingress/flows=%d/mss=%d", flows, size), func(b *testing.B) {
+				throughMerge(b, size, flows, false)
+			})
 		}
 	}
 	b.Run("dir=ingress/pcsum=true/flows=1/mss=1400", func(b *testing.B) { throughMerge(b, 1400, 1, true) })
 	for _, recv := range []Recv{0, Supported &^ RecvGSO} {
 		for _, segments := range []int{1, 2, 45} {
-			b.Run(fmt.Sprintf("dir=egress/pcsum=%t/segments=%d", recv&RecvPCsum != 0, segments), func(b *testing.B) { throughCut(b, recv, segments) })
+			b.Run(fmt.Sprintf("dir=egress/pcsum=%t/segments=%d", recv&RecvPCsum != 0, segments), func(b *testing.B) {
+				throughCut(b, recv, segments)
+			})
 		}
 	}
 }

@@ -34,8 +34,8 @@ type TUNOptions struct {
 	From *Kept
 }
 
-// TUN is a TUN device. As a port it moves one bare IP packet a read and a write, without a virtio-net header. It is
-// safe for concurrent use.
+// TUN is a TUN device. As a port it moves one bare IP packet a read and a write, without a virtio-net header.
+// It is safe for concurrent use.
 type TUN struct {
 	name string
 	fd   int
@@ -55,7 +55,8 @@ func OpenTUN(o TUNOptions) (*PortableTUN, error) {
 	var err error
 	if o.From != nil {
 		t, err = keptTUN(o, KindTUN)
-	} else if t, err = openTUN(o, unix.IFF_VNET_HDR); errors.Is(err, unix.EINVAL) { // a sandbox that knows no virtio-net header
+	} else if t, err = openTUN(o, unix.IFF_VNET_HDR); errors.Is(err, unix.EINVAL) {
+		// a sandbox that knows no virtio-net header
 		t, err = openTUN(o, 0)
 	}
 	if err != nil {

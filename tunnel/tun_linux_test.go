@@ -132,7 +132,8 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	if err := configureTUN(s, s.MTU); err != nil {
 		return err
 	}
-	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: port, Workers: o.paths[i].many, Logger: o.paths[i].log, Clock: o.paths[i].clock}); err != nil {
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: port, Workers: o.paths[i].many,
+		Logger: o.paths[i].log, Clock: o.paths[i].clock}); err != nil {
 		return err
 	}
 	table, err := tunnel.NewTable(format, s)
@@ -146,16 +147,19 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	return errors.Join(err, err2)
 }
 
-// configureTUN gives flannel0 its addresses, MTU and routes, as weftd does: IPv6 by a gateway that is nobody, since
-// without one each destination takes a place in the kernel's table of neighbours, which all namespaces share.
+// configureTUN gives flannel0 its addresses, MTU and routes, as weftd does: IPv6 by a gateway that is nobody,
+// since without one each destination takes a place in the kernel's table of neighbours, which all namespaces
+// share.
 func configureTUN(s tunnel.Spec, mtu int) error {
 	link, err := netlink.LinkByName("flannel0")
 	if err != nil {
 		return err
 	}
-	errs := []error{netlink.LinkSetMTU(link, mtu), addAddr("flannel0", s.Address4.String()+"/32"), addAddr("flannel0", s.Address6.String()+"/128")}
+	errs := []error{netlink.LinkSetMTU(link, mtu), addAddr("flannel0", s.Address4.String()+"/32"),
+		addAddr("flannel0", s.Address6.String()+"/128")}
 	index, gateway := link.Attrs().Index, net.ParseIP("fe80::1")
-	errs = append(errs, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway}))
+	errs = append(errs, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT,
+		IP: gateway}))
 	for n, gw := range map[string]net.IP{"10.1.0.0/16": nil, "fd00:1::/32": gateway} {
 		_, dst, err := net.ParseCIDR(n)
 		errs = append(errs, err, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: dst, Gw: gw}))
@@ -362,7 +366,9 @@ func (o *overlay) overUDPBatch(t *testing.T, to string, data []byte, size int) (
 		if err != nil {
 			return err
 		}
-		if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }); cerr != nil || err != nil {
+		if cerr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size)
+		}); cerr != nil || err != nil {
 			return errors.Join(cerr, err)
 		}
 		_, err = c.Write(data)
@@ -418,7 +424,8 @@ func TestOpenTUNErrors(t *testing.T) { // alone: it names a descriptor by its nu
 		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "a-name-that-is-too-long"}); err == nil {
 			t.Error("a name too long is taken")
 		}
-		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("192.0.2.77")}); !errors.Is(err, unix.EADDRNOTAVAIL) {
+		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("192.0.2.77")}); !errors.Is(err,
+			unix.EADDRNOTAVAIL) {
 			t.Errorf("an address that is not ours: %v, want EADDRNOTAVAIL", err)
 		}
 		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")})
@@ -426,7 +433,8 @@ func TestOpenTUNErrors(t *testing.T) { // alone: it names a descriptor by its nu
 			return err
 		}
 		defer s.Close()
-		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")}); !errors.Is(err, unix.EADDRINUSE) {
+		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")}); !errors.Is(err,
+			unix.EADDRINUSE) {
 			t.Errorf("a port in use: %v, want EADDRINUSE", err)
 		}
 		return nil
@@ -441,7 +449,8 @@ func TestPortLost(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	lost := make(chan tunnel.PortID, 8)
-	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, PortLost: func(id tunnel.PortID, _ error) { lost <- id }})
+	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port,
+		PortLost: func(id tunnel.PortID, _ error) { lost <- id }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func setTUN(fd int, name string, flags uint16, multi bool) error {
 	}
 	req.SetUint16(flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("TUNSETIFF: %w: CAP_NET_ADMIN is missing, or the device is another user's: run weftd as root, or give it the capability", err)
+		return fmt.Errorf("TUNSETIFF: %w: CAP_NET_ADMIN is missing, or the device is another user's: run weftd "+
+			"as root, or give it the capability", err)
 	} else if err != nil {
 		return fmt.Errorf("TUNSETIFF: %w", err)
 	}

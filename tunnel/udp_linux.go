@@ -95,7 +95,8 @@ func listenUDP(o UDPOptions, prepare func(fd int) error) (*UDPSocket, error) {
 			return nil, fmt.Errorf("udp socket: %w", err)
 		}
 	}
-	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(o.Local.Addr().AsSlice()[:4]), Port: int(o.Local.Port())}
+	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(o.Local.Addr().AsSlice()[:4]),
+		Port: int(o.Local.Port())}
 	if family == unix.AF_INET6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 		sa = &unix.SockaddrInet6{Addr: o.Local.Addr().As16(), Port: int(o.Local.Port())}
@@ -135,9 +136,11 @@ func (s *UDPSocket) setUp() error {
 	} else {
 		s.batch = ipv6.NewPacketConn(conn)
 	}
-	level, recvTOS, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	level, recvTOS, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_MTU_DISCOVER,
+		unix.IP_PMTUDISC_PROBE
 	if local.Addr().Is6() {
-		level, recvTOS, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+		level, recvTOS, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER,
+			unix.IPV6_PMTUDISC_PROBE
 	}
 	return errors.Join(
 		unix.SetsockoptInt(s.fd, level, recvTOS, 1), // the ECN field of each datagram (RFC 6040)
@@ -219,9 +222,9 @@ func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
 	}
 }
 
-// sendTries counts how often one datagram was sent. A call returns the errors of earlier datagrams, which ICMP messages
-// bring, and whoever empties the error queue meanwhile leaves the next of them on the socket: one repetition is not
-// always enough.
+// sendTries counts how often one datagram was sent. A call returns the errors of earlier datagrams, which
+// ICMP messages bring, and whoever empties the error queue meanwhile leaves the next of them on the socket:
+// one repetition is not always enough.
 type sendTries struct {
 	last            unix.Errno
 	tries, refusals int
@@ -232,7 +235,8 @@ func (t *sendTries) again(r *Ring, fd int, errno unix.Errno) bool {
 	last := t.last
 	t.last = errno
 	switch {
-	case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT: // port and protocol unreachable: never this datagram's own
+	case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT:
+		// port and protocol unreachable: never this datagram's own
 		t.refusals++
 	case errno == unix.EAGAIN:
 		t.tries++

@@ -73,7 +73,8 @@ func (s *sockets) share(o UDPOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.SetsockoptSockFprog(s.group[0].fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(s.group[0].fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
 		return fmt.Errorf("SO_ATTACH_REUSEPORT_CBPF: %w", err)
 	}
 	return nil
@@ -111,7 +112,8 @@ func deafen(fd int) error {
 }
 
 func attachFilter(fd int, filter []unix.SockFilter) error {
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
 		return fmt.Errorf("SO_ATTACH_FILTER: %w", err)
 	}
 	return nil
@@ -134,7 +136,8 @@ func sharingAt(header uint32, six bool, n int) []bpf.Instruction {
 	if six {
 		program[0] = bpf.LoadAbsolute{Off: header + 8, Size: 4}
 		for _, at := range []uint32{12, 16, 20} {
-			program = append(program, bpf.TAX{}, bpf.LoadAbsolute{Off: header + at, Size: 4}, bpf.ALUOpX{Op: bpf.ALUOpXor})
+			program = append(program, bpf.TAX{}, bpf.LoadAbsolute{Off: header + at, Size: 4},
+				bpf.ALUOpX{Op: bpf.ALUOpXor})
 		}
 		port = []bpf.Instruction{bpf.LoadAbsolute{Off: header + 40, Size: 2}}
 	}

@@ -24,11 +24,14 @@ import (
 // sender is an engine with a host port in memory and a real underlay socket.
 func sender(t *testing.T, h *host, local string, peers ...tunnel.PeerSpec) *node {
 	t.Helper()
-	return senderOver(t, h, local, 0, func(o tunnel.UDPOptions) (tunnel.Underlay, error) { return tunnel.ListenUDP(o) }, peers...)
+	return senderOver(t, h, local, 0, func(o tunnel.UDPOptions) (tunnel.Underlay, error) {
+		return tunnel.ListenUDP(o)
+	}, peers...)
 }
 
 // senderOver is sender over another port, with workers and as many queues and lanes.
-func senderOver(t *testing.T, h *host, local string, workers int, listen func(tunnel.UDPOptions) (tunnel.Underlay, error), peers ...tunnel.PeerSpec) *node {
+func senderOver(t *testing.T, h *host, local string, workers int,
+	listen func(tunnel.UDPOptions) (tunnel.Underlay, error), peers ...tunnel.PeerSpec) *node {
 	t.Helper()
 	n := &node{host: memory(t, netip.AddrPort{})}
 	var err error
@@ -66,20 +69,23 @@ func TestPathMTUOverARouter(t *testing.T) {
 		cost                                 int
 	}{
 		{"IPv4", "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "/proc/sys/net/ipv4/ip_forward", 28},
-		{"IPv6", "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2", "/proc/sys/net/ipv6/conf/all/forwarding", 48},
+		{"IPv6", "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2",
+			"/proc/sys/net/ipv6/conf/all/forwarding", 48},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			a, r, b := newHost(t), newHost(t), newHost(t)
 			bits := map[bool]string{true: "/24", false: "/64"}[tt.cost == 28]
 			r.Do(t, func() error {
-				return errors.Join(os.WriteFile(tt.sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a), linkPair("toB", 1300, b),
+				return errors.Join(os.WriteFile(tt.sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a),
+					linkPair("toB", 1300, b),
 					addAddr("toA", tt.routerA+bits), addAddr("toB", tt.routerB+bits))
 			})
 			for h, l := range map[*host][2]string{a: {tt.a, tt.routerA}, b: {tt.b, tt.routerB}} {
 				h.Do(t, func() error { return errors.Join(addAddr("eth0", l[0]+bits), defaultRoute(l[1])) })
 			}
-			n := sender(t, a, tt.a, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")},
+			n := sender(t, a, tt.a, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true,
+				Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")},
 				tunnel.PeerSpec{Name: "c", Addr: addr(tt.routerB), Weft: true, Subnets: prefixes("10.1.3.0/24")})
 
 			big := udp4(t, "10.1.1.5", "10.1.2.7", 1500-tt.cost-28, nil)
@@ -92,10 +98,12 @@ func TestPathMTUOverARouter(t *testing.T) {
 			n.host.Inject(tunneltest.Datagram{Data: big})
 			d, ok := n.host.Next(within)
 			if !ok || describeICMP(t, d.Data, big) != map[bool]string{
-				true: "DestinationUnreachable(FragmentationNeeded) 1272", false: "DestinationUnreachable(FragmentationNeeded) 1252"}[tt.cost == 28] {
+				true:  "DestinationUnreachable(FragmentationNeeded) 1272",
+				false: "DestinationUnreachable(FragmentationNeeded) 1252"}[tt.cost == 28] {
 				t.Errorf("the sender was told %x", d.Data)
 			}
-			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered || now.Drops[tunnel.DropTooBig] != sent.Drops[tunnel.DropTooBig]+1 {
+			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered ||
+				now.Drops[tunnel.DropTooBig] != sent.Drops[tunnel.DropTooBig]+1 {
 				t.Errorf("what is known to be too big is sent: %+v, and before %+v", now, sent)
 			}
 			if other := n.Peers()[1]; other.Name != "c" || other.MTU != 1500-tt.cost || other.PathMTU != 0 {
@@ -145,7 +153,8 @@ func TestPeerWithoutDaemon(t *testing.T) {
 	a, b := newHost(t), newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 	b.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_ratelimit", []byte("0"), 0o644) })
-	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24")})
+	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true,
+		Subnets: prefixes("10.1.2.0/24")})
 	p := udp4(t, "10.1.1.5", "10.1.2.7", 64, nil)
 	const packets = 2000
 	for i := uint64(0); i < packets; {
@@ -179,7 +188,8 @@ func TestUnderlayComesAndGoes(t *testing.T) {
 	t.Parallel()
 	a, b := newHost(t), newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
-	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24")})
+	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true,
+		Subnets: prefixes("10.1.2.0/24")})
 	var sink net.PacketConn
 	b.Do(t, func() (err error) { sink, err = net.ListenPacket("udp4", "192.0.2.2:8285"); return err })
 	defer sink.Close()
@@ -187,7 +197,9 @@ func TestUnderlayComesAndGoes(t *testing.T) {
 	// arrives sends one packet more, and does not count those that had to wait for a neighbour's address.
 	arrives := func(wait time.Duration) bool {
 		sent++
-		n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 64, func(ip *layers.IPv4) { ip.Id = sent })})
+		n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 64, func(ip *layers.IPv4) {
+			ip.Id = sent
+		})})
 		_ = sink.SetReadDeadline(time.Now().Add(wait))
 		for b := make([]byte, 2000); ; {
 			got, _, err := sink.ReadFrom(b)

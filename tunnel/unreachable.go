@@ -103,17 +103,19 @@ type refusedBy struct {
 }
 
 const (
-	// refusalLasts is for how long messages come before they are news: a peer whose daemon starts again sends them too.
+	// refusalLasts is for how long messages come before they are news: a peer whose daemon starts again sends
+	// them too.
 	refusalLasts = 8 * time.Second
-	// refusalGap is how long they may be missing meanwhile. Without other traffic each probe brings one, about every ten seconds.
+	// refusalGap is how long they may be missing meanwhile. Without other traffic each probe brings one, about
+	// every ten seconds.
 	refusalGap = 25 * time.Second
 	// refusalOver is for how long no message came before they may be news again.
 	refusalOver = time.Minute
 )
 
-// note takes in a message, and reports whether it is news: they have come for a while and nobody was told, or another one than before
-// comes. A doubtful one is none, and may become news later. It allocates only if it is another one, and at most each second: whoever sends
-// them may want it to.
+// note takes in a message, and reports whether it is news: they have come for a while and nobody was told, or
+// another one than before comes. A doubtful one is none, and may become news later. It allocates only if it
+// is another one, and at most each second: whoever sends them may want it to.
 func (r *refusal) note(b refusedBy, doubtful bool, now int64) (news bool) {
 	r.count.Add(1)
 	before := r.last.Swap(now)
@@ -131,11 +133,14 @@ func (r *refusal) note(b refusedBy, doubtful bool, now int64) (news bool) {
 	return !doubtful && now-r.since.Load() >= int64(refusalLasts) && r.said.CompareAndSwap(false, true)
 }
 
-// doubts reports whether a message says nothing about whether packets arrive. A kernel with the module tunnel4 and without a device for IP in IP (sit and IPsec
-// bring the module) answers such a packet with "port unreachable", although there is no port, and although a raw socket has taken it: tunnel4_rcv in
-// net/ipv4/tunnel4.c. A rule that rejects it says the same, so it is believed if nothing arrives from the peer either.
+// doubts reports whether a message says nothing about whether packets arrive. A kernel with the module
+// tunnel4 and without a device for IP in IP (sit and IPsec bring the module) answers such a packet with "port
+// unreachable", although there is no port, and although a raw socket has taken it: tunnel4_rcv in
+// net/ipv4/tunnel4.c. A rule that rejects it says the same, so it is believed if nothing arrives from the
+// peer either.
 func (t *Table) doubts(p *Peer, b refusedBy, now int64) bool {
-	return t.format == encap.FormatIPIP && b.why == UnreachablePort && b.by == p.spec.Addr && now-p.state.lastRx.Load()*int64(time.Second) < int64(refusalGap)
+	return t.format == encap.FormatIPIP && b.why == UnreachablePort && b.by == p.spec.Addr &&
+		now-p.state.lastRx.Load()*int64(time.Second) < int64(refusalGap)
 }
 
 // get returns what was said; its zero value if nothing was.
@@ -153,6 +158,7 @@ func (w *worker) refused(peer *Peer, e sendError) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", EventPeerUnanswering, "peer", peer.spec.Name, "addr", e.dst, "says", e.why.String(), "by", e.by, "left_out", n)
+		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", EventPeerUnanswering, "peer",
+			peer.spec.Name, "addr", e.dst, "says", e.why.String(), "by", e.by, "left_out", n)
 	}
 }

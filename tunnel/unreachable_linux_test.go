@@ -27,7 +27,8 @@ func TestSocketIsToldThatNothingListens(t *testing.T) {
 			sa = &unix.SockaddrInet4{Addr: to.As4(), Port: 9}
 		}
 		var got []sendError
-		await.True(t, "the message about "+c.to, func() bool { // the kernel's budget of such messages is that of all tests on this host
+		await.True(t, "the message about "+c.to, func() bool {
+			// the kernel's budget of such messages is that of all tests on this host
 			if err := unix.Sendto(s.fd, []byte("nobody"), 0, sa); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 				t.Fatal(err)
 			}
@@ -49,9 +50,11 @@ func TestUnreachableByTypeAndCode(t *testing.T) {
 		kind, code byte
 		want       UnreachableWhy
 	}{
-		{false, 3, 0, UnreachableNet}, {false, 3, 1, UnreachableHost}, {false, 3, 3, UnreachablePort}, {false, 3, 4, 0}, {false, 3, 13, UnreachableProhibited},
+		{false, 3, 0, UnreachableNet}, {false, 3, 1, UnreachableHost}, {false, 3, 3, UnreachablePort},
+		{false, 3, 4, 0}, {false, 3, 13, UnreachableProhibited},
 		{false, 3, 2, UnreachableProtocol}, {false, 3, 5, UnreachableOther}, {false, 11, 0, 0}, {false, 1, 4, 0},
-		{true, 1, 0, UnreachableNet}, {true, 1, 1, UnreachableProhibited}, {true, 1, 3, UnreachableHost}, {true, 1, 4, UnreachablePort}, {true, 1, 2, UnreachableOther},
+		{true, 1, 0, UnreachableNet}, {true, 1, 1, UnreachableProhibited}, {true, 1, 3, UnreachableHost},
+		{true, 1, 4, UnreachablePort}, {true, 1, 2, UnreachableOther},
 		{true, 2, 0, 0}, {true, 3, 0, 0},
 	} {
 		if got := whyOf(c.six, c.kind, c.code); got != c.want {
@@ -60,7 +63,8 @@ func TestUnreachableByTypeAndCode(t *testing.T) {
 	}
 }
 
-// A peer's messages are counted, shown with the last one, and written once as long as they say the same; those about nobody are not.
+// A peer's messages are counted, shown with the last one, and written once as long as they say the same;
+// those about nobody are not.
 func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	h := &heard{}
 	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1, Logger: slog.New(h)})
@@ -121,7 +125,9 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	if !r.note(said, false, now+1) || r.note(said, false, now+2) {
 		t.Error("what is not doubtful any more is no news, or is news twice")
 	}
-	if n := testing.AllocsPerRun(100, func() { peer.state.refusal.note(refusedBy{router, UnreachableHost}, false, w.now) }); n > 0.02 {
+	if n := testing.AllocsPerRun(100, func() {
+		peer.state.refusal.note(refusedBy{router, UnreachableHost}, false, w.now)
+	}); n > 0.02 {
 		t.Errorf("%v allocations a message", n)
 	}
 }

@@ -24,7 +24,8 @@ func (p *Peer) setHead(own vtep) error {
 			return fmt.Errorf("address %v is no VTEP's", m)
 		}
 	}
-	b, err := encap.AppendVXLAN(p.head[:0], encap.VXLAN{VNI: own.vni, Ethernet: encap.Ethernet{Dst: p.spec.MAC, Src: src}})
+	b, err := encap.AppendVXLAN(p.head[:0],
+		encap.VXLAN{VNI: own.vni, Ethernet: encap.Ethernet{Dst: p.spec.MAC, Src: src}})
 	p.headLen = len(b)
 	return err
 }

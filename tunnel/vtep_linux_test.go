@@ -26,7 +26,8 @@ func vxlanSpec() tunnel.Spec {
 		s.Peers[i].Recv = tunnel.Supported
 	}
 	s.Peers[0].Subnets = prefixes("10.1.2.0/24")
-	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "b", Addr: addr("2001:db8::2"), Weft: true, MAC: mac(0x62), Subnets: prefixes("fd00:1:2::/64")})
+	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "b", Addr: addr("2001:db8::2"), Weft: true, MAC: mac(0x62),
+		Subnets: prefixes("fd00:1:2::/64")})
 	return s
 }
 
@@ -38,7 +39,8 @@ func framed(t *testing.T, vni uint32, dst, src encap.MAC, inner []byte) []byte {
 		kind = layers.EthernetTypeIPv6
 	}
 	return encode(t, &layers.VXLAN{ValidIDFlag: true, VNI: vni},
-		&layers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]), EthernetType: kind}, gopacket.Payload(inner))
+		&layers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]), EthernetType: kind},
+		gopacket.Payload(inner))
 }
 
 func TestVXLANCarries(t *testing.T) {
@@ -76,7 +78,8 @@ func TestVXLANCarries(t *testing.T) {
 			// Padding of a short frame is nobody's, and the reserved bits are the group policy extension's.
 			b = append(framed(t, 77, c.own, mac(2), b), 0, 0, 0)
 			b[0], b[2] = b[0]|0x80, 9
-			c.wire.Inject(tunneltest.Datagram{Outer: netip.AddrPortFrom(addr(c.from), 40000), ECN: encap.NotECT, Data: b})
+			c.wire.Inject(tunneltest.Datagram{Outer: netip.AddrPortFrom(addr(c.from), 40000),
+				ECN: encap.NotECT, Data: b})
 			if d, ok := n.host.Next(within); !ok || !bytes.Equal(d.Data, c.inner) {
 				t.Errorf("from %s, %s: %x, want %x", c.from, name, d.Data, c.inner)
 			}
@@ -85,7 +88,8 @@ func TestVXLANCarries(t *testing.T) {
 	s := settled(t, n, 6)
 	balanced(t, s)
 	if s.Ingress.ReceivedBytes != s.Ingress.DeliveredBytes || s.Completed != 2 {
-		t.Errorf("%d bytes received, %d delivered, %d completed", s.Ingress.ReceivedBytes, s.Ingress.DeliveredBytes, s.Completed)
+		t.Errorf("%d bytes received, %d delivered, %d completed", s.Ingress.ReceivedBytes, s.Ingress.DeliveredBytes,
+			s.Completed)
 	}
 }
 
@@ -101,12 +105,15 @@ func TestVXLANFragmentsAndECN(t *testing.T) {
 			t.Fatal("a fragment is missing")
 		}
 		h, inner, err := encap.ParseVXLAN(d.Data)
-		if err != nil || h.VNI != 77 || h.Dst != mac(4) || h.Type != encap.EtherTypeIPv4 || len(inner) > 1300 || d.ECN != encap.ECT0 {
+		if err != nil || h.VNI != 77 || h.Dst != mac(4) || h.Type != encap.EtherTypeIPv4 || len(inner) > 1300 ||
+			d.ECN != encap.ECT0 {
 			t.Errorf("%+v, %d bytes, ECN %v, %v", h, len(inner), d.ECN, err)
 		}
 		got += len(inner) - 20
 	}
-	n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.3.7", 1, func(ip *layers.IPv4) { ip.TOS = 1 })})
+	n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.3.7", 1, func(ip *layers.IPv4) {
+		ip.TOS = 1
+	})})
 	if d, ok := n.wire.Next(within); !ok || d.ECN != encap.ECT1 {
 		t.Errorf("to a node without our key: ECN %v", d.ECN)
 	}
@@ -116,7 +123,8 @@ func TestVXLANFragmentsAndECN(t *testing.T) {
 		t.Errorf("a full-size packet leaves as %d bytes", len(d.Data))
 	}
 	n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 1451-28, nil)})
-	if d, ok := n.host.Next(within); !ok || len(d.Data) < 28 || d.Data[20] != 3 || d.Data[21] != 4 || d.Data[26] != 1450>>8 || d.Data[27] != 1450&0xff {
+	if d, ok := n.host.Next(within); !ok || len(d.Data) < 28 || d.Data[20] != 3 || d.Data[21] != 4 ||
+		d.Data[26] != 1450>>8 || d.Data[27] != 1450&0xff {
 		t.Errorf("one byte more is answered by %x", d.Data)
 	}
 }
@@ -131,22 +139,27 @@ func TestVXLANDrops(t *testing.T) {
 		data   []byte
 		reason tunnel.DropReason
 	}{
-		"nothing":                 {nil, tunnel.DropMalformed},
-		"a bare packet":           {good, tunnel.DropMalformed},
-		"headers alone":           {frame(77, mac(1), good)[:22], tunnel.DropMalformed},
-		"cut in the headers":      {frame(77, mac(1), good)[:21], tunnel.DropMalformed},
-		"no I flag":               {set(frame(77, mac(1), good), 0, 0), tunnel.DropMalformed},
-		"a VLAN tag":              {set(set(frame(77, mac(1), good), 20, 0x81), 21, 0), tunnel.DropMalformed},
-		"ARP":                     {set(frame(77, mac(1), good), 21, 6), tunnel.DropMalformed},
-		"IPv6 in an IPv4 frame":   {set(set(frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)), 20, 8), 21, 0), tunnel.DropMalformed},
-		"cut in the packet":       {frame(77, mac(1), good)[:40], tunnel.DropMalformed},
-		"another network":         {frame(78, mac(1), good), tunnel.DropForeignVNI},
-		"another node's":          {frame(77, mac(3), good), tunnel.DropForeignMAC},
-		"the other family's":      {frame(77, mac(0x61), good), tunnel.DropForeignMAC},
-		"broadcast":               {frame(77, encap.MAC{255, 255, 255, 255, 255, 255}, good), tunnel.DropForeignMAC},
-		"source is another's":     {frame(77, mac(1), udp4(t, "10.1.3.7", "10.1.1.5", 9, nil)), tunnel.DropForeignSource},
-		"IPv6 by the IPv4 half":   {frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)), tunnel.DropForeignSource},
-		"destination is not ours": {frame(77, mac(1), udp4(t, "10.1.2.7", "8.8.8.8", 9, nil)), tunnel.DropForeignDest},
+		"nothing":            {nil, tunnel.DropMalformed},
+		"a bare packet":      {good, tunnel.DropMalformed},
+		"headers alone":      {frame(77, mac(1), good)[:22], tunnel.DropMalformed},
+		"cut in the headers": {frame(77, mac(1), good)[:21], tunnel.DropMalformed},
+		"no I flag":          {set(frame(77, mac(1), good), 0, 0), tunnel.DropMalformed},
+		"a VLAN tag":         {set(set(frame(77, mac(1), good), 20, 0x81), 21, 0), tunnel.DropMalformed},
+		"ARP":                {set(frame(77, mac(1), good), 21, 6), tunnel.DropMalformed},
+		"IPv6 in an IPv4 frame": {set(set(frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)), 20, 8), 21,
+			0), tunnel.DropMalformed},
+		"cut in the packet":  {frame(77, mac(1), good)[:40], tunnel.DropMalformed},
+		"another network":    {frame(78, mac(1), good), tunnel.DropForeignVNI},
+		"another node's":     {frame(77, mac(3), good), tunnel.DropForeignMAC},
+		"the other family's": {frame(77, mac(0x61), good), tunnel.DropForeignMAC},
+		"broadcast": {frame(77, encap.MAC{255, 255, 255, 255, 255, 255}, good),
+			tunnel.DropForeignMAC},
+		"source is another's": {frame(77, mac(1), udp4(t, "10.1.3.7", "10.1.1.5", 9, nil)),
+			tunnel.DropForeignSource},
+		"IPv6 by the IPv4 half": {frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)),
+			tunnel.DropForeignSource},
+		"destination is not ours": {frame(77, mac(1), udp4(t, "10.1.2.7", "8.8.8.8", 9, nil)),
+			tunnel.DropForeignDest},
 	} {
 		before := n.Stats().Ingress.Drops[c.reason]
 		n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: c.data})

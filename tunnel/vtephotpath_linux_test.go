@@ -27,7 +27,8 @@ func vtepHotPath(tb testing.TB) *worker {
 // vtepFrame is a datagram for this node.
 func vtepFrame(tb testing.TB, inner []byte) []byte {
 	tb.Helper()
-	b, err := encap.AppendVXLAN(nil, encap.VXLAN{VNI: 7, Ethernet: encap.Ethernet{Dst: encap.MAC{2, 1}, Type: encap.EtherTypeIPv4}})
+	b, err := encap.AppendVXLAN(nil, encap.VXLAN{VNI: 7,
+		Ethernet: encap.Ethernet{Dst: encap.MAC{2, 1}, Type: encap.EtherTypeIPv4}})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -134,7 +134,8 @@ func (w *worker) serve(id queueID, failed bool) bool {
 		return false // detached since epoll reported it
 	}
 	a := q.of
-	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(), look: w.engine.looks.Load()}
+	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(),
+		look: w.engine.looks.Load()}
 	if failed {
 		if e, ok := q.queue.(errorReader); ok {
 			if e.readErrors(w.now, w.learn) {
@@ -180,7 +181,8 @@ func (w *worker) lose(a *attached, err error) {
 	if a.role == RolePod {
 		level = slog.LevelInfo // a pod that ends takes its interface along
 	}
-	w.engine.log.Log(context.Background(), level, "port lost", "role", a.role.String(), "port", uint64(a.id), "err", err)
+	w.engine.log.Log(context.Background(), level, "port lost", "role", a.role.String(), "port", uint64(a.id),
+		"err", err)
 	if f := w.engine.cfg.PortLost; f != nil {
 		f(a.id, err)
 	}

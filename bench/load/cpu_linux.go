@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// CPU is processor time since the machine started, or between two readings (Sub). The kernel counts it in ticks
-// of 10 ms, so differences over less than a second mean little.
+// CPU is processor time since the machine started, or between two readings (Sub). The kernel counts it in
+// ticks of 10 ms, so differences over less than a second mean little.
 type CPU struct {
 	// Machine is what all processes and the kernel used, on all CPUs. Stolen is what
 	// other guests of the same host took meanwhile.
 	Machine, Stolen time.Duration
 	// Processes is the part of Machine that the processes used that ReadCPU was given.
 	Processes time.Duration
-	// SoftIRQ is the part of Machine that the kernel spent in soft interrupts, where it handles most packets that
-	// arrive. What it handles outside of them, as during a write to a TUN, is not in it.
+	// SoftIRQ is the part of Machine that the kernel spent in soft interrupts, where it handles most packets
+	// that arrive. What it handles outside of them, as during a write to a TUN, is not in it.
 	SoftIRQ time.Duration
 	// Switches is how often a CPU went on with another thread, of whatever process.
 	Switches int64
@@ -27,8 +27,9 @@ type CPU struct {
 // Sub returns the time between two readings.
 func (c CPU) Sub(earlier CPU) CPU {
 	return CPU{
-		Machine: c.Machine - earlier.Machine, Stolen: c.Stolen - earlier.Stolen, Processes: c.Processes - earlier.Processes,
-		SoftIRQ: c.SoftIRQ - earlier.SoftIRQ, Switches: c.Switches - earlier.Switches,
+		Machine: c.Machine - earlier.Machine, Stolen: c.Stolen - earlier.Stolen,
+		Processes: c.Processes - earlier.Processes,
+		SoftIRQ:   c.SoftIRQ - earlier.SoftIRQ, Switches: c.Switches - earlier.Switches,
 	}
 }
 
@@ -52,7 +53,8 @@ func ReadCPU(pids ...int) (c CPU, err error) {
 	c.Stolen, c.SoftIRQ = ticks(f[8]), ticks(f[7])
 	if _, after, ok := strings.Cut(string(b), "\nctxt "); ok {
 		number, _, _ := strings.Cut(after, "\n")
-		c.Switches, _ = strconv.ParseInt(number, 10, 64) // 0 for anything but a number, which the kernel does not write
+		// 0 for anything but a number, which the kernel does not write
+		c.Switches, _ = strconv.ParseInt(number, 10, 64)
 	}
 	for _, pid := range pids {
 		name := fmt.Sprintf("/proc/%d/stat", pid)

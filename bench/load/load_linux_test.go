@@ -36,7 +36,8 @@ func TestGenerators(t *testing.T) {
 	for _, streams := range []int{1, 4} {
 		last := 250 * time.Millisecond
 		await.OK(t, fmt.Sprintf("TCP, %d streams", streams), func() error {
-			r, err := TCP(t.Context(), TCPPlan{From: from, To: to, Streams: streams, WarmUp: time.Millisecond, Duration: last})
+			r, err := TCP(t.Context(), TCPPlan{From: from, To: to, Streams: streams, WarmUp: time.Millisecond,
+				Duration: last})
 			if err == nil && (r.Bytes <= 0 || r.Elapsed < last) {
 				t.Errorf("TCP, %d streams: %+v", streams, r)
 			}
@@ -44,7 +45,8 @@ func TestGenerators(t *testing.T) {
 			return err
 		})
 	}
-	rtts, err := PingPong(t.Context(), PingPongPlan{From: from, To: to, Duration: 400 * time.Millisecond, FromCPU: AnyCPU, ToCPU: 0})
+	rtts, err := PingPong(t.Context(), PingPongPlan{From: from, To: to, Duration: 400 * time.Millisecond,
+		FromCPU: AnyCPU, ToCPU: 0})
 	if err != nil || len(rtts) == 0 || rtts.Quantile(0.5) <= 0 {
 		t.Errorf("ping-pong: %v", err)
 	}
@@ -65,7 +67,8 @@ func TestGenerators(t *testing.T) {
 					if r.Sent > 250 {
 						t.Errorf("%+v to %v at %.0f/s: %d sent, want at most 250", traffic, receiver, rate, r.Sent)
 					}
-					await.OK(t, fmt.Sprintf("all of %+v to %v at %.0f/s", traffic, receiver, rate), func() error { // the receiver may get its turn late
+					await.OK(t, fmt.Sprintf("all of %+v to %v at %.0f/s", traffic, receiver, rate), func() error {
+						// the receiver may get its turn late
 						if arrived = f.receiver.Count(); arrived != r.Sent {
 							return fmt.Errorf("%d sent, %d arrived", r.Sent, arrived)
 						}
@@ -74,7 +77,8 @@ func TestGenerators(t *testing.T) {
 				}
 			}
 			f.receiver.Expect(f.tag + 1) // datagrams of one trial that are late do not count for the next
-			if _, err := f.sender.Send(t.Context(), f.tag, 1000, 10*time.Millisecond); err != nil || f.receiver.Count() != 0 {
+			if _, err := f.sender.Send(t.Context(), f.tag, 1000, 10*time.Millisecond); err != nil ||
+				f.receiver.Count() != 0 {
 				t.Errorf("%+v: %d datagrams with another's tag, %v", traffic, f.receiver.Count(), err)
 			}
 			if err := f.Close(); err != nil {

@@ -75,7 +75,8 @@ func ask(ctx context.Context, fd int, p PingPongPlan, rtts *RoundTrips) error {
 	b := make([]byte, p.Size)
 	start := time.Now()
 	from, until := p.Duration/10, p.Duration+p.Duration/10
-	for last := time.Duration(0); last < until || len(*rtts) == 0; { // on a busy machine the first alone may take longer than until
+	for last := time.Duration(0); last < until || len(*rtts) == 0; {
+		// on a busy machine the first alone may take longer than until
 		if _, err := unix.Write(fd, b); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}

@@ -106,7 +106,8 @@ func (r *Receiver) receive(b []byte, size int) error {
 		flags = unix.MSG_DONTWAIT
 	}
 	for !r.stop.Load() {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(r.fd), uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), flags, 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(r.fd), uintptr(unsafe.Pointer(&m[0])),
+			uintptr(len(m)), flags, 0, 0)
 		switch errno {
 		case 0:
 			r.count(b, size, m[:n])

@@ -28,13 +28,15 @@ func (t Trial) Offered() float64   { return float64(t.Sent) / t.Elapsed.Seconds(
 func (t Trial) Delivered() float64 { return float64(t.Received) / t.Elapsed.Seconds() }
 
 func (t Trial) String() string {
-	return fmt.Sprintf("%.0f/s offered, %.0f/s delivered, %.2f %% lost", t.Offered(), t.Delivered(), 100*t.Loss())
+	return fmt.Sprintf("%.0f/s offered, %.0f/s delivered, %.2f %% lost", t.Offered(), t.Delivered(),
+		100*t.Loss())
 }
 
 const (
 	precision = 1.04 // between the highest rate that passed and the lowest that did not
 	maxTrials = 16
-	// A trial that failed but lost less than this share may have met a hiccup of the machine, so it is made once more.
+	// A trial that failed but lost less than this share may have met a hiccup of the machine, so it is made once
+	// more.
 	doubtful = 0.05
 )
 
@@ -54,7 +56,8 @@ func Search(limit float64, try func(rate float64) (Trial, error)) (best Trial, t
 	s := &search{limit: limit, try: try}
 	pass, full, err := s.passes(0)
 	if err == nil && pass {
-		// The path is faster than the sender. One short trial says little about the sender, so the better of two counts.
+		// The path is faster than the sender. One short trial says little about the sender, so the better of two
+		// counts.
 		_, _, err = s.passes(0)
 		return s.best, s.trials, err
 	}
@@ -65,7 +68,8 @@ func Search(limit float64, try func(rate float64) (Trial, error)) (best Trial, t
 		return s.best, s.trials, err
 	}
 	if s.best.Sent == 0 {
-		return s.best, s.trials, fmt.Errorf("no rate lost less than %.1f %%; as fast as possible: %s", 100*limit, full)
+		return s.best, s.trials, fmt.Errorf("no rate lost less than %.1f %%; as fast as possible: %s",
+			100*limit, full)
 	}
 	return s.best, s.trials, nil
 }
@@ -73,7 +77,8 @@ func Search(limit float64, try func(rate float64) (Trial, error)) (best Trial, t
 // SearchBelow is Search for a stricter limit, at rates up to that of a trial that passed
 // the laxer one. If no rate passes, best is the zero Trial: a path that always loses
 // something is a result, not an error.
-func SearchBelow(limit float64, from Trial, try func(rate float64) (Trial, error)) (best Trial, trials int, err error) {
+func SearchBelow(limit float64, from Trial, try func(rate float64) (Trial, error)) (best Trial, trials int,
+	err error) {
 	s := &search{limit: limit, try: try}
 	if s.within(from) {
 		return from, 0, nil
@@ -104,8 +109,9 @@ func (s *search) passes(rate float64) (bool, Trial, error) {
 	}
 }
 
-// between narrows down the highest rate that passes, which is below high. It tries rate first, then half of what
-// failed until something passes, then the geometric mean of the highest rate that passed and the lowest that did not.
+// between narrows down the highest rate that passes, which is below high. It tries rate first, then half of
+// what failed until something passes, then the geometric mean of the highest rate that passed and the lowest
+// that did not.
 func (s *search) between(rate, high float64) error {
 	low := 0.0
 	for s.trials < maxTrials && (low == 0 || high/low > precision) && rate >= 1 {

@@ -35,7 +35,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchSecondChance: a rate that the path can keep up passes even if the machine has a hiccup that loses a little.
+// TestSearchSecondChance: a rate that the path can keep up passes even if the machine has a hiccup that loses
+// a little.
 func TestSearchSecondChance(t *testing.T) {
 	n := 0
 	got, _, err := Search(0.005, func(rate float64) (Trial, error) {
@@ -58,7 +59,9 @@ func TestSearchFails(t *testing.T) {
 	if _, _, err := Search(0.005, func(float64) (Trial, error) { return Trial{}, broken }); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
-	always := func(rate float64) (Trial, error) { return Trial{Sent: 100, Received: 98, Elapsed: time.Second}, nil }
+	always := func(rate float64) (Trial, error) {
+		return Trial{Sent: 100, Received: 98, Elapsed: time.Second}, nil
+	}
 	if _, n, err := Search(0.005, always); err == nil || n > 2*maxTrials {
 		t.Errorf("2 %% lost at every rate: %v after %d trials", err, n)
 	}

@@ -60,7 +60,8 @@ func NewSender(from probe.Endpoint, to netip.AddrPort, t Traffic) (s *Sender, er
 	if err := t.Check(); err != nil {
 		return nil, fmt.Errorf("%s sends: %w", from.Name, err)
 	}
-	s = &Sender{name: fmt.Sprintf("%s to %s", from.Name, to), mode: t.Mode, shots: t.sequence(), size: t.Largest()}
+	s = &Sender{name: fmt.Sprintf("%s to %s", from.Name, to), mode: t.Mode, shots: t.sequence(),
+		size: t.Largest()}
 	s.burst = min(burst, MaxPayload/s.size)
 	s.b = make([]byte, s.size*s.burst)
 	s.mmsg = messages(s.b[:s.size], s.size, s.burst)
@@ -99,7 +100,8 @@ func (s *Sender) Close() (err error) {
 
 // Send sends at rate packets a second for a duration, and as fast as it can if rate is 0.
 // tag is in the first 8 bytes of every datagram. Sent and Elapsed of the Trial are set.
-func (s *Sender) Send(ctx context.Context, tag uint64, rate float64, last time.Duration) (t Trial, err error) {
+func (s *Sender) Send(ctx context.Context, tag uint64, rate float64, last time.Duration) (t Trial,
+	err error) {
 	for at := 0; at < len(s.b); at += s.size {
 		binary.LittleEndian.PutUint64(s.b[at:], tag)
 	}
@@ -158,7 +160,8 @@ func doze(d time.Duration) {
 func (s *Sender) sendOnce() (err error) {
 	switch s.mode {
 	case SendMMsg:
-		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.out[0]), uintptr(unsafe.Pointer(&s.mmsg[0])), uintptr(len(s.mmsg)), 0, 0, 0)
+		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.out[0]), uintptr(unsafe.Pointer(&s.mmsg[0])),
+			uintptr(len(s.mmsg)), 0, 0, 0)
 		if errno != 0 {
 			err = errno
 		}

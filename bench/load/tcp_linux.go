@@ -19,7 +19,8 @@ type TCPPlan struct {
 	From, To probe.Endpoint
 	// Streams is the number of connections at the same time; 1 by default.
 	Streams int
-	// WarmUp is how long data flow before they are counted, while windows open and buffers grow; 300 ms by default.
+	// WarmUp is how long data flow before they are counted, while windows open and buffers grow; 300 ms by
+	// default.
 	WarmUp time.Duration
 	// Duration is how long it is measured; 1 s by default.
 	Duration time.Duration

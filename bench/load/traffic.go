@@ -115,8 +115,8 @@ func (t Traffic) Largest() (n int) {
 // shot is one datagram of the sequence that a sender repeats.
 type shot struct{ flow, payload uint16 }
 
-// minShots is the least length of a sequence. The order of flows and sizes repeats only after so many datagrams,
-// so that no queue sees a pattern in it.
+// minShots is the least length of a sequence. The order of flows and sizes repeats only after so many
+// datagrams, so that no queue sees a pattern in it.
 const minShots = 12 << 10
 
 // sequence draws a flow and a size for each datagram, independently, from a fixed seed, so that the

@@ -35,7 +35,8 @@ func Observe() (w Watch, err error) {
 	}
 	w.Machine = report.Machine{
 		Hostname: unix.ByteSliceToString(u.Nodename[:]), Kernel: unix.ByteSliceToString(u.Release[:]),
-		CPUs: runtime.NumCPU(), Model: model(string(info)), Go: runtime.Version(), Privilege: privilege(), Boot: BootID(),
+		CPUs: runtime.NumCPU(), Model: model(string(info)), Go: runtime.Version(), Privilege: privilege(),
+		Boot: BootID(),
 	}
 	if w.LoadBefore, err = loadavg(); err != nil {
 		return w, err
@@ -88,7 +89,8 @@ func model(info string) string {
 	return runtime.GOARCH
 }
 
-// privilege says whether this process is root or only the root of a user namespace, who may have smaller socket buffers.
+// privilege says whether this process is root or only the root of a user namespace, who may have smaller
+// socket buffers.
 func privilege() string {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(b))

@@ -12,7 +12,8 @@ func TestLook(t *testing.T) {
 		t.Errorf("%+v, %v", w, err)
 	}
 	m, err := w.Since()
-	if err != nil || !strings.Contains(m.Load(), "stolen") || m.Busy < 0 || m.Busy > 1 || m.Stolen < 0 || m.Stolen > 1 {
+	if err != nil || !strings.Contains(m.Load(), "stolen") || m.Busy < 0 || m.Busy > 1 || m.Stolen < 0 ||
+		m.Stolen > 1 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

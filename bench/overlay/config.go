@@ -27,14 +27,17 @@ type Config struct {
 	JSON, HTML string
 }
 
-// ParseConfig reads words such as "rounds=9 tcp=3s rungs=vxlan,socket measures=tcp,packets".
-// The keys are those of Config in lower case; rungs and measures may be "all". Where s says nothing, the
-// rungs are Usual, the wires are uso and plain, and the rest is as in plan.Default, but with more and longer rounds
-// and without the frame sizes, which would take half of the time. The error has every fault.
+// ParseConfig reads words such as "rounds=9 tcp=3s rungs=vxlan,socket measures=tcp,packets". The keys are
+// those of Config in lower case; rungs and measures may be "all". Where s says nothing, the rungs are Usual,
+// the wires are uso and plain, and the rest is as in plan.Default, but with more and longer rounds and
+// without the frame sizes, which would take half of the time. The error has every fault.
 func ParseConfig(s string) (Config, error) {
-	c := Config{Config: plan.Default(), Rungs: Usual(), Wires: []string{lab.WireUSO.String(), lab.WirePlain.String()}}
-	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond
-	c.Kinds = []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.PingPong, report.Memory}
+	c := Config{Config: plan.Default(), Rungs: Usual(),
+		Wires: []string{lab.WireUSO.String(), lab.WirePlain.String()}}
+	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond,
+		400*time.Millisecond
+	c.Kinds = []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.PingPong,
+		report.Memory}
 	var faults []error
 	for _, word := range strings.Fields(s) {
 		key, value, _ := strings.Cut(word, "=")
@@ -125,7 +128,8 @@ func (c *Config) Set(key, value string) (err error) {
 	case "html":
 		c.HTML = value
 	default:
-		err = errors.New("is not one of rounds, sweeps, pings, tcp, trial, ping, size, frames, receive, loss, rungs, wires, measures, weftd, json, html")
+		err = errors.New("is not one of rounds, sweeps, pings, tcp, trial, ping, size, frames, receive, loss, " +
+			"rungs, wires, measures, weftd, json, html")
 	}
 	return err
 }

@@ -11,8 +11,10 @@ import (
 	"weft/bench/plan"
 )
 
-// Costs implements plan.Costing. What cannot be counted on this machine is left out, and Costs.Missing says why.
-func (b *testbed) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (r plan.Costs, err error) {
+// Costs implements plan.Costing. What cannot be counted on this machine is left out, and Costs.Missing says
+// why.
+func (b *testbed) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (r plan.Costs,
+	err error) {
 	missing := func(what string, err error) {
 		r.Missing = append(r.Missing, fmt.Errorf("%s is left out: %w", what, err))
 	}
@@ -57,7 +59,8 @@ func (b *testbed) Costs(ctx context.Context, streams int, warmUp, last time.Dura
 			return errors.Join(faults...)
 		}, nil
 	}
-	r.TCPResult, err = load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last, PIDs: pids, Around: around})
+	r.TCPResult, err = load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp,
+		Duration: last, PIDs: pids, Around: around})
 	return r, err
 }
 

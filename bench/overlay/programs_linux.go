@@ -12,8 +12,8 @@ import (
 // programs are the daemons that rungs run.
 type programs struct{ weftd, wireGuard string }
 
-// wireGuardModule is the module with wireguard-go's command at its root. It is in our go.mod, since weft uses one
-// of its packages.
+// wireGuardModule is the module with wireguard-go's command at its root. It is in our go.mod, since weft uses
+// one of its packages.
 const wireGuardModule = "golang.zx2c4.com/wireguard"
 
 // find returns the programs that c needs, and builds into dir those that c does not name. missing, if
@@ -33,7 +33,8 @@ func (c Config) find(ctx context.Context, dir string) (p programs, missing error
 	}
 	if c.needs(func(w way) bool { return w == wireguard }) {
 		p.wireGuard = filepath.Join(dir, "wireguard")
-		// A variable that the linker can set names the folder of its control socket: here the folder in which it is started.
+		// A variable that the linker can set names the folder of its control socket: here the folder in which it is
+		// started.
 		err := build(ctx, dir, "-ldflags=-X "+wireGuardModule+"/ipc.socketDirectory=.", wireGuardModule)
 		if err != nil {
 			missing = fmt.Errorf("it is built by Go from the modules of weft, so run it within weft's source: %w", err)
@@ -44,7 +45,8 @@ func (c Config) find(ctx context.Context, dir string) (p programs, missing error
 
 // build compiles commands into dir, as make build does.
 func build(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", dir + "/"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", dir + "/"}, args...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)

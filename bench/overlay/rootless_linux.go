@@ -21,8 +21,8 @@ import (
 	"weft/test/lab/session"
 )
 
-// rootlessBed is what an ordinary user has on the two hosts of a rung: a network namespace on each, in a user namespace of the user's own, and what
-// joins them.
+// rootlessBed is what an ordinary user has on the two hosts of a rung: a network namespace on each, in a user
+// namespace of the user's own, and what joins them.
 type rootlessBed struct {
 	lab    *lab.Lab
 	spaces []*netns.Namespace
@@ -62,7 +62,8 @@ func (u *rootlessBed) alive() (err error) {
 func missingRootless(w way) error {
 	wanted := []string{"unshare:util-linux", "setpriv:util-linux"}
 	if w == slirp {
-		wanted = append(wanted, "rootlesskit:rootlesskit", "slirp4netns:slirp4netns", "newuidmap:uidmap", "ip:iproute2", "bridge:iproute2")
+		wanted = append(wanted, "rootlesskit:rootlesskit", "slirp4netns:slirp4netns", "newuidmap:uidmap",
+			"ip:iproute2", "bridge:iproute2")
 	}
 	var faults []error
 	if os.Geteuid() != 0 {
@@ -78,7 +79,8 @@ func missingRootless(w way) error {
 }
 
 // raiseRootless builds the testbed of a rung on which nothing is root's.
-func raiseRootless(ctx context.Context, r Rung, wire lab.WireKind, programs programs) (_ *testbed, err error) {
+func raiseRootless(ctx context.Context, r Rung, wire lab.WireKind, programs programs) (_ *testbed,
+	err error) {
 	u := &rootlessBed{carrier: "weftd"}
 	if r.way == slirp {
 		u.carrier = r.Name
@@ -126,8 +128,10 @@ func raiseRootless(ctx context.Context, r Rung, wire lab.WireKind, programs prog
 	return b, lab.Reach(ctx, b.from, b.to.Addr)
 }
 
-// space starts a program of the user's that prints the id of a process in the namespace that is measured, and stays.
-func (u *rootlessBed) space(n *lab.Node, o session.Options, program string, args ...string) (pid int, err error) {
+// space starts a program of the user's that prints the id of a process in the namespace that is measured, and
+// stays.
+func (u *rootlessBed) space(n *lab.Node, o session.Options, program string, args ...string) (pid int,
+	err error) {
 	cmd := session.Command(session.Ada(), o, program, args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -148,7 +152,8 @@ func (u *rootlessBed) space(n *lab.Node, o session.Options, program string, args
 		return 0, fmt.Errorf("%s: %v: %w, %w: %s", n.Name, cmd.Args, err, cmd.Wait(), said)
 	}
 	go func() { _ = cmd.Wait() }() // ends when the lab is closed
-	// The process sees the ids of its own PID namespace; we find it by the inode that it says that its network namespace has.
+	// The process sees the ids of its own PID namespace; we find it by the inode that it says that its network
+	// namespace has.
 	found, err := holding(strings.TrimSpace(line), cmd.Process.Pid)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", n.Name, err)
@@ -161,7 +166,8 @@ func (u *rootlessBed) space(n *lab.Node, o session.Options, program string, args
 	return cmd.Process.Pid, nil
 }
 
-// holding returns a process that root descends to, root included, and that is in the network namespace whose link in /proc reads so.
+// holding returns a process that root descends to, root included, and that is in the network namespace whose
+// link in /proc reads so.
 func holding(link string, root int) (int, error) {
 	for _, pid := range descendants(root) {
 		if is, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && is == link {
@@ -189,8 +195,8 @@ func descendants(pid int) []int {
 // sayAndStay prints what /proc calls the network namespace, and waits for ever.
 const sayAndStay = "readlink /proc/self/ns/net; exec sleep infinity"
 
-// raiseSlirp joins namespaces that RootlessKit makes by the kernel's vxlan, whose datagrams go by slirp4netns and by RootlessKit's forwarding of a port,
-// as rootless Kubernetes in containers has it.
+// raiseSlirp joins namespaces that RootlessKit makes by the kernel's vxlan, whose datagrams go by slirp4netns
+// and by RootlessKit's forwarding of a port, as rootless Kubernetes in containers has it.
 func (u *rootlessBed) raiseSlirp() error {
 	for i, n := range u.lab.Nodes() {
 		peer := u.lab.Nodes()[1-i].Underlay4
@@ -199,7 +205,8 @@ func (u *rootlessBed) raiseSlirp() error {
 			ip address add 10.42.0.%d/24 dev vxlan0
 			bridge fdb append 00:00:00:00:00:00 dev vxlan0 dst %s
 			%s`, n.Index, peer, sayAndStay)
-		pid, err := u.space(n, session.Options{SetUID: true}, "rootlesskit", "--net=slirp4netns", "--mtu=1500", "--disable-host-loopback", "--copy-up=/etc",
+		pid, err := u.space(n, session.Options{SetUID: true}, "rootlesskit", "--net=slirp4netns", "--mtu=1500",
+			"--disable-host-loopback", "--copy-up=/etc",
 			"--port-driver=builtin", "--publish=0.0.0.0:8472:8472/udp", "sh", "-euc", script)
 		if err != nil {
 			return err
@@ -213,7 +220,8 @@ func (u *rootlessBed) raiseSlirp() error {
 func (u *rootlessBed) raiseWeftd() error {
 	first := u.lab.Node(1)
 	for _, n := range u.lab.Nodes() {
-		pid, err := u.space(n, session.Options{}, "unshare", "--user", "--map-root-user", "--net", "sh", "-euc", sayAndStay)
+		pid, err := u.space(n, session.Options{}, "unshare", "--user", "--map-root-user", "--net", "sh", "-euc",
+			sayAndStay)
 		if err != nil {
 			return err
 		}
@@ -228,7 +236,8 @@ func (u *rootlessBed) raiseWeftd() error {
 			if err := n.Do(func() error { return os.WriteFile(config, u.lab.Spec.NetworkConfig, 0o644) }); err != nil {
 				return err
 			}
-			args = append(args, "--embedded-etcd", fmt.Sprintf("--embedded-etcd-listen=%s:2379", n.Underlay4), "--embedded-etcd-insecure", "--net-config-path="+config)
+			args = append(args, "--embedded-etcd", fmt.Sprintf("--embedded-etcd-listen=%s:2379", n.Underlay4),
+				"--embedded-etcd-insecure", "--net-config-path="+config)
 		}
 		argv := session.Argv(session.Ada(), session.Options{}, "weftd", args...)
 		d := lab.NewDaemon(n.Host, n.Name+"'s weftd", filepath.Join(n.Dir, "weftd.log"), argv[0], argv[1:]...)
@@ -256,7 +265,8 @@ func idInside(pid int) (string, error) {
 	return "", fmt.Errorf("process %d has no NSpid", pid)
 }
 
-// overlayAddress waits until a namespace has an address of the overlay's, and returns it with its device's MTU.
+// overlayAddress waits until a namespace has an address of the overlay's, and returns it with its device's
+// MTU.
 func overlayAddress(ctx context.Context, n *netns.Namespace) (netip.Addr, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -275,7 +285,8 @@ func overlayAddress(ctx context.Context, n *netns.Namespace) (netip.Addr, int, e
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return netip.Addr{}, 0, fmt.Errorf("%s has no address in %s: %w", n.Name(), overlayNetwork(), errors.Join(err, context.Cause(ctx)))
+			return netip.Addr{}, 0, fmt.Errorf("%s has no address in %s: %w", n.Name(), overlayNetwork(),
+				errors.Join(err, context.Cause(ctx)))
 		}
 	}
 }

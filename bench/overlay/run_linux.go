@@ -63,7 +63,8 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		way  way
 		rung string
 		why  error
-	}{{wireguard, WireGuard, missing}, {rootless, Rootless, missingRootless(rootless)}, {slirp, Slirp, missingRootless(slirp)}} {
+	}{{wireguard, WireGuard, missing}, {rootless, Rootless, missingRootless(rootless)},
+		{slirp, Slirp, missingRootless(slirp)}} {
 		if lack.why == nil || !c.needs(is(lack.way)) {
 			continue
 		}
@@ -80,7 +81,8 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	var gaps plan.GapsError
 	for i, wire := range wires {
 		var part *report.Document
-		part, err = c.runOn(ctx, wire, rungs, programs, share(out, i, len(wires), c.estimate(rungs, runtime.NumCPU())), say)
+		part, err = c.runOn(ctx, wire, rungs, programs,
+			share(out, i, len(wires), c.estimate(rungs, runtime.NumCPU())), say)
 		if i == 0 {
 			d = part
 		} else {
@@ -98,7 +100,8 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	if len(gaps.Faults) > 0 {
 		err = errors.Join(err, &gaps)
 	}
-	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
+	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a " +
+		"1500-byte underlay"
 	if c.NeedsWeft() {
 		d.Topology += "; a pod that is attached directly has no bridge"
 	}
@@ -110,7 +113,8 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 }
 
 // runOn measures all rungs over one wire.
-func (c Config) runOn(ctx context.Context, wire lab.WireKind, rungs []Rung, programs programs, out plan.Out, say func(string)) (*report.Document, error) {
+func (c Config) runOn(ctx context.Context, wire lab.WireKind, rungs []Rung, programs programs, out plan.Out,
+	say func(string)) (*report.Document, error) {
 	var paths []*plan.Path
 	for _, r := range rungs {
 		b, err := r.raise(ctx, wire, programs, say)
@@ -127,16 +131,19 @@ func (c Config) runOn(ctx context.Context, wire lab.WireKind, rungs []Rung, prog
 func aboutWire(k lab.WireKind) string {
 	switch k {
 	case lab.WireFull:
-		return "a veth pair as it is made, which passes on superpackets of every kind whole, as no network card does"
+		return "a veth pair as it is made, which passes on superpackets of every kind whole, as no network card " +
+			"does"
 	case lab.WireUSO:
-		return "like a card that cuts runs of UDP datagrams, which cross whole, but no tunnel's superpackets; what arrives takes NAPI and GRO"
+		return "like a card that cuts runs of UDP datagrams, which cross whole, but no tunnel's superpackets; " +
+			"what arrives takes NAPI and GRO"
 	case lab.WirePlain:
 		return "like a card that cuts TCP only, as in most virtual machines; what arrives takes NAPI and GRO"
 	}
 	return k.String()
 }
 
-// share turns the progress on wire i into the progress on all of the wires, each of which takes about so long.
+// share turns the progress on wire i into the progress on all of the wires, each of which takes about so
+// long.
 func share(out plan.Out, i, of int, each time.Duration) plan.Out {
 	say := out.Say
 	if say == nil {
@@ -163,14 +170,20 @@ func reference(rungs []Rung) string {
 // notes say what a run on one machine cannot show.
 func notes(d *report.Document) []string {
 	l := []string{
-		"Both pods, both nodes and both daemons share this machine's CPUs, sender and receiver included: a throughput is a cost turned round. It ranks ways of carrying packets and predicts no physical network: no NIC, no wire, no interrupt moderation, no RSS, no second machine.",
-		"Absolute figures move with the minute; the rungs take turns, and a ratio is taken within a round. Compare ratios.",
-		"An Ethernet frame counts 18 bytes more than its IP packet. A frame that does not fit the smallest MTU of all rungs is made as large as that allows, the same for all.",
-		"The pods of weft's rungs have the gso_max_size that makes a superpacket fit one send; the kernel's own have the default.",
+		"Both pods, both nodes and both daemons share this machine's CPUs, sender and receiver included: a " +
+			"throughput is a cost turned round. It ranks ways of carrying packets and predicts no physical network: " +
+			"no NIC, no wire, no interrupt moderation, no RSS, no second machine.",
+		"Absolute figures move with the minute; the rungs take turns, and a ratio is taken within a round. " +
+			"Compare ratios.",
+		"An Ethernet frame counts 18 bytes more than its IP packet. A frame that does not fit the smallest MTU " +
+			"of all rungs is made as large as that allows, the same for all.",
+		"The pods of weft's rungs have the gso_max_size that makes a superpacket fit one send; the kernel's own " +
+			"have the default.",
 	}
 	for _, r := range d.Rungs {
 		if r.Name == "veth" {
-			l = append(l, "The rung veth is the generators' own ceiling; it is measured in the first round only, and has no ratio.")
+			l = append(l, "The rung veth is the generators' own ceiling; it is measured in the first round only, "+
+				"and has no ratio.")
 		}
 	}
 	return l

@@ -9,8 +9,8 @@ import (
 	"weft/tunnel"
 )
 
-// Reference is the name of the rung to which the others' figures are taken as ratios. If it is not measured, NodeBridge is the
-// one, for those whose pods are on one node.
+// Reference is the name of the rung to which the others' figures are taken as ratios. If it is not measured,
+// NodeBridge is the one, for those whose pods are on one node.
 const Reference = "vxlan"
 
 // way says who carries a rung's packets.
@@ -40,9 +40,10 @@ func (w way) isDirect() bool { return w == direct || w == nodeDirect }
 // onOneNode says whether both pods are on one node.
 func (w way) onOneNode() bool { return w == nodeBridge || w == nodeDirect }
 
-// Auto is the rung of a weftd that chooses its path itself, and Direct that of one whose pods are attached directly. NodeBridge and
-// NodeDirect are rungs of two pods on one node, which nothing carries between nodes. WireGuard is the rung of another program that
-// joins nodes from user space, and that a user may take instead of weft.
+// Auto is the rung of a weftd that chooses its path itself, and Direct that of one whose pods are attached
+// directly. NodeBridge and NodeDirect are rungs of two pods on one node, which nothing carries between nodes.
+// WireGuard is the rung of another program that joins nodes from user space, and that a user may take instead
+// of weft.
 const (
 	Auto       = "auto"
 	Direct     = "direct"
@@ -51,15 +52,15 @@ const (
 	WireGuard  = "wireguard-go"
 )
 
-// IPIP and Encrypted are the rungs of weftds of the types by those names. Encrypted beside WireGuard shows what weft's TUN and sockets
-// are worth around the same cipher.
+// IPIP and Encrypted are the rungs of weftds of the types by those names. Encrypted beside WireGuard shows
+// what weft's TUN and sockets are worth around the same cipher.
 const (
 	IPIP      = "ipip"
 	Encrypted = "wireguard"
 )
 
-// Rootless is the rung of an ordinary user's weftd, and Slirp what such a user has without: kernel vxlan between
-// namespaces that slirp4netns joins to the hosts' network.
+// Rootless is the rung of an ordinary user's weftd, and Slirp what such a user has without: kernel vxlan
+// between namespaces that slirp4netns joins to the hosts' network.
 const (
 	Rootless = "rootless"
 	Slirp    = "slirp4netns"
@@ -78,17 +79,22 @@ func Rungs() []Rung {
 		{"veth", "one veth pair from pod to pod: what the generators themselves can do", link},
 		{"host-gw", "the kernel's routing, set up by hand: the least a kernel can do", hostGW},
 		{Reference, "the kernel's vxlan, set up by hand", vxlan},
-		{tunnel.PathPortable.String(), "weftd, path portable: wireguard/tun's Device and batches of datagrams", weftd},
+		{tunnel.PathPortable.String(), "weftd, path portable: wireguard/tun's Device and batches of datagrams",
+			weftd},
 		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
-		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
+		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets " +
+			"where the kernel can", weftd},
 		{Auto, "weftd with nothing configured", weftd},
-		{IPIP, "weftd of type ipip in user space: TUN and raw socket, each packet by itself through the kernel", otherType},
+		{IPIP, "weftd of type ipip in user space: TUN and raw socket, each packet by itself through the kernel",
+			otherType},
 		{Encrypted, "weftd of type wireguard in user space. It encrypts, as wireguard-go does", otherType},
 		{Direct, "weftd with nothing configured, its pods attached directly: neither bridge nor veth pair", direct},
 		{NodeBridge, "two pods of one node, by the kernel's bridge", nodeBridge},
 		{NodeDirect, "two pods of one node, attached directly: weftd moves what they say", nodeDirect},
-		{WireGuard, "wireguard-go, another tunnel in user space. It encrypts, which the other rungs do not", wireguard},
-		{Rootless, "weftd of an ordinary user, without root: the TUN in the user's namespace, the socket on the host", rootless},
+		{WireGuard, "wireguard-go, another tunnel in user space. It encrypts, which the other rungs do not",
+			wireguard},
+		{Rootless, "weftd of an ordinary user, without root: the TUN in the user's namespace, the socket on the " +
+			"host", rootless},
 		{Slirp, "the kernel's vxlan in namespaces of an ordinary user's, by RootlessKit and slirp4netns", slirp},
 	}
 }
@@ -96,20 +102,22 @@ func Rungs() []Rung {
 // asUser reports whether the rung is an ordinary user's: whether its testbed is one without root.
 func (r Rung) asUser() bool { return r.way == rootless || r.way == slirp }
 
-// Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but the bare
-// veth pair, which only shows what the generators can do, path portable, which is for old kernels, direct, for the time that it
-// takes, those of other types and of one node, and what an ordinary user has.
+// Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but
+// the bare veth pair, which only shows what the generators can do, path portable, which is for old kernels,
+// direct, for the time that it takes, those of other types and of one node, and what an ordinary user has.
 func Usual() (names []string) {
 	for _, r := range Rungs() {
-		if r.way != link && r.way != otherType && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() && !r.asUser() {
+		if r.way != link && r.way != otherType && !r.way.isDirect() && !r.way.onOneNode() &&
+			r.Name != tunnel.PathPortable.String() && !r.asUser() {
 			names = append(names, r.Name)
 		}
 	}
 	return names
 }
 
-// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but those of one node, those of
-// an ordinary user's, and those of other types: each of the pairs of the first two kinds is to be compared with each other.
+// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but
+// those of one node, those of an ordinary user's, and those of other types: each of the pairs of the first
+// two kinds is to be compared with each other.
 func choose(names []string) (l []Rung, err error) {
 	wanted := map[string]bool{}
 	for _, n := range names {

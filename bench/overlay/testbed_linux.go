@@ -29,7 +29,8 @@ type testbed struct {
 }
 
 // raise builds the rung's testbed. The caller calls its close.
-func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*testbed, error) {
+func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*testbed,
+	error) {
 	if r.way == link {
 		return raiseLink(r, wire)
 	}
@@ -37,8 +38,9 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		return raiseRootless(ctx, r, wire, programs)
 	}
 	spec := lab.Spec{
-		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd, WireGuardPath: programs.wireGuard,
-		Progress: func(line string) { say(r.Name + ": " + line) },
+		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd,
+		WireGuardPath: programs.wireGuard,
+		Progress:      func(line string) { say(r.Name + ": " + line) },
 	}
 	if r.way.onOneNode() {
 		spec.PodsPerNode = 2
@@ -51,7 +53,9 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 	case wireguard:
 		spec.Driver = lab.WireGuardGo
 	case otherType:
-		spec.Driver, spec.NetworkConfig = lab.Weftd, json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":%q,"Userspace":"always"}}`, r.Name))
+		spec.Driver, spec.NetworkConfig = lab.Weftd,
+			json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":%q,"Userspace":"always"}}`,
+				r.Name))
 	case direct, nodeDirect:
 		spec.Driver, spec.Attach = lab.Weftd, lab.DirectAttach
 	default:
@@ -59,7 +63,8 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		if r.Name == Auto {
 			break
 		}
-		spec.NetworkConfig = json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, r.Name))
+		spec.NetworkConfig = json.RawMessage(
+			fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, r.Name))
 	}
 	l, err := lab.Up(ctx, spec)
 	if err != nil {
@@ -67,7 +72,8 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 	}
 	b := &testbed{rung: r, lab: l, close: l.Close}
 	pods := l.Pods() // on one node the first two are node 1's, else each is a node's
-	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4), min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
+	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4),
+		min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
 	err = lab.Reach(ctx, b.from, b.to.Addr)
 	if err == nil && r.way.usesWeftd() {
 		err = b.askPath(ctx)
@@ -186,7 +192,8 @@ func (b *testbed) daemons() error {
 
 // TCP implements plan.Ends.
 func (b *testbed) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
-	return load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last, PIDs: b.pids()})
+	return load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last,
+		PIDs: b.pids()})
 }
 
 // Open implements plan.Ends.
@@ -195,6 +202,8 @@ func (b *testbed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode)
 }
 
 // PingPong implements plan.Ends.
-func (b *testbed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
-	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To})
+func (b *testbed) PingPong(ctx context.Context, size int, last time.Duration,
+	at plan.Placement) (load.RoundTrips, error) {
+	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last,
+		FromCPU: at.From, ToCPU: at.To})
 }

@@ -90,7 +90,8 @@ func tracepoint(in *netns.Namespace, name string) (id uint64, err error) {
 		}
 		// The namespace's thread has mounts of its own, so this one is seen nowhere else.
 		if err := unix.Mount("tracefs", tracing, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-			return fmt.Errorf("mount the kernel's list of events (tracefs, which takes root and CONFIG_FTRACE_SYSCALLS): %w", err)
+			return fmt.Errorf("mount the kernel's list of events (tracefs, which takes root and "+
+				"CONFIG_FTRACE_SYSCALLS): %w", err)
 		}
 		return errors.Join(read(), unix.Unmount(tracing, unix.MNT_DETACH))
 	})
@@ -99,7 +100,8 @@ func tracepoint(in *netns.Namespace, name string) (id uint64, err error) {
 
 // open opens a counter of those system calls of a thread that are among calls.
 func open(event uint64, tid int, calls []int) (fd int, err error) {
-	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Config: event, Bits: unix.PerfBitInherit}
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Config: event, Bits: unix.PerfBitInherit}
 	fd, err = unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
 		return 0, fmt.Errorf("perf_event_open for system calls (it takes CAP_PERFMON or root): %w", err)
@@ -110,7 +112,8 @@ func open(event uint64, tid int, calls []int) (fd int, err error) {
 	}
 	text, err := unix.BytePtrFromString(strings.Join(filter, " || "))
 	if err == nil {
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(text))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER,
+			uintptr(unsafe.Pointer(text))); errno != 0 {
 			err = fmt.Errorf("choose system calls to count: %w", errno)
 		}
 	}

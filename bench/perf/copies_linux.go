@@ -49,7 +49,8 @@ func SampleCopies(last time.Duration) (*Copies, error) {
 	room := ringPages * os.Getpagesize() / sampleSize * 3 / 4
 	hertz := min(mostHertz, max(1, int(float64(room)/max(last.Seconds(), 0.1))))
 	attr := unix.PerfEventAttr{
-		Type: unix.PERF_TYPE_SOFTWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Type: unix.PERF_TYPE_SOFTWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
 		Sample: uint64(hertz), Sample_type: unix.PERF_SAMPLE_IP, Bits: unix.PerfBitFreq | unix.PerfBitExcludeIdle,
 	}
 	c := &Copies{}
@@ -57,9 +58,11 @@ func SampleCopies(last time.Duration) (*Copies, error) {
 		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if err != nil {
 			c.close()
-			return nil, fmt.Errorf("perf_event_open for all processors (it takes CAP_PERFMON, or kernel.perf_event_paranoid at most 0): %w", err)
+			return nil, fmt.Errorf("perf_event_open for all processors (it takes CAP_PERFMON, or "+
+				"kernel.perf_event_paranoid at most 0): %w", err)
 		}
-		ring, err := unix.Mmap(fd, 0, (1+ringPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		ring, err := unix.Mmap(fd, 0, (1+ringPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
 		if err != nil {
 			_ = unix.Close(fd)
 			c.close()
@@ -107,10 +110,11 @@ func (c *Copies) Stop() (s Share, err error) {
 	return s, err
 }
 
-// addresses returns the sampled addresses. The ring is a struct perf_event_mmap_page of linux/perf_event.h, and then
-// records.
+// addresses returns the sampled addresses. The ring is a struct perf_event_mmap_page of linux/perf_event.h,
+// and then records.
 func (s sampled) addresses() (l []uint64) {
-	head := atomic.LoadUint64((*uint64)(unsafe.Pointer(&s.ring[unsafe.Offsetof(unix.PerfEventMmapPage{}.Data_head)])))
+	head := atomic.LoadUint64(
+		(*uint64)(unsafe.Pointer(&s.ring[unsafe.Offsetof(unix.PerfEventMmapPage{}.Data_head)])))
 	data := s.ring[os.Getpagesize():]
 	for at := uint64(0); at+sampleSize <= head && at+sampleSize <= uint64(len(data)); {
 		kind, size := binary.NativeEndian.Uint32(data[at:]), uint64(binary.NativeEndian.Uint16(data[at+6:]))
@@ -155,9 +159,12 @@ func parseSymbols(text string) (l symbols, err error) {
 	return l, nil
 }
 
-// at returns the function that contains an address. It is empty below the first function, as for addresses in user space.
+// at returns the function that contains an address. It is empty below the first function, as for addresses in
+// user space.
 func (l symbols) at(address uint64) string {
-	i, found := slices.BinarySearchFunc(l, address, func(s symbol, at uint64) int { return cmp.Compare(s.at, at) })
+	i, found := slices.BinarySearchFunc(l, address, func(s symbol, at uint64) int {
+		return cmp.Compare(s.at, at)
+	})
 	if !found {
 		i--
 	}
@@ -171,8 +178,10 @@ func (l symbols) at(address uint64) string {
 // buffers, with or without a checksum.
 func isCopy(name string) bool {
 	for _, prefix := range []string{
-		"rep_movs_alternative", "copy_user", "_copy_to_iter", "_copy_from_iter", "copy_page_to_iter", "copy_page_from_iter", "_copy_to_user", "_copy_from_user",
-		"__arch_copy_", "raw_copy_", "csum_partial_copy", "csum_and_copy", "memcpy", "__memcpy", "memmove", "__memmove", "skb_copy_bits", "simple_copy_to_iter",
+		"rep_movs_alternative", "copy_user", "_copy_to_iter", "_copy_from_iter", "copy_page_to_iter",
+		"copy_page_from_iter", "_copy_to_user", "_copy_from_user",
+		"__arch_copy_", "raw_copy_", "csum_partial_copy", "csum_and_copy", "memcpy", "__memcpy", "memmove",
+		"__memmove", "skb_copy_bits", "simple_copy_to_iter",
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return true

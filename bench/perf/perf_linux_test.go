@@ -10,7 +10,8 @@ import (
 	"weft/test/netns"
 )
 
-// TestCountCalls: the reads and writes of this process are counted, also those of a thread that was started later.
+// TestCountCalls: the reads and writes of this process are counted, also those of a thread that was started
+// later.
 func TestCountCalls(t *testing.T) {
 	netns.Root(t, "tracefs can only be mounted by root")
 	in := netns.New(t, "count")
@@ -76,11 +77,13 @@ func TestSampleCopies(t *testing.T) {
 }
 
 func TestSymbols(t *testing.T) {
-	l, err := parseSymbols("ffff0020 T memcpy_orig\nffff0010 t skb_put\nffff0018 d data\nffff0030 W other\t[mod]\n")
+	l, err := parseSymbols("ffff0020 T memcpy_orig\nffff0010 t skb_put\nffff0018 d data\nffff0030 W " +
+		"other\t[mod]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[uint64]string{0x10: "", 0xffff0010: "skb_put", 0xffff001f: "skb_put", 0xffff0021: "memcpy_orig", 0xffff0fff: "other"} {
+	for at, want := range map[uint64]string{0x10: "", 0xffff0010: "skb_put", 0xffff001f: "skb_put",
+		0xffff0021: "memcpy_orig", 0xffff0fff: "other"} {
 		if got := l.at(at); got != want {
 			t.Errorf("%x is in %q, want %q", at, got, want)
 		}

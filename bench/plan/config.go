@@ -1,8 +1,8 @@
 // Package plan decides what is measured, how long and in which order, and measures it: on paths
 // between pods of labs on this machine, or on one path to another machine.
 //
-// The paths take turns, round after round, so that a machine that becomes slower or faster does so for
-// all of them. To measure every frame size takes long, so there are fewer rounds of that (Config.SweepRounds).
+// The paths take turns, round after round, so that a machine that becomes slower or faster does so for all of
+// them. To measure every frame size takes long, so there are fewer rounds of that (Config.SweepRounds).
 package plan
 
 import (
@@ -44,16 +44,19 @@ func Standard() []int { return []int{64, 128, 256, 512, 1024, 1280, 1518} }
 // Default takes two minutes and a half with six paths.
 func Default() Config {
 	return Config{
-		Rounds: 3, SweepRounds: 1, PingRounds: 10, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 150 * time.Millisecond, Ping: 150 * time.Millisecond,
+		Rounds: 3, SweepRounds: 1, PingRounds: 10, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond,
+		Trial: 150 * time.Millisecond, Ping: 150 * time.Millisecond,
 		Size: 64, Frames: []int{64, 512, 1518}, Receive: load.Drain, Loss: 0.005,
-		Kinds: []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.Frames, report.PingPong, report.Memory},
+		Kinds: []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.Frames, report.PingPong,
+			report.Memory},
 	}
 }
 
 // Quick takes well under a minute. That is enough to see that everything works, but not to compare.
 func Quick() Config {
 	c := Default()
-	c.Rounds, c.PingRounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 1, 300*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond
+	c.Rounds, c.PingRounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 1, 300*time.Millisecond, 150*time.Millisecond,
+		50*time.Millisecond, 150*time.Millisecond
 	c.Frames = []int{64, 1518}
 	return c
 }
@@ -62,7 +65,8 @@ func Quick() Config {
 func Full() Config {
 	c := Default()
 	c.Rounds, c.Frames, c.Kinds = 7, Standard(), report.Kinds()
-	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond, 400*time.Millisecond
+	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond,
+		400*time.Millisecond
 	return c
 }
 
@@ -74,7 +78,8 @@ func (c Config) Check() error {
 			faults = append(faults, fmt.Errorf("there is no measure %q: it is one of %v", k, report.Kinds()))
 		}
 	}
-	if c.Rounds < 1 || c.SweepRounds < 1 || c.PingRounds < 1 || c.TCP <= 0 || c.WarmUp <= 0 || c.Trial <= 0 || c.Ping <= 0 {
+	if c.Rounds < 1 || c.SweepRounds < 1 || c.PingRounds < 1 || c.TCP <= 0 || c.WarmUp <= 0 || c.Trial <= 0 ||
+		c.Ping <= 0 {
 		faults = append(faults, errors.New("rounds and times are to be positive"))
 	}
 	if c.Size < load.MinPayload || c.Size > 1400 {
@@ -106,7 +111,8 @@ const longest = 20 * time.Second
 // settings returns the part of c that is in a report.
 func (c Config) settings() report.Settings {
 	return report.Settings{
-		Rounds: c.Rounds, SweepRounds: c.SweepRounds, PingRounds: c.PingRounds, TCPSeconds: c.TCP.Seconds(), TrialSeconds: c.Trial.Seconds(),
-		PingSeconds: c.Ping.Seconds(), LossLimit: c.Loss, FrameBytes: c.Frames,
+		Rounds: c.Rounds, SweepRounds: c.SweepRounds, PingRounds: c.PingRounds, TCPSeconds: c.TCP.Seconds(),
+		TrialSeconds: c.Trial.Seconds(),
+		PingSeconds:  c.Ping.Seconds(), LossLimit: c.Loss, FrameBytes: c.Frames,
 	}
 }

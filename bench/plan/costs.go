@@ -13,15 +13,17 @@ import (
 // tcpHeaders are those of a TCP segment with timestamps, without the IP header.
 const tcpHeaders = 20 + 12
 
-// costs measures bulk data once more, now with counts and samples that would slow down a measurement of throughput.
+// costs measures bulk data once more, now with counts and samples that would slow down a measurement of
+// throughput.
 func (c Config) costs(streams int) measure {
 	title := "What TCP costs, 1 stream"
 	if streams > 1 {
 		title = fmt.Sprintf("What TCP costs, %d streams", streams)
 	}
 	return measure{
-		Measure: report.Measure{Kind: report.Costs, Key: fmt.Sprintf("measure=costs/streams=%d", streams), Title: title, Streams: streams},
-		cost:    c.TCP + c.WarmUp + 150*time.Millisecond,
+		Measure: report.Measure{Kind: report.Costs, Key: fmt.Sprintf("measure=costs/streams=%d", streams),
+			Title: title, Streams: streams},
+		cost: c.TCP + c.WarmUp + 150*time.Millisecond,
 		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
 			ends, ok := p.Ends.(Costing)
 			if !ok {
@@ -46,10 +48,12 @@ func (r Costs) values(p *Path) []report.Value {
 	v := []report.Value{
 		{Name: "cpu_seconds_per_gigabyte", Unit: "cpu-s/GB", N: r.PerGigabyte(r.CPU.Machine)},
 		{Name: "softirq_cpu_seconds_per_gigabyte", Unit: "softirq-s/GB", N: r.PerGigabyte(r.CPU.SoftIRQ)},
-		{Name: "context_switches_per_superpacket", Unit: "switches/64KiB", N: float64(r.CPU.Switches) / (float64(r.Bytes) / superpacket)},
+		{Name: "context_switches_per_superpacket", Unit: "switches/64KiB",
+			N: float64(r.CPU.Switches) / (float64(r.Bytes) / superpacket)},
 	}
 	if r.Copies != nil {
-		v = append(v, report.Value{Name: "kernel_copies_percent_of_busy_cpu", Unit: "%copies", N: r.Copies.Percent()})
+		v = append(v, report.Value{Name: "kernel_copies_percent_of_busy_cpu", Unit: "%copies",
+			N: r.Copies.Percent()})
 	}
 	header := ipv4Header
 	if p.IPv6 {
@@ -64,8 +68,10 @@ func (r Costs) values(p *Path) []report.Value {
 			continue
 		}
 		v = append(v,
-			report.Value{Name: "packets_per_read_of_" + end.name + "_node", Unit: "packets/read-" + end.name, N: packets / float64(max(1, end.count.Reads))},
-			report.Value{Name: "packets_per_send_of_" + end.name + "_node", Unit: "packets/send-" + end.name, N: packets / float64(max(1, end.count.Sends))})
+			report.Value{Name: "packets_per_read_of_" + end.name + "_node", Unit: "packets/read-" + end.name,
+				N: packets / float64(max(1, end.count.Reads))},
+			report.Value{Name: "packets_per_send_of_" + end.name + "_node", Unit: "packets/send-" + end.name,
+				N: packets / float64(max(1, end.count.Sends))})
 	}
 	return v
 }

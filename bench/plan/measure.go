@@ -12,8 +12,8 @@ import (
 // measure is one thing that is measured on every path.
 type measure struct {
 	report.Measure
-	// take measures a path, for as long as the Config says, and returns the values; ratios are taken of the first. It
-	// returns none if there is no such thing to measure on that path.
+	// take measures a path, for as long as the Config says, and returns the values; ratios are taken of the
+	// first. It returns none if there is no such thing to measure on that path.
 	take func(context.Context, Config, *Path) ([]report.Value, error)
 	// cost is about how long take takes.
 	cost time.Duration
@@ -76,8 +76,9 @@ func (c Config) tcp(streams int) measure {
 		title = fmt.Sprintf("TCP, %d streams", streams)
 	}
 	return measure{
-		Measure: report.Measure{Kind: report.TCP, Key: fmt.Sprintf("measure=tcp/streams=%d", streams), Title: title, Streams: streams},
-		cost:    c.TCP + c.WarmUp + 20*time.Millisecond,
+		Measure: report.Measure{Kind: report.TCP, Key: fmt.Sprintf("measure=tcp/streams=%d", streams), Title: title,
+			Streams: streams},
+		cost: c.TCP + c.WarmUp + 20*time.Millisecond,
 		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
 			r, err := p.Ends.TCP(ctx, streams, c.WarmUp, c.TCP)
 			if err != nil {
@@ -99,8 +100,10 @@ func (c Config) tcp(streams int) measure {
 	}
 }
 
-// rate opens a flow and searches for its highest rate; with strict it then searches for the highest without any loss.
-func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) (v []report.Value, err error) {
+// rate opens a flow and searches for its highest rate; with strict it then searches for the highest without
+// any loss.
+func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) (v []report.Value,
+	err error) {
 	f, err := p.Ends.Open(ctx, t, c.Receive)
 	if err != nil {
 		return nil, err
@@ -125,7 +128,8 @@ func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) 
 	return v, err
 }
 
-// Lossless is the name of the figure that a search without any loss finds. It is 0 if every rate lost something.
+// Lossless is the name of the figure that a search without any loss finds. It is 0 if every rate lost
+// something.
 const Lossless = "lossless_kilopackets_per_second"
 
 func (c Config) packets(mode load.SendMode) measure {
@@ -135,7 +139,8 @@ func (c Config) packets(mode load.SendMode) measure {
 	}
 	return measure{
 		Measure: report.Measure{
-			Kind: report.Packets, Key: fmt.Sprintf("measure=packets/size=%d/send=%s/receive=%s", c.Size, mode, c.Receive), Title: title, Payload: c.Size,
+			Kind: report.Packets, Key: fmt.Sprintf("measure=packets/size=%d/send=%s/receive=%s", c.Size, mode,
+				c.Receive), Title: title, Payload: c.Size,
 		},
 		cost: c.search(searchTrials),
 		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
@@ -153,8 +158,10 @@ func (c Config) mixed(mtu int, ipv6 bool) measure {
 	}
 	return measure{
 		Measure: report.Measure{
-			Kind: report.Mixed, Key: fmt.Sprintf("measure=mixed/flows=%d/send=%s/receive=%s", imixFlows, load.SendTo, c.Receive),
-			Title: fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)", imixFlows, frames[0], frames[1], frames[2]),
+			Kind: report.Mixed, Key: fmt.Sprintf("measure=mixed/flows=%d/send=%s/receive=%s", imixFlows, load.SendTo,
+				c.Receive),
+			Title: fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)",
+				imixFlows, frames[0], frames[1], frames[2]),
 		},
 		cost: c.search(searchTrials),
 		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
@@ -176,7 +183,8 @@ func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
 	}
 	return measure{
 		Measure: report.Measure{
-			Kind: k, Key: fmt.Sprintf("measure=%s/frame=%d/send=%s/receive=%s", k, frame, mode, c.Receive), Title: title,
+			Kind: k, Key: fmt.Sprintf("measure=%s/frame=%d/send=%s/receive=%s", k, frame, mode, c.Receive),
+			Title:   title,
 			Nominal: frame, Frame: packet + frameAround, Packet: packet, Payload: payload,
 		},
 		cost: c.search(searchTrials + strictTrials),
@@ -196,8 +204,9 @@ func (c Config) pingPong(at Placement) measure {
 		title = fmt.Sprintf("TCP ping-pong, ends pinned to CPU %d and CPU %d", at.From, at.To)
 	}
 	return measure{
-		Measure: report.Measure{Kind: report.PingPong, Key: fmt.Sprintf("measure=pingpong/size=%d/cpus=%s", c.Size, placement), Title: title, Placement: placement, Payload: c.Size},
-		cost:    c.Ping + c.Ping/5,
+		Measure: report.Measure{Kind: report.PingPong, Key: fmt.Sprintf("measure=pingpong/size=%d/cpus=%s", c.Size,
+			placement), Title: title, Placement: placement, Payload: c.Size},
+		cost: c.Ping + c.Ping/5,
 		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
 			h, err := p.Ends.PingPong(ctx, c.Size, c.Ping, at)
 			if err != nil {
@@ -218,7 +227,8 @@ func (c Config) pingPong(at Placement) measure {
 func memory() measure {
 	const mebibyte = 1 << 20
 	return measure{
-		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory", Title: "Memory resident in the daemon after the round's load"},
+		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory",
+			Title: "Memory resident in the daemon after the round's load"},
 		take: func(_ context.Context, _ Config, p *Path) ([]report.Value, error) {
 			if p.Memory == nil {
 				return nil, nil

@@ -26,8 +26,8 @@ type Path struct {
 	Daemon string
 	// Notes are for the report's reader; measuring may add to them.
 	Notes []string
-	// Check, if set, is called when a measurement has failed, and says what is wrong with the path itself. If something is, the
-	// path is measured no more.
+	// Check, if set, is called when a measurement has failed, and says what is wrong with the path itself. If
+	// something is, the path is measured no more.
 	Check func() error
 	// Memory, if set, returns how many bytes its daemon holds resident now, and the most it has held.
 	Memory func() (now, peak uint64, err error)
@@ -65,8 +65,8 @@ type Costs struct {
 	load.TCPResult
 	// Copies is the share of the busy time that went into copies; nil if that could not be found out.
 	Copies *perf.Share
-	// Sender and Receiver count the system calls of the two nodes' daemons; nil without daemons, or if the calls could
-	// not be counted.
+	// Sender and Receiver count the system calls of the two nodes' daemons; nil without daemons, or if the calls
+	// could not be counted.
 	Sender, Receiver *perf.Count
 	// Missing says why something could not be found out.
 	Missing []error

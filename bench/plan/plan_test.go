@@ -29,7 +29,8 @@ func (f *fake) TCP(context.Context, int, time.Duration, time.Duration) (load.TCP
 func (f *fake) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (Costs, error) {
 	r, err := f.TCP(ctx, streams, warmUp, last)
 	r.CPU.Switches = 1000
-	return Costs{TCPResult: r, Sender: &perf.Count{Reads: 100, Sends: 50}, Missing: []error{errors.New("copies are left out")}}, err
+	return Costs{TCPResult: r, Sender: &perf.Count{Reads: 100, Sends: 50},
+		Missing: []error{errors.New("copies are left out")}}, err
 }
 
 func (f *fake) Open(_ context.Context, t load.Traffic, _ load.ReceiveMode) (Flow, error) {
@@ -57,7 +58,9 @@ func TestRun(t *testing.T) {
 	paths := []*Path{
 		{Name: "once", MTU: 1500, Once: true, CPUs: 2, Ends: once},
 		{Name: "slow", MTU: 1450, CPUs: 2, Ends: slow},
-		{Name: "fast", MTU: 1472, CPUs: 2, Ends: fast, Memory: func() (uint64, uint64, error) { return 1 << 20, 2 << 20, nil }},
+		{Name: "fast", MTU: 1472, CPUs: 2, Ends: fast, Memory: func() (uint64, uint64, error) {
+			return 1 << 20, 2 << 20, nil
+		}},
 	}
 	var turns []string
 	c := Default()
@@ -66,7 +69,8 @@ func TestRun(t *testing.T) {
 	if err != nil || slow.open+fast.open+once.open != 0 {
 		t.Fatalf("%v, %d flows left open", err, slow.open+fast.open+once.open)
 	}
-	want := []string{"round 1 of 3, TCP, 1 stream: once", "round 1 of 3, TCP, 1 stream: slow", "round 1 of 3, TCP, 1 stream: fast", "round 1 of 3, TCP, 4 streams: once"}
+	want := []string{"round 1 of 3, TCP, 1 stream: once", "round 1 of 3, TCP, 1 stream: slow",
+		"round 1 of 3, TCP, 1 stream: fast", "round 1 of 3, TCP, 4 streams: once"}
 	if !slices.Equal(turns[:4], want) {
 		t.Errorf("turns %q", turns[:4])
 	}
@@ -84,7 +88,8 @@ func TestRun(t *testing.T) {
 			}
 			continue
 		}
-		if len(m.Results) != 3 || len(m.Result("once").Figures[0].Rounds) != 1 || len(m.Result("fast").Figures[0].Rounds) != rounds {
+		if len(m.Results) != 3 || len(m.Result("once").Figures[0].Rounds) != 1 ||
+			len(m.Result("fast").Figures[0].Rounds) != rounds {
 			t.Errorf("%s: %+v", m.Key, m.Results)
 		}
 		if m.Result("once").Ratio != nil || m.Result("fast").Ratio == nil {
@@ -98,13 +103,15 @@ func TestRun(t *testing.T) {
 	costs := d.Measure("measure=costs/streams=1").Result("fast")
 	// 1420 bytes of payload in a packet of 1472; superpackets of 64 KiB.
 	for name, want := range map[string]float64{
-		"packets_per_read_of_sending_node": 1e9 / 1420 / 100, "packets_per_send_of_sending_node": 1e9 / 1420 / 50, "context_switches_per_superpacket": 1000 / (1e9 / 65536),
+		"packets_per_read_of_sending_node": 1e9 / 1420 / 100, "packets_per_send_of_sending_node": 1e9 / 1420 / 50,
+		"context_switches_per_superpacket": 1000 / (1e9 / 65536),
 	} {
 		if f := costs.Figure(name); f == nil || math.Abs(f.Median-want) > want/1e6 {
 			t.Errorf("%s: %+v, want %g", name, f, want)
 		}
 	}
-	if costs.Figure("kernel_copies_percent_of_busy_cpu") != nil || costs.Figure("packets_per_read_of_receiving_node") != nil {
+	if costs.Figure("kernel_copies_percent_of_busy_cpu") != nil ||
+		costs.Figure("packets_per_read_of_receiving_node") != nil {
 		t.Errorf("figures of what was not found out: %+v", costs.Figures)
 	}
 	if len(d.Notes) != 1 {
@@ -120,9 +127,12 @@ func TestRunEndsEarly(t *testing.T) {
 	c := Quick()
 	c.Kinds = []report.Kind{report.PingPong, report.TCP}
 	broken := errors.New("broken")
-	path := &Path{Name: "a", MTU: 1500, CPUs: 1, Ends: &fake{fail: broken}, Check: func() error { return errors.New("its daemon ended") }}
+	path := &Path{Name: "a", MTU: 1500, CPUs: 1, Ends: &fake{fail: broken}, Check: func() error {
+		return errors.New("its daemon ended")
+	}}
 	d, err := Run(t.Context(), c, []*Path{path}, "", Out{})
-	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "its daemon ended") || !strings.Contains(err.Error(), "measure=tcp") {
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "its daemon ended") ||
+		!strings.Contains(err.Error(), "measure=tcp") {
 		t.Errorf("error %v", err)
 	}
 	var gaps *GapsError
@@ -132,7 +142,9 @@ func TestRunEndsEarly(t *testing.T) {
 	if len(d.Measures) != 2 || d.Measures[0].Placement != "any" || len(d.Measures[0].Gaps) != 0 {
 		t.Errorf("%+v: want the ping-pong, which one CPU has no two placements of", d.Measures)
 	}
-	if m := d.Measures[1]; m.Kind != report.TCP || len(m.Results) != 0 || !slices.Equal(m.Gaps, []report.Gap{{Rung: "a", Round: 1, Attempts: 1, Reason: "broken; its daemon ended"}}) {
+	if m := d.Measures[1]; m.Kind != report.TCP || len(m.Results) != 0 ||
+		!slices.Equal(m.Gaps, []report.Gap{{Rung: "a", Round: 1, Attempts: 1,
+			Reason: "broken; its daemon ended"}}) {
 		t.Errorf("%+v: want a gap of TCP, which was not tried again without its daemon", m)
 	}
 	if _, err := Run(t.Context(), c, nil, "", Out{}); err == nil {
@@ -146,7 +158,8 @@ func TestFit(t *testing.T) {
 		ipv6       bool
 		want       int
 	}{
-		{64, 1450, false, 18}, {64, 1450, true, load.MinPayload}, {1518, 1500, false, 1472}, {1518, 1450, false, 1422}, {1518, 1450, true, 1402},
+		{64, 1450, false, 18}, {64, 1450, true, load.MinPayload}, {1518, 1500, false, 1472},
+		{1518, 1450, false, 1422}, {1518, 1450, true, 1402},
 		{65535, 65536, false, 65489}, {65535, 65535, true, 65469},
 	} {
 		if got := fit(c.frame, c.mtu, c.ipv6); got != c.want {

@@ -9,15 +9,15 @@ import (
 	"weft/bench/report"
 )
 
-// A measurement that fails is repeated, since most fail for want of time: a machine that is busy with something else
-// lets nothing run for as long as a short measurement lasts. factors say how many times as long each attempt lasts.
-// What fails in all of them leaves a gap, and the run goes on.
+// A measurement that fails is repeated, since most fail for want of time: a machine that is busy with
+// something else lets nothing run for as long as a short measurement lasts. factors say how many times as
+// long each attempt lasts. What fails in all of them leaves a gap, and the run goes on.
 func factors() []int { return []int{1, 4, 16} }
 
 // state is how a path is doing.
 type state struct {
-	// failing says that its latest measurement failed as often as it was tried. The next one is tried once, so that a path
-	// that carries nothing does not take so many times as long.
+	// failing says that its latest measurement failed as often as it was tried. The next one is tried once, so
+	// that a path that carries nothing does not take so many times as long.
 	failing bool
 	// broken is why the path is measured no more; nil while it is.
 	broken error
@@ -46,7 +46,8 @@ func (r *runner) take(ctx context.Context, s step, p *Path) error {
 				r.d.Add(report.Sample{Measure: m.Key, Rung: p.Name, Values: v})
 			}
 			if first != nil {
-				r.repeats = append(r.repeats, fmt.Sprintf("%s of %s, round %d, was measured %d times as long as asked for, since it failed before: %s",
+				r.repeats = append(r.repeats, fmt.Sprintf("%s of %s, round %d, was measured %d times as long as asked "+
+					"for, since it failed before: %s",
 					strings.TrimPrefix(m.Key, "measure="), p.Name, s.round+1, factor, firstLine(first)))
 			}
 			return nil

@@ -13,7 +13,8 @@ import (
 	"weft/bench/report"
 )
 
-// stalling is a path whose bulk data arrive only if they are measured for long enough, which may differ from one measurement to the next.
+// stalling is a path whose bulk data arrive only if they are measured for long enough, which may differ from
+// one measurement to the next.
 type stalling struct {
 	fake
 	needs []time.Duration // of each measurement in turn; the last is for all that follow
@@ -39,11 +40,13 @@ func tcpOnly(rounds int) Config {
 
 const ms = time.Millisecond
 
-// TestAgainForLonger: what fails for want of time is measured for longer, and the report says so; it is no error.
+// TestAgainForLonger: what fails for want of time is measured for longer, and the report says so; it is no
+// error.
 func TestAgainForLonger(t *testing.T) {
 	ends := &stalling{needs: []time.Duration{1000 * ms, 100 * ms}}
 	var said []string
-	d, err := Run(t.Context(), tcpOnly(1), []*Path{{Name: "a", MTU: 1500, CPUs: 1, Ends: ends}}, "", Out{Say: func(p Progress) { said = append(said, p.What) }})
+	d, err := Run(t.Context(), tcpOnly(1), []*Path{{Name: "a", MTU: 1500, CPUs: 1, Ends: ends}}, "",
+		Out{Say: func(p Progress) { said = append(said, p.What) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,24 +64,30 @@ func TestAgainForLonger(t *testing.T) {
 	}
 }
 
-// TestWhatFailsIsAGap: it leaves a gap with its reason, everything else is measured, no ratio is taken of the gap, and the error comes at the end.
+// TestWhatFailsIsAGap: it leaves a gap with its reason, everything else is measured, no ratio is taken of the
+// gap, and the error comes at the end.
 func TestWhatFailsIsAGap(t *testing.T) {
-	// The reference stalls for good in round 2 with one stream and is tried once only with four, where it works again.
+	// The reference stalls for good in round 2 with one stream and is tried once only with four, where it works
+	// again.
 	ref := &stalling{needs: []time.Duration{0, 0, time.Hour}}
 	recover := &recovering{stalling: ref}
 	ok := &fake{}
-	paths := []*Path{{Name: "ref", MTU: 1500, CPUs: 1, Ends: recover}, {Name: "ok", MTU: 1500, CPUs: 1, Ends: ok}}
+	paths := []*Path{{Name: "ref", MTU: 1500, CPUs: 1, Ends: recover},
+		{Name: "ok", MTU: 1500, CPUs: 1, Ends: ok}}
 	var lines strings.Builder
 	d, err := Run(t.Context(), tcpOnly(3), paths, "ref", Out{Lines: &lines})
 	var gaps *GapsError
-	if !errors.As(err, &gaps) || gaps.Early || len(gaps.Faults) != 1 || !strings.Contains(err.Error(), "measure=tcp/streams=1") {
+	if !errors.As(err, &gaps) || gaps.Early || len(gaps.Faults) != 1 ||
+		!strings.Contains(err.Error(), "measure=tcp/streams=1") {
 		t.Fatalf("error %v", err)
 	}
 	one, four := d.Measure("measure=tcp/streams=1"), d.Measure("measure=tcp/streams=4")
-	if want := []report.Gap{{Rung: "ref", Round: 2, Attempts: 3}}; !slices.Equal(gapsOf(one), want) || len(four.Gaps) != 0 {
+	if want := []report.Gap{{Rung: "ref", Round: 2, Attempts: 3}}; !slices.Equal(gapsOf(one), want) ||
+		len(four.Gaps) != 0 {
 		t.Errorf("gaps %+v and %+v", one.Gaps, four.Gaps)
 	}
-	if n, m := len(one.Result("ref").Figures[0].Rounds), len(one.Result("ok").Figures[0].Rounds); n != 2 || m != 3 {
+	if n, m := len(one.Result("ref").Figures[0].Rounds), len(one.Result("ok").Figures[0].Rounds); n != 2 ||
+		m != 3 {
 		t.Errorf("%d rounds of ref and %d of ok", n, m)
 	}
 	if n, m := len(one.Result("ok").Ratio.Rounds), len(four.Result("ok").Ratio.Rounds); n != 2 || m != 3 {
@@ -95,7 +104,8 @@ type recovering struct {
 	failed int
 }
 
-func (r *recovering) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
+func (r *recovering) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult,
+	error) {
 	v, err := r.stalling.TCP(ctx, streams, warmUp, last)
 	if err != nil {
 		if r.failed++; r.failed == 3 {
@@ -108,7 +118,8 @@ func (r *recovering) TCP(ctx context.Context, streams int, warmUp, last time.Dur
 // TestAPathThatCarriesNothing: it is tried again for longer once, and from then on once for each measure.
 func TestAPathThatCarriesNothing(t *testing.T) {
 	dead := &stalling{needs: []time.Duration{time.Hour}}
-	paths := []*Path{{Name: "dead", MTU: 1500, CPUs: 1, Ends: dead}, {Name: "ok", MTU: 1500, CPUs: 1, Ends: &fake{}}}
+	paths := []*Path{{Name: "dead", MTU: 1500, CPUs: 1, Ends: dead},
+		{Name: "ok", MTU: 1500, CPUs: 1, Ends: &fake{}}}
 	d, err := Run(t.Context(), tcpOnly(3), paths, "ok", Out{})
 	if err == nil || len(dead.asked) != 3+5 {
 		t.Errorf("%v after %v", err, dead.asked)
@@ -124,16 +135,20 @@ func TestAPathThatCarriesNothing(t *testing.T) {
 func TestABrokenPath(t *testing.T) {
 	broken := &stalling{needs: []time.Duration{time.Hour}}
 	paths := []*Path{
-		{Name: "broken", MTU: 1500, CPUs: 1, Ends: broken, Check: func() error { return errors.New("its daemon ended:\nand the log of it") }},
+		{Name: "broken", MTU: 1500, CPUs: 1, Ends: broken, Check: func() error {
+			return errors.New("its daemon ended:\nand the log of it")
+		}},
 		{Name: "ok", MTU: 1500, CPUs: 1, Ends: &fake{}},
 	}
 	d, err := Run(t.Context(), tcpOnly(2), paths, "", Out{})
 	var gaps *GapsError
-	if !errors.As(err, &gaps) || gaps.Early || len(gaps.Faults) != 1 || len(broken.asked) != 1 || !strings.Contains(err.Error(), "the log of it") {
+	if !errors.As(err, &gaps) || gaps.Early || len(gaps.Faults) != 1 || len(broken.asked) != 1 ||
+		!strings.Contains(err.Error(), "the log of it") {
 		t.Errorf("%v after %v", err, broken.asked)
 	}
 	want := []report.Gap{{Rung: "broken", Round: 1}, {Rung: "broken", Round: 2}} // not tried
-	if m := d.Measure("measure=tcp/streams=4"); !slices.Equal(gapsOf(m), want) || len(m.Result("ok").Figures[0].Rounds) != 2 {
+	if m := d.Measure("measure=tcp/streams=4"); !slices.Equal(gapsOf(m), want) ||
+		len(m.Result("ok").Figures[0].Rounds) != 2 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -142,7 +157,10 @@ func TestABrokenPath(t *testing.T) {
 func TestAnEndIsNoGap(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ends := &stalling{needs: []time.Duration{time.Hour}}
-	path := &Path{Name: "a", MTU: 1500, CPUs: 1, Ends: ends, Check: func() error { t.Error("asked for the path's health"); return nil }}
+	path := &Path{Name: "a", MTU: 1500, CPUs: 1, Ends: ends, Check: func() error {
+		t.Error("asked for the path's health")
+		return nil
+	}}
 	_, err := Run(ctx, tcpOnly(1), []*Path{path}, "", Out{Say: func(Progress) { cancel() }})
 	var gaps *GapsError
 	if err == nil || errors.As(err, &gaps) || len(ends.asked) != 1 {
@@ -150,11 +168,13 @@ func TestAnEndIsNoGap(t *testing.T) {
 	}
 }
 
-// TestLongerIsBounded: no measurement becomes longer than the server of another machine allows, and none shorter.
+// TestLongerIsBounded: no measurement becomes longer than the server of another machine allows, and none
+// shorter.
 func TestLongerIsBounded(t *testing.T) {
 	c := Quick()
 	c.TCP, c.Trial = 30*time.Second, 6*time.Second
-	if l := c.longer(4); l.TCP != 30*time.Second || l.Trial != longest || l.Ping != 4*c.Ping || l.WarmUp != 4*c.WarmUp {
+	if l := c.longer(4); l.TCP != 30*time.Second || l.Trial != longest || l.Ping != 4*c.Ping ||
+		l.WarmUp != 4*c.WarmUp {
 		t.Errorf("%+v", l)
 	}
 }

@@ -51,7 +51,8 @@ func (c Config) steps(all []measure) (l []step) {
 	return l
 }
 
-// roundsOf returns in how many rounds a kind is measured: what takes long has fewer, and what varies has more.
+// roundsOf returns in how many rounds a kind is measured: what takes long has fewer, and what varies has
+// more.
 func (c Config) roundsOf(k report.Kind) int {
 	switch k {
 	case report.Frames, report.Super, report.Costs:
@@ -66,7 +67,8 @@ func (c Config) roundsOf(k report.Kind) int {
 // takes says whether the path takes part in a round.
 func (p *Path) takes(round int) bool { return !p.Once || round == 0 }
 
-// Estimate returns about how long Run takes for so many paths, of which once are measured in the first round only.
+// Estimate returns about how long Run takes for so many paths, of which once are measured in the first round
+// only.
 func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
 	for _, s := range c.steps(c.measures(1500, false, cpus)) {
 		n := paths
@@ -150,7 +152,8 @@ type runner struct {
 	start time.Time
 	// whole is how long all steps were estimated to take, and over how long those were that are done.
 	whole, over time.Duration
-	// states are how the paths are doing, repeats are notes on what had to be measured for longer, and faults are why there are gaps.
+	// states are how the paths are doing, repeats are notes on what had to be measured for longer, and faults
+	// are why there are gaps.
 	states  map[*Path]*state
 	repeats []string
 	faults  []error
@@ -186,10 +189,12 @@ func (r *runner) what(s step, p *Path, again string) string {
 	if r.c.Wire.Name != "" {
 		wire = "wire " + r.c.Wire.Name + ", "
 	}
-	return fmt.Sprintf("%sround %d of %d, %s: %s%s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds), s.measure.Title, p.Name, again)
+	return fmt.Sprintf("%sround %d of %d, %s: %s%s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds),
+		s.measure.Title, p.Name, again)
 }
 
-// say reports progress; again is added to what it says. It corrects the estimate of what is left by how long the steps really took until now.
+// say reports progress; again is added to what it says. It corrects the estimate of what is left by how long
+// the steps really took until now.
 func (r *runner) say(s step, p *Path, again string) {
 	if r.out.Say == nil {
 		return

@@ -24,8 +24,8 @@ const (
 	// replyTime is how long an answer may take, beyond what measuring takes.
 	replyTime = 15 * time.Second
 	dialTime  = 5 * time.Second
-	// grace is how long after the last datagram was sent one that arrives still counts as delivered. If the far end
-	// counts, it is half a round trip longer, since it has to be asked.
+	// grace is how long after the last datagram was sent one that arrives still counts as delivered. If the far
+	// end counts, it is half a round trip longer, since it has to be asked.
 	grace = 10 * time.Millisecond
 )
 
@@ -117,7 +117,8 @@ type ends struct {
 func (e *ends) here() probe.Endpoint { return probe.Endpoint{Name: "near end", Addr: e.local} }
 
 // TCP implements plan.Ends. The processor time is that of both machines together.
-func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (r load.TCPResult, err error) {
+func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (r load.TCPResult,
+	err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop atomic.Bool
 	var got atomic.Int64
@@ -166,7 +167,8 @@ func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration)
 	if err != nil {
 		return r, err
 	}
-	r = load.TCPResult{Bytes: after.bytes - before.bytes, Elapsed: after.at - before.at, CPU: after.cpu.Sub(before.cpu)}
+	r = load.TCPResult{Bytes: after.bytes - before.bytes, Elapsed: after.at - before.at,
+		CPU: after.cpu.Sub(before.cpu)}
 	if r.Bytes == 0 {
 		err = fmt.Errorf("no byte arrived within %s", last)
 	}
@@ -204,7 +206,8 @@ func (e *ends) sameMachine() bool {
 }
 
 // PingPong implements plan.Ends. In both directions the near end asks.
-func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
+func (e *ends) PingPong(ctx context.Context, size int, last time.Duration,
+	at plan.Placement) (load.RoundTrips, error) {
 	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To}
 	fd, err := e.open(ctx, echo, p.ToCPU)
 	if err != nil {
@@ -280,7 +283,8 @@ type backward struct {
 func (f *backward) Trial(ctx context.Context, rate float64, last time.Duration) (t load.Trial, err error) {
 	f.trial++
 	f.receiver.Expect(f.trial)
-	t, err = call[load.Trial](ctx, f.Client, "Send", Send{f.traffic, f.receiver.Addr(), f.trial, rate, last}, last)
+	t, err = call[load.Trial](ctx, f.Client, "Send", Send{f.traffic, f.receiver.Addr(), f.trial, rate, last},
+		last)
 	if err != nil {
 		return t, err
 	}

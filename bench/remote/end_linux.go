@@ -1,11 +1,14 @@
-// Package remote measures between two machines, or two pods of a cluster, with the generators of package load.
+// Package remote measures between two machines, or two pods of a cluster, with the generators of package
+// load.
 //
-// The near end runs the measurements. It starts the far end through a command of the user's, such as ssh or kubectl
-// exec, and speaks to it by net/rpc over that program's standard input and output. Data go from one end to the other
-// beside that: over TCP connections to the far end's one port, and over UDP to the same port number, so that a firewall
-// or a network policy has to let in only one. To an overlay between them this is ordinary traffic between two pods.
+// The near end runs the measurements. It starts the far end through a command of the user's, such as ssh or
+// kubectl exec, and speaks to it by net/rpc over that program's standard input and output. Data go from one
+// end to the other beside that: over TCP connections to the far end's one port, and over UDP to the same port
+// number, so that a firewall or a network policy has to let in only one. To an overlay between them this is
+// ordinary traffic between two pods.
 //
-// A connection for data begins with a tag that only the two ends know, since whoever reaches the port may connect.
+// A connection for data begins with a tag that only the two ends know, since whoever reaches the port may
+// connect.
 //
 //	end     the far end: a service of net/rpc, and the data connections
 //	client  the near end's side of that
@@ -94,8 +97,8 @@ const (
 	anyCPU       = 255
 )
 
-// Serve is the far end. It answers the near end at the other side of in and out, and returns when that is gone and
-// nothing that it asked for is left.
+// Serve is the far end. It answers the near end at the other side of in and out, and returns when that is
+// gone and nothing that it asked for is left.
 func Serve(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -140,7 +143,8 @@ type end struct {
 func (e *end) Hello(h Hello, w *Welcome) error {
 	switch {
 	case h.Version != Version:
-		return fmt.Errorf("the far end has version %d of weft bench's calls, and the near end %d: use the same weft at both", Version, h.Version)
+		return fmt.Errorf("the far end has version %d of weft bench's calls, and the near end %d: use the same "+
+			"weft at both", Version, h.Version)
 	case len(h.Tag) != tagLen || e.tag != "":
 		return errors.New("there is no session to begin")
 	}

@@ -26,7 +26,8 @@ func farEnd(t *testing.T) (c io.ReadWriteCloser, ended <-chan error) {
 	in, theirOut := io.Pipe()
 	theirIn, out := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- Serve(t.Context(), theirIn, theirOut) }() // waited for in the clean-up, unless the test does
+	// waited for in the clean-up, unless the test does
+	go func() { done <- Serve(t.Context(), theirIn, theirOut) }()
 	t.Cleanup(func() { _ = out.Close() })
 	return pipe{in, out}, done
 }
@@ -34,7 +35,8 @@ func farEnd(t *testing.T) (c io.ReadWriteCloser, ended <-chan error) {
 // short measures everything as briefly as works on a machine that other tests keep busy.
 func short() plan.Config {
 	c := plan.Quick()
-	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames, c.Loss = 100*time.Millisecond, 20*time.Millisecond, 60*time.Millisecond, 300*time.Millisecond, []int{64, 1518}, 0.5
+	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames, c.Loss = 100*time.Millisecond, 20*time.Millisecond,
+		60*time.Millisecond, 300*time.Millisecond, []int{64, 1518}, 0.5
 	return c
 }
 
@@ -42,7 +44,8 @@ func short() plan.Config {
 func TestMeasure(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		c, ended := farEnd(t)
-		d, err := Run(t.Context(), Plan{Config: short(), To: netip.MustParseAddrPort(addr), Reverse: true}, c, plan.Out{})
+		d, err := Run(t.Context(), Plan{Config: short(), To: netip.MustParseAddrPort(addr), Reverse: true}, c,
+			plan.Out{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +111,8 @@ func TestStrangers(t *testing.T) {
 // TestRefusals: each end says what it does not like of the other's words.
 func TestRefusals(t *testing.T) {
 	c, _ := farEnd(t)
-	if _, err := Dial(t.Context(), c, netip.MustParseAddrPort("192.0.2.1:0")); err == nil || !strings.Contains(err.Error(), "192.0.2.1") {
+	if _, err := Dial(t.Context(), c, netip.MustParseAddrPort("192.0.2.1:0")); err == nil ||
+		!strings.Contains(err.Error(), "192.0.2.1") {
 		t.Errorf("an address that the far end has not: %v", err)
 	}
 	c, _ = farEnd(t)
@@ -117,7 +121,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	if _, err := call[Welcome](t.Context(), k, "Hello", Hello{Version: Version + 1}, 0); err == nil || !strings.Contains(err.Error(), "version") {
+	if _, err := call[Welcome](t.Context(), k, "Hello", Hello{Version: Version + 1}, 0); err == nil ||
+		!strings.Contains(err.Error(), "version") {
 		t.Errorf("another version: %v", err)
 	}
 	if _, err := call[int64](t.Context(), k, "Count", None{}, 0); err == nil {

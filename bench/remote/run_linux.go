@@ -25,8 +25,8 @@ type Plan struct {
 	Topology string
 }
 
-// Run measures with the far end at the other side of c, and ends it. With an error it still returns the document, with
-// what was measured until then.
+// Run measures with the far end at the other side of c, and ends it. With an error it still returns the
+// document, with what was measured until then.
 func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*report.Document, error) {
 	if err := p.Check(); err != nil {
 		return report.New(), errors.Join(err, c.Close())
@@ -44,7 +44,8 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 	if err != nil {
 		return report.New(), err
 	}
-	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory }) // we do not know the daemons, so we cannot look at their memory
+	// we do not know the daemons, so we cannot look at their memory
+	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory })
 	path := plan.Path{
 		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, k.at.Addr()), MTU: mtu, IPv6: k.local.Is6(),
 		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: &ends{k, false}, Check: k.alive,
@@ -52,7 +53,8 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 	paths := []*plan.Path{&path}
 	if p.Reverse {
 		back := path
-		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", k.at.Addr(), k.local), &ends{k, true}
+		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", k.at.Addr(), k.local),
+			&ends{k, true}
 		paths = append(paths, &back)
 	}
 	d, err := plan.Run(ctx, p.Config, paths, "", out)
@@ -60,7 +62,8 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", k.local, watch.Hostname, k.at.Addr(), k.machine.Hostname)
 	}
 	d.Notes = append(d.Notes,
-		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes beyond its MTU are cut down to it.",
+		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes "+
+			"beyond its MTU are cut down to it.",
 		"Processor time is of both machines as a whole, whatever else they do.",
 		"A packet rate counts what the receiving program got: its own processor time is a part of what bounds it.")
 	var watchErr error
@@ -68,7 +71,8 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 	if k.machine.Boot != machine.BootID() {
 		d.Far = &k.machine
 	} else {
-		d.Notes = append(d.Notes, "Both ends run on one machine and share its CPUs: a throughput is a cost turned round, and predicts no network between two machines.")
+		d.Notes = append(d.Notes, "Both ends run on one machine and share its CPUs: a throughput is a cost "+
+			"turned round, and predicts no network between two machines.")
 	}
 	return d, errors.Join(err, watchErr)
 }

@@ -144,7 +144,8 @@ type Measure struct {
 	// Placement says on which CPUs the ends of a ping-pong ran.
 	Placement string   `json:"placement,omitempty"`
 	Results   []Result `json:"results"`
-	// Gaps are the rounds of rungs that were to be measured and could not be. A rung all of whose rounds are gaps has no result.
+	// Gaps are the rounds of rungs that were to be measured and could not be. A rung all of whose rounds are
+	// gaps has no result.
 	Gaps []Gap `json:"gaps,omitempty"`
 }
 
@@ -173,7 +174,8 @@ type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Rounds are the values of the rounds in order. Rounds that are gaps are left out, and of a ratio those that have none.
+	// Rounds are the values of the rounds in order. Rounds that are gaps are left out, and of a ratio those that
+	// have none.
 	Rounds []float64 `json:"rounds"`
 }
 
@@ -206,7 +208,8 @@ func (d *Document) Append(o *Document) {
 			d.Notes = append(d.Notes, n)
 		}
 	}
-	d.Wires, d.Measures, d.Seconds = append(d.Wires, o.Wires...), append(d.Measures, o.Measures...), d.Seconds+o.Seconds
+	d.Wires, d.Measures, d.Seconds = append(d.Wires, o.Wires...), append(d.Measures, o.Measures...),
+		d.Seconds+o.Seconds
 }
 
 // Measure returns the measure with that key, or nil.
@@ -251,7 +254,8 @@ func (d *Document) Add(s Sample) {
 	for _, v := range s.Values {
 		f := r.Figure(v.Name)
 		if f == nil {
-			r.Figures = append(r.Figures, Figure{Name: v.Name, Unit: v.Unit, MoreIsBetter: strings.HasSuffix(v.Unit, "/s") || strings.HasPrefix(v.Unit, "packets/")})
+			r.Figures = append(r.Figures, Figure{Name: v.Name, Unit: v.Unit,
+				MoreIsBetter: strings.HasSuffix(v.Unit, "/s") || strings.HasPrefix(v.Unit, "packets/")})
 			f = &r.Figures[len(r.Figures)-1]
 		}
 		f.Spread = spread(append(f.Rounds, v.N))
@@ -278,11 +282,13 @@ func (d *Document) Conclude() {
 	}
 }
 
-// ratio returns the ratio of one round. There is none without a reference, if the reference's figure is 0, or if
-// either of the two is a gap.
+// ratio returns the ratio of one round. There is none without a reference, if the reference's figure is 0, or
+// if either of the two is a gap.
 func (d *Document) ratio(m *Measure, r *Result, round int) (float64, bool) {
 	ref := m.Result(d.Reference)
-	if d.Reference == "" || ref == nil || slices.ContainsFunc(d.Rungs, func(g Rung) bool { return g.Once && g.Name == r.Rung }) {
+	if d.Reference == "" || ref == nil || slices.ContainsFunc(d.Rungs, func(g Rung) bool {
+		return g.Once && g.Name == r.Rung
+	}) {
 		return 0, false
 	}
 	mine, measured := m.at(r, &r.Figures[0], round)

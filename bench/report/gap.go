@@ -88,11 +88,13 @@ func (d *Document) gaps() (l []string) {
 				untried[g.Rung] = append(untried[g.Rung], g)
 				continue
 			}
-			l = append(l, fmt.Sprintf("%s of %s, round %d, tried %s: %s", strings.TrimPrefix(m.Key, "measure="), g.Rung, g.Round, plural(g.Attempts, "time"), g.Reason))
+			l = append(l, fmt.Sprintf("%s of %s, round %d, tried %s: %s", strings.TrimPrefix(m.Key, "measure="),
+				g.Rung, g.Round, plural(g.Attempts, "time"), g.Reason))
 		}
 	}
 	for _, rung := range slices.Sorted(maps.Keys(untried)) {
-		l = append(l, fmt.Sprintf("%s more of %s: %s", plural(len(untried[rung]), "measurement"), rung, untried[rung][0].Reason))
+		l = append(l, fmt.Sprintf("%s more of %s: %s", plural(len(untried[rung]), "measurement"), rung,
+			untried[rung][0].Reason))
 	}
 	return l
 }

@@ -7,14 +7,18 @@ import (
 	"testing"
 )
 
-// gappy makes a document of two rounds in which the reference has a gap, a rung has nothing but gaps, and another was not tried.
+// gappy makes a document of two rounds in which the reference has a gap, a rung has nothing but gaps, and
+// another was not tried.
 func gappy() *Document {
 	d := New()
 	d.Reference, d.Topology = "vxlan", "pod – pod"
 	d.Rungs = []Rung{{Name: "vxlan"}, {Name: "socket"}, {Name: "raw"}, {Name: "gone"}}
-	d.Measures = []Measure{{Key: "measure=tcp/streams=1", Kind: TCP, Title: "TCP", Streams: 1}, {Key: "measure=mixed", Kind: Mixed, Title: "mixed"}}
+	d.Measures = []Measure{{Key: "measure=tcp/streams=1", Kind: TCP, Title: "TCP", Streams: 1},
+		{Key: "measure=mixed", Kind: Mixed, Title: "mixed"}}
 	tcp := func(rung string, n float64) {
-		d.Add(Sample{Measure: "measure=tcp/streams=1", Rung: rung, Values: []Value{{"throughput_gigabits_per_second", "Gb/s", n}, {"cpu_seconds_per_gigabyte", "cpu-s/GB", 1}}})
+		d.Add(Sample{Measure: "measure=tcp/streams=1", Rung: rung,
+			Values: []Value{{"throughput_gigabits_per_second", "Gb/s", n},
+				{"cpu_seconds_per_gigabyte", "cpu-s/GB", 1}}})
 	}
 	d.AddGap("measure=tcp/streams=1", Gap{Rung: "vxlan", Round: 1, Attempts: 3, Reason: "no <byte>\n\tarrived"})
 	tcp("vxlan", 4)
@@ -42,8 +46,10 @@ func TestGaps(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(table.String()), " ")
 	for _, want := range []string{
-		"tcp/streams=1 vxlan 4.00 Gb/s 4.00–4.00 1.00 1.00–1.00 1.00 cpu-s/GB (1 of 2 rounds missing) socket", "raw gap - - - gone gap - - - mixed raw gap - - - gone gap - - - gap:",
-		"gap: tcp/streams=1 of vxlan, round 1, tried 3 times: no <byte> arrived gap:", "gap: mixed of raw, round 2, tried 1 time: nothing came gap: 4 measurements more of gone: not tried",
+		"tcp/streams=1 vxlan 4.00 Gb/s 4.00–4.00 1.00 1.00–1.00 1.00 cpu-s/GB (1 of 2 rounds missing) socket",
+		"raw gap - - - gone gap - - - mixed raw gap - - - gone gap - - - gap:",
+		"gap: tcp/streams=1 of vxlan, round 1, tried 3 times: no <byte> arrived gap:",
+		"gap: mixed of raw, round 2, tried 1 time: nothing came gap: 4 measurements more of gone: not tried",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, &table)
@@ -52,7 +58,8 @@ func TestGaps(t *testing.T) {
 	if err := d.WriteMarkdown(&markdown); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| TCP, Gb/s | 4.00 | 5.00: **1.50** (1.50–1.50) | gap | gap |", "| mixed | – | – | gap | gap |"} {
+	for _, want := range []string{"| TCP, Gb/s | 4.00 | 5.00: **1.50** (1.50–1.50) | gap | gap |",
+		"| mixed | – | – | gap | gap |"} {
 		if !strings.Contains(markdown.String(), want) {
 			t.Errorf("no %q in\n%s", want, &markdown)
 		}
@@ -61,14 +68,17 @@ func TestGaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	wellFormed(t, "gaps", page.String())
-	for _, want := range []string{"What could not be measured", "no &lt;byte&gt; arrived</li>", "4 measurements more of gone: not tried", `<span class="value">gap`, "(1 of 2 rounds missing)"} {
+	for _, want := range []string{"What could not be measured", "no &lt;byte&gt; arrived</li>",
+		"4 measurements more of gone: not tried", `<span class="value">gap`, "(1 of 2 rounds missing)"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("no %q in the page", want)
 		}
 	}
-	for round, want := range []string{"rung=socket-2\t1\t5.00 Gb/s\t1.00 cpu-s/GB\n", "rung=vxlan-2\t1\t4.00 Gb/s"} {
+	for round, want := range []string{"rung=socket-2\t1\t5.00 Gb/s\t1.00 cpu-s/GB\n",
+		"rung=vxlan-2\t1\t4.00 Gb/s"} {
 		lines.Reset()
-		if err := d.WriteLines(&lines, "measure=tcp/streams=1", round, 2); err != nil || !strings.Contains(lines.String(), want) || strings.Count(lines.String(), "rung=vxlan") != round {
+		if err := d.WriteLines(&lines, "measure=tcp/streams=1", round, 2); err != nil ||
+			!strings.Contains(lines.String(), want) || strings.Count(lines.String(), "rung=vxlan") != round {
 			t.Errorf("%v, round %d: %q", err, round, &lines)
 		}
 	}
@@ -83,7 +93,8 @@ func TestGaps(t *testing.T) {
 	back.Conclude()
 	was, _ := json.Marshal(d)
 	is, _ := json.Marshal(back)
-	if !bytes.Equal(was, is) || !bytes.Contains(is, []byte(`{"rung":"vxlan","round":1,"attempts":3,"reason":"no \u003cbyte\u003e arrived"}`)) {
+	if !bytes.Equal(was, is) || !bytes.Contains(is,
+		[]byte(`{"rung":"vxlan","round":1,"attempts":3,"reason":"no \u003cbyte\u003e arrived"}`)) {
 		t.Errorf("%s\n%s", was, is)
 	}
 }

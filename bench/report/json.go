@@ -27,12 +27,14 @@ func ReadJSON(r io.Reader) (*Document, error) {
 		return nil, fmt.Errorf("read JSON: %w", err)
 	}
 	if d.Schema != Schema || d.Version != Version {
-		return nil, fmt.Errorf("this is %q version %d; this weft reads %q version %d", d.Schema, d.Version, Schema, Version)
+		return nil, fmt.Errorf("this is %q version %d; this weft reads %q version %d", d.Schema, d.Version,
+			Schema, Version)
 	}
 	return &d, nil
 }
 
-// ToFile lets write write a file. What write cannot write leaves the file as it was. With an empty name ToFile does nothing.
+// ToFile lets write write a file. What write cannot write leaves the file as it was. With an empty name
+// ToFile does nothing.
 func ToFile(name string, write func(io.Writer) error) error {
 	if name == "" {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// WriteLines writes one round of a measure in the form of Go's benchmarks, which benchstat
-// reads: a line for each rung that was measured in that round. procs is the GOMAXPROCS at the end of the names.
+// WriteLines writes one round of a measure in the form of Go's benchmarks, which benchstat reads: a line for
+// each rung that was measured in that round. procs is the GOMAXPROCS at the end of the names.
 func (d *Document) WriteLines(w io.Writer, key string, round, procs int) error {
 	m := d.Measure(key)
 	if m == nil {

@@ -73,9 +73,12 @@ func (d *Document) WriteHTML(w io.Writer) error {
 	p := page{
 		Document: d, Style: template.CSS(pageStyle), Date: d.Started.Format("2006-01-02 15:04 MST"),
 		Took: time.Duration(d.Seconds * float64(time.Second)).Round(time.Second).String(),
-		How: fmt.Sprintf("%s, the frame sizes in %d of them, and %d of ping-pong; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
-			plural(s.Rounds, "round"), s.SweepRounds, s.PingRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
-		Columns: len(d.Rungs) + 1, Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(), Missing: d.gaps(),
+		How: fmt.Sprintf("%s, the frame sizes in %d of them, and %d of ping-pong; TCP %g s, a trial of a packet "+
+			"rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
+			plural(s.Rounds, "round"), s.SweepRounds, s.PingRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds,
+			100*s.LossLimit),
+		Columns: len(d.Rungs) + 1, Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
+		Missing: d.gaps(),
 	}
 	form, err := template.New("page").Parse(pageForm)
 	if err != nil {
@@ -94,9 +97,11 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// colour returns a class of the style sheet. It is fixed for each rung that is known, so that two pages can be compared.
+// colour returns a class of the style sheet. It is fixed for each rung that is known, so that two pages can
+// be compared.
 func (d *Document) colour(rung string) string {
-	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String(), "auto", "wireguard-go"}
+	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(),
+		tunnel.PathRaw.String(), "auto", "wireguard-go"}
 	i := slices.Index(known, rung)
 	if i < 0 {
 		i = (slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }) + 4) % 7
@@ -115,17 +120,25 @@ func (d *Document) sections() (l []section) {
 			l = append(l, section{title, text, cards})
 		}
 	}
-	rate := fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. ", 100*d.Settings.LossLimit)
-	add("TCP throughput", "Bulk data in one direction. "+bars+".", d.cards("throughput_gigabits_per_second", TCP))
+	rate := fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. ",
+		100*d.Settings.LossLimit)
+	add("TCP throughput", "Bulk data in one direction. "+bars+".",
+		d.cards("throughput_gigabits_per_second", TCP))
 	add("Packet rates", rate+bars+".", d.cards("delivered_kilopackets_per_second", Packets, Mixed))
-	add("Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet frames on the pod's link with check sequence. "+rate,
+	add("Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet "+
+		"frames on the pod's link with check sequence. "+rate,
 		d.cards("delivered_kilopackets_per_second", Frames, Super))
-	add("Latency", "Round trips of a small message on one TCP connection, one at a time: the median of the rounds' medians. A virtual machine's figures depend on whether a CPU slept when it was woken.",
+	add("Latency", "Round trips of a small message on one TCP connection, one at a time: the median of the "+
+		"rounds' medians. A virtual machine's figures depend on whether a CPU slept when it was woken.",
 		d.cards("round_trip_p50_microseconds", PingPong))
-	add("Latency, 99th percentile", "Of 100 round trips the last but one.", d.cards("round_trip_p99_microseconds", PingPong))
-	add("Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included. Less is better.", d.cards("cpu_seconds_per_gigabyte", TCP))
-	add("Processor time of the daemons", "For 10⁹ bytes of TCP payload. Less is better.", append(d.cards(WeftdCPU, TCP), d.cards(DaemonCPU, TCP)...))
-	add("Memory", "Resident in the daemon of the receiving node, which has no store inside, after the round's load.", d.cards("resident_mebibytes", Memory))
+	add("Latency, 99th percentile", "Of 100 round trips the last but one.",
+		d.cards("round_trip_p99_microseconds", PingPong))
+	add("Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included. Less is "+
+		"better.", d.cards("cpu_seconds_per_gigabyte", TCP))
+	add("Processor time of the daemons", "For 10⁹ bytes of TCP payload. Less is better.",
+		append(d.cards(WeftdCPU, TCP), d.cards(DaemonCPU, TCP)...))
+	add("Memory", "Resident in the daemon of the receiving node, which has no store inside, after the round's "+
+		"load.", d.cards("resident_mebibytes", Memory))
 	return l
 }
 
@@ -173,7 +186,8 @@ func (d *Document) bars(m *Measure, name string) (l []bar) {
 		}
 		f := r.Figure(name)
 		b.Value, b.Cut = figure(f.Median)+" "+f.Unit, f.Median > scale
-		b.Width, b.Reference, b.Low, b.Spread = percent(f.Median), percent(reference), percent(f.Min), percent(f.Max)-percent(f.Min)
+		b.Width, b.Reference, b.Low, b.Spread = percent(f.Median), percent(reference), percent(f.Min),
+			percent(f.Max)-percent(f.Min)
 		if len(f.Rounds) > 1 {
 			b.Also = fmt.Sprintf("(%s – %s)", figure(f.Min), figure(f.Max))
 		}
@@ -306,9 +320,11 @@ func (d *Document) figureGroups() (groups []figureGroup) {
 		g := figureGroup{Title: m.titled(), Key: strings.TrimPrefix(m.Key, "measure=")}
 		for _, r := range m.Results {
 			f := r.Figures[0]
-			row := figureRow{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit, Range: figure(f.Min) + " – " + figure(f.Max), Ratio: "–", RatioRange: "–"}
+			row := figureRow{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit, Range: figure(f.Min) + " – " +
+				figure(f.Max), Ratio: "–", RatioRange: "–"}
 			if r.Ratio != nil {
-				row.Ratio, row.RatioRange = fmt.Sprintf("%.2f", r.Ratio.Median), fmt.Sprintf("%.2f – %.2f", r.Ratio.Min, r.Ratio.Max)
+				row.Ratio, row.RatioRange = fmt.Sprintf("%.2f", r.Ratio.Median),
+					fmt.Sprintf("%.2f – %.2f", r.Ratio.Min, r.Ratio.Max)
 			}
 			var also []string
 			for _, f := range r.Figures[1:] {
@@ -321,7 +337,8 @@ func (d *Document) figureGroups() (groups []figureGroup) {
 			g.Rows = append(g.Rows, row)
 		}
 		for _, gap := range m.empty() {
-			g.Rows = append(g.Rows, figureRow{Rung: gap.Rung, Median: "gap", Range: "–", Ratio: "–", RatioRange: "–", Also: gap.Reason})
+			g.Rows = append(g.Rows, figureRow{Rung: gap.Rung, Median: "gap", Range: "–", Ratio: "–", RatioRange: "–",
+				Also: gap.Reason})
 		}
 		groups = append(groups, g)
 	}

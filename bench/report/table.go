@@ -17,7 +17,8 @@ func (d *Document) WriteTable(w io.Writer) error {
 	if d.Far != nil {
 		fmt.Fprintf(w, "other end: %s\n", *d.Far)
 	}
-	fmt.Fprintf(w, "%s; %s; %s\n\n", d.Started.Format("2006-01-02 15:04 MST"), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second), d.Machine.Load())
+	fmt.Fprintf(w, "%s; %s; %s\n\n", d.Started.Format("2006-01-02 15:04 MST"),
+		time.Duration(d.Seconds*float64(time.Second)).Round(time.Second), d.Machine.Load())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	ratio := ""
 	if d.Reference != "" {
@@ -108,6 +109,7 @@ func (m Machine) Load() string {
 	if m.LoadAfter == "" {
 		return "loadavg " + m.LoadBefore
 	}
-	return fmt.Sprintf("loadavg %s before, %s after; CPUs busy %.0f %%, stolen by the host's other guests %.1f %%",
+	return fmt.Sprintf("loadavg %s before, %s after; CPUs busy %.0f %%, stolen by the host's other guests "+
+		"%.1f %%",
 		m.LoadBefore, m.LoadAfter, 100*m.Busy, 100*m.Stolen)
 }

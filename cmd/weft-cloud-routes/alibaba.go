@@ -20,10 +20,16 @@ type alibabaFlags struct {
 func (a *alibabaFlags) declare(fs *flag.FlagSet) {
 	fs.StringVar(&a.region, "region", "", "`region`; without it that of the instance that this runs on")
 	fs.StringVar(&a.vpc, "vpc", "", "`id` of the VPC; without it that of the instance that this runs on")
-	fs.StringVar(&a.tag, "tag", "", "`KEY=VALUE`, the tag of the route tables to program and of the instances that may be next hops; routes have it in their descriptions")
-	fs.StringVar(&a.vpcEndpoint, "vpc-endpoint", "", "`URL` of the VPC's API, where it is reached at a private one, such as https://vpc-vpc.REGION.aliyuncs.com; without it https://vpc.REGION.aliyuncs.com")
-	fs.StringVar(&a.ecsEndpoint, "ecs-endpoint", "", "`URL` of the API of instances, such as https://ecs-vpc.REGION.aliyuncs.com; without it https://ecs.REGION.aliyuncs.com")
-	fs.StringVar(&a.metadata, "metadata-endpoint", aliroutes.Metadata, "`URL` of the instance's metadata service, if something on the host passes it on")
+	fs.StringVar(&a.tag, "tag", "", "`KEY=VALUE`, the tag of the route tables to program and of the instances "+
+		"that may be next hops; routes have it in their descriptions")
+	fs.StringVar(&a.vpcEndpoint, "vpc-endpoint", "",
+		"`URL` of the VPC's API, where it is reached at a private one, such as "+
+			"https://vpc-vpc.REGION.aliyuncs.com; without it https://vpc.REGION.aliyuncs.com")
+	fs.StringVar(&a.ecsEndpoint, "ecs-endpoint", "",
+		"`URL` of the API of instances, such as https://ecs-vpc.REGION.aliyuncs.com; without it "+
+			"https://ecs.REGION.aliyuncs.com")
+	fs.StringVar(&a.metadata, "metadata-endpoint", aliroutes.Metadata,
+		"`URL` of the instance's metadata service, if something on the host passes it on")
 }
 
 func (a *alibabaFlags) check() error {
@@ -37,7 +43,8 @@ func (a *alibabaFlags) check() error {
 	if a.vpc != "" && !strings.HasPrefix(a.vpc, "vpc-") {
 		faults = append(faults, fmt.Errorf("--vpc %q: want an id, such as vpc-bp1qpo0kug3a20qqe", a.vpc))
 	}
-	for name, endpoint := range map[string]string{"--vpc-endpoint": a.vpcEndpoint, "--ecs-endpoint": a.ecsEndpoint} {
+	for name, endpoint := range map[string]string{"--vpc-endpoint": a.vpcEndpoint,
+		"--ecs-endpoint": a.ecsEndpoint} {
 		if err := aliroutes.CheckEndpoint(endpoint); err != nil {
 			faults = append(faults, fmt.Errorf("%s %w", name, err))
 		}
@@ -50,6 +57,7 @@ func (a *alibabaFlags) check() error {
 
 func (a *alibabaFlags) open(ctx context.Context, o table.Options) (routecontrol.Programmer, error) {
 	return aliroutes.Open(ctx, aliroutes.Options{
-		Options: o, Region: a.region, VPC: a.vpc, Tag: a.tag, VPCEndpoint: a.vpcEndpoint, ECSEndpoint: a.ecsEndpoint, Metadata: a.metadata,
+		Options: o, Region: a.region, VPC: a.vpc, Tag: a.tag, VPCEndpoint: a.vpcEndpoint,
+		ECSEndpoint: a.ecsEndpoint, Metadata: a.metadata,
 	})
 }

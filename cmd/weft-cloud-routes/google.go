@@ -18,11 +18,14 @@ type googleFlags struct {
 }
 
 func (g *googleFlags) declare(fs *flag.FlagSet) {
-	fs.StringVar(&g.project, "project", "", "`id` of the project; without it that of the credentials, or of the instance that this runs on")
-	fs.StringVar(&g.network, "network", "", "`name` of the VPC network; without it that of the instance that this runs on")
+	fs.StringVar(&g.project, "project", "", "`id` of the project; without it that of the credentials, or of "+
+		"the instance that this runs on")
+	fs.StringVar(&g.network, "network", "", "`name` of the VPC network; without it that of the instance that "+
+		"this runs on")
 	fs.StringVar(&g.name, "name", "", "`name` with which routes are marked: they are called weft-NAME-…")
 	fs.StringVar(&g.label, "label", "", "`KEY=VALUE`, the label of the instances that may be next hops")
-	fs.StringVar(&g.endpoint, "endpoint", gceroutes.Endpoint, "`URL` of the API, where it is reached at a private one")
+	fs.StringVar(&g.endpoint, "endpoint", gceroutes.Endpoint,
+		"`URL` of the API, where it is reached at a private one")
 }
 
 func (g *googleFlags) check() error {
@@ -33,7 +36,8 @@ func (g *googleFlags) check() error {
 	if err := gceroutes.CheckLabel(g.label); err != nil {
 		faults = append(faults, fmt.Errorf("--label %w", err))
 	}
-	if u, err := url.Parse(g.endpoint); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "127.0.0.1") {
+	if u, err := url.Parse(g.endpoint); err != nil || u.Host == "" || u.Scheme != "https" &&
+		(u.Scheme != "http" || u.Hostname() != "127.0.0.1") {
 		faults = append(faults, fmt.Errorf("--endpoint %q: want https://HOST/PATH", g.endpoint))
 	}
 	return errors.Join(faults...)

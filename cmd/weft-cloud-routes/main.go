@@ -1,4 +1,5 @@
-// Command weft-cloud-routes is a controller of networks of type route-hook: nodes give it their views, and it programs the route tables of a cloud.
+// Command weft-cloud-routes is a controller of networks of type route-hook: nodes give it their views, and it
+// programs the route tables of a cloud.
 package main
 
 import (
@@ -91,8 +92,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.SetOutput(stderr)
 	var s settings
 	s.Declare(fs)
-	fs.DurationVar(&s.interval, "interval", time.Minute, "how `long` after the last look the cloud is looked at again, if no view changes before")
-	fs.StringVar(&s.metrics, "metrics-listen", "", "`address:port` to serve /metrics at, without a token; not at all without it")
+	fs.DurationVar(&s.interval, "interval", time.Minute,
+		"how `long` after the last look the cloud is looked at again, if no view changes before")
+	fs.StringVar(&s.metrics, "metrics-listen", "",
+		"`address:port` to serve /metrics at, without a token; not at all without it")
 	c.declare(fs)
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
@@ -106,7 +109,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	o.Logger, o.Again = slog.New(slog.NewTextHandler(stderr, nil)), s.interval
 	m := newMetrics()
-	if o.Programmer, err = c.open(ctx, table.Options{Networks: o.Networks, Logger: o.Logger, Called: m.called, Sized: m.sized}); err != nil {
+	if o.Programmer, err = c.open(ctx, table.Options{Networks: o.Networks, Logger: o.Logger, Called: m.called,
+		Sized: m.sized}); err != nil {
 		return err
 	}
 	o.Programmer = forgetful{o.Programmer, m}

@@ -82,7 +82,8 @@ func (p *program) at(what string) (address string) {
 }
 
 // view gives that of one node, and returns the states of its routes.
-func view(t *testing.T, c *routehook.Client, node string, routes ...routehook.Route) (out []string, err error) {
+func view(t *testing.T, c *routehook.Client, node string, routes ...routehook.Route) (out []string,
+	err error) {
 	t.Helper()
 	a, err := c.Put(t.Context(), routehook.View{
 		SchemaVersion: routehook.Schema, Node: node, Name: node, Instance: "1", Generation: 1, Lifetime: 900,
@@ -120,13 +121,16 @@ func scrape(t *testing.T, address string) (out []string) {
 // A node's view is a route of the cloud's, the verdict says so, and the metrics count it.
 func TestANodeAndAWS(t *testing.T) {
 	cloud := ec2test.New(ec2test.Cloud{
-		Limit: 10, Tables: []*ec2test.Table{{ID: "rtb-1", VPC: "vpc-1", Tags: map[string]string{"weft-routes": "blue"}}},
-		Instances: []*ec2test.Instance{{ID: "i-a", NIC: "eni-a", VPC: "vpc-1", State: "running", Tags: map[string]string{"weft-routes": "blue"}, Addrs: []string{"10.0.0.1"}, Check: true}},
+		Limit: 10, Tables: []*ec2test.Table{{ID: "rtb-1", VPC: "vpc-1",
+			Tags: map[string]string{"weft-routes": "blue"}}},
+		Instances: []*ec2test.Instance{{ID: "i-a", NIC: "eni-a", VPC: "vpc-1", State: "running",
+			Tags: map[string]string{"weft-routes": "blue"}, Addrs: []string{"10.0.0.1"}, Check: true}},
 	})
 	t.Cleanup(cloud.Close)
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL_EC2": cloud.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+		"AWS_ENDPOINT_URL_EC2": cloud.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_CONFIG_FILE":           "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
 	} {
 		t.Setenv(name, value)
 	}
@@ -134,13 +138,17 @@ func TestANodeAndAWS(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := begin(t, "aws", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--region=eu-west-1", "--vpc=vpc-1", "--token-file="+token, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
-	c, err := routehook.NewClient(routehook.Options{URL: "http://" + p.at("serving"), TokenFile: token}, "node-a")
+	p := begin(t, "aws", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--region=eu-west-1", "--vpc=vpc-1",
+		"--token-file="+token, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+	c, err := routehook.NewClient(routehook.Options{URL: "http://" + p.at("serving"), TokenFile: token},
+		"node-a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
-	stranger := routehook.Route{Subnet: netip.MustParsePrefix("10.5.2.0/24"), NextHop: netip.MustParseAddr("10.0.0.2"), Node: "node-b"}
+	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"),
+		NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
+	stranger := routehook.Route{Subnet: netip.MustParsePrefix("10.5.2.0/24"),
+		NextHop: netip.MustParseAddr("10.0.0.2"), Node: "node-b"}
 	want := []string{"10.5.1.0/24 accepted", "10.5.2.0/24 refused"}
 	await.OK(t, "verdicts", func() error {
 		if got, err := view(t, c, "node-a", own, stranger); err != nil || !slices.Equal(got, want) {
@@ -155,8 +163,10 @@ func TestANodeAndAWS(t *testing.T) {
 	})
 	lines := scrape(t, p.at("metrics"))
 	for _, line := range []string{
-		`weft_cloud_routes{state="accepted"} 1`, `weft_cloud_routes{state="refused"} 1`, `weft_cloud_routes{state="pending"} 0`, "weft_cloud_views 1", "weft_cloud_failed_rounds_total 0",
-		`weft_cloud_calls_total{call="CreateRoute",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="rtb-1"} 1`,
+		`weft_cloud_routes{state="accepted"} 1`, `weft_cloud_routes{state="refused"} 1`,
+		`weft_cloud_routes{state="pending"} 0`, "weft_cloud_views 1", "weft_cloud_failed_rounds_total 0",
+		`weft_cloud_calls_total{call="CreateRoute",result="ok"} 1`,
+		`weft_cloud_table_routes{family="ipv4",table="rtb-1"} 1`,
 	} {
 		if !slices.Contains(lines, line) {
 			t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
@@ -167,7 +177,8 @@ func TestANodeAndAWS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range lines {
-		if name, _, _ := strings.Cut(strings.ReplaceAll(line, "{", " "), " "); !strings.Contains(string(b), "`"+name) {
+		if name, _, _ := strings.Cut(strings.ReplaceAll(line, "{", " "), " "); !strings.Contains(string(b),
+			"`"+name) {
 			t.Errorf("docs/clouds.md does not have %s", name)
 		}
 	}
@@ -176,15 +187,18 @@ func TestANodeAndAWS(t *testing.T) {
 // The same with Google, whose credentials and project are those of the instance that the program runs on.
 func TestANodeAndGoogle(t *testing.T) {
 	cloud := computetest.New(computetest.Cloud{
-		Limit: 10, Slow: 1, Instances: []*computetest.Instance{{Name: "a", Zone: "z-1", Network: "net-1", Status: "RUNNING", Labels: map[string]string{"weft": "blue"}, V4: "10.0.0.1", Forwards: true}},
+		Limit: 10, Slow: 1, Instances: []*computetest.Instance{{Name: "a", Zone: "z-1", Network: "net-1",
+			Status: "RUNNING", Labels: map[string]string{"weft": "blue"}, V4: "10.0.0.1", Forwards: true}},
 	})
 	t.Cleanup(cloud.Close)
 	m := computetest.Metadata("net-1")
 	t.Cleanup(m.Close)
-	for name, value := range map[string]string{"GCE_METADATA_HOST": strings.TrimPrefix(m.URL, "http://"), "GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": t.TempDir()} {
+	for name, value := range map[string]string{"GCE_METADATA_HOST": strings.TrimPrefix(m.URL, "http://"),
+		"GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": t.TempDir()} {
 		t.Setenv(name, value)
 	}
-	p := begin(t, "google", "--networks=10.5.0.0/16", "--name=blue", "--label=weft=blue", "--endpoint="+cloud.URL+"/compute/v1", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+	p := begin(t, "google", "--networks=10.5.0.0/16", "--name=blue", "--label=weft=blue", "--endpoint="+
+		cloud.URL+"/compute/v1", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
 	p.programs(func() (has []string) { cloud.With(func(c *computetest.Cloud) { has = c.Table() }); return has },
 		"10.5.1.0/24 a",
 		`weft_cloud_calls_total{call="compute.routes.create",result="ok"} 1`,
@@ -198,7 +212,8 @@ func (p *program) programs(table func() []string, route string, metrics ...strin
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
+	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"),
+		NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	await.OK(p.t, "the verdict", func() error {
 		got, err := view(p.t, c, "node-a", own)
 		if err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted"}) {
@@ -217,23 +232,30 @@ func (p *program) programs(table func() []string, route string, metrics ...strin
 	}
 }
 
-// The same with Alibaba, whose credentials, region and VPC are those of the instance that the program runs on.
+// The same with Alibaba, whose credentials, region and VPC are those of the instance that the program runs
+// on.
 func TestANodeAndAlibaba(t *testing.T) {
 	tags := map[string]string{"weft-routes": "blue"}
 	cloud := alitest.New(alitest.Cloud{
 		Limit: 10, Slow: 1, Tables: []*alitest.Table{{ID: "vtb-1", VPC: "vpc-1", Tags: tags}},
-		Instances: []*alitest.Instance{{ID: "i-a", VPC: "vpc-1", Status: "Running", Tags: tags, Addrs: []string{"10.0.0.1"}}},
+		Instances: []*alitest.Instance{{ID: "i-a", VPC: "vpc-1", Status: "Running", Tags: tags,
+			Addrs: []string{"10.0.0.1"}}},
 	})
 	t.Cleanup(cloud.Close)
 	m := alitest.Metadata("vpc-1", time.Hour)
 	t.Cleanup(m.Close)
-	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE"} {
+	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_OIDC_TOKEN_FILE",
+		"ALIBABA_CLOUD_CONFIG_FILE"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
-	p := begin(t, "alibaba", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--vpc-endpoint="+cloud.URL, "--ecs-endpoint="+cloud.URL, "--metadata-endpoint="+m.URL,
+	p := begin(t, "alibaba", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--vpc-endpoint="+cloud.URL,
+		"--ecs-endpoint="+cloud.URL, "--metadata-endpoint="+m.URL,
 		"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
-	p.programs(func() (has []string) { cloud.With(func(c *alitest.Cloud) { has = c.Table("vtb-1") }); return has },
+	p.programs(func() (has []string) {
+		cloud.With(func(c *alitest.Cloud) { has = c.Table("vtb-1") })
+		return has
+	},
 		"10.5.1.0/24 i-a",
 		`weft_cloud_calls_total{call="CreateRouteEntries",result="ok"} 1`,
 		`weft_cloud_table_routes{family="ipv4",table="vtb-1"} 1`)
@@ -274,7 +296,8 @@ func TestBadFlags(t *testing.T) {
 		alibaba + "--tag=a=b --metadata-endpoint=http://192.0.2.1":  "--metadata-endpoint",
 	} {
 		var out output
-		if err := run(t.Context(), strings.Fields(args), &out, &out); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(t.Context(), strings.Fields(args), &out, &out); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}

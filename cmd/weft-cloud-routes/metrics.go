@@ -31,7 +31,8 @@ func newMetrics() *metrics {
 		seen: map[[2]string]bool{}, told: map[[2]string]bool{},
 		registry: prometheus.NewRegistry(),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weft_cloud_calls_total",
-			Help: "Calls of the cloud's API by name and result: ok, throttled, refused, failed."}, []string{"call", "result"}),
+			Help: "Calls of the cloud's API by name and result: ok, throttled, refused, failed."},
+			[]string{"call", "result"}),
 		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weft_cloud_table_routes",
 			Help: "Routes that a table had when it was last read, others' included."}, []string{"table", "family"}),
 	}
@@ -48,14 +49,16 @@ func (m *metrics) sized(table, family string, routes int) {
 	m.size.WithLabelValues(table, family).Set(float64(routes))
 }
 
-// forgetful is a Programmer after whose rounds no table is told of that was not seen in them: it is gone, or not marked any more.
+// forgetful is a Programmer after whose rounds no table is told of that was not seen in them: it is gone, or
+// not marked any more.
 type forgetful struct {
 	routecontrol.Programmer
 	m *metrics
 }
 
 // Program implements routecontrol.Programmer. A round that could not look forgets nothing.
-func (f forgetful) Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+func (f forgetful) Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error,
+	error) {
 	f.m.mu.Lock()
 	clear(f.m.seen)
 	f.m.mu.Unlock()
@@ -80,29 +83,46 @@ func (m *metrics) forget() {
 // watch adds what the controller says of itself.
 func (m *metrics) watch(stats func() routecontrol.Stats) {
 	gauge := func(name, help string, labels prometheus.Labels, value func(routecontrol.Stats) float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return value(stats()) }))
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help,
+			ConstLabels: labels}, func() float64 { return value(stats()) }))
 	}
 	counter := func(name, help string, value func(routecontrol.Stats) float64) {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return value(stats()) }))
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return value(stats()) }))
 	}
-	const routes, help = "weft_cloud_routes", "Routes that nodes want, by what was found when the cloud was last looked at."
-	gauge(routes, help, prometheus.Labels{"state": "accepted"}, func(s routecontrol.Stats) float64 { return float64(s.Accepted) })
-	gauge(routes, help, prometheus.Labels{"state": "pending"}, func(s routecontrol.Stats) float64 { return float64(s.Pending) })
-	gauge(routes, help, prometheus.Labels{"state": "refused"}, func(s routecontrol.Stats) float64 { return float64(s.Refused) })
-	gauge("weft_cloud_views", "Nodes whose view counts.", nil, func(s routecontrol.Stats) float64 { return float64(s.Views) })
-	gauge("weft_cloud_last_look_timestamp_seconds", "When the cloud was last looked at with success; 0 if never.", nil, func(s routecontrol.Stats) float64 {
-		if s.Looked.IsZero() {
-			return 0
-		}
-		return float64(s.Looked.UnixMilli()) / 1000
+	const routes, help = "weft_cloud_routes",
+		"Routes that nodes want, by what was found when the cloud was last looked at."
+	gauge(routes, help, prometheus.Labels{"state": "accepted"}, func(s routecontrol.Stats) float64 {
+		return float64(s.Accepted)
 	})
-	gauge("weft_cloud_round_seconds", "How long the last round took.", nil, func(s routecontrol.Stats) float64 { return s.Took.Seconds() })
-	counter("weft_cloud_rounds_total", "Rounds in which the cloud was looked at and changed, or was to be.", func(s routecontrol.Stats) float64 { return float64(s.Rounds) })
-	counter("weft_cloud_failed_rounds_total", "Rounds in which it could not be looked at.", func(s routecontrol.Stats) float64 { return float64(s.Failed) })
+	gauge(routes, help, prometheus.Labels{"state": "pending"}, func(s routecontrol.Stats) float64 {
+		return float64(s.Pending)
+	})
+	gauge(routes, help, prometheus.Labels{"state": "refused"}, func(s routecontrol.Stats) float64 {
+		return float64(s.Refused)
+	})
+	gauge("weft_cloud_views", "Nodes whose view counts.", nil, func(s routecontrol.Stats) float64 {
+		return float64(s.Views)
+	})
+	gauge("weft_cloud_last_look_timestamp_seconds",
+		"When the cloud was last looked at with success; 0 if never.", nil, func(s routecontrol.Stats) float64 {
+			if s.Looked.IsZero() {
+				return 0
+			}
+			return float64(s.Looked.UnixMilli()) / 1000
+		})
+	gauge("weft_cloud_round_seconds", "How long the last round took.", nil, func(s routecontrol.Stats) float64 {
+		return s.Took.Seconds()
+	})
+	counter("weft_cloud_rounds_total", "Rounds in which the cloud was looked at and changed, or was to be.",
+		func(s routecontrol.Stats) float64 { return float64(s.Rounds) })
+	counter("weft_cloud_failed_rounds_total", "Rounds in which it could not be looked at.",
+		func(s routecontrol.Stats) float64 { return float64(s.Failed) })
 }
 
 // serve serves /metrics until stop is called.
-func (m *metrics) serve(at string, stats func() routecontrol.Stats, log *slog.Logger) (stop func(), err error) {
+func (m *metrics) serve(at string, stats func() routecontrol.Stats, log *slog.Logger) (stop func(),
+	err error) {
 	m.watch(stats)
 	l, err := net.Listen("tcp", at)
 	if err != nil {

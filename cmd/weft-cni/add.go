@@ -103,7 +103,8 @@ func notOwnNamespace(args *skel.CmdArgs) error {
 		return fault
 	}
 	if own {
-		return types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the plugin's own network namespace: "+args.Netns, "")
+		return types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the plugin's own network namespace: "+args.Netns,
+			"")
 	}
 	return nil
 }
@@ -127,17 +128,18 @@ func (r request) before() (*attach.Record, error) {
 	return &rec, nil
 }
 
-// unattached refuses an attachment that is there already, before the delegate would. That the delegate refuses
-// it is not enough: the record of the first ADD may be lost. Undoing the second, which has the same container
-// and interface, would then undo the first: a running pod would lose its interface, and its address would be
-// given to another.
+// unattached refuses an attachment that is there already, before the delegate would. That the delegate
+// refuses it is not enough: the record of the first ADD may be lost. Undoing the second, which has the same
+// container and interface, would then undo the first: a running pod would lose its interface, and its address
+// would be given to another.
 func (r request) unattached(d netconf.Delegate) error {
 	there, err := podlink.Exists(r.call.NetNS, r.call.IfName)
 	if err != nil {
 		return types.NewError(types.ErrInvalidNetNS, err.Error(), "")
 	}
 	if there {
-		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%s is there already: it has to be deleted first", r.id), "")
+		return types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf("%s is there already: it has to be deleted first", r.id), "")
 	}
 	if d.IPAMType != hostlocal.Plugin {
 		return nil

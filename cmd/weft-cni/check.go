@@ -27,7 +27,8 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	}
 	rec, err := r.dir.Load(r.id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return types.NewError(types.ErrInternal, fmt.Sprintf("nothing is known of %s: it was not attached, or its file in %s is lost", r.id, r.DataDir), "")
+		return types.NewError(types.ErrInternal,
+			fmt.Sprintf("nothing is known of %s: it was not attached, or its file in %s is lost", r.id, r.DataDir), "")
 	}
 	if err != nil {
 		return stateFault(err)
@@ -52,7 +53,9 @@ func (p plugin) check(args *skel.CmdArgs) error {
 		return nil // the node's trouble, which STATUS tells of, and not the attachment's
 	}
 	if old := d.Elsewhere(env); len(old) > 0 {
-		return types.NewError(types.ErrInternal, fmt.Sprintf("%s has an address of %s, and the node's subnet is now %s: the container has to be made anew", r.id, old, env.Subnets), "")
+		return types.NewError(types.ErrInternal,
+			fmt.Sprintf("%s has an address of %s, and the node's subnet is now %s: the container has to be made anew",
+				r.id, old, env.Subnets), "")
 	}
 	return nil
 }

@@ -17,9 +17,11 @@ import (
 // cnitool runs the specification's own runtime in the node, on net.d's network cbr0.
 func (n *node) cnitool(command string, p pod) (string, error) {
 	cmd := exec.Command(filepath.Join(binDir, "cnitool"), command, "cbr0", p.path())
-	cmd.Env = []string{"CNI_PATH=" + n.path, "NETCONFPATH=" + n.dir + "/net.d", "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
+	cmd.Env = []string{"CNI_PATH=" + n.path, "NETCONFPATH=" + n.dir + "/net.d", "PATH=" + os.Getenv("PATH") +
+		":/usr/sbin:/sbin"}
 	if command != "check" { // that of Debian's portmap looks for the ports of one family in the other's rules
-		cmd.Env = append(cmd.Env, `CAP_ARGS={"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}`)
+		cmd.Env = append(cmd.Env,
+			`CAP_ARGS={"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}`)
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -54,13 +56,16 @@ func TestPodsByCnitool(t *testing.T) {
 	}{
 		{env4, "flannel", "0.3.1 0.4.0 1.0.0", 1450, [2]string{"[10.244.3.2/24]", "[10.244.3.3/24]"}, "10.244.3.1"},
 		{env6, "weft", "1.0.0", 1430, [2]string{"[fd42:0:0:3::2/64]", "[fd42:0:0:3::3/64]"}, "fd42:0:0:3::1"},
-		{envDual, "flannel", "0.3.1 1.0.0", 1400, [2]string{"[10.244.3.2/24 fd42:0:0:3::2/64]", "[10.244.3.3/24 fd42:0:0:3::3/64]"}, "10.244.3.1 fd42:0:0:3::1"},
+		{envDual, "flannel", "0.3.1 1.0.0", 1400,
+			[2]string{"[10.244.3.2/24 fd42:0:0:3::2/64]", "[10.244.3.3/24 fd42:0:0:3::3/64]"},
+			"10.244.3.1 fd42:0:0:3::1"},
 	} {
 		for v := range strings.FieldsSeq(c.versions) {
 			t.Run(c.gateways+"/"+v, func(t *testing.T) {
 				n := newNode(t)
 				n.subnet(c.env)
-				n.conflist(v, n.conf(v, c.kind, `"delegate":{"hairpinMode":true,"isDefaultGateway":true}`), `{"type":"portmap","capabilities":{"portMappings":true}}`)
+				n.conflist(v, n.conf(v, c.kind, `"delegate":{"hairpinMode":true,"isDefaultGateway":true}`),
+					`{"type":"portmap","capabilities":{"portMappings":true}}`)
 				pods := [2]pod{n.pod("a"), n.pod("b")}
 				for i, p := range pods {
 					if _, err := n.cnitool("add", p); err != nil {
@@ -111,13 +116,15 @@ func (n *node) shipped(bin string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	paths := fmt.Sprintf(`{"type": "weft", "subnetFile":"%s/subnet.env","dataDir":"%s/state","controlSocket":"%s/weftd.sock","ipam":{"dataDir":"%s/ipam"},`, n.dir, n.dir, n.dir, n.dir)
+	paths := fmt.Sprintf(
+		`{"type": "weft", "subnetFile":"%s/subnet.env","dataDir":"%s/state","controlSocket":"%s/weftd.sock","ipam":{"dataDir":"%s/ipam"},`, n.dir, n.dir, n.dir, n.dir)
 	conf := strings.Replace(string(text), `{"type": "weft",`, paths, 1)
 	from := filepath.Join(n.dir, "cni-conf.json")
 	if err := os.WriteFile(from, []byte(conf), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(binDir, "weft"), "install", "--bin-dir", bin, "--conf", from, "--conf-file", filepath.Join(n.dir, "net.d/10-weft.conflist"))
+	cmd := exec.Command(filepath.Join(binDir, "weft"), "install", "--bin-dir", bin, "--conf", from,
+		"--conf-file", filepath.Join(n.dir, "net.d/10-weft.conflist"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		n.t.Fatalf("%v: %s", err, out)
@@ -125,8 +132,8 @@ func (n *node) shipped(bin string) {
 	n.t.Logf("%s", out)
 }
 
-// The list that the manifests install works with either portmap. Debian's refuses version 1.1.0, and is not called
-// with it; with a portmap that knows 1.1.0, the runtime's GC and STATUS reach the plugin.
+// The list that the manifests install works with either portmap. Debian's refuses version 1.1.0, and is not
+// called with it; with a portmap that knows 1.1.0, the runtime's GC and STATUS reach the plugin.
 func TestShippedList(t *testing.T) {
 	for newest, portmap := range map[string]string{
 		"1.0.0": `exec ` + debianPlugins + `/portmap`,
@@ -164,8 +171,8 @@ esac`,
 	}
 }
 
-// The rules of a NetworkPolicy controller are in the hook forward. Packets between pods on the same bridge pass
-// that hook only with bridge-nf-call-iptables, as docs/kubernetes.md says.
+// The rules of a NetworkPolicy controller are in the hook forward. Packets between pods on the same bridge
+// pass that hook only with bridge-nf-call-iptables, as docs/kubernetes.md says.
 func TestPoliciesSeeBridgedPods(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)
@@ -184,7 +191,8 @@ func TestPoliciesSeeBridgedPods(t *testing.T) {
 		}
 		return out.String()
 	}
-	nft("add table inet rules; add counter inet rules seen; add chain inet rules forward { type filter hook forward priority 0; }; add rule inet rules forward ip daddr 10.244.3.3 tcp dport 80 counter name seen")
+	nft("add table inet rules; add counter inet rules seen; add chain inet rules forward { type filter hook " +
+		"forward priority 0; }; add rule inet rules forward ip daddr 10.244.3.3 tcp dport 80 counter name seen")
 	_ = exec.Command("modprobe", "br_netfilter").Run() // what is missing then is said below
 	for _, seen := range []bool{false, true, false} {
 		if err := n.Sysctl("net/bridge/bridge-nf-call-iptables", map[bool]string{false: "0", true: "1"}[seen]); err != nil {
@@ -209,7 +217,8 @@ func TestNewestVersionByCnitool(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if command == "add" && (!strings.Contains(out, `"cniVersion": "1.1.0"`) || !strings.Contains(out, "10.244.3.")) {
+		if command == "add" && (!strings.Contains(out, `"cniVersion": "1.1.0"`) ||
+			!strings.Contains(out, "10.244.3.")) {
 			t.Errorf("the result is %s", out)
 		}
 	}

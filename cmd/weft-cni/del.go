@@ -39,7 +39,8 @@ func (p plugin) del(args *skel.CmdArgs) error {
 		env, envErr := r.env(ctx, types.ErrTryAgainLater)
 		if envErr != nil {
 			return types.NewError(types.ErrTryAgainLater,
-				fmt.Sprintf("%s cannot be read (%v), and without a subnet file there is no other way to detach", rec.Path, err), envErr.Error())
+				fmt.Sprintf("%s cannot be read (%v), and without a subnet file there is no other way to detach", rec.Path,
+					err), envErr.Error())
 		}
 		if d, err = r.Render(env); err != nil {
 			return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
@@ -90,8 +91,9 @@ func (p plugin) delUnknown(ctx context.Context, r request) {
 	}
 }
 
-// isAnothers reports whether host-local holds an address for the attachment in another network, and none in this
-// one. A delegate finds an attachment by the interface's name alone, and would remove the other network's.
+// isAnothers reports whether host-local holds an address for the attachment in another network, and none in
+// this one. A delegate finds an attachment by the interface's name alone, and would remove the other
+// network's.
 func (r request) isAnothers(d netconf.Delegate) bool {
 	dir, err := reservations(d)
 	if err != nil || d.IPAMType != hostlocal.Plugin {

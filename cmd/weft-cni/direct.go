@@ -29,8 +29,8 @@ const byPlugin = "weft-cni"
 // limited is the specification's code for a STATUS that says that those who are attached may be cut off too.
 const limited = 51
 
-// noted is the file in the directory of the state that says that people have been told what rules of the host do not see. Its name does not begin
-// as those of temporary files do, which GC deletes.
+// noted is the file in the directory of the state that says that people have been told what rules of the host
+// do not see. Its name does not begin as those of temporary files do, which GC deletes.
 const noted = ".direct-noted"
 
 func weftd(direct netconf.Direct) podport.Client {
@@ -49,9 +49,10 @@ func (r request) listens(ctx context.Context, d netconf.Delegate) error {
 	return nil
 }
 
-// attachDirectly makes the interface for the addresses that the ipam plugin has given, and hands it to weftd. What it leaves when
-// it fails, detachDirectly removes.
-func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, given types.Result, env netconf.Env) (types.Result, error) {
+// attachDirectly makes the interface for the addresses that the ipam plugin has given, and hands it to weftd.
+// What it leaves when it fails, detachDirectly removes.
+func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, given types.Result,
+	env netconf.Env) (types.Result, error) {
 	asked := given.Version()
 	result, err := types100.GetResult(given)
 	if err != nil {
@@ -68,7 +69,8 @@ func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, give
 	}
 	defer tun.Close() // weftd has one of its own, and the device does not need this one
 	fds := []int{int(tun.Fd())}
-	if settings, err := podtun.OpenSettings(spec.Netns, spec.Name, podport.Settings()); err == nil { // without them the interface keeps its MTU when the overlay's changes
+	if settings, err := podtun.OpenSettings(spec.Netns, spec.Name, podport.Settings()); err == nil {
+		// without them the interface keeps its MTU when the overlay's changes
 		for _, f := range settings {
 			defer f.Close()
 			fds = append(fds, int(f.Fd()))
@@ -92,7 +94,8 @@ func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, give
 func (r request) spec(direct netconf.Direct, result *types100.Result) (podtun.Spec, error) {
 	s := podtun.Spec{Netns: r.call.NetNS, Name: r.call.IfName, MTU: direct.MTU}
 	for _, ip := range result.IPs {
-		if i := ip.Interface; i != nil && *i >= 0 && *i < len(result.Interfaces) && result.Interfaces[*i].Name != r.call.IfName {
+		if i := ip.Interface; i != nil && *i >= 0 && *i < len(result.Interfaces) &&
+			result.Interfaces[*i].Name != r.call.IfName {
 			continue // another plugin's of the list
 		}
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
@@ -125,23 +128,27 @@ func (r request) spec(direct netconf.Direct, result *types100.Result) (podtun.Sp
 	return s, nil
 }
 
-// directResult is the result of an ADD: the addresses have the length that they have on the interface, and there is no gateway.
+// directResult is the result of an ADD: the addresses have the length that they have on the interface, and
+// there is no gateway.
 func directResult(s podtun.Spec, ipam *types100.Result) *types100.Result {
 	out := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion, DNS: ipam.DNS,
 		Interfaces: []*types100.Interface{{Name: s.Name, Mtu: s.MTU, Sandbox: s.Netns}},
 	}
 	for _, a := range s.Addresses {
-		out.IPs = append(out.IPs, &types100.IPConfig{Interface: types100.Int(0), Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
+		out.IPs = append(out.IPs, &types100.IPConfig{Interface: types100.Int(0),
+			Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
 	}
 	for _, p := range s.Routes {
-		out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}})
+		out.Routes = append(out.Routes,
+			&types.Route{Dst: net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}})
 	}
 	return out
 }
 
-// detachDirectly has weftd forget the pod, and removes its interface. Neither has to work for the address to be freed: weftd may be away, and sees
-// when it is back that the interface is gone; and the interface goes with the namespace.
+// detachDirectly has weftd forget the pod, and removes its interface. Neither has to work for the address to
+// be freed: weftd may be away, and sees when it is back that the interface is gone; and the interface goes
+// with the namespace.
 func (r request) detachDirectly(ctx context.Context, direct netconf.Direct, call delegate.Call) {
 	k := podport.Key{ID: call.ContainerID, Interface: call.IfName}
 	_, err := weftd(direct).Detach(ctx, k)
@@ -180,13 +187,16 @@ func (r request) checkDirectly(ctx context.Context, direct netconf.Direct) error
 	}
 	switch {
 	case i < 0:
-		return types.NewError(types.ErrInternal, fmt.Sprintf("weftd knows no pod %s: no packet passes, and the container has to be made anew", k), "")
+		return types.NewError(types.ErrInternal,
+			fmt.Sprintf("weftd knows no pod %s: no packet passes, and the container has to be made anew", k), "")
 	case list.Pods[i].State != podport.Attached:
-		return types.NewError(types.ErrInternal, fmt.Sprintf("%s is %s at weftd: %s", k, list.Pods[i].State, list.Pods[i].Problem), "")
+		return types.NewError(types.ErrInternal, fmt.Sprintf("%s is %s at weftd: %s", k, list.Pods[i].State,
+			list.Pods[i].Problem), "")
 	}
 	for _, a := range spec.Addresses {
 		if !slices.Contains(list.Pods[i].Addresses, a) {
-			return types.NewError(types.ErrInternal, fmt.Sprintf("weftd has %s with the addresses %s, and not %s", k, list.Pods[i].Addresses, a), "")
+			return types.NewError(types.ErrInternal, fmt.Sprintf("weftd has %s with the addresses %s, and not %s", k,
+				list.Pods[i].Addresses, a), "")
 		}
 	}
 	return nil
@@ -206,7 +216,8 @@ func (r request) statusDirectly(ctx context.Context, direct netconf.Direct) erro
 	list, err := weftd(direct).Pods(ctx)
 	switch {
 	case errors.Is(err, smallhttp.ErrNotListening):
-		return types.NewError(limited, "pods are attached directly, by weftd alone, and those of this node have no connection without it: "+err.Error(), "")
+		return types.NewError(limited, "pods are attached directly, by weftd alone, and those of this node have "+
+			"no connection without it: "+err.Error(), "")
 	case err != nil:
 		return types.NewError(errNotAvailable, err.Error(), "")
 	case !list.Node.Attaches:
@@ -222,14 +233,19 @@ func (r request) note(env netconf.Env) {
 		return // they have been told, or cannot be told only once
 	}
 	_ = f.Close() // nothing was written
-	fmt.Fprintf(r.stderr, "weft-cni: network %s attaches pods directly (\"attach\": \"direct\"). What passes between them, and between them and other nodes, does not pass the host's firewall: "+
-		"a NetworkPolicy that is made of host rules does not hold for them. If you need one, leave the key attach out. This is said once on a node.\n", r.Name)
+	fmt.Fprintf(r.stderr, "weft-cni: network %s attaches pods directly (\"attach\": \"direct\"). What passes "+
+		"between them, and between them and other nodes, does not pass the host's firewall: "+
+		"a NetworkPolicy that is made of host rules does not hold for them. If you need one, leave the key "+
+		"attach out. This is said once on a node.\n", r.Name)
 	if !env.IPMasq {
-		fmt.Fprintln(r.stderr, "weft-cni: with \"attach\": \"direct\" this plugin masquerades nothing, and the node's subnet file says that nobody does: what pods send to other networks has their own addresses. weftd --ip-masq masquerades.")
+		fmt.Fprintln(r.stderr, "weft-cni: with \"attach\": \"direct\" this plugin masquerades nothing, and the "+
+			"node's subnet file says that nobody does: what pods send to other networks has their own addresses. "+
+			"weftd --ip-masq masquerades.")
 	}
 }
 
-// forward lets the host forward packets, as plugin bridge does for its pods: it is the host that takes the pod's packets to other networks.
+// forward lets the host forward packets, as plugin bridge does for its pods: it is the host that takes the
+// pod's packets to other networks.
 func (r request) forward(s podtun.Spec) {
 	for path, wanted := range map[string]func(netip.Addr) bool{
 		"/proc/sys/net/ipv4/ip_forward": netip.Addr.Is4, "/proc/sys/net/ipv6/conf/all/forwarding": netip.Addr.Is6,

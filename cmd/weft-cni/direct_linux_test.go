@@ -77,7 +77,8 @@ func (n *node) direct(keys string) string {
 	if keys != "" {
 		keys = "," + keys
 	}
-	return n.conf("1.0.0", "weft", `"attach":"direct","delegate":{"isDefaultGateway":true,"hairpinMode":true}`+keys)
+	return n.conf("1.0.0", "weft", `"attach":"direct","delegate":{"isDefaultGateway":true,"hairpinMode":true}`+
+		keys)
 }
 
 func TestDirect(t *testing.T) {
@@ -92,8 +93,10 @@ func TestDirect(t *testing.T) {
 	if err := json.Unmarshal([]byte(result), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.IPs) != 2 || got.IPs[0].Address.String() != "10.244.3.2/32" || got.IPs[1].Address.String() != "fd42:0:0:3::2/128" || *got.IPs[0].Interface != 0 ||
-		len(got.Interfaces) != 1 || got.Interfaces[0].Name != "eth0" || got.Interfaces[0].Sandbox != p.path() || len(got.Routes) != 4 {
+	if len(got.IPs) != 2 || got.IPs[0].Address.String() != "10.244.3.2/32" ||
+		got.IPs[1].Address.String() != "fd42:0:0:3::2/128" || *got.IPs[0].Interface != 0 ||
+		len(got.Interfaces) != 1 || got.Interfaces[0].Name != "eth0" || got.Interfaces[0].Sandbox != p.path() ||
+		len(got.Routes) != 4 {
 		t.Errorf("result %s", result)
 	}
 	if addrs := p.addresses(t, "eth0"); fmt.Sprint(addrs) != "[10.244.3.2/32 fd42:0:0:3::2/128]" {
@@ -107,7 +110,9 @@ func TestDirect(t *testing.T) {
 		t.Error("there is a bridge")
 	}
 	k := podport.Key{ID: "a", Interface: "eth0"}
-	if r := d.pods[k]; !slices.Equal(r.Addresses, []netip.Addr{netip.MustParseAddr("10.244.3.2"), netip.MustParseAddr("fd42:0:0:3::2")}) || r.MTU != 1400 || r.By != "weft-cni" || r.Reservation != nil {
+	if r := d.pods[k]; !slices.Equal(r.Addresses,
+		[]netip.Addr{netip.MustParseAddr("10.244.3.2"), netip.MustParseAddr("fd42:0:0:3::2")}) || r.MTU != 1400 ||
+		r.By != "weft-cni" || r.Reservation != nil {
 		t.Errorf("weftd was told %+v", r)
 	}
 	n.must("CHECK", p, "eth0", withPrev(conf, result))
@@ -118,7 +123,8 @@ func TestDirect(t *testing.T) {
 
 	refused := func(what, want string) {
 		t.Helper()
-		if _, err := n.run("CHECK", p.id, p.path(), "eth0", withPrev(conf, result)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := n.run("CHECK", p.id, p.path(), "eth0", withPrev(conf, result)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("CHECK, %s: got %v, want %q", what, err, want)
 		}
 	}
@@ -145,7 +151,8 @@ func TestDirect(t *testing.T) {
 		t.Error("the interface is there")
 	}
 	n.must("DEL", p, "eth0", conf)
-	if _, err := n.run("ADD", p.id, p.path(), "eth0", conf); code(err) != 11 || !strings.Contains(err.Error(), "running") {
+	if _, err := n.run("ADD", p.id, p.path(), "eth0", conf); code(err) != 11 ||
+		!strings.Contains(err.Error(), "running") {
 		t.Errorf("ADD without a weftd: %v", err)
 	}
 	n.wantClean()
@@ -165,18 +172,21 @@ func TestDirectRefused(t *testing.T) {
 	d := &attacher{refuse: "10.244.3.2"}
 	p, conf := n.pod("a"), n.direct("")
 	status := strings.Replace(conf, "1.0.0", "1.1.0", 1)
-	if _, err := n.run("STATUS", "", "", "", status); code(err) != 51 || !strings.Contains(err.Error(), "running") {
+	if _, err := n.run("STATUS", "", "", "", status); code(err) != 51 ||
+		!strings.Contains(err.Error(), "running") {
 		t.Errorf("STATUS without a weftd: %v", err)
 	}
 	n.serveNode(control.Server{Pages: d, Pods: d})
-	if _, err := n.run("ADD", p.id, p.path(), "eth0", conf); code(err) != 999 || !strings.Contains(err.Error(), d.refuse) {
+	if _, err := n.run("ADD", p.id, p.path(), "eth0", conf); code(err) != 999 ||
+		!strings.Contains(err.Error(), d.refuse) {
 		t.Errorf("ADD: %v", err)
 	}
 	n.wantClean()
 	if p.addresses(t, "eth0") != nil {
 		t.Error("the interface is there")
 	}
-	if _, err := n.run("STATUS", "", "", "", status); code(err) != 50 || !strings.Contains(err.Error(), d.refuse) {
+	if _, err := n.run("STATUS", "", "", "", status); code(err) != 50 ||
+		!strings.Contains(err.Error(), d.refuse) {
 		t.Errorf("STATUS: %v", err)
 	}
 	d.refuse = ""
@@ -194,8 +204,8 @@ func TestDirectRefused(t *testing.T) {
 	}
 }
 
-// A node goes over to direct pods and back while pods of both kinds live: each is detached as it was attached, and all have addresses of one
-// allocation. GC tells them apart too.
+// A node goes over to direct pods and back while pods of both kinds live: each is detached as it was
+// attached, and all have addresses of one allocation. GC tells them apart too.
 func TestDirectBesideBridge(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)
@@ -207,7 +217,8 @@ func TestDirectBesideBridge(t *testing.T) {
 	n.must("ADD", b, "eth0", direct)
 	result := n.must("ADD", c, "eth0", bridge)
 	for i, p := range []pod{a, b, c} {
-		if got := p.addresses(t, "eth0"); len(got) != 1 || got[0].Addr() != netip.AddrFrom4([4]byte{10, 244, 3, byte(i + 2)}) {
+		if got := p.addresses(t, "eth0"); len(got) != 1 ||
+			got[0].Addr() != netip.AddrFrom4([4]byte{10, 244, 3, byte(i + 2)}) {
 			t.Errorf("%s has %s", p.id, got)
 		}
 	}
@@ -223,7 +234,8 @@ func TestDirectBesideBridge(t *testing.T) {
 	if _, err := n.run("GC", "", "", "", gc); err != nil {
 		t.Error(err)
 	}
-	if _, there := d.pods[podport.Key{ID: "b", Interface: "eth0"}]; len(d.pods) != 1 || !there || len(n.reserved("cbr0")) != 1 {
+	if _, there := d.pods[podport.Key{ID: "b", Interface: "eth0"}]; len(d.pods) != 1 || !there ||
+		len(n.reserved("cbr0")) != 1 {
 		t.Errorf("after GC weftd has %v, and host-local %q", d.pods, n.reserved("cbr0"))
 	}
 
@@ -233,7 +245,8 @@ func TestDirectBesideBridge(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(debianPlugins, "host-local"))
-	cmd.Env, cmd.Stdin = []string{"CNI_COMMAND=DEL", "CNI_CONTAINERID=b", "CNI_IFNAME=eth0", "CNI_PATH=" + n.path, "CNI_NETNS="}, bytes.NewReader(bytes.Replace(text, []byte(`"1.1.0"`), []byte(`"1.0.0"`), 1))
+	cmd.Env, cmd.Stdin = []string{"CNI_COMMAND=DEL", "CNI_CONTAINERID=b", "CNI_IFNAME=eth0", "CNI_PATH=" +
+		n.path, "CNI_NETNS="}, bytes.NewReader(bytes.Replace(text, []byte(`"1.1.0"`), []byte(`"1.0.0"`), 1))
 	if out, err := n.output(cmd); err != nil || len(n.reserved("cbr0")) != 0 {
 		t.Errorf("%v: %s; reserved %q", err, out, n.reserved("cbr0"))
 	}

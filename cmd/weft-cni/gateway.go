@@ -32,9 +32,10 @@ func (p plugin) retireGateway(r request, d netconf.Delegate, env netconf.Env) {
 	}
 	dir, err := reservations(d)
 	if err == nil {
-		err = gateway.Node{Networks: env.Networks, Subnets: env.Subnets}.Retire(d.Bridge(), func(subnet netip.Prefix) bool {
-			return hostlocal.InUse(dir, r.Name, subnet)
-		})
+		err = gateway.Node{Networks: env.Networks, Subnets: env.Subnets}.Retire(d.Bridge(),
+			func(subnet netip.Prefix) bool {
+				return hostlocal.InUse(dir, r.Name, subnet)
+			})
 	}
 	if err != nil {
 		fmt.Fprintf(p.stderr, "weft-cni: %v\n", err)

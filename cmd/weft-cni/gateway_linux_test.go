@@ -13,7 +13,9 @@ func TestTheSubnetIsAnother(t *testing.T) {
 	for _, tt := range []struct{ name, before, after, old, want string }{
 		{"IPv4", env4, strings.ReplaceAll(env4, "10.244.3.1", "10.244.7.1"), "10.244.3.1/24", "[10.244.7.1/24]"},
 		{"IPv6", env6, strings.ReplaceAll(env6, ":3::1", ":7::1"), "fd42:0:0:3::1/64", "[fd42:0:0:7::1/64]"},
-		{"both", strings.ReplaceAll(envDual, "=false", "=true"), strings.NewReplacer("IPMASQ=false", "IPMASQ=true", "10.244.3.1", "10.244.7.1", ":3::1", ":7::1").Replace(envDual), "10.244.3.1/24", "[10.244.7.1/24 fd42:0:0:7::1/64]"},
+		{"both", strings.ReplaceAll(envDual, "=false", "=true"),
+			strings.NewReplacer("IPMASQ=false", "IPMASQ=true", "10.244.3.1", "10.244.7.1", ":3::1",
+				":7::1").Replace(envDual), "10.244.3.1/24", "[10.244.7.1/24 fd42:0:0:7::1/64]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -29,7 +31,8 @@ func TestTheSubnetIsAnother(t *testing.T) {
 			old := n.pod("old")
 			n.must("ADD", old, "eth0", conf)
 			gateway := netip.MustParsePrefix(tt.old).Addr()
-			for _, a := range old.addresses(t, "eth0") { // once an IPv6 address of the host's can be used, it has a source
+			for _, a := range old.addresses(t, "eth0") {
+				// once an IPv6 address of the host's can be used, it has a source
 				reach(t, old.Namespace, bridge, a.Masked().Addr().Next(), 8001, 8001)
 			}
 			n.subnet(tt.after)

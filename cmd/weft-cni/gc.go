@@ -61,7 +61,8 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 	c.release(ctx)
 	c.forward(ctx)
 	if err := errors.Join(c.faults...); err != nil {
-		return types.NewError(types.ErrInternal, err.Error(), "") // with all errors, of which the library would print the first
+		// with all errors, of which the library would print the first
+		return types.NewError(types.ErrInternal, err.Error(), "")
 	}
 	return nil
 }
@@ -72,7 +73,8 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 func (c *collection) setValid(valid []types.GCAttachment) error {
 	if valid == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig,
-			"GC without the list cni.dev/valid-attachments releases nothing: an empty list, [], says that no attachment is valid", "")
+			"GC without the list cni.dev/valid-attachments releases nothing: an empty list, [], says that no "+
+				"attachment is valid", "")
 	}
 	for i, a := range valid {
 		id := attach.ID{Container: a.ContainerID, Interface: a.IfName}
@@ -144,7 +146,8 @@ func (c *collection) release(ctx context.Context) {
 			c.fault("addresses of "+id.String(), c.noEnv)
 			return
 		}
-		c.fault("release the addresses of "+id.String(), c.delegate.Del(ctx, c.current.As(hostlocal.Plugin), call(id)))
+		c.fault("release the addresses of "+id.String(),
+			c.delegate.Del(ctx, c.current.As(hostlocal.Plugin), call(id)))
 	}
 }
 

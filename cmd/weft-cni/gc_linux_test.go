@@ -21,7 +21,8 @@ func (n *node) collect(keys string, valid ...string) error {
 	if keys != "" {
 		keys += ","
 	}
-	_, err := n.run("GC", "", "", "", n.conf("1.1.0", "weft", keys+`"cni.dev/valid-attachments":[`+strings.Join(list, ",")+`]`))
+	_, err := n.run("GC", "", "", "", n.conf("1.1.0", "weft", keys+`"cni.dev/valid-attachments":[`+
+		strings.Join(list, ",")+`]`))
 	return err
 }
 
@@ -85,7 +86,8 @@ func TestGCWithoutAList(t *testing.T) {
 	n.must("ADD", p, "eth0", bare)
 	state := fmt.Sprint(n.state())
 	for _, list := range []string{
-		"", `null`, `{}`, `"a"`, `[null]`, `[{}]`, `["a"]`, `[{"containerID":"a"}]`, `[{"ifname":"eth0"}]`, `[{"containerID":"../a","ifname":"eth0"}]`,
+		"", `null`, `{}`, `"a"`, `[null]`, `[{}]`, `["a"]`, `[{"containerID":"a"}]`, `[{"ifname":"eth0"}]`,
+		`[{"containerID":"../a","ifname":"eth0"}]`,
 		`[{"containerID":"z","ifname":"eth0"},{"containerID":7,"ifname":"eth0"}]`,
 	} {
 		conf := bare
@@ -95,11 +97,13 @@ func TestGCWithoutAList(t *testing.T) {
 		if _, err := n.run("GC", "", "", "", conf); code(err) != 7 {
 			t.Errorf("list %s: code %d, %v", list, code(err), err)
 		}
-		if got := fmt.Sprint(n.reserved("cbr0"), n.state(), p.addresses(t, "eth0")); got != "[10.244.3.2 a] "+state+" [10.244.3.2/24]" {
+		if got := fmt.Sprint(n.reserved("cbr0"), n.state(), p.addresses(t, "eth0")); got != "[10.244.3.2 a] "+state+
+			" [10.244.3.2/24]" {
 			t.Errorf("list %s: left are %s", list, got)
 		}
 	}
-	if _, err := n.run("GC", "", "", "", n.conf("1.1.0", "weft", `"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`)); err != nil {
+	if _, err := n.run("GC", "", "", "",
+		n.conf("1.1.0", "weft", `"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`)); err != nil {
 		t.Errorf("under the name of an early text: %v", err)
 	}
 	if got := n.reserved("cbr0"); len(got) != 1 {
@@ -132,7 +136,8 @@ func TestGCWithoutSubnet(t *testing.T) {
 		}
 	}
 	// An address of which only host-local knows cannot be released, and the error says so.
-	if err := n.collect(""); err == nil || !strings.Contains(err.Error(), "eth0") || !strings.Contains(err.Error(), "subnet") {
+	if err := n.collect(""); err == nil || !strings.Contains(err.Error(), "eth0") ||
+		!strings.Contains(err.Error(), "subnet") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -167,7 +172,9 @@ esac
 		t.Errorf("what could not be detached is forgotten: %q", got)
 	}
 	got, err := os.ReadFile(bin + "/gc")
-	if err != nil || !strings.Contains(string(got), `"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]`) || !strings.Contains(string(got), `"name":"cbr0"`) {
+	if err != nil || !strings.Contains(string(got),
+		`"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]`) ||
+		!strings.Contains(string(got), `"name":"cbr0"`) {
 		t.Errorf("the delegate was told %s, %v", got, err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"weft/tunnel"
 )
 
-// suitableGSO knows types of backends and paths by their names. Every type that the data plane carries has the
-// limit of its format, on the paths that have superpackets; the format is the one whose overhead the type's MTU
-// leaves room for.
+// suitableGSO knows types of backends and paths by their names. Every type that the data plane carries has
+// the limit of its format, on the paths that have superpackets; the format is the one whose overhead the
+// type's MTU leaves room for.
 func TestNamesAgree(t *testing.T) {
 	const underlayMTU = 1500
 	for _, name := range routing.BuiltIn().Names() {
@@ -25,7 +25,8 @@ func TestNamesAgree(t *testing.T) {
 		if c := network.Facts().Carrier; c != routing.CarrierWeft && c != routing.CarrierEither {
 			continue
 		}
-		mtu, err := network.MTU(underlay.Link{Name: "eth0", Index: 2, MTU: underlayMTU, Addr4: netip.MustParseAddr("192.0.2.1")})
+		mtu, err := network.MTU(underlay.Link{Name: "eth0", Index: 2, MTU: underlayMTU,
+			Addr4: netip.MustParseAddr("192.0.2.1")})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -46,7 +47,8 @@ func TestNamesAgree(t *testing.T) {
 		if !known {
 			t.Fatalf("%s: no format leaves an MTU of %d", name, mtu)
 		}
-		for path, want := range map[tunnel.Path]int{tunnel.PathPortable: 0, tunnel.PathSocket: want, tunnel.PathRaw: want} {
+		for path, want := range map[tunnel.Path]int{tunnel.PathPortable: 0, tunnel.PathSocket: want,
+			tunnel.PathRaw: want} {
 			if got := suitableGSO(ask.Backend{Type: name, Path: path.String()}, mtu); got != want {
 				t.Errorf("%s on path %v: %d, want %d", name, path, got, want)
 			}

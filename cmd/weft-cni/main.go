@@ -37,7 +37,8 @@ func main() {
 		return
 	}
 	p := plugin{stdout: os.Stdout, stderr: os.Stderr}
-	about := "weft-cni " + versionText() + ": a CNI plugin, to be called by a container runtime; see weft-cni help"
+	about := "weft-cni " + versionText() +
+		": a CNI plugin, to be called by a container runtime; see weft-cni help"
 	if fault := skel.PluginMainFuncsWithError(p.funcs(), cni.All, about); fault != nil {
 		fail(fault)
 	}
@@ -85,7 +86,8 @@ func run(args []string, stdout io.Writer) error {
 		install.Usage(stdout)
 		return nil
 	}
-	return fmt.Errorf("%q is no command of weft-cni, which has install, probe, version and help: %w", args[0], errUsage)
+	return fmt.Errorf("%q is no command of weft-cni, which has install, probe, version and help: %w",
+		args[0], errUsage)
 }
 
 func versionText() string { return buildinfo.Version(version) }

@@ -24,12 +24,15 @@ func TestCommandsForPeople(t *testing.T) {
 			t.Errorf("%s: %v, without %q: %s", args, err, want, out.String())
 		}
 	}
-	for _, args := range []string{"add", "probe --sokcet=x live", "probe", "probe live ready", "version now", "version --jsn", "install --cnof=x", "install now", "install --conf=x"} {
-		if err := run(strings.Fields(args), &bytes.Buffer{}); err == nil || !wrongUsage(err) || !strings.Contains(err.Error(), "weft-cni ") {
+	for _, args := range []string{"add", "probe --sokcet=x live", "probe", "probe live ready", "version now",
+		"version --jsn", "install --cnof=x", "install now", "install --conf=x"} {
+		if err := run(strings.Fields(args), &bytes.Buffer{}); err == nil || !wrongUsage(err) ||
+			!strings.Contains(err.Error(), "weft-cni ") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	if err := run([]string{"probe", "--control-socket=/nonexistent/s", "ready"}, &bytes.Buffer{}); err == nil || wrongUsage(err) {
+	if err := run([]string{"probe", "--control-socket=/nonexistent/s", "ready"}, &bytes.Buffer{}); err == nil ||
+		wrongUsage(err) {
 		t.Errorf("a socket that is not there is no wrong usage: %v", err)
 	}
 }
@@ -76,10 +79,12 @@ func TestWhatIsLinked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pkg := range strings.FieldsSeq(string(out)) {
-		if slices.Contains([]string{"weft/lease/subnetenv", "weft/lease/atomicfile", "weft/routing/ownthread"}, pkg) {
+		if slices.Contains([]string{"weft/lease/subnetenv", "weft/lease/atomicfile", "weft/routing/ownthread"},
+			pkg) {
 			continue
 		}
-		for _, large := range []string{"net/http", "k8s.io/", "go.etcd.io/", "google.golang.org/", "weft/lease", "weft/routing", "weft/tunnel"} {
+		for _, large := range []string{"net/http", "k8s.io/", "go.etcd.io/", "google.golang.org/", "weft/lease",
+			"weft/routing", "weft/tunnel"} {
 			if strings.HasPrefix(pkg, large) {
 				t.Errorf("links %s", pkg)
 			}
@@ -95,7 +100,8 @@ func TestVersionCommand(t *testing.T) {
 	cmd := exec.Command(filepath.Join(binDir, "weft"))
 	cmd.Env = []string{"CNI_COMMAND=VERSION"}
 	out, err := cmd.CombinedOutput()
-	if want := `"supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`; err != nil || !strings.Contains(string(out), want) {
+	if want := `"supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`; err != nil ||
+		!strings.Contains(string(out), want) {
 		t.Errorf("got %s, %v", out, err)
 	}
 	cmd = exec.Command(filepath.Join(binDir, "weft"))

@@ -83,7 +83,8 @@ func newNode(t *testing.T) *node {
 	}
 	// The library's cache and the firewall's lock are at fixed paths; the node has them to itself.
 	err := n.Do(func() error {
-		return errors.Join(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
+		return errors.Join(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""),
+			unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +118,8 @@ func (n *node) conf(cniVersion, kind, keys string) string {
 	if !strings.Contains(keys, `"name":`) {
 		keys += `,"name":"cbr0"`
 	}
-	return fmt.Sprintf(`{"cniVersion":%q,"type":%q,"subnetFile":"%s/subnet.env","dataDir":"%s/state","controlSocket":"%s/weftd.sock"%s}`,
+	return fmt.Sprintf(
+		`{"cniVersion":%q,"type":%q,"subnetFile":"%s/subnet.env","dataDir":"%s/state","controlSocket":"%s/weftd.sock"%s}`,
 		cniVersion, kind, n.dir, n.dir, n.dir, keys)
 }
 
@@ -135,7 +137,8 @@ func (p pod) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p
 // run calls the plugin in the node and returns what it printed, or the error it printed.
 func (n *node) run(command, id, ns, ifname, conf string) (string, error) {
 	cmd := exec.Command(filepath.Join(binDir, "flannel"))
-	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=" + n.path, "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
+	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=" + n.path, "PATH=" + os.Getenv("PATH") +
+		":/usr/sbin:/sbin"}
 	for key, value := range map[string]string{"CNI_CONTAINERID": id, "CNI_NETNS": ns, "CNI_IFNAME": ifname} {
 		if value != "" {
 			cmd.Env = append(cmd.Env, key+"="+value)
@@ -152,7 +155,8 @@ func (n *node) run(command, id, ns, ifname, conf string) (string, error) {
 	}
 	var e types.Error
 	if json.Unmarshal(stdout.Bytes(), &e) != nil || e.Msg == "" {
-		return "", fmt.Errorf("%s: %w: no error as the specification has it, but %q and %q", command, err, stdout.Bytes(), stderr.Bytes())
+		return "", fmt.Errorf("%s: %w: no error as the specification has it, but %q and %q", command, err,
+			stdout.Bytes(), stderr.Bytes())
 	}
 	return "", &e
 }

@@ -51,9 +51,10 @@ func (p plugin) request(args *skel.CmdArgs) (request, error) {
 		conf.ControlSocket = smallhttp.DefaultSocket
 	}
 	return request{
-		Config:   conf,
-		id:       attach.ID{Container: args.ContainerID, Interface: args.IfName},
-		call:     delegate.Call{ContainerID: args.ContainerID, NetNS: args.Netns, IfName: args.IfName, Args: args.Args},
+		Config: conf,
+		id:     attach.ID{Container: args.ContainerID, Interface: args.IfName},
+		call: delegate.Call{ContainerID: args.ContainerID, NetNS: args.Netns, IfName: args.IfName,
+			Args: args.Args},
 		dir:      attach.Dir(conf.DataDir),
 		delegate: delegate.New(args.Path, p.stderr),
 		stderr:   p.stderr,
@@ -66,9 +67,11 @@ func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
 	f, err := subnetenv.Read(r.SubnetFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return netconf.Env{}, types.NewError(code, "this node has no subnet yet: there is no "+r.SubnetFile, r.cause(ctx))
+		return netconf.Env{}, types.NewError(code, "this node has no subnet yet: there is no "+r.SubnetFile,
+			r.cause(ctx))
 	case err != nil:
-		return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be used: "+err.Error(), r.cause(ctx))
+		return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be used: "+err.Error(),
+			r.cause(ctx))
 	}
 	return netconf.EnvOf(f), nil
 }

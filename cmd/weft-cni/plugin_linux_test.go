@@ -39,7 +39,8 @@ func TestAddTwice(t *testing.T) {
 		t.Errorf("reserved: %q", got)
 	}
 	other := n.conf("1.0.0", "flannel", `"name":"other"`)
-	if _, err := n.run("ADD", p.id, p.path(), "eth0", other); code(err) != types.ErrInvalidNetworkConfig || !strings.Contains(err.Error(), "cbr0") {
+	if _, err := n.run("ADD", p.id, p.path(), "eth0", other); code(err) != types.ErrInvalidNetworkConfig ||
+		!strings.Contains(err.Error(), "cbr0") {
 		t.Errorf("another network's ADD: %v", err)
 	}
 	n.must("DEL", p, "eth0", other) // as a runtime does after an ADD that failed
@@ -52,8 +53,8 @@ func TestAddTwice(t *testing.T) {
 	n.wantClean()
 }
 
-// A running pod gets a second ADD, while there is no record of the first, or only the one that flannel's plugin
-// wrote. The pod keeps its interface, and its address is given to nobody else.
+// A running pod gets a second ADD, while there is no record of the first, or only the one that flannel's
+// plugin wrote. The pod keeps its interface, and its address is given to nobody else.
 func TestAddTwiceAfterLostState(t *testing.T) {
 	for _, lost := range [][]string{{"a", "a:eth0"}, {"a:eth0"}} {
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {
@@ -69,10 +70,12 @@ func TestAddTwiceAfterLostState(t *testing.T) {
 			left := fmt.Sprint(n.state())
 			elsewhere := n.pod("a") // the container's id with another namespace
 			for _, ns := range []string{p.path(), elsewhere.path()} {
-				if _, err := n.run("ADD", "a", ns, "eth0", conf); err == nil || !strings.Contains(err.Error(), "already") {
+				if _, err := n.run("ADD", "a", ns, "eth0", conf); err == nil ||
+					!strings.Contains(err.Error(), "already") {
 					t.Errorf("a second ADD: %v", err)
 				}
-				if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0"), n.state()); got != "[10.244.3.2/24] [10.244.3.2 a] "+left {
+				if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0"), n.state()); got !=
+					"[10.244.3.2/24] [10.244.3.2 a] "+left {
 					t.Errorf("after the second ADD: %s", got)
 				}
 				if got := elsewhere.addresses(t, "eth0"); got != nil {
@@ -112,7 +115,8 @@ func TestSubnetFileIsBounded(t *testing.T) {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.run("ADD", p.id, p.path(), "eth0", n.conf("1.0.0", "weft", "")); code(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), want) {
+		if _, err := n.run("ADD", p.id, p.path(), "eth0", n.conf("1.0.0", "weft", "")); code(err) !=
+			types.ErrTryAgainLater || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 		if err := os.Remove(env); err != nil {
@@ -130,7 +134,8 @@ func TestTwoInterfacesOfOneContainer(t *testing.T) {
 	n.must("ADD", p, "eth0", conf)
 	n.must("ADD", p, "net1", second)
 	n.must("DEL", p, "eth0", conf)
-	if got := fmt.Sprint(n.reserved("cbr0"), n.reserved("second"), p.addresses(t, "eth0"), p.addresses(t, "net1")); got != "[] [10.244.3.2 a] [] [10.244.3.2/24]" {
+	if got := fmt.Sprint(n.reserved("cbr0"), n.reserved("second"), p.addresses(t, "eth0"),
+		p.addresses(t, "net1")); got != "[] [10.244.3.2 a] [] [10.244.3.2/24]" {
 		t.Errorf("after one was detached: %s", got)
 	}
 	n.must("DEL", p, "net1", second)
@@ -162,10 +167,15 @@ func TestAddThatFails(t *testing.T) {
 		name, script string
 		crash        bool
 	}{
-		{"before its work", `[ $CNI_COMMAND = ADD ] || exec ` + debianPlugins + `/bridge; echo '{"code":123,"msg":"as told"}'; exit 1`, false},
-		{"after its work", debianPlugins + `/bridge >/dev/null; [ $CNI_COMMAND = ADD ] || exit 0; echo '{"code":123,"msg":"as told"}'; exit 1`, false},
-		{"crash before its work", `[ $CNI_COMMAND = ADD ] || exec ` + debianPlugins + `/bridge; kill -9 $PPID`, true},
-		{"crash after its work", debianPlugins + `/bridge >/dev/null; [ $CNI_COMMAND = ADD ] || exit 0; kill -9 $PPID`, true},
+		{"before its work", `[ $CNI_COMMAND = ADD ] || exec ` + debianPlugins +
+			`/bridge; echo '{"code":123,"msg":"as told"}'; exit 1`, false},
+		{"after its work", debianPlugins +
+			`/bridge >/dev/null; [ $CNI_COMMAND = ADD ] || exit 0; echo '{"code":123,"msg":"as told"}'; exit 1`,
+			false},
+		{"crash before its work", `[ $CNI_COMMAND = ADD ] || exec ` + debianPlugins + `/bridge; kill -9 $PPID`,
+			true},
+		{"crash after its work", debianPlugins +
+			`/bridge >/dev/null; [ $CNI_COMMAND = ADD ] || exit 0; kill -9 $PPID`, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t)
@@ -243,7 +253,8 @@ func TestUnreadableState(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(n.dir, "state", name), []byte(`{"name":"cbr`), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := n.run("CHECK", p.id, p.path(), "eth0", withPrev(conf, result)); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := n.run("CHECK", p.id, p.path(), "eth0", withPrev(conf, result)); err == nil ||
+				!strings.Contains(err.Error(), name) {
 				t.Errorf("CHECK: %v", err)
 			}
 			env := filepath.Join(n.dir, "subnet.env")
@@ -251,7 +262,8 @@ func TestUnreadableState(t *testing.T) {
 				t.Fatal(err)
 			}
 			// No configuration says how the pod was attached: the DEL fails, and the file stays.
-			if _, err := n.run("DEL", p.id, p.path(), "eth0", conf); code(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), name) {
+			if _, err := n.run("DEL", p.id, p.path(), "eth0", conf); code(err) != types.ErrTryAgainLater ||
+				!strings.Contains(err.Error(), name) {
 				t.Errorf("DEL without a subnet: %v", err)
 			}
 			if len(n.state()) != 1 || len(n.reserved("cbr0")) != 1 {
@@ -274,7 +286,8 @@ func TestCheck(t *testing.T) {
 	n.must("CHECK", p, "eth0", withPrev(conf, result))
 	refused := func(what, conf, want string) {
 		t.Helper()
-		if _, err := n.run("CHECK", p.id, p.path(), "eth0", conf); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := n.run("CHECK", p.id, p.path(), "eth0", conf); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want something with %q", what, err, want)
 		}
 	}
@@ -415,7 +428,8 @@ func TestWithoutSubnet(t *testing.T) {
 		}
 	}
 	says(n.dir + "/weftd.sock")
-	stop := n.serve(control.Status{Version: "v9", NotReady: []string{"etcd at x: connection refused", "no lease"}})
+	stop := n.serve(control.Status{Version: "v9",
+		NotReady: []string{"etcd at x: connection refused", "no lease"}})
 	says("v9", "etcd at x: connection refused", "no lease")
 	n.subnet("FLANNEL_MTU=1450\n")
 	says("FLANNEL_NETWORK", "connection refused")
@@ -442,7 +456,8 @@ func TestStatusOfDelegates(t *testing.T) {
 		`"delegate":{"type":"nonesuch"}`: `"nonesuch"`,
 		`"ipam":{"type":"nonesuch"}`:     `"nonesuch"`,
 	} {
-		if err := status(keys); code(err) != 50 || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), debianPlugins) {
+		if err := status(keys); code(err) != 50 || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), debianPlugins) {
 			t.Errorf("with %s: %v", keys, err)
 		}
 	}
@@ -455,7 +470,8 @@ STATUS) echo '{"cniVersion":"1.1.0","code":51,"msg":"half broken"}'; exit 1 ;;
 esac
 `
 	netns.Script(t, filepath.Join(bin, "new"), script)
-	if err := status(`"delegate":{"type":"new"}`); code(err) != 51 || !strings.Contains(err.Error(), "half broken") {
+	if err := status(`"delegate":{"type":"new"}`); code(err) != 51 ||
+		!strings.Contains(err.Error(), "half broken") {
 		t.Errorf("a delegate that knows STATUS: %v", err)
 	}
 }
@@ -479,8 +495,10 @@ func TestRefusals(t *testing.T) {
 		{"a", p.path(), "eth0", n.conf("1.0.0", "weft", `"delegate":{"type":"../bridge"}`), 7, "bridge"},
 		{"a", p.path(), "eth0", n.conf("1.0.0", "weft", `"delegate":{"type":"nonesuch"}`), 999, "nonesuch"},
 	} {
-		if _, err := n.run("ADD", c.id, c.ns, c.ifname, c.conf); code(err) != c.code || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s %s %s: got code %d: %v, want code %d and %q", c.id, c.ifname, c.conf, code(err), err, c.code, c.want)
+		if _, err := n.run("ADD", c.id, c.ns, c.ifname, c.conf); code(err) != c.code ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s %s: got code %d: %v, want code %d and %q", c.id, c.ifname, c.conf, code(err), err,
+				c.code, c.want)
 		}
 	}
 	n.wantClean()
@@ -516,7 +534,8 @@ func TestGSOMaxSize(t *testing.T) {
 		{`"gsoMaxSize":61564`, control.Backend{}, 61564},
 		{`"gsoMaxSize":"auto"`, control.Backend{}, kernels},
 		{`"gsoMaxSize":"auto"`, control.Backend{Type: "udp", Path: "raw"}, encap.GSOMaxSize(encap.FormatIP, 1450)},
-		{`"gsoMaxSize":"auto"`, control.Backend{Type: "vxlan", Path: "socket"}, encap.GSOMaxSize(encap.FormatVXLAN, 1450)},
+		{`"gsoMaxSize":"auto"`, control.Backend{Type: "vxlan", Path: "socket"},
+			encap.GSOMaxSize(encap.FormatVXLAN, 1450)},
 		{`"gsoMaxSize":"auto"`, control.Backend{Type: "udp", Path: "portable"}, kernels},
 		{`"gsoMaxSize":"auto"`, control.Backend{Type: "host-gw"}, kernels},
 	} {

@@ -32,7 +32,8 @@ func probe(args []string, stdout io.Writer) error {
 		return fmt.Errorf("probe: %w: %w", err, errUsage)
 	}
 	if fs.NArg() != 1 || fs.Arg(0) != "live" && fs.Arg(0) != "ready" {
-		return fmt.Errorf("probe takes live or ready, not %q: %w\nusage: weft-cni probe [--control-socket FILE] live|ready", fs.Args(), errUsage)
+		return fmt.Errorf("probe takes live or ready, not %q: %w\nusage: weft-cni probe [--control-socket FILE] "+
+			"live|ready", fs.Args(), errUsage)
 	}
 	s, err := ask.Daemon(context.Background(), *socket, probeTimeout)
 	switch {

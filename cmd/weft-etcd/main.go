@@ -1,5 +1,5 @@
-// Command weft-etcd is the etcd of weftd --embedded-etcd. weftd starts it, and it ends when weftd does. It is a
-// program of its own so that weftd, which mostly has its store elsewhere, does not link and initialise it.
+// Command weft-etcd is the etcd of weftd --embedded-etcd. weftd starts it, and it ends when weftd does. It is
+// a program of its own so that weftd, which mostly has its store elsewhere, does not link and initialise it.
 package main
 
 import (
@@ -21,8 +21,10 @@ func main() {
 	if buildinfo.Asked(os.Args[1:]) {
 		os.Exit(printVersion(os.Args[2:]))
 	}
-	if len(os.Args) < 2 || os.Args[1] == "help" || os.Args[1] == "-h" || strings.TrimLeft(os.Args[1], "-") == "help" {
-		fmt.Println("weft-etcd is the etcd of weftd --embedded-etcd. weftd starts it, and gives it its arguments: see weftd --help.\n\n  weft-etcd version [--json]")
+	if len(os.Args) < 2 || os.Args[1] == "help" || os.Args[1] == "-h" ||
+		strings.TrimLeft(os.Args[1], "-") == "help" {
+		fmt.Println("weft-etcd is the etcd of weftd --embedded-etcd. weftd starts it, and gives it its " +
+			"arguments: see weftd --help.\n\n  weft-etcd version [--json]")
 		if len(os.Args) < 2 {
 			os.Exit(2)
 		}

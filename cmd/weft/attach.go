@@ -39,8 +39,12 @@ func (f *podFlags) bindPod(cmd *cobra.Command) {
 	fs.IntVar(&f.pid, "pid", 0, "the pod is the network namespace of this process")
 	fs.StringVar(&f.netns, "netns", "", "the pod is the network namespace at this path, such as /run/netns/web")
 	fs.StringVar(&f.iface, "name", "eth0", "name of the interface in the pod")
-	fs.StringVar(&f.network, "network", "cbr0", "name of the network in which addresses are reserved: that of the CNI configuration, so that all pods of the node share them")
-	fs.StringVar(&f.directory, "reservations", "", "directory of the reservations, host-local's dataDir (default $"+reservationsVariable+", else "+hostlocal.DefaultDir+"; without root weft/HOSTNAME/networks in $XDG_STATE_HOME)")
+	fs.StringVar(&f.network, "network", "cbr0",
+		"name of the network in which addresses are reserved: that of the CNI configuration, so that all pods of "+
+			"the node share them")
+	fs.StringVar(&f.directory, "reservations", "",
+		"directory of the reservations, host-local's dataDir (default $"+reservationsVariable+", else "+
+			hostlocal.DefaultDir+"; without root weft/HOSTNAME/networks in $XDG_STATE_HOME)")
 	cmd.MarkFlagsMutuallyExclusive("pid", "netns")
 }
 
@@ -58,23 +62,34 @@ func attachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach (--pid PID | --netns PATH)",
 		Short: "Join a network namespace to the overlay, without a bridge: its interface is a port of weftd",
-		Long: "Join a network namespace to the overlay. It gets a TUN whose other end is a port of weftd's data plane, with addresses of this\n" +
-			"node's subnets, and no bridge between. The addresses are reserved where host-local reserves those of the pods on the bridge.\n\n" +
-			"The namespace's way out is the overlay's host, unless it has a default route already, as with slirp4netns or pasta: then only\n" +
-			"the overlay's network leads there (--routes). When the namespace ends, weftd forgets it and frees its addresses.\n\n" +
-			"To attach what is attached already changes nothing. After a restart of weftd that has lost the pod it mends it, with the same\n" +
-			"addresses. Rules of the host, such as those of a NetworkPolicy, do not see the packets between pods that are attached so.\n\n" +
-			"It runs as the user that weftd runs as. The namespace of an ordinary user's process is entered with nsenter, where this\n" +
+		Long: "Join a network namespace to the overlay. It gets a TUN whose other end is a port of weftd's data " +
+			"plane, with addresses of this\n" +
+			"node's subnets, and no bridge between. The addresses are reserved where host-local reserves those of " +
+			"the pods on the bridge.\n\n" +
+			"The namespace's way out is the overlay's host, unless it has a default route already, as with " +
+			"slirp4netns or pasta: then only\n" +
+			"the overlay's network leads there (--routes). When the namespace ends, weftd forgets it and frees its " +
+			"addresses.\n\n" +
+			"To attach what is attached already changes nothing. After a restart of weftd that has lost the pod it " +
+			"mends it, with the same\n" +
+			"addresses. Rules of the host, such as those of a NetworkPolicy, do not see the packets between pods " +
+			"that are attached so.\n\n" +
+			"It runs as the user that weftd runs as. The namespace of an ordinary user's process is entered with " +
+			"nsenter, where this\n" +
 			"process may not.",
-		Example: "  weft attach --netns /run/netns/web\n  weft attach --pid 4711 --name weft0 --address 10.42.1.20\n  unshare -Urn sleep 1h & weft attach --pid $!\n  weft attach --netns /run/netns/web --json | jq -r '.addresses[]'",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
+		Example: "  weft attach --netns /run/netns/web\n  weft attach --pid 4711 --name weft0 --address " +
+			"10.42.1.20\n  unshare -Urn sleep 1h & weft attach --pid $!\n  weft attach --netns /run/netns/web " +
+			"--json | jq -r '.addresses[]'",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f.bindPod(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.label, "pod", "", "what people call the pod (default the namespace's name, or the process)")
-	fs.StringSliceVar(&f.addresses, "address", []string{"auto"}, "address of the pod, or one of each family; auto is a free one of each family that the node has")
-	fs.StringVar(&f.routes, "routes", "auto", "what leads into the overlay: auto, default (everything), network (the overlay's network) or none")
+	fs.StringSliceVar(&f.addresses, "address", []string{"auto"},
+		"address of the pod, or one of each family; auto is a free one of each family that the node has")
+	fs.StringVar(&f.routes, "routes", "auto",
+		"what leads into the overlay: auto, default (everything), network (the overlay's network) or none")
 	fs.IntVar(&f.mtu, "mtu", 0, "MTU of the interface in bytes (default the overlay's)")
 	cmd.MarkFlagsOneRequired("pid", "netns")
 	return cmd
@@ -83,8 +98,9 @@ func attachCommand() *cobra.Command {
 // insideCommand is what weft attach has executed in the pod's namespaces.
 func insideCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "attach-inside", Hidden: true, Args: cobra.NoArgs, Short: "Do the part of weft attach that is done in the pod's namespaces",
-		RunE: func(cmd *cobra.Command, _ []string) error { return podtun.Inside(cmd.InOrStdin()) },
+		Use: "attach-inside", Hidden: true, Args: cobra.NoArgs,
+		Short: "Do the part of weft attach that is done in the pod's namespaces",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return podtun.Inside(cmd.InOrStdin()) },
 	}
 }
 
@@ -115,9 +131,11 @@ func (f *podFlags) find() (pod, error) {
 	info, err := os.Stat(p.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && f.pid != 0:
-		return p, fmt.Errorf("there is no process %d: it has ended, it is of another PID namespace, or another user's that /proc hides (hidepid)", f.pid)
+		return p, fmt.Errorf("there is no process %d: it has ended, it is of another PID namespace, or another "+
+			"user's that /proc hides (hidepid)", f.pid)
 	case errors.Is(err, fs.ErrNotExist):
-		return p, fmt.Errorf("there is no %s: ip netns list shows the named ones, and --pid takes that of a process", p.path)
+		return p,
+			fmt.Errorf("there is no %s: ip netns list shows the named ones, and --pid takes that of a process", p.path)
 	case errors.Is(err, fs.ErrPermission):
 		return p, readForeign(f.pid, p.path).err()
 	case err != nil:
@@ -142,7 +160,8 @@ func (f *podFlags) find() (pod, error) {
 		}
 	}
 	if os.SameFile(info, own) {
-		return p, fmt.Errorf("%s is the network namespace of this host itself, which has the overlay already: name a pod's", p.path)
+		return p, fmt.Errorf("%s is the network namespace of this host itself, which has the overlay already: "+
+			"name a pod's", p.path)
 	}
 	p.key = podport.Key{ID: f.id, Interface: f.iface}
 	if p.key.ID == "" {
@@ -151,7 +170,8 @@ func (f *podFlags) find() (pod, error) {
 	return p, nil
 }
 
-// settling is how long a process may take to enter a namespace of its own: unshare in a shell's background has mostly not begun when the next command has.
+// settling is how long a process may take to enter a namespace of its own: unshare in a shell's background
+// has mostly not begun when the next command has.
 const settling = time.Second
 
 // nsfsMagic is the file system of namespaces (linux/magic.h).
@@ -172,7 +192,8 @@ func (f *podFlags) store() hostlocal.Store {
 // reservationsVariable names the directory of the reservations, as a lab does, whose nodes share a machine.
 const reservationsVariable = "WEFT_RESERVATIONS"
 
-// reservations is the directory of the reservations unless one is named: the variable's, else host-local's, or without root one beside the state of the user's own weftd.
+// reservations is the directory of the reservations unless one is named: the variable's, else host-local's,
+// or without root one beside the state of the user's own weftd.
 func reservations(uid int, env func(string) string) string {
 	if dir := env(reservationsVariable); filepath.IsAbs(dir) {
 		return dir
@@ -190,8 +211,8 @@ func reservations(uid int, env func(string) string) string {
 
 func (f *podFlags) port() podport.Client { return podport.Client{Socket: f.socket} }
 
-// helper is the command that does a part of this in the pod's namespaces. It is named by its path: nsenter executes it, whose own
-// program /proc/self/exe is then.
+// helper is the command that does a part of this in the pod's namespaces. It is named by its path: nsenter
+// executes it, whose own program /proc/self/exe is then.
 func helper() []string {
 	program, err := os.Executable()
 	if err != nil { // /proc is not there, without which no pod was found
@@ -269,14 +290,18 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// attach makes the interface, unless it is as it has to be, and hands it over. ours says that an interface of that name is ours.
-func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport.Pods, ours bool) (podport.Pod, error) {
-	t := podtun.Task{What: podtun.TaskCheck, Spec: podtun.Spec{Netns: r.Netns, Name: r.Interface, Addresses: r.Addresses, MTU: r.MTU}}
+// attach makes the interface, unless it is as it has to be, and hands it over. ours says that an interface of
+// that name is ours.
+func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport.Pods,
+	ours bool) (podport.Pod, error) {
+	t := podtun.Task{What: podtun.TaskCheck, Spec: podtun.Spec{Netns: r.Netns, Name: r.Interface,
+		Addresses: r.Addresses, MTU: r.MTU}}
 	switch f.routes {
 	case "auto":
 		t.Networks = now.Node.Networks
 	case "default":
-		t.Spec.Routes = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+		t.Spec.Routes = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+			netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 	case "network":
 		t.Spec.Routes = now.Node.Networks
 	}
@@ -299,14 +324,16 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return podport.Pod{}, fmt.Errorf("%s has an interface %s already, which is not one of weft's: name another one (--name)", r.Netns, r.Interface)
+		return podport.Pod{}, fmt.Errorf("%s has an interface %s already, which is not one of weft's: name "+
+			"another one (--name)", r.Netns, r.Interface)
 	}
 	if err != nil {
 		return podport.Pod{}, err
 	}
 	defer tun.Close()
 	fds := []int{int(tun.Fd())}
-	if settings, err := podtun.OpenSettings(r.Netns, r.Interface, podport.Settings()); err == nil { // without them the interface keeps its MTU when the overlay's changes
+	if settings, err := podtun.OpenSettings(r.Netns, r.Interface, podport.Settings()); err == nil {
+		// without them the interface keeps its MTU when the overlay's changes
 		for _, f := range settings {
 			defer f.Close()
 			fds = append(fds, int(f.Fd()))
@@ -323,8 +350,8 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 	return done, nil
 }
 
-// forget has weftd give a pod up. If it lost the interface instead, it would take the pod for gone, and free the addresses that the new interface
-// is to have.
+// forget has weftd give a pod up. If it lost the interface instead, it would take the pod for gone, and free
+// the addresses that the new interface is to have.
 func (f *attachFlags) forget(ctx context.Context, k podport.Key) error {
 	if _, err := f.port().Detach(ctx, k); err != nil && !errors.Is(err, podport.ErrNotFound) {
 		return err
@@ -353,7 +380,8 @@ func (f *attachFlags) wanted() (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// subnets are those of which the pod gets an address: all, or where addresses are asked for and auto is not, those of their families.
+// subnets are those of which the pod gets an address: all, or where addresses are asked for and auto is not,
+// those of their families.
 func (f *attachFlags) subnets(n podport.Node, wanted []netip.Addr) ([]netip.Prefix, error) {
 	for _, a := range wanted {
 		if !slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) }) {
@@ -361,7 +389,8 @@ func (f *attachFlags) subnets(n podport.Node, wanted []netip.Addr) ([]netip.Pref
 			for _, s := range n.Subnets {
 				have = append(have, s.String())
 			}
-			return nil, fmt.Errorf("--address %s is not of this node, whose pods have addresses of %s: ask for one of these, or for any with --address auto", a, strings.Join(have, " and "))
+			return nil, fmt.Errorf("--address %s is not of this node, whose pods have addresses of %s: ask for one "+
+				"of these, or for any with --address auto", a, strings.Join(have, " and "))
 		}
 	}
 	if len(wanted) == 0 || slices.Contains(f.addresses, "auto") {
@@ -377,7 +406,8 @@ func explainAllocation(err error, s hostlocal.Store) error {
 	var taken *hostlocal.TakenError
 	switch {
 	case errors.Is(err, hostlocal.ErrFull):
-		return fmt.Errorf("%w: weft pods and the pods on the bridge have them; reservations of pods that are gone are files in %s", err, filepath.Join(s.Dir, s.Network))
+		return fmt.Errorf("%w: weft pods and the pods on the bridge have them; reservations of pods that are "+
+			"gone are files in %s", err, filepath.Join(s.Dir, s.Network))
 	case errors.As(err, &taken):
 		return fmt.Errorf("%w: ask for another one, or for any with --address auto", err)
 	case errors.Is(err, fs.ErrPermission):

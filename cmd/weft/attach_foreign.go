@@ -41,18 +41,23 @@ func readForeign(pid int, path string) foreign {
 func (f foreign) err() error {
 	switch {
 	case f.pid == 0:
-		return fmt.Errorf("%s may not be looked at by user %d: name a namespace of this user's, or run this as the user whose it is", f.path, f.own)
+		return fmt.Errorf("%s may not be looked at by user %d: name a namespace of this user's, or run this as "+
+			"the user whose it is", f.path, f.own)
 	case f.owner < 0:
 		return fmt.Errorf("process %d may not be looked at by user %d: name one of this user's own", f.pid, f.own)
 	case f.owner == f.own:
-		return fmt.Errorf("process %d is this user's, but the kernel does not let its namespace be looked at: it has executed a set-user-ID program or one that "+
-			"cannot be read, or a security module forbids it: name another process of the same pod (lsns --type net lists them)", f.pid)
+		return fmt.Errorf("process %d is this user's, but the kernel does not let its namespace be looked at: it "+
+			"has executed a set-user-ID program or one that "+
+			"cannot be read, or a security module forbids it: name another process of the same pod (lsns --type net "+
+			"lists them)", f.pid)
 	case f.owner == 0:
-		return fmt.Errorf("process %d is root's: run this as root, for root's weftd, or name one of your own", f.pid)
+		return fmt.Errorf("process %d is root's: run this as root, for root's weftd, or name one of your own",
+			f.pid)
 	}
 	who := fmt.Sprintf("user %d's", f.owner)
 	if f.name != "" {
 		who = fmt.Sprintf("%s's (user %d)", clean(f.name), f.owner)
 	}
-	return fmt.Errorf("process %d is %s, and so is its namespace: run this as that user, for a weftd of that user's", f.pid, who)
+	return fmt.Errorf("process %d is %s, and so is its namespace: run this as that user, for a weftd of that "+
+		"user's", f.pid, who)
 }

@@ -48,7 +48,8 @@ that loses no more than --loss (a search by trials in the manner of RFC 2544) fo
 for 1000 flows of mixed sizes and for each frame size, round trips of a TCP ping-pong, and
 weftd's memory. A frame size counts the Ethernet header and check sequence, 18 bytes.`,
 		Example: "  weft bench\n  weft bench --quick --rungs vxlan,socket --html bench.html\n" +
-			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 --through 'ssh node2' --reverse\n" +
+			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 " +
+			"--through 'ssh node2' --reverse\n" +
 			"  weft bench --to 10.42.2.2 --through 'kubectl exec -i pod2 --' --json -",
 		Args: cobra.NoArgs,
 		// A process that is only the first of a new pid namespace, as for weft lab.
@@ -65,7 +66,8 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			if err != nil {
 				return asUsage(err)
 			}
-			for flag, file := range map[string]string{"json": f.json, "html": f.html, "markdown": f.markdown, "benchstat": f.benchstat} {
+			for flag, file := range map[string]string{"json": f.json, "html": f.html, "markdown": f.markdown,
+				"benchstat": f.benchstat} {
 				if err := writable(file); err != nil {
 					return usagef("--%s: %w", flag, err)
 				}
@@ -101,8 +103,12 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
 	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
 	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
-	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: with --full all but node-bridge, node-direct, rootless and slirp4netns; without it not veth, portable and direct either)")
-	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with --full)")
+	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+
+		" (default: with --full all but node-bridge, node-direct, rootless and slirp4netns; without it not veth, "+
+		"portable and direct either)")
+	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+
+		strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with "+
+		"--full)")
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
 	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
 	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size, and for what bulk data costs")
@@ -113,16 +119,23 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.DurationVar(&f.trial, "trial", 0, "how long one trial of a packet rate lasts")
 	s.DurationVar(&f.ping, "ping", 0, "how long one ping-pong lasts")
 	s.Float64Var(&f.loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
-	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead of the table")
+	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead "+
+		"of the table")
 	s.StringVar(&f.html, "html", "", "write the result as one HTML page to this `file`")
-	s.StringVar(&f.markdown, "markdown", "", "write the medians as a table in Markdown to this `file`, with a block of columns for each wire")
-	s.StringVar(&f.benchstat, "benchstat", "", "write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
-	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in $PATH)")
+	s.StringVar(&f.markdown, "markdown", "", "write the medians as a table in Markdown to this `file`, with a "+
+		"block of columns for each wire")
+	s.StringVar(&f.benchstat, "benchstat", "",
+		"write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
+	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in "+
+		"$PATH)")
 	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
 	nameLab(s, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
-	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose underlay it is then")
-	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or name of the other end (default port 5210, TCP and UDP)")
-	s.StringVar(&f.through, "through", "", "the `command` that runs weft at the other end, such as 'ssh node2' or 'kubectl exec -i pod2 --'")
+	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose "+
+		"underlay it is then")
+	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or "+
+		"name of the other end (default port 5210, TCP and UDP)")
+	s.StringVar(&f.through, "through", "", "the `command` that runs weft at the other end, such as 'ssh "+
+		"node2' or 'kubectl exec -i pod2 --'")
 	s.BoolVar(&f.reverse, "reverse", false, "with --to: measure the way back too, in turns")
 	s.BoolVar(&f.ipv6, "ipv6", false, "with --to: IPv6, where a name or a host of a lab has both")
 	s.StringVar(&f.topology, "topology", "", "what lies between the ends, for the report")
@@ -205,16 +218,19 @@ func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) (err error)
 	}
 	ctx, stop := withHangup(cmd.Context())
 	defer stop()
-	return f.measure(cmd, c.Estimate(runtime.NumCPU()), func(out plan.Out, say func(string)) (*report.Document, error) {
-		return overlay.Run(ctx, c, out, say)
-	})
+	return f.measure(cmd, c.Estimate(runtime.NumCPU()),
+		func(out plan.Out, say func(string)) (*report.Document, error) {
+			return overlay.Run(ctx, c, out, say)
+		})
 }
 
 // measure says how long it will take, runs, and writes the result wherever it was asked for.
-func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration, run func(plan.Out, func(string)) (*report.Document, error)) error {
+func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration,
+	run func(plan.Out, func(string)) (*report.Document, error)) error {
 	line := newProgressLine(cmd.ErrOrStderr(), f.quiet)
 	if !f.quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "weft bench: this takes about %s (see --quick, --full, --measures)\n", duration(estimate))
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft bench: this takes about %s (see --quick, --full, --measures)\n",
+			duration(estimate))
 	}
 	lines, done, err := f.lines(cmd)
 	if err != nil {
@@ -284,10 +300,12 @@ func writable(name string) error {
 func (f *benchFlags) write(cmd *cobra.Command, d *report.Document) error {
 	out := cmd.OutOrStdout()
 	if f.json == "-" {
-		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML), report.ToFile(f.markdown, d.WriteMarkdown))
+		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML),
+			report.ToFile(f.markdown, d.WriteMarkdown))
 	}
 	if f.benchstat == "-" {
 		fmt.Fprintln(out)
 	}
-	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML), report.ToFile(f.markdown, d.WriteMarkdown))
+	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML),
+		report.ToFile(f.markdown, d.WriteMarkdown))
 }

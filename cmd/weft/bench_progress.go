@@ -7,7 +7,8 @@ import (
 	"weft/bench/plan"
 )
 
-// progressLine is one line on a terminal that is overwritten again and again. On anything else it prints nothing.
+// progressLine is one line on a terminal that is overwritten again and again. On anything else it prints
+// nothing.
 type progressLine struct {
 	w     io.Writer // nil for none
 	width int

@@ -27,8 +27,8 @@ import (
 // throughInput is the --through that finds the far end at the standard input, a socket.
 const throughInput = "-"
 
-// endPs is the GOMAXPROCS of a far end. It is more than a measurement has endpoints, so that none of them waits for
-// another.
+// endPs is the GOMAXPROCS of a far end. It is more than a measurement has endpoints, so that none of them
+// waits for another.
 const endPs = 16
 
 func benchEndCommand() *cobra.Command {
@@ -46,8 +46,8 @@ func benchEndCommand() *cobra.Command {
 	}
 }
 
-// resolve reads ADDR, ADDR:PORT or the same with a name, of which it takes the first address of the family. IPv6 is in
-// brackets or, alone, without.
+// resolve reads ADDR, ADDR:PORT or the same with a name, of which it takes the first address of the family.
+// IPv6 is in brackets or, alone, without.
 func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return netip.AddrPortFrom(a.Unmap(), remote.DefaultPort), nil
@@ -73,7 +73,8 @@ func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 // benchThrough measures to a far end that it starts.
 func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	if f.to == "" || f.through == "" {
-		return usagef("--to and --through go together: the address of the other end, and the command that reaches it, such as --to 10.42.2.2 --through 'ssh node2'")
+		return usagef("--to and --through go together: the address of the other end, and the command that " +
+			"reaches it, such as --to 10.42.2.2 --through 'ssh node2'")
 	}
 	ctx, stop := withHangup(cmd.Context())
 	defer stop()
@@ -90,9 +91,10 @@ func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 		paths = 2
 	}
 	p := remote.Plan{Config: c.Config, To: at, Reverse: f.reverse, Topology: f.topology}
-	err = f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()), func(out plan.Out, _ func(string)) (*report.Document, error) {
-		return remote.Run(ctx, p, far, out)
-	})
+	err = f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()),
+		func(out plan.Out, _ func(string)) (*report.Document, error) {
+			return remote.Run(ctx, p, far, out)
+		})
 	return errors.Join(err, far.Close())
 }
 
@@ -144,7 +146,8 @@ func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, erro
 // benchLab runs both ends in a lab by weft lab exec, and joins them by a socket.
 func benchLab(ctx context.Context, f benchFlags) error {
 	if f.from == "" || f.to == "" {
-		return usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
+		return usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 " +
+			"(weft lab list)")
 	}
 	from, err := labAddr(f.lab, f.from, f.ipv6)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 
 func TestBenchAddresses(t *testing.T) {
 	for given, want := range map[string]string{
-		"10.0.0.1": "10.0.0.1:5210", "10.0.0.1:0": "10.0.0.1:0", "fd00::1": "[fd00::1]:5210", "localhost:77": "127.0.0.1:77",
-		"[fd00::1]": "[fd00::1]:5210", "[fd00::1]:9": "[fd00::1]:9", "::ffff:10.0.0.1": "10.0.0.1:5210",
+		"10.0.0.1": "10.0.0.1:5210", "10.0.0.1:0": "10.0.0.1:0", "fd00::1": "[fd00::1]:5210",
+		"localhost:77": "127.0.0.1:77",
+		"[fd00::1]":    "[fd00::1]:5210", "[fd00::1]:9": "[fd00::1]:9", "::ffff:10.0.0.1": "10.0.0.1:5210",
 	} {
 		if got, err := resolve(t.Context(), given, false); err != nil || got.String() != want {
 			t.Errorf("--to %q: %v, %v, want %s", given, got, err, want)
@@ -32,7 +33,8 @@ func TestBenchArguments(t *testing.T) {
 	if want := []string{"--quick", "--json", "-"}; !slices.Equal(got, want) {
 		t.Errorf("passed on %q, want %q", got, want)
 	}
-	if got := passedOn([]string{"weft", "bench", "--name", "x", "--name=y", "--quick"}); !slices.Equal(got, []string{"--quick"}) {
+	if got := passedOn([]string{"weft", "bench", "--name", "x", "--name=y", "--quick"}); !slices.Equal(got,
+		[]string{"--quick"}) {
 		t.Errorf("passed on %q: the other name of --lab", got)
 	}
 	if got := strings.Join(shown([]string{"/x/weft", "bench", "--to", "a b"}), " "); got != `bench --to "a b"` {
@@ -79,7 +81,8 @@ func TestBenchThrough(t *testing.T) {
 	}
 	defer errs.Close()
 	var out bytes.Buffer
-	err = run(t.Context(), []string{"bench", "--to", "127.0.0.1:0", "--through", "env " + asCommand + "=1 PATH=" + dir,
+	err = run(t.Context(), []string{"bench", "--to", "127.0.0.1:0", "--through", "env " + asCommand +
+		"=1 PATH=" + dir,
 		"--quick", "--reverse", "--json", "-", "--html", html, "--benchstat", lines,
 		"--tcp", "60ms", "--trial", "20ms", "--ping", "300ms", "--loss", "0.5"}, &out, errs)
 	if err != nil {
@@ -106,7 +109,8 @@ func TestBenchThrough(t *testing.T) {
 	if len(d.Measures) < 6 || d.Tool == "" || !strings.HasPrefix(d.Command, "weft ") {
 		t.Errorf("%d measures, tool %q, command %q", len(d.Measures), d.Tool, d.Command)
 	}
-	for file, want := range map[string]string{html: "</html>", lines: "BenchmarkOverlay/measure=tcp/streams=1/rung=to-"} {
+	for file, want := range map[string]string{html: "</html>",
+		lines: "BenchmarkOverlay/measure=tcp/streams=1/rung=to-"} {
 		if b, err := os.ReadFile(file); err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("%s: no %q in it, %v", file, want, err)
 		}

@@ -32,15 +32,22 @@ func captureCommand() *cobra.Command {
 		Use:   "capture [FILTER]",
 		Short: "Show packets of the overlay as they pass, and those that are dropped with the reason",
 		Long: "Show packets of the overlay as they pass, and those that are dropped with the reason.\n\n" +
-			"Without --inner, --outer or --dropped it is the inner packets, passed and dropped. With -w they are written as\n" +
-			"pcapng, in which the comments of a packet say the peer and why it was dropped; else one line is printed for each.\n" +
-			"On the user-space paths weftd copies packets for as long as somebody looks. A reader that is too slow misses\n" +
-			"packets, and is told how many; it never holds traffic up. A capture takes some 5 MB of weftd's memory, less with\n" +
+			"Without --inner, --outer or --dropped it is the inner packets, passed and dropped. With -w they are " +
+			"written as\n" +
+			"pcapng, in which the comments of a packet say the peer and why it was dropped; else one line is " +
+			"printed for each.\n" +
+			"On the user-space paths weftd copies packets for as long as somebody looks. A reader that is too slow " +
+			"misses\n" +
+			"packets, and is told how many; it never holds traffic up. A capture takes some 5 MB of weftd's memory, " +
+			"less with\n" +
 			"--snaplen, and four may be under way. Superpackets (which stand for several packets of a\n" +
-			"flow) are shown whole, with a note. Outer headers are made from the addresses; tcpdump on the underlay shows the\n" +
-			"kernel's. Where the kernel moves the packets (vxlan, host-gw), the devices are listened to, and what is dropped is\n" +
+			"flow) are shown whole, with a note. Outer headers are made from the addresses; tcpdump on the underlay " +
+			"shows the\n" +
+			"kernel's. Where the kernel moves the packets (vxlan, host-gw), the devices are listened to, and what " +
+			"is dropped is\n" +
 			"not known.\n\n" +
-			"FILTER is in pcap's language: host, net, port, portrange, proto, less, greater; ip, ip6, tcp, udp, sctp, icmp, icmp6;\n" +
+			"FILTER is in pcap's language: host, net, port, portrange, proto, less, greater; ip, ip6, tcp, udp, " +
+			"sctp, icmp, icmp6;\n" +
 			"src, dst; and, or, not, and brackets. Names are not looked up. With --outer it is about the outer header.",
 		Example: "  weft capture\n" +
 			"  weft capture --dropped --duration 10s\n" +
@@ -56,14 +63,16 @@ func captureCommand() *cobra.Command {
 			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
-		ValidArgsFunction: cobra.FixedCompletions([]string{"host", "net", "port", "tcp", "udp", "icmp", "icmp6", "ip", "ip6", "src", "dst", "not"}, cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"host", "net", "port", "tcp", "udp", "icmp", "icmp6",
+			"ip", "ip6", "src", "dst", "not"}, cobra.ShellCompDirectiveNoFileComp),
 	}
 	f.bind(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.request.Inner, "inner", false, "inner packets, as pods see them, that are passed on")
 	flags.BoolVar(&f.request.Outer, "outer", false, "the datagrams on the underlay that carry them")
 	flags.BoolVar(&f.request.Dropped, "dropped", false, "packets that are dropped, with the reason")
-	flags.StringVar(&f.request.Peer, "peer", "", "only to and from this node: its name, id or the beginning of that, address, or subnet")
+	flags.StringVar(&f.request.Peer, "peer", "",
+		"only to and from this node: its name, id or the beginning of that, address, or subnet")
 	flags.Uint64VarP(&f.request.Count, "count", "c", 0, "end after so many packets")
 	flags.DurationVar(&f.duration, "duration", 0, "end after this time, as in 30s")
 	flags.IntVarP(&f.request.SnapLen, "snaplen", "s", 0, "keep so many bytes of each packet (default all)")
@@ -78,7 +87,8 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	case bad != nil:
 		return asUsage(bad)
 	case f.duration < 0 || f.request.SnapLen < 0 || f.request.SnapLen > tunnel.MaxPacket:
-		return usagef("--duration %v, --snaplen %d: neither may be negative, and no packet is longer than %d bytes", f.duration, f.request.SnapLen, tunnel.MaxPacket)
+		return usagef("--duration %v, --snaplen %d: neither may be negative, and no packet is longer than %d bytes",
+			f.duration, f.request.SnapLen, tunnel.MaxPacket)
 	case f.force && (f.file == "" || f.file == "-"):
 		return usagef("--force: it is about a file, which --write FILE names")
 	case f.json && f.file != "":
@@ -130,14 +140,16 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	return f.follow(ctx, stream, show, stderr)
 }
 
-// captureFile makes a file for a capture that only its user can read. It never writes to a file that was there, which may lead
-// to another one or be open to another user: with force it takes the place of a regular file of this user's.
+// captureFile makes a file for a capture that only its user can read. It never writes to a file that was
+// there, which may lead to another one or be open to another user: with force it takes the place of a regular
+// file of this user's.
 func captureFile(path string, force bool) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil {
 		owner, ok := info.Sys().(*syscall.Stat_t)
 		switch {
 		case !info.Mode().IsRegular():
-			return nil, fmt.Errorf("--write %s: it exists and is no regular file: name a new file, or use --write - and redirect it", path)
+			return nil, fmt.Errorf("--write %s: it exists and is no regular file: name a new file, or use --write - "+
+				"and redirect it", path)
 		case ok && int(owner.Uid) != os.Geteuid():
 			return nil, fmt.Errorf("--write %s: it belongs to another user: name a new file", path)
 		case force:
@@ -160,7 +172,8 @@ func (f *captureFlags) follow(ctx context.Context, stream *control.CaptureStream
 	defer func() {
 		fmt.Fprintf(stderr, "%s captured", count(packets, "packet"))
 		if missed > 0 {
-			fmt.Fprintf(stderr, ", %d missed: this reader was too slow for them (a filter, --peer or --snaplen 128 makes it less)", missed)
+			fmt.Fprintf(stderr, ", %d missed: this reader was too slow for them (a filter, --peer or --snaplen 128 "+
+				"makes it less)", missed)
 		}
 		fmt.Fprintln(stderr)
 	}()

@@ -13,9 +13,9 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// capturePcapng writes a capture in the format of Wireshark (draft-ietf-opsawg-pcapng), packet by packet, so that the
-// file is whole whenever weft ends. There is one interface, since libpcap, and so tcpdump, refuses several of the type
-// LINKTYPE_RAW.
+// capturePcapng writes a capture in the format of Wireshark (draft-ietf-opsawg-pcapng), packet by packet, so
+// that the file is whole whenever weft ends. There is one interface, since libpcap, and so tcpdump, refuses
+// several of the type LINKTYPE_RAW.
 func capturePcapng(w io.Writer, r control.CaptureRequest) (func(control.Captured) error, error) {
 	out, err := pcapgo.NewNgWriterInterface(w, pcapgo.NgInterface{
 		Name: "weft", Description: captureText(r), Filter: r.Filter,
@@ -88,7 +88,8 @@ func captureComments(p *control.CapturedPacket) (l []string) {
 		l = append(l, strings.TrimSpace(fmt.Sprintf("%s %s", way, p.Peer))+" ("+p.Address.String()+")")
 	}
 	if p.Segments > 0 {
-		l = append(l, fmt.Sprintf("superpacket: %d packets of up to %d bytes of payload", p.Segments, p.SegmentSize))
+		l = append(l, fmt.Sprintf("superpacket: %d packets of up to %d bytes of payload", p.Segments,
+			p.SegmentSize))
 	}
 	return l
 }

@@ -102,7 +102,8 @@ func tcpFlags(b byte) string {
 func icmpName(proto, kind, code uint8) string {
 	names := map[uint8]string{0: "echo reply", 3: "unreachable", 8: "echo request", 11: "time exceeded"}
 	if proto == encap.ProtoICMPv6 {
-		names = map[uint8]string{1: "unreachable", 2: "packet too big", 3: "time exceeded", 128: "echo request", 129: "echo reply", 135: "neighbor solicitation", 136: "neighbor advertisement"}
+		names = map[uint8]string{1: "unreachable", 2: "packet too big", 3: "time exceeded", 128: "echo request",
+			129: "echo reply", 135: "neighbor solicitation", 136: "neighbor advertisement"}
 	}
 	if proto == encap.ProtoICMP && kind == 3 && code == 4 {
 		return "fragmentation needed"

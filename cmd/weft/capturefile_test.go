@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A capture has what pods say. It goes to a new file that only its user can read, and never to what somebody else laid at that name.
+// A capture has what pods say. It goes to a new file that only its user can read, and never to what somebody
+// else laid at that name.
 func TestCaptureFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -20,9 +21,11 @@ func TestCaptureFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(os.WriteFile(at("kept"), []byte("old and longer"), 0o666), os.Symlink(at("kept"), at("link")), os.Link(at("kept"), at("twin")),
+	must(os.WriteFile(at("kept"), []byte("old and longer"), 0o666), os.Symlink(at("kept"), at("link")),
+		os.Link(at("kept"), at("twin")),
 		os.Symlink(at("nothing"), at("dangling")), syscall.Mkfifo(at("pipe"), 0o600))
-	reader, err := os.OpenFile(at("pipe"), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that is read could be written to
+	// a pipe that is read could be written to
+	reader, err := os.OpenFile(at("pipe"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	must(err)
 	defer func() { _ = reader.Close() }() // only read
 	names := []string{"new", "kept", "link", "dangling", "pipe"}

@@ -15,10 +15,12 @@ func (f *cleanupFlags) cleanHolder(ctx context.Context, c *cleaned) error {
 	}
 	r, ok, err := ask(ctx, custody.SocketFor(f.socket))
 	if err != nil {
-		return fmt.Errorf("end the holder of pods' descriptors at %s: %w; its --holder-timeout ends it", custody.SocketFor(f.socket), err)
+		return fmt.Errorf("end the holder of pods' descriptors at %s: %w; its --holder-timeout ends it",
+			custody.SocketFor(f.socket), err)
 	}
 	if ok {
-		c.Removed = append(c.Removed, fmt.Sprintf("holder, pid %d, with %d descriptors of %d pods and ports", r.PID, r.Descriptors, r.Items))
+		c.Removed = append(c.Removed, fmt.Sprintf("holder, pid %d, with %d descriptors of %d pods and ports", r.PID,
+			r.Descriptors, r.Items))
 	}
 	return nil
 }

@@ -22,21 +22,25 @@ import (
 	"weft/routing/hostrules"
 )
 
-// clean removes first what carries packets, and then the rules that protect it, so that nothing is unprotected in
-// between. It tries everything.
+// clean removes first what carries packets, and then the rules that protect it, so that nothing is
+// unprotected in between. It tries everything.
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	c := cleaned{schema: schema1(), DryRun: f.dryRun, Removed: []string{}}
 	if f.rules {
 		return c, errors.Join(f.cleanTUNs(&c), f.cleanIngress(&c), f.cleanRules(ctx, &c), f.giveBack(&c))
 	}
-	faults := []error{f.cleanHolder(ctx, &c), f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
+	faults := []error{f.cleanHolder(ctx, &c), f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c),
+		f.giveBack(&c)}
 	networks := f.networks()
-	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel, Networks: networks})
+	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel,
+		Networks: networks})
 	c.Removed = append(c.Removed, rules...)
 	faults = append(faults, err)
 	if !f.flannel {
 		rest, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true, Flannel: true, Networks: networks})
-		c.Left = append(c.Left, slices.DeleteFunc(rest, func(line string) bool { return slices.Contains(rules, line) })...)
+		c.Left = append(c.Left, slices.DeleteFunc(rest, func(line string) bool {
+			return slices.Contains(rules, line)
+		})...)
 		faults = append(faults, err)
 	}
 	for _, other := range hostrules.OtherNetworks(networks) {
@@ -51,7 +55,8 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 // cleanRules removes the rules that a flannel does not need, and says which of weft's it leaves.
 func (f *cleanupFlags) cleanRules(ctx context.Context, c *cleaned) error {
 	networks := f.networks()
-	removed, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true, Networks: networks})
+	removed, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true,
+		Networks: networks})
 	c.Removed = append(c.Removed, removed...)
 	rest, also := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true, Networks: networks})
 	for _, line := range rest {
@@ -79,14 +84,16 @@ func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...
 	return nil
 }
 
-// cleanRoutes removes the routes of our protocol, of every kind and in every table, that are ours: by our devices, inside the networks that weftd
-// had, or blackholes as weftd makes them. The number alone is not enough, since it may be somebody else's too.
+// cleanRoutes removes the routes of our protocol, of every kind and in every table, that are ours: by our
+// devices, inside the networks that weftd had, or blackholes as weftd makes them. The number alone is not
+// enough, since it may be somebody else's too.
 func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 	devices, err := f.ownDevices()
 	faults := []error{err}
 	networks := f.networks()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: routing.RouteProtocol, Table: unix.RT_TABLE_UNSPEC},
+		rs, err := netlink.RouteListFiltered(family,
+			&netlink.Route{Protocol: routing.RouteProtocol, Table: unix.RT_TABLE_UNSPEC},
 			netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENOENT) {
 			continue // a kernel without IPv6
@@ -125,8 +132,9 @@ func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 	return own, nil
 }
 
-// ofAnother reports whether a device with weft's mark is another network's on this host: it has addresses and none in
-// the networks that weftd had here, or has none and a process has it open, which is no weftd of ours then.
+// ofAnother reports whether a device with weft's mark is another network's on this host: it has addresses and
+// none in the networks that weftd had here, or has none and a process has it open, which is no weftd of ours
+// then.
 func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
 	addressed, ours := f.addresses(l)
 	if !addressed {
@@ -167,7 +175,9 @@ func within(dst *net.IPNet, ps []netip.Prefix) bool {
 	}
 	a, _ := netip.AddrFromSlice(dst.IP)
 	bits, _ := dst.Mask.Size()
-	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Bits() <= bits && p.Contains(a.Unmap()) })
+	return slices.ContainsFunc(ps, func(p netip.Prefix) bool {
+		return p.Bits() <= bits && p.Contains(a.Unmap())
+	})
 }
 
 func routeText(r netlink.Route) string {
@@ -187,8 +197,8 @@ func routeText(r netlink.Route) string {
 	return s
 }
 
-// cleanLinks removes the devices that have our names, kinds and mark, and with --flannel those that have flannel's
-// names and kinds and not our mark.
+// cleanLinks removes the devices that have our names, kinds and mark, and with --flannel those that have
+// flannel's names and kinds and not our mark.
 func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -214,7 +224,9 @@ func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 	names, err := routing.IngressTables()
 	faults := []error{err}
 	for _, name := range names {
-		faults = append(faults, f.do(c, "nftables table netdev "+name, func() error { return routing.RemoveIngressTable(name) }, unix.ENOENT))
+		faults = append(faults, f.do(c, "nftables table netdev "+name, func() error {
+			return routing.RemoveIngressTable(name)
+		}, unix.ENOENT))
 	}
 	return errors.Join(faults...)
 }
@@ -228,7 +240,8 @@ func (f *cleanupFlags) giveBack(c *cleaned) error {
 	return err
 }
 
-// cleanFiles removes the files that weftd writes, one by one, since other files may be in the same directories.
+// cleanFiles removes the files that weftd writes, one by one, since other files may be in the same
+// directories.
 func (f *cleanupFlags) cleanFiles(c *cleaned) error {
 	var faults []error
 	names := []string{f.subnetFile}

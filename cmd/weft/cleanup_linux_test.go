@@ -19,12 +19,13 @@ import (
 	"weft/test/netns"
 )
 
-// cleanup --files removes the files that weftd writes, those included that it had not finished when it was killed,
-// and no others.
+// cleanup --files removes the files that weftd writes, those included that it had not finished when it was
+// killed, and no others.
 func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 	cache, run := t.TempDir(), t.TempDir()
 	f := &cleanupFlags{cacheDir: cache, subnetFile: filepath.Join(run, "subnet.env")}
-	names := []string{"lease.json", "lease.json.new", "node-id", "node-id.new", "kube-node.json.new", "extension.json.new"}
+	names := []string{"lease.json", "lease.json.new", "node-id", "node-id.new", "kube-node.json.new",
+		"extension.json.new"}
 	stays := []string{"lease.json.mine", "notes", "notes.new"}
 	for _, name := range append(slices.Clone(names), stays...) {
 		if err := os.WriteFile(filepath.Join(cache, name), nil, 0o600); err != nil {
@@ -55,8 +56,8 @@ func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 	}
 }
 
-// The routes that weft cleanup removes are by weft's devices, in the networks that weftd had here, or blackholes of weft's; of the others with
-// its number it says that they stay.
+// The routes that weft cleanup removes are by weft's devices, in the networks that weftd had here, or
+// blackholes of weft's; of the others with its number it says that they stay.
 func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 	ns := netns.New(t, t.Name())
 	sh := func(script string) string {
@@ -69,18 +70,25 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 		}
 		return out.String()
 	}
-	sh(`ip link add eth0 type veth peer name far; ip link set far up; ip link set eth0 up; ip address add 192.0.2.1/24 dev eth0
+	sh(
+		`ip link add eth0 type veth peer name far; ip link set far up; ip link set eth0 up; ip address add 192.0.2.1/24 dev eth0
 		ip tuntap add flannel0 mode tun; ip link set flannel0 alias weft; ip link set flannel0 up; ip link add theirs0 type bridge; ip link set theirs0 up`)
-	ours := []string{"203.0.113.0/24 dev flannel0 proto 119", "blackhole 10.5.1.0/24 proto 119 metric 2147483646", "blackhole fd00:5:0:1::/64 proto 119 metric 2147483646"}
+	ours := []string{"203.0.113.0/24 dev flannel0 proto 119",
+		"blackhole 10.5.1.0/24 proto 119 metric 2147483646",
+		"blackhole fd00:5:0:1::/64 proto 119 metric 2147483646"}
 	another := []string{"blackhole 10.9.1.0/24 proto 119 metric 2147483646"} // another network's on this host
-	inside := []string{"10.5.2.0/24 via 192.0.2.2 proto 119", "10.5.3.0/24 via 192.0.2.2 proto 119 table 77", "fd00:5:0:2::/64 dev theirs0 proto 119"}
-	theirs := []string{"198.51.100.0/24 via 192.0.2.9 proto 119", "10.0.0.0/8 dev theirs0 proto 119", "default via 192.0.2.9 proto 119", "blackhole 198.18.0.0/15 proto 119", "10.5.4.0/24 dev theirs0 proto 99"}
+	inside := []string{"10.5.2.0/24 via 192.0.2.2 proto 119", "10.5.3.0/24 via 192.0.2.2 proto 119 table 77",
+		"fd00:5:0:2::/64 dev theirs0 proto 119"}
+	theirs := []string{"198.51.100.0/24 via 192.0.2.9 proto 119", "10.0.0.0/8 dev theirs0 proto 119",
+		"default via 192.0.2.9 proto 119", "blackhole 198.18.0.0/15 proto 119", "10.5.4.0/24 dev theirs0 proto 99"}
 	for _, tt := range []struct {
 		name, file, config string
 		known              bool
 	}{
-		{"the subnet file", "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n", "", true},
-		{"the last known state", "", `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`, true},
+		{"the subnet file",
+			"FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n", "", true},
+		{"the last known state", "", `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`,
+			true},
 		{"neither", "", "", false},
 	} {
 		var script strings.Builder
@@ -97,7 +105,8 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tt.config != "" {
-			if _, err := lease.NewCache(f.cacheDir, "some store").Save(lease.Cached{Memory: lease.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
+			if _, err := lease.NewCache(f.cacheDir,
+				"some store").Save(lease.Cached{Memory: lease.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -109,8 +118,10 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 		}
 		for _, f.dryRun = range []bool{true, false} {
 			var c cleaned
-			if err := ns.Do(func() error { return f.cleanRoutes(&c) }); err != nil || len(c.Removed) != removed || len(c.Kept) != kept {
-				t.Errorf("%s, dry run %t: %v, %d removed, want %d: %q\n%d kept, want %d: %q", tt.name, f.dryRun, err, len(c.Removed), removed, c.Removed, len(c.Kept), kept, c.Kept)
+			if err := ns.Do(func() error { return f.cleanRoutes(&c) }); err != nil || len(c.Removed) != removed ||
+				len(c.Kept) != kept {
+				t.Errorf("%s, dry run %t: %v, %d removed, want %d: %q\n%d kept, want %d: %q", tt.name, f.dryRun, err,
+					len(c.Removed), removed, c.Removed, len(c.Kept), kept, c.Kept)
 			}
 		}
 		left := sh("ip route show table all proto 119; ip route show proto 99")
@@ -132,9 +143,11 @@ func TestCleanupEndsTheHolder(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- custody.Hold(t.Context(), custody.HoldOptions{Socket: path, Listener: l, Owner: "x", Timeout: time.Hour})
+		ended <- custody.Hold(t.Context(), custody.HoldOptions{Socket: path, Listener: l, Owner: "x",
+			Timeout: time.Hour})
 	}()
-	kept := custody.Open(t.Context(), custody.Options{Control: f.socket, Owner: "x", Timeout: time.Hour, Getenv: func(string) string { return "" }, Logger: slog.New(slog.DiscardHandler)})
+	kept := custody.Open(t.Context(), custody.Options{Control: f.socket, Owner: "x", Timeout: time.Hour,
+		Getenv: func(string) string { return "" }, Logger: slog.New(slog.DiscardHandler)})
 	if err := errors.Join(kept.Put(custody.Item{Name: "a", FDs: []int{0}}), kept.Wait(t.Context(), "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +155,8 @@ func TestCleanupEndsTheHolder(t *testing.T) {
 	for _, dry := range []bool{true, false} {
 		f.dryRun = dry
 		var c cleaned
-		if err := f.cleanHolder(t.Context(), &c); err != nil || len(c.Removed) != 1 || !strings.Contains(c.Removed[0], "descriptors") {
+		if err := f.cleanHolder(t.Context(), &c); err != nil || len(c.Removed) != 1 ||
+			!strings.Contains(c.Removed[0], "descriptors") {
 			t.Errorf("dry run %v: %v, %q", dry, err, c.Removed)
 		}
 	}
@@ -164,7 +178,8 @@ func TestStatusSaysWhoKeepsDescriptors(t *testing.T) {
 	} {
 		var got strings.Builder
 		custodyRows(func(name, format string, a ...any) { fmt.Fprintf(&got, name+" "+format+"\n", a...) }, k)
-		if !strings.Contains(got.String(), want) || (k == nil) != (got.Len() == 0) || k != nil && !strings.Contains(got.String(), k.Fault) {
+		if !strings.Contains(got.String(), want) || (k == nil) != (got.Len() == 0) ||
+			k != nil && !strings.Contains(got.String(), k.Fault) {
 			t.Errorf("%+v: %q", k, got.String())
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"weft/routing"
 )
 
-// cleanTUNs removes our TUNs and TAPs that no process has open, with the routes by them. No packet passes one, and no
-// flannel adopts one. A flanneld of type udp that has started already found the route to the network taken by ours
-// and made none, so its device gets the route.
+// cleanTUNs removes our TUNs and TAPs that no process has open, with the routes by them. No packet passes
+// one, and no flannel adopts one. A flanneld of type udp that has started already found the route to the
+// network taken by ours and made none, so its device gets the route.
 func (f *cleanupFlags) cleanTUNs(c *cleaned) error {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -43,10 +43,12 @@ func isTUN(l netlink.Link) bool {
 	return ok
 }
 
-// handOnRoutes gives those of our routes by the device from to a flanneld's TUN that has an address within them.
+// handOnRoutes gives those of our routes by the device from to a flanneld's TUN that has an address within
+// them.
 func (f *cleanupFlags) handOnRoutes(c *cleaned, from netlink.Link, links []netlink.Link) error {
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, // flannel's udp has no IPv6
-		&netlink.Route{LinkIndex: from.Attrs().Index, Protocol: routing.RouteProtocol}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+		&netlink.Route{LinkIndex: from.Attrs().Index, Protocol: routing.RouteProtocol},
+		netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("list routes of %s: %w", from.Attrs().Name, err)
 	}
@@ -67,7 +69,9 @@ func (f *cleanupFlags) handOnRoutes(c *cleaned, from netlink.Link, links []netli
 
 func hasAddressIn(l netlink.Link, network *net.IPNet) bool {
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_V4)
-	return err == nil && slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return network != nil && network.Contains(a.IP) })
+	return err == nil && slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+		return network != nil && network.Contains(a.IP)
+	})
 }
 
 // carrying reports whether a process has a TUN or TAP open that is ours and no other network's. Its control

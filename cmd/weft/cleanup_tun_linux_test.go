@@ -13,9 +13,9 @@ import (
 	"weft/test/netns"
 )
 
-// cleanup --rules takes the TUN that weftd left, of which flannel makes another one. If a flanneld of type udp was
-// first, it found the route to the network taken and made none, and gets ours. What it adopts stays, and a TUN that is
-// in use.
+// cleanup --rules takes the TUN that weftd left, of which flannel makes another one. If a flanneld of type
+// udp was first, it found the route to the network taken and made none, and gets ours. What it adopts stays,
+// and a TUN that is in use.
 func TestCleanupTakesADeadTUN(t *testing.T) {
 	netns.TUN(t)
 	for name, c := range map[string]struct {
@@ -25,13 +25,17 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 		route string
 	}{
 		"before flanneld": {lines: []string{"ip link set flannel0 alias weft"}},
-		"after flanneld": {held: []string{"flannel1"}, lines: []string{"ip link set flannel0 alias weft", "ip link set flannel1 up", "ip addr add 10.42.0.0/32 dev flannel1"},
+		"after flanneld": {held: []string{"flannel1"},
+			lines: []string{"ip link set flannel0 alias weft", "ip link set flannel1 up",
+				"ip addr add 10.42.0.0/32 dev flannel1"},
 			links: []string{"flannel1"}, route: "10.42.0.0/16 dev flannel1"},
 		"a weftd runs": {held: []string{"flannel0"}, lines: []string{"ip link set flannel0 alias weft"},
 			links: []string{"flannel0"}, route: "10.42.0.0/16"},
 		"somebody else's": {links: []string{"flannel0"}, route: "10.42.0.0/16"},
-		"what is adopted": {lines: []string{"ip link del flannel0", "ip link add flannel.1 type vxlan id 1 dev lo dstport 8472", "ip link set flannel.1 alias weft up",
-			"ip addr add 10.42.1.0/32 dev flannel.1", "ip route add 10.42.2.0/24 via 10.42.2.0 dev flannel.1 onlink proto 119"},
+		"what is adopted": {lines: []string{"ip link del flannel0", "ip link add flannel.1 type vxlan id 1 dev " +
+			"lo dstport 8472", "ip link set flannel.1 alias weft up",
+			"ip addr add 10.42.1.0/32 dev flannel.1",
+			"ip route add 10.42.2.0/24 via 10.42.2.0 dev flannel.1 onlink proto 119"},
 			links: []string{"flannel.1"}, route: "10.42.2.0/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +83,8 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 				}
 			}
 			routes := run("ip route")
-			if !slices.Equal(links, c.links) || c.route == "" && routes != "" || !strings.Contains(routes, c.route) || strings.Count(routes, "\n") > 1 {
+			if !slices.Equal(links, c.links) || c.route == "" && routes != "" || !strings.Contains(routes, c.route) ||
+				strings.Count(routes, "\n") > 1 {
 				t.Errorf("links %q, routes %q; want %q, %q", links, routes, c.links, c.route)
 			}
 		})
@@ -109,7 +114,8 @@ func TestCleanupWaitsForATUN(t *testing.T) {
 	}
 	is(true)
 	for network, ours := range map[string]bool{"10.42.0.0/16": true, "10.43.0.0/16": false} {
-		line := "FLANNEL_NETWORK=" + network + "\nFLANNEL_SUBNET=" + strings.Replace(network, "0/16", "1/24", 1) + "\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+		line := "FLANNEL_NETWORK=" + network + "\nFLANNEL_SUBNET=" + strings.Replace(network, "0/16", "1/24", 1) +
+			"\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
 		if err := os.WriteFile(f.subnetFile, []byte(line), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -63,29 +63,39 @@ const half = 30 * time.Second
 func (n *node) Status() control.Status {
 	if n.empty {
 		return control.Status{
-			Version: "v0.1.0", NodeID: "a", PID: 7, Uptime: 3, NotReady: []string{"store: connection refused", "lease: waiting for the store"},
-			Store: control.Store{Kind: "etcd", Endpoints: []string{"http://127.0.0.1:2379"}, Prefix: "/coreos.com/network", Error: "connection refused"},
+			Version: "v0.1.0", NodeID: "a", PID: 7, Uptime: 3,
+			NotReady: []string{"store: connection refused", "lease: waiting for the store"},
+			Store: control.Store{Kind: "etcd", Endpoints: []string{"http://127.0.0.1:2379"},
+				Prefix: "/coreos.com/network", Error: "connection refused"},
 			Cache: control.Cache{File: "/var/lib/weft/lease.json"},
 		}
 	}
 	return control.Status{
-		Version: "v0.1.0", Name: "db1", NodeID: "a", PID: 7, Uptime: 3*3600 + 12*60 + 5, Ready: true, Peers: 2, Rejected: 1,
+		Version: "v0.1.0", Name: "db1", NodeID: "a", PID: 7, Uptime: 3*3600 + 12*60 + 5, Ready: true, Peers: 2,
+		Rejected: 1,
 		Alarm:    "the store is another cluster: 1 record that it lost is kept",
-		Lease:    &control.Lease{Subnet: prefix("10.42.1.0/24"), IPv6Subnet: prefix("fd00:1::/64"), Held: true, Expires: at(23*time.Hour + 59*time.Minute + half)},
-		Backend:  control.Backend{Type: "udp", Path: "portable", Device: "flannel0", MTU: 1472, Port: 8285, InPlace: true, Notes: []string{"adopted device flannel0"}},
+		Lease: &control.Lease{Subnet: prefix("10.42.1.0/24"), IPv6Subnet: prefix("fd00:1::/64"), Held: true,
+			Expires: at(23*time.Hour + 59*time.Minute + half)},
+		Backend: control.Backend{Type: "udp", Path: "portable", Device: "flannel0", MTU: 1472, Port: 8285,
+			InPlace: true, Notes: []string{"adopted device flannel0"}},
 		Underlay: control.Underlay{Link: "eth0", MTU: 1500, Address: addr("10.0.0.1"), PublicIP: addr("192.0.2.1")},
-		Store:    control.Store{Kind: "etcd", Endpoints: []string{"https://a:2379", "https://b:2379"}, Prefix: "/coreos.com/network", Connected: true, LastSeen: at(-time.Hour - half), Revision: 9},
-		Cache:    control.Cache{File: "/var/lib/weft/lease.json", SavedAt: at(-3*time.Hour - half), Used: true},
+		Store: control.Store{Kind: "etcd", Endpoints: []string{"https://a:2379", "https://b:2379"},
+			Prefix: "/coreos.com/network", Connected: true, LastSeen: at(-time.Hour - half), Revision: 9},
+		Cache: control.Cache{File: "/var/lib/weft/lease.json", SavedAt: at(-3*time.Hour - half), Used: true},
 		Pods: &control.PodCounts{
-			Attached: 2, Missing: 1, Problems: 1, SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9, ReceivedBytes: 2048, RefusedPackets: 4,
+			Attached: 2, Missing: 1, Problems: 1, SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9,
+			ReceivedBytes: 2048, RefusedPackets: 4,
 			Busiest: []control.PodTraffic{
-				{Key: podport.Key{ID: "1a", Interface: "eth0"}, Name: "web", SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9, ReceivedBytes: 2048, RefusedPackets: 4},
+				{Key: podport.Key{ID: "1a", Interface: "eth0"}, Name: "web", SentPackets: 12, SentBytes: 3 << 20,
+					ReceivedPackets: 9, ReceivedBytes: 2048, RefusedPackets: 4},
 				{Key: podport.Key{ID: "2b", Interface: "net1"}},
 			},
 		},
 		Counters: control.Counters{
-			Egress:  control.Flow{Received: 10, Delivered: 7, ReceivedBytes: 15 << 20, DeliveredBytes: 999, Drops: []control.Drop{{Reason: "no_route", Packets: 2}, {Reason: "ttl", Packets: 1}}},
-			Ingress: control.Flow{Received: 4, Delivered: 4, ReceivedBytes: 4096, DeliveredBytes: 4096}, SocketOverflow: 3, HeldBack: 1,
+			Egress: control.Flow{Received: 10, Delivered: 7, ReceivedBytes: 15 << 20, DeliveredBytes: 999,
+				Drops: []control.Drop{{Reason: "no_route", Packets: 2}, {Reason: "ttl", Packets: 1}}},
+			Ingress:        control.Flow{Received: 4, Delivered: 4, ReceivedBytes: 4096, DeliveredBytes: 4096},
+			SocketOverflow: 3, HeldBack: 1,
 		},
 	}
 }
@@ -96,13 +106,20 @@ func (n *node) Peers() control.Peers {
 	}
 	return control.Peers{
 		Peers: []control.Peer{
-			{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")}, Address: addr("10.0.0.2"), Weft: true, Recv: []string{"gso", "pcsum", "pack"}, Path: "portable", MTU: 1372, PathMTU: 1400,
-				Traffic: &control.Traffic{TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33, LastSeen: at(-2*time.Hour - half)},
-				Drops:   []control.Drop{{Reason: "foreign_source", Packets: 8, Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
-			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "portable", MTU: 1472, Traffic: &control.Traffic{}},
-			{Name: "web.example", NodeID: "3f2a41c9d07711aa3f2a41c9d07711aa", Subnets: []netip.Prefix{prefix("10.42.4.0/24")}, Address: addr("10.0.0.4"), Path: "kernel", MTU: 1450},
+			{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")},
+				Address: addr("10.0.0.2"), Weft: true, Recv: []string{"gso", "pcsum", "pack"}, Path: "portable",
+				MTU: 1372, PathMTU: 1400,
+				Traffic: &control.Traffic{TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33,
+					LastSeen: at(-2*time.Hour - half)},
+				Drops: []control.Drop{{Reason: "foreign_source", Packets: 8,
+					Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
+			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"),
+				Path: "portable", MTU: 1472, Traffic: &control.Traffic{}},
+			{Name: "web.example", NodeID: "3f2a41c9d07711aa3f2a41c9d07711aa",
+				Subnets: []netip.Prefix{prefix("10.42.4.0/24")}, Address: addr("10.0.0.4"), Path: "kernel", MTU: 1450},
 		},
-		Strangers: []control.Stranger{{Address: addr("203.0.113.9"), Packets: 2, LastSeen: at(-50*time.Hour - half), Admit: "the sender's lease"}},
+		Strangers: []control.Stranger{{Address: addr("203.0.113.9"), Packets: 2, LastSeen: at(-50*time.Hour - half),
+			Admit: "the sender's lease"}},
 	}
 }
 
@@ -113,17 +130,21 @@ func (n *node) Leases(context.Context) (control.Leases, error) {
 	return control.Leases{
 		Source: "weftd", Network: "10.42.0.0/16",
 		Leases: []control.Record{
-			{Subnet: prefix("10.42.1.0/24"), PublicIP: addr("192.0.2.1"), Node: "3f2a41c9d07711aa3f2a41c9d07711aa", Name: "a", Backend: "udp", Own: true, Expires: at(5*time.Hour + half), Revision: 12},
-			{Subnet: prefix("10.42.2.0/24"), IPv6Subnet: prefix("fd00:2::/64"), PublicIP: addr("10.0.0.2"), PublicIPv6: addr("2001:db8::2"), Node: "evil\x1b[2J", Backend: "udp", Reservation: true, Revision: 4},
+			{Subnet: prefix("10.42.1.0/24"), PublicIP: addr("192.0.2.1"), Node: "3f2a41c9d07711aa3f2a41c9d07711aa",
+				Name: "a", Backend: "udp", Own: true, Expires: at(5*time.Hour + half), Revision: 12},
+			{Subnet: prefix("10.42.2.0/24"), IPv6Subnet: prefix("fd00:2::/64"), PublicIP: addr("10.0.0.2"),
+				PublicIPv6: addr("2001:db8::2"), Node: "evil\x1b[2J", Backend: "udp", Reservation: true, Revision: 4},
 			{Subnet: prefix("10.42.3.0/24"), PublicIP: addr("10.0.0.3"), Backend: "vxlan", Revision: 5},
 		},
-		Rejected: []lease.Rejected{{Key: "10.99.0.0-24", Reason: "outside_network", Detail: "10.99.0.0/24 is not inside 10.42.0.0/16"}},
+		Rejected: []lease.Rejected{{Key: "10.99.0.0-24", Reason: "outside_network", Detail: "10.99.0.0/24 is not " +
+			"inside 10.42.0.0/16"}},
 	}, n.err
 }
 
 func (n *node) Release(_ context.Context, r control.ReleaseRequest) (control.Released, error) {
 	n.asked = r
-	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b", PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
+	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b",
+		PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
 }
 
 func (n *node) RotateKey(context.Context) (control.Rotated, error) {
@@ -133,13 +154,19 @@ func (n *node) RotateKey(context.Context) (control.Rotated, error) {
 // Reload answers as after a change of everything that a reload is about.
 func (n *node) Reload(context.Context) (control.Reloaded, error) {
 	if n.empty {
-		return control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{}, Faults: []string{}, Notes: []string{"network configuration: that of /etc/net-conf.json is the one in use"}}, n.err
+		return control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{},
+			Faults: []string{}, Notes: []string{
+				"network configuration: that of /etc/net-conf.json is the one in use"}}, n.err
 	}
 	return control.Reloaded{
-		Changed: []control.ReloadChange{{Key: "--v", From: "0", To: "1"}, {Key: "credentials", Detail: "the way to the store was made anew, with the files as they are now"}},
-		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: weft upgrade, or systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
-		Faults:  []string{"network configuration: that of the store is not taken up, and the one in use stays: Network: is missing"},
-		Notes:   []string{}, Revision: 12,
+		Changed: []control.ReloadChange{{Key: "--v", From: "0", To: "1"},
+			{Key: "credentials", Detail: "the way to the store was made anew, with the files as they are now"}},
+		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: " +
+			"weft upgrade, or systemctl restart weftd"},
+			{Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
+		Faults: []string{"network configuration: that of the store is not taken up, and the one in use stays: " +
+			"Network: is missing"},
+		Notes: []string{}, Revision: 12,
 	}, n.err
 }
 
@@ -179,9 +206,11 @@ func (n *node) Capture(ctx context.Context, r control.CaptureRequest, w control.
 
 // capturedTCP is a SYN from 10.42.1.5 to 10.42.2.7, and capturedPing an echo request.
 var (
-	capturedTCP = append([]byte{0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 42, 1, 5, 10, 42, 2, 7, 0x9c, 0x40, 0, 80,
+	capturedTCP = append([]byte{0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 42, 1, 5, 10, 42, 2, 7, 0x9c,
+		0x40, 0, 80,
 		0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff}, 0, 0, 0, 0)
-	capturedPing = []byte{0x45, 0, 0, 28, 0, 1, 0x40, 0, 64, 1, 0, 0, 10, 42, 2, 7, 10, 42, 1, 5, 8, 0, 0xf7, 0xff, 0, 0, 0, 0}
+	capturedPing = []byte{0x45, 0, 0, 28, 0, 1, 0x40, 0, 64, 1, 0, 0, 10, 42, 2, 7, 10, 42, 1, 5, 8, 0, 0xf7,
+		0xff, 0, 0, 0, 0}
 )
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -245,7 +274,8 @@ func TestHumanOutput(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			socket := start(t, &node{empty: tt.empty})
 			out, stderr, err := weft(t, append(strings.Fields(tt.args), "--control-socket", socket)...)
-			if status := exitStatus(0); err != nil && !(tt.name == "status-starting" && errors.As(err, &status)) || stderr != "" {
+			if status := exitStatus(0); err != nil && !(tt.name == "status-starting" && errors.As(err, &status)) ||
+				stderr != "" {
 				t.Fatalf("%v %s", err, stderr)
 			}
 			golden(t, tt.name, []byte(out))
@@ -256,7 +286,9 @@ func TestHumanOutput(t *testing.T) {
 // A document has its version, and beside it the fields of the daemon's answer and no other.
 func TestJSONIsTheControlTypes(t *testing.T) {
 	socket := start(t, &node{})
-	for args, into := range map[string]any{"status": &statusDocument{}, "peers": &peersDocument{}, "pods": &podsDocument{}, "lease list": &leasesDocument{}, "lease release 10.42.2.0/24": &releasedDocument{}} {
+	for args, into := range map[string]any{"status": &statusDocument{}, "peers": &peersDocument{},
+		"pods": &podsDocument{}, "lease list": &leasesDocument{},
+		"lease release 10.42.2.0/24": &releasedDocument{}} {
 		out, _, err := weft(t, append(strings.Fields(args), "--json", "--control-socket", socket)...)
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +307,8 @@ func TestJSONIsTheControlTypes(t *testing.T) {
 // A list at the top, which scripts iterate over, stays one: its entries have the version.
 func TestLabListStaysAList(t *testing.T) {
 	for want, l := range map[string][]holder.Entry{
-		"[]": nil, `[{"schema_version":1,"name":"a","alive":true},{"schema_version":1,"name":"b","alive":false}]`: {{Name: "a", Alive: true}, {Name: "b"}},
+		"[]": nil, `[{"schema_version":1,"name":"a","alive":true},{"schema_version":1,"name":"b","alive":false}]`: {
+			{Name: "a", Alive: true}, {Name: "b"}},
 	} {
 		if b, err := json.Marshal(labEntries(l)); err != nil || string(b) != want {
 			t.Errorf("%s, %v, want %s", b, err, want)
@@ -293,7 +326,8 @@ func TestReleaseAsksForWhatWasSaid(t *testing.T) {
 		t.Errorf("asked %+v", n.asked)
 	}
 	n.err = fmt.Errorf("10.42.1.0/24: %w: it is this node's own", control.ErrRefused)
-	if _, _, err := weft(t, "lease", "release", "10.42.1.0/24", "--control-socket="+socket); err == nil || !strings.Contains(err.Error(), "own") {
+	if _, _, err := weft(t, "lease", "release", "10.42.1.0/24", "--control-socket="+socket); err == nil ||
+		!strings.Contains(err.Error(), "own") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -309,7 +343,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"nonsense", "nonsense"},
 		{"status --nonsense", "nonsense"},
 		{"lease list --etcd-endpoints http://u:hunter2@127.0.0.1:1", "etcd endpoint"},
-		{"lease list --etcd-certfile /nonexistent/cert --etcd-keyfile /nonexistent/key --etcd-endpoints https://127.0.0.1:1", "/nonexistent/cert"},
+		{"lease list --etcd-certfile /nonexistent/cert --etcd-keyfile /nonexistent/key --etcd-endpoints " +
+			"https://127.0.0.1:1", "/nonexistent/cert"},
 	} {
 		_, _, err := weft(t, strings.Fields(tt.args)...)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
@@ -332,19 +367,22 @@ func TestCompletionAndVersion(t *testing.T) {
 }
 
 func TestDurationsAndSizes(t *testing.T) {
-	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Minute: "1m00s", 24*time.Hour - time.Second: "23h59m", 47 * time.Hour: "47h00m", 51 * time.Hour: "2d3h"} {
+	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Minute: "1m00s",
+		24*time.Hour - time.Second: "23h59m", 47 * time.Hour: "47h00m", 51 * time.Hour: "2d3h"} {
 		if got := duration(d); got != want {
 			t.Errorf("%d: %s, want %s", d, got, want)
 		}
 	}
-	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0KiB", 10 << 20: "10MiB", 1<<64 - 1: "16EiB"} {
+	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0KiB", 10 << 20: "10MiB",
+		1<<64 - 1: "16EiB"} {
 		if got := size(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
 }
 
-// TestReloadNotComplete: what is not in force makes the exit status 1, in text and in JSON, and nothing that a daemon says controls the terminal.
+// TestReloadNotComplete: what is not in force makes the exit status 1, in text and in JSON, and nothing that
+// a daemon says controls the terminal.
 func TestReloadNotComplete(t *testing.T) {
 	socket := start(t, &node{})
 	status := exitStatus(0)
@@ -352,14 +390,16 @@ func TestReloadNotComplete(t *testing.T) {
 	if !errors.As(err, &status) || status != exitFailure || stderr != "" {
 		t.Errorf("%v %q", err, stderr)
 	}
-	for line, want := range map[string]int{"\nchanged ": 2, "\nnot yet ": 2, "\nfault ": 1, "\nread ": 1, "\n": 7, "\x1b": 0} {
+	for line, want := range map[string]int{"\nchanged ": 2, "\nnot yet ": 2, "\nfault ": 1, "\nread ": 1,
+		"\n": 7, "\x1b": 0} {
 		if n := strings.Count("\n"+out, line); n != want {
 			t.Errorf("%d of %q, want %d:\n%s", n, line, want, out)
 		}
 	}
 	out, _, err = weft(t, "reload", "--json", "--control-socket", socket)
 	var d reloadedDocument
-	if !errors.As(err, &status) || json.Unmarshal([]byte(out), &d) != nil || d.SchemaVersion != 1 || len(d.Changed) != 2 || len(d.Restart) != 2 || len(d.Faults) != 1 || !strings.Contains(out, `"notes": []`) {
+	if !errors.As(err, &status) || json.Unmarshal([]byte(out), &d) != nil || d.SchemaVersion != 1 ||
+		len(d.Changed) != 2 || len(d.Restart) != 2 || len(d.Faults) != 1 || !strings.Contains(out, `"notes": []`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, _, err := weft(t, "reload", "now", "--control-socket", socket); !errors.Is(err, errUsage) {

@@ -19,8 +19,8 @@ import (
 // completer says what may stand at a place of the command line.
 type completer = cobra.CompletionFunc
 
-// completeAll gives every flag that takes a value, and every argument, what the shell shows for it. What is no name of a file
-// completes to none.
+// completeAll gives every flag that takes a value, and every argument, what the shell shows for it. What is
+// no name of a file completes to none.
 func completeAll(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	values := flagValues()
@@ -70,11 +70,15 @@ func flagValues() map[string]completer {
 		attachments = append(attachments, a.String())
 	}
 	out := map[string]completer{
-		"backend": words(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...), "path": words(routing.PathWords()...), "store": words("embedded", "separate", "external"),
-		"wire": words(wires...), "attach": words(attachments...), "lab": completeLabs, "cache-dir": dirs, "reservations": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
-		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures), "from": completeBenchHost, "routes": words("auto", "default", "network", "none"), "to": completeBenchHost,
+		"backend": words(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...),
+		"path":    words(routing.PathWords()...), "store": words("embedded", "separate", "external"),
+		"wire": words(wires...), "attach": words(attachments...), "lab": completeLabs, "cache-dir": dirs,
+		"reservations": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
+		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures),
+		"from": completeBenchHost, "routes": words("auto", "default", "network", "none"), "to": completeBenchHost,
 	}
-	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf", "weftd", "subnet-file", "kubeconfig-file", "control-socket",
+	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf",
+		"weftd", "subnet-file", "kubeconfig-file", "control-socket",
 		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file", "netns", "binary",
 		"route-hook-token-file", "route-hook-cafile", "route-hook-certfile", "route-hook-keyfile"} {
 		out[name] = files
@@ -151,7 +155,8 @@ func completeBenchHost(cmd *cobra.Command, _ []string, _ string) ([]string, cobr
 }
 
 // completeDaemonFlags lists weftd's flags, which stand behind --.
-func completeDaemonFlags(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
+func completeDaemonFlags(_ *cobra.Command, _ []string, typed string) (out []string,
+	_ cobra.ShellCompDirective) {
 	if !strings.HasPrefix(typed, "-") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -162,8 +167,8 @@ func completeDaemonFlags(_ *cobra.Command, _ []string, typed string) (out []stri
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// withoutBashCompletion goes before cobra's script for bash, which calls two functions of the package bash-completion. Where that is
-// not installed, as on most servers, these take their place.
+// withoutBashCompletion goes before cobra's script for bash, which calls two functions of the package
+// bash-completion. Where that is not installed, as on most servers, these take their place.
 const withoutBashCompletion = `# bash completion of weft. The package bash-completion is not needed.
 if ! declare -F _get_comp_words_by_ref >/dev/null; then
 	_get_comp_words_by_ref() {
@@ -199,7 +204,9 @@ func bashAlone(root *cobra.Command) {
 		}
 		return print(c, args)
 	}
-	cmd.Long = "Generate the autocompletion script for the bash shell.\n\nTo have it in this shell, and in each new one:\n\n" +
+	cmd.Long = "Generate the autocompletion script for the bash shell.\n\nTo have it in this shell, and in " +
+		"each new one:\n\n" +
 		"  source <(weft completion bash)\n  weft completion bash > /etc/bash_completion.d/weft\n\n" +
-		"The second needs the package bash-completion, which reads that directory; without it, put the first into ~/.bashrc."
+		"The second needs the package bash-completion, which reads that directory; without it, put the first " +
+		"into ~/.bashrc."
 }

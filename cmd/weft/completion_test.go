@@ -15,7 +15,8 @@ import (
 	"weft/test/await"
 )
 
-// TestBashCompletes runs bash with the script of weft completion bash, as somebody who presses the tab key behind a line would.
+// TestBashCompletes runs bash with the script of weft completion bash, as somebody who presses the tab key
+// behind a line would.
 func TestBashCompletes(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -30,8 +31,10 @@ func TestBashCompletes(t *testing.T) {
 	t.Setenv("WEFTD_CONTROL_SOCKET", start(t, &node{}))
 	t.Setenv("WEFT_LAB_STATE", t.TempDir())
 	lines := []string{
-		"weft stat", "weft peers ", "weft capture --peer d", "weft lease release ", "weft events --kind started,peer_g", "weft status --wait=", "weft lab up --backend host",
-		"weft bench --wire uso,", "weft lab exec --lab none ", "weft version ", "weft doctor -- --etcd-pre", "weft help lab d",
+		"weft stat", "weft peers ", "weft capture --peer d", "weft lease release ",
+		"weft events --kind started,peer_g", "weft status --wait=", "weft lab up --backend host",
+		"weft bench --wire uso,", "weft lab exec --lab none ", "weft version ", "weft doctor -- --etcd-pre",
+		"weft help lab d",
 	}
 	// Readline, which takes blanks behind words as it is told, is not there: compopt is for it.
 	const script = `source <(weft completion bash)
@@ -57,18 +60,23 @@ done
 	}
 	var out []byte
 	var got []string
-	await.OK(t, "nodes", func() error { // the shell waits a second for weftd's answer, and where that is late shows none
+	await.OK(t, "nodes", func() error {
+		// the shell waits a second for weftd's answer, and where that is late shows none
 		out, got = completed()
 		for _, named := range []string{"weft peers |", "weft lease release |"} {
-			if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, named) && strings.Contains(g, "10.") }) {
+			if !slices.ContainsFunc(got, func(g string) bool {
+				return strings.HasPrefix(g, named) && strings.Contains(g, "10.")
+			}) {
 				return fmt.Errorf("%q shows no node:\n%s", named, out)
 			}
 		}
 		return nil
 	})
 	for line, want := range map[string]string{
-		"weft stat": "status", "weft events --kind started,peer_g": `started\,peer_gone`, "weft lab up --backend host": "host-gw", "weft version ": "", "weft help lab d": "down",
-		"weft lab exec --lab none ": "", "weft status --wait=": "ready peers", "weft bench --wire uso,": "uso,full uso,plain", "weft doctor -- --etcd-pre": "--etcd-prefix=",
+		"weft stat": "status", "weft events --kind started,peer_g": `started\,peer_gone`,
+		"weft lab up --backend host": "host-gw", "weft version ": "", "weft help lab d": "down",
+		"weft lab exec --lab none ": "", "weft status --wait=": "ready peers",
+		"weft bench --wire uso,": "uso,full uso,plain", "weft doctor -- --etcd-pre": "--etcd-prefix=",
 	} {
 		if !slices.ContainsFunc(got, func(g string) bool { return strings.TrimSpace(g) == line+"|"+want }) {
 			t.Errorf("%q is not completed to %q:\n%s", line, want, out)
@@ -76,11 +84,14 @@ done
 	}
 }
 
-// A flag that takes a value says what may stand there: words, a name of a file, or that only the user can know.
+// A flag that takes a value says what may stand there: words, a name of a file, or that only the user can
+// know.
 func TestEveryValueIsCompletedOrKnownToTheUser(t *testing.T) {
 	users := map[string]bool{}
-	for name := range strings.FieldsSeq("timeout last count snaplen duration nodes pods mtu rounds sweep-rounds ping-rounds frames size loss tcp trial ping through " +
-		"weftd-arg etcd-endpoints etcd-prefix etcd-username etcd-password kube-api-url kube-annotation-prefix node-name interval pid address name network pod") {
+	for name := range strings.FieldsSeq("timeout last count snaplen duration nodes pods mtu rounds " +
+		"sweep-rounds ping-rounds frames size loss tcp trial ping through " +
+		"weftd-arg etcd-endpoints etcd-prefix etcd-username etcd-password kube-api-url kube-annotation-prefix " +
+		"node-name interval pid address name network pod") {
 		users[name] = true
 	}
 	root := rootCommand()
@@ -88,7 +99,8 @@ func TestEveryValueIsCompletedOrKnownToTheUser(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if _, has := c.GetFlagCompletionFunc(f.Name); !has && f.Value.Type() != "bool" && !f.Hidden && !users[f.Name] {
+			if _, has := c.GetFlagCompletionFunc(f.Name); !has && f.Value.Type() != "bool" && !f.Hidden &&
+				!users[f.Name] {
 				t.Errorf("%s --%s: nothing says what may stand there", c.CommandPath(), f.Name)
 			}
 		})

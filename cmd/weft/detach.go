@@ -20,11 +20,14 @@ func detachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach (--pid PID | --netns PATH | POD)",
 		Short: "Take a network namespace out of the overlay again",
-		Long: "Take a network namespace that weft attach has joined out of the overlay: its interface is deleted, and its addresses are free.\n\n" +
-			"POD is the id, the name or an address of a pod that weft pods shows. It serves where the namespace is gone. To detach what is\n" +
+		Long: "Take a network namespace that weft attach has joined out of the overlay: its interface is " +
+			"deleted, and its addresses are free.\n\n" +
+			"POD is the id, the name or an address of a pod that weft pods shows. It serves where the namespace is " +
+			"gone. To detach what is\n" +
 			"not attached changes nothing and succeeds, so that it can be repeated.",
-		Example: "  weft detach --netns /run/netns/web\n  weft detach --pid 4711 --name weft0\n  weft detach 10.42.1.20",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  weft detach --netns /run/netns/web\n  weft detach --pid 4711 --name weft0\n  weft detach " +
+			"10.42.1.20",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) > 0) == (f.pid != 0 || f.netns != "") {
 				return usagef("name the pod once: by --pid, by --netns or by what weft pods shows")
@@ -53,7 +56,8 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 		}
 		p = pod{path: found.Netns, label: found.Name, key: found.Key}
 		if found.By != podport.ByWeft {
-			return fmt.Errorf("%s was attached by %s, which has to detach it: delete the pod", clean(found.Name), clean(found.By))
+			return fmt.Errorf("%s was attached by %s, which has to detach it: delete the pod", clean(found.Name),
+				clean(found.By))
 		}
 		if r := found.Reservation; r != nil {
 			store = hostlocal.Store{Dir: r.Dir, Network: r.Network}
@@ -79,7 +83,8 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 	}
 	// weftd has let the device go; it goes by hand too where another process still has its descriptor.
 	if p.inNow(p.key.ID) {
-		if _, err := podtun.Do(ctx, podtun.Task{What: podtun.TaskRemove, Spec: podtun.Spec{Netns: p.path, Name: p.key.Interface}}, helper()); err != nil {
+		if _, err := podtun.Do(ctx, podtun.Task{What: podtun.TaskRemove,
+			Spec: podtun.Spec{Netns: p.path, Name: p.key.Interface}}, helper()); err != nil {
 			return fmt.Errorf("weftd has detached it, but its interface is there still: %w", err)
 		}
 	}
@@ -97,7 +102,8 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 	return nil
 }
 
-// inNow reports whether the path leads to the namespace that the id was made for: a process' number may be another one's by now.
+// inNow reports whether the path leads to the namespace that the id was made for: a process' number may be
+// another one's by now.
 func (p pod) inNow(id string) bool {
 	f := podFlags{netns: p.path, iface: p.key.Interface}
 	now, err := f.find()
@@ -108,13 +114,16 @@ func (p pod) inNow(id string) bool {
 func findPod(pods []podport.Pod, text string) (podport.Pod, error) {
 	var found []podport.Pod
 	for _, p := range pods {
-		if p.ID == text || p.Name == text || slices.ContainsFunc(p.Addresses, func(a netip.Addr) bool { return a.String() == text }) {
+		if p.ID == text || p.Name == text || slices.ContainsFunc(p.Addresses, func(a netip.Addr) bool {
+			return a.String() == text
+		}) {
 			found = append(found, p)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return podport.Pod{}, fmt.Errorf("no pod %q is attached directly: weft pods lists those that are", clean(text))
+		return podport.Pod{}, fmt.Errorf("no pod %q is attached directly: weft pods lists those that are",
+			clean(text))
 	case 1:
 		return found[0], nil
 	}
@@ -122,7 +131,8 @@ func findPod(pods []podport.Pod, text string) (podport.Pod, error) {
 }
 
 // completePods offers what detach takes for an argument.
-func (f *podFlags) completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (f *podFlags) completePods(cmd *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -23,12 +23,17 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [-- WEFTD-FLAG…]",
 		Short: "Look for faults of this host and on the way to each peer, with their causes and remedies",
-		Long: "Look for faults of this host and on the way to each peer, with their causes and remedies. It changes nothing, and takes ten\n" +
-			"seconds at most. The settings are those of the running weftd. If none runs, they are the flags of weftd that stand behind --,\n" +
-			"and WEFTD_… and FLANNELD_… variables, else those of /etc/weft/weftd.env. Run it as root, on the host or in weftd's pod.\n\n" +
-			"Only what is not well is printed, the worst first; --all prints everything that was looked at, and what could not be.\n\n" +
+		Long: "Look for faults of this host and on the way to each peer, with their causes and remedies. It " +
+			"changes nothing, and takes ten\n" +
+			"seconds at most. The settings are those of the running weftd. If none runs, they are the flags of " +
+			"weftd that stand behind --,\n" +
+			"and WEFTD_… and FLANNELD_… variables, else those of /etc/weft/weftd.env. Run it as root, on the host " +
+			"or in weftd's pod.\n\n" +
+			"Only what is not well is printed, the worst first; --all prints everything that was looked at, and " +
+			"what could not be.\n\n" +
 			"Exit status: 0 if no fault was found (there may be warnings), 1 for faults, 2 for wrong usage.",
-		Example: "  weft doctor\n  weft doctor --all\n  weft doctor --json | jq '.findings[] | select(.verdict == \"fault\")'\n  weft doctor --list\n" +
+		Example: "  weft doctor\n  weft doctor --all\n  weft doctor --json | jq '.findings[] | select(.verdict " +
+			"== \"fault\")'\n  weft doctor --list\n" +
 			"  weft doctor -- --iface eth1 --etcd-endpoints https://192.0.2.1:2379 --etcd-cafile /etc/weft/ca.pem",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,7 +46,8 @@ func doctorCommand() *cobra.Command {
 			if f.list {
 				return printChecks(cmd.OutOrStdout(), f.json)
 			}
-			facts := doctor.Gather(cmd.Context(), doctor.Request{Socket: f.socket, Args: args, Environ: os.Environ(), Offline: f.offline})
+			facts := doctor.Gather(cmd.Context(), doctor.Request{Socket: f.socket, Args: args, Environ: os.Environ(),
+				Offline: f.offline})
 			return f.print(cmd.OutOrStdout(), doctor.Examine(facts))
 		},
 	}
@@ -62,7 +68,8 @@ func understood(args, environ []string) error {
 	if errors.Is(bad, options.ErrHelp) {
 		return usagef("weftd --help lists the flags that may stand behind --")
 	}
-	if _, without := options.Parse(nil, environ); bad == nil || without != nil { // a fault of the variables is one of this host's settings
+	if _, without := options.Parse(nil, environ); bad == nil || without != nil {
+		// a fault of the variables is one of this host's settings
 		return nil
 	}
 	return usageError{fmt.Errorf("behind --: %w", bad)}
@@ -106,7 +113,9 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 			fmt.Fprintf(w, "         remedy: %s\n", clean(x.Remedy))
 		}
 	}
-	_, err := fmt.Fprintf(w, "faults: %d, warnings: %d, notes: %d, well: %d, not looked at: %d; settings of %s\n", count[doctor.Fault], count[doctor.Warning],
+	_, err := fmt.Fprintf(w,
+		"faults: %d, warnings: %d, notes: %d, well: %d, not looked at: %d; settings of %s\n", count[doctor.Fault],
+		count[doctor.Warning],
 		count[doctor.Note], count[doctor.OK], count[doctor.Unknown], clean(r.Settings))
 	if !all && err == nil && count[doctor.Unknown] > 0 {
 		_, err = fmt.Fprintln(w, "weft doctor --all says what was not looked at, and why")

@@ -39,20 +39,25 @@ func eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what this node has seen and done: leases, peers, repairs, choices, faults",
-		Long: "Show what this node has seen and done, with times: leases, peers that came, went or changed, routes and rules that were repaired,\n" +
+		Long: "Show what this node has seen and done, with times: leases, peers that came, went or changed, " +
+			"routes and rules that were repaired,\n" +
 			"what was chosen and why, and faults.\n\n" +
-			"weftd writes it to its state directory (--cache-dir), half a megabyte at most, so that it is there after a restart, and\n" +
+			"weftd writes it to its state directory (--cache-dir), half a megabyte at most, so that it is there " +
+			"after a restart, and\n" +
 			"also while weftd does not run. docs/reference/events.md explains the kinds.",
-		Example: "  weft events --since 1h\n  weft events --kind peer_gone --kind store_lost\n  weft events --follow\n  weft events --json --since 2026-01-02T03:04:05Z",
-		Args:    cobra.NoArgs,
+		Example: "  weft events --since 1h\n  weft events --kind peer_gone --kind store_lost\n  weft events " +
+			"--follow\n  weft events --json --since 2026-01-02T03:04:05Z",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.bind(cmd)
 	l := cmd.Flags()
-	l.StringVar(&f.dir, "cache-dir", "", "state `directory` of weftd (default: that of the weftd that runs here, else $WEFTD_CACHE_DIR or /var/lib/weft)")
-	l.StringVar(&f.since, "since", "", "show what happened since then: a `time` ago such as 90m or 24h, or a point in time such as 2026-01-02T03:04:05Z")
+	l.StringVar(&f.dir, "cache-dir", "", "state `directory` of weftd (default: that of the weftd that runs "+
+		"here, else $WEFTD_CACHE_DIR or /var/lib/weft)")
+	l.StringVar(&f.since, "since", "", "show what happened since then: a `time` ago such as 90m or 24h, or a "+
+		"point in time such as 2026-01-02T03:04:05Z")
 	l.StringSliceVar(&f.kinds, "kind", nil, "show events of this `kind` only; may be given several times")
 	l.IntVarP(&f.last, "last", "n", 0, "show the last `N` only; 0 is all")
 	l.BoolVarP(&f.follow, "follow", "f", false, "go on, and show what happens from now on")
@@ -88,7 +93,9 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l := f.wanted(slices.DeleteFunc(slices.Clone(all), func(e events.Event) bool { return !e.Time.After(after) }))
+	l := f.wanted(slices.DeleteFunc(slices.Clone(all), func(e events.Event) bool {
+		return !e.Time.After(after)
+	}))
 	if f.last > 0 {
 		l = l[max(0, len(l)-f.last):]
 	}
@@ -103,7 +110,8 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		if len(all) == 0 {
 			fmt.Fprintf(stderr, "weft: there is no event in %s yet\n", clean(dir))
 		} else {
-			fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", count(len(all), "event"), clean(dir))
+			fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", count(len(all), "event"),
+				clean(dir))
 		}
 	}
 	for {
@@ -135,12 +143,15 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 // historyless says why there may be no history.
 func historyless(dir string, err error) error {
 	if _, none := os.Stat(dir); none != nil {
-		return fmt.Errorf("%w: weftd keeps its history in its state directory: name that with --cache-dir, or run this where weftd runs", none)
+		return fmt.Errorf("%w: weftd keeps its history in its state directory: name that with --cache-dir, or "+
+			"run this where weftd runs", none)
 	}
-	return fmt.Errorf("%w: weftd has written no history there: either it has not run since it keeps one, or it cannot write (its log says so)", err)
+	return fmt.Errorf("%w: weftd has written no history there: either it has not run since it keeps one, or "+
+		"it cannot write (its log says so)", err)
 }
 
-// stateDir returns the state directory of the weftd that runs here, else the usual one, and what is known of that weftd.
+// stateDir returns the state directory of the weftd that runs here, else the usual one, and what is known of
+// that weftd.
 func (c *common) stateDir(ctx context.Context) (string, running.Process) {
 	asked, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
@@ -156,9 +167,10 @@ func (c *common) stateDir(ctx context.Context) (string, running.Process) {
 			return dir, p
 		}
 	}
-	// One that is stopped does not answer, and one in a container has another view of the files: how it was started
-	// is there in both cases.
-	if cfg, _ := p.Settings(); unread == nil && cfg.CacheDir != "" { // what else is wrong with them is weft doctor's
+	// One that is stopped does not answer, and one in a container has another view of the files: how it was
+	// started is there in both cases.
+	if cfg, _ := p.Settings(); unread == nil && cfg.CacheDir != "" {
+		// what else is wrong with them is weft doctor's
 		return p.Path(cfg.CacheDir), p
 	}
 	return cmp.Or(os.Getenv("WEFTD_CACHE_DIR"), usualCacheDir), p
@@ -180,12 +192,14 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 			return now.AddDate(0, 0, -n), nil
 		}
 	}
-	for _, form := range []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+	for _, form := range []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04",
+		"2006-01-02"} {
 		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--since %q: want a time ago, such as 90m, 24h or 7d, or a point in time, such as 2026-01-02T03:04:05Z", text)
+	return time.Time{}, fmt.Errorf("--since %q: want a time ago, such as 90m, 24h or 7d, or a point in time, "+
+		"such as 2026-01-02T03:04:05Z", text)
 }
 
 func (f *eventsFlags) wanted(l []events.Event) []events.Event {
@@ -203,7 +217,8 @@ func (f *eventsFlags) print(w io.Writer, e events.Event) error {
 			events.Event
 		}{eventsSchema, e})
 	}
-	line := fmt.Sprintf("%s  %-7s  %-16s  %s", e.Time.Local().Format("2006-01-02 15:04:05"), e.Level, e.Kind, e.Message)
+	line := fmt.Sprintf("%s  %-7s  %-16s  %s", e.Time.Local().Format("2006-01-02 15:04:05"), e.Level,
+		e.Kind, e.Message)
 	for _, k := range slices.Sorted(maps.Keys(e.Details)) {
 		v := e.Details[k]
 		if v == "" {

@@ -31,8 +31,10 @@ func TestEvents(t *testing.T) {
 	var text []byte
 	for i, e := range []events.Event{
 		{Kind: events.Started, Level: "info", Message: "weftd starts", Details: map[string]string{"version": "v1"}},
-		{Kind: events.PeerGone, Level: "info", Message: "peer gone", Details: map[string]string{"peer": "evil\x1b[2J", "subnets": "10.42.2.0/24", "id": ""}},
-		{Kind: events.Fault, Level: "error", Message: "two words", Details: map[string]string{"reason": "two words"}},
+		{Kind: events.PeerGone, Level: "info", Message: "peer gone",
+			Details: map[string]string{"peer": "evil\x1b[2J", "subnets": "10.42.2.0/24", "id": ""}},
+		{Kind: events.Fault, Level: "error", Message: "two words",
+			Details: map[string]string{"reason": "two words"}},
 	} {
 		e.Time = time.Date(2026, 1, 2, 3, 4, i, 0, time.UTC)
 		b, err := json.Marshal(e)
@@ -46,7 +48,8 @@ func TestEvents(t *testing.T) {
 	}
 	socket := start(t, &historian{dir: dir})
 	for args, want := range map[string][]string{
-		"events":                              {"started", "version=v1", "peer_gone", "evil?[2J", "subnets=10.42.2.0/24\n", `reason="two words"`},
+		"events": {"started", "version=v1", "peer_gone", "evil?[2J",
+			"subnets=10.42.2.0/24\n", `reason="two words"`},
 		"events --since 2026-01-02T03:04:01Z": {"two words"},
 		"events --kind peer_gone":             {"peer_gone"},
 		"events -n 1":                         {"two words"},
@@ -70,11 +73,13 @@ func TestEvents(t *testing.T) {
 		Events        []events.Event
 	}
 	out, _, err := weft(t, "events", "--json", "--cache-dir", dir, "--control-socket", "/nonexistent/s")
-	if err := errors.Join(err, json.Unmarshal([]byte(out), &doc)); err != nil || doc.SchemaVersion != 1 || len(doc.Events) != 3 || doc.Events[1].Kind != events.PeerGone {
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &doc)); err != nil || doc.SchemaVersion != 1 ||
+		len(doc.Events) != 3 || doc.Events[1].Kind != events.PeerGone {
 		t.Errorf("%v %+v", err, doc)
 	}
 	for args, want := range map[string]string{
-		"events --cache-dir /nonexistent/d": "--cache-dir", "events --cache-dir " + t.TempDir(): "no history", "events --since yesterday": "--since", "events --kind peer": "peer_gone",
+		"events --cache-dir /nonexistent/d": "--cache-dir", "events --cache-dir " + t.TempDir(): "no history",
+		"events --since yesterday": "--since", "events --kind peer": "peer_gone",
 	} {
 		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", args, err)

@@ -18,7 +18,8 @@ func (n *kubeNode) Status() control.Status {
 	s := n.node.Status()
 	s.NodeID, s.Alarm = "worker-1", ""
 	s.Lease.Expires, s.Lease.Held = time.Time{}, false
-	s.Store = control.Store{Kind: control.KindKubernetes, Endpoints: []string{"https://10.96.0.1:443"}, Prefix: "flannel.alpha.coreos.com", LastSeen: s.Store.LastSeen, Error: "connection refused"}
+	s.Store = control.Store{Kind: control.KindKubernetes, Endpoints: []string{"https://10.96.0.1:443"},
+		Prefix: "flannel.alpha.coreos.com", LastSeen: s.Store.LastSeen, Error: "connection refused"}
 	return s
 }
 
@@ -37,7 +38,8 @@ func TestKubernetesInItsOwnWords(t *testing.T) {
 	for args, want := range map[string][]string{
 		"status": {"confirmed", "flannel.alpha.coreos.com", "10.42.1.0/24"},
 		"lease list": {"SUBNET                     NODE          PUBLIC IP              BACKEND\n", "10.42.1.0/24",
-			"10.42.3.0/24               flannel-node  10.0.0.3               vxlan\n", "worker-4      outside_network"},
+			"10.42.3.0/24               flannel-node  10.0.0.3               vxlan\n",
+			"worker-4      outside_network"},
 	} {
 		out, stderr, err := weft(t, append(strings.Fields(args), "--control-socket", socket)...)
 		if err != nil || stderr != "" {
@@ -54,10 +56,12 @@ func TestKubernetesInItsOwnWords(t *testing.T) {
 // A store that refuses us has answered: it is not shown as silent.
 func TestARefusalIsNotSilence(t *testing.T) {
 	now := time.Unix(100000, 0)
-	s := control.Store{Kind: control.KindKubernetes, LastSeen: now.Add(-time.Second), FailingSince: now.Add(-time.Minute), Error: "list nodes: forbidden"}
+	s := control.Store{Kind: control.KindKubernetes, LastSeen: now.Add(-time.Second),
+		FailingSince: now.Add(-time.Minute), Error: "list nodes: forbidden"}
 	for want, refuses := range map[string]bool{"REFUSES": true, "ANSWERS": false} {
 		s.Refuses = refuses
-		if got := storeLine(s, now); !strings.Contains(got, want) || strings.Contains(got, "NOT ANSWERING") || !strings.Contains(got, s.Error) {
+		if got := storeLine(s, now); !strings.Contains(got, want) || strings.Contains(got, "NOT ANSWERING") ||
+			!strings.Contains(got, s.Error) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -71,7 +75,8 @@ func TestLeasesOfAClusterAreKubectls(t *testing.T) {
 	refused := func(how string) {
 		t.Helper()
 		for _, args := range [][]string{{"lease", "list"}, {"lease", "release", "10.42.2.0/24"}} {
-			if _, stderr, err := weft(t, args...); err == nil || !strings.Contains(err.Error(), "kubectl") || strings.Contains(stderr, "etcd") {
+			if _, stderr, err := weft(t, args...); err == nil || !strings.Contains(err.Error(), "kubectl") ||
+				strings.Contains(stderr, "etcd") {
 				t.Errorf("%s, %v: %v %s", how, args, err, stderr)
 			}
 		}

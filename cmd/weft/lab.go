@@ -170,8 +170,8 @@ func nodeNames(i *holder.Info) string {
 	return strings.Join(names, " ")
 }
 
-// labEntry is an entry of weft lab list --json. The document is a list, as it was before documents had versions, so that each entry has
-// the version; readers of the list go on as they did.
+// labEntry is an entry of weft lab list --json. The document is a list, as it was before documents had
+// versions, so that each entry has the version; readers of the list go on as they did.
 type labEntry struct {
 	schema
 	holder.Entry

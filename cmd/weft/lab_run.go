@@ -49,7 +49,8 @@ func labRunCommand() *cobra.Command {
 	}
 	f.bind(cmd)
 	nameLab(cmd.Flags(), &f.name, "", "the lab's `name` (default: a new one)")
-	cmd.Flags().DurationVar(&duration, "duration", 3*time.Second, "how long the TCP stream of each family lasts; 0 for none")
+	cmd.Flags().DurationVar(&duration, "duration", 3*time.Second,
+		"how long the TCP stream of each family lasts; 0 for none")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }

@@ -35,24 +35,34 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			`{"Backend":{"Type":"vxlan"},"Network":"10.42.0.0/16"}`, ""},
 		{"vxlan by weft", labFlags{backend: "vxlan-user", path: "raw", store: "embedded"}, lab.Weftd,
 			`{"Backend":{"Path":"raw","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd, "", "kernel"},
+		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd,
+			"", "kernel"},
 		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
-		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576}, lab.Weftd,
+		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576},
+			lab.Weftd,
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
-		{"one node too many", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes + 1, pods: 1, mtu: 576}, 0, "", "--nodes 251: "},
+		{"one node too many", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes + 1, pods: 1,
+			mtu: 576}, 0, "", "--nodes 251: "},
 		{"wire", labFlags{backend: "udp", store: "embedded", wire: "rope"}, 0, "", `--wire "rope"`},
 		{"attachment", labFlags{backend: "udp", store: "embedded", attach: "glue"}, 0, "", `--attach "glue"`},
-		{"attached by the kernel", labFlags{backend: "kernel-vxlan", store: "embedded", attach: "direct"}, 0, "", "--attach direct: "},
-		{"attached to a bridge's backend", labFlags{backend: "vxlan", store: "embedded", attach: "direct"}, 0, "", "--attach direct: "},
-		{"the kernel's without root", labFlags{backend: "vxlan", store: "embedded", rootless: true}, 0, "", "--rootless: "},
-		{"by hand without root", labFlags{backend: "kernel-vxlan", store: "embedded", rootless: true}, 0, "", "--rootless: "},
-		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", rootless: true}, 0, "", "--path raw: "},
-		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", rootless: true}, lab.Weftd,
+		{"attached by the kernel", labFlags{backend: "kernel-vxlan", store: "embedded", attach: "direct"}, 0, "",
+			"--attach direct: "},
+		{"attached to a bridge's backend", labFlags{backend: "vxlan", store: "embedded", attach: "direct"}, 0, "",
+			"--attach direct: "},
+		{"the kernel's without root", labFlags{backend: "vxlan", store: "embedded", rootless: true}, 0, "",
+			"--rootless: "},
+		{"by hand without root", labFlags{backend: "kernel-vxlan", store: "embedded", rootless: true}, 0, "",
+			"--rootless: "},
+		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", rootless: true}, 0, "",
+			"--path raw: "},
+		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", rootless: true},
+			lab.Weftd,
 			`{"Backend":{"Path":"portable","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
 		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "such"},
 		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
 		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
-		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "path"},
+		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"},
+			lab.KernelHostGW, "", "path"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")
@@ -71,7 +81,8 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			}
 		})
 	}
-	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain", attach: "direct", endpoints: []string{"http://x:1"}}).spec()
+	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain",
+		attach: "direct", endpoints: []string{"http://x:1"}}).spec()
 	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
 		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
 	}

@@ -44,8 +44,10 @@ func leaseCommand() *cobra.Command {
 		Use:   "lease",
 		Short: "List or release the subnets that nodes hold",
 		Long: "List or release the subnets that nodes hold.\n\n" +
-			"The daemon is asked over its control socket. If none answers (for list also one that is stopped), or an --etcd-… flag is given,\n" +
-			"the store is asked: that of a weftd which is stopped, else that of those flags, which may come from WEFTD_… and FLANNELD_… variables, as\n" +
+			"The daemon is asked over its control socket. If none answers (for list also one that is stopped), or " +
+			"an --etcd-… flag is given,\n" +
+			"the store is asked: that of a weftd which is stopped, else that of those flags, which may come from " +
+			"WEFTD_… and FLANNELD_… variables, as\n" +
 			"for weftd, else that of /etc/weft/weftd.env.\n" +
 			"In Kubernetes only the daemon is asked: subnets are the podCIDRs of Node objects, which kubectl shows.",
 	}
@@ -57,10 +59,12 @@ func leaseCommand() *cobra.Command {
 
 func (f *leaseFlags) listCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "list [NODE…]",
-		Short:             "List every record in the store, also those that are not believed",
-		Long:              "List every record in the store, also those that are not believed, or those of the nodes that are named.\n\n" + nodeArgument,
-		Example:           "  weft lease list\n  weft lease list db1\n  weft lease list --json --etcd-endpoints https://192.0.2.5:2379",
+		Use:   "list [NODE…]",
+		Short: "List every record in the store, also those that are not believed",
+		Long: "List every record in the store, also those that are not believed, or those of the " +
+			"nodes that are named.\n\n" + nodeArgument,
+		Example: "  weft lease list\n  weft lease list db1\n  weft lease list --json --etcd-endpoints " +
+			"https://192.0.2.5:2379",
 		ValidArgsFunction: f.completeOwners,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.ask(cmd, true, func(api leaseAPI) error {
@@ -85,7 +89,8 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release SUBNET|NODE",
 		Short: "Delete one record, so that another node may have the subnet",
-		Long: "Delete one record, so that another node may have the subnet. The record is deleted only if it is still\n" +
+		Long: "Delete one record, so that another node may have the subnet. The record is deleted only if it is " +
+			"still\n" +
 			"the one that was read. The subnet of the running daemon itself is deleted only with --force.\n\n" +
 			"The record is that of the subnet, or of the one node with that name, id or address.",
 		Example:           "  weft lease release 10.42.7.0/24\n  weft lease release db1",
@@ -110,7 +115,8 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 					return printJSON(cmd.OutOrStdout(), releasedDocument{schema1(), d})
 				}
 				r := d.Record
-				fmt.Fprintf(cmd.OutOrStdout(), "released %s: it was held by %s at %s, backend %s, %s\n", join(r.Subnet, r.IPv6Subnet),
+				fmt.Fprintf(cmd.OutOrStdout(), "released %s: it was held by %s at %s, backend %s, %s\n",
+					join(r.Subnet, r.IPv6Subnet),
 					owner(r), join(r.PublicIP, r.PublicIPv6), orDash(r.Backend), remaining(r, time.Now()))
 				return nil
 			})
@@ -144,7 +150,8 @@ func (f *leaseFlags) ask(cmd *cobra.Command, reads bool, do func(leaseAPI) error
 		if errors.Is(absent, control.ErrStuck) {
 			why = absent.Error()
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s; asking etcd at %s%s\n", why, options.RedactAll(cfg.Endpoints), from)
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s; asking etcd at %s%s\n", why, options.RedactAll(cfg.Endpoints),
+			from)
 	}
 	api, done, err := openStore(cfg, func(w string) { fmt.Fprintln(cmd.ErrOrStderr(), "weft: warning:", w) })
 	if err != nil {
@@ -154,8 +161,9 @@ func (f *leaseFlags) ask(cmd *cobra.Command, reads bool, do func(leaseAPI) error
 	return do(api)
 }
 
-// storeOf returns the store to ask: that of the flags, else that of a weftd which runs but does not answer (absent says so), else
-// that of the variables, else that of the unit's. from says in words which it is, if that is not plain.
+// storeOf returns the store to ask: that of the flags, else that of a weftd which runs but does not answer
+// (absent says so), else that of the variables, else that of the unit's. from says in words which it is, if
+// that is not plain.
 func (f *leaseFlags) storeOf(cmd *cobra.Command, absent error) (cfg etcd.Config, from string, err error) {
 	log := slog.New(slog.DiscardHandler)
 	if errors.Is(absent, control.ErrStuck) {
@@ -164,7 +172,8 @@ func (f *leaseFlags) storeOf(cmd *cobra.Command, absent error) (cfg etcd.Config,
 			if s.Kube.On {
 				return cfg, "", errors.New(kubectlInstead)
 			}
-			for _, file := range []*string{&s.Store.CAFile, &s.Store.CertFile, &s.Store.KeyFile, &s.Store.PasswordFile, &s.Embedded.Dir} {
+			for _, file := range []*string{&s.Store.CAFile, &s.Store.CertFile, &s.Store.KeyFile, &s.Store.PasswordFile,
+				&s.Embedded.Dir} {
 				if *file != "" {
 					*file = p.Path(*file)
 				}
@@ -195,8 +204,10 @@ func (f *leaseFlags) storeGiven(cmd *cobra.Command) bool {
 }
 
 // kubectlInstead says what to do without a daemon in a cluster that assigns the subnets.
-const kubectlInstead = "this is a node of a Kubernetes cluster, where subnets are the podCIDRs of Node objects: " +
-	"kubectl get nodes -o custom-columns=NODE:.metadata.name,SUBNETS:.spec.podCIDRs lists them, and kubectl delete node NODE gives one back"
+const kubectlInstead = "this is a node of a Kubernetes cluster, where subnets are the podCIDRs of Node " +
+	"objects: " +
+	"kubectl get nodes -o custom-columns=NODE:.metadata.name,SUBNETS:.spec.podCIDRs lists them, and kubectl " +
+	"delete node NODE gives one back"
 
 // inCluster reports whether the daemon of this host takes its subnet from a Kubernetes cluster,
 // as far as its variables and what it left behind tell.
@@ -216,10 +227,13 @@ func inCluster() bool {
 
 func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	if l.Network != "" {
-		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", clean(l.Network), count(len(l.Leases), "record"), clean(l.Source))
+		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", clean(l.Network), count(len(l.Leases), "record"),
+			clean(l.Source))
 	}
 	// In Kubernetes a record has neither an end nor a revision of its own.
-	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool { return r.Revision != 0 || !r.Expires.IsZero() })
+	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool {
+		return r.Revision != 0 || !r.Expires.IsZero()
+	})
 	id := idColumn(l.Leases, func(r control.Record) (string, string) { return cmp.Or(r.Name, r.Node), r.Node })
 	head := "SUBNET\tNODE\t" + id.heading + "PUBLIC IP\tBACKEND\t"
 	if lives {
@@ -229,7 +243,8 @@ func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	fmt.Fprintln(t, head)
 	for _, r := range l.Leases {
 		name := cmp.Or(r.Name, r.Node)
-		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t", join(r.Subnet, r.IPv6Subnet), orDash(name), id.cell(name, r.Node), join(r.PublicIP, r.PublicIPv6), orDash(r.Backend))
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t", join(r.Subnet, r.IPv6Subnet), orDash(name), id.cell(name, r.Node),
+			join(r.PublicIP, r.PublicIPv6), orDash(r.Backend))
 		if lives {
 			fmt.Fprintf(t, "%s\t%d\t", ends(r.Expires, r.Reservation, now), r.Revision)
 		}
@@ -322,7 +337,8 @@ func leaseKeys(l control.Leases) (keys []nodeKeys) {
 }
 
 // completeOwners lists the owners of records for the shell, as the daemon knows them.
-func (f *leaseFlags) completeOwners(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (f *leaseFlags) completeOwners(cmd *cobra.Command, given []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	l, err := f.client().Leases(ctx)

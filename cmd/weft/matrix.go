@@ -26,14 +26,21 @@ func matrixCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "matrix",
 		Short: "Show who reaches whom, with round trip and loss, as all nodes say themselves",
-		Long: "Show who reaches whom, with round trip and loss, as all nodes say themselves. This node's weftd asks the others through the overlay what\n" +
-			"their probes have found, and waits five seconds at most. A node that does not answer, or cannot tell since it runs flannel or an\n" +
-			"older weft, says so in its row; what others know of it is shown. For each pair in trouble there is the likely cause and what to look at.\n\n" +
-			"A cell of the grid is what the node of its row says of the node of its column: the round trip in milliseconds, x for no answer,\n" +
-			"a share for packets that are lost, mtu for large ones that are, ? for what nobody told. Where the terminal is too narrow, only\n" +
-			"nodes in trouble have rows and columns, or each a line. Of more than 256 peers only what is not well is asked for.\n\n" +
+		Long: "Show who reaches whom, with round trip and loss, as all nodes say themselves. This node's weftd " +
+			"asks the others through the overlay what\n" +
+			"their probes have found, and waits five seconds at most. A node that does not answer, or cannot tell " +
+			"since it runs flannel or an\n" +
+			"older weft, says so in its row; what others know of it is shown. For each pair in trouble there is the " +
+			"likely cause and what to look at.\n\n" +
+			"A cell of the grid is what the node of its row says of the node of its column: the round trip in " +
+			"milliseconds, x for no answer,\n" +
+			"a share for packets that are lost, mtu for large ones that are, ? for what nobody told. Where the " +
+			"terminal is too narrow, only\n" +
+			"nodes in trouble have rows and columns, or each a line. Of more than 256 peers only what is not well " +
+			"is asked for.\n\n" +
 			nodeArgument + "\n\n" +
-			"Exit status: 0 if all that is known reaches all, 1 if something does not, loses packets, or weftd cannot ask; 2 for wrong usage.",
+			"Exit status: 0 if all that is known reaches all, 1 if something does not, loses packets, or weftd " +
+			"cannot ask; 2 for wrong usage.",
 		Example: "  weft matrix\n  weft matrix --node db1\n  weft matrix --json | jq -r '.troubles[].found'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +65,8 @@ func matrixCommand() *cobra.Command {
 		},
 	}
 	f.bind(cmd)
-	cmd.Flags().StringArrayVar(&f.nodes, "node", nil, "look only at pairs with this `node`; may be given several times")
+	cmd.Flags().StringArrayVar(&f.nodes, "node", nil,
+		"look only at pairs with this `node`; may be given several times")
 	if err := cmd.RegisterFlagCompletionFunc("node", f.completePeers); err != nil {
 		cmd.Long += "\n" + err.Error() // the flag is defined above
 	}

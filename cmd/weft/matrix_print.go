@@ -46,11 +46,13 @@ func printMatrix(w io.Writer, r *reading, pairs bool, width int) error {
 			told++
 		}
 	}
-	_, err = fmt.Fprintf(w, "%d of %s told; of %s %d well, %d in trouble, %d not known\n", told, count(len(r.Nodes), "node"), count(r.Pairs.All, "pair"), r.Pairs.Well, r.Pairs.Trouble, r.Pairs.Unknown)
+	_, err = fmt.Fprintf(w, "%d of %s told; of %s %d well, %d in trouble, %d not known\n", told,
+		count(len(r.Nodes), "node"), count(r.Pairs.All, "pair"), r.Pairs.Well, r.Pairs.Trouble, r.Pairs.Unknown)
 	return err
 }
 
-// printGrid prints a row and a column for each node, or where these do not fit for each in trouble, or else a line for each in trouble.
+// printGrid prints a row and a column for each node, or where these do not fit for each in trouble, or else a
+// line for each in trouble.
 func (r *reading) printGrid(w io.Writer, width int) error {
 	all := make([]int, len(r.Nodes))
 	for i := range all {
@@ -61,7 +63,8 @@ func (r *reading) printGrid(w io.Writer, width int) error {
 	}
 	bad := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !r.bad[i] })
 	if len(bad) > 0 && len(bad) < len(all) && r.gridWidth(bad) <= width {
-		fmt.Fprintf(w, "only the %s in trouble: of all there are too many for %d columns\n\n", count(len(bad), "node"), width)
+		fmt.Fprintf(w, "only the %s in trouble: of all there are too many for %d columns\n\n",
+			count(len(bad), "node"), width)
 		return r.grid(w, bad)
 	}
 	return r.lines(w, bad)
@@ -101,7 +104,8 @@ func (r *reading) grid(w io.Writer, nodes []int) error {
 		}
 		fmt.Fprintln(w, line)
 	}
-	_, err := fmt.Fprint(w, "\nwhat the row says of the column: round trip in ms, x no answer, % lost,\nmtu large ones lost, ? not told, none not known to it\n\n")
+	_, err := fmt.Fprint(w, "\nwhat the row says of the column: round trip in ms, x no answer, % lost,\nmtu "+
+		"large ones lost, ? not told, none not known to it\n\n")
 	return err
 }
 
@@ -152,7 +156,8 @@ func (r *reading) lines(w io.Writer, nodes []int) error {
 		}
 	}
 	if slices.Sort(rtts); len(rtts) > 0 && r.Full {
-		fmt.Fprintf(w, "round trips from %s to %s, half of them up to %s\n\n", milliseconds(rtts[0]), milliseconds(rtts[len(rtts)-1]), milliseconds(rtts[len(rtts)/2]))
+		fmt.Fprintf(w, "round trips from %s to %s, half of them up to %s\n\n", milliseconds(rtts[0]),
+			milliseconds(rtts[len(rtts)-1]), milliseconds(rtts[len(rtts)/2]))
 	}
 	if len(nodes) == 0 {
 		return nil
@@ -238,7 +243,9 @@ func (r *reading) printUntold(w io.Writer) error {
 	heading := "NODE\tADDRESS\tHAS NOT TOLD BECAUSE\n"
 	lines := 0
 	for i, n := range r.Nodes {
-		if n.Tells == "yes" || !slices.ContainsFunc(r.others(i), func(o int) bool { return r.only(min(i, o), max(i, o)) }) {
+		if n.Tells == "yes" || !slices.ContainsFunc(r.others(i), func(o int) bool {
+			return r.only(min(i, o), max(i, o))
+		}) {
 			continue
 		}
 		if lines++; lines > mostLines {

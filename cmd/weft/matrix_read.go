@@ -12,7 +12,8 @@ import (
 
 // trouble is what is wrong between two nodes, or with one of them.
 type trouble struct {
-	// Nodes are the two, or one that answers nobody, or one that has the same trouble with all the others that follow.
+	// Nodes are the two, or one that answers nobody, or one that has the same trouble with all the others that
+	// follow.
 	Nodes []string `json:"nodes"`
 	// Found is what is so; Likely the cause or those that are not excluded, and Look what tells.
 	Found  string `json:"found"`
@@ -72,7 +73,8 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 				continue
 			}
 			c := cell{s}
-			if before, ok := w[s.Node]; !ok || c.rank() > before.rank() || c.rank() == before.rank() && c.RTT > before.RTT {
+			if before, ok := w[s.Node]; !ok || c.rank() > before.rank() || c.rank() == before.rank() &&
+				c.RTT > before.RTT {
 				w[s.Node] = c
 			}
 		}
@@ -105,7 +107,8 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 	return r
 }
 
-// first and second stand for the names of the two nodes in a trouble's sentences, until it is known whether others have the same.
+// first and second stand for the names of the two nodes in a trouble's sentences, until it is known whether
+// others have the same.
 const first, second = "\x01", "\x02"
 
 // alike is how many pairs with one node have the same trouble for that to be one entry.
@@ -155,7 +158,8 @@ func (r *reading) grouped() []trouble {
 		if len(others) >= alike {
 			same[k] = nil
 			t.Nodes = append([]string{hub}, others...)
-			who = fmt.Sprintf("each of %d nodes (%s", len(others), strings.Join(others[:min(alike, len(others))], ", "))
+			who = fmt.Sprintf("each of %d nodes (%s", len(others),
+				strings.Join(others[:min(alike, len(others))], ", "))
 			if len(others) > alike {
 				who += ", …"
 			}
@@ -172,7 +176,8 @@ func (r *reading) grouped() []trouble {
 	return out
 }
 
-// gone finds the nodes that answer nobody, and adds a trouble for each: one line in place of one for each pair.
+// gone finds the nodes that answer nobody, and adds a trouble for each: one line in place of one for each
+// pair.
 func (r *reading) gone() map[int]bool {
 	out := map[int]bool{}
 	for b := range r.Nodes {
@@ -198,7 +203,9 @@ func (r *reading) gone() map[int]bool {
 				}
 			}
 		}
-		if no < 2 || no < others || !slices.ContainsFunc(r.others(b), func(a int) bool { return r.only(min(a, b), max(a, b)) }) {
+		if no < 2 || no < others || !slices.ContainsFunc(r.others(b), func(a int) bool {
+			return r.only(min(a, b), max(a, b))
+		}) {
 			continue
 		}
 		out[b], r.bad[b] = true, true
@@ -216,7 +223,8 @@ func (r *reading) gone() map[int]bool {
 		}
 		r.Troubles = append(r.Troubles, t)
 	}
-	if self := slices.IndexFunc(r.Nodes, func(n control.MatrixNode) bool { return n.Self }); self >= 0 && out[self] {
+	if self := slices.IndexFunc(r.Nodes, func(n control.MatrixNode) bool { return n.Self }); self >= 0 &&
+		out[self] {
 		// That nobody answers says nothing of the others.
 		r.Troubles = slices.DeleteFunc(r.Troubles, func(t trouble) bool { return t.at != [2]int{self, self} })
 	}
@@ -234,7 +242,8 @@ func (r *reading) others(b int) (out []int) {
 
 // telling is how much a word for silence says of the cause.
 func telling(silence string) int {
-	return slices.Index([]string{"", control.SilentUnsendable, control.SilentEverything, control.SilentUnderlay, control.SilentHeard, control.SilentKernel, control.SilentRefused}, silence)
+	return slices.Index([]string{"", control.SilentUnsendable, control.SilentEverything, control.SilentUnderlay,
+		control.SilentHeard, control.SilentKernel, control.SilentRefused}, silence)
 }
 
 // name is what a node is called.
@@ -261,11 +270,13 @@ func (r *reading) pair(a, b int) (t *trouble, known bool) {
 		r.unknownTo(t, B, A)
 	case ab.Lossy || ba.Lossy:
 		out, in := larger(ab.LossOut, ba.LossIn), larger(ab.LossIn, ba.LossOut)
-		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", A, B, share(out), B, A, share(in))
+		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", A, B, share(out), B,
+			A, share(in))
 		if both := larger(ab.Loss, ba.Loss); both != nil {
 			t.Found = fmt.Sprintf("between %s and %s %s are lost", A, B, share(both))
 		}
-		t.take(diagnose.Of(r.path(A, B, a, b), diagnose.Fact{Layer: diagnose.DataPlane, State: diagnose.Lossy, Probed: true}))
+		t.take(diagnose.Of(r.path(A, B, a, b), diagnose.Fact{Layer: diagnose.DataPlane, State: diagnose.Lossy,
+			Probed: true}))
 	case ab.LargeLost || ba.LargeLost:
 		passes := ab.PathMTU
 		if passes == 0 || ba.LargeLost && ba.PathMTU > 0 && ba.PathMTU < passes {
@@ -276,7 +287,8 @@ func (r *reading) pair(a, b int) (t *trouble, known bool) {
 			from, to = B, A
 		}
 		t.Found = fmt.Sprintf("packets above %d bytes from %s to %s are lost", passes, from, to)
-		t.Likely = "not excluded: a device on the way carries less than the underlay's link, and no ICMP message says so"
+		t.Likely = "not excluded: a device on the way carries less than the underlay's link, and no ICMP message " +
+			"says so"
 		t.Look, t.Causes = "on "+from+": weft peers "+to+", which names the MTU to set", []string{"path-mtu"}
 	case fromA && ab.Answers == "yes" || fromB && ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b)):
 		return nil, true
@@ -293,7 +305,8 @@ func (r *reading) well(a int) bool {
 
 func (r *reading) unknownTo(t *trouble, a, b string) {
 	t.Found = fmt.Sprintf("%s does not know %s", a, b)
-	t.Likely = "not excluded: it does not see that node's record, or refuses it: its store is another, or behind, or its network config is another"
+	t.Likely = "not excluded: it does not see that node's record, or refuses it: its store is another, or " +
+		"behind, or its network config is another"
 	t.Look, t.Causes = "on "+a+": weft status; weft lease list; weft peers", []string{"record-unseen"}
 }
 
@@ -327,7 +340,8 @@ func (r *reading) silent(t *trouble, ab, ba cell, fromA, fromB bool) {
 			from, to = B, A
 		}
 		t.Found = fmt.Sprintf("%s gets no answer from %s, which gets answers from it", from, to)
-		t.Likely, t.Look = "not excluded: this has just begun or ended; or a firewall drops one node's questions only",
+		t.Likely, t.Look = "not excluded: this has just begun or ended; or a firewall drops one node's questions "+
+			"only",
 			fmt.Sprintf("here: weft matrix again in ten seconds; on %s: nft list ruleset; iptables -S INPUT", to)
 		t.Causes = []string{"just-begun", "peer-input"}
 	default:

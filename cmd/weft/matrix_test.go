@@ -17,7 +17,8 @@ import (
 
 func (n *node) Matrix(context.Context) (control.Matrix, error) {
 	if n.empty {
-		return control.Matrix{}, fmt.Errorf("%w: this node asks nobody (--probe=false, or Backend.Probe)", control.ErrRefused)
+		return control.Matrix{}, fmt.Errorf("%w: this node asks nobody (--probe=false, or Backend.Probe)",
+			control.ErrRefused)
 	}
 	return sickMatrix(), n.err
 }
@@ -27,14 +28,17 @@ func wellMatrix(n int) control.Matrix {
 	m := control.Matrix{Full: true, Port: 8285, Took: 412 * time.Millisecond}
 	for i := range n {
 		x := control.MatrixNode{
-			Name: fmt.Sprintf("node%d", i+1), NodeID: fmt.Sprintf("id%04d", i), Subnets: []netip.Prefix{prefix(fmt.Sprintf("10.42.%d.0/24", i))},
+			Name: fmt.Sprintf("node%d", i+1), NodeID: fmt.Sprintf("id%04d", i),
+			Subnets: []netip.Prefix{prefix(fmt.Sprintf("10.42.%d.0/24", i))},
 			Address: addr(fmt.Sprintf("192.0.2.%d", i%250+1)), Self: i == 0, Tells: "yes", Of: n - 1, Answering: n - 1,
 		}
 		for j := range n {
 			if j != i {
 				x.Seen = append(x.Seen, control.MatrixCell{
-					Node: j, Name: fmt.Sprintf("node%d", j+1), Address: addr(fmt.Sprintf("10.42.%d.0", j)), By: "udp", Answers: "yes", For: 3600,
-					RTT: int64(300_000 + 10_000*(i+j)), LossOut: new(float64), LossIn: new(float64), PathMTU: 1472, Heard: true,
+					Node: j, Name: fmt.Sprintf("node%d", j+1), Address: addr(fmt.Sprintf("10.42.%d.0", j)), By: "udp",
+					Answers: "yes", For: 3600,
+					RTT: int64(300_000 + 10_000*(i+j)), LossOut: new(float64), LossIn: new(float64), PathMTU: 1472,
+					Heard: true,
 				})
 			}
 		}
@@ -56,7 +60,8 @@ func change(m *control.Matrix, a, b int, to func(*control.MatrixCell)) {
 
 func silent(how string, heard bool) func(*control.MatrixCell) {
 	return func(c *control.MatrixCell) {
-		c.Answers, c.For, c.RTT, c.LossOut, c.LossIn, c.PathMTU, c.Heard, c.Silence = "no", 45, 0, nil, nil, 0, heard, how
+		c.Answers, c.For, c.RTT, c.LossOut, c.LossIn, c.PathMTU, c.Heard, c.Silence = "no", 45, 0, nil, nil,
+			0, heard, how
 	}
 }
 
@@ -64,8 +69,9 @@ func loses(out, in float64) func(*control.MatrixCell) {
 	return func(c *control.MatrixCell) { c.LossOut, c.LossIn, c.Lossy = &out, &in, true }
 }
 
-// sickMatrix is nodes between which something of each kind is wrong: node3's host is gone, node4 runs flannel, node5 an old weft, node6 hears nothing from node2,
-// node7 loses a part of what node8 sends, and large packets from node1, which asks; node8 does not know node6.
+// sickMatrix is nodes between which something of each kind is wrong: node3's host is gone, node4 runs
+// flannel, node5 an old weft, node6 hears nothing from node2, node7 loses a part of what node8 sends, and
+// large packets from node1, which asks; node8 does not know node6.
 func sickMatrix() control.Matrix {
 	m := wellMatrix(8)
 	m.Nodes[7].Name = "a-node-with-a-very-long-name.example\x1b[2J"
@@ -74,10 +80,15 @@ func sickMatrix() control.Matrix {
 			change(&m, i, 2, silent(control.SilentEverything, false))
 		}
 		if i != 3 {
-			change(&m, i, 3, func(c *control.MatrixCell) { c.By, c.Loss, c.LossOut, c.LossIn = "icmp", c.LossOut, nil, nil })
+			change(&m, i, 3, func(c *control.MatrixCell) {
+				c.By, c.Loss, c.LossOut, c.LossIn = "icmp", c.LossOut,
+					nil, nil
+			})
 		}
 	}
-	for i, why := range map[int]string{2: "it does not answer this node", 3: "it runs flannel, which does not tell; its kernel is asked by ICMP", 4: "it answers, but its version of weft does not tell"} {
+	for i, why := range map[int]string{2: "it does not answer this node",
+		3: "it runs flannel, which does not tell; its kernel is asked by ICMP",
+		4: "it answers, but its version of weft does not tell"} {
 		m.Nodes[i].Tells, m.Nodes[i].Reason, m.Nodes[i].Seen = "no", why, []control.MatrixCell{}
 		m.Nodes[i].Of, m.Nodes[i].Answering, m.Nodes[i].Silent = 0, 0, 0
 	}
@@ -108,8 +119,10 @@ func TestMatrixPrints(t *testing.T) {
 		node  []string
 		width int
 	}{
-		{"matrix", sickMatrix(), nil, 100}, {"matrix-narrow", sickMatrix(), nil, 40}, {"matrix-well", wellMatrix(3), nil, 80}, {"matrix-node", sickMatrix(), []string{"node6"}, 80},
-		{"matrix-alone", alone, nil, 80}, {"matrix-many", many, nil, 80}, {"matrix-many-wide", many, nil, 160}, {"matrix-one", wellMatrix(1), nil, 80},
+		{"matrix", sickMatrix(), nil, 100}, {"matrix-narrow", sickMatrix(), nil, 40},
+		{"matrix-well", wellMatrix(3), nil, 80}, {"matrix-node", sickMatrix(), []string{"node6"}, 80},
+		{"matrix-alone", alone, nil, 80}, {"matrix-many", many, nil, 80}, {"matrix-many-wide", many, nil, 160},
+		{"matrix-one", wellMatrix(1), nil, 80},
 	} {
 		only, err := pairsOf(c.m, c.node)
 		if err != nil {
@@ -148,7 +161,8 @@ func TestMatrixReads(t *testing.T) {
 			change(m, 1, 2, silent(control.SilentKernel, false))
 			change(m, 2, 1, silent(control.SilentHeard, true))
 		}, "node2 node3", "dropped-one-way"},
-		"one says no": {func(m *control.Matrix) { change(m, 1, 2, silent(control.SilentUnderlay, false)) }, "node2 node3", "just-begun"},
+		"one says no": {func(m *control.Matrix) { change(m, 1, 2, silent(control.SilentUnderlay, false)) },
+			"node2 node3", "just-begun"},
 		"cannot send": {func(m *control.Matrix) {
 			change(m, 1, 2, silent(control.SilentUnsendable, false))
 			m.Nodes[2].Tells, m.Nodes[2].Seen = "no", nil
@@ -160,7 +174,11 @@ func TestMatrixReads(t *testing.T) {
 			m.Nodes[2].Tells, m.Nodes[2].Seen = "no", nil
 		}, "node3", "weftd-stopped"},
 		"lossy by icmp": {func(m *control.Matrix) {
-			change(m, 1, 2, func(c *control.MatrixCell) { f := 0.2; c.Loss, c.LossOut, c.LossIn, c.Lossy = &f, nil, nil, true })
+			change(m, 1, 2, func(c *control.MatrixCell) {
+				f := 0.2
+				c.Loss, c.LossOut, c.LossIn, c.Lossy = &f, nil,
+					nil, true
+			})
 		}, "node2 node3", "link-drops"},
 		"large lost back": {func(m *control.Matrix) {
 			change(m, 2, 1, func(c *control.MatrixCell) { c.LargeLost, c.PathMTU = true, 1300 })
@@ -175,7 +193,8 @@ func TestMatrixReads(t *testing.T) {
 		m := wellMatrix(4)
 		c.do(&m)
 		r := read(m, func(int, int) bool { return true })
-		if len(r.Troubles) != 1 || strings.Join(r.Troubles[0].Nodes, " ") != c.nodes || r.Troubles[0].Likely == "" || r.Troubles[0].Look == "" || r.Troubles[0].Causes[0] != c.cause || r.Reached {
+		if len(r.Troubles) != 1 || strings.Join(r.Troubles[0].Nodes, " ") != c.nodes ||
+			r.Troubles[0].Likely == "" || r.Troubles[0].Look == "" || r.Troubles[0].Causes[0] != c.cause || r.Reached {
 			t.Errorf("%s: %+v", name, r.Troubles)
 		}
 	}
@@ -184,7 +203,8 @@ func TestMatrixReads(t *testing.T) {
 	for _, i := range []int{1, 2} {
 		m.Nodes[i].Tells, m.Nodes[i].Seen = "no", nil
 	}
-	if r := read(m, func(int, int) bool { return true }); !r.Reached || r.Pairs != (pairCounts{All: 3, Well: 2, Unknown: 1}) {
+	if r := read(m, func(int, int) bool { return true }); !r.Reached ||
+		r.Pairs != (pairCounts{All: 3, Well: 2, Unknown: 1}) {
 		t.Errorf("flannel: %+v %+v", r.Pairs, r.Troubles)
 	}
 	// What points nowhere is passed over: the nodes are named by numbers that a daemon sent.
@@ -204,20 +224,23 @@ func TestMatrixAsAScriptSeesIt(t *testing.T) {
 	}
 	dec := json.NewDecoder(strings.NewReader(out))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil || status != exitFailure || stderr != "" || d.SchemaVersion != 1 || d.Reached == nil || *d.Reached || len(d.Troubles) != 5 || len(d.Nodes) != 8 {
+	if err := dec.Decode(&d); err != nil || status != exitFailure || stderr != "" || d.SchemaVersion != 1 ||
+		d.Reached == nil || *d.Reached || len(d.Troubles) != 5 || len(d.Nodes) != 8 {
 		t.Errorf("%v, status %d %s, %+v", err, status, stderr, d.Troubles)
 	}
 	status, out, _ = exits(t, "matrix", "--node", "10.42.0.0/24", "--node", "node2", "--control-socket", socket)
 	if status != exitFailure || !strings.Contains(out, "node6") || strings.Contains(out, "node8") {
 		t.Errorf("--node: %d\n%s", status, out)
 	}
-	if _, _, err := weft(t, "matrix", "--node", "nobody", "--control-socket", socket); err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+	if _, _, err := weft(t, "matrix", "--node", "nobody", "--control-socket", socket); err == nil ||
+		!strings.Contains(err.Error(), `"nobody"`) {
 		t.Errorf("nobody: %v", err)
 	}
 	if _, _, err := weft(t, "matrix", "node2", "--control-socket", socket); !errors.Is(err, errUsage) {
 		t.Errorf("an argument: %v", err)
 	}
-	if _, _, err := weft(t, "matrix", "--control-socket", start(t, &node{empty: true})); err == nil || !strings.Contains(err.Error(), "--probe=false") {
+	if _, _, err := weft(t, "matrix", "--control-socket", start(t, &node{empty: true})); err == nil ||
+		!strings.Contains(err.Error(), "--probe=false") {
 		t.Errorf("without probes: %v", err)
 	}
 }

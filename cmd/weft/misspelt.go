@@ -10,17 +10,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagFault says of a flag that cannot be parsed what is wanted: a flag that is like it, or the kind of value.
+// flagFault says of a flag that cannot be parsed what is wanted: a flag that is like it, or the kind of
+// value.
 func flagFault(cmd *cobra.Command, err error) error {
 	unknown, value := (*pflag.NotExistError)(nil), (*pflag.InvalidValueError)(nil)
 	switch {
 	case errors.As(err, &value):
-		wants := map[string]string{"int": "a whole number", "uint": "a whole number from 0", "float64": "a number", "bool": "true or false", "duration": "a time, such as 30s or 5m"}
+		wants := map[string]string{"int": "a whole number", "uint": "a whole number from 0", "float64": "a number",
+			"bool": "true or false", "duration": "a time, such as 30s or 5m"}
 		f := value.GetFlag()
 		if want := wants[f.Value.Type()]; want != "" {
 			return fmt.Errorf("--%s %q: want %s", f.Name, value.GetValue(), want)
 		}
-	case errors.As(err, &unknown) && cmd.Flags().Lookup(unknown.GetSpecifiedShortnames()) != nil: // with one dash, as weftd's flags may be given
+	case errors.As(err, &unknown) && cmd.Flags().Lookup(unknown.GetSpecifiedShortnames()) != nil:
+		// with one dash, as weftd's flags may be given
 		return fmt.Errorf("-%s: did you mean --%[1]s?", unknown.GetSpecifiedShortnames())
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
 		if near := nearFlags(cmd, unknown.GetSpecifiedName()); len(near) > 0 {

@@ -14,7 +14,8 @@ import (
 )
 
 // nodeArgument says how commands take a node.
-const nodeArgument = "A node is its name, its id or the beginning of that, one of its addresses, its subnet, or an address in that."
+const nodeArgument = "A node is its name, its id or the beginning of that, one of its addresses, its " +
+	"subnet, or an address in that."
 
 // nodeKeys is what commands know a node by.
 type nodeKeys struct {
@@ -32,14 +33,16 @@ func peerKeys(p control.Peer) nodeKeys {
 }
 
 func recordKeys(r control.Record) nodeKeys {
-	return nodeKeys{name: r.Name, id: r.Node, addresses: []netip.Addr{r.PublicIP, r.PublicIPv6}, subnets: []netip.Prefix{r.Subnet, r.IPv6Subnet}}
+	return nodeKeys{name: r.Name, id: r.Node, addresses: []netip.Addr{r.PublicIP, r.PublicIPv6},
+		subnets: []netip.Prefix{r.Subnet, r.IPv6Subnet}}
 }
 
 // minID is how much of an identity stands for the whole, if no other begins with it.
 const minID = 4
 
-// findNode returns the place in nodes of the one that word means. What is exact comes before what is a part: so
-// no name that somebody chose takes the place of an id, an address or a subnet. The error says which there are.
+// findNode returns the place in nodes of the one that word means. What is exact comes before what is a part:
+// so no name that somebody chose takes the place of an id, an address or a subnet. The error says which there
+// are.
 func findNode(nodes []nodeKeys, word string) (int, error) {
 	address, noAddress := netip.ParseAddr(word)
 	prefix, noPrefix := netip.ParsePrefix(word)
@@ -54,7 +57,9 @@ func findNode(nodes []nodeKeys, word string) (int, error) {
 		},
 		func(k nodeKeys) bool { return len(word) >= minID && strings.HasPrefix(k.id, word) },
 		func(k nodeKeys) bool {
-			return noAddress == nil && slices.ContainsFunc(k.subnets, func(s netip.Prefix) bool { return s.IsValid() && s.Contains(address.Unmap()) })
+			return noAddress == nil && slices.ContainsFunc(k.subnets, func(s netip.Prefix) bool {
+				return s.IsValid() && s.Contains(address.Unmap())
+			})
 		},
 	} {
 		var found []int
@@ -78,9 +83,11 @@ func severalNodes(nodes []nodeKeys, found []int, word string) error {
 	var which []string
 	for _, i := range found {
 		k := nodes[i]
-		which = append(which, fmt.Sprintf("%s at %s with %s", orDash(k.id), join(k.addresses...), join(k.subnets...)))
+		which = append(which, fmt.Sprintf("%s at %s with %s", orDash(k.id), join(k.addresses...),
+			join(k.subnets...)))
 	}
-	return fmt.Errorf("%q is the name of %d nodes: say which by id, address or subnet: %s", word, len(found), strings.Join(which, "; "))
+	return fmt.Errorf("%q is the name of %d nodes: say which by id, address or subnet: %s", word, len(found),
+		strings.Join(which, "; "))
 }
 
 // noNode suggests names that are like word.
@@ -98,8 +105,8 @@ func noNode(nodes []nodeKeys, word string) error {
 	return fmt.Errorf("%s: weft peers shows the other nodes, weft lease list all of them", text)
 }
 
-// likely reports whether somebody who typed word may have meant name: one begins with the other, or they differ by
-// two letters at most.
+// likely reports whether somebody who typed word may have meant name: one begins with the other, or they
+// differ by two letters at most.
 func likely(name, word string) bool {
 	name, word = strings.ToLower(name), strings.ToLower(word)
 	if len(word) > 1 && (strings.HasPrefix(name, word) || strings.HasPrefix(word, name)) {
@@ -148,7 +155,8 @@ func onlyPeers(p control.Peers, words []string) (control.Peers, error) {
 	return out, nil
 }
 
-// idCells is the column of a table with the ids beside the names. It is empty if no id says more than the name.
+// idCells is the column of a table with the ids beside the names. It is empty if no id says more than the
+// name.
 type idCells struct{ heading string }
 
 func idColumn[T any](rows []T, of func(T) (name, id string)) idCells {
@@ -192,7 +200,8 @@ func nodeText(name, id string) string {
 const completeTimeout = time.Second
 
 // completePeers lists the other nodes for the shell, by what tells them apart.
-func (c *common) completePeers(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (c *common) completePeers(cmd *cobra.Command, given []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	p, err := c.client().Peers(ctx)

@@ -21,7 +21,8 @@ func fiveNodes() []nodeKeys {
 
 func TestFindNode(t *testing.T) {
 	for word, want := range map[string]int{
-		"db.example": 0, "DB.Example": 0, "db": 0, "3f2a41c9d0": 0, "3f2a": 0, "192.0.2.1": 0, "10.42.1.0/24": 0, "10.42.1.77": 0, "::ffff:192.0.2.1": 0,
+		"db.example": 0, "DB.Example": 0, "db": 0, "3f2a41c9d0": 0, "3f2a": 0, "192.0.2.1": 0, "10.42.1.0/24": 0,
+		"10.42.1.77": 0, "::ffff:192.0.2.1": 0,
 		"77aa": 1, "77ab": 2, "192.0.2.3": 2, "10.42.4.0/24": 3, "10.42.4.9": 3, "evil": 4,
 	} {
 		if got, err := findNode(fiveNodes(), word); err != nil || got != want {
@@ -52,13 +53,15 @@ func TestFindNode(t *testing.T) {
 func TestPeersTakesNodes(t *testing.T) {
 	socket := start(t, &node{})
 	out, _, err := weft(t, "peers", "10.0.0.3", "b", "--control-socket", socket)
-	if err != nil || !strings.Contains(out, "10.42.3.0/24") || !strings.Contains(out, "fd00:2::/64") || strings.Contains(out, "10.42.4.0/24") || strings.Contains(out, "203.0.113.9") {
+	if err != nil || !strings.Contains(out, "10.42.3.0/24") || !strings.Contains(out, "fd00:2::/64") ||
+		strings.Contains(out, "10.42.4.0/24") || strings.Contains(out, "203.0.113.9") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, _, err := weft(t, "peers", "nobody", "--control-socket", socket); err == nil {
 		t.Error("a peer that is not there is no error")
 	}
-	if out, _, err := weft(t, "lease", "list", "10.0.0.2", "--control-socket", socket); err != nil || strings.Contains(out, "10.42.1.0/24") || !strings.Contains(out, "10.42.2.0/24") {
+	if out, _, err := weft(t, "lease", "list", "10.0.0.2", "--control-socket", socket); err != nil ||
+		strings.Contains(out, "10.42.1.0/24") || !strings.Contains(out, "10.42.2.0/24") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, _, err = weft(t, "__complete", "peers", "--control-socket", socket, "")
@@ -70,8 +73,10 @@ func TestPeersTakesNodes(t *testing.T) {
 func TestReleaseTakesANode(t *testing.T) {
 	n := &node{}
 	socket := start(t, n)
-	for word, want := range map[string]string{"192.0.2.1": "10.42.1.0/24", "a": "10.42.1.0/24", "10.0.0.2": "10.42.2.0/24,fd00:2::/64"} {
-		if _, _, err := weft(t, "lease", "release", word, "--control-socket", socket); err != nil || n.asked.Subnet != want {
+	for word, want := range map[string]string{"192.0.2.1": "10.42.1.0/24", "a": "10.42.1.0/24",
+		"10.0.0.2": "10.42.2.0/24,fd00:2::/64"} {
+		if _, _, err := weft(t, "lease", "release", word, "--control-socket", socket); err != nil ||
+			n.asked.Subnet != want {
 			t.Errorf("%s: asked %+v, %v", word, n.asked, err)
 		}
 	}

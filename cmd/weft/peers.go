@@ -19,8 +19,10 @@ func peersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peers [NODE…]",
 		Short: "Show every other node: where it is, what passed, what was refused and what would admit it",
-		Long: "Show every other node, or those that are named: where it is, what passed, what was refused and what would admit it.\n\n" +
-			"With --watch it is what passes and answers now, as in weft top, and as many columns as fit. With --json that is a document a line.\n\n" +
+		Long: "Show every other node, or those that are named: where it is, what passed, what was refused and " +
+			"what would admit it.\n\n" +
+			"With --watch it is what passes and answers now, as in weft top, and as many columns as fit. With " +
+			"--json that is a document a line.\n\n" +
 			nodeArgument,
 		Example: "  weft peers\n  weft peers db1\n  weft peers 192.0.2.7 10.42.3.0/24\n  weft peers --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,10 +63,12 @@ func printPeers(w io.Writer, st control.Status, p control.Peers, now time.Time) 
 		t := newTable(w)
 		id := idColumn(p.Peers, func(e control.Peer) (string, string) { return e.Name, e.NodeID })
 		fmt.Fprint(t, "PEER\t", id.heading)
-		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\t"+probesHeading+"\tTAKES\n")
+		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\t"+probesHeading+
+			"\tTAKES\n")
 		for _, e := range p.Peers {
 			fmt.Fprintf(t, "%s\t%s", orDash(e.Name), id.cell(e.Name, e.NodeID))
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e), traffic(e, now), probes(e, now), takes(e))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", join(e.Subnets...), join(e.Address), orDash(path(e)),
+				mtu(e), traffic(e, now), probes(e, now), takes(e))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -88,10 +92,12 @@ func traffic(p control.Peer, now time.Time) string {
 	if p.Traffic == nil {
 		return "-\t-\t-\t-"
 	}
-	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, size(p.TxBytes), p.RxPackets, size(p.RxBytes), lastSeen(p, now), total(p.Drops))
+	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, size(p.TxBytes), p.RxPackets, size(p.RxBytes),
+		lastSeen(p, now), total(p.Drops))
 }
 
-// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. What was before weftd started is not known.
+// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. What was
+// before weftd started is not known.
 func lastSeen(p control.Peer, now time.Time) string {
 	last := p.LastSeen
 	for _, q := range p.Probes {
@@ -105,8 +111,8 @@ func lastSeen(p control.Peer, now time.Time) string {
 	return ago(last, now)
 }
 
-// takes returns the forms of datagrams that the peer takes: from a flannel node only flannel's own, from a weft node
-// also those in its record.
+// takes returns the forms of datagrams that the peer takes: from a flannel node only flannel's own, from a
+// weft node also those in its record.
 func takes(p control.Peer) string {
 	switch {
 	case !p.Weft:
@@ -117,8 +123,8 @@ func takes(p control.Peer) string {
 	return "weft: " + clean(strings.Join(p.Recv, ","))
 }
 
-// path returns the path to the peer and, if the kernel moves the packets, how it reaches the peer: "kernel route,
-// tunnel".
+// path returns the path to the peer and, if the kernel moves the packets, how it reaches the peer: "kernel
+// route, tunnel".
 func path(p control.Peer) string {
 	var how []string
 	for _, y := range p.Reached {

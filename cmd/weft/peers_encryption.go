@@ -13,7 +13,8 @@ func printEncryption(w io.Writer, p control.Peers, now time.Time) error {
 	t := newList(w, "ENCRYPTED TO", "DEVICE", "ENDPOINT", "LATEST HANDSHAKE", "SENT", "RECEIVED", "PUBLIC KEY")
 	for _, e := range p.Peers {
 		for _, x := range e.Encryption {
-			t.row(orDash(e.Name), x.Device, x.Endpoint, ago(x.Handshake, now), size(x.TxBytes), size(x.RxBytes), x.PublicKey)
+			t.row(orDash(e.Name), x.Device, x.Endpoint, ago(x.Handshake, now), size(x.TxBytes), size(x.RxBytes),
+				x.PublicKey)
 		}
 	}
 	if err := t.Flush(); err != nil {

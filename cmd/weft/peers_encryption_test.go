@@ -13,8 +13,12 @@ import (
 func TestEncryption(t *testing.T) {
 	now := time.Now()
 	p := control.Peers{Peers: []control.Peer{
-		{Name: "a", Encryption: []control.Encryption{{Device: "flannel-wg", PublicKey: "QQ==", Endpoint: netip.MustParseAddrPort("192.0.2.1:51820"), Handshake: now.Add(-time.Minute), TxBytes: 2048, RxBytes: 10}}},
-		{Name: "b\x1b[2J", Encryption: []control.Encryption{{Device: "flannel-wg", PublicKey: "Qg==", Endpoint: netip.MustParseAddrPort("[2001:db8::1]:7"), TxBytes: 148, Likely: "no handshake", Look: "a firewall?"}}},
+		{Name: "a", Encryption: []control.Encryption{{Device: "flannel-wg", PublicKey: "QQ==",
+			Endpoint: netip.MustParseAddrPort("192.0.2.1:51820"), Handshake: now.Add(-time.Minute), TxBytes: 2048,
+			RxBytes: 10}}},
+		{Name: "b\x1b[2J", Encryption: []control.Encryption{{Device: "flannel-wg", PublicKey: "Qg==",
+			Endpoint: netip.MustParseAddrPort("[2001:db8::1]:7"), TxBytes: 148, Likely: "no handshake",
+			Look: "a firewall?"}}},
 		{Name: "c"},
 	}}
 	var b strings.Builder

@@ -11,8 +11,9 @@ import (
 // probesHeading has the columns of probes.
 const probesHeading = "ANSWERS\tRTT\tLOSS OUT/IN\tPASSES"
 
-// probes returns whether a peer answers and since when, the round trip, the loss to it and from it, and the largest inner packet that
-// passed. Of several addresses it is the worst, since pods have addresses of each family.
+// probes returns whether a peer answers and since when, the round trip, the loss to it and from it, and the
+// largest inner packet that passed. Of several addresses it is the worst, since pods have addresses of each
+// family.
 func probes(p control.Peer, now time.Time) string {
 	if len(p.Probes) == 0 {
 		return "-\t-\t-\t-"

@@ -12,7 +12,8 @@ import (
 // unreachableFor is how long a message of ICMP is shown as what is so.
 const unreachableFor = 5 * time.Minute
 
-// printFindings says of each peer what is wrong with the way to it: as the probes show it, and as ICMP has lately said.
+// printFindings says of each peer what is wrong with the way to it: as the probes show it, and as ICMP has
+// lately said.
 func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Time) error {
 	for _, e := range p.Peers {
 		said := "" // by the probes already
@@ -32,7 +33,8 @@ func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Tim
 		if f.Fact == said {
 			continue
 		}
-		f.Fact = fmt.Sprintf("%s, of what is sent to it; the last time %s, %d in all", f.Fact, ago(u.Last, now), u.Count)
+		f.Fact = fmt.Sprintf("%s, of what is sent to it; the last time %s, %d in all", f.Fact,
+			ago(u.Last, now), u.Count)
 		if err := printFinding(w, fmt.Sprintf("%s (%v)", orDash(e.Name), e.Address), f); err != nil {
 			return err
 		}
@@ -54,6 +56,7 @@ func printOpen(w io.Writer, margin string, causes []diagnose.Cause) {
 		if c.Observed {
 			word = "cause"
 		}
-		fmt.Fprintf(w, "%s%s: %s\n%s  %s: %s\n", margin, word, clean(c.Cause), margin, clean(c.Where), clean(c.Command))
+		fmt.Fprintf(w, "%s%s: %s\n%s  %s: %s\n", margin, word, clean(c.Cause), margin, clean(c.Where),
+			clean(c.Command))
 	}
 }

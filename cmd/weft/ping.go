@@ -35,15 +35,22 @@ func pingCommand() *cobra.Command {
 			"  daemon      the weftd of that node, by UDP through the overlay; this node's weftd asks it\n" +
 			"  bridge      the first address of the node's subnet, which the bridge of its pods has\n" +
 			"  pod         the pod\n\n" +
-			"Of each it says what was lost, the round trip and the largest packet that passes (MTU; >= where larger ones may too, since\n" +
-			"the search did not end). All are asked at once, and it takes ten seconds at most by default. At the first broken layer it\n" +
-			"names the causes, the likeliest first, each with the command that tells it from the others. A layer that does not answer\n" +
-			"by itself, while what rests on it does, is not broken. What cannot be told apart from here is said so.\n\n" +
-			nodeArgument + " An address that is in a node's\nsubnet and not its first one is a pod's. Where weftd does not run, the state that it left and the store\n" +
-			"are asked, and what only weftd could have asked is said. It needs CAP_NET_RAW, or a group of sysctl net.ipv4.ping_group_range.\n\n" +
+			"Of each it says what was lost, the round trip and the largest packet that passes (MTU; >= where larger " +
+			"ones may too, since\n" +
+			"the search did not end). All are asked at once, and it takes ten seconds at most by default. At the " +
+			"first broken layer it\n" +
+			"names the causes, the likeliest first, each with the command that tells it from the others. A layer " +
+			"that does not answer\n" +
+			"by itself, while what rests on it does, is not broken. What cannot be told apart from here is said " +
+			"so.\n\n" +
+			nodeArgument + " An address that is in a node's\nsubnet and not its first one is a pod's. Where weftd " +
+			"does not run, the state that it left and the store\n" +
+			"are asked, and what only weftd could have asked is said. It needs CAP_NET_RAW, or a group of sysctl " +
+			"net.ipv4.ping_group_range.\n\n" +
 			"Exit status: 0 if no layer is broken, 1 if one is or nothing could be asked, 2 for wrong usage.",
-		Example: "  weft ping node-b\n  weft ping 10.42.3.7\n  weft ping -6 -c 20 --interval 50ms 192.0.2.7\n  weft ping --json node-b | jq '.ways[].causes'",
-		Args:    cobra.ExactArgs(1),
+		Example: "  weft ping node-b\n  weft ping 10.42.3.7\n  weft ping -6 -c 20 --interval 50ms 192.0.2.7\n  " +
+			"weft ping --json node-b | jq '.ways[].causes'",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), args[0])
 		},
@@ -53,10 +60,12 @@ func pingCommand() *cobra.Command {
 	fs.IntVarP(&f.options.Count, "count", "c", 5, "questions to each layer")
 	fs.DurationVar(&f.options.Interval, "interval", 200*time.Millisecond, "time from one question to the next")
 	fs.DurationVarP(&f.options.Timeout, "timeout", "W", 2500*time.Millisecond, "how long an answer may take")
-	fs.IntVar(&f.options.Size, "size", 0, "length of each question as an IP packet, in bytes (default the shortest)")
+	fs.IntVar(&f.options.Size, "size", 0, "length of each question as an IP packet, in bytes (default the "+
+		"shortest)")
 	fs.BoolVarP(&f.four, "ipv4", "4", false, "only the way by the overlay's IPv4 addresses")
 	fs.BoolVarP(&f.six, "ipv6", "6", false, "only the way by the overlay's IPv6 addresses")
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, part string) ([]string,
+		cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -65,7 +74,8 @@ func pingCommand() *cobra.Command {
 	return cmd
 }
 
-// Limits of the flags. What is asked for more often, or for longer, is a measurement, for which there is weft bench.
+// Limits of the flags. What is asked for more often, or for longer, is a measurement, for which there is weft
+// bench.
 const (
 	maxPingCount    = 1000
 	minPingInterval = time.Millisecond
@@ -106,7 +116,8 @@ func (f *pingFlags) run(ctx context.Context, stdout io.Writer, word string) erro
 	if err != nil {
 		return err
 	}
-	r := ping.Report{SchemaVersion: ping.SchemaVersion, At: began, Target: word, Node: n.Name, ID: n.ID, Source: known.Source, Notes: known.Notes, Healthy: known.Running}
+	r := ping.Report{SchemaVersion: ping.SchemaVersion, At: began, Target: word, Node: n.Name, ID: n.ID,
+		Source: known.Source, Notes: known.Notes, Healthy: known.Running}
 	r.Routes = make([]ping.Result, len(ways))
 	var wg sync.WaitGroup
 	for i, w := range ways {
@@ -136,7 +147,8 @@ func (f *pingFlags) arrived(ctx context.Context, k ping.Known, n ping.Node) func
 			return 0, false
 		}
 		for _, p := range all.Peers {
-			if p.Traffic != nil && (slices.Contains(p.Subnets, n.Subnets.V4) || slices.Contains(p.Subnets, n.Subnets.V6)) {
+			if p.Traffic != nil && (slices.Contains(p.Subnets, n.Subnets.V4) ||
+				slices.Contains(p.Subnets, n.Subnets.V6)) {
 				return p.RxPackets, true
 			}
 		}
@@ -154,7 +166,8 @@ func (f *pingFlags) find(k ping.Known, word string) (n ping.Node, want ping.Want
 	}
 	keys := make([]nodeKeys, len(k.Nodes))
 	for i, n := range k.Nodes {
-		keys[i] = nodeKeys{name: n.Name, id: n.ID, addresses: []netip.Addr{n.Under4, n.Under6}, subnets: []netip.Prefix{n.Subnets.V4, n.Subnets.V6}}
+		keys[i] = nodeKeys{name: n.Name, id: n.ID, addresses: []netip.Addr{n.Under4, n.Under6},
+			subnets: []netip.Prefix{n.Subnets.V4, n.Subnets.V6}}
 	}
 	i, err := findNode(keys, word)
 	if err != nil {
@@ -171,7 +184,8 @@ func (f *pingFlags) find(k ping.Known, word string) (n ping.Node, want ping.Want
 	}
 	switch {
 	case n.Own && !want.Pod.IsValid():
-		return n, want, usagef("%s is this node itself: weft ping takes another node, or a pod's address (weft status and weft doctor are about this node)", word)
+		return n, want, usagef("%s is this node itself: weft ping takes another node, or a pod's address (weft "+
+			"status and weft doctor are about this node)", word)
 	case want.Pod.IsValid() && (f.four && a.Is6() || f.six && a.Is4()):
 		return n, want, usagef("%s is no address of that family: leave out -4 and -6", word)
 	}

@@ -24,7 +24,8 @@ func printPing(w io.Writer, r ping.Report) error {
 		t := newTable(w)
 		fmt.Fprintf(t, "LAYER\tTO\tANSWERED\tLOSS\tRTT MIN/MEDIAN/MAX\tMTU\tVERDICT\n")
 		for _, row := range way.Layers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Layer, pingTo(row), pingAnswers(row), share(row.Loss), pingTrips(row.RTT), pingMTU(row), pingVerdict(row))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Layer, pingTo(row), pingAnswers(row), share(row.Loss),
+				pingTrips(row.RTT), pingMTU(row), pingVerdict(row))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -102,7 +103,8 @@ func printCauses(w io.Writer, way ping.Result) {
 		for _, l := range way.Alike {
 			names = append(names, string(l))
 		}
-		fmt.Fprintf(w, ", or else %s: nothing that can be asked from here tells them apart", strings.Join(names, " or "))
+		fmt.Fprintf(w, ", or else %s: nothing that can be asked from here tells them apart",
+			strings.Join(names, " or "))
 	}
 	heading := "not excluded, the likeliest first:"
 	if len(way.Causes) > 0 && way.Causes[0].Observed {

@@ -20,19 +20,30 @@ import (
 func pinged() ping.Report {
 	part := func(f float64) *float64 { return &f }
 	return ping.Report{
-		SchemaVersion: ping.SchemaVersion, Target: "db2", Node: "db2.example", ID: "3f2a41c9", Source: "the running weftd", Took: 3300 * time.Millisecond,
+		SchemaVersion: ping.SchemaVersion, Target: "db2", Node: "db2.example", ID: "3f2a41c9",
+		Source: "the running weftd", Took: 3300 * time.Millisecond,
 		Notes: []string{"this node is not ready, so that what follows may be its own fault: weft status"},
 		Routes: []ping.Result{
-			{Family: 4, Backend: "udp", Path: "raw", Broken: diagnose.Port, Alike: []diagnose.Layer{diagnose.DataPlane}, Layers: []ping.Row{
-				{Layer: diagnose.Underlay, Verdict: ping.Note, State: diagnose.Answered, To: addr("192.0.2.2"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 81000, Median: 1500000, Max: 12000000}, MTU: 1400, Expected: 1500, Detail: "the way carries 1400 bytes"},
-				{Layer: diagnose.Port, Verdict: ping.Broken, State: diagnose.Silent, To: addr("192.0.2.2"), Port: 8285, By: "udp", Sent: 5, Loss: part(1), Expected: 1500, Detail: "no answer"},
-				{Layer: diagnose.Daemon, Verdict: ping.Unknown, State: diagnose.NotAsked, To: addr("10.42.2.0"), By: "udp", Detail: "it does not run weft"},
-			}, Causes: []diagnose.Cause{
-				{Code: "dropped", Cause: "UDP port 8285 is dropped", Command: "tcpdump -ni any udp port 8285", Where: "on evil\x1b[2J", Tells: "no packets"},
-				{Code: "weftd-frozen", Cause: "its weftd is frozen", Command: "weft status", Where: "here", Tells: "no answer"},
-			}},
+			{Family: 4, Backend: "udp", Path: "raw", Broken: diagnose.Port,
+				Alike: []diagnose.Layer{diagnose.DataPlane}, Layers: []ping.Row{
+					{Layer: diagnose.Underlay, Verdict: ping.Note, State: diagnose.Answered, To: addr("192.0.2.2"),
+						By: "icmp", Sent: 5, Answered: 5, Loss: part(0),
+						RTT: &ping.RTT{Min: 81000, Median: 1500000, Max: 12000000}, MTU: 1400, Expected: 1500,
+						Detail: "the way carries 1400 bytes"},
+					{Layer: diagnose.Port, Verdict: ping.Broken, State: diagnose.Silent, To: addr("192.0.2.2"), Port: 8285,
+						By: "udp", Sent: 5, Loss: part(1), Expected: 1500, Detail: "no answer"},
+					{Layer: diagnose.Daemon, Verdict: ping.Unknown, State: diagnose.NotAsked, To: addr("10.42.2.0"),
+						By: "udp", Detail: "it does not run weft"},
+				}, Causes: []diagnose.Cause{
+					{Code: "dropped", Cause: "UDP port 8285 is dropped", Command: "tcpdump -ni any udp port 8285",
+						Where: "on evil\x1b[2J", Tells: "no packets"},
+					{Code: "weftd-frozen", Cause: "its weftd is frozen", Command: "weft status", Where: "here",
+						Tells: "no answer"},
+				}},
 			{Family: 6, Backend: "udp", Path: "raw", Layers: []ping.Row{
-				{Layer: diagnose.DataPlane, Verdict: ping.OK, State: diagnose.Answered, To: addr("fd00:2::"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 200000, Median: 300000, Max: 400000}, MTU: 1452, Expected: 1452},
+				{Layer: diagnose.DataPlane, Verdict: ping.OK, State: diagnose.Answered, To: addr("fd00:2::"), By: "icmp",
+					Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 200000, Median: 300000, Max: 400000}, MTU: 1452,
+					Expected: 1452},
 			}},
 		},
 	}
@@ -80,8 +91,10 @@ func golden(t *testing.T, name string, got []byte) {
 // A node is found as the other commands find it, and an address in its subnet is a pod's.
 func TestPingFindsNodesAndPods(t *testing.T) {
 	k := ping.Known{Nodes: []ping.Node{
-		{Name: "db1", Own: true, Subnets: lease.Subnets{V4: prefix("10.42.1.0/24"), V6: prefix("fd00:1::/64")}, Under4: addr("192.0.2.1")},
-		{Name: "db2.example", ID: "3f2a41c9d077", Subnets: lease.Subnets{V4: prefix("10.42.2.0/24"), V6: prefix("fd00:2::/64")}, Under4: addr("192.0.2.2"), Under6: addr("2001:db8::2")},
+		{Name: "db1", Own: true, Subnets: lease.Subnets{V4: prefix("10.42.1.0/24"), V6: prefix("fd00:1::/64")},
+			Under4: addr("192.0.2.1")},
+		{Name: "db2.example", ID: "3f2a41c9d077", Subnets: lease.Subnets{V4: prefix("10.42.2.0/24"),
+			V6: prefix("fd00:2::/64")}, Under4: addr("192.0.2.2"), Under6: addr("2001:db8::2")},
 	}}
 	for _, c := range []struct {
 		flags     pingFlags

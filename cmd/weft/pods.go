@@ -28,13 +28,17 @@ func podsCommand() *cobra.Command {
 	var c common
 	var live watchFlags
 	cmd := &cobra.Command{
-		Use:   "pods",
-		Short: "Show the pods that are attached directly: their addresses, what passed, what was refused and what is wrong",
-		Long: "Show the pods of this node that are attached directly, by weft attach or by weft-cni with \"attach\":\"direct\": their addresses, what\n" +
-			"passed since they were attached, what was refused, and what is wrong with the remedy. Pods on a bridge are not weftd's, and not shown.\n\n" +
+		Use: "pods",
+		Short: "Show the pods that are attached directly: their addresses, what passed, what was refused and " +
+			"what is wrong",
+		Long: "Show the pods of this node that are attached directly, by weft attach or by weft-cni with " +
+			"\"attach\":\"direct\": their addresses, what\n" +
+			"passed since they were attached, what was refused, and what is wrong with the remedy. Pods on a bridge " +
+			"are not weftd's, and not shown.\n\n" +
 			"With --watch it is shown again and again; with --json that is a document a line.",
-		Example: "  weft pods\n  weft pods --watch\n  weft pods --json | jq -r '.pods[] | select(.state != \"attached\") | .name'",
-		Args:    cobra.NoArgs,
+		Example: "  weft pods\n  weft pods --watch\n  weft pods --json | jq -r '.pods[] | select(.state != " +
+			"\"attached\") | .name'",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := live.check(cmd); err != nil {
 				return err
@@ -68,8 +72,10 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 	t := newTable(w)
 	fmt.Fprintf(t, "POD\tINTERFACE\tADDRESSES\tSTATE\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tBY\n")
 	for _, e := range p.Pods {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d (%s)\t%d (%s)\t%s\t%d\t%s\n", orDash(podName(e)), clean(e.Interface), join(e.Addresses...), clean(e.State), e.MTU,
-			e.SentPackets, size(e.SentBytes), e.ReceivedPackets, size(e.ReceivedBytes), podSeen(e, now), total(e.Drops), orDash(e.By))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d (%s)\t%d (%s)\t%s\t%d\t%s\n", orDash(podName(e)), clean(e.Interface),
+			join(e.Addresses...), clean(e.State), e.MTU,
+			e.SentPackets, size(e.SentBytes), e.ReceivedPackets, size(e.ReceivedBytes), podSeen(e, now),
+			total(e.Drops), orDash(e.By))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -27,16 +27,21 @@ func (n *node) Pods() podport.Pods {
 	}
 	at := func(id, name, address string) podport.Pod {
 		return podport.Pod{
-			Request: podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, Name: name, Netns: "/run/netns/" + name, By: podport.ByWeft, Addresses: []netip.Addr{addr(address)}, MTU: 1472},
-			State:   podport.Attached, Since: at(-time.Hour),
+			Request: podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, Name: name, Netns: "/run/netns/" +
+				name, By: podport.ByWeft, Addresses: []netip.Addr{addr(address)}, MTU: 1472},
+			State: podport.Attached, Since: at(-time.Hour),
 		}
 	}
-	web, db, old := at("netns-7", "web", "10.42.1.20"), at("4f1c", "evil\x1b[2J", "10.42.1.21"), at("netns-9", "", "10.42.9.3")
-	web.SentPackets, web.SentBytes, web.ReceivedPackets, web.ReceivedBytes, web.LastSeen = 1000, 1<<20, 7, 999, at1h()
+	web, db, old := at("netns-7", "web", "10.42.1.20"), at("4f1c", "evil\x1b[2J", "10.42.1.21"),
+		at("netns-9", "", "10.42.9.3")
+	web.SentPackets, web.SentBytes, web.ReceivedPackets, web.ReceivedBytes, web.LastSeen = 1000, 1<<20, 7,
+		999, at1h()
 	web.Drops = []podport.Drop{{Reason: "foreign_source", Packets: 3, Admit: "the pod's own address"}}
 	db.By, db.State, db.Problem = "weft-cni", podport.Missing, "it has to be attached again: delete the pod"
 	old.Problem = "10.42.9.3 is not of this node's subnets 10.42.1.0/24 any more"
-	return podport.Pods{Pods: []podport.Pod{web, db, old}, Node: podport.Node{Attaches: true, Subnets: []netip.Prefix{prefix("10.42.1.0/24")}, Networks: []netip.Prefix{prefix("10.42.0.0/16")}, MTU: 1472}}
+	return podport.Pods{Pods: []podport.Pod{web, db, old},
+		Node: podport.Node{Attaches: true, Subnets: []netip.Prefix{prefix("10.42.1.0/24")},
+			Networks: []netip.Prefix{prefix("10.42.0.0/16")}, MTU: 1472}}
 }
 
 func at1h() time.Time { return at(-time.Hour - half) }
@@ -68,18 +73,21 @@ func TestAttachChecksItsFlags(t *testing.T) {
 	}
 	socket := start(t, &node{})
 	for args, want := range map[string]string{"detach nobody": "no pod", "detach 10.42.1.21": "weft-cni"} {
-		if _, _, err := weft(t, append(strings.Fields(args), "--control-socket", socket)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := weft(t, append(strings.Fields(args), "--control-socket", socket)...); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", args, err, want)
 		}
 	}
 }
 
-// An address that no pod of this node can have is refused with those that it can, also one of a family that the node has not.
+// An address that no pod of this node can have is refused with those that it can, also one of a family that
+// the node has not.
 func TestAttachNamesTheNodesSubnets(t *testing.T) {
 	n := podport.Node{Subnets: []netip.Prefix{prefix("10.42.1.0/24")}}
 	for _, a := range []string{"10.42.2.7", "fd00::7"} {
 		f := attachFlags{addresses: []string{a}}
-		if _, err := f.subnets(n, []netip.Addr{netip.MustParseAddr(a)}); err == nil || !strings.Contains(err.Error(), "10.42.1.0/24") || !strings.Contains(err.Error(), "auto") {
+		if _, err := f.subnets(n, []netip.Addr{netip.MustParseAddr(a)}); err == nil ||
+			!strings.Contains(err.Error(), "10.42.1.0/24") || !strings.Contains(err.Error(), "auto") {
 			t.Errorf("%s: %v", a, err)
 		}
 	}

@@ -20,11 +20,16 @@ func reloadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Have weftd take up changed settings, certificates and network configuration",
-		Long: "Have weftd take up changed settings, certificates and network configuration, as SIGHUP does, without a restart. It reads again the file\n" +
-			"of --environment-file, the certificates, keys, password and kubeconfig by which it reaches the store or the API server, and\n" +
-			"the network configuration. The answer says what is in force now, what takes a restart, and what cannot be used, in which case what was\n" +
-			"good stays. Packets flow meanwhile, but for the moment in which another network configuration takes the place of the one in use.\n\n" +
-			"Exit status: 0 if all that has changed is in force, 1 if something takes a restart or cannot be used, 2 for wrong usage.",
+		Long: "Have weftd take up changed settings, certificates and network configuration, as SIGHUP does, " +
+			"without a restart. It reads again the file\n" +
+			"of --environment-file, the certificates, keys, password and kubeconfig by which it reaches the store " +
+			"or the API server, and\n" +
+			"the network configuration. The answer says what is in force now, what takes a restart, and what cannot " +
+			"be used, in which case what was\n" +
+			"good stays. Packets flow meanwhile, but for the moment in which another network configuration takes " +
+			"the place of the one in use.\n\n" +
+			"Exit status: 0 if all that has changed is in force, 1 if something takes a restart or cannot be used, " +
+			"2 for wrong usage.",
 		Example: "  weft reload\n  weft reload --json | jq -r '.restart[].key'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -17,21 +17,29 @@ func reportCommand() *cobra.Command {
 	var c common
 	var output string
 	cmd := &cobra.Command{
-		Use:   "report",
-		Short: "Write one archive for a bug report: status, peers, events, metrics, routes, rules, logs, without secrets",
-		Long: "Write one archive for a bug report: what weft status, peers, lease list, doctor and events say, metrics, settings, links, addresses,\n" +
-			"routes, all rules of the firewall, sockets, the kernel and the end of the log. It works without a running weftd too, and changes nothing.\n\n" +
-			"Passwords, tokens, private keys, commands of type extension, variables that are not weft's and what stands before the @ of a URL\n" +
-			"are struck out. Addresses and names of hosts are not: look at the archive before you publish it. Only its owner can read it. What is\n" +
+		Use: "report",
+		Short: "Write one archive for a bug report: status, peers, events, metrics, routes, rules, logs, without " +
+			"secrets",
+		Long: "Write one archive for a bug report: what weft status, peers, lease list, doctor and events say, " +
+			"metrics, settings, links, addresses,\n" +
+			"routes, all rules of the firewall, sockets, the kernel and the end of the log. It works without a " +
+			"running weftd too, and changes nothing.\n\n" +
+			"Passwords, tokens, private keys, commands of type extension, variables that are not weft's and what " +
+			"stands before the @ of a URL\n" +
+			"are struck out. Addresses and names of hosts are not: look at the archive before you publish it. Only " +
+			"its owner can read it. What is\n" +
 			"in it is listed, here and in its manifest.json; what cannot be had is named there, and ends nothing.",
-		Example: "  weft report\n  weft report --output /tmp/weft.tar.gz\n  weft report --output - | ssh admin@example.org 'cat > weft.tar.gz'",
-		Args:    cobra.NoArgs,
+		Example: "  weft report\n  weft report --output /tmp/weft.tar.gz\n  weft report --output - | ssh " +
+			"admin@example.org 'cat > weft.tar.gz'",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.report(cmd.Context(), output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	c.bind(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "`file` to write, which must not be there yet; - is the standard output (default: weft-report-HOST-TIME.tar.gz here)")
+	cmd.Flags().StringVarP(&output, "output", "o", "",
+		"`file` to write, which must not be there yet; - is the standard output (default: "+
+			"weft-report-HOST-TIME.tar.gz here)")
 	return cmd
 }
 
@@ -96,6 +104,7 @@ func (c *common) printManifest(w io.Writer, file string, m bugreport.Manifest) e
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nPasswords, tokens and keys are struck out; addresses and names of hosts are not.")
+	_, err := fmt.Fprintln(w, "\nPasswords, tokens and keys are struck out; addresses and names of hosts are "+
+		"not.")
 	return err
 }

@@ -27,14 +27,16 @@ func TestReport(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, p := range m.Parts {
-		if ours := strings.HasPrefix(p.Name, "status") || strings.HasPrefix(p.Name, "peers"); ours && (p.Error != "" || p.Bytes < 100) {
+		if ours := strings.HasPrefix(p.Name, "status") || strings.HasPrefix(p.Name, "peers"); ours &&
+			(p.Error != "" || p.Bytes < 100) {
 			t.Errorf("%+v", p)
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || info.Size() < 1000 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, _, err := weft(t, "report", "-o", file, "--control-socket", "/nonexistent/s"); err == nil || !strings.Contains(err.Error(), "exists") {
+	if _, _, err := weft(t, "report", "-o", file, "--control-socket", "/nonexistent/s"); err == nil ||
+		!strings.Contains(err.Error(), "exists") {
 		t.Errorf("a file that is there: %v", err)
 	}
 }

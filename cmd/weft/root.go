@@ -28,14 +28,16 @@ func rootCommand() *cobra.Command {
 		Use:   "weft",
 		Short: "Look at and look after the overlay network that weftd carries",
 		Long: "Look at and look after the overlay network that weftd carries.\n\n" +
-			"Exit status: 0, or 1 for a failure, 2 for a command line that is not understood, 3 from weft status for a node\n" +
+			"Exit status: 0, or 1 for a failure, 2 for a command line that is not understood, 3 from weft status " +
+			"for a node\n" +
 			"that is not ready; from weft lab exec it is the command's.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(reportCommand())
 	root.Flags().BoolP("version", "v", false, "version for weft")
-	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
+	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(),
+		benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
 	root.AddCommand(pingCommand())
 	root.AddCommand(captureCommand(), topCommand(), matrixCommand(), reloadCommand(), rotateKeyCommand())
 	root.AddCommand(attachCommand(), detachCommand(), podsCommand(), insideCommand(), upgradeCommand())
@@ -45,8 +47,10 @@ func rootCommand() *cobra.Command {
 func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Example: "  weft version\n  weft version --json | jq -r .version", Args: cobra.NoArgs,
-		Long: "Print the version of this program. That of the running weftd, which may be another, is in weft status.",
+		Use: "version", Short: "Print the version",
+		Example: "  weft version\n  weft version --json | jq -r .version", Args: cobra.NoArgs,
+		Long: "Print the version of this program. That of the running weftd, which may be another, is in weft " +
+			"status.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return buildinfo.Print(cmd.OutOrStdout(), "weft", versionText(), asJSON)
 		},
@@ -59,18 +63,20 @@ func versionCommand() *cobra.Command {
 func (c *common) bind(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	idMap, _ := os.ReadFile("/proc/self/uid_map") // where there is none, an id is what it is
-	socket := defaultSocket(os.Getuid(), outside(os.Getuid(), string(idMap)), control.DefaultSocket, os.Getenv, exists)
-	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, and weft lab exec sets it
+	socket := defaultSocket(os.Getuid(), outside(os.Getuid(), string(idMap)), control.DefaultSocket,
+		os.Getenv, exists)
+	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" {
+		// as weftd itself reads it, and weft lab exec sets it
 		socket = env
 	}
 	f.StringVar(&c.socket, "control-socket", socket, "Unix socket of the weftd to ask")
 	f.BoolVar(&c.json, "json", false, "print JSON, whose fields are stable")
 }
 
-// defaultSocket is that of the host's weftd, or of the user's own: an ordinary user is answered by the host's only if there is
-// no other, and who is root, perhaps in a user namespace only, by the own one only if there is none of the host's. there
-// says whether a socket exists. outer is the user's id outside of the user namespace, by which /run/user has its directory: who is in the
-// namespace of the own weftd is root there.
+// defaultSocket is that of the host's weftd, or of the user's own: an ordinary user is answered by the host's
+// only if there is no other, and who is root, perhaps in a user namespace only, by the own one only if there
+// is none of the host's. there says whether a socket exists. outer is the user's id outside of the user
+// namespace, by which /run/user has its directory: who is in the namespace of the own weftd is root there.
 func defaultSocket(uid, outer int, hosts string, env func(string) string, there func(string) bool) string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -87,11 +93,13 @@ func defaultSocket(uid, outer int, hosts string, env func(string) string, there 
 	return own
 }
 
-// outside returns what a user's id is outside of the user namespace that has that map of ids (user_namespaces(7)).
+// outside returns what a user's id is outside of the user namespace that has that map of ids
+// (user_namespaces(7)).
 func outside(uid int, idMap string) int {
 	for line := range strings.Lines(idMap) {
 		var first, outer, count int
-		if n, err := fmt.Sscan(line, &first, &outer, &count); n == 3 && err == nil && uid >= first && uid-first < count {
+		if n, err := fmt.Sscan(line, &first, &outer, &count); n == 3 && err == nil && uid >= first &&
+			uid-first < count {
 			return outer + uid - first
 		}
 	}
@@ -103,8 +111,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// schema is what a document of --json begins with. A field that goes, or means something else, makes another version; one that
-// comes does not. The types themselves lack it: between weft and weftd the path has a version.
+// schema is what a document of --json begins with. A field that goes, or means something else, makes another
+// version; one that comes does not. The types themselves lack it: between weft and weftd the path has a
+// version.
 type schema struct {
 	SchemaVersion int `json:"schema_version"`
 }

@@ -39,7 +39,8 @@ func TestWhichWeftdIsAsked(t *testing.T) {
 	}
 }
 
-// In the namespace of an ordinary user's weftd the user is root, and the own directory has another id in its name.
+// In the namespace of an ordinary user's weftd the user is root, and the own directory has another id in its
+// name.
 func TestIdsOutsideOfANamespace(t *testing.T) {
 	t.Parallel()
 	const all, one, podman = "         0          0 4294967295\n", "0 1000 1\n", "0 1000 1\n1 100000 65536\n"
@@ -47,7 +48,8 @@ func TestIdsOutsideOfANamespace(t *testing.T) {
 		uid  int
 		m    string
 		want int
-	}{{0, all, 0}, {1000, all, 1000}, {0, one, 1000}, {5, one, 5}, {0, podman, 1000}, {1, podman, 100000}, {65536, podman, 165535}, {65537, podman, 65537}, {3, "", 3}, {3, "a b c\n", 3}} {
+	}{{0, all, 0}, {1000, all, 1000}, {0, one, 1000}, {5, one, 5}, {0, podman, 1000}, {1, podman, 100000},
+		{65536, podman, 165535}, {65537, podman, 65537}, {3, "", 3}, {3, "a b c\n", 3}} {
 		if got := outside(tt.uid, tt.m); got != tt.want {
 			t.Errorf("%d in %q: %d, want %d", tt.uid, tt.m, got, tt.want)
 		}
@@ -58,7 +60,9 @@ func TestIdsOutsideOfANamespace(t *testing.T) {
 		dir = "/srv/u/.local/state/weft"
 	}
 	env := func(name string) string { return map[string]string{"HOME": "/srv/u"}[name] }
-	if got := defaultSocket(0, os.Getuid(), "/run/weft/weftd.sock", env, func(path string) bool { return strings.HasPrefix(path, dir) }); !strings.HasPrefix(got, dir) {
+	if got := defaultSocket(0, os.Getuid(), "/run/weft/weftd.sock", env, func(path string) bool {
+		return strings.HasPrefix(path, dir)
+	}); !strings.HasPrefix(got, dir) {
 		t.Errorf("%s is asked, want one in %s", got, dir)
 	}
 }
@@ -78,10 +82,12 @@ func TestWhereAddressesAreReserved(t *testing.T) {
 		{0, map[string]string{"HOME": "/root", "XDG_STATE_HOME": "/s"}, "/var/lib/cni/networks"},
 		{7, map[string]string{"HOME": "/srv/u"}, "/srv/u/.local/state/weft/" + host + "/networks"},
 		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "/s"}, "/s/weft/" + host + "/networks"},
-		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "relative"}, "/srv/u/.local/state/weft/" + host + "/networks"},
+		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "relative"}, "/srv/u/.local/state/weft/" + host +
+			"/networks"},
 		{7, nil, "/var/lib/cni/networks"},
 		{0, map[string]string{"WEFT_RESERVATIONS": "/lab/node1/reservations"}, "/lab/node1/reservations"},
-		{7, map[string]string{"WEFT_RESERVATIONS": "/lab/node1/reservations", "HOME": "/srv/u"}, "/lab/node1/reservations"},
+		{7, map[string]string{"WEFT_RESERVATIONS": "/lab/node1/reservations", "HOME": "/srv/u"},
+			"/lab/node1/reservations"},
 		{0, map[string]string{"WEFT_RESERVATIONS": "relative"}, "/var/lib/cni/networks"},
 	} {
 		if got := reservations(tt.uid, func(name string) string { return tt.env[name] }); got != tt.want {
@@ -94,9 +100,11 @@ func TestWhereAddressesAreReserved(t *testing.T) {
 func TestNamespaceLine(t *testing.T) {
 	t.Parallel()
 	for want, n := range map[string]control.Namespace{
-		"made by weftd, kept by process 7, without root: nsenter -t 7 -U -n --preserve-credentials COMMAND": {PID: 7, Own: true, Rootless: true, Enter: "nsenter -t 7 -U -n --preserve-credentials"},
-		"of process 7, without root":                       {PID: 7, Rootless: true},
-		"/run/netns/a: nsenter --net=/run/netns/a COMMAND": {Path: "/run/netns/a", Enter: "nsenter --net=/run/netns/a"},
+		"made by weftd, kept by process 7, without root: nsenter -t 7 -U -n --preserve-credentials COMMAND": {
+			PID: 7, Own: true, Rootless: true, Enter: "nsenter -t 7 -U -n --preserve-credentials"},
+		"of process 7, without root": {PID: 7, Rootless: true},
+		"/run/netns/a: nsenter --net=/run/netns/a COMMAND": {Path: "/run/netns/a",
+			Enter: "nsenter --net=/run/netns/a"},
 	} {
 		if got := namespaceLine(n); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -113,7 +121,8 @@ func TestWayOutLine(t *testing.T) {
 		"IPv6 by tap0, IPv4 nowhere": {IPv6: "tap0", Masquerade: true},
 		"by eth0":                    {IPv4: "eth0", IPv6: "eth0", Masquerade: true},
 		"IPv4 by tap0, IPv6 by tap1": {IPv4: "tap0", IPv6: "tap1", Masquerade: true},
-		"by eth0; what pods send there gets no answer through slirp4netns or pasta without --ip-masq": {IPv4: "eth0", IPv6: "eth0"},
+		"by eth0; what pods send there gets no answer through slirp4netns or pasta without --ip-masq": {
+			IPv4: "eth0", IPv6: "eth0"},
 	} {
 		if got := wayOutLine(o); got != want {
 			t.Errorf("%q, want %q", got, want)

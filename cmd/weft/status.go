@@ -22,13 +22,17 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the daemon's lease, backend, store and counters",
 		Long: "Show the daemon's lease, backend, store and counters.\n\n" +
-			"With --wait it waits until the node is ready, or with --wait=peers until also a peer has answered, and for a weftd that does not run yet.\n\n" +
-			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage. With --wait it is 1 when\n" +
+			"With --wait it waits until the node is ready, or with --wait=peers until also a peer has answered, and " +
+			"for a weftd that does not run yet.\n\n" +
+			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage. " +
+			"With --wait it is 1 when\n" +
 			"the time is over.",
-		Example: "  weft status\n  weft status --wait && start-pods\n  weft status --wait=peers --timeout 2m\n  weft status --watch --interval 5s\n  weft status --json | jq .notReady",
+		Example: "  weft status\n  weft status --wait && start-pods\n  weft status --wait=peers --timeout 2m\n  " +
+			"weft status --watch --interval 5s\n  weft status --json | jq .notReady",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && wait == waitReady {
-				return usagef("%q is no argument of weft status: what to wait for stands behind =, as in --wait=%s, and how long is --timeout", args[0], waitPeers)
+				return usagef("%q is no argument of weft status: what to wait for stands behind =, as in --wait=%s, "+
+					"and how long is --timeout", args[0], waitPeers)
 			}
 			return cobra.NoArgs(cmd, args)
 		},
@@ -321,10 +325,12 @@ func printCounters(w io.Writer, c control.Counters) error {
 		return err
 	}
 	if c.SocketOverflow+c.DeviceDropped > 0 {
-		fmt.Fprintf(w, "lost in the kernel, whose queues were full: socket %d, device %d\n", c.SocketOverflow, c.DeviceDropped)
+		fmt.Fprintf(w, "lost in the kernel, whose queues were full: socket %d, device %d\n", c.SocketOverflow,
+			c.DeviceDropped)
 	}
 	if c.HeldBack > 0 {
-		fmt.Fprintf(w, "held back: %d of the peers, whose packets filled the queue that others share (the log names them)\n", c.HeldBack)
+		fmt.Fprintf(w, "held back: %d of the peers, whose packets filled the queue that others share (the log "+
+			"names them)\n", c.HeldBack)
 	}
 	return nil
 }
@@ -343,7 +349,8 @@ func printDevices(w io.Writer, l []control.DeviceCounters) error {
 		if !d.Overlay {
 			whose = "with all else that this host sends there"
 		}
-		fmt.Fprintf(t, "%s\t%d (%s)\t%d (%s)\t%d/%d\t%d/%d\t%s\n", clean(d.Name), d.TxPackets, size(d.TxBytes), d.RxPackets, size(d.RxBytes),
+		fmt.Fprintf(t, "%s\t%d (%s)\t%d (%s)\t%d/%d\t%d/%d\t%s\n", clean(d.Name), d.TxPackets, size(d.TxBytes),
+			d.RxPackets, size(d.RxBytes),
 			d.TxDropped, d.RxDropped, d.TxErrors, d.RxErrors, whose)
 	}
 	return t.Flush()

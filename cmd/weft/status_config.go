@@ -17,9 +17,11 @@ func configRows(row func(name, format string, a ...any), s control.Status) {
 	if c.Differs {
 		switch {
 		case c.LastGood:
-			say("THE LAST GOOD ONE, since this start could not use the %s's; a good one is taken up by itself", storeName(s.Store))
+			say("THE LAST GOOD ONE, since this start could not use the %s's; a good one is taken up by itself",
+				storeName(s.Store))
 		case len(c.Faults) > 0:
-			say("the one that the %s had before: what it has now is not good, and no restart takes it up", storeName(s.Store))
+			say("the one that the %s had before: what it has now is not good, and no restart takes it up",
+				storeName(s.Store))
 		default:
 			say("not the %s's: restart weftd to apply that", storeName(s.Store))
 		}

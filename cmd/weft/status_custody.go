@@ -22,9 +22,11 @@ func custodyRows(row func(name, format string, a ...any), k *control.Custody) {
 	line := fmt.Sprintf("%d descriptors of %d pods, kept by %s for the next weftd", k.Descriptors, k.Items, who)
 	switch {
 	case k.Ports > 0 && k.Items == 0:
-		line = fmt.Sprintf("%d descriptors of weftd's own ports, kept by %s for the next weftd", k.PortDescriptors, who)
+		line = fmt.Sprintf("%d descriptors of weftd's own ports, kept by %s for the next weftd",
+			k.PortDescriptors, who)
 	case k.Ports > 0:
-		line = fmt.Sprintf("%d descriptors of %d pods and %d of weftd's own ports, kept by %s for the next weftd", k.Descriptors, k.Items, k.PortDescriptors, who)
+		line = fmt.Sprintf("%d descriptors of %d pods and %d of weftd's own ports, kept by %s for the next weftd",
+			k.Descriptors, k.Items, k.PortDescriptors, who)
 	}
 	if k.Discarded > 0 {
 		line += fmt.Sprintf("; %d packets were too old when they were taken up", k.Discarded)

@@ -11,7 +11,8 @@ import (
 func TestDeviceLines(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:8285")
 	s := control.Status{
-		Underlay: control.Underlay{Devices: []control.Device{{Name: "eth0.5", Features: []string{"tx-udp-segmentation", "rx-gro"}}, {Name: "eth0"}}},
+		Underlay: control.Underlay{Devices: []control.Device{
+			{Name: "eth0.5", Features: []string{"tx-udp-segmentation", "rx-gro"}}, {Name: "eth0"}}},
 		Counters: control.Counters{Outlets: []control.Outlet{
 			{Local: at, Outlet: "runs", Because: "eth0 cuts UDP and no tunnels"},
 			{Local: at, Outlet: "whole", Because: "eth0 cuts tunnels"},

@@ -22,16 +22,19 @@ func podRows(row func(name, format string, a ...any), p *control.PodCounts) {
 	if p.Problems > 0 {
 		row("", "something is wrong with %d of them: weft pods says what, and what to do", p.Problems)
 	}
-	row("", "sent %d (%s), received %d (%s), refused %d", p.SentPackets, size(p.SentBytes), p.ReceivedPackets, size(p.ReceivedBytes), p.RefusedPackets)
+	row("", "sent %d (%s), received %d (%s), refused %d", p.SentPackets, size(p.SentBytes), p.ReceivedPackets,
+		size(p.ReceivedBytes), p.RefusedPackets)
 	for _, b := range p.Busiest {
 		name := b.Name
 		if name == "" {
 			name = b.ID
 		}
-		row("", "  %s %s: sent %d (%s), received %d (%s), refused %d", clean(name), clean(b.Interface), b.SentPackets, size(b.SentBytes), b.ReceivedPackets, size(b.ReceivedBytes), b.RefusedPackets)
+		row("", "  %s %s: sent %d (%s), received %d (%s), refused %d", clean(name), clean(b.Interface),
+			b.SentPackets, size(b.SentBytes), b.ReceivedPackets, size(b.ReceivedBytes), b.RefusedPackets)
 	}
 	if all := p.Attached + p.Waiting + p.Missing; len(p.Busiest) < all {
 		row("", "  and %d more, with less traffic: weft pods shows all", all-len(p.Busiest))
 	}
-	row("", "rules of the host, such as those of a NetworkPolicy, do not see the packets between pods that are attached directly")
+	row("", "rules of the host, such as those of a NetworkPolicy, do not see the packets between pods that "+
+		"are attached directly")
 }

@@ -18,7 +18,8 @@ func rulesRows(row func(name, format string, a ...any), r control.Rules) {
 	for _, n := range []struct {
 		count uint64
 		what  string
-	}{{r.Repaired, "put back %d times"}, {r.PodsDropped, "%d dropped from pods to the overlay's port"}, {r.StrangersDropped, "%d dropped from strangers"}, {r.PlainDropped, "%d dropped that were not encrypted"}} {
+	}{{r.Repaired, "put back %d times"}, {r.PodsDropped, "%d dropped from pods to the overlay's port"},
+		{r.StrangersDropped, "%d dropped from strangers"}, {r.PlainDropped, "%d dropped that were not encrypted"}} {
 		if n.count > 0 {
 			line += fmt.Sprintf(", "+n.what, n.count)
 		}

@@ -19,9 +19,10 @@ const (
 // waitMost is the longest time between two looks at what is waited for.
 const waitMost = time.Second
 
-// waitFor asks the daemon until it is what is waited for, or until limit is over. In the second case the error says what
-// was missing, and the status is the last one, if there was any.
-func (c *common) waitFor(ctx context.Context, what string, limit time.Duration) (s control.Status, known bool, err error) {
+// waitFor asks the daemon until it is what is waited for, or until limit is over. In the second case the
+// error says what was missing, and the status is the last one, if there was any.
+func (c *common) waitFor(ctx context.Context, what string, limit time.Duration) (s control.Status, known bool,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	missing := "weftd was not asked yet"

@@ -31,7 +31,8 @@ func openStore(c etcd.Config, warn func(string)) (api direct, done func(), err e
 		return direct{}, nil, err
 	}
 	source := fmt.Sprintf("etcd at %s, prefix %s", strings.Join(s.Endpoints(), " "), c.Prefix)
-	return direct{store: s, source: source}, func() { _ = s.Close() }, nil // nothing was written that a close could lose
+	// nothing was written that a close could lose
+	return direct{store: s, source: source}, func() { _ = s.Close() }, nil
 }
 
 func (d direct) Leases(ctx context.Context) (control.Leases, error) {

@@ -28,7 +28,8 @@ func TestTheStoreAnswersWhenNoDaemonDoes(t *testing.T) {
 
 	endpoint := "--etcd-endpoints=" + srv.Endpoint()
 	out, stderr, err := weft(t, "lease", "list", endpoint, "--etcd-prefix=/lab")
-	if err != nil || stderr != "" || !strings.Contains(out, "10.42.7.0/24  gone") || !strings.Contains(out, "23h59m") || !strings.Contains(out, "prefix /lab") {
+	if err != nil || stderr != "" || !strings.Contains(out, "10.42.7.0/24  gone") ||
+		!strings.Contains(out, "23h59m") || !strings.Contains(out, "prefix /lab") {
 		t.Errorf("list: %v %s\n%s", err, stderr, out)
 	}
 
@@ -42,7 +43,8 @@ func TestTheStoreAnswersWhenNoDaemonDoes(t *testing.T) {
 	if !strings.Contains(stderr, "answers") || !strings.Contains(stderr, srv.Endpoint()) {
 		t.Errorf("the fall-back is not said: %s", stderr)
 	}
-	if _, _, err = weft(t, "lease", "release", "10.42.7.0/24", endpoint); err == nil || !strings.Contains(err.Error(), "record") {
+	if _, _, err = weft(t, "lease", "release", "10.42.7.0/24", endpoint); err == nil ||
+		!strings.Contains(err.Error(), "record") {
 		t.Errorf("twice: %v", err)
 	}
 }

@@ -31,10 +31,13 @@ func TestStoppedDaemon(t *testing.T) {
 	}
 	daemon := exec.CommandContext(t.Context(), self)
 	state := t.TempDir()
-	if err := os.WriteFile(filepath.Join(state, events.File), []byte(`{"time":"2026-01-02T03:04:05Z","kind":"started","level":"info","message":"weftd starts"}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(state, events.File),
+		[]byte(`{"time":"2026-01-02T03:04:05Z","kind":"started","level":"info","message":"weftd starts"}`+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	daemon.Env = append(os.Environ(), asDaemon+"="+socket, "WEFTD_CACHE_DIR="+state, "WEFTD_ETCD_ENDPOINTS=http://127.0.0.1:1")
+	daemon.Env = append(os.Environ(), asDaemon+"="+socket, "WEFTD_CACHE_DIR="+state,
+		"WEFTD_ETCD_ENDPOINTS=http://127.0.0.1:1")
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,14 +57,16 @@ func TestStoppedDaemon(t *testing.T) {
 	for _, args := range []string{"status", "peers", "lease release 10.42.2.0/24", "cleanup"} {
 		wg.Go(func() {
 			_, stderr, err := weft(t, strings.Fields(args)...)
-			if !errors.Is(err, control.ErrStuck) || errors.Is(err, control.ErrNoDaemon) || !strings.Contains(err.Error(), stopped) || stderr != "" {
+			if !errors.Is(err, control.ErrStuck) || errors.Is(err, control.ErrNoDaemon) ||
+				!strings.Contains(err.Error(), stopped) || stderr != "" {
 				t.Errorf("%s: %v %s", args, err, stderr)
 			}
 		})
 	}
 	wg.Go(func() {
 		_, stderr, err := weft(t, "lease", "list") // nobody is at that endpoint either
-		if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "[http://127.0.0.1:1]") || err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "[http://127.0.0.1:1]") || err == nil ||
+			!strings.Contains(err.Error(), "127.0.0.1:1") {
 			t.Errorf("lease list: %v %s", err, stderr)
 		}
 	})
@@ -77,7 +82,8 @@ func TestStoppedDaemon(t *testing.T) {
 	await.OK(t, "the daemon answers again", answers)
 }
 
-// A daemon that accepts connections and never answers is named as one that is stopped, and nothing is asked of it that it may still do.
+// A daemon that accepts connections and never answers is named as one that is stopped, and nothing is asked
+// of it that it may still do.
 func TestDeafDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -105,7 +111,8 @@ func TestDeafDaemon(t *testing.T) {
 	for _, args := range commands {
 		wg.Go(func() {
 			_, stderr, err := weft(t, strings.Fields(args)...)
-			if deaf := fmt.Sprintf("(pid %d, state ", os.Getpid()); !strings.Contains(stderr+fmt.Sprint(err), deaf) || !errors.Is(err, control.ErrStuck) {
+			if deaf := fmt.Sprintf("(pid %d, state ", os.Getpid()); !strings.Contains(stderr+fmt.Sprint(err), deaf) ||
+				!errors.Is(err, control.ErrStuck) {
 				t.Errorf("%s: %v %s", args, err, stderr)
 			}
 		})
@@ -126,7 +133,8 @@ func TestUncountedIsNoZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(out, `"txPackets"`) != 2 || strings.Count(out, `"rxBytes"`) != 2 || strings.Count(out, `"name"`) != 3 {
+	if strings.Count(out, `"txPackets"`) != 2 || strings.Count(out, `"rxBytes"`) != 2 ||
+		strings.Count(out, `"name"`) != 3 {
 		t.Errorf("three peers, and two are counted:\n%s", out)
 	}
 }

@@ -30,16 +30,23 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [NODE…]",
 		Short: "Show what passes now: rates, loss and round trip of each peer, workers, offloads, drops",
-		Long: "Show what passes now, in all and with each peer or those that are named: packets and bits a second of inner packets, loss and\n" +
-			"round trip as the probes find them, what workers and offloads do, and what is dropped a second, by reason.\n\n" +
-			"In a terminal it is shown in place, every --interval; a narrow terminal has fewer columns, the most important ones. Keys: s takes\n" +
-			"the next order of peers, q ends it. In a pipe, with NO_COLOR or with -n, it is a block of plain text an interval; with --json an\n" +
+		Long: "Show what passes now, in all and with each peer or those that are named: packets and bits a " +
+			"second of inner packets, loss and\n" +
+			"round trip as the probes find them, what workers and offloads do, and what is dropped a second, by " +
+			"reason.\n\n" +
+			"In a terminal it is shown in place, every --interval; a narrow terminal has fewer columns, the most " +
+			"important ones. Keys: s takes\n" +
+			"the next order of peers, q ends it. In a pipe, with NO_COLOR or with -n, it is a block of plain text " +
+			"an interval; with --json an\n" +
 			"object on a line of its own. A weftd that goes away is said, and followed when it comes back.\n\n" +
-			"Columns: b/s and p/s are bits and packets a second, out to the peer and in from it; LOSS is the worse direction of the last\n" +
-			"64 probes; PASSES is the largest inner packet that passed, with ! if larger ones are lost. Where the kernel moves the packets (vxlan, host-gw), it\n" +
+			"Columns: b/s and p/s are bits and packets a second, out to the peer and in from it; LOSS is the worse " +
+			"direction of the last\n" +
+			"64 probes; PASSES is the largest inner packet that passed, with ! if larger ones are lost. Where the " +
+			"kernel moves the packets (vxlan, host-gw), it\n" +
 			"does not count for each peer.\n\n" +
 			nodeArgument,
-		Example: "  weft top\n  weft top --sort loss\n  weft top db1 web2 --interval 5s\n  weft top --once\n  weft top --json -n 10 | jq .in.bitsPerSecond",
+		Example: "  weft top\n  weft top --sort loss\n  weft top db1 web2 --interval 5s\n  weft top --once\n  " +
+			"weft top --json -n 10 | jq .in.bitsPerSecond",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
@@ -49,9 +56,12 @@ func topCommand() *cobra.Command {
 	bindInterval(l, &f.every)
 	l.IntVarP(&f.times, "count", "n", 0, "end after this `number` of intervals; 0 is never")
 	l.BoolVar(&f.once, "once", false, "show one interval and end, as -n 1 does")
-	l.StringVar(&f.sort, "sort", top.ByTraffic, "order of the peers, by this `key`: "+strings.Join(top.SortKeys(), ", "))
+	l.StringVar(&f.sort, "sort", top.ByTraffic, "order of the peers, by this `key`: "+
+		strings.Join(top.SortKeys(), ", "))
 	cmd.ValidArgsFunction = f.completePeers
-	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(top.SortKeys(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	// the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("sort",
+		cobra.FixedCompletions(top.SortKeys(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -173,7 +183,9 @@ type watchFlags struct {
 }
 
 func (f *watchFlags) bind(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&f.on, "watch", "w", false, "show it again and again, with rates: in place in a terminal, else a block of text an interval, or a line with --json")
+	cmd.Flags().BoolVarP(&f.on, "watch", "w", false,
+		"show it again and again, with rates: in place in a terminal, else a block of text an interval, or a "+
+			"line with --json")
 	bindInterval(cmd.Flags(), &f.every)
 }
 
@@ -185,9 +197,13 @@ func (f *watchFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// watching shows again and again, until q, what draw makes of s, or lines of JSON of what document makes of it.
-func (c *common) watching(s *sampler, stdout io.Writer, every time.Duration, draw func(width, height int) []top.Line, document func() any) watch {
-	w := watch{every: every, unshown: 1, stdout: stdout, ask: s.ask, draw: draw, key: func(k byte) bool { return k != 'q' }}
+// watching shows again and again, until q, what draw makes of s, or lines of JSON of what document makes of
+// it.
+func (c *common) watching(s *sampler, stdout io.Writer, every time.Duration,
+	draw func(width, height int) []top.Line, document func() any) watch {
+	w := watch{every: every, unshown: 1, stdout: stdout, ask: s.ask, draw: draw, key: func(k byte) bool {
+		return k != 'q'
+	}}
 	if c.json {
 		w.unshown = 0
 		w.print = func(out io.Writer) error { return printLine(out, document()) }
@@ -196,10 +212,12 @@ func (c *common) watching(s *sampler, stdout io.Writer, every time.Duration, dra
 }
 
 // watchPeers is weft peers --watch.
-func (c *common) watchPeers(ctx context.Context, stdout io.Writer, every time.Duration, nodes []string) error {
+func (c *common) watchPeers(ctx context.Context, stdout io.Writer, every time.Duration,
+	nodes []string) error {
 	s := sampler{client: c.client(), nodes: nodes}
 	w := c.watching(&s, stdout, every, func(width, height int) []top.Line {
-		return top.Render(s.picture, top.Options{Width: width, Height: height, Sort: top.ByName, Parts: top.Head | top.Peers})
+		return top.Render(s.picture, top.Options{Width: width, Height: height, Sort: top.ByName,
+			Parts: top.Head | top.Peers})
 	}, func() any {
 		return struct {
 			schema
@@ -210,13 +228,15 @@ func (c *common) watchPeers(ctx context.Context, stdout io.Writer, every time.Du
 	return w.run(ctx)
 }
 
-// watchStatus is weft status --watch: the page, and in place of what was counted since the start what happens now.
+// watchStatus is weft status --watch: the page, and in place of what was counted since the start what happens
+// now.
 func (c *common) watchStatus(ctx context.Context, stdout io.Writer, every time.Duration) error {
 	s := sampler{client: c.client()}
 	w := c.watching(&s, stdout, every, func(width, height int) []top.Line {
 		page := linesOf(width, func(w io.Writer) error { return printState(w, s.last.Status, s.picture.Time) })
 		if s.away != nil {
-			page = append([]top.Line{{Text: top.Cut("NO ANSWER: "+clean(s.away.Error()), width), Kind: top.Bad}, {}}, page...)
+			page = append([]top.Line{{Text: top.Cut("NO ANSWER: "+clean(s.away.Error()), width), Kind: top.Bad}, {}},
+				page...)
 		}
 		now := top.Render(s.picture, top.Options{Width: width, Parts: top.Plane})
 		if height > 0 {
@@ -234,7 +254,8 @@ func (c *common) watchStatus(ctx context.Context, stdout io.Writer, every time.D
 	return w.run(ctx)
 }
 
-// moment is when a line of JSON was true, and why there was no answer then; then the rest of the line is of the last one.
+// moment is when a line of JSON was true, and why there was no answer then; then the rest of the line is of
+// the last one.
 type moment struct {
 	Time  time.Time `json:"time"`
 	Error string    `json:"error,omitempty"`

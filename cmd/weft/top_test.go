@@ -47,17 +47,20 @@ func TestTopInAPipe(t *testing.T) {
 		return out
 	}
 	once := asked("top", "--once")
-	if strings.Count(once, "PEER ") != 1 || !strings.HasPrefix(once, "db1  ready") || !strings.Contains(once, "bit/s") || !strings.Contains(once, "\nweb.example ") {
+	if strings.Count(once, "PEER ") != 1 || !strings.HasPrefix(once, "db1  ready") ||
+		!strings.Contains(once, "bit/s") || !strings.Contains(once, "\nweb.example ") {
 		t.Error(once)
 	}
-	if two := asked("top", "-n", "2", "b"); strings.Count(two, "PEER ") != 2 || strings.Contains(two, "web.example") {
+	if two := asked("top", "-n", "2", "b"); strings.Count(two, "PEER ") != 2 ||
+		strings.Contains(two, "web.example") {
 		t.Error(two)
 	}
 	d := json.NewDecoder(strings.NewReader(asked("top", "--json", "-n", "2")))
 	d.DisallowUnknownFields()
 	for range 2 {
 		var v pictureDocument
-		if err := d.Decode(&v); err != nil || v.SchemaVersion != 1 || v.Seconds <= 0 || v.In == nil || len(v.Peers) != 3 || v.Peers[0].Out == nil || v.Peers[2].Out != nil {
+		if err := d.Decode(&v); err != nil || v.SchemaVersion != 1 || v.Seconds <= 0 || v.In == nil ||
+			len(v.Peers) != 3 || v.Peers[0].Out == nil || v.Peers[2].Out != nil {
 			t.Errorf("%v %+v", err, v)
 		}
 	}
@@ -136,7 +139,8 @@ func TestWatchedDocuments(t *testing.T) {
 		var out lockedBuffer
 		done := make(chan error, 1)
 		go func() { // waited for below
-			done <- run(ctx, []string{args, "--watch", "--json", "--interval=100ms", "--control-socket=" + socket}, &out, &out)
+			done <- run(ctx, []string{args, "--watch", "--json", "--interval=100ms", "--control-socket=" + socket},
+				&out, &out)
 		}()
 		await.True(t, "two lines", func() bool { return strings.Count(out.String(), "\n") >= 2 })
 		cancel()
@@ -145,7 +149,8 @@ func TestWatchedDocuments(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			var m map[string]any
-			if err := json.Unmarshal([]byte(line), &m); err != nil || m["schema_version"] != 1.0 || m["time"] == nil || m[field] == nil {
+			if err := json.Unmarshal([]byte(line), &m); err != nil || m["schema_version"] != 1.0 || m["time"] == nil ||
+				m[field] == nil {
 				t.Errorf("%s: %v: %s", args, err, line)
 			}
 		}
@@ -153,12 +158,14 @@ func TestWatchedDocuments(t *testing.T) {
 }
 
 func TestTopRefuses(t *testing.T) {
-	for _, args := range []string{"top --sort size", "top --interval 1ms", "top -n -1", "peers --interval 2s", "status --watch --wait"} {
+	for _, args := range []string{"top --sort size", "top --interval 1ms", "top -n -1", "peers --interval 2s",
+		"status --watch --wait"} {
 		if _, _, err := weft(t, strings.Fields(args)...); !errors.Is(err, errUsage) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	if _, _, err := weft(t, "top", "--once", "--control-socket", t.TempDir()+"/none"); err == nil || !strings.Contains(err.Error(), "answer") {
+	if _, _, err := weft(t, "top", "--once", "--control-socket", t.TempDir()+"/none"); err == nil ||
+		!strings.Contains(err.Error(), "answer") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -266,7 +273,8 @@ func TestTopInATerminal(t *testing.T) {
 			t.Errorf("%q: %v", end, err)
 		}
 		p.shows(t, "\x1b[?25h\x1b[?1049l")
-		if now, err := unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS); err != nil || *now != p.before || now.Lflag&unix.ECHO == 0 {
+		if now, err := unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS); err != nil || *now != p.before ||
+			now.Lflag&unix.ECHO == 0 {
 			t.Errorf("%q: %v: the terminal is %+v, was %+v", end, err, now, p.before)
 		}
 	}
@@ -274,7 +282,8 @@ func TestTopInATerminal(t *testing.T) {
 
 // Whoever wants no colours gets text, in blocks that fit the terminal.
 func TestTopWithoutColour(t *testing.T) {
-	p := inTerminal(t, 40, 10, "NO_COLOR=1", "top", "--interval=100ms", "-n2", "--control-socket="+start(t, &node{}))
+	p := inTerminal(t, 40, 10, "NO_COLOR=1", "top", "--interval=100ms", "-n2", "--control-socket="+
+		start(t, &node{}))
 	if err := p.cmd.Wait(); err != nil {
 		t.Error(err)
 	}

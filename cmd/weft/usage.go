@@ -57,8 +57,8 @@ func complete(root *cobra.Command) {
 	}
 }
 
-// strict makes arguments that cmd, or a command below it, does not understand an error about usage, also where
-// cobra would print its help and succeed.
+// strict makes arguments that cmd, or a command below it, does not understand an error about usage, also
+// where cobra would print its help and succeed.
 func strict(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		if !cmd.Runnable() {
@@ -86,7 +86,8 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// badFlag makes the error about a flag that cobra cannot parse. An argument before the flag may be the real fault.
+// badFlag makes the error about a flag that cobra cannot parse. An argument before the flag may be the real
+// fault.
 func badFlag(cmd *cobra.Command, err error) error {
 	if rest := cmd.Flags().Args(); cmd.HasSubCommands() && len(rest) > 0 {
 		return noSuchCommand(cmd, rest)

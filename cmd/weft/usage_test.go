@@ -51,7 +51,8 @@ func TestExitStatuses(t *testing.T) {
 		{"peers --control-socket " + starting, 0, ""},
 		{"status --control-socket /nonexistent/s", 1, "running"},
 		{"stauts", 2, "status?"},
-		{"", 0, ""}, {"lease", 0, ""}, {"help lease", 0, ""}, {"lease --help", 0, ""}, {"--version", 0, ""}, {"version", 0, ""}, {"version --json", 0, ""},
+		{"", 0, ""}, {"lease", 0, ""}, {"help lease", 0, ""}, {"lease --help", 0, ""}, {"--version", 0, ""},
+		{"version", 0, ""}, {"version --json", 0, ""},
 		{"version --jsn", 2, "--json"},
 		{"status --wait peers", 2, "--wait=peers"}, {"status x", 2, "x"}, {"version x", 2, "x"},
 		{"lease lst", 2, "list?"},
@@ -59,7 +60,8 @@ func TestExitStatuses(t *testing.T) {
 		{"lease list --more", 2, "more"},
 		{"lease --nonsense", 2, "nonsense"},
 		{"lease release", 2, "arg"},
-		{"ping", 2, "arg"}, {"ping a b", 2, "arg"}, {"ping -4 -6 b", 2, "them"}, {"ping -c 0 b", 2, "--count 0"}, {"ping --interval 0s b", 2, "--interval 0s"},
+		{"ping", 2, "arg"}, {"ping a b", 2, "arg"}, {"ping -4 -6 b", 2, "them"}, {"ping -c 0 b", 2, "--count 0"},
+		{"ping --interval 0s b", 2, "--interval 0s"},
 		{"ping -W 2h b", 2, "--timeout 2h"}, {"ping --size -1 b", 2, "--size -1"},
 		{"lease release 10.42.2.1/24", 2, "10.42.2.0/24"},
 		{"lab foo", 2, "command"},
@@ -103,8 +105,10 @@ func TestExitStatuses(t *testing.T) {
 		{"cleanup --rules --files", 2, "--files"},
 	} {
 		status, out, errs := exits(t, strings.Fields(c.args)...)
-		if status != c.want || (c.says == "") != (errs == "") || !strings.Contains(errs, c.says) || (out == "") != (c.says != "") {
-			t.Errorf("weft %s: exit status %d, want %d, with %q; on stdout %d bytes, on stderr: %s", c.args, status, c.want, c.says, len(out), errs)
+		if status != c.want || (c.says == "") != (errs == "") || !strings.Contains(errs, c.says) ||
+			(out == "") != (c.says != "") {
+			t.Errorf("weft %s: exit status %d, want %d, with %q; on stdout %d bytes, on stderr: %s", c.args, status,
+				c.want, c.says, len(out), errs)
 		}
 	}
 }
@@ -125,8 +129,10 @@ func TestStatusPrintsWhetherReadyOrNot(t *testing.T) {
 // Every command names a lab by --lab, and also accepts the form that it had before.
 func TestOneWayToNameALab(t *testing.T) {
 	t.Setenv("WEFT_LAB_STATE", t.TempDir())
-	for _, args := range []string{"lab exec --lab none node1 -- true", "lab down --lab none", "lab down none", "bench --lab none --from a --to b"} {
-		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "none") || errors.Is(err, errUsage) {
+	for _, args := range []string{"lab exec --lab none node1 -- true", "lab down --lab none", "lab down none",
+		"bench --lab none --from a --to b"} {
+		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "none") ||
+			errors.Is(err, errUsage) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
@@ -137,7 +143,8 @@ func TestOneWayToNameALab(t *testing.T) {
 		}
 	}
 	for _, old := range []string{"lab run --name x --nodes 0", "lab up --name x --nodes 0"} {
-		if _, _, err := weft(t, strings.Fields(old)...); err == nil || strings.Contains(err.Error(), "name") || !strings.Contains(err.Error(), "--nodes") {
+		if _, _, err := weft(t, strings.Fields(old)...); err == nil || strings.Contains(err.Error(), "name") ||
+			!strings.Contains(err.Error(), "--nodes") {
 			t.Errorf("%s: %v", old, err)
 		}
 	}

@@ -14,14 +14,16 @@ import (
 	"weft/cmd/weft/internal/top"
 )
 
-// watch shows something again and again: in place in a terminal, else as one block of text, or one line of JSON, an interval.
+// watch shows something again and again: in place in a terminal, else as one block of text, or one line of
+// JSON, an interval.
 type watch struct {
 	every time.Duration
-	// times is after how many it ends; 0 is never. unshown is how many answers at the start are shown in a terminal only.
+	// times is after how many it ends; 0 is never. unshown is how many answers at the start are shown in a
+	// terminal only.
 	times, unshown int
 	stdout         io.Writer
-	// ask gets what is shown next; the loop calls update before it shows that. An error of the first ends the watching, as does one
-	// that no waiting mends; others are shown.
+	// ask gets what is shown next; the loop calls update before it shows that. An error of the first ends the
+	// watching, as does one that no waiting mends; others are shown.
 	ask func(ctx context.Context) (update func(), err error)
 	// draw lays it out, in at most so many columns and lines; 0 is without end.
 	draw func(width, height int) []top.Line
@@ -49,12 +51,14 @@ func (w *watch) run(ctx context.Context) error {
 	return w.inBlocks(ctx)
 }
 
-// inPlace reports whether out is a terminal in which lines may be written over. NO_COLOR asks for text and nothing else.
+// inPlace reports whether out is a terminal in which lines may be written over. NO_COLOR asks for text and
+// nothing else.
 func inPlace(out *os.File) bool {
 	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// inBlocks prints what is shown one after the other. The first answers, from which there are no rates, are not shown.
+// inBlocks prints what is shown one after the other. The first answers, from which there are no rates, are
+// not shown.
 func (w *watch) inBlocks(ctx context.Context) error {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()

@@ -42,19 +42,33 @@ func TestCheckAsksTheStore(t *testing.T) {
 		args []string
 		want []string // of a fault once each; of none if the first is "no faults"
 	}{
-		{"all is well", nil, []string{"no faults", "network-config, ok: 10.42.0.0/16, backend udp, from /coreos.com/network/config", "1472 inside", "records under /coreos.com/network/subnets: 1"}},
-		{"nobody there", []string{"--etcd-endpoints=http://127.0.0.1:9"}, []string{"- store-endpoint: http://127.0.0.1:9: "}},
-		{"nobody is asked", []string{"--etcd-endpoints=http://127.0.0.1:9", "--offline"}, []string{"no faults", "was not asked"}},
+		{"all is well", nil, []string{"no faults", "network-config, ok: 10.42.0.0/16, backend udp, from " +
+			"/coreos.com/network/config", "1472 inside", "records under /coreos.com/network/subnets: 1"}},
+		{"nobody there", []string{"--etcd-endpoints=http://127.0.0.1:9"},
+			[]string{"- store-endpoint: http://127.0.0.1:9: "}},
+		{"nobody is asked", []string{"--etcd-endpoints=http://127.0.0.1:9", "--offline"},
+			[]string{"no faults", "was not asked"}},
 		{"an empty store", []string{"--etcd-prefix=/none"}, []string{"- network-config: /none/config: "}},
-		{"an empty store and a file for it", []string{"--etcd-prefix=/none", file(`{"Network":"10.7.0.0/16"}`)}, []string{"no faults", "10.7.0.0/16"}},
-		{"misspelt keys", []string{"--offline", file(`{"Network":"10.7.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp","SorceCheck":"off","Prot":8285}}`)},
-			[]string{"SubnetLenght is not known, and has no effect; did you mean SubnetLen?", "Backend.SorceCheck is not known, and has no effect; did you mean Backend.SourceCheck?", "did you mean Backend.Port?"}},
-		{"flannel's keys of other types", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","GBP":true,"PersistentKeepaliveInterval":25}}`)}, []string{"no faults"}},
-		{"addresses of this host alone", []string{"--offline", "--public-ip=127.0.0.1", file(`{"Network":"127.0.0.0/8"}`)},
+		{"an empty store and a file for it", []string{"--etcd-prefix=/none", file(`{"Network":"10.7.0.0/16"}`)},
+			[]string{"no faults", "10.7.0.0/16"}},
+		{"misspelt keys", []string{"--offline",
+			file(
+				`{"Network":"10.7.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp","SorceCheck":"off","Prot":8285}}`)},
+			[]string{"SubnetLenght is not known, and has no effect; did you mean SubnetLen?",
+				"Backend.SorceCheck is not known, and has no effect; did you mean Backend.SourceCheck?",
+				"did you mean Backend.Port?"}},
+		{"flannel's keys of other types", []string{"--offline",
+			file(
+				`{"Network":"10.7.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","GBP":true,"PersistentKeepaliveInterval":25}}`)}, []string{"no faults"}},
+		{"addresses of this host alone", []string{"--offline", "--public-ip=127.0.0.1",
+			file(`{"Network":"127.0.0.0/8"}`)},
 			[]string{"- --public-ip 127.0.0.1: no other host can send to it", "Network is 127.0.0.0/8"}},
-		{"several bad flags", []string{"--healthz-port=x", "--ifcae=eth0", "--iface-regex=(", "--nonsense", "--log-format=xml", "--etcd-endpoints=http://127.0.0.1:9"},
-			[]string{`"x" for flag -healthz-port`, "-ifcae; did you mean --iface?", "error parsing regexp", "-nonsense", "--log-format is", "- store-endpoint: "}},
-		{"a backend that does not start", []string{"--offline", "--allow-extension", file(`{"Network":"10.7.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch x"}}`)},
+		{"several bad flags", []string{"--healthz-port=x", "--ifcae=eth0", "--iface-regex=(", "--nonsense",
+			"--log-format=xml", "--etcd-endpoints=http://127.0.0.1:9"},
+			[]string{`"x" for flag -healthz-port`, "-ifcae; did you mean --iface?", "error parsing regexp",
+				"-nonsense", "--log-format is", "- store-endpoint: "}},
+		{"a backend that does not start", []string{"--offline", "--allow-extension",
+			file(`{"Network":"10.7.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch x"}}`)},
 			[]string{`Backend.PreStartupCommand: exec: "nosuch"`}},
 		{"the kernel may carry vxlan",
 			[]string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan"}}`)},
@@ -62,7 +76,9 @@ func TestCheckAsksTheStore(t *testing.T) {
 		{"weft may have to carry vxlan",
 			[]string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"auto"}}`)},
 			[]string{"no faults", "tun-device, ok"}},
-		{"an underlay that is too small", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan","MTU":576}}`)}, []string{"no faults", "526 inside"}},
+		{"an underlay that is too small", []string{"--offline",
+			file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan","MTU":576}}`)},
+			[]string{"no faults", "526 inside"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, ok := b.check(tt.args...)
@@ -120,7 +136,8 @@ func TestCheckMeetsWhatTheStoreDemands(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, ok := b.check("--etcd-endpoints=https://"+s.Listener.Addr().String(), "--etcd-cafile="+ca)

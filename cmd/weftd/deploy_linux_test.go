@@ -27,7 +27,8 @@ func unitCapabilities(t *testing.T) []string {
 }
 
 func TestUnitLeavesNoMoreCapabilitiesThanNeeded(t *testing.T) {
-	if got := unitCapabilities(t); !slices.Equal(got, []string{"net_admin", "net_raw", "net_bind_service", "dac_read_search"}) {
+	if got := unitCapabilities(t); !slices.Equal(got,
+		[]string{"net_admin", "net_raw", "net_bind_service", "dac_read_search"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -45,7 +46,8 @@ func TestUnitReadsKeysOfOtherUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := "-all,+" + strings.Join(unitCapabilities(t), ",+")
-	if out, err := exec.Command("setpriv", "--bounding-set="+bound, "cat", key).CombinedOutput(); err != nil || string(out) != "secret" {
+	if out, err := exec.Command("setpriv", "--bounding-set="+bound, "cat", key).CombinedOutput(); err != nil ||
+		string(out) != "secret" {
 		t.Errorf("with %s: %v: %s", bound, err, out)
 	}
 }

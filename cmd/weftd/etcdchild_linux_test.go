@@ -13,8 +13,8 @@ import (
 	"weft/test/await"
 )
 
-// The embedded etcd is a process of its own. It ends with weftd, however that ends, so that the next weftd has its
-// store at once. If etcd alone ends, weftd says so, goes on forwarding and starts etcd again.
+// The embedded etcd is a process of its own. It ends with weftd, however that ends, so that the next weftd
+// has its store at once. If etcd alone ends, weftd says so, goes on forwarding and starts etcd again.
 func TestEmbeddedEtcdLivesAndDiesWithWeftd(t *testing.T) {
 	a, b := pair(t)
 	a.args = append(a.args, "--holder-timeout=0") // its etcd is to be its only child
@@ -63,7 +63,8 @@ func TestEmbeddedEtcdSaysWhatIsWrong(t *testing.T) {
 	a, _ := pair(t)
 	a.start(t, "--v=1")
 	a.awaitReady(t)
-	if log := a.log.String(); !strings.Contains(log, `component=embedded-etcd`) || !strings.Contains(log, "level=DEBUG") || !strings.Contains(log, "became leader") {
+	if log := a.log.String(); !strings.Contains(log, `component=embedded-etcd`) ||
+		!strings.Contains(log, "level=DEBUG") || !strings.Contains(log, "became leader") {
 		t.Error("etcd's own messages are not in the log")
 	}
 	a.stop(t, syscall.SIGTERM)
@@ -77,7 +78,8 @@ func TestEmbeddedEtcdSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	a.start(t, "--cache-dir="+t.TempDir(), "--node-id=other")
-	if code := wait(a); code != 1 || !strings.Contains(a.log.String(), "weftd: embedded etcd in "+a.dir+"/etcd") {
+	if code := wait(a); code != 1 || !strings.Contains(a.log.String(), "weftd: embedded etcd in "+
+		a.dir+"/etcd") {
 		t.Errorf("on broken data: exit status %d", code)
 	}
 	a.env = append(a.env, "PATH=/nonexistent")

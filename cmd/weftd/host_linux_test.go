@@ -74,7 +74,8 @@ func pairOf(t *testing.T, backend string) (a, b *host) {
 	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","Backend":`+backend+`}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--embedded-etcd-listen=192.0.2.1:2379",
+	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd",
+		"--embedded-etcd-listen=192.0.2.1:2379",
 		"--embedded-etcd-insecure", "--net-config-path", netconf)
 	b.args = append(b.args, "--etcd-endpoints=http://192.0.2.1:2379")
 	return a, b
@@ -85,7 +86,8 @@ func wired(t *testing.T) (a, b *host) {
 	t.Helper()
 	netns.TUN(t)
 	a, b = newHost(t, "a"), newHost(t, "b")
-	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(b.ns.FD())}
+	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0",
+		PeerNamespace: netlink.NsFd(b.ns.FD())}
 	if err := a.ns.Netlink().LinkAdd(wire); err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +110,16 @@ func wired(t *testing.T) (a, b *host) {
 func newHost(t *testing.T, name string) *host {
 	t.Helper()
 	h := &host{name: name, ns: netns.New(t, name), dir: t.TempDir(), ports: 2}
-	h.args = []string{"--iface=eth0", "--node-id=" + name, "--node-name=" + name, "--subnet-file", h.file(), "--cache-dir", h.dir + "/cache",
+	h.args = []string{"--iface=eth0", "--node-id=" + name, "--node-name=" + name, "--subnet-file", h.file(),
+		"--cache-dir", h.dir + "/cache",
 		"--control-socket", h.socket(), "--healthz-port=8471", "--healthz-ip=127.0.0.1"}
 	t.Cleanup(func() {
 		if h.cmd != nil {
 			_ = h.cmd.Process.Kill()
 			_ = h.cmd.Wait()
 		}
-		_, _, _ = custody.End(context.Background(), custody.SocketFor(h.socket())) // else it would end when its directory is gone
+		// else it would end when its directory is gone
+		_, _, _ = custody.End(context.Background(), custody.SocketFor(h.socket()))
 		if t.Failed() {
 			t.Logf("%s's log:\n%s", name, h.log.String())
 		}
@@ -147,7 +151,8 @@ func (h *host) command(extra ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", append(append([]string{}, h.args...), extra...)...)
 	cmd.Env = append(append(os.Environ(), asWeftd+"=1"), h.env...)
 	cmd.WaitDelay = 20 * time.Second // a successor that nobody ended has its output open
-	if os.Getenv("GORACE") == "" {   // a process under the race detector sleeps for a second before it ends, while packets wait
+	if os.Getenv("GORACE") == "" {
+		// a process under the race detector sleeps for a second before it ends, while packets wait
 		cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	}
 	return cmd

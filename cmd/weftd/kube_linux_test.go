@@ -58,7 +58,8 @@ func cluster(t *testing.T, netconf string) (a, b *host, api *kubernetes) {
 		api.PutPod("kube-flannel", pod, node)
 	}
 	for i, h := range []*host{a, b} {
-		h.args = append(h.args, "--node-id=", "--kube-subnet-mgr", "--kube-api-url=http://"+apiAddr, "--net-config-path", h.netconf())
+		h.args = append(h.args, "--node-id=", "--kube-subnet-mgr", "--kube-api-url=http://"+apiAddr,
+			"--net-config-path", h.netconf())
 		h.env = []string{"NODE_NAME=node-" + h.name}
 		h.write(t, netconf)
 		api.Change("node-"+h.name, podCIDR(fmt.Sprintf("10.42.%d.0/24", i+1)))
@@ -113,12 +114,15 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 	a.reaches(t, b)
 	b.reaches(t, a)
 
-	if sa.NodeID != "node-a" || sa.Lease == nil || !sa.Lease.Held || sa.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") ||
-		sa.Store.Kind != control.KindKubernetes || !sa.Store.Connected || fmt.Sprint(sa.Store.Endpoints) != "[http://"+apiAddr+"]" || sa.Store.Prefix != "flannel.alpha.coreos.com" {
+	if sa.NodeID != "node-a" || sa.Lease == nil || !sa.Lease.Held ||
+		sa.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") ||
+		sa.Store.Kind != control.KindKubernetes || !sa.Store.Connected ||
+		fmt.Sprint(sa.Store.Endpoints) != "[http://"+apiAddr+"]" || sa.Store.Prefix != "flannel.alpha.coreos.com" {
 		t.Errorf("a's status: %+v", sa)
 	}
 	n := api.Node("node-a")
-	for key, want := range map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": " null", "public-ip": "192.0.2.1"} {
+	for key, want := range map[string]string{"kube-subnet-manager": "true", "backend-type": "",
+		"backend-data": " null", "public-ip": "192.0.2.1"} {
 		if got, ok := n.Annotations[prefixOf+key]; !ok || got != want {
 			t.Errorf("annotation %s is %q, want %q", key, got, want)
 		}
@@ -139,7 +143,8 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		return err
 	})
 	leases, err := c.Leases(t.Context())
-	if err != nil || len(leases.Leases) != 2 || leases.Leases[0].Node != "node-a" || leases.Leases[1].Node != "node-b" || !leases.Leases[1].Own {
+	if err != nil || len(leases.Leases) != 2 || leases.Leases[0].Node != "node-a" ||
+		leases.Leases[1].Node != "node-b" || !leases.Leases[1].Own {
 		t.Errorf("b's leases: %v %+v", err, leases)
 	}
 	if _, err := c.Release(t.Context(), control.ReleaseRequest{Subnet: "10.42.1.0/24", Force: true}); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "kubectl") {
@@ -148,7 +153,9 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusOK {
 		t.Errorf("readyz: %v %d %s", err, code, body)
 	}
-	if code, body, err := b.get(t, "/metrics"); err != nil || code != http.StatusOK || !strings.Contains(body, "weft_peers 1\n") || !strings.Contains(body, `node="node-b"`) || !strings.Contains(body, "weft_store_up 1\n") {
+	if code, body, err := b.get(t, "/metrics"); err != nil || code != http.StatusOK ||
+		!strings.Contains(body, "weft_peers 1\n") || !strings.Contains(body, `node="node-b"`) ||
+		!strings.Contains(body, "weft_store_up 1\n") {
 		t.Errorf("metrics: %v %d", err, code)
 	}
 	if log := a.log.String(); strings.Count(log, "SubnetLen") != 1 {
@@ -163,17 +170,19 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		return err
 	})
 
-	// A restart does not adopt a network in which the node's pods are not, nor a file with a fault. Once the file
-	// is good, weftd adopts it by itself.
+	// A restart does not adopt a network in which the node's pods are not, nor a file with a fault. Once the
+	// file is good, weftd adopts it by itself.
 	for _, bad := range [][2]string{
-		{`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`, "--renumber"}, {`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlna"}}`, `did you mean "vxlan"?`},
+		{`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`, "--renumber"},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlna"}}`, `did you mean "vxlan"?`},
 	} {
 		text, want := bad[0], bad[1]
 		a.write(t, text)
 		for range 2 {
 			a.stop(t, syscall.SIGTERM)
 			a.start(t)
-			if s := a.awaitReady(t); !s.Config.LastGood || !strings.Contains(fmt.Sprint(s.Config.Faults), want) || s.Lease.Subnet != sa.Lease.Subnet {
+			if s := a.awaitReady(t); !s.Config.LastGood || !strings.Contains(fmt.Sprint(s.Config.Faults), want) ||
+				s.Lease.Subnet != sa.Lease.Subnet {
 				t.Errorf("after a restart with %q: %+v", text, s.Config)
 			}
 			a.reaches(t, b)
@@ -192,7 +201,8 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 func TestAStartWithoutTheAPIServer(t *testing.T) {
 	t.Parallel()
 	a, b, api := cluster(t, udpConf)
-	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=weft-b"} // who we are is not known from the environment
+	// who we are is not known from the environment
+	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=weft-b"}
 	api.stop()
 	b.start(t)
 	b.says(t, "API server: ")
@@ -211,7 +221,8 @@ func TestAStartWithoutTheAPIServer(t *testing.T) {
 	b.start(t)
 	await.OK(t, "b serves from its cache", func() error {
 		s, err := b.status(t)
-		if err == nil && (s.NodeID != "node-b" || !s.Ready || len(s.Notes) == 0 || !s.Cache.Used || s.Lease == nil || s.Lease.Held) {
+		if err == nil && (s.NodeID != "node-b" || !s.Ready || len(s.Notes) == 0 || !s.Cache.Used ||
+			s.Lease == nil || s.Lease.Held) {
 			err = fmt.Errorf("%+v", s)
 		}
 		return err
@@ -286,10 +297,13 @@ func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
 		status     int
 		want       []string
 	}{
-		{"no network", "--net-config-path=/nonexistent/net-conf.json", b.env, 1, []string{"--net-config-path", "/nonexistent/net-conf.json", "ConfigMap"}},
-		{"a bad network", "--net-config-path=/proc/self/cmdline", b.env, 1, []string{"/proc/self/cmdline", "network config"}},
+		{"no network", "--net-config-path=/nonexistent/net-conf.json", b.env, 1,
+			[]string{"--net-config-path", "/nonexistent/net-conf.json", "ConfigMap"}},
+		{"a bad network", "--net-config-path=/proc/self/cmdline", b.env, 1,
+			[]string{"/proc/self/cmdline", "network config"}},
 		{"no name", "", nil, 1, []string{"NODE_NAME", "POD_NAMESPACE"}},
-		{"no kubeconfig", "--kubeconfig-file=/nonexistent", b.env, 1, []string{"--kubeconfig-file", "/nonexistent"}},
+		{"no kubeconfig", "--kubeconfig-file=/nonexistent", b.env, 1,
+			[]string{"--kubeconfig-file", "/nonexistent"}},
 		{"no pod", "--kube-api-url=", b.env, 1, []string{"--kubeconfig-file", "--kube-api-url"}},
 		{"a bad prefix", "--kube-annotation-prefix=a/b/c", b.env, 1, []string{"--kube-annotation-prefix"}},
 		{"a bad identity", "--node-id=a/b", b.env, 1, []string{"node id"}},
@@ -297,7 +311,8 @@ func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for status, extra := range map[int][]string{tt.status: nil, -1: {"--check"}} {
-				cmd := b.command(append(append(strings.Fields(tt.args), "--control-socket=", "--healthz-port=0"), extra...)...)
+				cmd := b.command(append(append(strings.Fields(tt.args), "--control-socket=", "--healthz-port=0"),
+					extra...)...)
 				cmd.Env = append(append(os.Environ(), asWeftd+"=1"), tt.env...)
 				var out bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &out, &out
@@ -329,13 +344,15 @@ func TestItIsCalledFlanneldToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(flanneld, append(b.args, "--check", "--offline")...)
-	cmd.Env = append(os.Environ(), asWeftd+"=1", "NODE_NAME=node-b", "EVENT_QUEUE_DEPTH=5000", "FLANNELD_ETCD_PREFIX=/x")
+	cmd.Env = append(os.Environ(), asWeftd+"=1", "NODE_NAME=node-b", "EVENT_QUEUE_DEPTH=5000",
+		"FLANNELD_ETCD_PREFIX=/x")
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := b.ns.Run(cmd); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	for _, want := range []string{"no faults", "node: node-b (env NODE_NAME)", "API server: http://" + apiAddr, "EVENT_QUEUE_DEPTH", "network-config, ok: 10.42.0.0/16, backend udp, from --net-config-path " + b.netconf(),
+	for _, want := range []string{"no faults", "node: node-b (env NODE_NAME)", "API server: http://" + apiAddr,
+		"EVENT_QUEUE_DEPTH", "network-config, ok: 10.42.0.0/16, backend udp, from --net-config-path " + b.netconf(),
 		"SubnetLen", "--etcd-prefix (FLANNELD_ETCD_PREFIX) has no effect with --kube-subnet-mgr", "eth0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, out.String())

@@ -22,7 +22,8 @@ func newLogger(cfg options.Log, w io.Writer) (*slog.Logger, *output) {
 	out := new(output)
 	out.set(cfg)
 	o := &slog.HandlerOptions{Level: &out.level}
-	out.limit = loglimit.New(&eitherFormat{out: out, text: slog.NewTextHandler(w, o), json: slog.NewJSONHandler(w, o)})
+	out.limit = loglimit.New(&eitherFormat{out: out, text: slog.NewTextHandler(w, o),
+		json: slog.NewJSONHandler(w, o)})
 	return slog.New(out.limit), out
 }
 

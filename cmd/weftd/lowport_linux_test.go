@@ -33,7 +33,8 @@ func withoutLowPorts(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd.Path = setpriv
-	cmd.Args = append([]string{"setpriv", "--inh-caps=-net_bind_service", "--bounding-set=-net_bind_service", exe}, cmd.Args[1:]...)
+	cmd.Args = append([]string{"setpriv", "--inh-caps=-net_bind_service", "--bounding-set=-net_bind_service",
+		exe}, cmd.Args[1:]...)
 	return cmd
 }
 
@@ -42,7 +43,10 @@ func (h *host) client(t *testing.T, at string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{"http://" + at}, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return h.ns.Dial(ctx, "tcp", addr) })},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn,
+			error) {
+			return h.ns.Dial(ctx, "tcp", addr)
+		})},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,8 +55,9 @@ func (h *host) client(t *testing.T, at string) *clientv3.Client {
 	return c
 }
 
-// A network configuration whose port weftd cannot have changes nothing: neither the record nor the subnet file, whether it comes with a
-// reload or is there at the start, and --check names the port. When there is another one it is taken up.
+// A network configuration whose port weftd cannot have changes nothing: neither the record nor the subnet
+// file, whether it comes with a reload or is there at the start, and --check names the port. When there is
+// another one it is taken up.
 func TestAPortThatCannotBeHadIsAnnouncedNowhere(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -112,11 +117,13 @@ func TestAPortThatCannotBeHadIsAnnouncedNowhere(t *testing.T) {
 			}
 			return nil
 		})
-		if s, err := b.status(t); err != nil || s.Backend.Port != 8285 || !s.Backend.InPlace || s.Backend.MTU != 1472 {
+		if s, err := b.status(t); err != nil || s.Backend.Port != 8285 || !s.Backend.InPlace ||
+			s.Backend.MTU != 1472 {
 			t.Errorf("%s: %v, %+v", backend, err, s.Backend)
 		}
 		if now, err := os.ReadFile(b.file()); err != nil || string(now) != string(file) || records() != before {
-			t.Errorf("%s: %v, the subnet file is\n%s\nand the records are\n%s\nand were\n%s", backend, err, now, records(), before)
+			t.Errorf("%s: %v, the subnet file is\n%s\nand the records are\n%s\nand were\n%s", backend, err, now,
+				records(), before)
 		}
 		netconf := filepath.Join(b.dir, "check.json")
 		if err := os.WriteFile(netconf, []byte(config), 0o600); err != nil {
@@ -125,7 +132,8 @@ func TestAPortThatCannotBeHadIsAnnouncedNowhere(t *testing.T) {
 		check := withoutLowPorts(t, b.command("--check", "--offline", "--net-config-path="+netconf))
 		var out strings.Builder
 		check.Stdout = &out
-		if err := b.ns.Run(check); (err != nil) != errors.Is(why, syscall.EACCES) || strings.Contains(out.String(), why.Error()) != (err != nil) {
+		if err := b.ns.Run(check); (err != nil) != errors.Is(why, syscall.EACCES) ||
+			strings.Contains(out.String(), why.Error()) != (err != nil) {
 			t.Errorf("--check of %s: %v\n%s", backend, err, &out)
 		}
 	}

@@ -39,12 +39,13 @@ const (
 )
 
 func main() {
-	// The first thread is what /proc shows of the process. It stays in the network namespace where it was started: a thread that
-	// goes to another one does not come back. It is held before anything waits, after which this may be another thread.
+	// The first thread is what /proc shows of the process. It stays in the network namespace where it was
+	// started: a thread that goes to another one does not come back. It is held before anything waits, after
+	// which this may be another thread.
 	runtime.LockOSThread()
 	arrival, err := reexec.Arrive()
-	// SIGHUP asks for a reload, and ends no weftd: neither one that has not begun to listen to it, nor one that is about to stop, nor a
-	// process that weftd has started from this program.
+	// SIGHUP asks for a reload, and ends no weftd: neither one that has not begun to listen to it, nor one that
+	// is about to stop, nor a process that weftd has started from this program.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -84,8 +85,10 @@ func (p process) become(program reexec.Program, s reexec.State) error {
 // run is the whole program: it returns nil after help, version, a check without
 // faults, or when ctx ends. Logs go to stderr.
 func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer) error {
-	// flanneld's --version stands among other flags, which it is read with; with --json, and as a word, it is ours.
-	if buildinfo.Asked(args) && (args[0] == "version" || len(args) > 1 && strings.TrimLeft(args[1], "-") == "json") {
+	// flanneld's --version stands among other flags, which it is read with; with --json, and as a word, it is
+	// ours.
+	if buildinfo.Asked(args) && (args[0] == "version" || len(args) > 1 &&
+		strings.TrimLeft(args[1], "-") == "json") {
 		return buildinfo.Command(stdout, "weftd", versionText(), args[1:])
 	}
 	if len(args) > 0 && args[0] == custody.Verb {
@@ -93,7 +96,8 @@ func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer
 		if err != nil {
 			return fmt.Errorf("%w: %w", options.ErrUsage, err)
 		}
-		_, _ = confine.Drop(nil) // it needs none, and where the kernel lets it keep one it holds the descriptors all the same
+		// it needs none, and where the kernel lets it keep one it holds the descriptors all the same
+		_, _ = confine.Drop(nil)
 		return custody.Hold(ctx, o)
 	}
 	if len(args) > 0 && args[0] == reexec.Verb {
@@ -152,16 +156,18 @@ func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer
 	return nil
 }
 
-// hold keeps what another weftd takes up that has asked for this one's place. Then it waits to be stopped: whoever started
-// this process would start it again.
+// hold keeps what another weftd takes up that has asked for this one's place. Then it waits to be stopped:
+// whoever started this process would start it again.
 func hold(ctx context.Context, cfg options.Config, gives *daemon.Yielded, log *slog.Logger) error {
-	log.Info("keeping what is open for the weftd that takes this one's place", "descriptors", len(gives.Left.FDs))
+	log.Info("keeping what is open for the weftd that takes this one's place", "descriptors",
+		len(gives.Left.FDs))
 	go ops.NewSystemd(log).Watchdog(ctx, func() bool { return true }) // ends with ctx
 	socket, l, err := custody.ListenInPlace(ctx, cfg.ControlSocket)
 	gives.Answer()
 	if err == nil {
 		err = custody.Hold(ctx, custody.HoldOptions{
-			Socket: socket, Listener: l, Owner: gives.Owner, Timeout: max(gives.Timeout, time.Minute), FDs: gives.Left.FDs,
+			Socket: socket, Listener: l, Owner: gives.Owner, Timeout: max(gives.Timeout, time.Minute),
+			FDs: gives.Left.FDs,
 		})
 	}
 	if err != nil {
@@ -181,7 +187,8 @@ func parse(settings *options.Reader) (options.Config, error) {
 	return cfg, err
 }
 
-// parseAgain reads them for a reload of a daemon that runs with cfg, which is rootless or not, whatever it has rights for by now.
+// parseAgain reads them for a reload of a daemon that runs with cfg, which is rootless or not, whatever it
+// has rights for by now.
 func parseAgain(settings *options.Reader, cfg options.Config) (options.Config, error) {
 	if cfg.Rootless.On && !cfg.Rootless.Given {
 		return settings.Read(options.Inside + "=found")

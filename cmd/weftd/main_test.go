@@ -26,11 +26,13 @@ import (
 const asWeftd = "WEFT_TEST_BE_WEFTD"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == custody.Verb { // weftd starts itself as that, without variables of the test's
+	if len(os.Args) > 1 && os.Args[1] == custody.Verb {
+		// weftd starts itself as that, without variables of the test's
 		main()
 		os.Exit(0)
 	}
-	if os.Getenv("WEFT_UPGRADE") != "" { // an upgrade went back to this program, without the variables of its start
+	if os.Getenv("WEFT_UPGRADE") != "" {
+		// an upgrade went back to this program, without the variables of its start
 		main()
 		os.Exit(0)
 	}
@@ -52,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(withPrograms(m.Run))
 }
 
-// withPrograms runs do with a weft-etcd and a weftd in $PATH, which are the test binary too. They are written before anything is
-// forked: a program that a child still has open for writing cannot be executed.
+// withPrograms runs do with a weft-etcd and a weftd in $PATH, which are the test binary too. They are written
+// before anything is forked: a program that a child still has open for writing cannot be executed.
 func withPrograms(do func() int) int {
 	dir, err := os.MkdirTemp("", "weft-programs-")
 	if err != nil {
@@ -65,7 +67,9 @@ func withPrograms(do func() int) int {
 		panic(err)
 	}
 	script := fmt.Appendf(nil, "#!/bin/sh\n%s=1 exec %s \"$@\"\n", asWeftd, self)
-	if err := errors.Join(os.Symlink(self, filepath.Join(dir, embedded.Program)), os.WriteFile(filepath.Join(dir, "weftd"), script, 0o755), os.Setenv("PATH", dir+":"+os.Getenv("PATH"))); err != nil {
+	if err := errors.Join(os.Symlink(self, filepath.Join(dir, embedded.Program)),
+		os.WriteFile(filepath.Join(dir, "weftd"), script, 0o755),
+		os.Setenv("PATH", dir+":"+os.Getenv("PATH"))); err != nil {
 		panic(err)
 	}
 	return do()
@@ -82,7 +86,8 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 }
 
 func TestHelpAndVersionGoToStdout(t *testing.T) {
-	for args, want := range map[string]string{"version": "weftd ", "version --json": `"program": "weftd"`, "--version --json": `"schema_version": 1`} {
+	for args, want := range map[string]string{"version": "weftd ", "version --json": `"program": "weftd"`,
+		"--version --json": `"schema_version": 1`} {
 		out, errs, err := call(t, strings.Fields(args)...)
 		if err != nil || errs != "" || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, stderr %q, stdout %q", args, err, errs, out)

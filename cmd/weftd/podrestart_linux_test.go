@@ -27,13 +27,15 @@ func (h *host) attached(t *testing.T, id string, addr netip.Addr, n podport.Node
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
 	var tun *os.File
 	if err := h.ns.Do(func() (err error) {
-		tun, err = podtun.Make(podtun.Spec{Netns: path, Name: "eth0", Addresses: []netip.Addr{addr}, MTU: n.MTU, Routes: n.Networks})
+		tun, err = podtun.Make(podtun.Spec{Netns: path, Name: "eth0", Addresses: []netip.Addr{addr}, MTU: n.MTU,
+			Routes: n.Networks})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	defer tun.Close()
-	r := podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, By: podport.ByWeft, Addresses: []netip.Addr{addr}, MTU: n.MTU}
+	r := podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, By: podport.ByWeft,
+		Addresses: []netip.Addr{addr}, MTU: n.MTU}
 	if _, err := h.pods().Attach(t.Context(), r, []int{int(tun.Fd())}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +64,15 @@ func (h *host) kept(t *testing.T, want int) (pid int, err error) {
 	if s.Custody == nil && want == 0 && len(p.Pods) == 0 {
 		return 0, nil
 	}
-	if len(p.Pods) != want || s.Custody == nil || s.Custody.By != custody.ByHolder || s.Custody.Items != want || s.Custody.Fault != "" {
+	if len(p.Pods) != want || s.Custody == nil || s.Custody.By != custody.ByHolder || s.Custody.Items != want ||
+		s.Custody.Fault != "" {
 		return 0, fmt.Errorf("%d pods, custody %+v, want %d", len(p.Pods), s.Custody, want)
 	}
 	return s.Custody.PID, nil
 }
 
-// Pods keep their interface, their address and a connection between them while weftd is killed and started, and stopped and
-// started, and they have their ports again before it is ready.
+// Pods keep their interface, their address and a connection between them while weftd is killed and started,
+// and stopped and started, and they have their ports again before it is ready.
 func TestPodsOutliveTheDaemon(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -151,7 +154,8 @@ func TestPodsOutliveTheDaemon(t *testing.T) {
 	}
 	await.OK(t, "the holder has weftd's own ports and nothing else", func() error {
 		_, err := a.kept(t, 0)
-		if s, serr := a.status(t); err == nil && (serr != nil || s.Custody == nil || s.Custody.Ports != 2 || s.Custody.PID != pid) {
+		if s, serr := a.status(t); err == nil && (serr != nil || s.Custody == nil || s.Custody.Ports != 2 ||
+			s.Custody.PID != pid) {
 			err = fmt.Errorf("%+v %w", s.Custody, serr)
 		}
 		return err
@@ -160,7 +164,8 @@ func TestPodsOutliveTheDaemon(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Errorf("the holder ended with weftd, which was stopped, and not for good: %v", err)
 	}
-	if r, ok, err := custody.End(t.Context(), custody.SocketFor(a.socket())); err != nil || !ok || r.Items != 2 { // as weft cleanup does
+	if r, ok, err := custody.End(t.Context(), custody.SocketFor(a.socket())); err != nil || !ok || r.Items != 2 {
+		// as weft cleanup does
 		t.Errorf("%+v %v %v", r, ok, err)
 	}
 	await.OK(t, "the holder ends when it is told to", func() error {

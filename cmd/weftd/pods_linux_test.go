@@ -36,7 +36,9 @@ func (h *host) attach(t *testing.T, ns *netns.Namespace, id string) (podport.Pod
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := podtun.Task{What: podtun.TaskMake, Networks: now.Node.Networks, Spec: podtun.Spec{Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), Name: "eth0", MTU: now.Node.MTU}}
+	task := podtun.Task{What: podtun.TaskMake, Networks: now.Node.Networks,
+		Spec: podtun.Spec{Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), Name: "eth0",
+			MTU: now.Node.MTU}}
 	for _, a := range got.Addresses {
 		task.Spec.Addresses = append(task.Spec.Addresses, a.Addr())
 	}
@@ -55,7 +57,8 @@ func (h *host) attach(t *testing.T, ns *netns.Namespace, id string) (podport.Pod
 		fds = append(fds, int(f.Fd()))
 	}
 	return c.Attach(t.Context(), podport.Request{
-		Key: podport.Key{ID: id, Interface: "eth0"}, Name: id, By: podport.ByWeft, Addresses: task.Spec.Addresses, MTU: now.Node.MTU,
+		Key: podport.Key{ID: id, Interface: "eth0"}, Name: id, By: podport.ByWeft, Addresses: task.Spec.Addresses,
+		MTU:         now.Node.MTU,
 		Reservation: &podport.Reservation{Dir: store.Dir, Network: store.Network},
 	}, fds)
 }
@@ -128,10 +131,12 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 	for what, w := range map[string]struct {
 		from, to *netns.Namespace
 		at       netip.Addr
-	}{"across": {one, two, p2.Addresses[0]}, "on one node": {one, three, p3.Addresses[0]}, "from the host": {a.ns, three, p3.Addresses[0]}} {
+	}{"across": {one, two, p2.Addresses[0]}, "on one node": {one, three, p3.Addresses[0]},
+		"from the host": {a.ns, three, p3.Addresses[0]}} {
 		await.OK(t, what, func() error { return hears(t, w.from, w.to, w.at) })
 	}
-	if l := pods(a); len(l) != 2 || l[0].SentPackets == 0 || l[1].ReceivedPackets == 0 || l[0].LastSeen.IsZero() {
+	if l := pods(a); len(l) != 2 || l[0].SentPackets == 0 || l[1].ReceivedPackets == 0 ||
+		l[0].LastSeen.IsZero() {
 		t.Errorf("counted: %+v", l)
 	}
 
@@ -162,7 +167,8 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		if l := pods(a); len(l) != 1 {
 			return fmt.Errorf("%+v", l)
 		}
-		if _, err := os.Stat(filepath.Join(a.dir, "cbr0", p3.Addresses[0].String())); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(a.dir, "cbr0", p3.Addresses[0].String())); !errors.Is(err,
+			os.ErrNotExist) {
 			return fmt.Errorf("its address: %v", err)
 		}
 		if n := a.descriptors(t); n > before {
@@ -170,7 +176,8 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		}
 		return nil
 	})
-	if s := a.log.String(); strings.Contains(s, "stays reserved") || strings.Contains(s, "level=WARN msg=\"pod") {
+	if s := a.log.String(); strings.Contains(s, "stays reserved") ||
+		strings.Contains(s, "level=WARN msg=\"pod") {
 		t.Errorf("%s", s)
 	}
 
@@ -204,7 +211,9 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		t.Errorf("after a restart: %+v", l)
 	}
 	if err := a.ns.Do(func() error {
-		_, err := podtun.Do(context.Background(), podtun.Task{What: podtun.TaskRemove, Spec: podtun.Spec{Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), one.FD()), Name: "eth0"}}, nil)
+		_, err := podtun.Do(context.Background(),
+			podtun.Task{What: podtun.TaskRemove,
+				Spec: podtun.Spec{Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), one.FD()), Name: "eth0"}}, nil)
 		return err
 	}); err != nil {
 		t.Error(err)
@@ -213,7 +222,8 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		if l := pods(a); len(l) > 0 {
 			return fmt.Errorf("%+v", l)
 		}
-		if _, err := os.Stat(filepath.Join(a.dir, "cbr0", p1.Addresses[0].String())); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(a.dir, "cbr0", p1.Addresses[0].String())); !errors.Is(err,
+			os.ErrNotExist) {
 			return fmt.Errorf("its address: %v", err)
 		}
 		return nil

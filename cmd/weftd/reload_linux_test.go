@@ -84,7 +84,8 @@ func TestReload(t *testing.T) {
 	pid := b.cmd.Process.Pid
 	b.hangup(t)
 	a.start(t)
-	await.OK(t, "a begins", func() error { // a program that has just been executed has not said yet what the signal is to do
+	await.OK(t, "a begins", func() error {
+		// a program that has just been executed has not said yet what the signal is to do
 		if a.log.String() == "" {
 			return fmt.Errorf("it has logged nothing")
 		}
@@ -97,27 +98,34 @@ func TestReload(t *testing.T) {
 	a.awaitReady(t)
 	a.reaches(t, b)
 
-	if changed, restart, faults, notes := b.reload(t); changed+restart+faults != "" || !strings.Contains(notes, "/coreos.com/network/config") {
+	if changed, restart, faults, notes := b.reload(t); changed+restart+faults != "" ||
+		!strings.Contains(notes, "/coreos.com/network/config") {
 		t.Errorf("nothing has changed: %q %q %q %q", changed, restart, faults, notes)
 	}
 	write(good, "WEFTD_V=1", "WEFTD_IP_MASQ=true")
 	changed, restart, faults, _ := b.reload(t)
-	if changed != "--v changed from 0 to 1: " || restart != "--ip-masq changed from false to true: takes a restart: weft upgrade, or systemctl restart weftd" || faults != "" {
+	if changed != "--v changed from 0 to 1: " ||
+		restart !=
+			"--ip-masq changed from false to true: takes a restart: weft upgrade, or systemctl restart weftd" ||
+		faults != "" {
 		t.Errorf("%q %q %q", changed, restart, faults)
 	}
 	b.logs(t, `change="--ip-masq`)
 	b.logs(t, "level=DEBUG")
 	write(good, "WEFTD_V=1", "WEFTD_IP_MASQ=true", "WEFTD_LOG_FORMAT=xml", "WEFTD_IPTABLES_RESYNC=many")
 	changed, restart, faults, notes := b.reload(t)
-	if changed+restart != "" || !strings.Contains(faults, `--log-format is "xml"`) || !strings.Contains(faults, "WEFTD_IPTABLES_RESYNC") || !strings.Contains(notes, "changed") {
+	if changed+restart != "" || !strings.Contains(faults, `--log-format is "xml"`) ||
+		!strings.Contains(faults, "WEFTD_IPTABLES_RESYNC") || !strings.Contains(notes, "changed") {
 		t.Errorf("%q %q %q %q", changed, restart, faults, notes)
 	}
 	write(nobody)
-	if _, _, faults, _ := b.reload(t); !strings.Contains(faults, "store") || !strings.Contains(faults, "listens") {
+	if _, _, faults, _ := b.reload(t); !strings.Contains(faults, "store") ||
+		!strings.Contains(faults, "listens") {
 		t.Errorf("endpoints where nobody is: %q", faults)
 	}
 	write("WEFTD_LOG_FORMAT=json")
-	if changed, _, faults, _ := b.reload(t); !strings.Contains(changed, "--log-format changed from text to json") || !strings.Contains(faults, "store") {
+	if changed, _, faults, _ := b.reload(t); !strings.Contains(changed,
+		"--log-format changed from text to json") || !strings.Contains(faults, "store") {
 		t.Errorf("%q %q", changed, faults)
 	}
 	b.logs(t, "log-format")
@@ -188,8 +196,8 @@ func TestReloadSeesTheLastWrite(t *testing.T) {
 	}
 }
 
-// TestReloadTakesUpAFile: another network configuration in the file of a cluster's nodes is in use after a reload, unless pods would lose
-// their addresses by it, or it has a fault.
+// TestReloadTakesUpAFile: another network configuration in the file of a cluster's nodes is in use after a
+// reload, unless pods would lose their addresses by it, or it has a fault.
 func TestReloadTakesUpAFile(t *testing.T) {
 	t.Parallel()
 	a, b, _ := cluster(t, udpConf)
@@ -198,7 +206,8 @@ func TestReloadTakesUpAFile(t *testing.T) {
 	for _, h := range []*host{a, b} {
 		h.awaitReady(t)
 		before := h.cmd.Process.Pid
-		if _, _, faults, notes := h.reload(t); faults != "" || !strings.Contains(notes, "that of "+h.netconf()+" is the one in use") {
+		if _, _, faults, notes := h.reload(t); faults != "" ||
+			!strings.Contains(notes, "that of "+h.netconf()+" is the one in use") {
 			t.Errorf("%q %q", faults, notes)
 		}
 		for text, why := range map[string]string{
@@ -206,7 +215,8 @@ func TestReloadTakesUpAFile(t *testing.T) {
 			`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Port":"many"}}`: "many",
 		} {
 			h.write(t, text)
-			if changed, _, faults, _ := h.reload(t); changed != "" || !strings.Contains(faults, why) || !strings.Contains(faults, "stays") {
+			if changed, _, faults, _ := h.reload(t); changed != "" || !strings.Contains(faults, why) ||
+				!strings.Contains(faults, "stays") {
 				t.Errorf("%s: %q %q", text, changed, faults)
 			}
 		}

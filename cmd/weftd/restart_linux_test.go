@@ -20,12 +20,14 @@ import (
 	"weft/test/traffic"
 )
 
-// fits is how long nobody may have read for queues to have held everything: the smallest, the TUN's, lasts for a second at a thousand
-// packets a second. A machine that is so busy that a weftd takes longer proves nothing.
+// fits is how long nobody may have read for queues to have held everything: the smallest, the TUN's, lasts
+// for a second at a thousand packets a second. A machine that is so busy that a weftd takes longer proves
+// nothing.
 const fits = 900 * time.Millisecond
 
-// inHands is how many packets a process that is killed may take with it, since it had read and not yet written them: at a thousand a second one to three,
-// and on some kills only. What comes while nobody is there is a hundred and more.
+// inHands is how many packets a process that is killed may take with it, since it had read and not yet
+// written them: at a thousand a second one to three, and on some kills only. What comes while nobody is there
+// is a hundred and more.
 const inHands = 16
 
 // byNobody is custody.ByHolder's like for a weftd of which nobody keeps anything.
@@ -34,9 +36,9 @@ const byNobody = "nobody"
 // queued is how many packets wait each way while nobody reads. The smallest queue, the TUN's, holds 1,000.
 const queued = 900
 
-// TestRestartKeepsQueuedPackets stops, kills and upgrades a weftd. What is sent while no weftd reads waits in the kernel's
-// queues, whoever keeps their descriptors, and arrives once and in order. Connections stay, and bytes move on them
-// again. WEFT_LONG=1 then does that 20 times, under a steady stream.
+// TestRestartKeepsQueuedPackets stops, kills and upgrades a weftd. What is sent while no weftd reads waits in
+// the kernel's queues, whoever keeps their descriptors, and arrives once and in order. Connections stay, and
+// bytes move on them again. WEFT_LONG=1 then does that 20 times, under a steady stream.
 func TestRestartKeepsQueuedPackets(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	t.Parallel()
@@ -188,8 +190,8 @@ func (h *host) kinds(t *testing.T, by string) []kind {
 	}
 }
 
-// upgradeHeld upgrades weftd. With meanwhile it executes a script, which waits in weftd's place until meanwhile
-// returns, and then executes the new weftd.
+// upgradeHeld upgrades weftd. With meanwhile it executes a script, which waits in weftd's place until
+// meanwhile returns, and then executes the new weftd.
 func (h *host) upgradeHeld(t *testing.T, meanwhile func()) error {
 	t.Helper()
 	if meanwhile == nil {
@@ -201,11 +203,13 @@ func (h *host) upgradeHeld(t *testing.T, meanwhile func()) error {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script, arrived, gate := filepath.Join(dir, "weftd"), filepath.Join(dir, "arrived"), filepath.Join(dir, "gate")
+	script, arrived, gate := filepath.Join(dir, "weftd"), filepath.Join(dir, "arrived"),
+		filepath.Join(dir, "gate")
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	netns.Script(t, script, fmt.Sprintf("#!/bin/sh\n"+asks+": >%s; read x <%s; exec %[1]s \"$@\"\n", weftd, arrived, gate))
+	netns.Script(t, script, fmt.Sprintf("#!/bin/sh\n"+asks+": >%s; read x <%s; exec %[1]s \"$@\"\n", weftd,
+		arrived, gate))
 	upgraded := make(chan error, 1)
 	go func() { // ends with the upgrade
 		_, err := control.NewClient(h.socket()).Upgrade(t.Context(), control.UpgradeRequest{Binary: script})

@@ -14,7 +14,8 @@ import (
 	"weft/test/await"
 )
 
-// carried are the ways in which weft's own data plane carries packets. Without WEFT_LONG=1 each path is there once.
+// carried are the ways in which weft's own data plane carries packets. Without WEFT_LONG=1 each path is there
+// once.
 func carried() map[string]string {
 	all := map[string]string{
 		"raw, vxlan":   `{"Type":"vxlan","VNI":7,"Userspace":"always","Path":"raw"}`,
@@ -32,7 +33,8 @@ func carried() map[string]string {
 
 func long() bool { return os.Getenv("WEFT_LONG") == "1" }
 
-// streams are four TCP connections from one host to another, on each of which a block is on its way there and back at each moment.
+// streams are four TCP connections from one host to another, on each of which a block is on its way there and
+// back at each moment.
 type streams struct {
 	blocks [4]atomic.Int64
 	broken atomic.Value // error

@@ -77,7 +77,8 @@ func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
 		}
 		return err
 	})
-	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable || !strings.HasPrefix(body, "flanneld is not ready yet\nconfig: "+cutOff) {
+	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable ||
+		!strings.HasPrefix(body, "flanneld is not ready yet\nconfig: "+cutOff) {
 		t.Errorf("readyz: %v %d %s", err, code, body)
 	}
 	b.route(t, b.ns.Netlink().RouteAdd, farStore+"/32")
@@ -108,8 +109,10 @@ func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
 func TestCheckFindsAnOverlayThatCutsTheStoreOff(t *testing.T) {
 	t.Parallel()
 	a, b := farPair(t)
-	for fault, extra := range map[string]string{cutOff: "http://" + farStore + ":2379", "": "http://192.0.2.1:2379"} {
-		cmd := b.command("--check", "--offline", "--net-config-path", filepath.Join(a.dir, "net.json"), "--etcd-endpoints", extra)
+	for fault, extra := range map[string]string{cutOff: "http://" + farStore + ":2379",
+		"": "http://192.0.2.1:2379"} {
+		cmd := b.command("--check", "--offline", "--net-config-path", filepath.Join(a.dir, "net.json"),
+			"--etcd-endpoints", extra)
 		var out bytes.Buffer
 		cmd.Stdout = &out
 		if err := b.ns.Run(cmd); (err != nil) != (fault != "") || !strings.Contains(out.String(), fault) {
@@ -136,7 +139,8 @@ func TestASeedThatCutsTheStoreOffIsNotWritten(t *testing.T) {
 	b.start(t, "--net-config-path", filepath.Join(a.dir, "net.json"))
 	await.OK(t, "b keeps its file to itself", func() error {
 		s, err := b.status(t)
-		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "net.json is not written to the store: "+cutOff) {
+		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "net.json is not written to the store: "+
+			cutOff) {
 			err = fmt.Errorf("%q", s.NotReady)
 		}
 		return err

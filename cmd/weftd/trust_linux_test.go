@@ -17,7 +17,8 @@ import (
 
 // commandConfig is a network configuration whose command makes a file.
 func commandConfig(made string) string {
-	return fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch %s"}}`, made)
+	return fmt.Sprintf(
+		`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch %s"}}`, made)
 }
 
 // alone makes a host whose weftd has an embedded store, with config as its network configuration.
@@ -31,7 +32,8 @@ func alone(t *testing.T, config string) *host {
 	if err := os.Chmod(a.dir, 0o755); err != nil { // others can come as far as they may
 		t.Fatal(err)
 	}
-	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--net-config-path", netconf)
+	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd",
+		"--net-config-path", netconf)
 	return a
 }
 
@@ -114,7 +116,8 @@ func TestCommandsInTheStore(t *testing.T) {
 	a.log.b.Reset()
 	a.start(t)
 	await.OK(t, "weftd says why it runs no commands", func() error {
-		if log := a.log.String(); !strings.Contains(log, "127.0.0.1:2379") || !strings.Contains(log, "give --allow-extension") {
+		if log := a.log.String(); !strings.Contains(log, "127.0.0.1:2379") ||
+			!strings.Contains(log, "give --allow-extension") {
 			return errors.New("it does not")
 		}
 		return nil
@@ -135,17 +138,21 @@ func TestCheckSaysWhoMayWrite(t *testing.T) {
 	if err := os.WriteFile(netconf, []byte(commandConfig(filepath.Join(dir, "made"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const refused, door, anyone = "- type extension: its commands are not run", "store: http://192.0.2.1:2379 is not TLS", "and be root here (--allow-extension)"
+	const refused, door, anyone = "- type extension: its commands are not run",
+		"store: http://192.0.2.1:2379 is not TLS", "and be root here (--allow-extension)"
 	for _, tt := range []struct {
 		args  string
 		wants map[string]bool
 	}{
 		{"--etcd-endpoints=http://192.0.2.1:2379", map[string]bool{refused: true, door: true, anyone: false}},
-		{"--etcd-endpoints=http://192.0.2.1:2379 --allow-extension", map[string]bool{refused: false, door: true, anyone: true}},
+		{"--etcd-endpoints=http://192.0.2.1:2379 --allow-extension",
+			map[string]bool{refused: false, door: true, anyone: true}},
 		{"--embedded-etcd --embedded-etcd-dir=" + dir, map[string]bool{refused: false, door: false, anyone: false}},
-		{"--etcd-endpoints=http://u:hunter2@192.0.2.1:2379", map[string]bool{refused: true, "http://xxxxx@192.0.2.1:2379": true, "hunter2": false}},
+		{"--etcd-endpoints=http://u:hunter2@192.0.2.1:2379",
+			map[string]bool{refused: true, "http://xxxxx@192.0.2.1:2379": true, "hunter2": false}},
 	} {
-		out, _, _ := call(t, append(strings.Fields(tt.args), "--check", "--offline", "--cache-dir="+dir, "--net-config-path="+netconf)...)
+		out, _, _ := call(t, append(strings.Fields(tt.args), "--check", "--offline", "--cache-dir="+dir,
+			"--net-config-path="+netconf)...)
 		for text, want := range tt.wants {
 			if strings.Contains(out, text) != want {
 				t.Errorf("%s: %q is there: %v, want %v:\n%s", tt.args, text, !want, want, out)

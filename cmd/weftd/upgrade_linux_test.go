@@ -31,7 +31,8 @@ func (h *host) upgrade(t *testing.T, program string) (control.Upgraded, error) {
 func (h *host) portsKept(t *testing.T) {
 	t.Helper()
 	await.OK(t, "its ports are kept", func() error {
-		if s, err := h.status(t); err != nil || s.Custody == nil || s.Custody.Ports != h.ports || s.Custody.Fault != "" {
+		if s, err := h.status(t); err != nil || s.Custody == nil || s.Custody.Ports != h.ports ||
+			s.Custody.Fault != "" {
 			return fmt.Errorf("%+v %w", s.Custody, err)
 		}
 		return nil
@@ -78,7 +79,8 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 		return nil
 	})
 	after := memoryOf(t, pid)
-	t.Logf("after the first of %d: %d descriptors, %d KiB; after the last: %d, %d KiB", many(), first, memory, last, after)
+	t.Logf("after the first of %d: %d descriptors, %d KiB; after the last: %d, %d KiB", many(), first, memory,
+		last, after)
 	if after > memory*5/4 {
 		t.Errorf("%d KiB, and %d after the first", after, memory)
 	}
@@ -88,8 +90,8 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestUpgradeBeginsTheEmbeddedEtcdAnew upgrades the weftd that has the store. The store is back, and the process of before is
-// no zombie.
+// TestUpgradeBeginsTheEmbeddedEtcdAnew upgrades the weftd that has the store. The store is back, and the
+// process of before is no zombie.
 func TestUpgradeBeginsTheEmbeddedEtcdAnew(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -113,7 +115,8 @@ func TestUpgradeBeginsTheEmbeddedEtcdAnew(t *testing.T) {
 		for _, list := range lists {
 			b, _ := os.ReadFile(list) // a thread may have ended
 			for _, child := range strings.Fields(string(b)) {
-				if stat, err := os.ReadFile("/proc/" + child + "/stat"); err == nil && strings.Contains(string(stat), ") Z ") {
+				if stat, err := os.ReadFile("/proc/" + child + "/stat"); err == nil &&
+					strings.Contains(string(stat), ") Z ") {
 					return fmt.Errorf("%s", stat)
 				}
 			}
@@ -145,7 +148,8 @@ func TestUpgradeWithoutANetwork(t *testing.T) {
 	}
 }
 
-// restingDescriptors waits until a process has as many as before: some come and go with what is asked of the kernel.
+// restingDescriptors waits until a process has as many as before: some come and go with what is asked of the
+// kernel.
 func restingDescriptors(t *testing.T, pid int) (n int) {
 	t.Helper()
 	await.OK(t, "descriptors come to rest", func() error {
@@ -181,7 +185,8 @@ func memoryOf(t *testing.T, pid int) (kib int) {
 	return kib
 }
 
-// asks are the lines of a script that has a weftd, %[1]s, answer what an upgrade asks before it executes the script.
+// asks are the lines of a script that has a weftd, %[1]s, answer what an upgrade asks before it executes the
+// script.
 const asks = `case "$*" in *--version*|*upgrade-format*) exec %[1]s "$@";; esac; `
 
 // TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's
@@ -242,7 +247,8 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 	}
 }
 
-// TestReplace starts a second weftd with --replace beside the first, which stops and keeps its ports for the second.
+// TestReplace starts a second weftd with --replace beside the first, which stops and keeps its ports for the
+// second.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

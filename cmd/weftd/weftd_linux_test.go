@@ -36,7 +36,8 @@ func TestTwoHostsTalk(t *testing.T) {
 	a.reaches(t, b)
 	b.reaches(t, a)
 
-	if sa.NodeID != "a" || sa.Lease == nil || !sa.Lease.Held || sa.Store.Kind != "embedded etcd" || !sa.Backend.InPlace || sa.Underlay.PublicIP != netip.MustParseAddr("192.0.2.1") {
+	if sa.NodeID != "a" || sa.Lease == nil || !sa.Lease.Held || sa.Store.Kind != "embedded etcd" ||
+		!sa.Backend.InPlace || sa.Underlay.PublicIP != netip.MustParseAddr("192.0.2.1") {
 		t.Errorf("a's status: %+v", sa)
 	}
 	if sb.Cache.Used || sb.Store.Kind != "etcd" || !sb.Store.Connected {
@@ -44,16 +45,19 @@ func TestTwoHostsTalk(t *testing.T) {
 	}
 	for h, masq := range map[*host]string{a: "FLANNEL_IPMASQ=false", b: "FLANNEL_IPMASQ=true"} {
 		text, err := os.ReadFile(h.file())
-		if err != nil || !strings.Contains(string(text), "FLANNEL_NETWORK=10.42.0.0/16\n") || !strings.Contains(string(text), "FLANNEL_MTU=1472\n") || !strings.Contains(string(text), masq) {
+		if err != nil || !strings.Contains(string(text), "FLANNEL_NETWORK=10.42.0.0/16\n") ||
+			!strings.Contains(string(text), "FLANNEL_MTU=1472\n") || !strings.Contains(string(text), masq) {
 			t.Errorf("%s's subnet file: %v\n%s", h.name, err, text)
 		}
 	}
 	if said := ruleLines(b.log.String()); len(said) < 2 || len(said) != len(slices.Compact(slices.Clone(said))) {
-		t.Errorf("rules are to be logged, and again only if they change: %q", said) // those that drop, and those that masquerade
+		// those that drop, and those that masquerade
+		t.Errorf("rules are to be logged, and again only if they change: %q", said)
 	}
 	await.OK(t, "a's peers", func() error { // a packet is counted after it has been delivered
 		peers, err := control.NewClient(a.socket()).Peers(t.Context())
-		if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft || peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {
+		if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft ||
+			peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {
 			return fmt.Errorf("%+v: %w", peers, err)
 		}
 		return nil
@@ -68,7 +72,8 @@ func TestTwoHostsTalk(t *testing.T) {
 	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusOK {
 		t.Errorf("readyz: %v %d %s", err, code, body)
 	}
-	if code, body, err := b.get(t, "/metrics"); err != nil || code != http.StatusOK || !strings.Contains(body, "weft_peers 1\n") || !strings.Contains(body, `weft_build_info{`) {
+	if code, body, err := b.get(t, "/metrics"); err != nil || code != http.StatusOK ||
+		!strings.Contains(body, "weft_peers 1\n") || !strings.Contains(body, `weft_build_info{`) {
 		t.Errorf("metrics: %v %d", err, code)
 	}
 }
@@ -99,7 +104,8 @@ func TestStopLeavesEverythingAndTheNextStartNeedsNoStore(t *testing.T) {
 		a.reaches(t, b)
 		b.reaches(t, a)
 		s, err := b.status(t)
-		if err != nil || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held || !slices.Contains(s.NotReadyCodes, control.StoreUnheard) {
+		if err != nil || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held ||
+			!slices.Contains(s.NotReadyCodes, control.StoreUnheard) {
 			t.Errorf("without a store: %v %+v", err, s)
 		}
 		if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable {
@@ -144,9 +150,12 @@ func TestStartsThatCannotSucceed(t *testing.T) {
 		{"unknown flag", "--nonsense", 2, []string{"nonsense"}},
 		{"live control socket", "", 1, []string{a.socket(), fmt.Sprintf("pid %d", pid)}},
 		{"live control socket of another node", "--replace --cache-dir=" + t.TempDir(), 1, []string{"directory"}},
-		{"no such config file", "--control-socket= --healthz-port=0 --net-config-path=/nonexistent", 1, []string{"--net-config-path", "/nonexistent"}},
-		{"no such certificate", "--control-socket= --healthz-port=0 --embedded-etcd=false --etcd-cafile=/nonexistent", 1, []string{"/nonexistent"}},
-		{"busy etcd port", "--control-socket= --healthz-port=0 --cache-dir=" + t.TempDir() + " --embedded-etcd-dir=" + t.TempDir(), 1, []string{"--embedded-etcd-listen", "address"}},
+		{"no such config file", "--control-socket= --healthz-port=0 --net-config-path=/nonexistent", 1,
+			[]string{"--net-config-path", "/nonexistent"}},
+		{"no such certificate", "--control-socket= --healthz-port=0 --embedded-etcd=false " +
+			"--etcd-cafile=/nonexistent", 1, []string{"/nonexistent"}},
+		{"busy etcd port", "--control-socket= --healthz-port=0 --cache-dir=" + t.TempDir() +
+			" --embedded-etcd-dir=" + t.TempDir(), 1, []string{"--embedded-etcd-listen", "address"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := a.command(strings.Fields(tt.args)...)
@@ -172,7 +181,8 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	_, b := pair(t)
-	b.start(t, "-v=10", "--etcd-username=somebody", "--etcd-password="+secret, "--etcd-endpoints=http://192.0.2.1:9")
+	b.start(t, "-v=10", "--etcd-username=somebody", "--etcd-password="+secret,
+		"--etcd-endpoints=http://192.0.2.1:9")
 	await.OK(t, "b says what it waits for", func() error {
 		s, err := b.status(t)
 		if err == nil && !slices.Contains(s.NotReadyCodes, control.Waiting) {

@@ -29,8 +29,8 @@ const (
 	keepaliveTimeout = 3 * time.Second
 )
 
-// conn returns the connected client. The client is made at first use, not in New, because with a password dial logs
-// in and so needs an etcd that answers.
+// conn returns the connected client. The client is made at first use, not in New, because with a password
+// dial logs in and so needs an etcd that answers.
 func (s *Store) conn(ctx context.Context) (*clientv3.Client, error) {
 	select {
 	case s.dialing <- struct{}{}:
@@ -67,8 +67,8 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	var more []grpc.DialOption
-	// Interceptors come after the client's own and so win over its "fail fast": a request waits for the connection
-	// instead of polling it.
+	// Interceptors come after the client's own and so win over its "fail fast": a request waits for the
+	// connection instead of polling it.
 	unary, stream := []grpc.UnaryClientInterceptor{waitUnary}, []grpc.StreamClientInterceptor{waitStream}
 	var in *login
 	if r.Username != "" {
@@ -87,7 +87,8 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 		Logger:               zapLogger(r.Logger),
 		DialOptions: append(more,
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+				Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+					MaxDelay: reconnectMax},
 				MinConnectTimeout: connectTimeout,
 			}),
 			grpc.WithChainUnaryInterceptor(unary...),
@@ -131,7 +132,8 @@ func (f *connFault) explain(err error) error {
 	return err
 }
 
-func waitUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func waitUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
 	if f, ok := ctx.Value(connFaultKey{}).(*connFault); ok && status.Code(err) == codes.DeadlineExceeded {
 		text := status.Convert(err).Message()
@@ -140,6 +142,7 @@ func waitUnary(ctx context.Context, method string, req, reply any, cc *grpc.Clie
 	return err
 }
 
-func waitStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func waitStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return streamer(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
 }

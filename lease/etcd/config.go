@@ -114,7 +114,8 @@ func (c Config) resolve() (resolved, error) {
 
 func (r *resolved) resolvePrefix() error {
 	if r.Prefix == "." || r.Prefix == "/" {
-		return fmt.Errorf("etcd prefix %q: it must name a folder of keys, such as %s", r.Config.Prefix, DefaultPrefix)
+		return fmt.Errorf("etcd prefix %q: it must name a folder of keys, such as %s", r.Config.Prefix,
+			DefaultPrefix)
 	}
 	return nil
 }
@@ -159,7 +160,8 @@ func (r *resolved) resolveLogin() error {
 			return fmt.Errorf("etcd password file: %w", err)
 		}
 		if perm := info.Mode().Perm(); perm&0o077 != 0 {
-			r.warnings = append(r.warnings, fmt.Sprintf("etcd password file %s has mode %04o: others than its owner can use it; 0600 is right", r.PasswordFile, perm))
+			r.warnings = append(r.warnings, fmt.Sprintf("etcd password file %s has mode %04o: others than its owner "+
+				"can use it; 0600 is right", r.PasswordFile, perm))
 		}
 		b, err := os.ReadFile(r.PasswordFile)
 		if err != nil {
@@ -172,7 +174,8 @@ func (r *resolved) resolveLogin() error {
 	}
 	// flannel ignores one without the other.
 	if (r.Username == "") != (r.Password.text == nil) {
-		r.warnings = append(r.warnings, "etcd user name and password: one is given without the other, so there is no login")
+		r.warnings = append(r.warnings, "etcd user name and password: one is given without the other, so there "+
+			"is no login")
 		r.Username, r.Password = "", Secret{}
 	}
 	return nil

@@ -47,8 +47,10 @@ func TestCheck(t *testing.T) {
 		{"password in clear", Config{Username: "u", Password: NewSecret("pw")}, nil, "in clear"},
 		{"open password file", Config{Username: "u", PasswordFile: open}, nil, "0644"},
 		{"empty password file", Config{Username: "u", PasswordFile: empty}, []string{"empty"}, ""},
-		{"no password file", Config{Username: "u", PasswordFile: "/nonexistent"}, []string{"password file", "/nonexistent"}, ""},
-		{"closed password file", Config{Username: "u", PasswordFile: closed, Endpoints: []string{"https://a:1"}}, nil, ""},
+		{"no password file", Config{Username: "u", PasswordFile: "/nonexistent"},
+			[]string{"password file", "/nonexistent"}, ""},
+		{"closed password file", Config{Username: "u", PasswordFile: closed, Endpoints: []string{"https://a:1"}},
+			nil, ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,7 +108,8 @@ func TestSecretIsNeverShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	values := []any{cfg, &cfg, cfg.Password, &cfg.Password, *s.config(), &s.cfg, s, struct{ c Config }{cfg}, []Config{cfg}, map[string]Secret{"x": cfg.Password}}
+	values := []any{cfg, &cfg, cfg.Password, &cfg.Password, *s.config(), &s.cfg, s, struct{ c Config }{cfg},
+		[]Config{cfg}, map[string]Secret{"x": cfg.Password}}
 	for _, v := range values {
 		for _, verb := range "vsdqxXpTtbcoOUeEfFgG" {
 			for _, flag := range []string{"", "+", "#", " ", "0", "-"} {
@@ -120,7 +123,8 @@ func TestSecretIsNeverShown(t *testing.T) {
 		}
 	}
 	hex := fmt.Sprintf("%x", password)
-	for _, show := range []string{password, hex, strings.ToUpper(hex), strings.Trim(fmt.Sprint([]byte(password)), "[]")} {
+	for _, show := range []string{password, hex, strings.ToUpper(hex),
+		strings.Trim(fmt.Sprint([]byte(password)), "[]")} {
 		if i := strings.Index(out.String(), show); i >= 0 {
 			t.Errorf("the password shows: …%s…", out.String()[max(0, i-80):i+len(show)])
 		}

@@ -19,8 +19,8 @@ import (
 	"weft/test/await"
 )
 
-// newStore returns a Store on srv that asks for a sign of life often and waits long for any answer: what is lost is then
-// lost for a reason, and not because the machine had no time.
+// newStore returns a Store on srv that asks for a sign of life often and waits long for any answer: what is
+// lost is then lost for a reason, and not because the machine had no time.
 func newStore(t testing.TB, endpoint string, change ...func(*etcd.Config)) *etcd.Store {
 	t.Helper()
 	cfg := etcd.Config{
@@ -198,13 +198,15 @@ func TestRawBytesAreFlannels(t *testing.T) {
 		},
 		{
 			lease.Subnets{V4: p("10.5.53.0/24")},
-			lease.Attrs{PublicIP: netip.MustParseAddr("192.168.64.3"), BackendType: "vxlan", BackendData: []byte(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`)},
+			lease.Attrs{PublicIP: netip.MustParseAddr("192.168.64.3"), BackendType: "vxlan",
+				BackendData: []byte(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`)},
 			"/coreos.com/network/subnets/10.5.53.0-24",
 			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}`,
 		},
 		{
 			lease.Subnets{V4: p("10.12.13.0/24"), V6: p("fd00:12:13::/56")},
-			lease.Attrs{PublicIP: netip.MustParseAddr("1.2.3.5"), PublicIPv6: netip.MustParseAddr("2001:db8::5"), Weft: &lease.Weft{Node: "n1"}},
+			lease.Attrs{PublicIP: netip.MustParseAddr("1.2.3.5"), PublicIPv6: netip.MustParseAddr("2001:db8::5"),
+				Weft: &lease.Weft{Node: "n1"}},
 			"/coreos.com/network/subnets/10.12.13.0-24&fd00:12:13::-56",
 			`{"PublicIP":"1.2.3.5","PublicIPv6":"2001:db8::5","Weft":{"Node":"n1"}}`,
 		},
@@ -275,7 +277,8 @@ func fill(t testing.TB, srv *etcdtest.Server, n int) {
 	for i := 0; i < n; i += 100 {
 		var ops []clientv3.Op
 		for j := i; j < min(i+100, n); j++ {
-			v := fmt.Sprintf(`{"PublicIP":"192.0.%d.%d","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}`, j/256, j%256)
+			v := fmt.Sprintf(
+				`{"PublicIP":"192.0.%d.%d","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}`, j/256, j%256)
 			ops = append(ops, clientv3.OpPut("/coreos.com/network/subnets/"+subnet(j).Key(), v))
 		}
 		if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {

@@ -34,12 +34,14 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 			put(t, s, i, lease.TTL, 0)
 		}
 	}
-	strong, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()}, MaxCallSendMsgSize: 16 << 20, Logger: zap.NewNop()})
+	strong, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()},
+		MaxCallSendMsgSize: 16 << 20, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = strong.Close() }()
-	if _, err := strong.Put(t.Context(), dir+"10.78.0.0-24", value+strings.Repeat(" ", 5_000_000)); err != nil { // more than is received at once
+	if _, err := strong.Put(t.Context(), dir+"10.78.0.0-24", value+strings.Repeat(" ", 5_000_000)); err != nil {
+		// more than is received at once
 		t.Fatal(err)
 	}
 	rawPut(t, srv, dir+strings.Repeat("k", 1_400_000), "{}")
@@ -68,11 +70,17 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 		}
 	}
 	proxy.mend()
-	await.True(t, "the watch that was behind has all", func() bool { last, _, _ := behind.snapshot(); return complete(last) })
+	await.True(t, "the watch that was behind has all", func() bool {
+		last, _, _ := behind.snapshot()
+		return complete(last)
+	})
 	if _, err := srv.Client().Delete(t.Context(), dir+strings.Repeat("k", 1_400_000)); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the long key is gone", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == large+2 })
+	await.True(t, "the long key is gone", func() bool {
+		last, _, _ := w.snapshot()
+		return len(last.Bad) == large+2
+	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.losses) > 0 {
@@ -86,12 +94,14 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 func TestLastRecordIsTooLarge(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.StartWith(t, etcdtest.Options{Args: []string{"--max-request-bytes=9000000"}})
-	strong, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()}, MaxCallSendMsgSize: 16 << 20, Logger: zap.NewNop()})
+	strong, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()},
+		MaxCallSendMsgSize: 16 << 20, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = strong.Close() }()
-	if _, err := strong.Put(t.Context(), "/coreos.com/network/subnets/10.78.0.0-24", strings.Repeat(" ", 5_000_000)); err != nil {
+	if _, err := strong.Put(t.Context(), "/coreos.com/network/subnets/10.78.0.0-24",
+		strings.Repeat(" ", 5_000_000)); err != nil {
 		t.Fatal(err)
 	}
 	s := newStore(t, srv.Endpoint())

@@ -27,7 +27,8 @@ func TestTLS(t *testing.T) {
 		"--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth", "--trusted-ca-file=" + auth.File,
 	}})
 	old, oldKey := auth.Expired("expired")
-	expired := etcdtest.StartWith(t, etcdtest.Options{Args: []string{"--cert-file=" + old, "--key-file=" + oldKey}})
+	expired := etcdtest.StartWith(t,
+		etcdtest.Options{Args: []string{"--cert-file=" + old, "--key-file=" + oldKey}})
 	clear := etcdtest.Start(t)
 	serves := func(name, endpoint string, change func(*etcd.Config)) {
 		t.Helper()
@@ -35,8 +36,8 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A request ends before the first handshake does when the machine is busy, and so several may be needed until one says why. All are
-	// waited for side by side.
+	// A request ends before the first handshake does when the machine is busy, and so several may be needed
+	// until one says why. All are waited for side by side.
 	var refused sync.WaitGroup
 	refuses := func(name, endpoint, why string, change func(*etcd.Config)) {
 		t.Helper()
@@ -72,8 +73,12 @@ func TestTLS(t *testing.T) {
 	refuses("http for https", strings.Replace(plain.Endpoint(), "https:", "http:", 1), "https://", none)
 	refuses("https for http", strings.Replace(clear.Endpoint(), "http:", "https:", 1), "speak", ca)
 	refuses("no client certificate", mutual.Endpoint(), "certificate", ca)
-	refuses("a foreign client certificate", mutual.Endpoint(), foreign, func(c *etcd.Config) { c.CAFile, c.CertFile, c.KeyFile = auth.File, foreign, foreignKey })
-	refuses("an expired client certificate", mutual.Endpoint(), old, func(c *etcd.Config) { c.CAFile, c.CertFile, c.KeyFile = auth.File, old, oldKey })
+	refuses("a foreign client certificate", mutual.Endpoint(), foreign, func(c *etcd.Config) {
+		c.CAFile, c.CertFile, c.KeyFile = auth.File, foreign, foreignKey
+	})
+	refuses("an expired client certificate", mutual.Endpoint(), old, func(c *etcd.Config) {
+		c.CAFile, c.CertFile, c.KeyFile = auth.File, old, oldKey
+	})
 	both := func(c *etcd.Config) { c.CAFile, c.CertFile, c.KeyFile = auth.File, mine, myKey }
 	serves("client certificate", mutual.Endpoint(), both)
 	refused.Wait()
@@ -153,8 +158,8 @@ func TestLogin(t *testing.T) {
 	w2.records(t, 1, 2)
 }
 
-// TestAForgottenToken restarts etcd after it has put a login on the disk for good, so that it does not play it again and
-// knows its token no more. Debian 12's etcd, 3.4, refuses a login that carries such a token.
+// TestAForgottenToken restarts etcd after it has put a login on the disk for good, so that it does not play
+// it again and knows its token no more. Debian 12's etcd, 3.4, refuses a login that carries such a token.
 func TestAForgottenToken(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.StartWith(t, etcdtest.Options{Args: []string{"--backend-batch-limit=1"}})

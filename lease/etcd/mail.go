@@ -119,7 +119,8 @@ func (s *Store) listen(ctx context.Context, folder string, seen *int64, hand fun
 	}
 	ctx, cancel := context.WithTimeoutCause(clientv3.WithRequireLeader(ctx), jitter(mailAnew), errAnew)
 	defer cancel()
-	for resp := range c.Watch(ctx, folder, clientv3.WithPrefix(), clientv3.WithRev(next), clientv3.WithFilterDelete()) {
+	for resp := range c.Watch(ctx, folder, clientv3.WithPrefix(), clientv3.WithRev(next),
+		clientv3.WithFilterDelete()) {
 		if err := resp.Err(); err != nil {
 			return fmt.Errorf("watch %s: %w", folder, err)
 		}

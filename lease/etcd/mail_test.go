@@ -17,8 +17,9 @@ func question(to, from string) lease.Message {
 	return lease.Message{To: to, From: from, Node: "a", Asks: true, Subnets: "10.5.1.0-24", Revision: 7}
 }
 
-// TestMessages: what one process leaves for an identity, those that run under it hear, whether they listen already or
-// not, over a restart of etcd, and nobody else. It lies outside of what flannel reads, and not for long.
+// TestMessages: what one process leaves for an identity, those that run under it hear, whether they listen
+// already or not, over a restart of etcd, and nobody else. It lies outside of what flannel reads, and not for
+// long.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -57,7 +58,8 @@ func TestMessages(t *testing.T) {
 	tell(other)
 	hears("early", one, two)
 	hears("other", other)
-	rawPut(t, srv, "/coreos.com/network/weft/mail/b/p3", `{"From":"p4","Node":"a","Asks":true}`) // in another's name
+	// in another's name
+	rawPut(t, srv, "/coreos.com/network/weft/mail/b/p3", `{"From":"p4","Node":"a","Asks":true}`)
 	rawPut(t, srv, "/coreos.com/network/weft/mail/b/p5", strings.Repeat("x", 1<<20))
 	srv.Kill()
 	srv.Start()
@@ -75,7 +77,8 @@ func TestMessages(t *testing.T) {
 	if err != nil || len(resp.Kvs) != 1 {
 		t.Fatal(resp, err)
 	}
-	if ttl, err := srv.Client().TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil || ttl.TTL <= 0 || ttl.GrantedTTL > 60 {
+	if ttl, err := srv.Client().TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil ||
+		ttl.TTL <= 0 || ttl.GrantedTTL > 60 {
 		t.Errorf("%+v, %v: want a short life", ttl, err)
 	}
 }

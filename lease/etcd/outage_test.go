@@ -51,8 +51,8 @@ func TestWatchDeliversCompleteDebouncedSets(t *testing.T) {
 	})
 }
 
-// TestExpiry: the end of our own record is known exactly, that of another's to be TTL after its write, and that of
-// one that was there before us is not known. A reservation has none.
+// TestExpiry: the end of our own record is known exactly, that of another's to be TTL after its write, and
+// that of one that was there before us is not known. A reservation has none.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -67,7 +67,8 @@ func TestExpiry(t *testing.T) {
 	want := func(what string, i int, ttl time.Duration) {
 		t.Helper()
 		last, _, _ := w.snapshot()
-		if at := last.Records[i].Expires; at.IsZero() != (ttl == 0) || ttl != 0 && (time.Until(at)-ttl).Abs() > time.Minute {
+		if at := last.Records[i].Expires; at.IsZero() != (ttl == 0) ||
+			ttl != 0 && (time.Until(at)-ttl).Abs() > time.Minute {
 			t.Errorf("%s expires at %s, want in %s", what, at, ttl)
 		}
 	}
@@ -76,7 +77,10 @@ func TestExpiry(t *testing.T) {
 	want("our own", 2, time.Hour)
 	want("another's", 3, lease.TTL)
 	put(t, other, 1, lease.TTL, before)
-	await.True(t, "the renewal", func() bool { last, _, _ := w.snapshot(); return last.Records[0].Revision > before })
+	await.True(t, "the renewal", func() bool {
+		last, _, _ := w.snapshot()
+		return last.Records[0].Revision > before
+	})
 	want("what was renewed", 0, lease.TTL)
 	put(t, other, 5, 2*time.Second, 0)
 	w.records(t, 1, 2, 3, 4, 5)
@@ -118,8 +122,8 @@ func TestKillAndRestart(t *testing.T) {
 	}
 }
 
-// TestRestartForgetsEnds: an etcd that starts gives every lease its whole time anew. What we knew of another's is
-// forgotten, so that nobody takes it for ended too early; our own is renewed as before.
+// TestRestartForgetsEnds: an etcd that starts gives every lease its whole time anew. What we knew of
+// another's is forgotten, so that nobody takes it for ended too early; our own is renewed as before.
 func TestRestartForgetsEnds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -149,7 +153,8 @@ func TestPauseIsNoticed(t *testing.T) {
 	put(t, s, 1, lease.TTL, 0)
 	w.records(t, 1)
 	put(t, s, 2, lease.TTL, 0)
-	w.records(t, 1, 2) // by the stream, which is there: a pause before would be that of a stream that cannot be opened
+	// by the stream, which is there: a pause before would be that of a stream that cannot be opened
+	w.records(t, 1, 2)
 	_, _, lost := w.snapshot()
 	srv.Pause()
 	w.silentAfter(t, lost)
@@ -160,8 +165,8 @@ func TestPauseIsNoticed(t *testing.T) {
 	w.records(t, 1, 2, 3)
 }
 
-// TestDeadEndpointIsPassedOver has beside the member that serves one that refuses connections, one that takes them and says nothing, as one that is
-// frozen does.
+// TestDeadEndpointIsPassedOver has beside the member that serves one that refuses connections, one that takes
+// them and says nothing, as one that is frozen does.
 func TestDeadEndpointIsPassedOver(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -170,10 +175,12 @@ func TestDeadEndpointIsPassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }() // nothing was written
-	for name, dead := range map[string]string{"refuses": "http://127.0.0.1:1", "silent": "http://" + silent.Addr().String()} {
+	for name, dead := range map[string]string{"refuses": "http://127.0.0.1:1", "silent": "http://" +
+		silent.Addr().String()} {
 		s := newStore(t, dead, func(c *etcd.Config) { c.Endpoints = append(c.Endpoints, srv.Endpoint()) })
 		w := watch(t, s)
-		if _, err := s.Put(t.Context(), subnet(1), attrs(1), lease.TTL, 0); err != nil && !errors.Is(err, lease.ErrConflict) {
+		if _, err := s.Put(t.Context(), subnet(1), attrs(1), lease.TTL, 0); err != nil &&
+			!errors.Is(err, lease.ErrConflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 		w.records(t, 1)
@@ -195,7 +202,8 @@ func TestQuietWatchIsNotLost(t *testing.T) {
 	}
 }
 
-// hears waits for three signs of life: of a watch that has just listed, two may be the answers to its beginning.
+// hears waits for three signs of life: of a watch that has just listed, two may be the answers to its
+// beginning.
 func hears(t *testing.T, s *etcd.Store) {
 	t.Helper()
 	for range 3 {
@@ -293,7 +301,8 @@ func TestWipedStoreIsAnotherOne(t *testing.T) {
 	srv.WipeSameCluster()
 	fourth := w.records(t)
 	if fourth.ClusterID != third.ClusterID || fourth.Revision >= third.Revision {
-		t.Errorf("cluster %s at %d became %s at %d", third.ClusterID, third.Revision, fourth.ClusterID, fourth.Revision)
+		t.Errorf("cluster %s at %d became %s at %d", third.ClusterID, third.Revision, fourth.ClusterID,
+			fourth.Revision)
 	}
 }
 
@@ -312,7 +321,8 @@ func TestRestoredStoreGoesBack(t *testing.T) {
 	srv.Restore(dir)
 	older := w.records(t, 1)
 	if older.ClusterID != newer.ClusterID || older.Revision >= newer.Revision {
-		t.Errorf("cluster %s at %d became %s at %d", newer.ClusterID, newer.Revision, older.ClusterID, older.Revision)
+		t.Errorf("cluster %s at %d became %s at %d", newer.ClusterID, newer.Revision, older.ClusterID,
+			older.Revision)
 	}
 	put(t, s, 7, lease.TTL, 0)
 	w.records(t, 1, 7)
@@ -323,7 +333,8 @@ func TestRestoredStoreGoesBack(t *testing.T) {
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	addr, drop, pass := blackHole(t)
-	srv := etcdtest.StartWith(t, etcdtest.Options{Listen: addr, Wrap: []string{"ip", "netns", "exec", holeName()}})
+	srv := etcdtest.StartWith(t, etcdtest.Options{Listen: addr,
+		Wrap: []string{"ip", "netns", "exec", holeName()}})
 	s := newStore(t, srv.Endpoint(), impatient)
 	w := watch(t, s)
 	put(t, s, 1, lease.TTL, 0)
@@ -354,8 +365,9 @@ func blackHole(t *testing.T) (addr netip.Addr, drop, pass func()) {
 		}
 	}
 	ns := holeName()
-	near, far := ns[1:]+"a", ns[1:]+"b"                                                       // at most 15 bytes
-	link := netip.AddrFrom4([4]byte{198, 19, byte(os.Getpid() >> 6), byte(os.Getpid() << 2)}) // its own: the tests may run twice on a machine
+	near, far := ns[1:]+"a", ns[1:]+"b" // at most 15 bytes
+	// its own: the tests may run twice on a machine
+	link := netip.AddrFrom4([4]byte{198, 19, byte(os.Getpid() >> 6), byte(os.Getpid() << 2)})
 	run("ip netns add " + ns)
 	t.Cleanup(func() { run("ip netns del " + ns) })
 	run("ip link add " + near + " type veth peer name " + far + " netns " + ns)

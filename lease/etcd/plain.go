@@ -9,7 +9,8 @@ import (
 	"weft/lease/redact"
 )
 
-// plainError is an error of the client library in one sentence that says what is wrong and what to do. It wraps that error.
+// plainError is an error of the client library in one sentence that says what is wrong and what to do. It
+// wraps that error.
 type plainError struct {
 	text string
 	err  error
@@ -18,8 +19,8 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.err }
 
-// plainly puts what gRPC says of a connection into a sentence. What stands before gRPC's words, such as what was being
-// read, stays. An error without such words is returned as it is.
+// plainly puts what gRPC says of a connection into a sentence. What stands before gRPC's words, such as what
+// was being read, stays. An error without such words is returned as it is.
 func (s *Store) plainly(err error) error { return plainly(s.config(), err) }
 
 // plainly is as Store.plainly, for a connection that was made with r.
@@ -39,13 +40,16 @@ func plainly(r *resolved, err error) error {
 	return &plainError{text[:at] + sentence(r.Config, r.Endpoints, text[at:]), err}
 }
 
-// sentence says what gRPC means. The texts are those of gRPC, crypto/tls and crypto/x509: typed errors do not come through the client library.
+// sentence says what gRPC means. The texts are those of gRPC, crypto/tls and crypto/x509: typed errors do not
+// come through the client library.
 func sentence(cfg Config, endpoints []string, cause string) string {
 	store := "the store"
 	if len(endpoints) == 1 {
 		store += " " + redact.URL(endpoints[0])
 	}
-	tls := slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https:") || strings.HasPrefix(e, "unixs:") })
+	tls := slices.ContainsFunc(endpoints, func(e string) bool {
+		return strings.HasPrefix(e, "https:") || strings.HasPrefix(e, "unixs:")
+	})
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(cause, p) })
 	}
@@ -55,40 +59,64 @@ func sentence(cfg Config, endpoints []string, cause string) string {
 	}
 	switch {
 	case has("certificate signed by unknown authority"):
-		return store + "'s certificate is signed by an authority that this node does not know: name its CA's file with --etcd-cafile"
+		return store + "'s certificate is signed by an authority that this node does not know: name its CA's " +
+			"file with --etcd-cafile"
 	case has("certificate has expired or is not yet valid"):
-		if m := regexp.MustCompile(`is (after|before) ([-0-9T:Z+]+)`).FindStringSubmatch(cause); m != nil && m[1] == "before" {
+		if m := regexp.MustCompile(`is (after|before) ([-0-9T:Z+]+)`).FindStringSubmatch(cause); m != nil &&
+			m[1] == "before" {
 			return store + "'s certificate is valid only from " + m[2] + " on: look at this host's clock (timedatectl)"
 		} else if m != nil {
-			return store + "'s certificate has expired on " + m[2] + ": renew it on that host; if it has not, look at this host's clock (timedatectl)"
+			return store + "'s certificate has expired on " + m[2] +
+				": renew it on that host; if it has not, look at this host's clock (timedatectl)"
 		}
-		return store + "'s certificate has expired, or is not valid yet: renew it on that host, and look at both clocks (timedatectl)"
-	case has("x509: certificate is valid for ", "x509: certificate is not valid for any names", "x509: cannot validate certificate for "):
-		return store + "'s certificate is for other names (" + after(cause, "x509: ") + "): write the endpoint as the certificate has it, or make one with this name"
-	case alert != "" && cfg.CertFile == "" && (strings.Contains(alert, "bad certificate") || strings.Contains(alert, "certificate required") || strings.Contains(alert, "handshake failure")):
-		return store + " asks for a client certificate, and none is given: name ours with --etcd-certfile and --etcd-keyfile"
+		return store + "'s certificate has expired, or is not valid yet: renew it on that host, and look at both " +
+			"clocks (timedatectl)"
+	case has("x509: certificate is valid for ", "x509: certificate is not valid for any names",
+		"x509: cannot validate certificate for "):
+		return store + "'s certificate is for other names (" + after(cause, "x509: ") +
+			"): write the endpoint as the certificate has it, or make one with this name"
+	case alert != "" && cfg.CertFile == "" && (strings.Contains(alert, "bad certificate") ||
+		strings.Contains(alert, "certificate required") || strings.Contains(alert, "handshake failure")):
+		return store + " asks for a client certificate, and none is given: name ours with --etcd-certfile and " +
+			"--etcd-keyfile"
 	case strings.Contains(alert, "expired certificate"):
-		return store + " refuses our client certificate " + cfg.CertFile + " as expired: renew it, and look at both clocks (timedatectl)"
+		return store + " refuses our client certificate " + cfg.CertFile +
+			" as expired: renew it, and look at both clocks (timedatectl)"
 	case alert != "" && cfg.CertFile != "":
-		return store + " refuses our client certificate " + cfg.CertFile + " (" + alert + "): its own CA (--trusted-ca-file of etcd) has to have signed it, for clients, and its dates have to be good"
+		return store + " refuses our client certificate " + cfg.CertFile + " (" + alert +
+			"): its own CA (--trusted-ca-file of etcd) has to have signed it, for clients, and its dates have to be " +
+			"good"
 	case has("error reading from server"): // it had been there, so that nothing about it is refused
-		return store + " has ended the connection: etcd was stopped or restarted, or something on the way cut it; look whether etcd runs"
-	case tls && has("broken pipe", "connection reset by peer", "error reading server preface: EOF"): // with TLS 1.3 the refusal may be lost
+		return store + " has ended the connection: etcd was stopped or restarted, or something on the way cut " +
+			"it; look whether etcd runs"
+	case tls && has("broken pipe", "connection reset by peer", "error reading server preface: EOF"):
+		// with TLS 1.3 the refusal may be lost
 		if cfg.CertFile == "" {
-			return store + " closes the connection: it probably asks for a client certificate, and none is given: name ours with --etcd-certfile and --etcd-keyfile"
+			return store + " closes the connection: it probably asks for a client certificate, and none is given: " +
+				"name ours with --etcd-certfile and --etcd-keyfile"
 		}
-		return store + " closes the connection: it probably refuses our client certificate " + cfg.CertFile + ": its own CA (--trusted-ca-file of etcd) has to have signed it, for clients, and its dates have to be good"
-	case has("first record does not look like a TLS handshake"), tls && has("authentication handshake failed: EOF", "authentication handshake failed: read tcp"):
-		return store + " does not speak TLS, and was asked with TLS: write http:// in --etcd-endpoints, or give etcd a certificate"
-	case !tls && has("error reading server preface: EOF", "error reading server preface: http2: ", "connection reset by peer"):
-		return store + " closes the connection without an answer: if it speaks TLS, write https:// in --etcd-endpoints and name its CA with --etcd-cafile"
+		return store + " closes the connection: it probably refuses our client certificate " + cfg.CertFile +
+			": its own CA (--trusted-ca-file of etcd) has to have signed it, for clients, and its dates have to be " +
+			"good"
+	case has("first record does not look like a TLS handshake"),
+		tls && has("authentication handshake failed: EOF", "authentication handshake failed: read tcp"):
+		return store + " does not speak TLS, and was asked with TLS: write http:// in --etcd-endpoints, or give " +
+			"etcd a certificate"
+	case !tls && has("error reading server preface: EOF", "error reading server preface: http2: ",
+		"connection reset by peer"):
+		return store + " closes the connection without an answer: if it speaks TLS, write https:// in " +
+			"--etcd-endpoints and name its CA with --etcd-cafile"
 	case has("connection refused"):
-		return store + " refuses the connection: nothing listens there; look whether etcd runs, and at which address and port"
+		return store + " refuses the connection: nothing listens there; look whether etcd runs, and at which " +
+			"address and port"
 	case has("no such host", "server misbehaving", ": lookup "):
-		return store + "'s name does not resolve: it is misspelt in --etcd-endpoints, or the name server does not answer"
+		return store + "'s name does not resolve: it is misspelt in --etcd-endpoints, or the name server does " +
+			"not answer"
 	case has("network is unreachable", "no route to host"):
-		return "there is no way to " + store + " (" + after(cause, "connect: ") + "): a route is missing, its host is down, or something on the way refuses"
-	case has("i/o timeout", "while waiting for connections to become ready"), cause == "context deadline exceeded":
+		return "there is no way to " + store + " (" + after(cause, "connect: ") +
+			"): a route is missing, its host is down, or something on the way refuses"
+	case has("i/o timeout", "while waiting for connections to become ready"),
+		cause == "context deadline exceeded":
 		return store + " does not answer in time: its host is down or overloaded, or a firewall drops its port"
 	}
 	return store + " does not answer: " + after(cause, "desc = ")

@@ -15,8 +15,8 @@ import (
 	"weft/test/await"
 )
 
-// TestReadOnly: an etcd whose quota is used up takes no write and says why, is read and watched as ever, and takes writes again
-// once the alarm is gone.
+// TestReadOnly: an etcd whose quota is used up takes no write and says why, is read and watched as ever, and
+// takes writes again once the alarm is gone.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -29,12 +29,14 @@ func TestReadOnly(t *testing.T) {
 	alarm := func(do pb.AlarmRequest_AlarmAction) {
 		t.Helper()
 		// Member 0 is all of them.
-		if _, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{Action: do, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+		if _, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(),
+			&pb.AlarmRequest{Action: do, Alarm: pb.AlarmType_NOSPACE}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	alarm(pb.AlarmRequest_ACTIVATE)
-	if err := s.CreateConfig(t.Context(), []byte(`{"Network":"10.5.0.0/16"}`)); !errors.Is(err, rpctypes.ErrNoSpace) {
+	if err := s.CreateConfig(t.Context(), []byte(`{"Network":"10.5.0.0/16"}`)); !errors.Is(err,
+		rpctypes.ErrNoSpace) {
 		t.Errorf("a write while there is no space: %v", err)
 	}
 	if snap, err := s.Snapshot(t.Context()); err != nil || len(snap.Records) != 1 {
@@ -48,8 +50,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestRevokedRights: a role that loses the right to write is refused, with etcd's reason, and what it may still read is read. Once it has
-// the right again the same store writes.
+// TestRevokedRights: a role that loses the right to write is refused, with etcd's reason, and what it may
+// still read is read. Once it has the right again the same store writes.
 func TestRevokedRights(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -74,7 +76,8 @@ func TestRevokedRights(t *testing.T) {
 	}
 	s := newStore(t, srv.Endpoint(), login("node", "nodepw"))
 	put(t, s, 1, lease.TTL, 0)
-	admin, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()}, Username: "root", Password: "rootpw", Logger: zap.NewNop()})
+	admin, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()}, Username: "root",
+		Password: "rootpw", Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,8 @@ func (s *Store) Reload(ctx context.Context, cfg Config) (changed bool, err error
 	return true, nil
 }
 
-// try asks c for something that every role may read. It leaves half of the time that ctx has to who tries another.
+// try asks c for something that every role may read. It leaves half of the time that ctx has to who tries
+// another.
 func (s *Store) try(ctx context.Context, c *clientv3.Client, r *resolved) error {
 	limit := r.RequestTimeout
 	if end, ok := ctx.Deadline(); ok {
@@ -83,7 +84,8 @@ func (s *Store) try(ctx context.Context, c *clientv3.Client, r *resolved) error 
 	return fault.explain(err)
 }
 
-// replace puts next in the place of the client in use. That is closed once its requests have ended, which takes limit at most.
+// replace puts next in the place of the client in use. That is closed once its requests have ended, which
+// takes limit at most.
 func (s *Store) replace(next *clientv3.Client, limit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +124,8 @@ func (s *Store) movedNow() <-chan struct{} {
 
 // digest is of what r says of the connection, with the files' contents as they were when r was made.
 func (r *resolved) digest() [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", r.Endpoints, r.CAFile, r.CertFile, r.KeyFile, r.Username, r.Password.Reveal()))
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", r.Endpoints, r.CAFile, r.CertFile, r.KeyFile,
+		r.Username, r.Password.Reveal()))
 }
 
 // Files returns the files that c names. Certificates of them are PEM files whose dates count.

@@ -25,8 +25,9 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestRotatedCertificates: a client certificate and a CA bundle are replaced in place, first beside a server that goes
-// on, then with one that knows only the new CA. Only the CA needs a Reload, and no reload loses the watch.
+// TestRotatedCertificates: a client certificate and a CA bundle are replaced in place, first beside a server
+// that goes on, then with one that knows only the new CA. Only the CA needs a Reload, and no reload loses the
+// watch.
 func TestRotatedCertificates(t *testing.T) {
 	t.Parallel()
 	first, second := etcdtest.NewCA(t), etcdtest.NewCA(t)
@@ -43,7 +44,8 @@ func TestRotatedCertificates(t *testing.T) {
 	install(first, "server1", serverCA, serverCert, serverKey)
 	install(first, "client1", ca, cert, key)
 	srv := etcdtest.StartWith(t, etcdtest.Options{Args: []string{
-		"--cert-file=" + serverCert, "--key-file=" + serverKey, "--client-cert-auth", "--trusted-ca-file=" + serverCA,
+		"--cert-file=" + serverCert, "--key-file=" + serverKey, "--client-cert-auth",
+		"--trusted-ca-file=" + serverCA,
 	}})
 	var cfg etcd.Config
 	s := newStore(t, srv.Endpoint(), func(c *etcd.Config) {

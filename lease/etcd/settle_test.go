@@ -93,7 +93,8 @@ func TestViewTakesEventsOnce(t *testing.T) {
 			t.Errorf("%s: applied %v", s.name, got)
 		}
 		snap := v.snapshot(new(expiries))
-		if string(snap.Config) != s.config || len(snap.Records) != s.records || snap.Revision != s.rev || v.configSeen != s.configSeen {
+		if string(snap.Config) != s.config || len(snap.Records) != s.records || snap.Revision != s.rev ||
+			v.configSeen != s.configSeen {
 			t.Errorf("%s: %+v, config seen to %d", s.name, snap, v.configSeen)
 		}
 		for _, r := range snap.Records {

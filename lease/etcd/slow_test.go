@@ -38,7 +38,8 @@ func (s *slowStore) LeaseGrant(context.Context, *pb.LeaseGrantRequest) (*pb.Leas
 	return &pb.LeaseGrantResponse{Header: new(pb.ResponseHeader), ID: slowLease, TTL: 86400}, nil
 }
 
-func (s *slowStore) LeaseTimeToLive(ctx context.Context, _ *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+func (s *slowStore) LeaseTimeToLive(ctx context.Context, _ *pb.LeaseTimeToLiveRequest) (
+	*pb.LeaseTimeToLiveResponse, error) {
 	if s.silentLeases {
 		return nil, s.hang(ctx)
 	}
@@ -49,12 +50,15 @@ func (s *slowStore) Txn(ctx context.Context, _ *pb.TxnRequest) (*pb.TxnResponse,
 	if s.silentWrites {
 		return nil, s.hang(ctx)
 	}
-	before := &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{PrevKv: &mvccpb.KeyValue{Lease: slowLease - 1}}}}
-	return &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: slowRevision}, Succeeded: true, Responses: []*pb.ResponseOp{before}}, nil
+	before := &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{
+		ResponsePut: &pb.PutResponse{PrevKv: &mvccpb.KeyValue{Lease: slowLease - 1}}}}
+	return &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: slowRevision}, Succeeded: true,
+		Responses: []*pb.ResponseOp{before}}, nil
 }
 
 func (s *slowStore) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
-	return &pb.RangeResponse{Header: new(pb.ResponseHeader), Kvs: []*mvccpb.KeyValue{{Lease: slowLease, ModRevision: slowRevision}}}, nil
+	return &pb.RangeResponse{Header: new(pb.ResponseHeader),
+		Kvs: []*mvccpb.KeyValue{{Lease: slowLease, ModRevision: slowRevision}}}, nil
 }
 
 func (s *slowStore) start(t *testing.T) *etcd.Store {

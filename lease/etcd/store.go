@@ -64,7 +64,8 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{keys: newKeys(r.Prefix), log: r.Logger, dialing: make(chan struct{}, 1), moved: make(chan struct{})}
+	s := &Store{keys: newKeys(r.Prefix), log: r.Logger, dialing: make(chan struct{}, 1),
+		moved: make(chan struct{})}
 	s.cfg.Store(&r)
 	return s, nil
 }
@@ -116,7 +117,8 @@ func (s *Store) answered() {
 	s.heard.Store(&now)
 }
 
-// Heard implements lease.Store. A watch asks etcd for a sign of life whenever it is silent for Config.PingEvery.
+// Heard implements lease.Store. A watch asks etcd for a sign of life whenever it is silent for
+// Config.PingEvery.
 func (s *Store) Heard() time.Time {
 	if at := s.heard.Load(); at != nil {
 		return *at

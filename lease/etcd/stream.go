@@ -25,8 +25,8 @@ type stream struct {
 	cancel context.CancelFunc
 	client *clientv3.Client
 	wg     sync.WaitGroup
-	// C delivers the responses, of each watch in order. broken is closed when the connection ends, or a watch: the
-	// library would connect again by itself, to an etcd that may be another one by then.
+	// C delivers the responses, of each watch in order. broken is closed when the connection ends, or a watch:
+	// the library would connect again by itself, to an etcd that may be another one by then.
 	C      chan clientv3.WatchResponse
 	broken chan struct{}
 	end    func() // closes broken

@@ -23,8 +23,8 @@ type view struct {
 	// huge is the newest revision of a record that is too large to be received.
 	huge   int64
 	config []byte
-	// entries are sorted by their names. A map of thousands would take twice the memory, and have to be sorted for each
-	// snapshot; a list puts most of them at the end.
+	// entries are sorted by their names. A map of thousands would take twice the memory, and have to be sorted
+	// for each snapshot; a list puts most of them at the end.
 	entries []*entry
 	recv    []string // the last record's
 }
@@ -111,7 +111,9 @@ func (v *view) enter(key string, e entry) {
 
 // find is where an entry of that name is, or would be.
 func (v *view) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(v.entries, name, func(e *entry, name string) int { return strings.Compare(e.name, name) })
+	return slices.BinarySearchFunc(v.entries, name, func(e *entry, name string) int {
+		return strings.Compare(e.name, name)
+	})
 }
 
 // putHuge takes over a record without its value, which is too large to be received.

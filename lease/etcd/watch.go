@@ -137,7 +137,8 @@ func (w *watch) confirm(ctx context.Context) error {
 }
 
 // receive takes in what st delivers, until st fails, falls silent, moved is closed or ctx ends.
-func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time.Duration, moved <-chan struct{}) error {
+func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time.Duration,
+	moved <-chan struct{}) error {
 	cfg := w.store.config()
 	emit := time.NewTimer(0)
 	if !dirty {

@@ -17,7 +17,8 @@ import (
 // Put implements lease.Store. Each write with a ttl is bound to an etcd lease of its
 // own, as flannel does it; the lease of what it replaces is revoked afterwards if nothing else is
 // bound to it. A ttl is rounded up to whole seconds.
-func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl time.Duration, ifRevision int64) (revision int64, err error) {
+func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl time.Duration,
+	ifRevision int64) (revision int64, err error) {
 	key, err := s.keys.record(sn)
 	if err != nil {
 		return 0, err
@@ -27,7 +28,8 @@ func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl ti
 
 // Replace implements lease.Store. A watcher gets the deletion first, both at one revision: a flannel
 // that removes what it has of the old record does not remove what it made for the new one.
-func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int64, sn lease.Subnets, a lease.Attrs, ttl time.Duration) (revision int64, err error) {
+func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int64, sn lease.Subnets,
+	a lease.Attrs, ttl time.Duration) (revision int64, err error) {
 	from, err := s.keys.record(old)
 	if err != nil {
 		return 0, err
@@ -36,11 +38,13 @@ func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int6
 	if err != nil {
 		return 0, err
 	}
-	return s.write(ctx, key, a, ttl, []clientv3.Cmp{at(from, oldRevision), at(key, 0)}, clientv3.OpDelete(from, clientv3.WithPrevKV()))
+	return s.write(ctx, key, a, ttl, []clientv3.Cmp{at(from, oldRevision), at(key, 0)},
+		clientv3.OpDelete(from, clientv3.WithPrevKV()))
 }
 
 // write puts a record after the operations first, all in one transaction, if every comparison holds.
-func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.Duration, cmps []clientv3.Cmp, first ...clientv3.Op) (revision int64, err error) {
+func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.Duration, cmps []clientv3.Cmp,
+	first ...clientv3.Op) (revision int64, err error) {
 	value, err := lease.EncodeAttrs(a)
 	if err != nil {
 		return 0, fmt.Errorf("encode %s: %w", key, err)
@@ -84,7 +88,8 @@ func (s *Store) Delete(ctx context.Context, sn lease.Subnets, ifRevision int64) 
 	}
 	var left []clientv3.LeaseID
 	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		_, left, err = swap(ctx, c, []clientv3.Cmp{at(key, ifRevision)}, clientv3.OpDelete(key, clientv3.WithPrevKV()))
+		_, left, err = swap(ctx, c, []clientv3.Cmp{at(key, ifRevision)},
+			clientv3.OpDelete(key, clientv3.WithPrevKV()))
 		return err
 	})
 	if err != nil {
@@ -112,7 +117,8 @@ func at(key string, revision int64) clientv3.Cmp {
 
 // swap does the operations, in one transaction, if every comparison holds. left are the leases that
 // what was replaced or deleted was bound to.
-func swap(ctx context.Context, c *clientv3.Client, cmps []clientv3.Cmp, ops ...clientv3.Op) (revision int64, left []clientv3.LeaseID, err error) {
+func swap(ctx context.Context, c *clientv3.Client, cmps []clientv3.Cmp, ops ...clientv3.Op) (revision int64,
+	left []clientv3.LeaseID, err error) {
 	resp, err := c.Txn(ctx).If(cmps...).Then(ops...).Commit()
 	switch {
 	case err != nil:
@@ -192,7 +198,8 @@ func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.Lease
 // lease is revoked later. If the answer was lost, the write may have happened: then the
 // record says so, and done is true. When that cannot be learnt either, the lease is
 // left alone, since revoking it would delete the record if the write did happen.
-func (s *Store) settle(ctx context.Context, key string, id clientv3.LeaseID, cause error) (revision int64, done bool) {
+func (s *Store) settle(ctx context.Context, key string, id clientv3.LeaseID, cause error) (revision int64,
+	done bool) {
 	if !lostAnswer(cause) {
 		s.revokeLater(id)
 		return 0, false

@@ -72,20 +72,24 @@ func TestReplace(t *testing.T) {
 	s := newStore(t, srv.Endpoint())
 	rev := put(t, s, 1, lease.TTL, 0)
 	both := lease.Subnets{V4: subnet(1).V4, V6: netip.MustParsePrefix("fd00:10:0:1::/64")}
-	if _, err := s.Replace(t.Context(), subnet(1), rev-1, both, attrs(1), lease.TTL); !errors.Is(err, lease.ErrConflict) {
+	if _, err := s.Replace(t.Context(), subnet(1), rev-1, both, attrs(1), lease.TTL); !errors.Is(err,
+		lease.ErrConflict) {
 		t.Errorf("another revision of the old one: %v, want a conflict", err)
 	}
 	put(t, s, 2, lease.TTL, 0)
-	if _, err := s.Replace(t.Context(), subnet(1), rev, subnet(2), attrs(1), lease.TTL); !errors.Is(err, lease.ErrConflict) {
+	if _, err := s.Replace(t.Context(), subnet(1), rev, subnet(2), attrs(1), lease.TTL); !errors.Is(err,
+		lease.ErrConflict) {
 		t.Errorf("over a record that is there: %v, want a conflict", err)
 	}
-	watch := srv.Client().Watch(t.Context(), "/coreos.com/network/subnets/", clientv3.WithPrefix(), clientv3.WithRev(rev+2))
+	watch := srv.Client().Watch(t.Context(), "/coreos.com/network/subnets/", clientv3.WithPrefix(),
+		clientv3.WithRev(rev+2))
 	next, err := s.Replace(t.Context(), subnet(1), rev, both, attrs(1), lease.TTL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := <-watch
-	if len(answer.Events) != 2 || answer.Events[0].Type != clientv3.EventTypeDelete || answer.Events[1].Type != clientv3.EventTypePut ||
+	if len(answer.Events) != 2 || answer.Events[0].Type != clientv3.EventTypeDelete ||
+		answer.Events[1].Type != clientv3.EventTypePut ||
 		answer.Events[0].Kv.ModRevision != next || answer.Events[1].Kv.ModRevision != next {
 		t.Errorf("a watcher gets %v, want a deletion and a put at %d", answer.Events, next)
 	}
@@ -93,7 +97,8 @@ func TestReplace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snap.Records) != 2 || snap.Records[0].Subnets != both || snap.Records[0].Reservation || snap.Records[1].Subnets != subnet(2) {
+	if len(snap.Records) != 2 || snap.Records[0].Subnets != both || snap.Records[0].Reservation ||
+		snap.Records[1].Subnets != subnet(2) {
 		t.Errorf("records %+v", snap.Records)
 	}
 	leases(t, srv, 2) // of the other, and of the new; not of the old, nor of what was refused
@@ -143,7 +148,8 @@ func TestReservationStaysOne(t *testing.T) {
 	if left, err := s.Remaining(t.Context(), subnet(1)); left != 0 || err != nil {
 		t.Errorf("reservation: %s left, %v", left, err)
 	}
-	if left, err := s.Remaining(t.Context(), subnet(2)); left < 59*time.Minute || left > time.Hour || err != nil {
+	if left, err := s.Remaining(t.Context(), subnet(2)); left < 59*time.Minute || left > time.Hour ||
+		err != nil {
 		t.Errorf("record of an hour: %s left, %v", left, err)
 	}
 	if _, err := s.Remaining(t.Context(), subnet(3)); !errors.Is(err, etcd.ErrNotFound) {
@@ -235,7 +241,10 @@ func TestForeignKeysCostOnlyThemselves(t *testing.T) {
 	if _, err := srv.Client().Delete(t.Context(), dir+"/garbage"); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the garbage's end", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == len(bad) })
+	await.True(t, "the garbage's end", func() bool {
+		last, _, _ := w.snapshot()
+		return len(last.Bad) == len(bad)
+	})
 	if _, err := srv.Client().Delete(t.Context(), dir+"/10.5", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}

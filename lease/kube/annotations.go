@@ -54,7 +54,8 @@ func newKeys(prefix string) (keys, error) {
 	domain, name, _ := strings.Cut(prefix, "/")
 	ok, err := regexp.MatchString(`^(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9_-]+-)?$`, prefix)
 	if !ok || err != nil || len(domain) > 253 || len(name) > 63-len("public-ipv6-overwrite") {
-		return keys{}, fmt.Errorf("%q: want a domain such as %s, or one with a name, as in example.com/blue", clip(given), DefaultPrefix)
+		return keys{}, fmt.Errorf("%q: want a domain such as %s, or one with a name, as in example.com/blue",
+			clip(given), DefaultPrefix)
 	}
 	return keys{
 		managed: prefix + "kube-subnet-manager", backendType: prefix + "backend-type",

@@ -53,23 +53,35 @@ func TestEncode(t *testing.T) {
 		want map[string]string
 	}{
 		{"vxlan", lease.Attrs{PublicIP: v4, BackendType: "vxlan", BackendData: vtep},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": mac, "public-ip": "192.0.2.1"}},
-		{"vxlan of both families", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "vxlan", BackendData: vtep, BackendV6Data: vtep},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": mac, "public-ip": "192.0.2.1", "backend-v6-data": mac, "public-ipv6": "2001:db8::1"}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": mac,
+				"public-ip": "192.0.2.1"}},
+		{"vxlan of both families", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "vxlan",
+			BackendData: vtep, BackendV6Data: vtep},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": mac,
+				"public-ip": "192.0.2.1", "backend-v6-data": mac, "public-ipv6": "2001:db8::1"}},
 		{"vxlan of IPv6", lease.Attrs{PublicIPv6: v6, BackendType: "vxlan", BackendV6Data: vtep},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-v6-data": mac, "public-ipv6": "2001:db8::1"}},
-		{"vxlan of IPv4 with an IPv6 address", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "vxlan", BackendData: vtep},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": mac, "public-ip": "192.0.2.1"}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-v6-data": mac,
+				"public-ipv6": "2001:db8::1"}},
+		{"vxlan of IPv4 with an IPv6 address", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "vxlan",
+			BackendData: vtep},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": mac,
+				"public-ip": "192.0.2.1"}},
 		{"host-gw", lease.Attrs{PublicIP: v4, BackendType: "host-gw"},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null", "public-ip": "192.0.2.1"}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null",
+				"public-ip": "192.0.2.1"}},
 		{"host-gw of both families", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "host-gw"},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null", "public-ip": "192.0.2.1", "backend-v6-data": "null", "public-ipv6": "2001:db8::1"}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null",
+				"public-ip": "192.0.2.1", "backend-v6-data": "null", "public-ipv6": "2001:db8::1"}},
 		{"host-gw of IPv6", lease.Attrs{PublicIPv6: v6, BackendType: "host-gw"},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null", "public-ip": "0.0.0.0", "backend-v6-data": "null", "public-ipv6": "2001:db8::1"}},
-		{"wireguard without IPv6 data", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "wireguard", BackendData: vtep},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "wireguard", "backend-data": mac, "public-ip": "192.0.2.1"}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null",
+				"public-ip": "0.0.0.0", "backend-v6-data": "null", "public-ipv6": "2001:db8::1"}},
+		{"wireguard without IPv6 data", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "wireguard",
+			BackendData: vtep},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "wireguard", "backend-data": mac,
+				"public-ip": "192.0.2.1"}},
 		{"udp", lease.Attrs{PublicIP: v4, Weft: &lease.Weft{Node: "a"}},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": " null", "public-ip": "192.0.2.1", "weft": `{"Node":"a","Of":"898fbbee3f0eeb33"}`}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": " null",
+				"public-ip": "192.0.2.1", "weft": `{"Node":"a","Of":"898fbbee3f0eeb33"}`}},
 	} {
 		k, err := newKeys("a.b")
 		if err != nil {
@@ -119,12 +131,14 @@ func TestAdministratorsAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v4, v6, err := k.nodePublic(map[string]string{DefaultPrefix + "/node-public-ip": "192.0.2.7", DefaultPrefix + "/node-public-ipv6": "2001:db8::7"})
+	v4, v6, err := k.nodePublic(map[string]string{DefaultPrefix + "/node-public-ip": "192.0.2.7", DefaultPrefix +
+		"/node-public-ipv6": "2001:db8::7"})
 	if err != nil || v4.String() != "192.0.2.7" || v6.String() != "2001:db8::7" {
 		t.Errorf("%s %s %v", v4, v6, err)
 	}
 	for _, bad := range []string{"x", "2001:db8::7", "192.0.2.7/24", "::ffff:192.0.2.7", " 192.0.2.7"} {
-		if _, _, err := k.nodePublic(map[string]string{DefaultPrefix + "/node-public-ip": bad}); !errors.Is(err, ErrAnnotation) || !strings.Contains(err.Error(), "node-public-ip") {
+		if _, _, err := k.nodePublic(map[string]string{DefaultPrefix + "/node-public-ip": bad}); !errors.Is(err,
+			ErrAnnotation) || !strings.Contains(err.Error(), "node-public-ip") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -133,7 +147,8 @@ func TestAdministratorsAddresses(t *testing.T) {
 // FuzzDecode gives a Node's annotations to the decoder: an error is ErrAnnotation, and what it
 // reads it writes, and reads again as the same.
 func FuzzDecode(f *testing.F) {
-	f.Add("vxlan", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`, "null", "192.0.2.1", "", `{"Node":"a","Recv":["gso"],"MTU":1450,"Addrs":["192.0.2.9"]}`)
+	f.Add("vxlan", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`, "null", "192.0.2.1", "",
+		`{"Node":"a","Recv":["gso"],"MTU":1450,"Addrs":["192.0.2.9"]}`)
 	f.Add("vxlan", "null", `{"VNI":1}`, "", "2001:db8::1", "")
 	f.Add("", "null", "", "0.0.0.0", "::", "null")
 	f.Add("host-gw", "", "", "::1", "192.0.2.1", "{}")
@@ -143,7 +158,8 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, kind, data, v6data, public, publicV6, weft string) {
-		in := map[string]string{k.managed: "true", k.backendType: kind, k.data: data, k.v6data: v6data, k.public: public, k.publicV6: publicV6}
+		in := map[string]string{k.managed: "true", k.backendType: kind, k.data: data, k.v6data: v6data,
+			k.public: public, k.publicV6: publicV6}
 		if weft != "" {
 			in[k.weft] = weft
 		}

@@ -28,7 +28,8 @@ func parseCIDRs(cidrs []string) (s lease.Subnets, err error) {
 		case err != nil || p.Addr().Is4In6():
 			return lease.Subnets{}, fmt.Errorf("podCIDR %q is no subnet", clip(text))
 		case p.Addr().Is4() && s.V4.IsValid(), p.Addr().Is6() && s.V6.IsValid():
-			return lease.Subnets{}, fmt.Errorf("podCIDRs %s and %s are of one family: want one, or one of each family", cidrs[0], cidrs[1])
+			return lease.Subnets{}, fmt.Errorf("podCIDRs %s and %s are of one family: want one, or one of each family",
+				cidrs[0], cidrs[1])
 		case p.Addr().Is4():
 			s.V4 = p.Masked()
 		default:
@@ -41,11 +42,15 @@ func parseCIDRs(cidrs []string) (s lease.Subnets, err error) {
 	return s, nil
 }
 
-// ownSubnets returns those of a node's podCIDRs that the network can use. notes say why it cannot use the others.
-func ownSubnets(cfg lease.NetworkConfig, name string, cidrs []string) (own lease.Subnets, notes []string, err error) {
-	const source = "the controller manager assigns it: see its --allocate-node-cidrs=true and --cluster-cidr (kubeadm: --pod-network-cidr)"
+// ownSubnets returns those of a node's podCIDRs that the network can use. notes say why it cannot use the
+// others.
+func ownSubnets(cfg lease.NetworkConfig, name string, cidrs []string) (own lease.Subnets, notes []string,
+	err error) {
+	const source = "the controller manager assigns it: see its --allocate-node-cidrs=true and --cluster-cidr " +
+		"(kubeadm: --pod-network-cidr)"
 	if len(cidrs) == 0 {
-		return own, nil, fmt.Errorf("node %q has no podCIDR yet: %s, which has to lie inside %s", name, source, networks(cfg))
+		return own, nil, fmt.Errorf("node %q has no podCIDR yet: %s, which has to lie inside %s", name, source,
+			networks(cfg))
 	}
 	s, err := parseCIDRs(cidrs)
 	if err != nil {
@@ -64,17 +69,22 @@ func ownSubnets(cfg lease.NetworkConfig, name string, cidrs []string) (own lease
 	} {
 		switch {
 		case !f.on && f.cidr.IsValid():
-			notes = append(notes, fmt.Sprintf("podCIDR %s of node %q is not used: %s is false in the network configuration", f.cidr, name, f.key))
+			notes = append(notes, fmt.Sprintf("podCIDR %s of node %q is not used: %s is false in the network "+
+				"configuration", f.cidr, name, f.key))
 		case f.on && !f.cidr.IsValid():
-			notes = append(notes, fmt.Sprintf("node %q has no podCIDR of %s, and %s is true: its pods have none of %s %s", name, f.family, f.key, f.net, f.network))
+			notes = append(notes, fmt.Sprintf("node %q has no podCIDR of %s, and %s is true: its pods have none of "+
+				"%s %s", name, f.family, f.key, f.net, f.network))
 		case f.on && (f.cidr.Bits() < f.network.Bits() || !f.network.Contains(f.cidr.Addr())):
-			return lease.Subnets{}, nil, fmt.Errorf("podCIDR %s of node %q is not inside %s %s: one of the controller manager's --cluster-cidr and the network configuration is wrong", f.cidr, name, f.net, f.network)
+			return lease.Subnets{}, nil,
+				fmt.Errorf("podCIDR %s of node %q is not inside %s %s: one of the controller manager's --cluster-cidr "+
+					"and the network configuration is wrong", f.cidr, name, f.net, f.network)
 		case f.on:
 			*f.into = f.cidr
 		}
 	}
 	if own == (lease.Subnets{}) {
-		return own, nil, fmt.Errorf("node %q has podCIDRs %s, none of a family that is on: the network has %s", name, s, networks(cfg))
+		return own, nil, fmt.Errorf("node %q has podCIDRs %s, none of a family that is on: the network has %s",
+			name, s, networks(cfg))
 	}
 	return own, notes, nil
 }

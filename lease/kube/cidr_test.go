@@ -39,7 +39,8 @@ func TestOwnSubnets(t *testing.T) {
 			}
 			continue
 		}
-		if note := strings.Join(notes, "; "); err != nil || own.String() != c.own || !strings.Contains(note, c.note) || c.note == "" && note != "" {
+		if note := strings.Join(notes, "; "); err != nil || own.String() != c.own ||
+			!strings.Contains(note, c.note) || c.note == "" && note != "" {
 			t.Errorf("%q: %s, %q, %v, want %s, %q", c.cidrs, own, note, err, c.own, c.note)
 		}
 	}

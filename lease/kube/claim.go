@@ -100,7 +100,9 @@ func claiming(claims []*node, records []lease.Record) []lease.Record {
 func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record) {
 	for _, list := range [][]lease.Record{before, once} {
 		for _, r := range list {
-			_, ok := slices.BinarySearchFunc(set.Peers, r.Subnets, func(p lease.Record, s lease.Subnets) int { return p.Compare(s) })
+			_, ok := slices.BinarySearchFunc(set.Peers, r.Subnets, func(p lease.Record, s lease.Subnets) int {
+				return p.Compare(s)
+			})
 			taken := func(p lease.Record) bool { return p.Overlaps(r.Subnets) }
 			if ok || r.Kube == nil || r.Overlaps(set.Own.Subnets) || slices.ContainsFunc(set.Peers, taken) {
 				continue
@@ -111,10 +113,10 @@ func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record
 	return out
 }
 
-// incumbent returns the Node that has one of own, our podCIDRs, and had it before us; nil for none. All nodes then send
-// there, so we neither serve nor announce it. It was ours first if we hold it, or if our Node says already how it is
-// reached. A Node that takes no part keeps us out only if it did when we came. One that merely overlaps ours does not:
-// it may have all of the network.
+// incumbent returns the Node that has one of own, our podCIDRs, and had it before us; nil for none. All nodes
+// then send there, so we neither serve nor announce it. It was ours first if we hold it, or if our Node says
+// already how it is reached. A Node that takes no part keeps us out only if it did when we came. One that
+// merely overlaps ours does not: it may have all of the network.
 func (c *core) incumbent(own lease.Subnets) *node {
 	before := c.waitsFor
 	c.waitsFor = ""
@@ -140,6 +142,7 @@ type duplicateError struct {
 }
 
 func (e *duplicateError) Error() string {
-	return fmt.Sprintf("podCIDR %s of node %q is that of node %q too, which has %s and was there first: delete one of the two Node objects and let that node register again",
+	return fmt.Sprintf("podCIDR %s of node %q is that of node %q too, which has %s and was there first: "+
+		"delete one of the two Node objects and let that node register again",
 		e.own, e.node, e.incumbent, e.theirs)
 }

@@ -34,7 +34,8 @@ func TestAnotherNodesPodCIDR(t *testing.T) {
 	t.Parallel()
 	const prefix = "flannel.alpha.coreos.com/"
 	const m = "m 10.244.2.0/24 192.0.2.2"
-	squatters := map[string]string{"0": "10.244.2.0/25", "1": "10.244.2.0/24", "2": "10.244.2.0/23", "z": "10.244.2.128/25"}
+	squatters := map[string]string{"0": "10.244.2.0/25", "1": "10.244.2.0/24", "2": "10.244.2.0/23",
+		"z": "10.244.2.128/25"}
 	cut := func(key string) func(*corev1.Node) {
 		return func(n *corev1.Node) { delete(n.Annotations, prefix+key) }
 	}
@@ -185,7 +186,8 @@ func TestALongOutage(t *testing.T) {
 	s.Break(http.StatusServiceUnavailable)
 	before := len(s.Lists())
 	s.CutWatches()
-	await.NoDiff(t, func() string { // each attempt asks twice; up to ten seconds apart, these would take a minute
+	await.NoDiff(t, func() string {
+		// each attempt asks twice; up to ten seconds apart, these would take a minute
 		if n := len(s.Lists()) - before; n < 16 {
 			return fmt.Sprintf("%d questions", n)
 		}
@@ -196,8 +198,8 @@ func TestALongOutage(t *testing.T) {
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
 }
 
-// TestASecondNodeWithAPodCIDR waits until the Node that has it is gone, and says so. It has never said how it is reached,
-// so that nobody sends to it.
+// TestASecondNodeWithAPodCIDR waits until the Node that has it is gone, and says so. It has never said how it
+// is reached, so that nobody sends to it.
 func TestASecondNodeWithAPodCIDR(t *testing.T) {
 	t.Parallel()
 	const prefix, cidr = "flannel.alpha.coreos.com/", "10.244.1.0/24"

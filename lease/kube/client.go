@@ -141,10 +141,12 @@ func (c *Client) nodeName(ctx context.Context) (string, error) {
 	var pod corev1.Pod
 	err := c.api().Get().Namespace(c.cfg.PodNamespace).Resource("pods").Name(c.cfg.PodName).Do(ctx).Into(&pod)
 	if err != nil {
-		return "", fmt.Errorf("which Node is ours (or set NODE_NAME): %w", c.explain(access{"get", "pods", c.cfg.PodNamespace + "/" + c.cfg.PodName}, err))
+		return "", fmt.Errorf("which Node is ours (or set NODE_NAME): %w",
+			c.explain(access{"get", "pods", c.cfg.PodNamespace + "/" + c.cfg.PodName}, err))
 	}
 	if !validName(pod.Spec.NodeName) {
-		return "", fmt.Errorf("pod %s/%s has the Node name %q: it is not scheduled yet, or POD_NAME names another pod", c.cfg.PodNamespace, c.cfg.PodName, pod.Spec.NodeName)
+		return "", fmt.Errorf("pod %s/%s has the Node name %q: it is not scheduled yet, or POD_NAME names "+
+			"another pod", c.cfg.PodNamespace, c.cfg.PodName, pod.Spec.NodeName)
 	}
 	c.mu.Lock()
 	c.name = pod.Spec.NodeName

@@ -10,7 +10,8 @@ import (
 const (
 	reasonUp    = "FlannelIsUp"
 	messageUp   = "Flannel is running on this node"
-	messageStop = "weft was stopped, and carries this node's packets itself: pods have no network until it runs again"
+	messageStop = "weft was stopped, and carries this node's packets itself: pods have no network until it " +
+		"runs again"
 	messageDown = "weft carries no packets on this node: "
 	messageBut  = "weft carries packets on this node, but: "
 )
@@ -23,7 +24,8 @@ func isNetworkCondition(c corev1.NodeCondition) bool { return c.Type == corev1.N
 
 // condition is what our Node should say with these problems.
 func condition(active []problem) corev1.NodeCondition {
-	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp}
+	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse,
+		Reason: reasonUp, Message: messageUp}
 	var texts []string
 	for _, r := range active {
 		if r.cuts && c.Status == corev1.ConditionFalse {

@@ -21,7 +21,8 @@ func TestWhatLastsIsTold(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	r := reporter{broken: time.Minute, problem: 30 * time.Second}
 	down, cache := problem{reasonDown, messageDown + "no device", true}, problem{reasonCache, "disk full", false}
-	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string, all ...problem) {
+	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string,
+		all ...problem) {
 		t.Helper()
 		tell, until := r.take(all, at(s))
 		c, doubted := condition(r.active), r.doubt
@@ -29,18 +30,25 @@ func TestWhatLastsIsTold(t *testing.T) {
 		for _, n := range tell {
 			got = append(got, n.kind+" "+n.reason+": "+n.message)
 		}
-		if c.Status != status || c.Reason != reason || c.Message != message || doubted != doubt || (next == 0) != until.IsZero() || next != 0 && !until.Equal(at(next)) || strings.Join(got, ", ") != news {
+		if c.Status != status || c.Reason != reason || c.Message != message || doubted != doubt ||
+			(next == 0) != until.IsZero() || next != 0 && !until.Equal(at(next)) || strings.Join(got, ", ") != news {
 			t.Errorf("at %d: %+v, doubt %v until %v, news %q", s, c, doubted, until, got)
 		}
 	}
 	says(0, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	says(1, corev1.ConditionFalse, reasonUp, messageUp, true, 61, "", down)
-	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "", problem{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
-	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61, "Warning StateNotSaved: disk full", down, cache)
-	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "Warning FlannelIsDown: "+messageDown+"no device", down, cache)
+	// the cause may change, down it is
+	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "",
+		problem{reasonDown, messageDown + "no route", true}, cache)
+	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61,
+		"Warning StateNotSaved: disk full", down, cache)
+	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0,
+		"Warning FlannelIsDown: "+messageDown+"no device", down, cache)
 	says(70, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
-	says(71, corev1.ConditionFalse, reasonCache, messageBut+"disk full", false, 0, "Normal FlannelIsDownOver: over after 1m10s: "+messageDown+"no device", cache)
-	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "Normal FlannelIsUp: over after 42s: disk full")
+	says(71, corev1.ConditionFalse, reasonCache, messageBut+"disk full", false, 0,
+		"Normal FlannelIsDownOver: over after 1m10s: "+messageDown+"no device", cache)
+	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0,
+		"Normal FlannelIsUp: over after 42s: disk full")
 	says(80, corev1.ConditionFalse, reasonUp, messageUp, true, 140, "", down)
 	says(90, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	if c := condition([]problem{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {
@@ -59,7 +67,8 @@ func TestCondition(t *testing.T) {
 	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}
-	n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "NoRouteCreated"}}
+	n.Status.Conditions = []corev1.NodeCondition{ready,
+		{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "NoRouteCreated"}}
 	s.Put(n)
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
@@ -69,11 +78,15 @@ func TestCondition(t *testing.T) {
 	tt.wantState(lease.Held, "")
 	want := func(c ...string) {
 		t.Helper()
-		await.NoDiff(t, func() string { return cmp.Diff(append([]string{"Ready=True KubeletReady: "}, c...), conditions(s)) })
+		await.NoDiff(t, func() string {
+			return cmp.Diff(append([]string{"Ready=True KubeletReady: "}, c...),
+				conditions(s))
+		})
 	}
 	want("NetworkUnavailable=True NoRouteCreated: ") // nobody has said that packets flow
 	tt.SetDataPath("", "", "")
-	const up, down = "NetworkUnavailable=False FlannelIsUp: Flannel is running on this node", "NetworkUnavailable=True FlannelIsDown: weft carries no packets on this node: "
+	const up, down = "NetworkUnavailable=False FlannelIsUp: Flannel is running on this node",
+		"NetworkUnavailable=True FlannelIsDown: weft carries no packets on this node: "
 	want(up)
 	first := s.Node("a").Status.Conditions[1]
 	if first.LastTransitionTime.IsZero() || first.LastTransitionTime != first.LastHeartbeatTime {
@@ -84,7 +97,8 @@ func TestCondition(t *testing.T) {
 	tt.SetDataPath("", "", "")
 	want(up)
 	s.Change("a", func(n *corev1.Node) { // vandals
-		n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "X"}}
+		n.Status.Conditions = []corev1.NodeCondition{ready,
+			{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "X"}}
 	})
 	want(up)
 	s.Change("a", func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{ready} })

@@ -39,16 +39,21 @@ func (c Config) Check() error {
 	switch {
 	case c.NodeName != "":
 		if !validName(c.NodeName) {
-			faults = append(faults, fmt.Errorf("NODE_NAME %q is not the name of a Node: want dots, dashes, lower-case letters and digits", c.NodeName))
+			faults = append(faults, fmt.Errorf("NODE_NAME %q is not the name of a Node: want dots, dashes, "+
+				"lower-case letters and digits", c.NodeName))
 		}
 	case c.PodName == "" || c.PodNamespace == "":
-		faults = append(faults, fmt.Errorf("NODE_NAME is not set, and of POD_NAME %q and POD_NAMESPACE %q one is empty: set NODE_NAME (fieldRef spec.nodeName), or both of the others (metadata.name, metadata.namespace)", c.PodName, c.PodNamespace))
+		faults = append(faults, fmt.Errorf("NODE_NAME is not set, and of POD_NAME %q and POD_NAMESPACE %q one is "+
+			"empty: set NODE_NAME (fieldRef spec.nodeName), or both of the others (metadata.name, metadata.namespace)",
+			c.PodName, c.PodNamespace))
 	case !validName(c.PodName) || !validName(c.PodNamespace):
-		faults = append(faults, fmt.Errorf("POD_NAME %q or POD_NAMESPACE %q is not a name: want dots, dashes, lower-case letters and digits", c.PodName, c.PodNamespace))
+		faults = append(faults, fmt.Errorf("POD_NAME %q or POD_NAMESPACE %q is not a name: want dots, dashes, "+
+			"lower-case letters and digits", c.PodName, c.PodNamespace))
 	}
 	if c.APIURL != "" {
 		if u, err := url.Parse(c.APIURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			faults = append(faults, fmt.Errorf("--kube-api-url %q: want a URL such as https://192.0.2.1:6443", redact.URL(c.APIURL)))
+			faults = append(faults, fmt.Errorf("--kube-api-url %q: want a URL such as https://192.0.2.1:6443",
+				redact.URL(c.APIURL)))
 		}
 	}
 	if len(faults) == 0 {
@@ -64,7 +69,8 @@ func (c Config) load() (*rest.Config, error) {
 	if c.APIURL == "" && c.Kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("this is no pod with a service account, and neither --kubeconfig-file nor --kube-api-url is given: %w", err)
+			return nil, fmt.Errorf("this is no pod with a service account, and neither --kubeconfig-file nor "+
+				"--kube-api-url is given: %w", err)
 		}
 		return cfg, nil
 	}

@@ -139,7 +139,8 @@ func (h *eventWriter) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsForbidden(err):
-			h.log.Info("no Events are written about our Node: the ClusterRole of this account lacks verbs create and patch on resource events; all else goes on", "cause", err)
+			h.log.Info("no Events are written about our Node: the ClusterRole of this account lacks verbs create "+
+				"and patch on resource events; all else goes on", "cause", err)
 			wait = deniedFor
 		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 			h.log.Warn("an Event was not written", "reason", n.reason, "cause", err)
@@ -164,7 +165,8 @@ func (h *eventWriter) post(ctx context.Context, n notice) error {
 	first, last := metav1.NewTime(n.first), metav1.NewTime(n.last)
 	if was, ok := h.posted[id]; ok && n.last.Sub(was.first) < sameEvent {
 		was.count += n.count
-		err := h.send(ctx, http.MethodPatch, was.name, map[string]any{"message": n.message, "count": was.count, "lastTimestamp": last})
+		err := h.send(ctx, http.MethodPatch, was.name, map[string]any{"message": n.message, "count": was.count,
+			"lastTimestamp": last})
 		if err == nil {
 			h.posted[id] = was
 		}

@@ -41,7 +41,8 @@ func newObservedOf(t *testing.T, s *fakekube.Server, change func(*Options)) obse
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
-	tt.life.core.reporter.broken, tt.life.core.reporter.problem, tt.life.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	tt.life.core.reporter.broken, tt.life.core.reporter.problem, tt.life.core.pace.probe = 50*time.Millisecond,
+		20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	return observed{tt, s}
 }
@@ -50,7 +51,8 @@ func (c observed) wantCondition(status, reason, message string) {
 	c.t.Helper()
 	await.NoDiff(c.t, func() string {
 		for _, have := range c.s.Node("a").Status.Conditions {
-			if have.Type == corev1.NodeNetworkUnavailable && string(have.Status) == status && have.Reason == reason && strings.Contains(have.Message, message) {
+			if have.Type == corev1.NodeNetworkUnavailable && string(have.Status) == status && have.Reason == reason &&
+				strings.Contains(have.Message, message) {
 				return ""
 			}
 		}
@@ -240,8 +242,9 @@ func TestHeartbeat(t *testing.T) {
 	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	long := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp,
-		LastHeartbeatTime: long, LastTransitionTime: long}}
+	n.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp,
+			LastHeartbeatTime: long, LastTransitionTime: long}}
 	s.Put(n)
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
@@ -251,7 +254,8 @@ func TestHeartbeat(t *testing.T) {
 	tt.SetDataPath("", "", "")
 	await.NoDiff(t, func() string {
 		have := s.Node("a").Status.Conditions[0]
-		if !have.LastHeartbeatTime.After(long.Time) || !have.LastTransitionTime.Equal(&long) || have.Reason != reasonUp {
+		if !have.LastHeartbeatTime.After(long.Time) || !have.LastTransitionTime.Equal(&long) ||
+			have.Reason != reasonUp {
 			return fmt.Sprintf("%+v", have)
 		}
 		return ""
@@ -277,7 +281,8 @@ func TestEventsAreFew(t *testing.T) {
 	s := fakekube.New(t)
 	s.Put(plain("a", "10.244.1.0/24"))
 	tt := newTester(t, s, configOf(s, "a"), nil)
-	h := newEventWriter(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.o.Logger)
+	h := newEventWriter(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}),
+		tt.o.Logger)
 	now := time.Now()
 	for i := range 5 {
 		h.add(newNotice(corev1.EventTypeWarning, reasonCache, fmt.Sprint("try ", i), now))
@@ -299,7 +304,8 @@ func TestEventsAreFew(t *testing.T) {
 	post(notice{corev1.EventTypeWarning, reasonDown, "another in the same moment", now, now, 1})
 	post(notice{corev1.EventTypeWarning, reasonCache, "second", now, now.Add(time.Minute), 2})
 	got := s.Events(reasonCache)
-	if len(got) != 1 || got[0].Count != 7 || got[0].Message != "second" || !got[0].FirstTimestamp.Before(&got[0].LastTimestamp) || len(s.Events(reasonDown)) != 1 {
+	if len(got) != 1 || got[0].Count != 7 || got[0].Message != "second" ||
+		!got[0].FirstTimestamp.Before(&got[0].LastTimestamp) || len(s.Events(reasonDown)) != 1 {
 		t.Errorf("events %+v", s.Events(""))
 	}
 	s.ExpireEvents(reasonCache)
@@ -316,7 +322,8 @@ func TestEventsAreFew(t *testing.T) {
 	if n, ok := h.take(); !ok || n.count != 2 || n.message != "y" {
 		t.Errorf("%+v", n)
 	}
-	if d := cmp.Diff("worker.example.com.", strings.TrimRight(eventName("worker.example.com", "x", now), "0123456789abcdef")); d != "" {
+	if d := cmp.Diff("worker.example.com.", strings.TrimRight(eventName("worker.example.com", "x", now),
+		"0123456789abcdef")); d != "" {
 		t.Error(d)
 	}
 }

@@ -30,16 +30,19 @@ func (c *Client) explain(a access, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: forbidden: the ClusterRole of this account lacks verb %q on resource %q in API group \"\": add it, and see that a ClusterRoleBinding names the account: %w", a, a.verb, a.resource, err)
+		return fmt.Errorf("%s: forbidden: the ClusterRole of this account lacks verb %q on resource %q in API "+
+			"group \"\": add it, and see that a ClusterRoleBinding names the account: %w", a, a.verb, a.resource, err)
 	case apierrors.IsUnauthorized(err):
 		c.conn.Load().hangUp() // the certificate that a connection began with may have been replaced by now
-		return fmt.Errorf("%s: the API server %s does not accept our credentials: the token or certificate is expired, or is another cluster's: %w", a, c.host(), err)
+		return fmt.Errorf("%s: the API server %s does not accept our credentials: the token or certificate is "+
+			"expired, or is another cluster's: %w", a, c.host(), err)
 	case apierrors.IsNotFound(err) && a.resource == "nodes":
 		return &noNodeError{name: a.name, cause: err}
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: there is none: POD_NAME and POD_NAMESPACE name the pod that we run in: %w", a, err)
 	case errors.As(err, &authority), errors.As(err, &certificate):
-		return fmt.Errorf("%s: the certificate of %s is not that of the cluster's authority: the kubeconfig or the service account is another cluster's, or something sits between: %w", a, c.host(), err)
+		return fmt.Errorf("%s: the certificate of %s is not that of the cluster's authority: the kubeconfig or "+
+			"the service account is another cluster's, or something sits between: %w", a, c.host(), err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: a file with credentials is gone: %w", a, err)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -60,7 +63,8 @@ type noNodeError struct {
 }
 
 func (e *noNodeError) Error() string {
-	return fmt.Sprintf("there is no Node %q in the cluster: NODE_NAME is another name than the kubelet's, or the kubelet has not registered, or the Node was deleted", e.name)
+	return fmt.Sprintf("there is no Node %q in the cluster: NODE_NAME is another name than the kubelet's, or "+
+		"the kubelet has not registered, or the Node was deleted", e.name)
 }
 
 func (e *noNodeError) Unwrap() error { return e.cause }

@@ -112,7 +112,8 @@ func (tt *tester) wantState(state lease.State, cause string) {
 
 // plain is a Node as the kubelet and the controller manager make it.
 func plain(name string, cidrs ...string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"}}}
 	n.Spec.PodCIDRs = cidrs
 	if len(cidrs) > 0 {
 		n.Spec.PodCIDR = cidrs[0]
@@ -165,7 +166,8 @@ func TestJoin(t *testing.T) {
 				t.Errorf("%d patches: %q", n, s.Patches())
 			}
 			st := tt.Status()
-			if st.StoreErr != nil || st.StoreSeen.IsZero() || st.Revision == 0 || st.ClusterID != string(s.Node("a").UID) || st.Peers != 1 {
+			if st.StoreErr != nil || st.StoreSeen.IsZero() || st.Revision == 0 ||
+				st.ClusterID != string(s.Node("a").UID) || st.Peers != 1 {
 				t.Errorf("status %+v", st)
 			}
 			if !strings.HasPrefix(s.Agent(), "weftd/") {
@@ -210,7 +212,9 @@ func TestEveryChangeTakesEffect(t *testing.T) {
 		}
 		return ""
 	})
-	s.Change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:77"}` })
+	s.Change("b", func(n *corev1.Node) {
+		n.Annotations[prefix+"backend-data"] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:77"}`
+	})
 	await.NoDiff(t, func() string {
 		if got := string(tt.last().Peers[0].BackendData); !strings.Contains(got, "77") {
 			return "backend-data is still " + got
@@ -272,8 +276,10 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 		}
 		return cmp.Diff(map[string]string{
 			"h1": "bad_value", "h2": "bad_value", "h3": "bad_value", "h4": "bad_value",
-			"h5": "overlaps_own", "h6": "overlaps_peer", "h7": "overlaps_peer", "h8": "outside_network", "h9": "overlaps_own",
-			"i1": "our_address", "i2": "our_address", "i3": "bad_address", "i4": "bad_address", "i5": "no_common_family", "i6": "bad_value",
+			"h5": "overlaps_own", "h6": "overlaps_peer", "h7": "overlaps_peer", "h8": "outside_network",
+			"h9": "overlaps_own",
+			"i1": "our_address", "i2": "our_address", "i3": "bad_address", "i4": "bad_address",
+			"i5": "no_common_family", "i6": "bad_value",
 		}, got)
 	})
 	// One that turns to garbage is kept for a while: that takes nothing away.

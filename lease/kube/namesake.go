@@ -12,11 +12,12 @@ import (
 	"weft/lease"
 )
 
-// Two machines of one name have one Node, which says where one of them is. If it names another address than ours before
-// it has said ours for namesakeSettled, we ask whether a machine lives there, and write nothing before
-// we know. If it names one later, somebody has written over what is ours, and we put it right, unless it is the whole word of another
-// weft: one of our name may have found us silent, as while this machine was suspended, and serves now. A Node that was made
-// anew has never said anything of us: another machine that waited may have been the first to write there.
+// Two machines of one name have one Node, which says where one of them is. If it names another address than
+// ours before it has said ours for namesakeSettled, we ask whether a machine lives there, and write nothing
+// before we know. If it names one later, somebody has written over what is ours, and we put it right, unless
+// it is the whole word of another weft: one of our name may have found us silent, as while this machine was
+// suspended, and serves now. A Node that was made anew has never said anything of us: another machine that
+// waited may have been the first to write there.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
 	namesakeSlack   = time.Second             // until it has come from whoever asked
@@ -25,7 +26,8 @@ const (
 	// namesakeRounds is how many rounds without an answer make the other machine silent; one is enough if
 	// the Node was written from our own state directory.
 	namesakeRounds = 3
-	// namesakeTrusted is how long silence is one, while our Node cannot be written: whoever was away may be back.
+	// namesakeTrusted is how long silence is one, while our Node cannot be written: whoever was away may be
+	// back.
 	namesakeTrusted = 20 * time.Second
 )
 
@@ -55,9 +57,12 @@ type namesakeError struct {
 
 func (e *namesakeError) Error() string {
 	if !e.lives {
-		return fmt.Sprintf("Node %q says that it is at %s, and we are at %s: asking whether another machine of that name lives", e.node, e.address, e.ours)
+		return fmt.Sprintf("Node %q says that it is at %s, and we are at %s: asking whether another machine of "+
+			"that name lives", e.node, e.address, e.ours)
 	}
-	return fmt.Sprintf("Node %q is another machine at %s, which answers: this one, at %s, writes nothing and waits: if it is a copy, give it a host name of its own and an empty --cache-dir, and let it register as another Node; if %s is somebody else's by now: kubectl annotate node %s %s- %s-",
+	return fmt.Sprintf("Node %q is another machine at %s, which answers: this one, at %s, writes nothing and "+
+		"waits: if it is a copy, give it a host name of its own and an empty --cache-dir, and let it register as "+
+		"another Node; if %s is somebody else's by now: kubectl annotate node %s %s- %s-",
 		e.node, e.address, e.ours, e.address, e.node, e.keys.public, e.keys.publicV6)
 }
 
@@ -69,7 +74,8 @@ func (c *core) otherMachine() error {
 	}
 	theirs, ok := c.elsewhere()
 	if !ok && n.contest && c.garbled() {
-		theirs, ok = n.theirs, true // whoever lives there puts it right; who takes the word away, as the error advises, gives it to us
+		// whoever lives there puts it right; who takes the word away, as the error advises, gives it to us
+		theirs, ok = n.theirs, true
 	}
 	if !ok || c.o.Underlay == nil {
 		n.contest = false
@@ -94,7 +100,8 @@ func (c *core) otherMachine() error {
 	if c.o.State != "" && theirs.State() == c.o.State {
 		need = 1
 	}
-	if since, ok := n.gone[about]; ok && c.Now.Sub(since) > namesakeTrusted { // and we have not been able to write since
+	if since, ok := n.gone[about]; ok && c.Now.Sub(since) > namesakeTrusted {
+		// and we have not been able to write since
 		delete(n.gone, about)
 		n.rounds = lease.Rounds{}
 	}
@@ -115,7 +122,8 @@ func (c *core) otherMachine() error {
 		n.asked++
 		c.Do(lease.AskUnderlay{Round: n.asked, Attrs: theirs})
 	}
-	return &namesakeError{node: c.name, address: theirs.Address(), ours: c.announced().Attrs.Address(), lives: n.rounds.Answered > 0, keys: c.keys}
+	return &namesakeError{node: c.name, address: theirs.Address(), ours: c.announced().Attrs.Address(),
+		lives: n.rounds.Answered > 0, keys: c.keys}
 }
 
 // answered ends the round that a is of, if it is under way.
@@ -151,8 +159,9 @@ func (c *core) garbled() bool {
 	return err != nil && c.keys.isManaged(c.ours.Annotations)
 }
 
-// elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not parse is
-// nobody's word; and if one of the addresses is ours, as behind one that an administrator gave, the Node speaks of us.
+// elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not
+// parse is nobody's word; and if one of the addresses is ours, as behind one that an administrator gave, the
+// Node speaks of us.
 func (c *core) elsewhere() (lease.Attrs, bool) {
 	if !c.keys.isManaged(c.ours.Annotations) {
 		return lease.Attrs{}, false

@@ -41,8 +41,8 @@ func (l *living) rounds() int {
 	return l.asked
 }
 
-// TestNothingIsWrittenUnjudged: until it is known whether our Node is another machine's, nothing is written to it, though
-// the Node is there and packets flow.
+// TestNothingIsWrittenUnjudged: until it is known whether our Node is another machine's, nothing is written
+// to it, though the Node is there and packets flow.
 func TestNothingIsWrittenUnjudged(t *testing.T) {
 	c := newTestCore(t)
 	c.reporter.path, c.ours = &DataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
@@ -55,8 +55,8 @@ func TestNothingIsWrittenUnjudged(t *testing.T) {
 	}
 }
 
-// TestTwoMachinesOfOneName: one Node, two machines. Who starts waits and writes nothing as long as the other answers, and
-// has the Node when that is silent.
+// TestTwoMachinesOfOneName: one Node, two machines. Who starts waits and writes nothing as long as the other
+// answers, and has the Node when that is silent.
 func TestTwoMachinesOfOneName(t *testing.T) {
 	t.Parallel()
 	const public = "flannel.alpha.coreos.com/public-ip"
@@ -113,8 +113,8 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	})
 	stopSecond()
 
-	// It comes back from its own state directory, with another address: one round is enough. An address that does not
-	// parse is nobody's, and neither is one behind which we are named.
+	// It comes back from its own state directory, with another address: one round is enough. An address that
+	// does not parse is nobody's, and neither is one behind which we are named.
 	before = there.rounds()
 	moved := newTester(t, s, cfg, with("192.0.2.3", "two"))
 	stopMoved := during(t, moved.Run)
@@ -145,8 +145,9 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	}
 }
 
-// TestWhoComesLaterIsNobody: of two that start together the later one keeps the Node for as long as it lives; but what
-// somebody writes to the Node of a machine that has had it for a while is put right, whoever answers.
+// TestWhoComesLaterIsNobody: of two that start together the later one keeps the Node for as long as it lives;
+// but what somebody writes to the Node of a machine that has had it for a while is put right, whoever
+// answers.
 func TestWhoComesLaterIsNobody(t *testing.T) {
 	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
 		c := newTestCore(t)
@@ -176,8 +177,9 @@ func word(t *testing.T, c *core, addr string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: n}
 }
 
-// TestWhoWasAwayAsks: a machine that was suspended while another one of its name found it silent finds the whole word of that one at its Node. It
-// asks, and does not write over a machine that lives; its own former word at another address is nobody's.
+// TestWhoWasAwayAsks: a machine that was suspended while another one of its name found it silent finds the
+// whole word of that one at its Node. It asks, and does not write over a machine that lives; its own former
+// word at another address is nobody's.
 func TestWhoWasAwayAsks(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		c := newTestCore(t)
@@ -206,8 +208,8 @@ func TestWhoWasAwayAsks(t *testing.T) {
 	}
 }
 
-// TestAContestOutlivesGarbage: that nobody can read any more what our Node says gives it to nobody while the machine lives of which it told; that the
-// word was taken away gives it to us.
+// TestAContestOutlivesGarbage: that nobody can read any more what our Node says gives it to nobody while the
+// machine lives of which it told; that the word was taken away gives it to us.
 func TestAContestOutlivesGarbage(t *testing.T) {
 	const public = "flannel.alpha.coreos.com/public-ip"
 	c := newTestCore(t)
@@ -228,8 +230,9 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 	}
 }
 
-// TestANodeMadeAnewIsNotOursYet: of two machines that live, the one that waited may be the first to write to a Node that was deleted and made
-// anew; then the other one asks, and they do not write over each other for good.
+// TestANodeMadeAnewIsNotOursYet: of two machines that live, the one that waited may be the first to write to
+// a Node that was deleted and made anew; then the other one asks, and they do not write over each other for
+// good.
 func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
@@ -248,8 +251,8 @@ func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	}
 }
 
-// TestWhoWasSilentIsAskedAboutAnotherNode: that nobody answered where our Node said that it is says nothing about a Node that was made anew
-// and tells of that place too: a machine that was away may have made it.
+// TestWhoWasSilentIsAskedAboutAnotherNode: that nobody answered where our Node said that it is says nothing
+// about a Node that was made anew and tells of that place too: a machine that was away may have made it.
 func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
@@ -271,8 +274,9 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	}
 }
 
-// TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is due, which would keep the loop
-// turning. As long as our Node cannot be written it is asked again after a while, since whoever was away may be back.
+// TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is
+// due, which would keep the loop turning. As long as our Node cannot be written it is asked again after a
+// while, since whoever was away may be back.
 func TestNobodyIsWaitedForInVain(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
@@ -295,7 +299,8 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 	}
 }
 
-// TestANodeWithoutAPodCIDRIsAnothersToo: nothing is written to it either before it is known whether that lives.
+// TestANodeWithoutAPodCIDRIsAnothersToo: nothing is written to it either before it is known whether that
+// lives.
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
 	c.phase, c.Source, c.reporter.path = keeping, lease.SourceStore, &DataPath{}

@@ -28,7 +28,9 @@ func FuzzNode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, cidr, cidr2, mark, public, data, weft string) {
 		s := newTable(k, cfg, "a", func() {}, func(news) {})
-		good := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", CreationTimestamp: metav1.Unix(1700000000, 0), Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
+		good := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v",
+			CreationTimestamp: metav1.Unix(1700000000, 0),
+			Annotations:       map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
 		good.Spec.PodCIDRs = []string{"10.244.9.0/24"}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{
 			k.managed: mark, k.public: public, k.data: data, k.weft: weft,
@@ -47,7 +49,8 @@ func FuzzNode(f *testing.F) {
 			t.Fatalf("%d records and %d bad", len(records), len(bad))
 		}
 		kept, twice := single(records, lease.Subnets{}, v.claims(before, nil), func(string) bool { return false })
-		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")}, AnyLength: true}
+		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")},
+			AnyLength: true}
 		peers, rejected := rules.Check(kept, before)
 		ours := false
 		for _, p := range peers {
@@ -59,7 +62,8 @@ func FuzzNode(f *testing.F) {
 		if !ours {
 			t.Fatalf("a stranger put a peer out: %v %v %v", peers, rejected, twice)
 		}
-		if got := len(peers) + len(rejected) + len(twice) + len(bad); mark == "true" && got != 2 || mark != "true" && got != 1 {
+		if got := len(peers) + len(rejected) + len(twice) + len(bad); mark == "true" && got != 2 ||
+			mark != "true" && got != 1 {
 			t.Fatalf("%d accounted for", got)
 		}
 	})

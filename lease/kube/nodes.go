@@ -51,12 +51,14 @@ var (
 )
 
 func newTable(k keys, cfg lease.NetworkConfig, own string, heard func(), tell func(news)) *table {
-	return &table{keys: k, cfg: cfg, own: own, seed: maphash.MakeSeed(), heard: heard, tell: tell, byName: map[string]*node{}}
+	return &table{keys: k, cfg: cfg, own: own, seed: maphash.MakeSeed(), heard: heard, tell: tell,
+		byName: map[string]*node{}}
 }
 
 // trim returns a Node with what we need of it: in a list of thousands the rest is most of the memory.
 func (s *table) trim(n *corev1.Node) *corev1.Node {
-	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID,
+		ResourceVersion:   n.ResourceVersion,
 		CreationTimestamp: n.CreationTimestamp}}
 	out.Spec.PodCIDR, out.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
 	keep := s.keys.written()
@@ -230,8 +232,8 @@ func (s *table) Replace(list []any, resourceVersion string) error {
 	return nil
 }
 
-// take takes in what a watch has said, where there is no Reflector to call the methods. Their only error is an
-// object that is no Node.
+// take takes in what a watch has said, where there is no Reflector to call the methods. Their only error is
+// an object that is no Node.
 func (s *table) take(e event) {
 	switch e := e.(type) {
 	case Listed:

@@ -83,11 +83,13 @@ func (c *core) judge() {
 		return
 	}
 	if before := c.held.Subnets; before != own && before != (lease.Subnets{}) {
-		c.Log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one are cut off",
+		c.Log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one "+
+			"are cut off",
 			"event", lease.EventSubnetChanged, "before", before.String(), "now", own.String())
 	}
 	c.tenure = given
-	c.held = lease.Record{Subnets: own, Attrs: c.announced().Attrs, Kube: &lease.KubeNode{Name: c.ours.Name, UID: string(c.ours.UID)}}
+	c.held = lease.Record{Subnets: own, Attrs: c.announced().Attrs,
+		Kube: &lease.KubeNode{Name: c.ours.Name, UID: string(c.ours.UID)}}
 	c.confirm(notes)
 }
 

@@ -172,7 +172,8 @@ func TestAnotherCluster(t *testing.T) {
 	s.Put(plain("a", "10.244.1.0/24"))
 	s.CutWatches()
 	await.NoDiff(t, func() string {
-		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "another cluster") || !strings.Contains(alarm, "records") {
+		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "another cluster") ||
+			!strings.Contains(alarm, "records") {
 			return "alarm " + alarm
 		}
 		return ""
@@ -231,7 +232,8 @@ func TestOurNodeIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestARestoreIsNoticed goes back to an older version, at which the watch would hear nothing, whether our Node was another one then or not.
+// TestARestoreIsNoticed goes back to an older version, at which the watch would hear nothing, whether our
+// Node was another one then or not.
 func TestARestoreIsNoticed(t *testing.T) {
 	for name, own := range map[string]string{"our Node is older": "50", "our Node is the same": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +272,8 @@ func TestBurst(t *testing.T) {
 	s.Streams(false)
 	s.Put(plain("a", "10.200.1.0/24"))
 	node := func(i, addr int) *corev1.Node {
-		return peer(fmt.Sprintf("n%04d", i), fmt.Sprintf("10.%d.%d.0/24", i/250, i%250), fmt.Sprintf("172.16.%d.%d", addr/250, addr%250+1))
+		return peer(fmt.Sprintf("n%04d", i), fmt.Sprintf("10.%d.%d.0/24", i/250, i%250),
+			fmt.Sprintf("172.16.%d.%d", addr/250, addr%250+1))
 	}
 	for i := range count {
 		s.Put(node(i, i))
@@ -300,7 +303,8 @@ func TestBurst(t *testing.T) {
 	}
 	await.NoDiff(t, func() string {
 		p := tt.last().Peers
-		if len(p) != count || p[0].PublicIP.String() != "172.16.0.2" || p[count-1].PublicIP.String() != "172.16.0.1" {
+		if len(p) != count || p[0].PublicIP.String() != "172.16.0.2" ||
+			p[count-1].PublicIP.String() != "172.16.0.1" {
 			return fmt.Sprintf("%d peers, the first at %s, the last at %s", len(p), p[0].PublicIP, p[count-1].PublicIP)
 		}
 		return ""
@@ -322,7 +326,8 @@ func TestTLS(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	for name, text := range map[string]string{"ca.crt": string(ca), "kubeconfig": `{"apiVersion":"v1","kind":"Config","current-context":"x",
+	for name, text := range map[string]string{"ca.crt": string(ca),
+		"kubeconfig": `{"apiVersion":"v1","kind":"Config","current-context":"x",
 		"clusters":[{"name":"c","cluster":{"server":"` + srv.URL + `","certificate-authority":"ca.crt"}}],
 		"users":[{"name":"u","user":{"token":"secret"}}],
 		"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}]}`} {

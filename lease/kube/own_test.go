@@ -57,7 +57,8 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 	const p = "flannel.alpha.coreos.com/"
 	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
-	n.Annotations[p+"public-ipv6"], n.Annotations[p+"backend-v6-data"] = "2001:db8::bad", "null" // of a former life
+	// of a former life
+	n.Annotations[p+"public-ipv6"], n.Annotations[p+"backend-v6-data"] = "2001:db8::bad", "null"
 	n.Annotations["example.com/other"] = "stays"
 	s.Put(n)
 	tt := newTester(t, s, configOf(s, "a"), nil)
@@ -95,7 +96,8 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 	await.NoDiff(t, func() string { return cmp.Diff("203.0.113.1", s.Node("a").Annotations[p+"public-ip"]) })
 	await.NoDiff(t, func() string {
 		var w lease.Weft
-		if err := json.Unmarshal([]byte(s.Node("a").Annotations[p+"weft"]), &w); err != nil || len(w.Addrs) != 1 || w.Addrs[0] != netip.MustParseAddr("192.0.2.11") {
+		if err := json.Unmarshal([]byte(s.Node("a").Annotations[p+"weft"]), &w); err != nil || len(w.Addrs) != 1 ||
+			w.Addrs[0] != netip.MustParseAddr("192.0.2.11") {
 			return s.Node("a").Annotations[p+"weft"]
 		}
 		return ""
@@ -110,7 +112,8 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 		return ""
 	})
 	for _, patch := range s.Patches() {
-		if strings.Contains(patch, "overwrite") || strings.Contains(patch, "example.com") || strings.Contains(patch, "status") {
+		if strings.Contains(patch, "overwrite") || strings.Contains(patch, "example.com") ||
+			strings.Contains(patch, "status") {
 			t.Errorf("patch of what is not ours: %s", patch)
 		}
 	}
@@ -140,7 +143,8 @@ func TestRefusals(t *testing.T) {
 				if c.store {
 					got = text(st.StoreErr)
 				}
-				if st.State != c.state || !strings.Contains(got, strconv.Quote(c.verb)) || !strings.Contains(got, strconv.Quote(c.resource)) {
+				if st.State != c.state || !strings.Contains(got, strconv.Quote(c.verb)) ||
+					!strings.Contains(got, strconv.Quote(c.resource)) {
 					return st.State.String() + ": " + got
 				}
 				return ""
@@ -183,7 +187,9 @@ func TestNodeOfThePod(t *testing.T) {
 	fails(`"nodes"`)
 	s.Allow()
 	got, err := client.Node(t.Context())
-	want := Node{Name: "a", UID: string(s.Node("a").UID), Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")}, PublicIP: netip.MustParseAddr("192.0.2.77")}
+	want := Node{Name: "a", UID: string(s.Node("a").UID),
+		Subnets:  lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")},
+		PublicIP: netip.MustParseAddr("192.0.2.77")}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
@@ -201,7 +207,8 @@ func TestConfigFaults(t *testing.T) {
 		in   Config
 		want []string
 	}{
-		{Config{APIURL: "192.0.2.1:6443", AnnotationPrefix: "a/b/c"}, []string{"--kube-api-url", "--kube-annotation-prefix", "NODE_NAME"}},
+		{Config{APIURL: "192.0.2.1:6443", AnnotationPrefix: "a/b/c"},
+			[]string{"--kube-api-url", "--kube-annotation-prefix", "NODE_NAME"}},
 		{Config{APIURL: "https://192.0.2.1", NodeName: "../x"}, []string{"NODE_NAME"}},
 		{Config{APIURL: "https://192.0.2.1", PodName: "A", PodNamespace: "b"}, []string{"POD_NAME"}},
 		{Config{Kubeconfig: "/nowhere/config", NodeName: "a"}, []string{"--kubeconfig-file", "/nowhere/config"}},

@@ -30,7 +30,8 @@ const (
 // isOurReason reports whether we write that reason.
 func isOurReason(reason string) bool {
 	switch reason {
-	case reasonUp, reasonDown, reasonStopped, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonAlone, reasonDenied, reasonCredentials,
+	case reasonUp, reasonDown, reasonStopped, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate,
+		reasonFormer, reasonAlone, reasonDenied, reasonCredentials,
 		reasonSilent, reasonReadOnly, reasonAlarm, reasonCache:
 		return true
 	}
@@ -58,7 +59,8 @@ func problems(s lease.Status, path DataPath, refused error) (all []problem) {
 	none := s.Own.Subnets == (lease.Subnets{})
 	switch {
 	case s.State == lease.Lost && s.Err != nil:
-		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", s.Err)
+		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register "+
+			"again, which gets it another podCIDR", s.Err)
 	case none && twice:
 		cut(reasonDuplicate, "pods of this node have no network: %v", s.Err)
 	case none && s.Err != nil && !s.StoreSeen.IsZero():
@@ -72,7 +74,8 @@ func problems(s lease.Status, path DataPath, refused error) (all []problem) {
 	}
 	for _, r := range s.Rejected {
 		if r.Reason == lease.RejectOverlapsOwn && !twice {
-			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; delete one of the two Node objects and let the node register again", r.Key, r.Detail)
+			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; "+
+				"delete one of the two Node objects and let the node register again", r.Key, r.Detail)
 			break
 		}
 	}
@@ -98,7 +101,8 @@ func problems(s lease.Status, path DataPath, refused error) (all []problem) {
 		add(reasonAlarm, "%s", s.Alarm)
 	}
 	if s.CacheErr != nil {
-		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", s.CacheErr)
+		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know "+
+			"them: %v: see to the disk and to --cache-dir", s.CacheErr)
 	}
 	return all
 }

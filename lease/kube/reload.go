@@ -70,8 +70,8 @@ func (c *Client) try(ctx context.Context, w *conn) error {
 	return nil
 }
 
-// Files returns the files by which the API server is reached, as far as they can be found now. Certificates of them are PEM
-// files whose dates count.
+// Files returns the files by which the API server is reached, as far as they can be found now. Certificates
+// of them are PEM files whose dates count.
 func (c Config) Files() (certificates, others []string) {
 	named := func(l ...string) []string {
 		return slices.DeleteFunc(l, func(s string) bool { return s == "" })
@@ -83,7 +83,8 @@ func (c Config) Files() (certificates, others []string) {
 	return named(loaded.CertFile, loaded.CAFile), named(c.Kubeconfig, loaded.KeyFile, loaded.BearerTokenFile)
 }
 
-// contents is a digest of what c says and its files hold, but for the token's, which is replaced every hour and read by itself.
+// contents is a digest of what c says and its files hold, but for the token's, which is replaced every hour
+// and read by itself.
 func contents(loaded *rest.Config, c Config) [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q ", c.APIURL, c.Kubeconfig, loaded.Host)

@@ -18,7 +18,8 @@ import (
 	"weft/test/fakekube"
 )
 
-// TestReload: the cluster's authority and our certificate are replaced in place. What the server does not match changes nothing.
+// TestReload: the cluster's authority and our certificate are replaced in place. What the server does not
+// match changes nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	s := fakekube.New(t)
@@ -36,7 +37,9 @@ func TestReload(t *testing.T) {
 	serve(first, "server1")
 	srv := httptest.NewUnstartedServer(s)
 	srv.EnableHTTP2 = true
-	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return serves.Load(), nil }}
+	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return serves.Load(), nil
+	}}
 	srv.StartTLS()
 	t.Cleanup(func() { s.Stop(srv) })
 
@@ -60,7 +63,9 @@ func TestReload(t *testing.T) {
 		}
 	}
 	install(first, "client1")
-	write("kubeconfig", fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],
+	write("kubeconfig",
+		fmt.Sprintf(
+			`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],
 		"clusters":[{"name":"x","cluster":{"server":%q,"certificate-authority":"ca.crt"}}],
 		"users":[{"name":"x","user":{"client-certificate":"client.crt","client-key":"client.key"}}]}`, srv.URL))
 	cfg := Config{Kubeconfig: file("kubeconfig"), NodeName: "a"}

@@ -24,7 +24,8 @@ func TestStopped(t *testing.T) {
 	if c.phase != idle {
 		t.Fatal("it does not end")
 	}
-	late := []event{news{changed: true, proven: true}, Found{Name: "a"}, Patched{Err: errors.New("late")}, Probed{}, lease.Saved{Written: true}, lease.Begin{}, stop{}}
+	late := []event{news{changed: true, proven: true}, Found{Name: "a"}, Patched{Err: errors.New("late")},
+		Probed{}, lease.Saved{Written: true}, lease.Begin{}, stop{}}
 	for _, e := range late {
 		if effects := c.step(c.Now, e); len(effects) > 0 {
 			t.Errorf("after %T it asks for %#v", e, effects)

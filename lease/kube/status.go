@@ -45,7 +45,8 @@ func (c *core) enter(state lease.State, notes []string, cause error) {
 			"event", lease.EventState, "state", state.String(), "subnets", c.held.String(), "cause", cause)
 		return
 	}
-	c.Log(slog.LevelInfo, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String())
+	c.Log(slog.LevelInfo, "lease", "event", lease.EventState, "state", state.String(), "subnets",
+		c.held.String())
 }
 
 func text(err error) string {

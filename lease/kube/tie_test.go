@@ -20,7 +20,8 @@ import (
 // them as texts with what it wants, and writes all of them if any differs. What it does not know it leaves.
 func flanneldStarts(annotations map[string]string, kind, data, public string) {
 	const p = DefaultPrefix + "/"
-	want := map[string]string{p + "kube-subnet-manager": "true", p + "backend-type": kind, p + "backend-data": data, p + "public-ip": public}
+	want := map[string]string{p + "kube-subnet-manager": "true", p + "backend-type": kind,
+		p + "backend-data": data, p + "public-ip": public}
 	for key, value := range want {
 		if annotations[key] != value {
 			maps.Copy(annotations, want)
@@ -38,7 +39,8 @@ func TestAFlanneldEndsWhatWeftSaid(t *testing.T) {
 	}
 	const vtep = `{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}`
 	weft := func() *lease.Weft {
-		return &lease.Weft{Node: "b", Recv: []string{"gso", "pcsum", "pack"}, MTU: 1450, Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.2")}}
+		return &lease.Weft{Node: "b", Recv: []string{"gso", "pcsum", "pack"}, MTU: 1450,
+			Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.2")}}
 	}
 	public := netip.MustParseAddr("192.0.2.2")
 	for name, a := range map[string]lease.Attrs{
@@ -64,7 +66,8 @@ func TestAFlanneldEndsWhatWeftSaid(t *testing.T) {
 		untied, err := k.decode(old)
 		plain := weft()
 		plain.Recv = nil
-		if err != nil || cmp.Diff(plain, untied.Weft, cmp.Comparer(func(x, y netip.Addr) bool { return x == y })) != "" {
+		if err != nil || cmp.Diff(plain, untied.Weft, cmp.Comparer(func(x, y netip.Addr) bool { return x == y })) !=
+			"" {
 			t.Errorf("%s: without a sum %+v %v, want all but Recv", name, untied.Weft, err)
 		}
 		flanneldStarts(written, a.BackendType, dataText(a.BackendData), public.String())
@@ -73,7 +76,8 @@ func TestAFlanneldEndsWhatWeftSaid(t *testing.T) {
 			t.Errorf("%s: after a flanneld has started: %+v %v in %q", name, after.Weft, err, written)
 		}
 		// What flannel reads as its own MAC (pkg/subnet/kube, GetStoredMacAddresses) stands in ours too.
-		if written, err = k.encode(a, backendOf(a.BackendType)); err != nil || a.BackendType == "vxlan" && strings.Split(strings.Trim(written[k.data], `"}`), `:"`)[1] != "02:00:00:00:00:02" {
+		if written, err = k.encode(a, backendOf(a.BackendType)); err != nil || a.BackendType == "vxlan" &&
+			strings.Split(strings.Trim(written[k.data], `"}`), `:"`)[1] != "02:00:00:00:00:02" {
 			t.Errorf("%s: %q %v", name, written[k.data], err)
 		}
 	}

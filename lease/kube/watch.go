@@ -80,12 +80,14 @@ func relistAfter(count int) time.Duration {
 	return d + rand.N(d/2)
 }
 
-// continues reports whether a watch that goes on from a version hears the store that the version is
-// of, as far as our Node and how far the API server counts tell. After a restore from a backup, or a wipe, that counts
-// from further back, and a watch hears nothing until it has caught up: everything has to be read again.
+// continues reports whether a watch that goes on from a version hears the store that the version is of, as
+// far as our Node and how far the API server counts tell. After a restore from a backup, or a wipe, that
+// counts from further back, and a watch hears nothing until it has caught up: everything has to be read
+// again.
 func (f *nodeWatch) continues(ctx context.Context) bool {
 	known, at := f.nodes.ourNode(), f.nodes.at()
-	l, err := f.client.list(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.nodes.own).String()})
+	l, err := f.client.list(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.nodes.own).String()})
 	if err != nil {
 		return true // nobody knows
 	}
@@ -103,9 +105,10 @@ func (f *nodeWatch) again() {
 	f.relist()
 }
 
-// contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what a later read met, or the API server
-// cannot have come from at, how far the watch has come, to the version to, which is 0 if it says none. What our Node became by then has been heard:
-// another version of it from before at is of a server that went back, and has come as far again by what others wrote.
+// contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what a
+// later read met, or the API server cannot have come from at, how far the watch has come, to the version to,
+// which is 0 if it says none. What our Node became by then has been heard: another version of it from before
+// at is of a server that went back, and has come as far again by what others wrote.
 func contradicts(known, now *corev1.Node, at, to int64) bool {
 	switch {
 	case to != 0 && to < at:
@@ -116,7 +119,8 @@ func contradicts(known, now *corev1.Node, at, to int64) bool {
 		return version(now.ResourceVersion) <= at
 	}
 	was, is := version(known.ResourceVersion), version(now.ResourceVersion)
-	other := is == was && !maps.Equal(now.Annotations, known.Annotations) // written at a version that was used before
+	// written at a version that was used before
+	other := is == was && !maps.Equal(now.Annotations, known.Annotations)
 	return now.UID != known.UID || is < was || is != was && is <= at || other
 }
 

@@ -78,7 +78,8 @@ func (c *core) patched(e Patched) {
 		w.failures = 0
 		if wait := w.limit.ReserveN(c.Now, 1).DelayFrom(c.Now); wait > 0 {
 			w.retry = c.Now.Add(wait)
-			c.Log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?",
+			c.Log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run "+
+				"here, with the same --kube-annotation-prefix?",
 				"event", lease.EventPutBack, "node", c.name, "retry", wait.Round(time.Second))
 		}
 		c.server.heard = c.Now

@@ -95,7 +95,8 @@ func (s *Store) Backup() Backup {
 func (s *Store) Restore(b Backup, cluster string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cluster, s.revision, s.config, s.entries = b.cluster, b.revision, slices.Clone(b.config), maps.Clone(b.entries)
+	s.cluster, s.revision, s.config, s.entries = b.cluster, b.revision, slices.Clone(b.config),
+		maps.Clone(b.entries)
 	if cluster != "" {
 		s.cluster = cluster
 	}

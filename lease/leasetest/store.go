@@ -47,7 +47,8 @@ var _ lease.Store = (*Store)(nil)
 
 // New returns a store that holds only config, which may be nil.
 func New(cluster string, config []byte) *Store {
-	return &Store{cluster: cluster, revision: 1, config: config, entries: map[string]entry{}, changed: make(chan struct{})}
+	return &Store{cluster: cluster, revision: 1, config: config, entries: map[string]entry{},
+		changed: make(chan struct{})}
 }
 
 // touch wakes the watches. The caller holds mu.
@@ -108,23 +109,27 @@ func (s *Store) snapshot() lease.Snapshot {
 		e := s.entries[key]
 		subnets, err := lease.ParseKey(key)
 		if err != nil {
-			out.Bad = append(out.Bad, lease.Rejected{Key: key, Reason: lease.RejectKey, Detail: err.Error(), Revision: e.revision})
+			out.Bad = append(out.Bad, lease.Rejected{Key: key, Reason: lease.RejectKey, Detail: err.Error(),
+				Revision: e.revision})
 			continue
 		}
 		attrs, err := lease.DecodeAttrs(e.value)
 		if err != nil {
-			out.Bad = append(out.Bad, lease.Rejected{Key: key, Reason: lease.RejectValue, Detail: err.Error(), Revision: e.revision})
+			out.Bad = append(out.Bad, lease.Rejected{Key: key, Reason: lease.RejectValue, Detail: err.Error(),
+				Revision: e.revision})
 			continue
 		}
 		out.Records = append(out.Records, &lease.Record{
-			Subnets: subnets, Attrs: attrs, Expires: e.expires, Reservation: e.expires.IsZero(), Revision: e.revision, Created: e.created,
+			Subnets: subnets, Attrs: attrs, Expires: e.expires, Reservation: e.expires.IsZero(), Revision: e.revision,
+			Created: e.created,
 		})
 	}
 	return out
 }
 
 // Put implements lease.Store.
-func (s *Store) Put(ctx context.Context, n lease.Subnets, a lease.Attrs, ttl time.Duration, ifRevision int64) (int64, error) {
+func (s *Store) Put(ctx context.Context, n lease.Subnets, a lease.Attrs, ttl time.Duration,
+	ifRevision int64) (int64, error) {
 	value, err := lease.EncodeAttrs(a)
 	if err != nil {
 		return 0, err
@@ -146,7 +151,8 @@ func (s *Store) Put(ctx context.Context, n lease.Subnets, a lease.Attrs, ttl tim
 }
 
 // Replace implements lease.Store.
-func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int64, n lease.Subnets, a lease.Attrs, ttl time.Duration) (int64, error) {
+func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int64, n lease.Subnets,
+	a lease.Attrs, ttl time.Duration) (int64, error) {
 	value, err := lease.EncodeAttrs(a)
 	if err != nil {
 		return 0, err

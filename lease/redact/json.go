@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 )
 
-// JSON replaces the value of each member for which by says so, in a JSON text or in any that holds some. The JSON may itself be a string of other
-// JSON, and need not be valid. by gets the member's value if that is a string. Values that cannot be a secret stay: null, true, false and "".
+// JSON replaces the value of each member for which by says so, in a JSON text or in any that holds some. The
+// JSON may itself be a string of other JSON, and need not be valid. by gets the member's value if that is a
+// string. Values that cannot be a secret stay: null, true, false and "".
 func JSON(text []byte, by func(name, value string) (with string, replace bool)) []byte {
 	var out []byte
 	done := 0 // so much of text is in out
@@ -46,7 +47,8 @@ func JSON(text []byte, by func(name, value string) (with string, replace bool)) 
 	return append(out, text[done:]...)
 }
 
-// jsonString reads JSON at one depth: mark is the length of its quotation mark with the backslashes before that.
+// jsonString reads JSON at one depth: mark is the length of its quotation mark with the backslashes before
+// that.
 type jsonString struct {
 	text []byte
 	mark int
@@ -55,7 +57,8 @@ type jsonString struct {
 // backslashes counts those at the end of text.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimRight(text, `\`)) }
 
-// content returns what a string that begins at from holds, and where the text goes on behind it: -1 if the string does not end, or not before stop.
+// content returns what a string that begins at from holds, and where the text goes on behind it: -1 if the
+// string does not end, or not before stop.
 func (s jsonString) content(from int, stop byte) ([]byte, int) {
 	for i := from; i < len(s.text) && s.text[i] != stop; i++ {
 		if s.text[i] != '"' {
@@ -121,7 +124,8 @@ func (s jsonString) value(i int) int {
 	return i
 }
 
-// quoted returns where a string ends that begins at i with its mark, and whether one does. A string that does not end goes to the end of its line.
+// quoted returns where a string ends that begins at i with its mark, and whether one does. A string that does
+// not end goes to the end of its line.
 func (s jsonString) quoted(i int) (int, bool) {
 	from := i + s.mark
 	if from > len(s.text) || s.text[from-1] != '"' || backslashes(s.text[i:from-1]) != s.mark-1 {

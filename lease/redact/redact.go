@@ -9,8 +9,8 @@ import (
 // Struck stands where a secret was.
 const Struck = "xxxxx"
 
-// These are parts of a setting's name that make it a secret. A short one counts as a word of its own only, as in db_pw, dbPw and pwHash, since
-// others have its letters too. A misspelt password is still a password.
+// These are parts of a setting's name that make it a secret. A short one counts as a word of its own only, as
+// in db_pw, dbPw and pwHash, since others have its letters too. A misspelt password is still a password.
 const (
 	longWords = `pas+w[a-z]*|pas+(?:phrase|code|key)|secret|token|signature|credential|authorization|psk|pre[-_]?shared|cookie|` +
 		`(?:api|access|private|account|shared|signing|encryption|session|auth|master)[-_]?key|key[-_]?data`
@@ -26,10 +26,12 @@ var named = regexp.MustCompile(`(?i)` + secretName)
 
 // Name reports whether a setting, variable or member of that name holds a secret.
 func Name(name string) bool {
-	return named.MatchString(strings.ToLower(strings.ToUpper(name))) || named.MatchString(name) // ſ and the Kelvin sign are letters too
+	// ſ and the Kelvin sign are letters too
+	return named.MatchString(strings.ToLower(strings.ToUpper(name))) || named.MatchString(name)
 }
 
-// URL strikes user and password, and all parameters, out of a URL or of a host:port that begins with a user, however malformed it is.
+// URL strikes user and password, and all parameters, out of a URL or of a host:port that begins with a user,
+// however malformed it is.
 func URL(url string) string {
 	scheme, rest, found := strings.Cut(url, "://")
 	if prefix := scheme + "://"; found && !strings.ContainsAny(scheme, ":@/?#;") {

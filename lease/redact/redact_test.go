@@ -38,9 +38,12 @@ func TestURL(t *testing.T) {
 }
 
 func names() []string {
-	return []string{"pw", "PW", "db_pw", "dbPw", "pwd", "pass", "passwd", "password", "Paswrd", "etcd-password", "passphrase", "passcode", "sig", "X-Amz-Signature",
-		"signature", "token", "accessToken", "tokens", "secret", "client_secret", "apiKey", "api-key", "API_KEY", "AccountKey", "signing_key", "credential", "creds",
-		"auth", "authKey", "Authorization", "psk", "PreSharedKey", "pre-shared-key", "privateKey", "session_key", "cookie", "jwt", "sas", "otp", "bearer", "key-data"}
+	return []string{"pw", "PW", "db_pw", "dbPw", "pwd", "pass", "passwd", "password", "Paswrd", "etcd-password",
+		"passphrase", "passcode", "sig", "X-Amz-Signature",
+		"signature", "token", "accessToken", "tokens", "secret", "client_secret", "apiKey", "api-key", "API_KEY",
+		"AccountKey", "signing_key", "credential", "creds",
+		"auth", "authKey", "Authorization", "psk", "PreSharedKey", "pre-shared-key", "privateKey", "session_key",
+		"cookie", "jwt", "sas", "otp", "bearer", "key-data"}
 }
 
 func TestName(t *testing.T) {
@@ -49,19 +52,23 @@ func TestName(t *testing.T) {
 			t.Errorf("%s is none", name)
 		}
 	}
-	for _, name := range []string{"", "Port", "PublicKey", "Network", "Backend", "path", "passed", "bypass", "compass", "signal", "assign", "author", "key", "hash", "node", "pwrite", "design", "Type", "spawn", "desk"} {
+	for _, name := range []string{"", "Port", "PublicKey", "Network", "Backend", "path", "passed", "bypass",
+		"compass", "signal", "assign", "author", "key", "hash", "node", "pwrite", "design", "Type",
+		"spawn", "desk"} {
 		if Name(name) {
 			t.Errorf("%s is one", name)
 		}
 	}
 }
 
-// A value is struck whatever its name's spelling, its type, and the depth of the JSON; what stands beside it stays, and the JSON is one.
+// A value is struck whatever its name's spelling, its type, and the depth of the JSON; what stands beside it
+// stays, and the JSON is one.
 func TestJSON(t *testing.T) {
 	r := New()
 	spellings := names()
 	spellings = append(spellings, `\u0070w`, `\u0050\u0057`, `p\u0061ssword`, `to\u212Aen`, "paſſword")
-	values := []string{`"s3cr3t"`, `"a\"b,}s3cr3t"`, `"s3cr3t\\"`, `"\\\"s3cr3t"`, `"\u0022s3cr3t"`, `["a", "s3cr3t"]`, `{"x":{"y":"}s3cr3t"},"z":["s3cr3t"]}`, `53`}
+	values := []string{`"s3cr3t"`, `"a\"b,}s3cr3t"`, `"s3cr3t\\"`, `"\\\"s3cr3t"`, `"\u0022s3cr3t"`,
+		`["a", "s3cr3t"]`, `{"x":{"y":"}s3cr3t"},"z":["s3cr3t"]}`, `53`}
 	for i, name := range spellings {
 		for j, value := range values {
 			colon := []string{":", " :\n\t", ": "}[(i+j)%3]
@@ -77,7 +84,8 @@ func TestJSON(t *testing.T) {
 					inner = s
 				}
 				var doc map[string]any
-				if err := json.Unmarshal([]byte(inner), &doc); err != nil || doc["Port"] != 8285.0 || doc["a"] != `b\` || len(doc) != 4 {
+				if err := json.Unmarshal([]byte(inner), &doc); err != nil || doc["Port"] != 8285.0 || doc["a"] != `b\` ||
+					len(doc) != 4 {
 					t.Errorf("depth %d: %s became %s: %v", depth, text, got, err)
 				}
 				if strings.Contains(got, planted) || strings.Contains(got, "53") {
@@ -91,7 +99,8 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	for _, same := range []string{`{"psk":"","token":null,"secret":false}`, `{"passwordFile":"/etc/weft/pw","a":["pw"]}`, `say "pw" and "x": 5" {`} {
+	for _, same := range []string{`{"psk":"","token":null,"secret":false}`,
+		`{"passwordFile":"/etc/weft/pw","a":["pw"]}`, `say "pw" and "x": 5" {`} {
 		if got := string(r.Text([]byte(same))); got != same {
 			t.Errorf("%s became %s", same, got)
 		}
@@ -102,17 +111,24 @@ func TestJSON(t *testing.T) {
 func TestLongText(t *testing.T) {
 	const n = 1 << 19
 	for _, part := range []string{`{"a":`, `"a":"b",`, `\"a\":`, `\"a\":\\\"`, `"pw":[`, `"`, `\`, `"a":"`} {
-		_ = JSON([]byte(strings.Repeat(part, n/len(part))), func(name, _ string) (string, bool) { return Struck, Name(name) })
+		_ = JSON([]byte(strings.Repeat(part, n/len(part))), func(name, _ string) (string, bool) {
+			return Struck, Name(name)
+		})
 	}
 }
 
 func TestText(t *testing.T) {
 	r := New()
 	for _, text := range []string{
-		`{"pw":"s3cr3t`, `x "psk":"s3cr3t" y`, `5" disk {"pw":"s3cr3t"}`, `{'sig':'s3cr3t'}`, `config="{\"pw\":\"s3cr3t\"}" x=1`,
-		`pw=s3cr3t`, `DB_PW=a s3cr3t`, `sig: s3cr3t`, `weftd --db-pw s3cr3t --x`, `--pw=s3cr3t`, `-sig 's3cr3t'`, "token = s3cr3t", `dbPw=s3cr3t`,
-		`dial https://h/a?pw=s3cr3t: refused`, `url="https://u:s3cr3t@h/?a=1&sig=s3cr3t"`, `{"url":"https://h/?a=1\u0026sig=s3cr3t"}`, `https:\/\/u:s3cr3t@h\/?sig=s3cr3t`,
-		`GET /v1/x?%73ig=s3cr3t HTTP/1.1`, `https://h/x?s3cr3t`, `https://h/#s3cr3t`, `https://h/?a=it's&sig=s3cr3t`, `https://u:it's-s3cr3t@h`, `<a href="/x?a=b&amp;sig=s3cr3t">`, `a&code=s3cr3t`,
+		`{"pw":"s3cr3t`, `x "psk":"s3cr3t" y`, `5" disk {"pw":"s3cr3t"}`, `{'sig':'s3cr3t'}`,
+		`config="{\"pw\":\"s3cr3t\"}" x=1`,
+		`pw=s3cr3t`, `DB_PW=a s3cr3t`, `sig: s3cr3t`, `weftd --db-pw s3cr3t --x`, `--pw=s3cr3t`, `-sig 's3cr3t'`,
+		"token = s3cr3t", `dbPw=s3cr3t`,
+		`dial https://h/a?pw=s3cr3t: refused`, `url="https://u:s3cr3t@h/?a=1&sig=s3cr3t"`,
+		`{"url":"https://h/?a=1\u0026sig=s3cr3t"}`, `https:\/\/u:s3cr3t@h\/?sig=s3cr3t`,
+		`GET /v1/x?%73ig=s3cr3t HTTP/1.1`, `https://h/x?s3cr3t`, `https://h/#s3cr3t`,
+		`https://h/?a=it's&sig=s3cr3t`, `https://u:it's-s3cr3t@h`, `<a href="/x?a=b&amp;sig=s3cr3t">`,
+		`a&code=s3cr3t`,
 	} {
 		if got := string(r.Text([]byte(text))); strings.Contains(got, planted) {
 			t.Errorf("%s became %s", text, got)
@@ -145,8 +161,10 @@ func FuzzText(f *testing.F) {
 			}
 			return string(b)
 		}
-		u := url.URL{Scheme: "https", User: url.UserPassword("u", secret), Host: "h", Path: "/a", RawQuery: url.Values{prefix + name: {secret}, noise: {noise}}.Encode()}
-		member := `{"x":` + quoted(noise) + `,` + quoted(name) + `:` + quoted(secret) + `,"y":[` + quoted(map[string]any{name: []any{noise, secret}}) + `]}`
+		u := url.URL{Scheme: "https", User: url.UserPassword("u", secret), Host: "h", Path: "/a",
+			RawQuery: url.Values{prefix + name: {secret}, noise: {noise}}.Encode()}
+		member := `{"x":` + quoted(noise) + `,` + quoted(name) + `:` + quoted(secret) + `,"y":[` +
+			quoted(map[string]any{name: []any{noise, secret}}) + `]}`
 		setting := strings.Map(func(r rune) rune {
 			if strings.ContainsRune("\n\r", r) {
 				return 'x'
@@ -155,15 +173,18 @@ func FuzzText(f *testing.F) {
 		}, secret)
 		texts := []string{
 			u.String(), `dial "` + u.String() + `": refused`, quoted(u.String()), quoted(quoted(u.String())),
-			member, quoted(member), quoted(quoted(member)), quoted(quoted(quoted(member))), "log " + quoted(noise) + " config=" + quoted(member),
-			all[int(place)%len(all)] + "=" + setting + "\n", "a\nexport DB_" + all[int(place)%len(all)] + "=" + setting + "\nb\n",
+			member, quoted(member), quoted(quoted(member)), quoted(quoted(quoted(member))), "log " + quoted(noise) +
+				" config=" + quoted(member),
+			all[int(place)%len(all)] + "=" + setting + "\n", "a\nexport DB_" + all[int(place)%len(all)] + "=" +
+				setting + "\nb\n",
 		}
 		for _, text := range texts {
 			if got := string(r.Text([]byte(text))); strings.Contains(got, planted) {
 				t.Errorf("%q became %q", text, got)
 			}
 		}
-		for _, text := range []string{u.String(), "u:" + secret + "@h", "https://h/" + noise + "?" + secret, "https://u:" + secret + "@" + "h"} {
+		for _, text := range []string{u.String(), "u:" + secret + "@h", "https://h/" + noise + "?" + secret,
+			"https://u:" + secret + "@" + "h"} {
 			if got := URL(text); strings.Contains(got, planted) {
 				t.Errorf("%q became %q", text, got)
 			}

@@ -80,7 +80,10 @@ func Write(path string, f File) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteFunc(path, mode, 0o755, func(w io.Writer) error { _, err := w.Write(text); return err })
+	return atomicfile.WriteFunc(path, mode, 0o755, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 // maxSize bounds what Read takes in, in bytes.
@@ -99,8 +102,8 @@ func Read(path string) (File, error) {
 	return f, nil
 }
 
-// Holds reports whether the file at path has the text of f, to the byte. An error says that it cannot be told, for want of descriptors or
-// memory, which is no fault of the file.
+// Holds reports whether the file at path has the text of f, to the byte. An error says that it cannot be
+// told, for want of descriptors or memory, which is no fault of the file.
 func Holds(path string, f File) (bool, error) {
 	want, err := f.AppendText(nil)
 	if err != nil {
@@ -162,7 +165,8 @@ func Parse(b []byte) (File, error) {
 // missing names the keys that are missing and without which no pod can be given an address.
 func missing(values map[string]string) error {
 	var keys []string
-	for _, either := range [][]string{{keyNetwork, keyIPv6Network}, {keySubnet, keyIPv6Subnet}, {keyMTU}, {keyIPMasq}} {
+	for _, either := range [][]string{{keyNetwork, keyIPv6Network}, {keySubnet, keyIPv6Subnet}, {keyMTU},
+		{keyIPMasq}} {
 		if !slices.ContainsFunc(either, func(key string) bool { return values[key] != "" }) {
 			keys = append(keys, either...)
 		}

@@ -14,9 +14,11 @@ import (
 )
 
 var dual = subnetenv.File{
-	Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Subnet: netip.MustParsePrefix("10.5.72.1/24"),
-	IPv6Networks: []netip.Prefix{netip.MustParsePrefix("2001:cafe:42::/56")}, IPv6Subnet: netip.MustParsePrefix("2001:cafe:42::1/64"),
-	MTU: 1450, IPMasq: true,
+	Networks:     []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")},
+	Subnet:       netip.MustParsePrefix("10.5.72.1/24"),
+	IPv6Networks: []netip.Prefix{netip.MustParsePrefix("2001:cafe:42::/56")},
+	IPv6Subnet:   netip.MustParsePrefix("2001:cafe:42::1/64"),
+	MTU:          1450, IPMasq: true,
 }
 
 const dualText = `FLANNEL_NETWORK=10.5.0.0/16
@@ -36,8 +38,10 @@ func TestWriteIsFlannelsText(t *testing.T) {
 		text string
 	}{
 		"dual stack": {dual, dualText},
-		"IPv4":       {four, "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.72.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"},
-		"IPv6":       {six, "FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\nFLANNEL_IPV6_SUBNET=2001:cafe:42::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"},
+		"IPv4": {four,
+			"FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.72.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"},
+		"IPv6": {six,
+			"FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\nFLANNEL_IPV6_SUBNET=2001:cafe:42::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -95,9 +99,12 @@ func TestRead(t *testing.T) {
 	several.Networks = []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("10.6.0.0/16")}
 	for text, want := range map[string]subnetenv.File{
 		dualText: dual,
-		"# comment\r\n\nOTHER='x'\nnonsense\n" + strings.Replace(dualText, "FLANNEL_MTU", "export FLANNEL_MTU", 1): dual,
-		strings.Replace(dualText, "=true", "=1", 1):                                                                dual,
-		strings.Replace(dualText, "10.5.0.0/16", "10.5.0.0/16, 10.6.0.0/16", 1):                                    several,
+		"# comment\r\n\nOTHER='x'\nnonsense\n" + strings.Replace(dualText, "FLANNEL_MTU",
+			"export FLANNEL_MTU", 1): dual,
+		strings.Replace(dualText, "=true", "=1",
+			1): dual,
+		strings.Replace(dualText, "10.5.0.0/16", "10.5.0.0/16, 10.6.0.0/16",
+			1): several,
 		comment + dualText: dual, // as large as a file may be
 	} {
 		if got, err := subnetenv.Parse([]byte(text)); err != nil || !got.Equal(want) {
@@ -122,11 +129,12 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWithoutDescriptorsItCannotBeTold has a file that is as it should be, and a process that gets no descriptor more: that is no fault of
-// the file.
+// TestWithoutDescriptorsItCannotBeTold has a file that is as it should be, and a process that gets no
+// descriptor more: that is no fault of the file.
 func TestWithoutDescriptorsItCannotBeTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
-	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+		Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	if err := subnetenv.Write(path, f); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package event has what lines of the log tell of routes, rules, devices and paths: a package of its own, since
-// packages below routing say so too.
+// Package event has what lines of the log tell of routes, rules, devices and paths: a package of its own,
+// since packages below routing say so too.
 package event
 
 import "weft/tunnel"

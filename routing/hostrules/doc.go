@@ -1,5 +1,6 @@
-// Package hostrules keeps the firewall rules that the overlay needs on this host. They say what is masqueraded, what
-// is forwarded, who may send to the overlay's port, and that nothing leaves in plain where it is to be encrypted.
+// Package hostrules keeps the firewall rules that the overlay needs on this host. They say what is
+// masqueraded, what is forwarded, who may send to the overlay's port, and that nothing leaves in plain where
+// it is to be encrypted.
 //
 //	config, flags ─┐
 //	lease.Set ─────┴─ desired (pure) ──> familyRules
@@ -9,8 +10,9 @@
 //	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD              save.go, iptables_linux.go
 //	nftables notification, --iptables-resync ──> read, and the same again              keeper_linux.go
 //
-// Each table is changed in one transaction, so that no packet meets half of the rules. What earlier runs
-// left goes once all of these stand. Peers and the links of the underlay's side are sets, which change by difference.
+// Each table is changed in one transaction, so that no packet meets half of the rules. What earlier runs left
+// goes once all of these stand. Peers and the links of the underlay's side are sets, which change by
+// difference.
 //
 // # The rules
 //
@@ -31,16 +33,17 @@
 //	                          by the underlay, N → or → N, in plain     drop, but for peers that do so
 //	                          by any other link, N but not S            drop
 //
-// Pods may not use the overlay's port: every node accepts what comes from a peer's address, which a pod's datagram
-// could have. Therefore the rules look at the link by which a datagram came in. The links of the underlay's side are
-// the underlay's own, the loopback, the host's devices, and those to which its routes to a peer or its default routes
-// lead. Pods that are bridged to the underlay itself count as its side.
+// Pods may not use the overlay's port: every node accepts what comes from a peer's address, which a pod's
+// datagram could have. Therefore the rules look at the link by which a datagram came in. The links of the
+// underlay's side are the underlay's own, the loopback, the host's devices, and those to which its routes to
+// a peer or its default routes lead. Pods that are bridged to the underlay itself count as its side.
 //
 // # Several networks on one host
 //
-// The networks' prefixes tell them apart. In table weft each has chains and sets that end with its label. In flannel's
-// chains they share, each changes only rules about its own prefixes, or the networks that it had before. So does
-// "weft cleanup" (Remove), which takes what has one of our comments; a living flannel's rules stay.
+// The networks' prefixes tell them apart. In table weft each has chains and sets that end with its label. In
+// flannel's chains they share, each changes only rules about its own prefixes, or the networks that it had
+// before. So does "weft cleanup" (Remove), which takes what has one of our comments; a living flannel's rules
+// stay.
 //
 // Everything here works in the network namespace of the calling thread.
 package hostrules

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropTable is the table of family inet that has everything which drops. The networks of a host share it; the names
-// of chains and sets end with the label of theirs.
+// dropTable is the table of family inet that has everything which drops. The networks of a host share it; the
+// names of chains and sets end with the label of theirs.
 const dropTable = "weft"
 
 // These are the stems of names in dropTable.
@@ -38,7 +38,8 @@ func setPeers(ipv6 bool) string {
 }
 
 func stems() []string {
-	return []string{chainInput, chainForward, chainSealedIn, chainSealedOut, setLinks, setPeers(false), setPeers(true)}
+	return []string{chainInput, chainForward, chainSealedIn, chainSealedOut, setLinks, setPeers(false),
+		setPeers(true)}
 }
 
 // errNoNFTables is for a kernel without nf_tables, or one whose module is not loaded.
@@ -63,8 +64,8 @@ func Supported() error {
 	return absent(err)
 }
 
-// connect collects a transaction. Its socket has room for one with all the peers of a large cluster, or as much as
-// the system's limit allows.
+// connect collects a transaction. Its socket has room for one with all the peers of a large cluster, or as
+// much as the system's limit allows.
 func connect() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error {
 		_ = c.SetWriteBuffer(8 << 20)
@@ -87,15 +88,19 @@ type nftChain struct {
 	rules []rule
 }
 
-// dropChains are those of dropTable, by stem. They come before filter, since a rule of somebody else that accepts a
-// packet must not be heard first; in nftables a later chain may drop it all the same.
+// dropChains are those of dropTable, by stem. They come before filter, since a rule of somebody else that
+// accepts a packet must not be heard first; in nftables a later chain may drop it all the same.
 func dropChains(v4, v6 familyRules) []nftChain {
 	mangle := nftables.ChainPriorityMangle
 	return slices.DeleteFunc([]nftChain{
-		{chainInput, hook{nftables.ChainTypeFilter, nftables.ChainHookInput, mangle}, slices.Concat(v4.input, v6.input)},
-		{chainForward, hook{nftables.ChainTypeFilter, nftables.ChainHookForward, mangle}, slices.Concat(v4.onward, v6.onward)},
-		{chainSealedIn, hook{nftables.ChainTypeFilter, nftables.ChainHookPrerouting, mangle}, slices.Concat(v4.sealedIn, v6.sealedIn)},
-		{chainSealedOut, hook{nftables.ChainTypeFilter, nftables.ChainHookPostrouting, mangle}, slices.Concat(v4.sealedOut, v6.sealedOut)},
+		{chainInput, hook{nftables.ChainTypeFilter, nftables.ChainHookInput, mangle},
+			slices.Concat(v4.input, v6.input)},
+		{chainForward, hook{nftables.ChainTypeFilter, nftables.ChainHookForward, mangle},
+			slices.Concat(v4.onward, v6.onward)},
+		{chainSealedIn, hook{nftables.ChainTypeFilter, nftables.ChainHookPrerouting, mangle},
+			slices.Concat(v4.sealedIn, v6.sealedIn)},
+		{chainSealedOut, hook{nftables.ChainTypeFilter, nftables.ChainHookPostrouting, mangle},
+			slices.Concat(v4.sealedOut, v6.sealedOut)},
 	}, func(c nftChain) bool { return len(c.rules) == 0 })
 }
 
@@ -103,7 +108,8 @@ func dropChains(v4, v6 familyRules) []nftChain {
 type drops struct {
 	label string
 	scope scope
-	// chains and sets are what was made last, and mark is how the kernel showed them then; "" before the first success.
+	// chains and sets are what was made last, and mark is how the kernel showed them then; "" before the first
+	// success.
 	chains []nftChain
 	sets   map[string][]string // keys, sorted, by stem
 	mark   string
@@ -259,8 +265,8 @@ func (h *held) count(chain string, r *nftables.Rule) {
 	}
 }
 
-// sync makes the network's part of dropTable as wanted. Where only peers or links differ, only the sets change;
-// else all is written anew, in one transaction. repaired says that somebody else had changed it.
+// sync makes the network's part of dropTable as wanted. Where only peers or links differ, only the sets
+// change; else all is written anew, in one transaction. repaired says that somebody else had changed it.
 func (d *drops) sync(v4, v6 familyRules, links []string) (wrote, repaired bool, err error) {
 	chains := dropChains(v4, v6)
 	sets := dropSets(chains, v4, v6, links)
@@ -277,7 +283,8 @@ func (d *drops) sync(v4, v6 familyRules, links []string) (wrote, repaired bool, 
 	d.last, d.counted = have.dropped, true
 	intact := d.mark != "" && d.mark == have.mark
 	same := reflect.DeepEqual(chains, d.chains)
-	if same && intact && reflect.DeepEqual(sets, d.sets) || len(chains) == 0 && len(have.chains)+len(have.sets) == 0 {
+	if same && intact && reflect.DeepEqual(sets, d.sets) || len(chains) == 0 &&
+		len(have.chains)+len(have.sets) == 0 {
 		d.chains, d.sets = chains, sets
 		return false, false, nil
 	}
@@ -378,7 +385,8 @@ func removeDrops(c *nftables.Conn, have held, table bool) {
 
 func addChain(c *nftables.Conn, t *nftables.Table, name string, h hook) {
 	accept := nftables.ChainPolicyAccept
-	c.AddChain(&nftables.Chain{Name: name, Table: t, Type: h.kind, Hooknum: h.num, Priority: h.priority, Policy: &accept})
+	c.AddChain(&nftables.Chain{Name: name, Table: t, Type: h.kind, Hooknum: h.num, Priority: h.priority,
+		Policy: &accept})
 }
 
 func addRule(c *nftables.Conn, t *nftables.Table, chain string, es []expr.Any, comment string) {
@@ -387,7 +395,8 @@ func addRule(c *nftables.Conn, t *nftables.Table, chain string, es []expr.Any, c
 }
 
 func (d *drops) set(stem string) *nftables.Set {
-	s := &nftables.Set{Table: &nftables.Table{Name: dropTable, Family: nftables.TableFamilyINet}, Name: d.name(stem)}
+	s := &nftables.Set{Table: &nftables.Table{Name: dropTable, Family: nftables.TableFamilyINet},
+		Name: d.name(stem)}
 	switch stem {
 	case setLinks:
 		s.KeyType, s.KeyByteOrder = nftables.TypeIFName, binaryutil.NativeEndian // or nft prints no name
@@ -448,5 +457,6 @@ func (d Dropped) plus(e Dropped) Dropped {
 
 // minus returns by how much d exceeds e, which was read before it; rules that were made anew begin at 0.
 func (d Dropped) minus(e Dropped) Dropped {
-	return Dropped{d.Pods - min(d.Pods, e.Pods), d.Strangers - min(d.Strangers, e.Strangers), d.Plain - min(d.Plain, e.Plain)}
+	return Dropped{d.Pods - min(d.Pods, e.Pods), d.Strangers - min(d.Strangers, e.Strangers),
+		d.Plain - min(d.Plain, e.Plain)}
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nft returns r as expressions for the kernel. set names a set of the table; nil for a table of one family, which
-// needs no match of the family and has no set.
+// nft returns r as expressions for the kernel. set names a set of the table; nil for a table of one family,
+// which needs no match of the family and has no set.
 func (r rule) nft(set func(stem string) string, randomFully bool) []expr.Any {
 	var es []expr.Any
 	if set != nil {
@@ -79,7 +79,8 @@ func matchLink(key expr.MetaKey, link string) []expr.Any {
 	if link == "" {
 		return nil
 	}
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: linkName(link)}}
+	return []expr.Any{&expr.Meta{Key: key, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: linkName(link)}}
 }
 
 // field names one of the addresses in an IP header.

@@ -9,8 +9,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// flannelTable is flannel's table of nftables for one family. Networks share its two chains: the comment of each of
-// our rules ends with its network.
+// flannelTable is flannel's table of nftables for one family. Networks share its two chains: the comment of
+// each of our rules ends with its network.
 type flannelTable struct {
 	ipv6 bool
 	done []nftChain
@@ -35,8 +35,10 @@ func (f *flannelTable) table() *nftables.Table {
 // flannelChains are the rules of a family for nftables.
 func flannelChains(w familyRules) []nftChain {
 	return slices.DeleteFunc([]nftChain{
-		{"forward", hook{nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter}, w.forward},
-		{"postrtg", hook{nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource}, w.masquerade},
+		{"forward", hook{nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
+			w.forward},
+		{"postrtg", hook{nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
+			w.masquerade},
 	}, func(c nftChain) bool { return len(c.rules) == 0 })
 }
 
@@ -100,7 +102,8 @@ func (s scope) others(r *nftables.Rule) bool {
 }
 
 // sync makes the table as wanted, in one transaction: what no other network has goes, and ours is added.
-func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wrote, repaired bool, err error) {
+func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wrote, repaired bool,
+	err error) {
 	chains := flannelChains(want)
 	exists, have, mark, err := f.read(s)
 	if err != nil && exists {
@@ -114,7 +117,9 @@ func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wr
 	}
 	shared := slices.ContainsFunc(have, func(c heldChain) bool { return slices.ContainsFunc(c.rules, s.others) })
 	if len(chains) == 0 && shared && !slices.ContainsFunc(have, func(c heldChain) bool {
-		return !slices.ContainsFunc(c.rules, s.others) || slices.ContainsFunc(c.rules, func(r *nftables.Rule) bool { return !s.others(r) })
+		return !slices.ContainsFunc(c.rules, s.others) || slices.ContainsFunc(c.rules, func(r *nftables.Rule) bool {
+			return !s.others(r)
+		})
 	}) {
 		return false, false, nil
 	}
@@ -151,7 +156,8 @@ func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wr
 }
 
 // removeRules deletes those rules that go, and the chains that have no other.
-func removeRules(c *nftables.Conn, t *nftables.Table, have []heldChain, gone func(*nftables.Rule) bool) error {
+func removeRules(c *nftables.Conn, t *nftables.Table, have []heldChain,
+	gone func(*nftables.Rule) bool) error {
 	var empty []*nftables.Chain
 	for _, h := range have {
 		chain := &nftables.Chain{Name: h.name, Table: t}
@@ -175,5 +181,7 @@ func removeRules(c *nftables.Conn, t *nftables.Table, have []heldChain, gone fun
 }
 
 func equalChains(a, b []nftChain) bool {
-	return slices.EqualFunc(a, b, func(x, y nftChain) bool { return x.name == y.name && slices.Equal(x.rules, y.rules) })
+	return slices.EqualFunc(a, b, func(x, y nftChain) bool {
+		return x.name == y.name && slices.Equal(x.rules, y.rules)
+	})
 }

@@ -64,9 +64,11 @@ func (r *Rules) guard() (Guard, []string) {
 	}
 	for _, l := range links {
 		v, ok := l.(*netlink.Vxlan)
-		if ok && v.Port == int(g.Port) && v.Attrs().Alias != ownAlias && !strings.HasPrefix(v.Attrs().Name, "flannel") {
+		if ok && v.Port == int(g.Port) && v.Attrs().Alias != ownAlias &&
+			!strings.HasPrefix(v.Attrs().Name, "flannel") {
 			g.Peers, g.Underlay = false, "" // its datagrams may come in by any link
-			return g, []string{fmt.Sprintf("link %s uses UDP port %d too, with senders of its own: datagrams from strangers, and from pods with others' addresses, are not dropped; give one of them another port",
+			return g, []string{fmt.Sprintf("link %s uses UDP port %d too, with senders of its own: datagrams from "+
+				"strangers, and from pods with others' addresses, are not dropped; give one of them another port",
 				v.Attrs().Name, g.Port)}
 		}
 	}
@@ -123,7 +125,8 @@ func blackhole(p netip.Prefix, protocol int) *netlink.Route {
 	return r
 }
 
-// IsBlackhole reports whether r, of our protocol, is a blackhole as syncBlackhole makes them, with a metric that nobody else has a use for.
+// IsBlackhole reports whether r, of our protocol, is a blackhole as syncBlackhole makes them, with a metric
+// that nobody else has a use for.
 func IsBlackhole(r netlink.Route) bool {
 	return r.Type == unix.RTN_BLACKHOLE && r.Priority == blackholeMetric
 }
@@ -132,7 +135,8 @@ func IsBlackhole(r netlink.Route) bool {
 func blackholes(protocol int) ([]netlink.Route, error) {
 	var out []netlink.Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: netlink.RouteProtocol(protocol), Type: unix.RTN_BLACKHOLE},
+		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: netlink.RouteProtocol(protocol),
+			Type: unix.RTN_BLACKHOLE},
 			netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
 			continue // a kernel without IPv6

@@ -63,8 +63,8 @@ func (i *iptables) find(ctx context.Context) (tools, error) {
 	return *i.tools, nil
 }
 
-// read has iptables-save print the tables that exist. It starts nothing where there are none, and names none: naming
-// a table of the legacy flavour makes it.
+// read has iptables-save print the tables that exist. It starts nothing where there are none, and names none:
+// naming a table of the legacy flavour makes it.
 func (i *iptables) read(ctx context.Context) (map[string]saved, error) {
 	some, err := i.exist()
 	if err != nil || !some {
@@ -80,7 +80,8 @@ func (i *iptables) read(ctx context.Context) (map[string]saved, error) {
 	}
 	for _, p := range places() {
 		if strings.Contains(text, fmt.Sprintf("`%s' is incompatible, use 'nft' tool", p.table)) {
-			return nil, fmt.Errorf("table %s holds rules that this iptables cannot read: manage them with nft, or set EnableNFTables", p.table)
+			return nil, fmt.Errorf("table %s holds rules that this iptables cannot read: manage them with nft, or "+
+				"set EnableNFTables", p.table)
 		}
 	}
 	return parseSave(text), nil
@@ -157,8 +158,8 @@ func (i *iptables) restore(ctx context.Context, t tools, payload string) error {
 	return err
 }
 
-// chooseFlavour decides which iptables this host uses: the one in which kubelet left its hint, else the one with more
-// chains that are not ours, else the one that the command iptables is. why is for the log.
+// chooseFlavour decides which iptables this host uses: the one in which kubelet left its hint, else the one
+// with more chains that are not ours, else the one that the command iptables is. why is for the log.
 func chooseFlavour(ctx context.Context) (k kind, why string, err error) {
 	chains := map[kind][]string{}
 	var usable []kind

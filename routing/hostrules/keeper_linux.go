@@ -45,7 +45,8 @@ type Rules struct {
 
 // Status is what weft status shows of the rules.
 type Status struct {
-	// Firewall says where masquerade and forward are: "nftables", or iptables with its flavour; "" before there are any.
+	// Firewall says where masquerade and forward are: "nftables", or iptables with its flavour; "" before there
+	// are any.
 	Firewall string
 	// InPlace says that everything is as it should be; if not, LastError says what is wrong.
 	InPlace   bool
@@ -73,14 +74,15 @@ func New(c Config) (*Rules, error) {
 	r.drops = newDrops(r.scope, networks[0])
 	for i, six := range []bool{false, true} {
 		r.tables[i] = &flannelTable{ipv6: six}
-		r.nft[i], r.legacy[i] = &iptables{ipv6: six, kind: kindIptablesNFT}, &iptables{ipv6: six, kind: kindIptablesLegacy}
+		r.nft[i], r.legacy[i] = &iptables{ipv6: six, kind: kindIptablesNFT},
+			&iptables{ipv6: six, kind: kindIptablesLegacy}
 	}
 	r.Protect(c.Guard)
 	return r, nil
 }
 
-// Protect says what the overlay's port needs from now on: the rules follow with the next Apply, or when Run looks at
-// them the next time. It never waits for the kernel.
+// Protect says what the overlay's port needs from now on: the rules follow with the next Apply, or when Run
+// looks at them the next time. It never waits for the kernel.
 func (r *Rules) Protect(g Guard) { r.protects.Store(&g) }
 
 // Apply makes the rules fit s. It returns when they do, or with every error joined; Run tries
@@ -95,9 +97,9 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	return r.reconcile(ctx)
 }
 
-// Present reports whether an earlier process has left rules that drop: if there is to be a Seal, one of it in each
-// family that has rules. If so, packets need not wait for the first Apply. It reads the kernel, and does not wait for
-// an Apply that waits for iptables.
+// Present reports whether an earlier process has left rules that drop: if there is to be a Seal, one of it in
+// each family that has rules. If so, packets need not wait for the first Apply. It reads the kernel, and does
+// not wait for an Apply that waits for iptables.
 func (r *Rules) Present() bool {
 	have, err := readDrops(r.scope)
 	if err != nil || r.seals.Load() == nil {
@@ -108,7 +110,8 @@ func (r *Rules) Present() bool {
 		four, six = four && s.Own.V4.IsValid(), six && s.Own.V6.IsValid()
 	}
 	return (four || six) && (!four || have.sealed4 > 0) && (!six || have.sealed6 > 0) &&
-		slices.Contains(have.chains, r.drops.name(chainSealedIn)) && slices.Contains(have.chains, r.drops.name(chainSealedOut))
+		slices.Contains(have.chains, r.drops.name(chainSealedIn)) &&
+		slices.Contains(have.chains, r.drops.name(chainSealedOut))
 }
 
 // settle is how long we wait after a notification before we inspect the rules, since programs
@@ -122,7 +125,8 @@ func (r *Rules) Run(ctx context.Context) error {
 	defer wg.Wait()
 	m, err := subscribe()
 	if err != nil {
-		r.log.Info("no notifications from nftables: rules are only looked at from time to time", "every", r.cfg.Resync, "reason", err)
+		r.log.Info("no notifications from nftables: rules are only looked at from time to time", "every",
+			r.cfg.Resync, "reason", err)
 	} else {
 		stop := context.AfterFunc(ctx, m.Close)
 		defer stop()
@@ -161,14 +165,15 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// round is one reconcile of all firewalls: what it found, and what is wrong. Whatever fails, the rest is tried.
+// round is one reconcile of all firewalls: what it found, and what is wrong. Whatever fails, the rest is
+// tried.
 type round struct {
 	st     Status
 	faults []error
 }
 
-// reconcile makes what drops first, then what masquerades and accepts, and removes what is left of earlier runs once
-// all of these stand. mu is held, and there is a set.
+// reconcile makes what drops first, then what masquerades and accepts, and removes what is left of earlier
+// runs once all of these stand. mu is held, and there is a set.
 func (r *Rules) reconcile(ctx context.Context) error {
 	set := *r.set.Load()
 	x := &round{st: Status{Notes: hostNotes(r.cfg)}}
@@ -217,7 +222,8 @@ func (r *Rules) withoutDrops(x *round, v4, v6 familyRules, sealed bool) {
 	case sealed:
 		x.faults = append(x.faults, fmt.Errorf("nothing keeps packets from leaving in plain: %w", errNoNFTables))
 	case len(dropChains(v4, v6)) > 0:
-		x.st.Notes = append(x.st.Notes, fmt.Sprintf("nothing keeps pods and strangers off the overlay's port: %v", errNoNFTables))
+		x.st.Notes = append(x.st.Notes, fmt.Sprintf("nothing keeps pods and strangers off the overlay's port: %v",
+			errNoNFTables))
 	}
 }
 
@@ -228,7 +234,9 @@ func (r *Rules) syncFamily(ctx context.Context, x *round, i int, primary kind, w
 	var name string
 	switch primary {
 	case kindNFTables:
-		if j := slices.IndexFunc(r.cfg.Network.Networks(), func(p netip.Prefix) bool { return p.Addr().Is6() == (i == 1) }); j >= 0 {
+		if j := slices.IndexFunc(r.cfg.Network.Networks(), func(p netip.Prefix) bool {
+			return p.Addr().Is6() == (i == 1)
+		}); j >= 0 {
 			name = "nftables table " + r.tables[i].name()
 			wrote, repaired, err = r.tables[i].sync(r.scope, r.cfg.Network.Networks()[j], want)
 		} else {

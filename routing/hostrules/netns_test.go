@@ -37,10 +37,12 @@ type flavour struct {
 }
 
 func flavours() []flavour {
-	return []flavour{{"nftables", kindNFTables}, {"iptables-nft", kindIptablesNFT}, {"iptables-legacy", kindIptablesLegacy}}
+	return []flavour{{"nftables", kindNFTables}, {"iptables-nft", kindIptablesNFT},
+		{"iptables-legacy", kindIptablesLegacy}}
 }
 
-// ruleset is everything that the host has, without counters and without tables and policies of iptables that are empty.
+// ruleset is everything that the host has, without counters and without tables and policies of iptables that
+// are empty.
 func ruleset(t *testing.T) string {
 	t.Helper()
 	text, err := tryRuleset()
@@ -52,7 +54,8 @@ func ruleset(t *testing.T) string {
 
 func tryRuleset() (string, error) {
 	all := ""
-	for _, cmd := range []string{"nft list ruleset", "iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
+	for _, cmd := range []string{"nft list ruleset", "iptables-nft-save", "ip6tables-nft-save",
+		"iptables-legacy-save", "ip6tables-legacy-save"} {
 		out, err := try(cmd)
 		if err != nil {
 			return "", err
@@ -65,7 +68,8 @@ func tryRuleset() (string, error) {
 	}
 	all = regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(all, "[0:0]")
 	all = regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(all, "packets 0 bytes 0")
-	// nft prints the target of an iptables rule for that family only whose table it prints first; iptables-save prints all.
+	// nft prints the target of an iptables rule for that family only whose table it prints first; iptables-save
+	// prints all.
 	return regexp.MustCompile(`(?m)(  counter packets 0 bytes 0 )masquerade.*$`).ReplaceAllString(all, "$1"), nil
 }
 
@@ -88,15 +92,18 @@ func dualStack(nftables bool) lease.NetworkConfig {
 
 func testConfig(f flavour) Config {
 	return Config{
-		Network: dualStack(f.kind == kindNFTables), Masquerade: true, RandomFully: true, Forward: true, RouteProtocol: 119,
-		NoMasquerade: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
-		Guard:        Guard{Port: 8472, Peers: true, Underlay: "eth0"},
-		Logger:       slog.New(slog.DiscardHandler),
+		Network: dualStack(f.kind == kindNFTables), Masquerade: true, RandomFully: true, Forward: true,
+		RouteProtocol: 119,
+		NoMasquerade: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
+			netip.MustParsePrefix("2001:db8::/32")},
+		Guard:  Guard{Port: 8472, Peers: true, Underlay: "eth0"},
+		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
 func testSet(peers ...string) lease.Set {
-	s := lease.Set{Own: lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24"), V6: netip.MustParsePrefix("fd42:0:0:7::/64")}}}
+	s := lease.Set{Own: lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24"),
+		V6: netip.MustParsePrefix("fd42:0:0:7::/64")}}}
 	for _, p := range peers {
 		a := netip.MustParseAddr(p)
 		r := lease.Record{Attrs: lease.Attrs{PublicIP: a}}

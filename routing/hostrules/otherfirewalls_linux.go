@@ -9,8 +9,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// Suspect is a firewall of the host that may drop packets of the overlay. Nothing here reads its rules, so that it
-// may as well accept them all.
+// Suspect is a firewall of the host that may drop packets of the overlay. Nothing here reads its rules, so
+// that it may as well accept them all.
 type Suspect struct {
 	// Hook is input, forward or output.
 	Hook string
@@ -29,7 +29,8 @@ func (s Suspect) String() string {
 	return fmt.Sprintf("chain %s of table %s drops what no rule accepts", s.Chain, s.Table)
 }
 
-// Allow is the command that lets UDP to a port, or an IP protocol if port is 0, pass; or what is forwarded by link.
+// Allow is the command that lets UDP to a port, or an IP protocol if port is 0, pass; or what is forwarded by
+// link.
 func (s Suspect) Allow(port uint16, protocol uint8, link string) string {
 	iptables := map[bool]string{false: "iptables", true: "ip6tables"}[s.IPv6]
 	if s.Legacy {
@@ -37,11 +38,13 @@ func (s Suspect) Allow(port uint16, protocol uint8, link string) string {
 	}
 	switch forward := s.Hook == "forward"; {
 	case forward && s.Owner == "firewalld":
-		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", link)
+		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload",
+			link)
 	case forward && s.Owner == "ufw":
 		return fmt.Sprintf("ufw route allow in on %s; ufw route allow out on %s", link, link)
 	case forward && s.Chain == "FORWARD":
-		return fmt.Sprintf("%s -I FORWARD -i %s -j ACCEPT; %s -I FORWARD -o %s -j ACCEPT", iptables, link, iptables, link)
+		return fmt.Sprintf("%s -I FORWARD -i %s -j ACCEPT; %s -I FORWARD -o %s -j ACCEPT", iptables, link,
+			iptables, link)
 	case forward:
 		return fmt.Sprintf("nft insert rule %s %s iifname %s accept; the same with oifname", s.Table, s.Chain, link)
 	case s.Owner == "firewalld" && port == 0:
@@ -49,7 +52,8 @@ func (s Suspect) Allow(port uint16, protocol uint8, link string) string {
 	case s.Owner == "firewalld":
 		return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/udp && firewall-cmd --reload", port)
 	case s.Owner == "ufw" && port == 0: // whose command knows few protocols
-		return fmt.Sprintf("add -A ufw-before-%s -p %d -j ACCEPT to /etc/ufw/before.rules, before its COMMIT, and then ufw reload", s.Hook, protocol)
+		return fmt.Sprintf("add -A ufw-before-%s -p %d -j ACCEPT to /etc/ufw/before.rules, before its COMMIT, "+
+			"and then ufw reload", s.Hook, protocol)
 	case s.Owner == "ufw" && s.Hook == "output":
 		return fmt.Sprintf("ufw allow out %d/udp", port)
 	case s.Owner == "ufw":
@@ -64,11 +68,14 @@ func (s Suspect) Allow(port uint16, protocol uint8, link string) string {
 	return fmt.Sprintf("nft insert rule %s %s udp dport %d accept", s.Table, s.Chain, port)
 }
 
-// Suspects lists the firewalls of this host that may drop packets of the overlay, but for tables of weft and flannel.
+// Suspects lists the firewalls of this host that may drop packets of the overlay, but for tables of weft and
+// flannel.
 func Suspects(ctx context.Context) (found []Suspect, err error) {
-	hooks := map[nftables.ChainHook]string{*nftables.ChainHookInput: "input", *nftables.ChainHookForward: "forward",
-		*nftables.ChainHookOutput: "output"}
-	families := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ", nftables.TableFamilyIPv6: "ip6 ", nftables.TableFamilyINet: "inet "}
+	hooks := map[nftables.ChainHook]string{*nftables.ChainHookInput: "input",
+		*nftables.ChainHookForward: "forward",
+		*nftables.ChainHookOutput:  "output"}
+	families := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ",
+		nftables.TableFamilyIPv6: "ip6 ", nftables.TableFamilyINet: "inet "}
 	var chains []*nftables.Chain
 	if c, err := connect(); err == nil {
 		chains, _ = c.ListChains() // a kernel without nf_tables has none
@@ -76,10 +83,12 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 	ufw := slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, "ufw-") })
 	for _, c := range chains {
 		own := c.Table.Name == dropTable || strings.HasPrefix(c.Table.Name, "flannel-ipv")
-		if c.Hooknum == nil || own || c.Type != nftables.ChainTypeFilter || families[c.Table.Family] == "" || hooks[*c.Hooknum] == "" {
+		if c.Hooknum == nil || own || c.Type != nftables.ChainTypeFilter || families[c.Table.Family] == "" ||
+			hooks[*c.Hooknum] == "" {
 			continue
 		}
-		s := Suspect{Hook: hooks[*c.Hooknum], Table: families[c.Table.Family] + c.Table.Name, Chain: c.Name, IPv6: c.Table.Family == nftables.TableFamilyIPv6}
+		s := Suspect{Hook: hooks[*c.Hooknum], Table: families[c.Table.Family] + c.Table.Name, Chain: c.Name,
+			IPv6: c.Table.Family == nftables.TableFamilyIPv6}
 		if c.Table.Name == "firewalld" && s.Hook != "output" {
 			s.Owner = "firewalld" // whose zones reject by rules
 		} else if c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
@@ -87,7 +96,9 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 		} else if ufw && c.Table.Name == "filter" {
 			s.Owner = "ufw"
 		}
-		if s.Owner == "" || !slices.ContainsFunc(found, func(x Suspect) bool { return x.Owner == s.Owner && x.Hook == s.Hook }) {
+		if s.Owner == "" || !slices.ContainsFunc(found, func(x Suspect) bool {
+			return x.Owner == s.Owner && x.Hook == s.Hook
+		}) {
 			found = append(found, s)
 		}
 	}
@@ -97,7 +108,8 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 			return found, err
 		}
 		for _, chain := range tables["filter"].drops {
-			found = append(found, Suspect{Hook: strings.ToLower(chain), Table: "filter (legacy iptables)", Chain: chain, IPv6: six, Legacy: true})
+			found = append(found, Suspect{Hook: strings.ToLower(chain), Table: "filter (legacy iptables)",
+				Chain: chain, IPv6: six, Legacy: true})
 		}
 	}
 	return found, nil

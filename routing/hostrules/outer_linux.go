@@ -15,8 +15,8 @@ import (
 	"weft/lease"
 )
 
-// outerLinks finds the links of the underlay's side, by which datagrams to the overlay's port may come in. A pod
-// with CAP_NET_RAW can send from any address, but its packets come in by a link of the pods' side.
+// outerLinks finds the links of the underlay's side, by which datagrams to the overlay's port may come in. A
+// pod with CAP_NET_RAW can send from any address, but its packets come in by a link of the pods' side.
 type outerLinks struct {
 	asked    time.Time // when routes was read
 	peers    *lease.Record
@@ -25,12 +25,13 @@ type outerLinks struct {
 	pods     map[int]bool // links that a route leads by to our own subnet
 }
 
-// routesFresh is how long a listing of the routes is used before they are listed again, which costs work for each peer.
+// routesFresh is how long a listing of the routes is used before they are listed again, which costs work for
+// each peer.
 const routesFresh = 30 * time.Second
 
-// links returns the sorted names of the underlay's link, the loopback, the devices of kinds that no pod has, and
-// the links to which the host's own routes to peers, or its default routes, lead. A link to our own pods is not
-// among them, unless it is the underlay. The result is empty if the underlay is not known.
+// links returns the sorted names of the underlay's link, the loopback, the devices of kinds that no pod has,
+// and the links to which the host's own routes to peers, or its default routes, lead. A link to our own pods
+// is not among them, unless it is the underlay. The result is empty if the underlay is not known.
 func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, error) {
 	if !g.guards() || g.Underlay == "" {
 		return nil, nil
@@ -68,9 +69,9 @@ func ofHost(l netlink.Link) bool {
 	return slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
 }
 
-// find reads the routes if the set or the underlay is not the same as last time, or if routesFresh has passed. The
-// links in own are known already, so that routes by them are not compared with the peers, of which there may be
-// thousands.
+// find reads the routes if the set or the underlay is not the same as last time, or if routesFresh has
+// passed. The links in own are known already, so that routes by them are not compared with the peers, of
+// which there may be thousands.
 func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool) error {
 	var first *lease.Record
 	if len(set.Peers) > 0 {
@@ -83,7 +84,9 @@ func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool
 	routes, pods := map[int]bool{}, map[int]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		peers := sync.OnceValue(func() []netip.Addr { return sources(set.Peers, family == netlink.FAMILY_V6) })
-		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		rs, err := netlink.RouteListFiltered(family,
+			&netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST},
+			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENOENT) {
 			continue // a kernel without IPv6
 		}
@@ -98,7 +101,9 @@ func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool
 			to := routes
 			switch {
 			case !dst.IsValid() || dst.Bits() == 0:
-			case slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.IsValid() && p.Contains(dst.Addr()) && p.Bits() <= dst.Bits() }):
+			case slices.ContainsFunc(subnets, func(p netip.Prefix) bool {
+				return p.IsValid() && p.Contains(dst.Addr()) && p.Bits() <= dst.Bits()
+			}):
 				to = pods
 			case own[r.LinkIndex], !anyWithin(dst, peers()):
 				continue

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The links of the underlay's side are the underlay and those of the host's routes to peers and default routes; of
-// the links that a pod could be on no other is one.
+// The links of the underlay's side are the underlay and those of the host's routes to peers and default
+// routes; of the links that a pod could be on no other is one.
 func TestOuterLinks(t *testing.T) {
 	inNamespace(t)
 	for _, name := range []string{"under", "uplink", "lan", "cni0", "docker0", "virbr0", "wide"} {
@@ -16,8 +16,10 @@ func TestOuterLinks(t *testing.T) {
 		sh(t, "ip link set "+name+" up")
 		sh(t, "ip link set "+name+"-far up")
 	}
-	for _, r := range []string{"route add default dev uplink", "route add 203.0.113.0/24 dev lan", "route add 172.17.0.0/16 dev docker0",
-		"route add 10.42.7.0/24 dev cni0", "-6 route add fd42:0:0:7::/64 dev cni0", "-6 route add 2001:db8:9::/64 dev virbr0", "route add 10.0.0.0/8 dev wide",
+	for _, r := range []string{"route add default dev uplink", "route add 203.0.113.0/24 dev lan",
+		"route add 172.17.0.0/16 dev docker0",
+		"route add 10.42.7.0/24 dev cni0", "-6 route add fd42:0:0:7::/64 dev cni0",
+		"-6 route add 2001:db8:9::/64 dev virbr0", "route add 10.0.0.0/8 dev wide",
 		"route add 198.51.100.0/24 dev docker0 proto 119"} {
 		sh(t, "ip "+r)
 	}

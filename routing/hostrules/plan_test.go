@@ -29,7 +29,8 @@ func lines(rules []rule) string {
 func TestPayload(t *testing.T) {
 	s := scope{netip.MustParsePrefix("10.42.0.0/16")}
 	accept, nat := places()[0], places()[1]
-	f := desiredFamily(Config{Masquerade: true, Forward: true}, s[0], netip.MustParsePrefix("10.42.7.0/24"), nil, Guard{}, false)
+	f := desiredFamily(Config{Masquerade: true, Forward: true}, s[0], netip.MustParsePrefix("10.42.7.0/24"), nil,
+		Guard{}, false)
 	forward, masquerade := accept.rulesFor(f, false), nat.rulesFor(f, false)
 	all := func(p place, rules []string) string {
 		text := ":" + p.chain + " - [0:0]\n"
@@ -48,25 +49,35 @@ func TestPayload(t *testing.T) {
 		says string // lines; "" for nothing to do
 	}{
 		{"nothing there", accept, ":FORWARD ACCEPT [0:0]\n", forward, all(accept, forward) + jump(accept)},
-		{"all there", accept, ":FORWARD DROP [5:500]\n:FLANNEL-FWD - [0:0]\n-A FORWARD -j THEIRS\n" + jump(accept) + all(accept, forward), forward, ""},
+		{"all there", accept, ":FORWARD DROP [5:500]\n:FLANNEL-FWD - [0:0]\n-A FORWARD -j THEIRS\n" +
+			jump(accept) + all(accept, forward), forward, ""},
 		{"nothing there, and nothing wanted", accept, ":FORWARD ACCEPT [0:0]\n", nil, ""},
 		{"no longer wanted", accept, all(accept, forward) + jump(accept), nil,
 			"-D FORWARD " + accept.jump() + "\n-F FLANNEL-FWD\n-X FLANNEL-FWD\n"},
-		{"a rule without an address in our chain", accept, all(accept, append([]string{"-j DROP"}, forward...)) + jump(accept), forward, all(accept, forward)},
-		{"flannel's jump", accept, all(accept, forward) + jump(accept) + "-A FORWARD -j FLANNEL-FWD\n", forward, "-D FORWARD -j FLANNEL-FWD\n"},
-		{"a comment that names the chain", accept, ":FORWARD ACCEPT [0:0]\n-A FORWARD -m comment --comment \"x -j FLANNEL-FWD\" -j ACCEPT\n", nil, ""},
+		{"a rule without an address in our chain", accept,
+			all(accept, append([]string{"-j DROP"}, forward...)) + jump(accept), forward, all(accept, forward)},
+		{"flannel's jump", accept, all(accept, forward) + jump(accept) + "-A FORWARD -j FLANNEL-FWD\n", forward,
+			"-D FORWARD -j FLANNEL-FWD\n"},
+		{"a comment that names the chain", accept,
+			":FORWARD ACCEPT [0:0]\n-A FORWARD -m comment --comment \"x -j FLANNEL-FWD\" -j ACCEPT\n", nil, ""},
 		{"another network, and nothing of ours", accept, ":FLANNEL-FWD - [0:0]\n" + theirs + jump(accept), forward,
 			"-A FLANNEL-FWD " + forward[0] + "\n-A FLANNEL-FWD " + forward[1] + "\n"},
 		{"beside another network", accept, all(accept, forward) + theirs + jump(accept), forward, ""},
 		{"ours goes, another's stays", accept, all(accept, forward) + theirs + jump(accept), nil,
 			"-D FLANNEL-FWD " + forward[0] + "\n-D FLANNEL-FWD " + forward[1] + "\n"},
-		{"a living flannel's jump", accept, all(accept, forward) + theirs + jump(accept) + "-A FORWARD -j FLANNEL-FWD\n", forward, ""},
-		{"masquerading beside another network", nat, all(nat, append(slices.Clone(masquerade), "-s 10.99.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE")) + jump(nat), masquerade, ""},
-		{"a rule of another configuration", nat, all(nat, append([]string{"-d 192.0.2.0/24 " + commentMatch(commentMasquerade) + " -j RETURN"}, masquerade...)) + jump(nat),
+		{"a living flannel's jump", accept, all(accept, forward) + theirs + jump(accept) +
+			"-A FORWARD -j FLANNEL-FWD\n", forward, ""},
+		{"masquerading beside another network", nat,
+			all(nat, append(slices.Clone(masquerade), "-s 10.99.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE")) + jump(nat),
+			masquerade, ""},
+		{"a rule of another configuration", nat,
+			all(nat, append([]string{"-d 192.0.2.0/24 " + commentMatch(commentMasquerade) + " -j RETURN"},
+				masquerade...)) + jump(nat),
 			masquerade, all(nat, masquerade)},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			have := parseSave("*" + x.p.table + "\n:FORWARD ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" + x.have + "COMMIT\n")[x.p.table]
+			have := parseSave("*" + x.p.table + "\n:FORWARD ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" + x.have +
+				"COMMIT\n")[x.p.table]
 			want := x.says
 			if want != "" {
 				want = "*" + x.p.table + "\n" + x.says + "COMMIT\n"
@@ -85,9 +96,11 @@ func FuzzPayload(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		have := parseSave("*filter\n" + text + "COMMIT\n")["filter"]
 		p := places()[0]
-		for line := range strings.Lines(p.payload(have, []string{"-s 10.0.0.0/8 -j ACCEPT"}, scope{netip.MustParsePrefix("10.0.0.0/8")})) {
+		for line := range strings.Lines(p.payload(have, []string{"-s 10.0.0.0/8 -j ACCEPT"},
+			scope{netip.MustParsePrefix("10.0.0.0/8")})) {
 			w := strings.Fields(line)
-			if len(w) < 2 || strings.TrimPrefix(w[0], ":") == p.chain || w[1] == p.chain { // the table, COMMIT, our chain
+			if len(w) < 2 || strings.TrimPrefix(w[0], ":") == p.chain || w[1] == p.chain {
+				// the table, COMMIT, our chain
 				continue
 			}
 			if target(strings.Join(w[2:], " ")) != p.chain {
@@ -121,8 +134,10 @@ func TestPreferFlavour(t *testing.T) {
 	}{
 		{"nothing anywhere", nil, []string{"INPUT", "FORWARD"}, kindIptablesLegacy, kindIptablesLegacy},
 		{"only ours", []string{"FLANNEL-FWD", "FORWARD"}, nil, kindIptablesLegacy, kindIptablesLegacy},
-		{"kubelet's hint", []string{"KUBE-IPTABLES-HINT"}, []string{"A", "B", "C"}, kindIptablesLegacy, kindIptablesNFT},
-		{"kubelet's canary", []string{"A", "B"}, []string{"KUBE-KUBELET-CANARY"}, kindIptablesNFT, kindIptablesLegacy},
+		{"kubelet's hint", []string{"KUBE-IPTABLES-HINT"}, []string{"A", "B", "C"}, kindIptablesLegacy,
+			kindIptablesNFT},
+		{"kubelet's canary", []string{"A", "B"}, []string{"KUBE-KUBELET-CANARY"}, kindIptablesNFT,
+			kindIptablesLegacy},
 		{"others in legacy", []string{"A"}, []string{"DOCKER", "DOCKER-USER"}, kindIptablesNFT, kindIptablesLegacy},
 		{"others in nft", []string{"DOCKER", "DOCKER-USER"}, nil, kindIptablesLegacy, kindIptablesNFT},
 	} {
@@ -154,7 +169,8 @@ func TestVersions(t *testing.T) {
 func TestDesired(t *testing.T) {
 	c := Config{Network: dualStack(false), Masquerade: true, Forward: true}
 	set := testSet("192.0.2.1", "192.0.2.1", "2001:db8::1", "0.0.0.0")
-	set.Peers[0].Weft = &lease.Weft{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")}}
+	set.Peers[0].Weft = &lease.Weft{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9"),
+		netip.MustParseAddr("2001:db8::9")}}
 	four := set
 	four.Own.V6 = netip.Prefix{}
 	for _, x := range []struct {
@@ -175,7 +191,8 @@ func TestDesired(t *testing.T) {
 		{"no lease in one family", four, Guard{Port: 8285}, true, 2, 2, 0, 0},
 	} {
 		v4, v6 := desired(c, x.set, x.g, x.inside)
-		if len(v4.input) != x.input4 || len(v4.onward) != x.onward || len(v6.input) != x.input6 || len(v4.masquerade) != 6 {
+		if len(v4.input) != x.input4 || len(v4.onward) != x.onward || len(v6.input) != x.input6 ||
+			len(v4.masquerade) != 6 {
 			t.Errorf("%s: %+v %+v", x.name, v4, v6)
 		}
 		for _, r := range slices.Concat(v6.input, v6.onward) {
@@ -198,7 +215,8 @@ func testSeal() *Seal {
 	}
 }
 
-// TestSeal has the rules word by word. What comes by the underlay and from no such peer is dropped before anything is let in.
+// TestSeal has the rules word by word. What comes by the underlay and from no such peer is dropped before
+// anything is let in.
 func TestSeal(t *testing.T) {
 	v4, v6 := desired(Config{Network: dualStack(false), seal: testSeal()}, testSet(), Guard{}, false)
 	const want4 = `-j RETURN in flannel-wg
@@ -222,13 +240,17 @@ func TestSeal(t *testing.T) {
 	if got := lines(v4.sealedIn) + lines(v4.sealedOut); got != want4 {
 		t.Errorf("got\n%s\nwant\n%s", got, want4)
 	}
-	want6 := strings.NewReplacer("-s 198.51.100.0/24 -d 10.42.0.0/16 -j RETURN in eth0\n", "", "10.42.8.0/24", "fd42:0:0:8::/64",
-		"10.42.0.0/16", "fd42::/48", "10.42.7.0/24", "fd42:0:0:7::/64", "192.0.2.8/32", "2001:db8::8/128").Replace(want4)
+	want6 := strings.NewReplacer("-s 198.51.100.0/24 -d 10.42.0.0/16 -j RETURN in eth0\n", "", "10.42.8.0/24",
+		"fd42:0:0:8::/64",
+		"10.42.0.0/16", "fd42::/48", "10.42.7.0/24", "fd42:0:0:7::/64", "192.0.2.8/32",
+		"2001:db8::8/128").Replace(want4)
 	if got := lines(v6.sealedIn) + lines(v6.sealedOut); got != want6 {
 		t.Errorf("got\n%s\nwant\n%s", got, want6)
 	}
-	v4, _ = desired(Config{Network: dualStack(false), seal: &Seal{Devices: []string{"flannel-wg"}}}, testSet(), Guard{}, false)
-	if got := lines(v4.sealedIn); strings.Contains(got, "eth0") || !strings.HasSuffix(got, "-s 10.42.0.0/16 -j DROP\n") {
+	v4, _ = desired(Config{Network: dualStack(false), seal: &Seal{Devices: []string{"flannel-wg"}}}, testSet(),
+		Guard{}, false)
+	if got := lines(v4.sealedIn); strings.Contains(got, "eth0") ||
+		!strings.HasSuffix(got, "-s 10.42.0.0/16 -j DROP\n") {
 		t.Errorf("with the underlay in another namespace:\n%s", got)
 	}
 }
@@ -244,7 +266,8 @@ func TestLabels(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"theirs", "overlay-input", "overlay-input-", "overlay-input-x", "theirs-10.0.0.0/8"} {
+	for _, name := range []string{"theirs", "overlay-input", "overlay-input-", "overlay-input-x",
+		"theirs-10.0.0.0/8"} {
 		if _, ok := labelled(name); ok {
 			t.Errorf("%s is ours", name)
 		}

@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// removal is what goes from one table of iptables: lines for the operator, and what iptables-restore has to read.
+// removal is what goes from one table of iptables: lines for the operator, and what iptables-restore has to
+// read.
 type removal struct {
 	lines   []string
 	payload string
 }
 
-// removal decides what goes from p's table. It is pure. A rule of ours goes if it is about our network, and the chain
-// with the rules that lead there if nothing else is in it. With Flannel, rules that are nobody's but flannel's go too.
-// With Port only those go for which a living flannel has its own.
+// removal decides what goes from p's table. It is pure. A rule of ours goes if it is about our network, and
+// the chain with the rules that lead there if nothing else is in it. With Flannel, rules that are nobody's
+// but flannel's go too. With Port only those go for which a living flannel has its own.
 func (p place) removal(have saved, o RemoveOptions) (r removal) {
 	rules, there := have.rules[p.chain]
 	s := o.scope()

@@ -16,9 +16,9 @@ type RemoveOptions struct {
 	DryRun bool
 	// Flannel also removes what has flannel's names and no mark of ours.
 	Flannel bool
-	// Port removes only the rules that drop, which a flannel that takes over does not know and would leave in place. The
-	// rules that masquerade and accept stay, so that packets go on, but those in iptables for which a living flannel
-	// has its own.
+	// Port removes only the rules that drop, which a flannel that takes over does not know and would leave in
+	// place. The rules that masquerade and accept stay, so that packets go on, but those in iptables for which a
+	// living flannel has its own.
 	Port bool
 	// Networks are those whose rules go: another network's on this host stay. Without any, all go.
 	Networks []netip.Prefix

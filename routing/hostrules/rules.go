@@ -64,13 +64,15 @@ const (
 
 // isMarked reports whether a comment, or a rule as iptables-save prints it, has one of our comments.
 func isMarked(text string) bool {
-	return slices.ContainsFunc([]string{commentMasquerade, commentForward, commentPods, commentStranger, commentSealed},
+	return slices.ContainsFunc([]string{commentMasquerade, commentForward, commentPods, commentStranger,
+		commentSealed},
 		func(c string) bool { return strings.Contains(text, c) })
 }
 
 // Guard says what the overlay's port needs.
 type Guard struct {
-	// Port is the overlay's UDP port; 0 guards nothing. Port6 is the one over IPv6 where that is another; 0 for Port.
+	// Port is the overlay's UDP port; 0 guards nothing. Port6 is the one over IPv6 where that is another; 0 for
+	// Port.
 	Port, Port6 uint16
 	// Peers also drops datagrams from anyone but the peers. It is for a port on which the kernel's
 	// vxlan listens, which accepts packets from everyone; package tunnel checks for itself.
@@ -94,8 +96,9 @@ func (g Guard) in(six bool) Guard {
 // guards reports whether there is anything to guard.
 func (g Guard) guards() bool { return g.Port != 0 || g.Protocol != 0 }
 
-// desired returns the rules of both families. It is pure. A family without a subnet of ours has none. inside says
-// that the links of the underlay's side are known; without them the port is forbidden to the network's addresses only.
+// desired returns the rules of both families. It is pure. A family without a subnet of ours has none. inside
+// says that the links of the underlay's side are known; without them the port is forbidden to the network's
+// addresses only.
 func desired(c Config, set lease.Set, g Guard, inside bool) (v4, v6 familyRules) {
 	v6.ipv6 = true
 	n, s := c.Network, set.Own.Subnets
@@ -141,9 +144,9 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, i
 	return f
 }
 
-// masqueradeRules returns flannel's rules for iptables, with those for the networks in never before the rule that
-// masquerades. flannel's rules for nftables have one that keeps their last from ever matching; it is not copied.
-// All but the first name n, so that two networks can share a chain.
+// masqueradeRules returns flannel's rules for iptables, with those for the networks in never before the rule
+// that masquerades. flannel's rules for nftables have one that keeps their last from ever matching; it is not
+// copied. All but the first name n, so that two networks can share a chain.
 func masqueradeRules(n, s netip.Prefix, never []netip.Prefix) []rule {
 	multicast := netip.MustParsePrefix("224.0.0.0/4")
 	if n.Addr().Is6() {
@@ -190,7 +193,8 @@ func sources(peers []lease.Record, ipv6 bool) []netip.Addr {
 	return slices.Compact(as)
 }
 
-// scope is what tells the networks on one host apart: the prefixes of one of them, with those that it had before.
+// scope is what tells the networks on one host apart: the prefixes of one of them, with those that it had
+// before.
 type scope []netip.Prefix
 
 // scopeOf is the scope of a network.

@@ -37,16 +37,18 @@ func each(t *testing.T, f func(*testing.T, flavour)) {
 	}
 }
 
-// In each firewall masquerade and forward are where they belong, what drops is in table weft, a second process changes
-// nothing of masquerade and forward, and a cleanup leaves the host without a word of ours.
+// In each firewall masquerade and forward are where they belong, what drops is in table weft, a second
+// process changes nothing of masquerade and forward, and a cleanup leaves the host without a word of ours.
 func TestRulesInPlace(t *testing.T) {
 	each(t, func(t *testing.T, f flavour) {
 		set := testSet("198.51.100.2", "198.51.100.1", "2001:db8:5::1")
 		r := testRules(t, f, testConfig(f))
 		apply(t, r, set)
 		text := ruleset(t)
-		for _, want := range []string{"table inet weft {", "chain overlay-input-10.42.0.0/16 {", "elements = { 198.51.100.1, 198.51.100.2 }",
-			"elements = { 2001:db8:5::1 }", commentMasquerade, commentForward, "ip6 saddr fd42::/48 counter packets 0 bytes 0 drop"} {
+		for _, want := range []string{"table inet weft {", "chain overlay-input-10.42.0.0/16 {",
+			"elements = { 198.51.100.1, 198.51.100.2 }",
+			"elements = { 2001:db8:5::1 }", commentMasquerade, commentForward,
+			"ip6 saddr fd42::/48 counter packets 0 bytes 0 drop"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is missing:\n%s", want, text)
 			}
@@ -54,7 +56,8 @@ func TestRulesInPlace(t *testing.T) {
 		if got := strings.Contains(text, "flannel-ipv4"); got != (f.kind == kindNFTables) {
 			t.Errorf("a table of flannel's: %t", got)
 		}
-		if got := strings.Contains(sh(t, "iptables-legacy-save"), "FLANNEL-FWD"); got != (f.kind == kindIptablesLegacy) {
+		if got := strings.Contains(sh(t, "iptables-legacy-save"), "FLANNEL-FWD"); got !=
+			(f.kind == kindIptablesLegacy) {
 			t.Errorf("legacy chains: %t", got)
 		}
 		again := testRules(t, f, testConfig(f))
@@ -70,7 +73,8 @@ func TestRulesInPlace(t *testing.T) {
 		if err != nil || fmt.Sprint(removed) != fmt.Sprint(planned) || len(removed) == 0 {
 			t.Errorf("%q, planned %q, %v", removed, planned, err)
 		}
-		if now := ruleset(t); strings.Contains(now, "weft") || strings.Contains(now, "FLANNEL") || strings.Contains(now, "flannel") {
+		if now := ruleset(t); strings.Contains(now, "weft") || strings.Contains(now, "FLANNEL") ||
+			strings.Contains(now, "flannel") {
 			t.Errorf("left:\n%s", now)
 		}
 		if again, err := Remove(t.Context(), RemoveOptions{}); err != nil || len(again) != 0 {
@@ -82,7 +86,8 @@ func TestRulesInPlace(t *testing.T) {
 // send has n datagrams sent to the overlay's port of 127.0.0.1, and says how many arrive at ear.
 func send(t *testing.T, ear *net.UDPConn, from string, n int) (arrived int) {
 	t.Helper()
-	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8472})
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)},
+		&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8472})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +136,8 @@ func TestPacketsAreDropped(t *testing.T) {
 	})
 }
 
-// While the peers change all the time, no datagram of a peer that stays is dropped, and none of a stranger's passes.
+// While the peers change all the time, no datagram of a peer that stays is dropped, and none of a stranger's
+// passes.
 func TestNoPacketMeetsHalfOfTheRules(t *testing.T) {
 	inNamespace(t)
 	f := flavours()[0]
@@ -146,7 +152,8 @@ func TestNoPacketMeetsHalfOfTheRules(t *testing.T) {
 	defer ear.Close()
 	var mouths [2]*net.UDPConn
 	for i, from := range []string{"127.0.0.1", "127.0.0.2"} {
-		if mouths[i], err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)}, ear.LocalAddr().(*net.UDPAddr)); err != nil {
+		if mouths[i], err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)},
+			ear.LocalAddr().(*net.UDPAddr)); err != nil {
 			t.Fatal(err)
 		}
 		defer mouths[i].Close()
@@ -186,17 +193,20 @@ func TestNoPacketMeetsHalfOfTheRules(t *testing.T) {
 // disturbances are what others do to the rules.
 func disturbances(f flavour) []string {
 	const input = "inet weft overlay-input-10.42.0.0/16"
-	all := []string{"nft delete table inet weft", "nft flush chain " + input, "nft add rule " + input + " accept",
+	all := []string{"nft delete table inet weft", "nft flush chain " + input, "nft add rule " +
+		input + " accept",
 		"nft delete element inet weft overlay-peers4-10.42.0.0/16 { 198.51.100.1 }", "nft flush ruleset"}
 	switch f.kind {
 	case kindNFTables:
-		return append(all, "nft delete table ip flannel-ipv4", "nft flush chain ip flannel-ipv4 postrtg", "nft add rule ip6 flannel-ipv6 forward drop",
+		return append(all, "nft delete table ip flannel-ipv4", "nft flush chain ip flannel-ipv4 postrtg",
+			"nft add rule ip6 flannel-ipv6 forward drop",
 			"nft add chain ip flannel-ipv4 forward { policy drop ; }")
 	case kindIptablesNFT:
 		return append(all, "iptables-nft -t nat -F", "iptables-nft -F", "iptables-nft -t nat -D FLANNEL-POSTRTG 3",
 			"iptables-nft -t nat -I FLANNEL-POSTRTG -j ACCEPT")
 	default:
-		return append(all, "iptables-legacy -t nat -F", "iptables-legacy -F", "iptables-legacy -t nat -D FLANNEL-POSTRTG 3",
+		return append(all, "iptables-legacy -t nat -F", "iptables-legacy -F",
+			"iptables-legacy -t nat -D FLANNEL-POSTRTG 3",
 			"iptables-legacy -t nat -R FLANNEL-POSTRTG 3 -s 10.42.0.0/16 -j RETURN", "ip6tables-legacy -D FORWARD 1")
 	}
 }
@@ -237,7 +247,8 @@ func TestALateRepairIsCounted(t *testing.T) {
 	apply(t, r, testSet("198.51.100.1"))
 	sh(t, "nft flush chain inet weft overlay-input-10.42.0.0/16")
 	sh(t, "nft add chain inet weft mine")
-	sh(t, "nft add rule inet weft mine ip saddr @overlay-peers4-10.42.0.0/16") // keeps the set from being deleted
+	// keeps the set from being deleted
+	sh(t, "nft add rule inet weft mine ip saddr @overlay-peers4-10.42.0.0/16")
 	if err := r.Apply(t.Context(), testSet("198.51.100.1")); err == nil || r.Status().Repaired != 0 {
 		t.Fatalf("%v, %d repairs while the set is in use", err, r.Status().Repaired)
 	}
@@ -252,7 +263,8 @@ func TestALateRepairIsCounted(t *testing.T) {
 func TestWithoutDescriptorsRulesStay(t *testing.T) {
 	f := flavours()[0]
 	r := testRules(t, f, testConfig(f))
-	short, refused := fmt.Errorf("nftables table inet weft: socket: %w", unix.EMFILE), fmt.Errorf("socket: %w", unix.EPERM)
+	short, refused := fmt.Errorf("nftables table inet weft: socket: %w", unix.EMFILE),
+		fmt.Errorf("socket: %w", unix.EPERM)
 	for i, x := range []struct {
 		err     error
 		inPlace bool
@@ -297,7 +309,8 @@ nft add chain ip flannel-ipv4 postrtg '{ type nat hook postrouting priority srcn
 nft add rule ip flannel-ipv4 postrtg ip saddr 10.42.0.0/16 ip daddr 203.0.113.0/24 return comment '"flanneld masq (weft) 10.42.0.0/16"'
 `
 
-// What an earlier run or flannel left is replaced, in whichever firewall it is; what only has a name like it stays.
+// What an earlier run or flannel left is replaced, in whichever firewall it is; what only has a name like it
+// stays.
 func TestEarlierRunsGo(t *testing.T) {
 	each(t, func(t *testing.T, f flavour) {
 		shell(t, earlier)
@@ -318,7 +331,8 @@ func TestNothingGoesBeforeAllStands(t *testing.T) {
 	apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
 	shell(t, earlier)
 	sh(t, "nft add chain inet weft mine")
-	sh(t, "nft add rule inet weft mine ip saddr @overlay-peers4-10.42.0.0/16") // keeps the set from being deleted
+	// keeps the set from being deleted
+	sh(t, "nft add rule inet weft mine ip saddr @overlay-peers4-10.42.0.0/16")
 	r := testRules(t, f, testConfig(f))
 	const old = "203.0.113.0"
 	if err := r.Apply(t.Context(), testSet("198.51.100.1")); err == nil || !strings.Contains(ruleset(t), old) {
@@ -350,7 +364,8 @@ func TestOnlyWhatDropsGoes(t *testing.T) {
 	})
 }
 
-// In iptables a living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left before that.
+// In iptables a living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left
+// before that.
 func TestOurRulesGoWhereAFlannelLives(t *testing.T) {
 	for _, f := range flavours()[1:] {
 		t.Run(f.name, func(t *testing.T) {
@@ -428,19 +443,23 @@ nft add rule ip6 flannel-ipv6 forward ip6 saddr fd99::/48 accept
 			t.Errorf("%q went with ours:\n%s", line, now)
 		}
 	}
-	if _, err := Remove(t.Context(), RemoveOptions{Flannel: true}); err != nil || strings.Contains(ruleset(t), "FLANNEL") {
+	if _, err := Remove(t.Context(), RemoveOptions{Flannel: true}); err != nil ||
+		strings.Contains(ruleset(t), "FLANNEL") {
 		t.Errorf("%v\n%s", err, ruleset(t))
 	}
 }
 
-// Two networks on one host have their rules side by side: none repairs what the other has, and one's cleanup leaves the other's.
+// Two networks on one host have their rules side by side: none repairs what the other has, and one's cleanup
+// leaves the other's.
 func TestTwoNetworksSideBySide(t *testing.T) {
 	each(t, func(t *testing.T, f flavour) {
 		other := testConfig(f)
-		other.Network.Network, other.Network.IPv6Network = netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("fd99::/48")
+		other.Network.Network, other.Network.IPv6Network = netip.MustParsePrefix("10.99.0.0/16"),
+			netip.MustParsePrefix("fd99::/48")
 		other.Guard.Port, other.Blackhole = 8473, true
 		theirs := testSet("198.51.100.9")
-		theirs.Own.Subnets = lease.Subnets{V4: netip.MustParsePrefix("10.99.7.0/24"), V6: netip.MustParsePrefix("fd99:0:0:7::/64")}
+		theirs.Own.Subnets = lease.Subnets{V4: netip.MustParsePrefix("10.99.7.0/24"),
+			V6: netip.MustParsePrefix("fd99:0:0:7::/64")}
 		c := testConfig(f)
 		c.Blackhole = true
 		one, two := testRules(t, f, c), testRules(t, f, other)
@@ -461,7 +480,8 @@ func TestTwoNetworksSideBySide(t *testing.T) {
 				t.Errorf("nothing about %s:\n%s", word, together)
 			}
 		}
-		if routes := sh(t, "ip route"); !strings.Contains(routes, "blackhole 10.42.7.0/24") || !strings.Contains(routes, "blackhole 10.99.7.0/24") {
+		if routes := sh(t, "ip route"); !strings.Contains(routes, "blackhole 10.42.7.0/24") ||
+			!strings.Contains(routes, "blackhole 10.99.7.0/24") {
 			t.Errorf("%s", routes)
 		}
 		if got := OtherNetworks(c.Network.Networks()); fmt.Sprint(got) != "[10.99.0.0/16]" {
@@ -473,13 +493,15 @@ func TestTwoNetworksSideBySide(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if now := ruleset(t); strings.Contains(now, "10.42.0.0") || strings.Contains(now, "8472") || !strings.Contains(now, "10.99.0.0/16") {
+		if now := ruleset(t); strings.Contains(now, "10.42.0.0") || strings.Contains(now, "8472") ||
+			!strings.Contains(now, "10.99.0.0/16") {
 			t.Errorf("after the first one's cleanup:\n%s", now)
 		}
 		if apply(t, two, theirs); two.Status().Repaired != 0 {
 			t.Error("the first one's cleanup took rules of the second")
 		}
-		if _, err := Remove(t.Context(), RemoveOptions{Networks: other.Network.Networks()}); err != nil || strings.Contains(ruleset(t), "weft") {
+		if _, err := Remove(t.Context(), RemoveOptions{Networks: other.Network.Networks()}); err != nil ||
+			strings.Contains(ruleset(t), "weft") {
 			t.Errorf("after both: %v\n%s", err, ruleset(t))
 		}
 	})
@@ -491,9 +513,11 @@ func TestFormerNetworksGo(t *testing.T) {
 		apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
 		c := testConfig(f)
 		c.Former = c.Network.Networks()
-		c.Network.Network, c.Network.IPv6Network = netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("fd99::/48")
+		c.Network.Network, c.Network.IPv6Network = netip.MustParsePrefix("10.99.0.0/16"),
+			netip.MustParsePrefix("fd99::/48")
 		set := testSet("198.51.100.1")
-		set.Own.Subnets = lease.Subnets{V4: netip.MustParsePrefix("10.99.7.0/24"), V6: netip.MustParsePrefix("fd99:0:0:7::/64")}
+		set.Own.Subnets = lease.Subnets{V4: netip.MustParsePrefix("10.99.7.0/24"),
+			V6: netip.MustParsePrefix("fd99:0:0:7::/64")}
 		apply(t, testRules(t, f, c), set)
 		if text := ruleset(t); strings.Contains(text, "10.42.0.0") || strings.Contains(text, "fd42::") {
 			t.Errorf("left:\n%s", text)
@@ -558,7 +582,8 @@ func TestATableThatIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := t.TempDir() + "/restore"
-			netns.Script(t, path, fmt.Sprintf("#!/bin/sh\nall=$(cat)\ncase $all in *'*nat'*) exit 1 ;; esac\nprintf '%%s\\n' \"$all\" | %s \"$@\"\n", found.restore))
+			netns.Script(t, path, fmt.Sprintf("#!/bin/sh\nall=$(cat)\ncase $all in *'*nat'*) exit 1 ;; esac\nprintf "+
+				"'%%s\\n' \"$all\" | %s \"$@\"\n", found.restore))
 			found.restore, i.tools = path, &found
 			for try := range 3 {
 				if err := r.Apply(t.Context(), testSet("198.51.100.1")); err == nil || r.Status().InPlace {
@@ -585,7 +610,8 @@ func TestManyPeers(t *testing.T) {
 	handle := sh(t, "nft -a list chain inet weft overlay-input-10.42.0.0/16")
 	apply(t, r, testSet(all[2:]...))
 	text := ruleset(t)
-	if !strings.Contains(text, "198.51.23.250") || !strings.Contains(text, "2001:db8:5::1770") || strings.Contains(text, "198.51.0.1,") {
+	if !strings.Contains(text, "198.51.23.250") || !strings.Contains(text, "2001:db8:5::1770") ||
+		strings.Contains(text, "198.51.0.1,") {
 		t.Error("the peers are not those of the last set")
 	}
 	if now := sh(t, "nft -a list chain inet weft overlay-input-10.42.0.0/16"); now != handle {
@@ -598,8 +624,10 @@ func TestSuspects(t *testing.T) {
 	inNamespace(t)
 	f := flavours()[0]
 	apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
-	for _, line := range []string{"iptables-nft -P FORWARD DROP", "ip6tables-legacy -P INPUT DROP", "nft add table inet theirs",
-		"nft add chain inet theirs c { type filter hook output priority 0 ; policy drop ; }", "nft add table inet firewalld",
+	for _, line := range []string{"iptables-nft -P FORWARD DROP", "ip6tables-legacy -P INPUT DROP",
+		"nft add table inet theirs",
+		"nft add chain inet theirs c { type filter hook output priority 0 ; policy drop ; }",
+		"nft add table inet firewalld",
 		"nft add chain inet firewalld filter_INPUT { type filter hook input priority 10 ; }"} {
 		sh(t, line)
 	}
@@ -609,7 +637,8 @@ func TestSuspects(t *testing.T) {
 		said[s.Hook+" "+s.Table] = s.Allow(8285, 0, "flannel0")
 	}
 	for key, want := range map[string]string{
-		"forward ip filter":              "iptables -I FORWARD -i flannel0 -j ACCEPT; iptables -I FORWARD -o flannel0 -j ACCEPT",
+		"forward ip filter": "iptables -I FORWARD -i flannel0 -j ACCEPT; iptables -I FORWARD -o " +
+			"flannel0 -j ACCEPT",
 		"input filter (legacy iptables)": "ip6tables-legacy -I INPUT -p udp --dport 8285 -j ACCEPT",
 		"output inet theirs":             "nft insert rule inet theirs c udp dport 8285 accept",
 		"input inet firewalld":           "firewall-cmd --permanent --add-port=8285/udp && firewall-cmd --reload",

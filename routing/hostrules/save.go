@@ -17,12 +17,14 @@ const (
 type place struct{ table, chain, from, comment string }
 
 func places() []place {
-	return []place{{"filter", chainAccept, "FORWARD", commentForward}, {"nat", chainMasquerade, "POSTROUTING", commentMasquerade}}
+	return []place{{"filter", chainAccept, "FORWARD", commentForward},
+		{"nat", chainMasquerade, "POSTROUTING", commentMasquerade}}
 }
 
 func (p place) jump() string { return commentMatch(p.comment) + " -j " + p.chain }
 
-// saved is one table as iptables-save prints it: chains in order with their rules, without the leading "-A CHAIN ".
+// saved is one table as iptables-save prints it: chains in order with their rules, without the leading "-A
+// CHAIN ".
 type saved struct {
 	order []string
 	rules map[string][]string
@@ -87,8 +89,9 @@ func option(rule string, names ...string) string {
 // target is the chain that a rule leads to by jump or goto, or "".
 func target(rule string) string { return option(rule, "-j", "-g") }
 
-// foreign reports whether a rule in one of our chains is about another network, which a second weft or a flannel may
-// have: all addresses that it names are outside ours. One that names no address is ours, but for the one about kube-proxy's mark, which all networks share.
+// foreign reports whether a rule in one of our chains is about another network, which a second weft or a
+// flannel may have: all addresses that it names are outside ours. One that names no address is ours, but for
+// the one about kube-proxy's mark, which all networks share.
 func (s scope) foreign(table, rule string) bool {
 	src, dst := option(rule, "-s"), option(rule, "-d")
 	if src == "" && (dst == "" || table == "nat") {
@@ -108,8 +111,8 @@ func (s scope) foreign(table, rule string) bool {
 // sharedMark reports whether a rule is the one about kube-proxy's mark.
 func sharedMark(rule string) bool { return option(rule, "--mark") != "" && target(rule) == "RETURN" }
 
-// payload returns what iptables-restore --noflush has to read so that a table has the wanted rules of p, and nothing
-// else of ours; "" if it is so. It is pure. Rules of another network stay where they are.
+// payload returns what iptables-restore --noflush has to read so that a table has the wanted rules of p, and
+// nothing else of ours; "" if it is so. It is pure. Rules of another network stay where they are.
 func (p place) payload(have saved, want []string, s scope) string {
 	rules, there := have.rules[p.chain]
 	var others, mine []string

@@ -12,16 +12,16 @@ type Seal struct {
 	Devices []string
 	// Underlay is the link of the nodes; "" if it is not in this namespace.
 	Underlay string
-	// Plain, sorted, are subnets of peers on the underlay's own link, whose packets come and go by it as they are.
-	// Hosts, sorted, are these peers' own addresses, which may send to pods.
+	// Plain, sorted, are subnets of peers on the underlay's own link, whose packets come and go by it as they
+	// are. Hosts, sorted, are these peers' own addresses, which may send to pods.
 	Plain []netip.Prefix
 	Hosts []netip.Addr
 	// Admitted are sources outside the overlay that may send to it in plain by the underlay.
 	Admitted []netip.Prefix
 }
 
-// Seal says what is sealed from now on; nil for nothing. The rules follow with the next Apply, and soon while Run
-// runs. It reports whether that is another seal than before. It never waits for the kernel.
+// Seal says what is sealed from now on; nil for nothing. The rules follow with the next Apply, and soon while
+// Run runs. It reports whether that is another seal than before. It never waits for the kernel.
 func (r *Rules) Seal(s *Seal) (changed bool) {
 	before := r.seals.Swap(s)
 	if reflect.DeepEqual(before, s) {
@@ -34,7 +34,8 @@ func (r *Rules) Seal(s *Seal) (changed bool) {
 	return true
 }
 
-// in returns what may not come in, before any address is translated. n is the overlay's network and own this node's subnet.
+// in returns what may not come in, before any address is translated. n is the overlay's network and own this
+// node's subnet.
 func (s *Seal) in(n, own netip.Prefix) []rule {
 	var rs []rule
 	for _, d := range append(slices.Clone(s.Devices), "lo") {
@@ -70,7 +71,9 @@ func (s *Seal) out(n, own netip.Prefix) []rule {
 
 // of returns those of ps that are of n's family.
 func (*Seal) of(n netip.Prefix, ps []netip.Prefix) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(ps), func(p netip.Prefix) bool { return p.Addr().Is6() != n.Addr().Is6() })
+	return slices.DeleteFunc(slices.Clone(ps), func(p netip.Prefix) bool {
+		return p.Addr().Is6() != n.Addr().Is6()
+	})
 }
 
 func hosts(as []netip.Addr) (ps []netip.Prefix) {

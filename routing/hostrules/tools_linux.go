@@ -30,7 +30,8 @@ const (
 )
 
 // errNoTools is for a host without the programs that a flavour needs.
-var errNoTools = errors.New("the programs of iptables are missing: install iptables, or set EnableNFTables in the network config, which needs none")
+var errNoTools = errors.New("the programs of iptables are missing: install iptables, or set EnableNFTables " +
+	"in the network config, which needs none")
 
 // findTools looks for iptables-nft-save or iptables-legacy-save and their like, or for
 // iptables-save if that is of this flavour.
@@ -116,7 +117,8 @@ func run(ctx context.Context, stdin string, path string, args ...string) (string
 		if errors.Is(err, fs.ErrPermission) {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, firstLine(stderr.String()))
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err,
+			firstLine(stderr.String()))
 	}
 	return stdout.String(), nil
 }

@@ -28,8 +28,9 @@ func InNew(f func() error) error {
 	})
 }
 
-// run runs f on a thread that ends afterwards, since it may not return from where f takes it. The process' first thread would not end with its
-// goroutine, and what /proc shows of the process is that thread's: while it is the one that is free, it is held.
+// run runs f on a thread that ends afterwards, since it may not return from where f takes it. The process'
+// first thread would not end with its goroutine, and what /proc shows of the process is that thread's: while
+// it is the one that is free, it is held.
 func run(f func() error) error {
 	done := make(chan error, 1)
 	go func() { // waited for below

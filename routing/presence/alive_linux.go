@@ -56,7 +56,9 @@ func (v Alive) Answers(ctx context.Context, a lease.Attrs) bool {
 }
 
 func (v Alive) answers(ctx context.Context, to netip.Addr) bool {
-	if here, err := v.Kernel.AddrInfos(); err != nil || slices.ContainsFunc(here, func(i kernel.AddrInfo) bool { return i.Addr == to }) {
+	if here, err := v.Kernel.AddrInfos(); err != nil || slices.ContainsFunc(here, func(i kernel.AddrInfo) bool {
+		return i.Addr == to
+	}) {
 		return false
 	}
 	from := v.From().Addr4
@@ -90,7 +92,8 @@ func (v Alive) echo(ctx context.Context, from, to netip.Addr) bool {
 	request := icmp.Message{Type: ipv4.ICMPTypeEcho}
 	protocol := ipv4.ICMPTypeEcho.Protocol()
 	if to.Is6() {
-		request.Type, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoRequest.Protocol() // the kernel fills in the checksum
+		// the kernel fills in the checksum
+		request.Type, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoRequest.Protocol()
 	}
 	b := make([]byte, 1500)
 	for n := 1; ctx.Err() == nil; n++ {
@@ -105,7 +108,8 @@ func (v Alive) echo(ctx context.Context, from, to netip.Addr) bool {
 		}
 		for {
 			n, _, err := c.ReadFrom(b)
-			if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENETUNREACH) {
+			if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED) ||
+				errors.Is(err, unix.ENETUNREACH) {
 				continue
 			}
 			if err != nil {
@@ -142,7 +146,8 @@ func (v Alive) icmpSocket(from, to netip.Addr) (c net.PacketConn, peer net.Addr,
 }
 
 // dial opens a socket towards the node's port in the namespace.
-func (v Alive) dial(ctx context.Context, network string, from net.Addr, to netip.Addr, port uint16) (c net.Conn, err error) {
+func (v Alive) dial(ctx context.Context, network string, from net.Addr, to netip.Addr,
+	port uint16) (c net.Conn, err error) {
 	d := net.Dialer{LocalAddr: from}
 	err = v.Kernel.Do(func() (err error) {
 		c, err = d.DialContext(ctx, network, netip.AddrPortFrom(to, port).String())

@@ -24,8 +24,8 @@ func on(t *testing.T, k *kernel.Kernel, args string) {
 	}
 }
 
-// TestAlive asks a host for its addresses of both families while its kernel answers and something listens on the overlay's
-// port, while nothing does, while it is silent, and for addresses of one's own.
+// TestAlive asks a host for its addresses of both families while its kernel answers and something listens on
+// the overlay's port, while nothing does, while it is silent, and for addresses of one's own.
 func TestAlive(t *testing.T) {
 	a, b := inNamespace(t), newNamespace(t)
 	on(t, a, "link add eth0 type veth peer name far")
@@ -57,7 +57,8 @@ func TestAlive(t *testing.T) {
 	}
 	asked("nobody listens", four, false)
 	asked("nobody listens", six, false)
-	for _, at := range []netip.AddrPort{netip.AddrPortFrom(four.PublicIP, 8285), netip.AddrPortFrom(six.PublicIPv6, 8285)} {
+	for _, at := range []netip.AddrPort{netip.AddrPortFrom(four.PublicIP, 8285),
+		netip.AddrPortFrom(six.PublicIPv6, 8285)} {
 		var c net.PacketConn
 		if err := b.Do(func() (err error) { c, err = net.ListenPacket("udp", at.String()); return err }); err != nil {
 			t.Fatal(err)

@@ -1,5 +1,6 @@
-// Package presence finds out whether somebody else is where this node is about to be: another weftd that serves the
-// network on this host, a process that has the overlay's port, and a node elsewhere that still lives.
+// Package presence finds out whether somebody else is where this node is about to be: another weftd that
+// serves the network on this host, a process that has the overlay's port, and a node elsewhere that still
+// lives.
 //
 //	HostClaim   holds a name of the network namespace for each network and port that this process serves
 //	PortFree    tries to bind the overlay's port

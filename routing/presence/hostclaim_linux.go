@@ -16,9 +16,9 @@ import (
 	"weft/routing/underlay"
 )
 
-// HostClaim keeps a second weftd off a network that a weftd serves on this host already, by holding a
-// name for the network. The names are abstract sockets (unix(7)) and belong to the network namespace, as
-// do the device, the routes and the port about which two daemons would compete. A lock file would not do: a weftd in
+// HostClaim keeps a second weftd off a network that a weftd serves on this host already, by holding a name
+// for the network. The names are abstract sockets (unix(7)) and belong to the network namespace, as do the
+// device, the routes and the port about which two daemons would compete. A lock file would not do: a weftd in
 // a container sees other files. The kernel frees the names when the process ends. The zero value holds
 // nothing. It is safe for concurrent use.
 type HostClaim struct {
@@ -51,8 +51,8 @@ const (
 
 // Network claims the network, unless h holds it already. While another process with our rights holds it,
 // Network waits for that to end; if ctx ends first, the error is a *HostTakenError. Anybody may take such a
-// name: if its holder is not shown to be root or our user, Network returns soon with another error, and the caller may go
-// on without the claim.
+// name: if its holder is not shown to be root or our user, Network returns soon with another error, and the
+// caller may go on without the claim.
 func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.NetworkConfig) (err error) {
 	for _, p := range c.Networks() {
 		err = errors.Join(err, h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()))
@@ -98,10 +98,12 @@ func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what stri
 		}
 		switch {
 		case holder != nil && holder.Uid != 0 && int(holder.Uid) != unix.Geteuid():
-			return fmt.Errorf("claim %s: process %d of user %d has the socket %s: end it, since a second weftd is not kept off meanwhile",
+			return fmt.Errorf("claim %s: process %d of user %d has the socket %s: end it, since a second weftd is "+
+				"not kept off meanwhile",
 				what, holder.Pid, holder.Uid, at)
 		case holder == nil && (tries >= hiddenTries || !patient):
-			return fmt.Errorf("claim %s: a process that is no weftd has the socket %s (%w): end it, since a second weftd is not kept off meanwhile",
+			return fmt.Errorf("claim %s: a process that is no weftd has the socket %s (%w): end it, since a second "+
+				"weftd is not kept off meanwhile",
 				what, at, err)
 		case !patient:
 			return &HostTakenError{What: what, PID: int(holder.Pid)}
@@ -113,8 +115,8 @@ func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what stri
 	}
 }
 
-// hold has h hold the name by l. Connections are accepted and closed: those that wait would fill the listener's queue, and
-// a full one does not show whose it is.
+// hold has h hold the name by l. Connections are accepted and closed: those that wait would fill the
+// listener's queue, and a full one does not show whose it is.
 func (h *HostClaim) hold(name string, l *net.UnixListener) {
 	if h.names == nil {
 		h.names = map[string]*net.UnixListener{}
@@ -165,9 +167,10 @@ func (h *HostClaim) Close() error {
 	return errors.Join(errs...)
 }
 
-// PortFree reports whether a backend could listen at the underlay's addresses, before anything is written: on port, and over IPv6 on
-// port6 unless that is 0. The error wraps unix.EADDRINUSE if a process has the port, and unix.EACCES if ours may not have it; an address
-// that is not there, and a device of the kernel's that the data plane removes, are no fault yet.
+// PortFree reports whether a backend could listen at the underlay's addresses, before anything is written: on
+// port, and over IPv6 on port6 unless that is 0. The error wraps unix.EADDRINUSE if a process has the port,
+// and unix.EACCES if ours may not have it; an address that is not there, and a device of the kernel's that
+// the data plane removes, are no fault yet.
 func PortFree(k *kernel.Kernel, u underlay.Link, port, port6 uint16) error {
 	for _, a := range u.Local() {
 		at := netip.AddrPortFrom(a, port)

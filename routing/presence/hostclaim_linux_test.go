@@ -26,8 +26,8 @@ var (
 	net4, net6 = pfx("10.5.0.0/16"), pfx("fd00:5::/48")
 )
 
-// TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
-// another namespace are free.
+// TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network
+// and another namespace are free.
 func TestHostClaim(t *testing.T) {
 	k := inNamespace(t)
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
@@ -91,8 +91,9 @@ func TestHostClaim(t *testing.T) {
 	}
 }
 
-// TestStrangerIsNoClaim: a user without rights cannot keep weftd from starting by taking the name of its network, whether
-// his socket listens, only has the name, or has a full queue. Only our own socket is a claim, however many have asked it.
+// TestStrangerIsNoClaim: a user without rights cannot keep weftd from starting by taking the name of its
+// network, whether his socket listens, only has the name, or has a full queue. Only our own socket is a
+// claim, however many have asked it.
 func TestStrangerIsNoClaim(t *testing.T) {
 	netns.Root(t, "only root can become another user")
 	k := inNamespace(t)
@@ -124,7 +125,8 @@ func TestStrangerIsNoClaim(t *testing.T) {
 			stranger <- fd
 			bound := unix.Bind(fd, at)
 			// A program that another test forks has the former stranger's socket until it is executed.
-			for end := time.Now().Add(await.Patience); errors.Is(bound, unix.EADDRINUSE) && time.Now().Before(end); bound = unix.Bind(fd, at) {
+			for end := time.Now().Add(await.Patience); errors.Is(bound, unix.EADDRINUSE) &&
+				time.Now().Before(end); bound = unix.Bind(fd, at) {
 				time.Sleep(time.Millisecond)
 			}
 			return errors.Join(err, bound, squat(fd))
@@ -169,7 +171,8 @@ func asNobody(k *kernel.Kernel, f func() error) error {
 	return <-done
 }
 
-// TestPortFree: a port that another process has is not free, and one that a vxlan device has is the backend's business.
+// TestPortFree: a port that another process has is not free, and one that a vxlan device has is the backend's
+// business.
 func TestPortFree(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
@@ -197,7 +200,8 @@ func TestPortFree(t *testing.T) {
 	free("an address that is not there", true)
 }
 
-// A port that a process without the right to low ones may not have is told from one that another has, in each family.
+// A port that a process without the right to low ones may not have is told from one that another has, in each
+// family.
 func TestALowPortIsNotForEveryone(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
@@ -205,7 +209,8 @@ func TestALowPortIsNotForEveryone(t *testing.T) {
 	tryAll := func(want map[[2]uint16]bool) {
 		t.Helper()
 		for ports, refused := range want {
-			if err := PortFree(k, u, ports[0], ports[1]); errors.Is(err, unix.EACCES) != refused || (err != nil) != refused {
+			if err := PortFree(k, u, ports[0], ports[1]); errors.Is(err, unix.EACCES) != refused ||
+				(err != nil) != refused {
 				t.Errorf("ports %d: %v", ports, err)
 			}
 		}
@@ -220,5 +225,6 @@ func TestALowPortIsNotForEveryone(t *testing.T) {
 	if err := unix.Capset(&h, &d[0]); err != nil {
 		t.Fatal(err)
 	}
-	tryAll(map[[2]uint16]bool{{53}: true, {53, 8285}: true, {8285, 53}: true, {8285, 8286}: false, {8285}: false, {}: false})
+	tryAll(map[[2]uint16]bool{{53}: true, {53, 8285}: true, {8285, 53}: true, {8285, 8286}: false, {8285}: false,
+		{}: false})
 }

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// An inquiry asks a node what it knows of its peers, and an account is a page of the answer. The account is never longer than the inquiry, which
-// is padded, so that nobody gets more sent than he sends. Both begin with a Datagram, of Size bytes. Numbers are big-endian.
+// An inquiry asks a node what it knows of its peers, and an account is a page of the answer. The account is
+// never longer than the inquiry, which is padded, so that nobody gets more sent than he sends. Both begin
+// with a Datagram, of Size bytes. Numbers are big-endian.
 //
 // The inquiry's body:
 //
@@ -45,7 +46,8 @@ const (
 
 // Cell is what one node knows of one address of another.
 type Cell struct {
-	// Peer is the node's identity as in Way, "" if this node knows of none with that address. Here says that it is this node.
+	// Peer is the node's identity as in Way, "" if this node knows of none with that address. Here says that it
+	// is this node.
 	Peer string
 	Here bool
 	Addr netip.Addr
@@ -54,10 +56,12 @@ type Cell struct {
 	Answers Answers
 	// For is how long Answers has been so.
 	For time.Duration
-	// RTT is the smoothed round trip, 0 if unknown. Out and In are the loss in percent, -1 if unknown; with ICMP only Out is used, for both.
+	// RTT is the smoothed round trip, 0 if unknown. Out and In are the loss in percent, -1 if unknown; with ICMP
+	// only Out is used, for both.
 	RTT     time.Duration
 	Out, In int
-	// Lossy, Hole and PathMTU are as in State. Heard says that datagrams of it arrived, since it does not answer.
+	// Lossy, Hole and PathMTU are as in State. Heard says that datagrams of it arrived, since it does not
+	// answer.
 	Lossy, Hole, Heard bool
 	PathMTU            int
 	// Silence says what of it answers, if it does not.
@@ -80,7 +84,8 @@ const (
 // append appends the entry of c.
 func (c *Cell) append(dst []byte) []byte {
 	flags := byte(0)
-	for i, on := range [...]bool{c.Answers == Yes, c.Answers == No, c.Lossy, c.Hole, c.ByICMP, c.Heard} { // as the constants
+	for i, on := range [...]bool{c.Answers == Yes, c.Answers == No, c.Lossy, c.Hole, c.ByICMP, c.Heard} {
+		// as the constants
 		if on {
 			flags |= 1 << i
 		}
@@ -109,7 +114,8 @@ func parseEntry(b []byte) (Cell, error) {
 		Addr: netip.AddrFrom16([16]byte(b[:16])).Unmap(), ByICMP: flags&entryICMP != 0,
 		Lossy: flags&entryLossy != 0, Hole: flags&entryHole != 0, Heard: flags&entryHeard != 0,
 		Silence: Silence(b[19]), RTT: time.Duration(binary.BigEndian.Uint32(b[20:])) * time.Microsecond,
-		For: time.Duration(binary.BigEndian.Uint32(b[24:])) * time.Second, PathMTU: int(binary.BigEndian.Uint16(b[28:])),
+		For:     time.Duration(binary.BigEndian.Uint32(b[24:])) * time.Second,
+		PathMTU: int(binary.BigEndian.Uint16(b[28:])),
 	}
 	switch flags & (entryYes | entryNo) {
 	case entryYes:
@@ -187,7 +193,8 @@ func (a *account) append(dst []byte) []byte {
 	return dst
 }
 
-// parseAccount reads the body of an account, which begins with a Datagram. It is refused as a whole if anything of it cannot be so: the error wraps ErrDatagram.
+// parseAccount reads the body of an account, which begins with a Datagram. It is refused as a whole if
+// anything of it cannot be so: the error wraps ErrDatagram.
 func parseAccount(b []byte) (account, error) {
 	if len(b) < accountSize {
 		return account{}, fmt.Errorf("%w: an account of %d bytes", ErrDatagram, len(b))
@@ -207,7 +214,8 @@ func parseAccount(b []byte) (account, error) {
 	case a.next != 0 && a.next <= a.from:
 		return account{}, fmt.Errorf("%w: an account from %d that goes on at %d", ErrDatagram, a.from, a.next)
 	case uint64(a.answering)+uint64(a.silent) > uint64(a.of) || a.lossy > a.answering:
-		return account{}, fmt.Errorf("%w: of %d ways %d answer, %d do not and %d lose packets", ErrDatagram, a.of, a.answering, a.silent, a.lossy)
+		return account{}, fmt.Errorf("%w: of %d ways %d answer, %d do not and %d lose packets", ErrDatagram, a.of,
+			a.answering, a.silent, a.lossy)
 	}
 	for rest := b[accountSize:]; len(rest) > 0; rest = rest[entrySize:] {
 		c, err := parseEntry(rest)

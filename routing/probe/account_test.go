@@ -11,10 +11,13 @@ import (
 
 func TestAccountsOnTheWire(t *testing.T) {
 	a := account{only: true, from: 1, next: 3, of: 9, answering: 5, silent: 2, lossy: 1, made: 4, cells: []Cell{
-		{Addr: netip.MustParseAddr("10.42.3.0"), Answers: Yes, For: 258 * time.Second, RTT: 300 * time.Microsecond, Out: 30, In: -1, Lossy: true, PathMTU: 1472, Heard: true},
-		{Addr: netip.MustParseAddr("fd00::"), Answers: No, ByICMP: true, Hole: true, Out: -1, In: 100, Silence: KernelOnly},
+		{Addr: netip.MustParseAddr("10.42.3.0"), Answers: Yes, For: 258 * time.Second, RTT: 300 * time.Microsecond,
+			Out: 30, In: -1, Lossy: true, PathMTU: 1472, Heard: true},
+		{Addr: netip.MustParseAddr("fd00::"), Answers: No, ByICMP: true, Hole: true, Out: -1, In: 100,
+			Silence: KernelOnly},
 	}}
-	const want = "01010002" + "00000001" + "00000003" + "00000009" + "00000005" + "00000002" + "00000001" + "00000004" +
+	const want = "01010002" + "00000001" + "00000003" + "00000009" + "00000005" + "00000002" + "00000001" +
+		"00000004" +
 		"00000000000000000000ffff0a2a0300" + "25" + "1e" + "ff" + "00" + "0000012c" + "00000102" + "05c0" + "0000" +
 		"fd000000000000000000000000000000" + "1a" + "ff" + "64" + "03" + "00000000" + "00000000" + "0000" + "0000"
 	head, err := Datagram{Kind: Account, Tells: true, Session: 1, Length: 500}.Append(nil)
@@ -26,7 +29,8 @@ func TestAccountsOnTheWire(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	got, err := parseAccount(b)
-	if err != nil || len(got.cells) != 2 || got.cells[0] != a.cells[0] || got.cells[1] != a.cells[1] || got.next != 3 || got.of != 9 || !got.only {
+	if err != nil || len(got.cells) != 2 || got.cells[0] != a.cells[0] || got.cells[1] != a.cells[1] ||
+		got.next != 3 || got.of != 9 || !got.only {
 		t.Errorf("it came back as %+v, %v", got, err)
 	}
 	if d, err := Parse(b); err != nil || !d.Tells || d.Kind != Account {
@@ -56,7 +60,8 @@ func TestAccountsOnTheWire(t *testing.T) {
 
 func FuzzParseAccount(f *testing.F) {
 	head := make([]byte, Size)
-	f.Add((&account{of: 2, answering: 1, cells: []Cell{{Addr: netip.IPv6Loopback(), Answers: Yes}}}).append(head))
+	f.Add((&account{of: 2, answering: 1, cells: []Cell{{Addr: netip.IPv6Loopback(), Answers: Yes}}}).append(
+		head))
 	f.Add((&account{}).append(head))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if a, err := parseAccount(b); err == nil {

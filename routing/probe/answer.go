@@ -1,17 +1,19 @@
 package probe
 
-// Answers are given to a peer at answersPerSecond at the most, answersBurst at once, and to all of them together at allAnswersPerSecond.
+// Answers are given to a peer at answersPerSecond at the most, answersBurst at once, and to all of them
+// together at allAnswersPerSecond.
 const (
 	answersPerSecond, answersBurst       = 20, 40
 	allAnswersPerSecond, allAnswersBurst = 1000, 1000
-	// A question proves that it is the peer's by the session that this node told the peer, and nobody else. One that does not is the first of a peer that has just
-	// started, or somebody's who sends from the peer's address: these have a room of their own, so that they take nobody's.
+	// A question proves that it is the peer's by the session that this node told the peer, and nobody else. One
+	// that does not is the first of a peer that has just started, or somebody's who sends from the peer's
+	// address: these have a room of their own, so that they take nobody's.
 	unprovedPerSecond, unprovedBurst       = 2, 8
 	allUnprovedPerSecond, allUnprovedBurst = 500, 1000
 )
 
-// proved reports whether the sender of d is the peer, and not somebody who only has its address: it has seen what this node sent there, or is
-// who answered this node's question before.
+// proved reports whether the sender of d is the peer, and not somebody who only has its address: it has seen
+// what this node sent there, or is who answered this node's question before.
 func (w *way) proved(d Datagram) bool {
 	return d.Theirs == w.session || w.in.session != 0 && d.Session == w.in.session
 }

@@ -2,8 +2,8 @@ package probe
 
 import "net/netip"
 
-// Ask has one question sent to a peer at once, beside those of the turns. Its answer is whoever's who drew Nonce: it changes nothing of what is known of
-// the way, and counts for no loss.
+// Ask has one question sent to a peer at once, beside those of the turns. Its answer is whoever's who drew
+// Nonce: it changes nothing of what is known of the way, and counts for no loss.
 type Ask struct {
 	To    netip.Addr
 	Nonce uint64

@@ -10,7 +10,8 @@ import (
 // ErrNotAsked says that an address is no peer's that answers questions by UDP, or that this node cannot ask.
 var ErrNotAsked = errors.New("not asked")
 
-// Series is how many questions are sent, the time from one to the next, and how long the answer to each may take.
+// Series is how many questions are sent, the time from one to the next, and how long the answer to each may
+// take.
 type Series struct {
 	Count             int
 	Interval, Timeout time.Duration
@@ -34,8 +35,9 @@ type pending struct {
 	other func(refused bool, unsent string)
 }
 
-// Ask asks the peer with that overlay address a series of questions, and waits for the answers: until all are there or the time is over, until its host
-// refuses, or ctx ends. The error is ErrNotAsked. It disturbs nothing of what is known of the peer.
+// Ask asks the peer with that overlay address a series of questions, and waits for the answers: until all are
+// there or the time is over, until its host refuses, or ctx ends. The error is ErrNotAsked. It disturbs
+// nothing of what is known of the peer.
 func (p *Prober) Ask(ctx context.Context, to netip.Addr, s Series) (Round, error) {
 	r := Round{RTTs: make([]time.Duration, s.Count)}
 	answered, events := 0, make(chan struct{}, 1)

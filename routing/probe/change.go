@@ -22,11 +22,12 @@ type Line struct {
 }
 
 const (
-	// gather is how long changes are gathered before they are said, and gatherMost the same as long as more peers are silent and may be about
-	// to be found not to answer.
+	// gather is how long changes are gathered before they are said, and gatherMost the same as long as more
+	// peers are silent and may be about to be found not to answer.
 	gather, gatherMost = 2 * time.Second, 10 * time.Second
-	// slowest is how long changes are gathered where they go on: each line doubles the time to the next, until nothing changes for twice that long.
-	// Of ten thousand peers that fall silent a few are found each second, and nobody reads a line for each few.
+	// slowest is how long changes are gathered where they go on: each line doubles the time to the next, until
+	// nothing changes for twice that long. Of ten thousand peers that fall silent a few are found each second,
+	// and nobody reads a line for each few.
 	slowest = time.Minute
 	// named is how many peers a line names at the most.
 	named = 5
@@ -81,17 +82,24 @@ func (c *Core) sayChanges(now moment) {
 			mended = append(mended, w)
 		}
 	}
-	c.say(true, tunnel.EventPeerUnanswering, silent, "no longer answers", "no longer answer", func(w *way) string {
-		return ", the last time " + span(now.Sub(w.answered)) + " ago"
-	})
-	c.say(true, tunnel.EventPeerUnanswering, never, "has not answered yet", "have not answered yet", func(*way) string { return "" })
+	c.say(true, tunnel.EventPeerUnanswering, silent, "no longer answers", "no longer answer",
+		func(w *way) string {
+			return ", the last time " + span(now.Sub(w.answered)) + " ago"
+		})
+	c.say(true, tunnel.EventPeerUnanswering, never, "has not answered yet", "have not answered yet",
+		func(*way) string { return "" })
 	c.say(false, tunnel.EventPeerUnanswering, again, "answers", "answer", func(*way) string { return "" })
-	c.say(true, event.PeerLossy, lossy, "loses packets", "lose packets", func(w *way) string { return ": " + w.losses() })
-	c.say(false, event.PeerLossy, whole, "loses no packets any more", "lose no packets any more", func(*way) string { return "" })
-	c.say(true, event.PeerLossy, hole, "gets no large packets", "get no large packets", func(w *way) string {
-		return fmt.Sprintf(": those above %d bytes are lost without a word, and up to %d are sent", w.mtu.passed, w.mtu.most)
+	c.say(true, event.PeerLossy, lossy, "loses packets", "lose packets", func(w *way) string {
+		return ": " + w.losses()
 	})
-	c.say(false, event.PeerLossy, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
+	c.say(false, event.PeerLossy, whole, "loses no packets any more", "lose no packets any more",
+		func(*way) string { return "" })
+	c.say(true, event.PeerLossy, hole, "gets no large packets", "get no large packets", func(w *way) string {
+		return fmt.Sprintf(": those above %d bytes are lost without a word, and up to %d are sent", w.mtu.passed,
+			w.mtu.most)
+	})
+	c.say(false, event.PeerLossy, mended, "gets large packets again", "get large packets again",
+		func(*way) string { return "" })
 }
 
 // inDoubt reports whether a way that answered may be found not to answer any more, or to carry less.
@@ -100,7 +108,8 @@ func (w *way) inDoubt() bool {
 }
 
 // say adds a line about ways that changed alike. detail is added if it is one peer.
-func (c *Core) say(warn bool, kind tunnel.EventKind, ways []*way, one, many string, detail func(*way) string) {
+func (c *Core) say(warn bool, kind tunnel.EventKind, ways []*way, one, many string,
+	detail func(*way) string) {
 	if len(ways) == 0 {
 		return
 	}
@@ -133,7 +142,9 @@ func (c *Core) say(warn bool, kind tunnel.EventKind, ways []*way, one, many stri
 // name is the peer's, with the address if only some of its ways are among ways, which begin with them.
 func (c *Core) name(w *way, ways []*way) string {
 	all, some := 0, 0
-	at, _ := slices.BinarySearchFunc(c.sorted, w.Peer, func(o *way, peer string) int { return cmp.Compare(o.Peer, peer) })
+	at, _ := slices.BinarySearchFunc(c.sorted, w.Peer, func(o *way, peer string) int {
+		return cmp.Compare(o.Peer, peer)
+	})
 	for ; at < len(c.sorted) && c.sorted[at].Peer == w.Peer; at++ {
 		all++
 	}

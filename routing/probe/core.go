@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Core decides who is asked when, and keeps what is known of each way. It belongs to one goroutine. Its zero value is of no use: NewCore.
+// Core decides who is asked when, and keeps what is known of each way. It belongs to one goroutine. Its zero
+// value is of no use: NewCore.
 type Core struct {
 	rand  func() uint64
 	clock clock
@@ -32,7 +33,8 @@ type Core struct {
 
 	wanted, stepped moment        // when the next step was to come, and when the last one came; zero for none
 	behind          time.Duration // how late the steps of the last seconds came, together
-	blind           moment        // until when nobody is asked, since this node itself was not run; zero if it was
+	// until when nobody is asked, since this node itself was not run; zero if it was
+	blind moment
 
 	touchedSince, sayAt moment // of changes that have not been said; zero for none
 	saidAt              moment // when something was last said
@@ -47,7 +49,8 @@ func NewCore(random func() uint64) *Core {
 	return &Core{rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
 }
 
-// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Rejected, Ask, Inquire and Tick.
+// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic,
+// Rejected, Ask, Inquire and Tick.
 type Event interface{ event() }
 
 type (
@@ -58,7 +61,8 @@ type (
 		From netip.AddrPort
 		Data []byte // borrowed until Step returns
 	}
-	// Echoed is an answer to an echo request: by ICMP, with the nonce of the request. Size is that of the packet as it arrived, in bytes.
+	// Echoed is an answer to an echo request: by ICMP, with the nonce of the request. Size is that of the packet
+	// as it arrived, in bytes.
 	Echoed struct {
 		From  netip.Addr
 		Nonce uint64
@@ -70,18 +74,20 @@ type (
 		To  netip.Addr
 		Why string
 	}
-	// TooBig says that a packet was larger than MTU, in bytes, which is all that the way carries: this host knows it, and so do senders.
-	// Anybody can say so by ICMP, so that it is tried.
+	// TooBig says that a packet was larger than MTU, in bytes, which is all that the way carries: this host
+	// knows it, and so do senders. Anybody can say so by ICMP, so that it is tried.
 	TooBig struct {
 		To  netip.Addr
 		MTU int
 	}
-	// Traffic has the data plane's counts of packets, by underlay address: of those that came from peers, and of those that this host's kernel refused to send to them.
+	// Traffic has the data plane's counts of packets, by underlay address: of those that came from peers, and of
+	// those that this host's kernel refused to send to them.
 	Traffic struct{ Packets, Refused map[netip.Addr]uint64 }
-	// Inquire has all peers asked what they know of theirs; Own are this node's addresses, as peers know them. One at a time is gathered: while that
-	// goes on another one changes nothing.
+	// Inquire has all peers asked what they know of theirs; Own are this node's addresses, as peers know them.
+	// One at a time is gathered: while that goes on another one changes nothing.
 	Inquire struct{ Own []netip.Addr }
-	// Rejected has what ICMP lately said of the overlay's datagrams, by the address on the underlay to which they went.
+	// Rejected has what ICMP lately said of the overlay's datagrams, by the address on the underlay to which
+	// they went.
 	Rejected struct{ By map[netip.Addr]Rejection }
 	// Tick says that the time of Next has come.
 	Tick struct{}
@@ -107,7 +113,8 @@ type (
 		To   netip.AddrPort
 		Data []byte
 	}
-	// Echo is an ICMP echo request. Size is that of the packet with its IP header, in bytes, at least what the nonce needs.
+	// Echo is an ICMP echo request. Size is that of the packet with its IP header, in bytes, at least what the
+	// nonce needs.
 	Echo struct {
 		To    netip.Addr
 		Under bool // on the underlay, not through the overlay
@@ -125,7 +132,8 @@ func (Echo) effect()     {}
 func (Say) effect()      {}
 func (Gathered) effect() {}
 
-// Step takes in one event, and returns what is to be done for it in that order. The effects are the caller's until the next Step.
+// Step takes in one event, and returns what is to be done for it in that order. The effects are the caller's
+// until the next Step.
 func (c *Core) Step(at time.Time, e Event) []Effect {
 	now := c.clock.moment(at)
 	c.effects = c.effects[:0]
@@ -220,7 +228,8 @@ func (c *Core) know(ways []Way, now moment) {
 			w = nil
 		}
 		if w == nil {
-			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now, session: c.session(), answerable: answersBurst, unproved: unprovedBurst, tellable: accountsBurst}
+			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now, session: c.session(),
+				answerable: answersBurst, unproved: unprovedBurst, tellable: accountsBurst}
 			c.ways[n.Addr] = w
 			heap.Push(&c.queue, w)
 		}
@@ -258,8 +267,8 @@ func (c *Core) forget(w *way) {
 
 func (c *Core) session() uint32 { return max(1, uint32(c.rand())) }
 
-// ask sends the questions of one turn. While the way is silent, the kernels of the peer are asked too, through the overlay and beside it: which of them
-// answers tells where the fault is.
+// ask sends the questions of one turn. While the way is silent, the kernels of the peer are asked too,
+// through the overlay and beside it: which of them answers tells where the fault is.
 func (c *Core) ask(w *way, now moment) {
 	for range c.questions() {
 		c.question(w, 0, now)
@@ -357,7 +366,8 @@ func (c *Core) heard(e Heard, now moment) {
 			return
 		}
 		answer := c.datagram(w, Answer, 0, d.Nonce)
-		if w.proved(d) { // or else the loss would be that of anybody's numbers, and of answers that the peer did not ask for
+		if w.proved(d) {
+			// or else the loss would be that of anybody's numbers, and of answers that the peer did not ask for
 			c.take(w, d, now)
 			seq := uint32(0)
 			if d.Seq > 0 { // who asks out of turn does not count the answers either
@@ -453,8 +463,10 @@ func (c *Core) Alone() bool {
 
 func (c *Core) state(w *way) State {
 	s := State{
-		Way: *w.Way, Answers: w.answers, Since: c.clock.time(w.since), Answered: c.clock.time(w.answered), Heard: c.clock.time(w.heard), RTT: w.rtt, MinRTT: w.minRTT,
-		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: int(w.mtu.passed), Hole: w.mtu.hole,
+		Way: *w.Way, Answers: w.answers, Since: c.clock.time(w.since), Answered: c.clock.time(w.answered),
+		Heard: c.clock.time(w.heard), RTT: w.rtt, MinRTT: w.minRTT,
+		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: int(w.mtu.passed),
+		Hole: w.mtu.hole,
 	}
 	if w.answers == No {
 		s.Out, s.In, s.Lossy = Loss{}, Loss{}, false

@@ -23,19 +23,22 @@ func TestHealthyNodesKnowAllAndSayNothing(t *testing.T) {
 			t.Errorf("%s says %v", n.name, n.lines)
 		}
 		for _, s := range n.core.States() {
-			if s.Answers != Yes || s.RTT != 2*w.delay || s.MinRTT != 2*w.delay || s.PathMTU != 1472 || s.Hole || s.Lossy || s.Fact != "" ||
+			if s.Answers != Yes || s.RTT != 2*w.delay || s.MinRTT != 2*w.delay || s.PathMTU != 1472 || s.Hole ||
+				s.Lossy || s.Fact != "" ||
 				s.Out.Lost != 0 || s.In.Lost != 0 || s.Out.Of == 0 || (s.In.Of == 0) != (s.Peer == "n4") {
 				t.Errorf("%s of %s: %+v", n.name, s.Peer, s)
 			}
 		}
-		// Four peers in ten minutes, at two questions in ten seconds, one large one in twenty, and answers to three.
+		// Four peers in ten minutes, at two questions in ten seconds, one large one in twenty, and answers to
+		// three.
 		if got := len(n.sent); got > 1100 {
 			t.Errorf("%s sent %d datagrams in ten minutes", n.name, got)
 		}
 	}
 }
 
-// A fault is seen within half a minute, said once with its cause, and gone within a minute after it was mended.
+// A fault is seen within half a minute, said once with its cause, and gone within a minute after it was
+// mended.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -49,33 +52,41 @@ func TestFaults(t *testing.T) {
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool { return a == w.nodes[1] || b == w.nodes[1] }
 			},
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering, silence: UnderlayOnly},
+			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			silence: UnderlayOnly},
 		{name: "dropped towards it",
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool { return a == w.nodes[0] && b == w.nodes[1] }
 			},
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering, silence: HeardOnly},
+			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			silence: HeardOnly},
 		{name: "host down",
 			do: func(w *world) { w.nodes[1].gone = true }, undo: func(w *world) { w.nodes[1].gone = false },
 			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering, silence: Nothing},
 		{name: "daemon frozen that carries",
 			do: func(w *world) { w.nodes[1].frozen = true }, undo: func(w *world) { w.nodes[1].frozen = false },
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering, silence: UnderlayOnly},
+			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			silence: UnderlayOnly},
 		{name: "daemon frozen beside the kernel",
-			do: func(w *world) { w.nodes[1].frozen, w.kernel = true, true }, undo: func(w *world) { w.nodes[1].frozen = false },
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering, silence: KernelOnly},
+			do: func(w *world) { w.nodes[1].frozen, w.kernel = true, true }, undo: func(w *world) {
+				w.nodes[1].frozen = false
+			},
+			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			silence: KernelOnly},
 		{name: "a third lost towards it",
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool {
 					return a == w.nodes[0] && b == w.nodes[1] && w.rng.IntN(10) < 3
 				}
 			},
-			seen: func(s State) bool { return s.Lossy && s.Out.Share() > 0.1 && s.In.Lost == 0 }, event: event.PeerLossy},
+			seen:  func(s State) bool { return s.Lossy && s.Out.Share() > 0.1 && s.In.Lost == 0 },
+			event: event.PeerLossy},
 		{name: "large ones lost",
 			do: func(w *world) {
 				w.lost = func(a, b *node, size int) bool { return b == w.nodes[1] && size > 1372 }
 			},
-			seen: func(s State) bool { return s.Hole && s.PathMTU <= 1372 && s.PathMTU > 1372-fineness }, event: event.PeerLossy},
+			seen:  func(s State) bool { return s.Hole && s.PathMTU <= 1372 && s.PathMTU > 1372-fineness },
+			event: event.PeerLossy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(20) {
@@ -89,7 +100,8 @@ func TestFaults(t *testing.T) {
 					t.Logf("seed %d: seen after %v", seed, took)
 				}
 				w.run(20 * time.Second)
-				if len(me.lines) != 1 || !me.lines[0].Warn || me.lines[0].Event != c.event || !strings.Contains(me.lines[0].Text, "n1") || me.lines[0].Fact == "" || me.of(peer).Silence != c.silence {
+				if len(me.lines) != 1 || !me.lines[0].Warn || me.lines[0].Event != c.event ||
+					!strings.Contains(me.lines[0].Text, "n1") || me.lines[0].Fact == "" || me.of(peer).Silence != c.silence {
 					t.Fatalf("seed %d: said %+v", seed, me.lines)
 				}
 				w.run(2 * time.Minute)
@@ -147,7 +159,8 @@ func TestABurstOfPeersIsOneLine(t *testing.T) {
 		me := w.nodes[0]
 		w.lost = func(a, b *node, _ int) bool { return a == me || b == me }
 		w.run(time.Minute)
-		if len(me.lines) != 1 || !strings.Contains(me.lines[0].Text, "n1, n10, n11, n2, n3, …") || me.lines[0].Fact == "" ||
+		if len(me.lines) != 1 || !strings.Contains(me.lines[0].Text, "n1, n10, n11, n2, n3, …") ||
+			me.lines[0].Fact == "" ||
 			me.lines[0].Event != tunnel.EventPeerUnanswering {
 			t.Fatalf("seed %d: %+v", seed, me.lines)
 		}
@@ -212,7 +225,8 @@ func TestCeiling(t *testing.T) {
 		now := time.Unix(1_700_000_000, 0)
 		ways := make([]Way, 5000)
 		for i := range ways {
-			ways[i] = Way{Peer: netip.AddrFrom4([4]byte{10, 1, byte(i / 256), byte(i)}).String(), Addr: netip.AddrFrom4([4]byte{10, 1, byte(i / 256), byte(i)}), Port: simPort,
+			ways[i] = Way{Peer: netip.AddrFrom4([4]byte{10, 1, byte(i / 256), byte(i)}).String(),
+				Addr: netip.AddrFrom4([4]byte{10, 1, byte(i / 256), byte(i)}), Port: simPort,
 				Under: netip.AddrFrom4([4]byte{10, 9, byte(i / 256), byte(i)}), MTU: 1472}
 		}
 		var sent []time.Time
@@ -344,7 +358,8 @@ func TestLives(t *testing.T) {
 			w.run(time.Duration(r.IntN(20000)) * time.Millisecond)
 			for _, n := range w.nodes {
 				for _, s := range n.core.States() {
-					if s.Out.Lost > s.Out.Of || s.In.Lost > s.In.Of || s.Out.Of > windowLen || s.PathMTU > s.MTU || s.RTT < 0 ||
+					if s.Out.Lost > s.Out.Of || s.In.Lost > s.In.Of || s.Out.Of > windowLen || s.PathMTU > s.MTU ||
+						s.RTT < 0 ||
 						(s.Answers == No) != (s.Fact != "" && s.Answers == No) || len(n.core.byEcho) > len(n.core.ways) {
 						t.Fatalf("seed %d: %+v", seed, s)
 					}
@@ -371,7 +386,8 @@ func TestLives(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	b, _ := Datagram{Kind: Question, Session: 1, Theirs: 2, Seq: 3, Latest: 4, First: 1, Window: 15, Nonce: 6, Length: Size + 5}.Append(nil)
+	b, _ := Datagram{Kind: Question, Session: 1, Theirs: 2, Seq: 3, Latest: 4, First: 1, Window: 15, Nonce: 6,
+		Length: Size + 5}.Append(nil)
 	f.Add(b)
 	b, _ = Datagram{Kind: Answer, Session: 1, Nonce: 6, Length: 1400}.Append(nil)
 	f.Add(b)
@@ -421,11 +437,18 @@ func TestTheFirstAnswersAreGivenOnEveryMachine(t *testing.T) {
 
 // Of thousands of ways the log has a few lines, and later ones as soon as it was quiet.
 func TestManyChangesAreFewLines(t *testing.T) {
-	c := NewCore(func() func() uint64 { n := uint64(0); return func() uint64 { n++; return n * 0x9e3779b97f4a7c15 } }())
+	c := NewCore(func() func() uint64 {
+		n := uint64(0)
+		return func() uint64 {
+			n++
+			return n * 0x9e3779b97f4a7c15
+		}
+	}())
 	var ways []Way
 	for i := range 2000 {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0})
-		ways = append(ways, Way{Peer: fmt.Sprint("n", i), Name: fmt.Sprint("far-", i), Addr: a, Port: DefaultPort, Under: netip.AddrFrom4([4]byte{192, byte(i >> 8), byte(i), 1}), MTU: 1400})
+		ways = append(ways, Way{Peer: fmt.Sprint("n", i), Name: fmt.Sprint("far-", i), Addr: a, Port: DefaultPort,
+			Under: netip.AddrFrom4([4]byte{192, byte(i >> 8), byte(i), 1}), MTU: 1400})
 	}
 	now := time.Now()
 	lines := 0
@@ -461,14 +484,17 @@ func TestManyChangesAreFewLines(t *testing.T) {
 // What ICMP says of the overlay's datagrams while a peer is silent is the fact that is told of it.
 func TestARejectionIsTheFact(t *testing.T) {
 	for _, by := range []func(*node) netip.Addr{
-		func(n *node) netip.Addr { return n.under }, func(*node) netip.Addr { return netip.MustParseAddr("203.0.113.254") },
+		func(n *node) netip.Addr { return n.under }, func(*node) netip.Addr {
+			return netip.MustParseAddr("203.0.113.254")
+		},
 	} {
 		w := newWorld(t, 2, 1)
 		w.meet(1472)
 		me, peer := w.nodes[0], w.nodes[1]
 		w.run(time.Minute)
 		tell := func() {
-			w.do(me, Rejected{map[netip.Addr]Rejection{peer.under: {At: w.now, By: by(peer), Says: "port unreachable"}, me.under: {At: w.now}}})
+			w.do(me, Rejected{map[netip.Addr]Rejection{peer.under: {At: w.now, By: by(peer), Says: "port unreachable"},
+				me.under: {At: w.now}}})
 		}
 		tell()
 		if s := me.of(peer); s.Fact != "" {

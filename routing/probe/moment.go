@@ -2,8 +2,9 @@ package probe
 
 import "time"
 
-// moment is a time of a Core in eight bytes, in place of the 24 of a time.Time: of each of thousands of ways a dozen are kept. It counts from an
-// hour before the core's first step, on the clock that does not jump; the zero moment is none.
+// moment is a time of a Core in eight bytes, in place of the 24 of a time.Time: of each of thousands of ways
+// a dozen are kept. It counts from an hour before the core's first step, on the clock that does not jump; the
+// zero moment is none.
 type moment time.Duration
 
 func (m moment) IsZero() bool               { return m == 0 }

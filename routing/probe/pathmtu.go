@@ -3,14 +3,16 @@ package probe
 import "time"
 
 const (
-	// leastMTU4 and leastMTU6 are where a search begins, in bytes: every path carries that much (RFC 791, RFC 8200).
+	// leastMTU4 and leastMTU6 are where a search begins, in bytes: every path carries that much (RFC 791, RFC
+	// 8200).
 	leastMTU4, leastMTU6 = 576, 1280
 	// fineness is how close the result of a search is to the largest packet that passes, in bytes.
 	fineness = 8
-	// lostTries is how many packets of one size are lost, while small ones pass, before that size counts as too large.
-	// lossyTries is the same where small ones are lost too.
+	// lostTries is how many packets of one size are lost, while small ones pass, before that size counts as too
+	// large. lossyTries is the same where small ones are lost too.
 	lostTries, lossyTries = 3, 8
-	// verifyEvery is the least time between tries of the largest size, which go with a way's turns: every other one has one.
+	// verifyEvery is the least time between tries of the largest size, which go with a way's turns: every other
+	// one has one.
 	verifyEvery = 14 * time.Second
 )
 
@@ -70,7 +72,8 @@ func (s *search) size(now moment) int {
 	return int(s.trying)
 }
 
-// answeredSize takes in that a packet of that size passed. It reports whether the result is news: a hole is gone.
+// answeredSize takes in that a packet of that size passed. It reports whether the result is news: a hole is
+// gone.
 func (s *search) answeredSize(size int32, now moment) (mended bool) {
 	if size != s.trying {
 		return false // an answer that came late
@@ -89,8 +92,9 @@ func (s *search) answeredSize(size int32, now moment) (mended bool) {
 	return false
 }
 
-// turn is told when a small packet was answered after one of the size in question was sent and was not. least is the least MTU of
-// the family, and most how often a size is tried. It reports whether the search has found that less than the largest size passes.
+// turn is told when a small packet was answered after one of the size in question was sent and was not. least
+// is the least MTU of the family, and most how often a size is tried. It reports whether the search has found
+// that less than the largest size passes.
 func (s *search) turn(least, most int32, now moment) (found bool) {
 	if s.open && s.tries >= most {
 		s.open = false
@@ -128,7 +132,8 @@ func (s *search) forgive() {
 // busy reports whether the next turn should come soon.
 func (s *search) busy() bool { return s.searching || s.open }
 
-// claimed takes in that somebody says, by ICMP, that the way carries mtu bytes only. It counts until it is shown not to be true.
+// claimed takes in that somebody says, by ICMP, that the way carries mtu bytes only. It counts until it is
+// shown not to be true.
 func (w *way) claimed(mtu int32, now moment) {
 	if now.Before(w.refuted) {
 		return
@@ -149,7 +154,8 @@ func (w *way) padSize(now moment) int {
 	return w.mtu.size(now)
 }
 
-// refutes takes in that a packet of that size passed. It reports whether that was more than somebody had claimed.
+// refutes takes in that a packet of that size passed. It reports whether that was more than somebody had
+// claimed.
 func (w *way) refutes(size int32, now moment) bool {
 	if w.narrow == 0 || size <= w.narrow {
 		return false

@@ -23,11 +23,14 @@ const DefaultPort = 8286
 type Config struct {
 	// Port is where questions are answered; 0 means DefaultPort.
 	Port uint16
-	// Do runs a function in the network namespace to work in, on the calling goroutine; nil for the process's own.
+	// Do runs a function in the network namespace to work in, on the calling goroutine; nil for the process's
+	// own.
 	Do func(func() error) error
-	// Packets returns how many packets arrived from each address of the underlay, and how many this host's kernel refused to send there; nil if nobody counts.
+	// Packets returns how many packets arrived from each address of the underlay, and how many this host's
+	// kernel refused to send there; nil if nobody counts.
 	Packets func() (arrived, refused map[netip.Addr]uint64)
-	// Rejected returns what ICMP said of datagrams to addresses of the underlay; nil if nobody is told. It is called when Packets is.
+	// Rejected returns what ICMP said of datagrams to addresses of the underlay; nil if nobody is told. It is
+	// called when Packets is.
 	Rejected func() map[netip.Addr]Rejection
 	// Changed, if not nil, is called when Port returns another value. It must not block.
 	Changed func()
@@ -39,11 +42,13 @@ type Config struct {
 type Here struct {
 	// Addrs are the addresses that questions leave from and are answered at, of each family one at the most.
 	Addrs []netip.Addr
-	// Devices are those by which the packets of peers' nodes arrive. What comes in by others, such as a pod's, is not looked at.
+	// Devices are those by which the packets of peers' nodes arrive. What comes in by others, such as a pod's,
+	// is not looked at.
 	Devices []string
 }
 
-// Prober owns the sockets of a Core. Its methods are safe for concurrent use, and none of them waits for a peer.
+// Prober owns the sockets of a Core. Its methods are safe for concurrent use, and none of them waits for a
+// peer.
 type Prober struct {
 	c   Config
 	log *slog.Logger
@@ -77,7 +82,8 @@ func New(c Config) *Prober {
 	}
 	p := &Prober{
 		c: c, log: c.Logger, core: NewCore(unguessable),
-		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{}, pending: map[uint64]pending{},
+		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{},
+		pending: map[uint64]pending{},
 	}
 	p.timer = time.AfterFunc(time.Hour, p.tick)
 	p.timer.Stop()
@@ -112,11 +118,13 @@ func (p *Prober) Run(ctx context.Context) error {
 	return nil
 }
 
-// Update says what there is now: this node's end, and all ways to peers, which it keeps. It does nothing where nothing is new.
+// Update says what there is now: this node's end, and all ways to peers, which it keeps. It does nothing
+// where nothing is new.
 func (p *Prober) Update(here Here, ways []Way) {
 	p.mu.Lock()
 	taken := p.taken
-	if !p.stopped && (len(p.faults) > 0 || !slices.Equal(ways, p.ways) || !slices.Equal(here.Addrs, p.here.Addrs) || !slices.Equal(here.Devices, p.here.Devices)) {
+	if !p.stopped && (len(p.faults) > 0 || !slices.Equal(ways, p.ways) ||
+		!slices.Equal(here.Addrs, p.here.Addrs) || !slices.Equal(here.Devices, p.here.Devices)) {
 		p.here, p.ways = here, ways
 		p.open()
 		p.step(Known{p.askable(ways)})
@@ -145,8 +153,9 @@ func (p *Prober) Alone() bool {
 // ErrEnded says that the prober ended before what was asked for.
 var ErrEnded = errors.New("weftd ends, or begins anew with another network config")
 
-// Matrix asks all peers what they know of theirs, and waits for that, some seconds at the most, or until ctx ends: the error is its cause, or
-// ErrEnded. Calls at the same time share one survey, and its result, which nobody may change.
+// Matrix asks all peers what they know of theirs, and waits for that, some seconds at the most, or until ctx
+// ends: the error is its cause, or ErrEnded. Calls at the same time share one survey, and its result, which
+// nobody may change.
 func (p *Prober) Matrix(ctx context.Context) (Matrix, error) {
 	p.mu.Lock()
 	if p.stopped {
@@ -199,7 +208,8 @@ func (p *Prober) Faults() []string {
 	return out
 }
 
-// open opens the sockets of this node's addresses that are not open yet, and closes those of others. p.mu is held.
+// open opens the sockets of this node's addresses that are not open yet, and closes those of others. p.mu is
+// held.
 func (p *Prober) open() {
 	for a, s := range p.udp {
 		if !slices.Contains(p.here.Addrs, a) {
@@ -221,7 +231,8 @@ func (p *Prober) open() {
 		err := p.c.Do(func() (err error) { s, err = listenUDP(at); return err })
 		if err != nil {
 			p.taken = true
-			p.fault(a.String(), fmt.Sprintf("peers are asked by ICMP only whether they answer, and not answered, at %v: %v%s", at, err, remedy(err, unix.EADDRINUSE, "free that port, or run with --probe=false")))
+			p.fault(a.String(), fmt.Sprintf("peers are asked by ICMP only whether they answer, and not answered, at "+
+				"%v: %v%s", at, err, remedy(err, unix.EADDRINUSE, "free that port, or run with --probe=false")))
 			continue
 		}
 		p.fault(a.String(), "")
@@ -230,8 +241,9 @@ func (p *Prober) open() {
 	}
 }
 
-// askable are the ways that can be asked by the sockets that there are: without one to ask peers of weft by, their kernels are asked,
-// as others' are, and without one for that nobody is. A node that cannot ask must not say that nobody answers. p.mu is held.
+// askable are the ways that can be asked by the sockets that there are: without one to ask peers of weft by,
+// their kernels are asked, as others' are, and without one for that nobody is. A node that cannot ask must
+// not say that nobody answers. p.mu is held.
 func (p *Prober) askable(ways []Way) []Way {
 	out, failed := make([]Way, 0, len(ways)), map[bool]bool{}
 	for _, w := range ways {
@@ -281,8 +293,8 @@ func (p *Prober) tick() {
 	p.step(Tick{})
 }
 
-// Counters are read every pollEvery. Above mostPolled ways they are not: a way's turn comes so rarely then that to put it off saves nothing, and a
-// report on all peers is large.
+// Counters are read every pollEvery. Above mostPolled ways they are not: a way's turn comes so rarely then
+// that to put it off saves nothing, and a report on all peers is large.
 const (
 	pollEvery  = 4 * time.Second
 	mostPolled = 1000
@@ -345,7 +357,8 @@ func remedy(err, that error, do string) string {
 	return ""
 }
 
-// icmpOf is the socket for echo requests of a family, opened if it is not yet; nil if that fails. p.mu is held.
+// icmpOf is the socket for echo requests of a family, opened if it is not yet; nil if that fails. p.mu is
+// held.
 func (p *Prober) icmpOf(six bool) *icmpSocket {
 	s := p.icmp[six]
 	if s != nil {
@@ -354,7 +367,8 @@ func (p *Prober) icmpOf(six bool) *icmpSocket {
 	what := fmt.Sprintf("icmp %t", six)
 	err := p.c.Do(func() (err error) { s, err = listenICMP(six); return err })
 	if err != nil {
-		p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v%s", err, remedy(err, unix.EPERM, "give weftd CAP_NET_RAW")))
+		p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v%s", err,
+			remedy(err, unix.EPERM, "give weftd CAP_NET_RAW")))
 		return nil
 	}
 	p.fault(what, "")
@@ -379,10 +393,11 @@ func (p *Prober) echo(f Echo) {
 	}
 }
 
-// unsent has the core know that something could not be sent, once the step at hand is over. That a packet is too large for the device, or that there is
-// no room at the moment, is a loss like any other.
+// unsent has the core know that something could not be sent, once the step at hand is over. That a packet is
+// too large for the device, or that there is no room at the moment, is a loss like any other.
 func (p *Prober) unsent(to netip.Addr, err error) {
-	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ECONNREFUSED) {
+	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) ||
+		errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ECONNREFUSED) {
 		return
 	}
 	why := err.Error()

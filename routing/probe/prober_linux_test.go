@@ -39,7 +39,8 @@ func TestFaultsAreThoseOfTheAddressesThatThereAre(t *testing.T) {
 	}
 }
 
-// A device that was known by another name, as one that was renamed, or made with the index of one that is gone, is found.
+// A device that was known by another name, as one that was renamed, or made with the index of one that is
+// gone, is found.
 func TestDevicesAreFoundByTheNamesThatTheyHave(t *testing.T) {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
@@ -63,8 +64,8 @@ func TestDevicesAreFoundByTheNamesThatTheyHave(t *testing.T) {
 	}
 }
 
-// Where another program has the port, peers of weft are asked by ICMP, as others are: that none of them answers must not be said of a
-// node that cannot ask.
+// Where another program has the port, peers of weft are asked by ICMP, as others are: that none of them
+// answers must not be said of a node that cannot ask.
 func TestWithoutItsPortANodeAsksByICMP(t *testing.T) {
 	netns.Need(t) // raw sockets
 	other, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 13)})
@@ -74,7 +75,8 @@ func TestWithoutItsPortANodeAsksByICMP(t *testing.T) {
 	p := New(Config{Port: uint16(other.LocalAddr().(*net.UDPAddr).Port), Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() { cancel(); _ = p.Run(ctx) }()
-	here, ways := Here{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.13")}}, []Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.14"), Port: DefaultPort}}
+	here, ways := Here{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.13")}},
+		[]Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.14"), Port: DefaultPort}}
 	p.Update(here, ways)
 	if got := p.States(); len(got) != 1 || got[0].Port != 0 {
 		t.Errorf("without the port: %+v", got)
@@ -88,7 +90,8 @@ func TestWithoutItsPortANodeAsksByICMP(t *testing.T) {
 	}
 }
 
-// Who cannot be asked by ICMP, since that is forbidden to weftd, is not said to be silent, and is asked once it is allowed.
+// Who cannot be asked by ICMP, since that is forbidden to weftd, is not said to be silent, and is asked once
+// it is allowed.
 func TestWithoutTheRightNobodyIsAskedByICMP(t *testing.T) {
 	netns.Need(t) // raw sockets
 	forbidden := false
@@ -101,7 +104,8 @@ func TestWithoutTheRightNobodyIsAskedByICMP(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() { cancel(); _ = p.Run(ctx) }()
 	here := Here{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.15")}}
-	ways := []Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.16"), Port: DefaultPort}, {Peer: "c", Addr: netip.MustParseAddr("127.0.0.17")}}
+	ways := []Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.16"), Port: DefaultPort},
+		{Peer: "c", Addr: netip.MustParseAddr("127.0.0.17")}}
 	p.Update(here, nil)
 	forbidden = true
 	p.Update(here, ways)
@@ -115,14 +119,16 @@ func TestWithoutTheRightNobodyIsAskedByICMP(t *testing.T) {
 	}
 }
 
-// Who asks out of turn hears from the peer, that nothing listens there, or that nobody is known at the address.
+// Who asks out of turn hears from the peer, that nothing listens there, or that nobody is known at the
+// address.
 func TestAskHearsWhatBecomesOfItsQuestions(t *testing.T) {
 	here, there := netip.MustParseAddr("127.0.0.31"), netip.MustParseAddr("127.0.0.32")
 	const port = 28286
 	run := func(own, other netip.Addr) (*Prober, func()) {
 		p := New(Config{Port: port, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
-		p.Update(Here{Addrs: []netip.Addr{own}, Devices: []string{"lo"}}, []Way{{Peer: "p", Addr: other, Port: port, MTU: 1400}})
+		p.Update(Here{Addrs: []netip.Addr{own}, Devices: []string{"lo"}},
+			[]Way{{Peer: "p", Addr: other, Port: port, MTU: 1400}})
 		return p, func() { cancel(); _ = p.Run(ctx) }
 	}
 	p, end := run(here, there)

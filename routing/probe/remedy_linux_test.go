@@ -16,7 +16,8 @@ func TestRemedies(t *testing.T) {
 		want string
 	}{{unix.EPERM, "CAP_NET_RAW"}, {unix.EMFILE, "LimitNOFILE"}, {unix.ENOBUFS, ""}} {
 		err := &net.OpError{Op: "listen", Err: os.NewSyscallError("socket", c.err)}
-		if got := remedy(err, unix.EPERM, "give weftd CAP_NET_RAW"); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+		if got := remedy(err, unix.EPERM, "give weftd CAP_NET_RAW"); !strings.Contains(got, c.want) ||
+			(got == "") != (c.want == "") {
 			t.Errorf("%v: %q", c.err, got)
 		}
 	}

@@ -20,7 +20,8 @@ const (
 	silences             // how many there are
 )
 
-// OwnFirewall is why something could not be sent where a rule for OUTPUT dropped it: the kernel says EPERM then.
+// OwnFirewall is why something could not be sent where a rule for OUTPUT dropped it: the kernel says EPERM
+// then.
 const OwnFirewall = "a firewall here drops it in OUTPUT (operation not permitted)"
 
 // silence is what of the peer was heard since it fell silent.
@@ -45,8 +46,8 @@ func (w *way) silence() Silence {
 	return Nothing
 }
 
-// fact says in words what is wrong with a way; "" if nothing is. It names no cause, which the commands do from all that
-// they know (package diagnose).
+// fact says in words what is wrong with a way; "" if nothing is. It names no cause, which the commands do
+// from all that they know (package diagnose).
 func (w *way) fact() string {
 	switch s := w.silence(); {
 	case s >= HeardOnly && w.rejected.After(w.silent):

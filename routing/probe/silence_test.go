@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// What a rule for OUTPUT of this host drops is not blamed on the peer: the kernel says so to who sends, which is the probe's socket or the data plane's.
+// What a rule for OUTPUT of this host drops is not blamed on the peer: the kernel says so to who sends, which
+// is the probe's socket or the data plane's.
 func TestTheOwnFirewallIsNotThePeers(t *testing.T) {
 	for name, c := range map[string]struct {
 		event   func(peer *node, n uint64) Event

@@ -28,16 +28,17 @@ type node struct {
 	name        string
 	addr, under netip.Addr
 	core        *Core
-	stalled     time.Time     // until when nothing of the process runs: what comes for it waits
-	slow        time.Duration // for how much longer packets to it and from it are on the way, since its data plane is hardly run
-	frozen      bool          // weftd does nothing; packets pass all the same if the kernel carries them
-	flannel     bool          // has no weftd of ours
-	gone        bool          // the host
-	old         bool          // is of a version that gives no accounts
-	got         *Matrix
-	next        time.Time // what core.Next said after the last step
-	lines       []Line
-	sent        []time.Time
+	stalled     time.Time // until when nothing of the process runs: what comes for it waits
+	// for how much longer packets to it and from it are on the way, since its data plane is hardly run
+	slow    time.Duration
+	frozen  bool // weftd does nothing; packets pass all the same if the kernel carries them
+	flannel bool // has no weftd of ours
+	gone    bool // the host
+	old     bool // is of a version that gives no accounts
+	got     *Matrix
+	next    time.Time // what core.Next said after the last step
+	lines   []Line
+	sent    []time.Time
 }
 
 type letter struct {
@@ -49,10 +50,12 @@ type letter struct {
 const simPort = 8286
 
 func newWorld(t *testing.T, n int, seed uint64) *world {
-	w := &world{t: t, now: time.Unix(1_700_000_000, 0), rng: rand.New(rand.NewPCG(seed, 1)), delay: 300 * time.Microsecond,
-		lost: func(*node, *node, int) bool { return false }, underLost: func(*node, *node) bool { return false }}
+	w := &world{t: t, now: time.Unix(1_700_000_000, 0), rng: rand.New(rand.NewPCG(seed, 1)),
+		delay: 300 * time.Microsecond,
+		lost:  func(*node, *node, int) bool { return false }, underLost: func(*node, *node) bool { return false }}
 	for i := range n {
-		w.nodes = append(w.nodes, &node{name: fmt.Sprintf("n%d", i), addr: netip.AddrFrom4([4]byte{10, 1, byte(i), 0}),
+		w.nodes = append(w.nodes, &node{name: fmt.Sprintf("n%d", i),
+			addr:  netip.AddrFrom4([4]byte{10, 1, byte(i), 0}),
 			under: netip.AddrFrom4([4]byte{192, 168, 0, byte(i)}), core: NewCore(w.rng.Uint64)})
 	}
 	return w
@@ -108,7 +111,8 @@ func (w *world) do(n *node, e Event) {
 				continue
 			}
 			if w.carries(to) && !w.lost(n, to, len(f.Data)+28) {
-				w.mail = append(w.mail, letter{w.now.Add(w.delay + max(n.slow, to.slow)), to, Heard{netip.AddrPortFrom(n.addr, simPort), f.Data}})
+				w.mail = append(w.mail, letter{w.now.Add(w.delay + max(n.slow, to.slow)), to,
+					Heard{netip.AddrPortFrom(n.addr, simPort), f.Data}})
 			}
 		case Echo:
 			n.sent = append(n.sent, w.now)
@@ -116,7 +120,8 @@ func (w *world) do(n *node, e Event) {
 			size := max(f.Size, 36)
 			if f.Under && !to.gone && !w.underLost(n, to) && !w.underLost(to, n) ||
 				!f.Under && w.carries(to) && !w.lost(n, to, size) && !w.lost(to, n, size) {
-				w.mail = append(w.mail, letter{w.now.Add(2*w.delay + max(n.slow, to.slow)), n, Echoed{From: f.To, Nonce: f.Nonce}})
+				w.mail = append(w.mail, letter{w.now.Add(2*w.delay + max(n.slow, to.slow)), n,
+					Echoed{From: f.To, Nonce: f.Nonce}})
 			}
 		}
 	}

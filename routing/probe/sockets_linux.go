@@ -16,7 +16,8 @@ import (
 	"weft/encap"
 )
 
-// udpSocket is one on which questions are asked and answered. DF is set on what leaves by it, and it says by which device a datagram came.
+// udpSocket is one on which questions are asked and answered. DF is set on what leaves by it, and it says by
+// which device a datagram came.
 type udpSocket struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
@@ -76,7 +77,8 @@ func (s *udpSocket) send(to netip.AddrPort, b []byte) error {
 	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) {
 		return err
 	}
-	return sendTo(s.raw, b, nil, sockaddr(to.Addr(), to.Port())) // the error may have been that of an earlier datagram, to another peer
+	// the error may have been that of an earlier datagram, to another peer
+	return sendTo(s.raw, b, nil, sockaddr(to.Addr(), to.Port()))
 }
 
 // read hands on what arrives, and what ICMP says of what was sent, until the socket is closed.
@@ -97,7 +99,8 @@ func (s *udpSocket) read(arrived func(from netip.AddrPort, device int, b []byte)
 	}
 }
 
-// icmpError is what ICMP, or this host's kernel, said of something that was sent to an address. MTU comes with EMSGSIZE.
+// icmpError is what ICMP, or this host's kernel, said of something that was sent to an address. MTU comes
+// with EMSGSIZE.
 type icmpError struct {
 	to    netip.Addr
 	errno unix.Errno
@@ -120,9 +123,11 @@ func drain(raw syscall.RawConn, failed func(icmpError)) (some bool) {
 				continue
 			}
 			for _, c := range messages {
-				isErr := c.Header.Level == unix.IPPROTO_IP && c.Header.Type == unix.IP_RECVERR || c.Header.Level == unix.IPPROTO_IPV6 && c.Header.Type == unix.IPV6_RECVERR
+				isErr := c.Header.Level == unix.IPPROTO_IP && c.Header.Type == unix.IP_RECVERR ||
+					c.Header.Level == unix.IPPROTO_IPV6 && c.Header.Type == unix.IPV6_RECVERR
 				if to := addrOf(name); isErr && to.IsValid() && len(c.Data) >= 12 {
-					faults = append(faults, icmpError{to, unix.Errno(binary.NativeEndian.Uint32(c.Data)), int(binary.NativeEndian.Uint32(c.Data[8:]))})
+					faults = append(faults, icmpError{to, unix.Errno(binary.NativeEndian.Uint32(c.Data)),
+						int(binary.NativeEndian.Uint32(c.Data[8:]))})
 				}
 			}
 		}
@@ -151,9 +156,11 @@ func cameBy(oob []byte) int {
 	}
 	for _, m := range messages {
 		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet4Pktinfo:
 			return int(binary.NativeEndian.Uint32(m.Data))
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet6Pktinfo:
 			return int(binary.NativeEndian.Uint32(m.Data[16:]))
 		}
 	}
@@ -184,12 +191,17 @@ type icmpSocket struct {
 	six  bool
 }
 
-// listenICMP opens a raw socket that only gets echo replies, or else one of those for echo requests alone, which some kernels give to everybody.
+// listenICMP opens a raw socket that only gets echo replies, or else one of those for echo requests alone,
+// which some kernels give to everybody.
 func listenICMP(six bool) (*icmpSocket, error) {
 	const solRaw, icmpFilter = 255, 1 // SOL_RAW, ICMP_FILTER
-	network, any, options := "ip4:icmp", "0.0.0.0", []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE}, {unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
+	network, any, options := "ip4:icmp", "0.0.0.0",
+		[]option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE},
+			{unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
 	if six {
-		network, any, options = "ip6:ipv6-icmp", "::", []option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
+		network, any, options = "ip6:ipv6-icmp", "::",
+			[]option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE},
+				{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
 	}
 	conn, raw, err := listen(network, any, options)
 	if err == nil {
@@ -252,7 +264,8 @@ const (
 // tag begins what our echo requests carry, before the nonce.
 const tag = "weftecho"
 
-// send sends an echo request from that address, the zero Addr for the one that the kernel chooses. It does not wait.
+// send sends an echo request from that address, the zero Addr for the one that the kernel chooses. It does
+// not wait.
 func (s *icmpSocket) send(from netip.Addr, f Echo) error {
 	header := 20
 	b := []byte{echoRequest4, 0, 0, 0}
@@ -334,8 +347,9 @@ type deviceNames struct {
 	read  time.Time
 }
 
-// renamed is how long it takes at the most until a device is known by its new name, and unknown the same for a new device. Pods, whose
-// datagrams come by none of those that are wanted, must not have the devices listed for each.
+// renamed is how long it takes at the most until a device is known by its new name, and unknown the same for
+// a new device. Pods, whose datagrams come by none of those that are wanted, must not have the devices listed
+// for each.
 const renamed, unknown = 10 * time.Second, time.Second
 
 // have reports whether the device with that index has one of names.

@@ -2,13 +2,17 @@ package probe
 
 import "time"
 
-// A node that is not run, because it was stopped or because others have the processors, reads answers late and loses some: those are no faults of its peers.
+// A node that is not run, because it was stopped or because others have the processors, reads answers late
+// and loses some: those are no faults of its peers.
 const (
-	// lateFrom is by how much a step has to come late to count, and mostBehind how late the steps of the last seconds may have come together.
+	// lateFrom is by how much a step has to come late to count, and mostBehind how late the steps of the last
+	// seconds may have come together.
 	lateFrom, mostBehind = time.Second, 2 * time.Second
-	// catchUp is for how long nobody is asked then: what has waited is read meanwhile, here and in the data plane.
+	// catchUp is for how long nobody is asked then: what has waited is read meanwhile, here and in the data
+	// plane.
 	catchUp = 2 * time.Second
-	// lookEvery is how often there is a step at the least, so that it can be late, and lookCatching the same while the node catches up.
+	// lookEvery is how often there is a step at the least, so that it can be late, and lookCatching the same
+	// while the node catches up.
 	lookEvery, lookCatching = 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -46,7 +50,8 @@ func (c *Core) notice(now moment) {
 	}
 }
 
-// anew forgets the questions that are not answered, what was lost, and what has been concluded from either but not said yet.
+// anew forgets the questions that are not answered, what was lost, and what has been concluded from either
+// but not said yet.
 func (c *Core) anew(now moment) {
 	for _, w := range c.sorted {
 		w.lossy, w.told = w.lossy && w.said.lossy, 0

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A node that is hardly run reads answers late and loses some: of its peers it says nothing for that, and afterwards it says what is so.
+// A node that is hardly run reads answers late and loses some: of its peers it says nothing for that, and
+// afterwards it says what is so.
 func TestAStarvedNodeBlamesNobody(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newWorld(t, 5, seed)
@@ -29,7 +30,8 @@ func TestAStarvedNodeBlamesNobody(t *testing.T) {
 			t.Fatalf("it says %v", me.lines)
 		}
 		for _, s := range me.core.States() {
-			if s.Answers != Yes || s.Lossy || s.Hole || s.Out.Lost > 0 || s.In.Lost > 0 || s.Out.Of == 0 || s.RTT > 3*w.delay {
+			if s.Answers != Yes || s.Lossy || s.Hole || s.Out.Lost > 0 || s.In.Lost > 0 || s.Out.Of == 0 ||
+				s.RTT > 3*w.delay {
 				t.Errorf("of %s: %+v", s.Peer, s)
 			}
 		}
@@ -43,7 +45,8 @@ func TestAStarvedNodeBlamesNobody(t *testing.T) {
 
 // Whoever was stopped for once has no word about it either, whatever waits for it.
 func TestAStoppedNodeBlamesNobody(t *testing.T) {
-	for _, stop := range []time.Duration{3 * time.Second, 5 * time.Second, 12 * time.Second, 40 * time.Second, 10 * time.Minute} {
+	for _, stop := range []time.Duration{3 * time.Second, 5 * time.Second, 12 * time.Second, 40 * time.Second,
+		10 * time.Minute} {
 		w := newWorld(t, 4, uint64(stop))
 		w.meet(1472)
 		w.run(5 * time.Minute)
@@ -66,7 +69,8 @@ func TestAStoppedNodeBlamesNobody(t *testing.T) {
 	}
 }
 
-// That a node is busy does not keep it from seeing that a peer is gone, and what loses packets is not said to be well for a stop.
+// That a node is busy does not keep it from seeing that a peer is gone, and what loses packets is not said to
+// be well for a stop.
 func TestABusyNodeStillSees(t *testing.T) {
 	w := newWorld(t, 4, 1)
 	w.meet(1472)

@@ -8,7 +8,8 @@ import (
 
 // Matrix is what the nodes know of each other.
 type Matrix struct {
-	// Full says that they were asked for all they know, and not only for what is not well: of many nodes that would be too much.
+	// Full says that they were asked for all they know, and not only for what is not well: of many nodes that
+	// would be too much.
 	Full bool
 	// Rows has this node's first, with an empty Peer, and then the others', by Peer.
 	Rows []Row
@@ -18,9 +19,11 @@ type Matrix struct {
 type Row struct {
 	Peer, Name string
 	Telling    Telling
-	// Of counts the ways that it has, Answering those that answer, of which Lossy lose packets or large ones, and Silent those that do not.
+	// Of counts the ways that it has, Answering those that answer, of which Lossy lose packets or large ones,
+	// and Silent those that do not.
 	Of, Answering, Silent, Lossy int
-	// Cells has the ways themselves, or only those on which something is wrong; no more of these than some dozens.
+	// Cells has the ways themselves, or only those on which something is wrong; no more of these than some
+	// dozens.
 	Cells []Cell
 }
 
@@ -40,19 +43,22 @@ const (
 const (
 	// fullUpTo is up to how many peers all is asked for.
 	fullUpTo = 256
-	// surveyFor is how long a survey takes at the most, but for where there are so many peers that they cannot be asked in half that time at surveyPerSecond.
+	// surveyFor is how long a survey takes at the most, but for where there are so many peers that they cannot
+	// be asked in half that time at surveyPerSecond.
 	surveyFor       = 4 * time.Second
 	surveyPerSecond = 400
 	surveyBurst     = 20
-	// tries is how often a page is asked for, and tellPatience how long each time an account may take, besides two round trips.
+	// tries is how often a page is asked for, and tellPatience how long each time an account may take, besides
+	// two round trips.
 	tries        = 6
 	tellPatience = 500 * time.Millisecond
-	// helloFor is how long it is waited for an answer to a question that goes in front of an inquiry, to learn the peer's session.
+	// helloFor is how long it is waited for an answer to a question that goes in front of an inquiry, to learn
+	// the peer's session.
 	helloFor = 200 * time.Millisecond
 	// pageMTU is the inner packet of an inquiry, in bytes, where the way is known to carry that.
 	pageMTU = 1280
-	// mostUnwell is how many cells are taken of one node where only those are asked for on which something is wrong, and unknownCells how many of addresses
-	// that this node does not know.
+	// mostUnwell is how many cells are taken of one node where only those are asked for on which something is
+	// wrong, and unknownCells how many of addresses that this node does not know.
 	mostUnwell, unknownCells = 64, 16
 	// restarts is how often a node's account begins anew since its ways have changed meanwhile.
 	restarts = 2
@@ -110,7 +116,9 @@ func (c *Core) beginSurvey(own []netip.Addr, now moment) {
 	s.until = now.Add(surveyFor)
 	c.survey = s
 	for _, q := range s.asked {
-		slices.SortFunc(q.ways, func(a, b netip.Addr) int { return int(c.ways[b].answers&Yes) - int(c.ways[a].answers&Yes) })
+		slices.SortFunc(q.ways, func(a, b netip.Addr) int {
+			return int(c.ways[b].answers&Yes) - int(c.ways[a].answers&Yes)
+		})
 		if len(q.ways) == 0 {
 			s.finish(q, Mute)
 		}
@@ -162,8 +170,8 @@ func (c *Core) goOnSurvey(now moment) {
 	c.effects = append(c.effects, Gathered{m})
 }
 
-// inquire asks q for its next page, by another way each time. In front of a second try, and of a first where the peer's session is not known, a question
-// goes: without that session a peer does not tell.
+// inquire asks q for its next page, by another way each time. In front of a second try, and of a first where
+// the peer's session is not known, a question goes: without that session a peer does not tell.
 func (c *Core) inquire(q *inquiry, now moment) {
 	w := c.ways[q.ways[q.try%len(q.ways)]]
 	q.try++
@@ -214,7 +222,8 @@ func (c *Core) told(w *way, d Datagram, b []byte, now moment) {
 	}
 	w.heard, w.tells = now, d.Tells
 	q.nonce = 0
-	if q.pages > 0 && a.made != q.generation && q.begun < restarts { // its ways are others now, or at other places
+	if q.pages > 0 && a.made != q.generation && q.begun < restarts {
+		// its ways are others now, or at other places
 		q.begun++
 		q.from, q.pages, q.strange, q.Cells, q.have = 0, 0, 0, nil, map[netip.Addr]bool{}
 		q.try, q.due, s.due = 0, now, now
@@ -235,7 +244,8 @@ func (c *Core) told(w *way, d Datagram, b []byte, now moment) {
 	s.due = now
 }
 
-// take1 adds cells to what q has told, but for those of an address that it told of before. It reports whether no more are taken.
+// take1 adds cells to what q has told, but for those of an address that it told of before. It reports whether
+// no more are taken.
 func (c *Core) take1(q *inquiry, cells []Cell) (full bool) {
 	most := len(c.ways) + len(c.survey.own) + unknownCells
 	if !c.survey.full {

@@ -33,7 +33,8 @@ func (r Row) cell(peer string) Cell {
 func TestAHundredNodesAreGathered(t *testing.T) {
 	const n = 100
 	w := newWorld(t, n, 1)
-	me, gone, flannel, old, from, to, frozen := w.nodes[0], w.nodes[1], w.nodes[2], w.nodes[3], w.nodes[4], w.nodes[5], w.nodes[6]
+	me, gone, flannel, old, from, to, frozen := w.nodes[0], w.nodes[1], w.nodes[2], w.nodes[3], w.nodes[4],
+		w.nodes[5], w.nodes[6]
 	flannel.flannel, old.old = true, true
 	w.meet(1472)
 	w.run(13 * time.Second)
@@ -55,7 +56,9 @@ func TestAHundredNodesAreGathered(t *testing.T) {
 		if r.Telling != Told {
 			continue
 		}
-		if r.Of != n-1 || len(r.Cells) != n-1 || r.Silent != r.cellsThat(func(c Cell) bool { return c.Answers == No }) {
+		if r.Of != n-1 || len(r.Cells) != n-1 || r.Silent != r.cellsThat(func(c Cell) bool {
+			return c.Answers == No
+		}) {
 			t.Errorf("%s: %d of %d ways, %d silent", r.Peer, len(r.Cells), r.Of, r.Silent)
 		}
 		for _, c := range r.Cells {
@@ -70,13 +73,15 @@ func TestAHundredNodesAreGathered(t *testing.T) {
 		}
 	}
 	// The one that is not heard hears, and so says which direction is cut.
-	if a, b := m.row(from.name).cell(to.name), m.row(to.name).cell(from.name); !a.Heard || b.Heard || a.Silence != HeardOnly || b.Silence != UnderlayOnly {
+	if a, b := m.row(from.name).cell(to.name), m.row(to.name).cell(from.name); !a.Heard || b.Heard ||
+		a.Silence != HeardOnly || b.Silence != UnderlayOnly {
 		t.Errorf("cut one way: %+v, %+v", a, b)
 	}
 	if c := m.Rows[0].cell(gone.name); c.Silence != Nothing {
 		t.Errorf("gone: %+v", c)
 	}
-	if c := m.Rows[0].cell("n20"); c.Answers != Yes || c.Out != 0 || c.In != 0 || c.RTT == 0 || c.PathMTU != 1472 {
+	if c := m.Rows[0].cell("n20"); c.Answers != Yes || c.Out != 0 || c.In != 0 || c.RTT == 0 ||
+		c.PathMTU != 1472 {
 		t.Errorf("well: %+v", c)
 	}
 }
@@ -90,10 +95,13 @@ func (r Row) cellsThat(is func(Cell) bool) (n int) {
 	return n
 }
 
-// A peer that has started anew has forgotten the session, and a path may lose some of what is asked, or all that is long.
+// A peer that has started anew has forgotten the session, and a path may lose some of what is asked, or all
+// that is long.
 func TestGatheringGoesOnWhereSomethingIsLost(t *testing.T) {
 	for name, lose := range map[string]func(w *world, a, b *node, size int) bool{
-		"a third one way":    func(w *world, a, _ *node, _ int) bool { return a == w.nodes[0] && w.rng.IntN(3) == 0 },
+		"a third one way": func(w *world, a, _ *node, _ int) bool {
+			return a == w.nodes[0] && w.rng.IntN(3) == 0
+		},
 		"large ones back":    func(w *world, a, _ *node, size int) bool { return a == w.nodes[1] && size > 700 },
 		"nothing, but again": func(*world, *node, *node, int) bool { return false },
 	} {
@@ -135,7 +143,8 @@ func TestOfManyOnlyWhatIsUnwellIsGathered(t *testing.T) {
 	before := len(me.sent)
 	w.until(5*time.Second, func() bool { return me.got != nil })
 	m := *me.got
-	if r := m.row(bad.name); r.Telling != Told || len(r.Cells) != 1 || r.Cells[0].Peer != sick.name || r.Of != 74 || r.Answering != 73 || r.Silent != 1 {
+	if r := m.row(bad.name); r.Telling != Told || len(r.Cells) != 1 || r.Cells[0].Peer != sick.name ||
+		r.Of != 74 || r.Answering != 73 || r.Silent != 1 {
 		t.Errorf("bad: %+v", r)
 	}
 	if r := m.row(sick.name); r.Telling != Partly || len(r.Cells) != mostUnwell || r.Silent != 73 {
@@ -146,7 +155,8 @@ func TestOfManyOnlyWhatIsUnwellIsGathered(t *testing.T) {
 	}
 }
 
-// Accounts are given to peers that prove who they are, not longer than what they sent, and no more of them than there is room for.
+// Accounts are given to peers that prove who they are, not longer than what they sent, and no more of them
+// than there is room for.
 func TestInquiriesAreBounded(t *testing.T) {
 	w := newWorld(t, 60, 5)
 	w.meet(1472)
@@ -171,7 +181,8 @@ func TestInquiriesAreBounded(t *testing.T) {
 		return page
 	}
 	at := netip.AddrPortFrom(peer.addr, simPort)
-	for _, length := range []int{Size, inquirySize, accountSize, leastInquiry - 1, leastInquiry, 500, 1232, 9000, 60000} {
+	for _, length := range []int{Size, inquirySize, accountSize, leastInquiry - 1, leastInquiry, 500, 1232,
+		9000, 60000} {
 		w.now = w.now.Add(10 * time.Second)
 		page := ask(at, max(length, inquirySize), way.session, nil)
 		if (page != nil) != (length >= leastInquiry) || len(page) > length {
@@ -181,7 +192,8 @@ func TestInquiriesAreBounded(t *testing.T) {
 			continue
 		}
 		a, err := parseAccount(page)
-		if err != nil || a.of != 59 || len(a.cells) != min(59, mostEntries, (length-accountSize)/entrySize) || (a.next != 0) != (len(a.cells) < 59) {
+		if err != nil || a.of != 59 || len(a.cells) != min(59, mostEntries, (length-accountSize)/entrySize) ||
+			(a.next != 0) != (len(a.cells) < 59) {
 			t.Errorf("%d bytes: %+v, %v", length, a, err)
 		}
 	}
@@ -197,7 +209,8 @@ func TestInquiriesAreBounded(t *testing.T) {
 			t.Errorf("%s is told", name)
 		}
 	}
-	if page := ask(at, 1232, way.session, func(b []byte) { b[Size+4], b[Size+7] = 0xff, 3 }); page == nil || len(page) != accountSize {
+	if page := ask(at, 1232, way.session, func(b []byte) { b[Size+4], b[Size+7] = 0xff, 3 }); page == nil ||
+		len(page) != accountSize {
 		t.Errorf("behind the end: %d bytes", len(page))
 	}
 	given := 0
@@ -225,12 +238,18 @@ func TestInquiriesAreBounded(t *testing.T) {
 // Whatever a peer tells, what is kept of it is bounded, and the survey ends.
 func TestLiarsAreBounded(t *testing.T) {
 	for name, page := range map[string]func(w *world, a *account, n int){
-		"endless":          func(_ *world, a *account, n int) { a.next = a.from + 1; a.cells = nil },
-		"always another":   func(_ *world, a *account, n int) { a.made = uint32(n); a.next = a.from + 1 },
-		"millions":         func(_ *world, a *account, n int) { a.of, a.next = 1<<32-1, a.from+1; a.cells = lies(n) },
+		"endless":        func(_ *world, a *account, n int) { a.next = a.from + 1; a.cells = nil },
+		"always another": func(_ *world, a *account, n int) { a.made = uint32(n); a.next = a.from + 1 },
+		"millions": func(_ *world, a *account, n int) {
+			a.of, a.next = 1<<32-1, a.from+1
+			a.cells = lies(n)
+		},
 		"backwards":        func(_ *world, a *account, n int) { a.next = a.from },
 		"not as asked for": func(_ *world, a *account, n int) { a.from++ },
-		"repeats itself":   func(_ *world, a *account, n int) { a.next = a.from + 1; a.cells = append(a.cells[:1:1], a.cells[0]) },
+		"repeats itself": func(_ *world, a *account, n int) {
+			a.next = a.from + 1
+			a.cells = append(a.cells[:1:1], a.cells[0])
+		},
 	} {
 		w := newWorld(t, 5, 6)
 		w.meet(1472)
@@ -274,14 +293,16 @@ func lies(n int) (out []Cell) {
 	return out
 }
 
-// Who sends from a peer's address, as a pod may that has NET_RAW, takes no answers from it, and makes nobody believe that it loses packets.
+// Who sends from a peer's address, as a pod may that has NET_RAW, takes no answers from it, and makes nobody
+// believe that it loses packets.
 func TestForgedQuestionsTakeNobodysAnswers(t *testing.T) {
 	w := newWorld(t, 3, 7)
 	w.meet(1472)
 	w.run(time.Minute)
 	me, peer := w.nodes[0], w.nodes[1]
 	answers := func(theirs uint32, seq uint32) (n int) {
-		b, err := Datagram{Kind: Question, Session: 99, Theirs: theirs, Seq: seq, Nonce: 5, Length: Size}.Append(nil)
+		b, err := Datagram{Kind: Question, Session: 99, Theirs: theirs, Seq: seq, Nonce: 5,
+			Length: Size}.Append(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

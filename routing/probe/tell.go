@@ -2,7 +2,8 @@ package probe
 
 import "time"
 
-// Accounts are given to a peer at accountsPerSecond at the most, accountsBurst at once, and to all of them together at allAccountsPerSecond.
+// Accounts are given to a peer at accountsPerSecond at the most, accountsBurst at once, and to all of them
+// together at allAccountsPerSecond.
 const (
 	accountsPerSecond, accountsBurst       = 20, 60
 	allAccountsPerSecond, allAccountsBurst = 200, 400
@@ -64,7 +65,8 @@ func (c *Core) count() account {
 func (c *Core) cell(w *way, now moment) Cell {
 	out := Cell{
 		Peer: w.Peer, Addr: w.Addr, ByICMP: w.isEcho(), Answers: w.answers, For: now.Sub(w.since), Out: -1, In: -1,
-		PathMTU: int(w.mtu.passed), Silence: w.silence(), Heard: w.answers == Yes || !w.heard.IsZero() && w.heard.After(w.silent),
+		PathMTU: int(w.mtu.passed), Silence: w.silence(), Heard: w.answers == Yes || !w.heard.IsZero() &&
+			w.heard.After(w.silent),
 	}
 	if w.answers == Yes {
 		out.RTT, out.Lossy, out.Hole = w.rtt.Truncate(time.Microsecond), w.lossy, w.mtu.hole

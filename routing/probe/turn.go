@@ -8,31 +8,35 @@ import (
 const (
 	// every is the time between two turns of a way, give or take a tenth.
 	every = 10 * time.Second
-	// perSecond is how many datagrams and echo requests a node sends for its turns at the most, and burst how many at once. Of
-	// these regular is what the turns of healthy ways may take; with more ways than that suffices for, each has its turn less often.
+	// perSecond is how many datagrams and echo requests a node sends for its turns at the most, and burst how
+	// many at once. Of these regular is what the turns of healthy ways may take; with more ways than that
+	// suffices for, each has its turn less often.
 	perSecond, burst = 100, 40
 	regular          = 80
-	// knownAfter is how long a new peer is not asked: this node may be as new to it, and a stranger whose packets it drops and counts.
+	// knownAfter is how long a new peer is not asked: this node may be as new to it, and a stranger whose
+	// packets it drops and counts.
 	knownAfter = time.Second
 	// patience is how long an answer may take before the way has its next turn.
 	patience = time.Second
-	// silentFor and silentTurns are for how long, and for how many turns, a peer that has answered gives no answer before it counts as
-	// one that does not answer: a restart is over by then. unaskedFor is the same for a peer that has never answered: it may be about to start.
+	// silentFor and silentTurns are for how long, and for how many turns, a peer that has answered gives no
+	// answer before it counts as one that does not answer: a restart is over by then. unaskedFor is the same for
+	// a peer that has never answered: it may be about to start.
 	silentFor, silentTurns, unaskedFor = 8 * time.Second, 5, 20 * time.Second
 	// downEvery is the time between turns of a way that does not answer.
 	downEvery = 5 * time.Second
-	// lookFor is how long a way is asked every patience after something was lost, and lookAgain the least time from the end of one to the next.
-	// lossyEvery is the time between turns while the loss is high.
+	// lookFor is how long a way is asked every patience after something was lost, and lookAgain the least time
+	// from the end of one to the next. lossyEvery is the time between turns while the loss is high.
 	lookFor, lookAgain, lossyEvery = 20 * time.Second, 15 * time.Second, 2 * time.Second
-	// skipFor is by how much a turn is put off since packets of the peer arrive, and mostSkips how often in a row: that they arrive does
-	// not say that ours do.
+	// skipFor is by how much a turn is put off since packets of the peer arrive, and mostSkips how often in a
+	// row: that they arrive does not say that ours do.
 	skipFor, mostSkips = 5 * time.Second, 2
-	// padAfter is how long after the small questions of a turn a long one follows. Packets that leave together may share a datagram, and
-	// the small ones would be lost with the long one.
+	// padAfter is how long after the small questions of a turn a long one follows. Packets that leave together
+	// may share a datagram, and the small ones would be lost with the long one.
 	padAfter = 30 * time.Millisecond
 	// stepEvery is the least time between two steps of the search for the path MTU.
 	stepEvery = 200 * time.Millisecond
-	// hurried is how many other ways have their turn at once when one is found not to answer, or to answer again, to know whether it is alone.
+	// hurried is how many other ways have their turn at once when one is found not to answer, or to answer
+	// again, to know whether it is alone.
 	hurried = 64
 	// narrowFor is how long it counts that this host knows of a smaller path MTU, as in the kernel.
 	narrowFor = 10 * time.Minute
@@ -50,7 +54,8 @@ func (c *Core) interval() time.Duration {
 	return d - d/10 + c.random(d/5)
 }
 
-// questions is how many questions a turn has. Two in place of one show a loss sooner, where there is room for them.
+// questions is how many questions a turn has. Two in place of one show a loss sooner, where there is room for
+// them.
 func (c *Core) questions() int {
 	if time.Duration(2*len(c.ways))*time.Second/regular > every {
 		return 1
@@ -147,7 +152,8 @@ func (c *Core) patienceFor(w *way, now moment) time.Duration {
 
 // skips reports whether the turn may be put off, since packets from the peer have just arrived.
 func (w *way) skips(now moment) bool {
-	return w.answers == Yes && w.skipped < mostSkips && now.Sub(w.carrying) < skipFor && w.told == 0 && !w.lossy && !w.mtu.busy() && !w.mtu.hole &&
+	return w.answers == Yes && w.skipped < mostSkips && now.Sub(w.carrying) < skipFor && w.told == 0 &&
+		!w.lossy && !w.mtu.busy() && !w.mtu.hole &&
 		(w.skipped == 0 || now.Before(w.mtu.due))
 }
 
@@ -183,7 +189,8 @@ func (c *Core) hurry(which Answers, now moment) {
 	}
 }
 
-// tryOthersOf has the largest size tried on the other ways of w's peer, since what lies between two nodes is the same for each.
+// tryOthersOf has the largest size tried on the other ways of w's peer, since what lies between two nodes is
+// the same for each.
 func (c *Core) tryOthersOf(w *way, now moment) {
 	for _, o := range c.sorted {
 		if o != w && o.Peer == w.Peer && o.answers == Yes && o.mtu.hole != w.mtu.hole {
@@ -242,7 +249,8 @@ func (c *Core) pause(w *way, now moment) time.Duration {
 	return c.interval()
 }
 
-// The loss is high if of the newest highOf datagrams at least highLost were lost, and over below lowLoss of all that are known, if these are highOf at least.
+// The loss is high if of the newest highOf datagrams at least highLost were lost, and over below lowLoss of
+// all that are known, if these are highOf at least.
 const (
 	highLost, highOf = 6, 32
 	lowLoss          = 0.05

@@ -7,7 +7,8 @@ import (
 
 // Way is one overlay address of a peer, which is asked. It is comparable.
 type Way struct {
-	// Peer is the node's identity, or its subnet if it has none: ways of one Peer are one node's. Name is what people call it.
+	// Peer is the node's identity, or its subnet if it has none: ways of one Peer are one node's. Name is what
+	// people call it.
 	Peer, Name string
 	// Addr is the address that is asked, and that answers come from.
 	Addr netip.Addr
@@ -47,16 +48,19 @@ type State struct {
 	Answers Answers
 	// Since is when Answers became so.
 	Since time.Time
-	// Answered is when the last answer came, and Heard when anything of the peer last came to the probe; zero for never.
+	// Answered is when the last answer came, and Heard when anything of the peer last came to the probe; zero
+	// for never.
 	Answered, Heard time.Time
-	// RTT is the smoothed round trip, and MinRTT the shortest of the last ten minutes or so; 0 if none was measured.
+	// RTT is the smoothed round trip, and MinRTT the shortest of the last ten minutes or so; 0 if none was
+	// measured.
 	RTT, MinRTT time.Duration
-	// Out and In say what became of the datagrams to the peer and of those from it. With ICMP only Out is used, for both.
+	// Out and In say what became of the datagrams to the peer and of those from it. With ICMP only Out is used,
+	// for both.
 	Out, In Loss
 	// Lossy says that the loss is high enough to be said.
 	Lossy bool
-	// PathMTU is the largest inner packet that passed, in bytes; 0 if none was tried. Hole says that larger ones up to MTU are lost
-	// without a word.
+	// PathMTU is the largest inner packet that passed, in bytes; 0 if none was tried. Hole says that larger ones
+	// up to MTU are lost without a word.
 	PathMTU int
 	Hole    bool
 	// Silence says what of the peer answers, if it does not, and Unsent why this host cannot send to it.
@@ -77,7 +81,8 @@ func (l Loss) Share() float64 {
 	return float64(l.Lost) / float64(l.Of)
 }
 
-// way is a Way with all that is known of it. There may be ten thousand, so it is small: fields of a size stand together.
+// way is a Way with all that is known of it. There may be ten thousand, so it is small: fields of a size
+// stand together.
 type way struct {
 	*Way // in the Ways of the last Known
 
@@ -93,13 +98,14 @@ type way struct {
 	narrowUntil, refuted moment
 	stuckAt              moment // when stuck was seen to grow
 	refused              moment // when its host last said that nothing listens on its port
-	rejected             moment // when ICMP last said that the overlay\'s datagrams do not reach its host, as rejection says
-	echoed               moment // when its kernel last answered an echo request through the overlay
-	under                moment // and on the underlay
-	unsentAt             moment
-	answerFrom           moment // when answerable was counted
-	provedFrom           moment // when unproved was
-	tellFrom             moment // when tellable was
+	// when ICMP last said that the overlay\'s datagrams do not reach its host, as rejection says
+	rejected   moment
+	echoed     moment // when its kernel last answered an echo request through the overlay
+	under      moment // and on the underlay
+	unsentAt   moment
+	answerFrom moment // when answerable was counted
+	provedFrom moment // when unproved was
+	tellFrom   moment // when tellable was
 
 	rtt, minRTT time.Duration
 	stuck       uint64    // the data plane's count of packets to it that the kernel refused
@@ -111,20 +117,21 @@ type way struct {
 	out, in     window  // our datagrams as the peer got them, and the peer's
 	mtu         search
 
-	session    uint32 // of our datagrams, whose last number is seq
-	seq        uint32
-	counted    uint32 // the first of our numbers that counts for the loss
-	mark       uint32 // of the last Known that had it
-	probes     uint32 // packets of probes from it since rx was set
-	at         int32  // in the queue
-	next       int32  // where the next question goes
-	missed     int32  // turns since silent
-	skipped    int32  // turns in a row that were left out, since its packets arrive
-	told       int32  // losses in both windows when they were last looked at
-	narrow     int32  // what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more
-	answerable int32  // answers that it may get at once
-	unproved   int32  // the same for questions that do not prove that they are its
-	tellable   int32  // accounts that it may get at once
+	session uint32 // of our datagrams, whose last number is seq
+	seq     uint32
+	counted uint32 // the first of our numbers that counts for the loss
+	mark    uint32 // of the last Known that had it
+	probes  uint32 // packets of probes from it since rx was set
+	at      int32  // in the queue
+	next    int32  // where the next question goes
+	missed  int32  // turns since silent
+	skipped int32  // turns in a row that were left out, since its packets arrive
+	told    int32  // losses in both windows when they were last looked at
+	// what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more
+	narrow     int32
+	answerable int32 // answers that it may get at once
+	unproved   int32 // the same for questions that do not prove that they are its
+	tellable   int32 // accounts that it may get at once
 
 	answers Answers
 	lossy   bool

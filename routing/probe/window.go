@@ -3,7 +3,8 @@ package probe
 // windowLen is how many datagrams of one direction the loss is computed from.
 const windowLen = 64
 
-// window knows which of the last datagrams of one direction arrived, by their sequence numbers. Its zero value is empty.
+// window knows which of the last datagrams of one direction arrived, by their sequence numbers. Its zero
+// value is empty.
 type window struct {
 	session uint32 // the sender's
 	latest  uint32 // the highest number, 0 for none
@@ -11,7 +12,8 @@ type window struct {
 	first   uint32 // numbers below it are not counted
 }
 
-// arrived notes a number of a session, 0 for none. One that is far behind, or has been noted, changes nothing; another session begins anew.
+// arrived notes a number of a session, 0 for none. One that is far behind, or has been noted, changes
+// nothing; another session begins anew.
 func (w *window) arrived(session, seq uint32) {
 	switch {
 	case seq == 0 && session != w.session:
@@ -30,8 +32,8 @@ func (w *window) arrived(session, seq uint32) {
 // heldBackFor is how many of the newest numbers are not judged yet: packets overtake each other.
 const heldBackFor = 1
 
-// longestRun is how many of a series of datagrams that were lost one after the other count as lost. A longer series is a way that was down, of
-// which is said that it did not answer, and no loss.
+// longestRun is how many of a series of datagrams that were lost one after the other count as lost. A longer
+// series is a way that was down, of which is said that it did not answer, and no loss.
 const longestRun = 4
 
 // loss counts the datagrams that did not arrive, among the newest so many of the window.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Size is the length of an answer, and the least of a question, in bytes. A question may be longer, by zeros, to try how much the
-// way carries; so an answer is never longer than its question.
+// Size is the length of an answer, and the least of a question, in bytes. A question may be longer, by zeros,
+// to try how much the way carries; so an answer is never longer than its question.
 const Size = 48
 
 // MaxSize is the length of the longest question, in bytes: what a UDP datagram holds.
@@ -16,8 +16,8 @@ const MaxSize = 65507
 // Kind says what a datagram is.
 type Kind uint8
 
-// The kinds. An answer repeats the question's Nonce, and an account the inquiry's. What a node does not know it drops: nodes of before
-// inquiries know the first two.
+// The kinds. An answer repeats the question's Nonce, and an account the inquiry's. What a node does not know
+// it drops: nodes of before inquiries know the first two.
 const (
 	_ Kind = iota
 	Question
@@ -26,7 +26,8 @@ const (
 	Account
 )
 
-// Datagram is what nodes of weft tell each other. Numbers are big-endian; what follows Size bytes is padding, or the body of an inquiry or an account.
+// Datagram is what nodes of weft tell each other. Numbers are big-endian; what follows Size bytes is padding,
+// or the body of an inquiry or an account.
 //
 //	 0  "weftP", version (1), kind, flags: 1 if the sender gives accounts, which nodes of before left 0
 //	 8  session of the sender, session of the receiver as the sender knows it
@@ -39,12 +40,15 @@ type Datagram struct {
 	Kind Kind
 	// Tells says that the sender answers inquiries.
 	Tells bool
-	// Session is drawn when a sender starts, and Theirs is the receiver's, 0 as long as it is not known: sequence numbers count from 1 in each session.
+	// Session is drawn when a sender starts, and Theirs is the receiver's, 0 as long as it is not known:
+	// sequence numbers count from 1 in each session.
 	Session, Theirs uint32
-	// Seq numbers the datagrams that count for the loss; 0 for one that does not, since it may be too long to pass.
+	// Seq numbers the datagrams that count for the loss; 0 for one that does not, since it may be too long to
+	// pass.
 	Seq uint32
-	// Latest is the highest Seq that the sender got in session Theirs, 0 for none, and Window which of the 64 up to it: bit i for Latest-i.
-	// First is the lowest that counts: what was sent before the sender listened is not lost.
+	// Latest is the highest Seq that the sender got in session Theirs, 0 for none, and Window which of the 64 up
+	// to it: bit i for Latest-i. First is the lowest that counts: what was sent before the sender listened is
+	// not lost.
 	Latest, First uint32
 	Window        uint64
 	// Nonce is a random number of the question, which nobody knows who has not seen it.
@@ -61,7 +65,8 @@ const (
 // ErrDatagram says that bytes are none of ours.
 var ErrDatagram = errors.New("no datagram of a probe")
 
-// Append appends d, and for a question or an inquiry padding up to d.Length. It fails for what Parse would refuse.
+// Append appends d, and for a question or an inquiry padding up to d.Length. It fails for what Parse would
+// refuse.
 func (d Datagram) Append(dst []byte) ([]byte, error) {
 	if err := d.check(); err != nil {
 		return dst, err
@@ -100,15 +105,18 @@ func (d Datagram) check() error {
 	return nil
 }
 
-// Parse reads a datagram. What is behind an answer, and the bytes that are padding, are not looked at. The error wraps ErrDatagram.
+// Parse reads a datagram. What is behind an answer, and the bytes that are padding, are not looked at. The
+// error wraps ErrDatagram.
 func Parse(b []byte) (Datagram, error) {
 	if len(b) < Size || string(b[:5]) != magic || b[5] != version {
 		return Datagram{}, ErrDatagram
 	}
 	d := Datagram{
-		Kind: Kind(b[6]), Tells: b[7]&flagTells != 0, Session: binary.BigEndian.Uint32(b[8:]), Theirs: binary.BigEndian.Uint32(b[12:]),
-		Seq: binary.BigEndian.Uint32(b[16:]), Latest: binary.BigEndian.Uint32(b[20:]), Window: binary.BigEndian.Uint64(b[24:]),
-		Nonce: binary.BigEndian.Uint64(b[32:]), Length: int(min(binary.BigEndian.Uint32(b[40:]), MaxSize+1)),
+		Kind: Kind(b[6]), Tells: b[7]&flagTells != 0, Session: binary.BigEndian.Uint32(b[8:]),
+		Theirs: binary.BigEndian.Uint32(b[12:]),
+		Seq:    binary.BigEndian.Uint32(b[16:]), Latest: binary.BigEndian.Uint32(b[20:]),
+		Window: binary.BigEndian.Uint64(b[24:]),
+		Nonce:  binary.BigEndian.Uint64(b[32:]), Length: int(min(binary.BigEndian.Uint32(b[40:]), MaxSize+1)),
 		First: binary.BigEndian.Uint32(b[44:]),
 	}
 	if d.asks() && d.Length != len(b) {

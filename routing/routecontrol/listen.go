@@ -21,13 +21,17 @@ type Settings struct {
 
 // Declare declares the flags.
 func (s *Settings) Declare(fs *flag.FlagSet) {
-	fs.StringVar(&s.listen, "listen", "127.0.0.1:8480", "`address:port` to serve nodes at; other than on loopback it takes --cert and --key")
-	fs.StringVar(&s.networks, "networks", "", "overlay `networks` that nodes may have routes in, with commas between them")
+	fs.StringVar(&s.listen, "listen", "127.0.0.1:8480",
+		"`address:port` to serve nodes at; other than on loopback it takes --cert and --key")
+	fs.StringVar(&s.networks, "networks", "",
+		"overlay `networks` that nodes may have routes in, with commas between them")
 	fs.StringVar(&s.token, "token-file", "", "`file` with the token that nodes show, in its first line")
 	fs.StringVar(&s.cert, "cert", "", "PEM `file` with the certificate that nodes are shown")
 	fs.StringVar(&s.key, "key", "", "PEM `file` with its key")
-	fs.StringVar(&s.clientCA, "client-ca", "", "PEM `file` with the authorities whose certificates nodes have to show")
-	fs.DurationVar(&s.grace, "grace", 3*time.Minute, "how `long` after the start, and after most nodes fell silent together, no route is removed")
+	fs.StringVar(&s.clientCA, "client-ca", "",
+		"PEM `file` with the authorities whose certificates nodes have to show")
+	fs.DurationVar(&s.grace, "grace", 3*time.Minute,
+		"how `long` after the start, and after most nodes fell silent together, no route is removed")
 }
 
 // Options reads what the flags say. The caller adds the Programmer and what else there is.
@@ -61,14 +65,16 @@ func (s *Settings) Options() (Options, error) {
 	case s.clientCA != "" && s.cert == "":
 		return o, errors.New("--client-ca needs --cert and --key: without TLS nobody shows a certificate")
 	case !at.Addr().IsLoopback() && (s.cert == "" || o.Token == "" && s.clientCA == ""):
-		return o, errors.New("others than this host reach that address: give --cert and --key, and --token-file or --client-ca, since whoever may speak to this program changes routes")
+		return o, errors.New("others than this host reach that address: give --cert and --key, and --token-file " +
+			"or --client-ca, since whoever may speak to this program changes routes")
 	}
 	return o, nil
 }
 
 // Serve serves c, and has it make rounds, until ctx ends. It is called after Options.
 func (s *Settings) Serve(ctx context.Context, c *Controller) error {
-	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second}
+	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second}
 	if s.cert != "" {
 		files := &tlsFiles{cert: s.cert, key: s.key, clientCA: s.clientCA}
 		first, err := files.config()
@@ -76,7 +82,8 @@ func (s *Settings) Serve(ctx context.Context, c *Controller) error {
 			return err
 		}
 		r := &renewed[*tls.Config]{what: "certificate", make: files.config, now: first}
-		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.get(c.o.Logger), nil }}
+		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.get(c.o.Logger), nil }}
 	}
 	l, err := net.Listen("tcp", s.listen)
 	if err != nil {

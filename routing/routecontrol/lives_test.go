@@ -27,7 +27,8 @@ func (c *cluster) forget(node string) {
 	}
 }
 
-// Where all views end together no route is removed, nor when the first node is heard again: until the others have had the time to.
+// Where all views end together no route is removed, nor when the first node is heard again: until the others
+// have had the time to.
 func TestAllViewsEndTogether(t *testing.T) {
 	c := newCluster(t)
 	c.later(time.Hour)
@@ -54,7 +55,8 @@ func TestAllViewsEndTogether(t *testing.T) {
 	c.expect()
 }
 
-// What an operator removes is gone, before its view is over and after it; one of several that are not heard takes nothing else with it.
+// What an operator removes is gone, before its view is over and after it; one of several that are not heard
+// takes nothing else with it.
 func TestRemovedNodesAreGone(t *testing.T) {
 	c := newCluster(t)
 	c.later(time.Hour)

@@ -28,9 +28,10 @@ type wanted struct {
 	since time.Time
 }
 
-// merge makes one set of routes out of the views that live at now. What a node says of its own subnets counts more than what others say of them, as
-// others may have heard of a change late, or of a node that is gone not at all. Of two that claim the same, or subnets that
-// overlap, the one counts that came last: leases are given again when their time is over, and not before.
+// merge makes one set of routes out of the views that live at now. What a node says of its own subnets counts
+// more than what others say of them, as others may have heard of a change late, or of a node that is gone not
+// at all. Of two that claim the same, or subnets that overlap, the one counts that came last: leases are
+// given again when their time is over, and not before.
 func merge(views map[string]*held, now time.Time) *merged {
 	var claims []wanted
 	nodes := make([]string, 0, len(views))
@@ -47,12 +48,14 @@ func merge(views map[string]*held, now time.Time) *merged {
 			}
 		}
 	}
-	slices.SortStableFunc(claims, func(a, b wanted) int { return b.since.Compare(a.since) }) // the last claim first
+	// the last claim first
+	slices.SortStableFunc(claims, func(a, b wanted) int { return b.since.Compare(a.since) })
 	out := &merged{}
 	for _, w := range claims {
 		out.add(w)
 	}
-	slices.SortFunc(nodes, func(a, b string) int { return views[b].expires.Compare(views[a].expires) }) // who spoke last knows most
+	// who spoke last knows most
+	slices.SortFunc(nodes, func(a, b string) int { return views[b].expires.Compare(views[a].expires) })
 	for _, n := range nodes {
 		for _, r := range views[n].view.Routes {
 			if !r.Own {
@@ -88,16 +91,18 @@ func (m *merged) over(p netip.Prefix) (routehook.Route, bool) {
 	return routehook.Route{}, false
 }
 
-// placed is what the last round that got an answer says of one subnet: for which next hop, and why it is not in place; nil if it is.
+// placed is what the last round that got an answer says of one subnet: for which next hop, and why it is not
+// in place; nil if it is.
 type placed struct {
 	hop netip.Addr
 	err error
 }
 
-// judge says what became of each route of a view: all is what is wanted of everybody, and places what of it the last round found. What no round has
-// seen yet is pending.
+// judge says what became of each route of a view: all is what is wanted of everybody, and places what of it
+// the last round found. What no round has seen yet is pending.
 func judge(v routehook.View, all *merged, places map[netip.Prefix]placed) routehook.Answer {
-	a := routehook.Answer{SchemaVersion: routehook.Schema, Instance: v.Instance, Generation: v.Generation, Routes: []routehook.Verdict{}}
+	a := routehook.Answer{SchemaVersion: routehook.Schema, Instance: v.Instance, Generation: v.Generation,
+		Routes: []routehook.Verdict{}}
 	for _, r := range v.Routes {
 		verdict := routehook.Verdict{Subnet: r.Subnet, State: routehook.Accepted}
 		say := func(s routehook.State, format string, args ...any) {
@@ -109,7 +114,8 @@ func judge(v routehook.View, all *merged, places map[netip.Prefix]placed) routeh
 		case !ok:
 			say(routehook.Refused, "nobody's view that counts has it")
 		case o.Subnet != r.Subnet || o.NextHop != r.NextHop:
-			say(routehook.Refused, "%v is routed to %v, which node %s (%q) says is its own", o.Subnet, o.NextHop, o.Name, o.Node)
+			say(routehook.Refused, "%v is routed to %v, which node %s (%q) says is its own", o.Subnet, o.NextHop,
+				o.Name, o.Node)
 		case !tried || p.hop != r.NextHop:
 			say(routehook.Pending, "it is being put in place")
 		case errors.Is(p.err, ErrPending):

@@ -12,8 +12,9 @@ import (
 	"sync"
 )
 
-// renewed is what is made of some files, anew when they have changed: certificates and tokens are renewed on disk while a controller runs, and one that went
-// on with the old ones would hear no node any more. It is safe for concurrent use.
+// renewed is what is made of some files, anew when they have changed: certificates and tokens are renewed on
+// disk while a controller runs, and one that went on with the old ones would hear no node any more. It is
+// safe for concurrent use.
 type renewed[T any] struct {
 	what string
 	make func() (T, error)
@@ -23,7 +24,8 @@ type renewed[T any] struct {
 	fault string // of the latest try
 }
 
-// get returns what the files make now, or what they made last while they make nothing: they may be just being written.
+// get returns what the files make now, or what they made last while they make nothing: they may be just being
+// written.
 func (r *renewed[T]) get(log *slog.Logger) T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +54,8 @@ func readToken(file string) (string, error) {
 	return line, nil
 }
 
-// tlsFiles makes a config of PEM files, the same one as long as they are the same. It is not safe for concurrent use.
+// tlsFiles makes a config of PEM files, the same one as long as they are the same. It is not safe for
+// concurrent use.
 type tlsFiles struct {
 	cert, key, clientCA string
 
@@ -71,14 +74,16 @@ func (f *tlsFiles) config() (*tls.Config, error) {
 			return nil, fmt.Errorf("%s: %w", [...]string{"--cert", "--key", "--client-ca"}[i], err)
 		}
 	}
-	if f.made != nil && bytes.Equal(read[0], f.read[0]) && bytes.Equal(read[1], f.read[1]) && bytes.Equal(read[2], f.read[2]) {
+	if f.made != nil && bytes.Equal(read[0], f.read[0]) && bytes.Equal(read[1], f.read[1]) &&
+		bytes.Equal(read[2], f.read[2]) {
 		return f.made, nil
 	}
 	pair, err := tls.X509KeyPair(read[0], read[1])
 	if err != nil {
 		return nil, fmt.Errorf("--cert, --key: %w", err)
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		NextProtos: []string{"h2", "http/1.1"}}
 	if f.clientCA != "" {
 		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !c.ClientCAs.AppendCertsFromPEM(read[2]) {

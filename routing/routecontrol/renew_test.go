@@ -53,7 +53,8 @@ func certificate(t *testing.T, serial int64) (cert, key []byte) {
 		t.Fatal(err)
 	}
 	about := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -65,10 +66,12 @@ func certificate(t *testing.T, serial int64) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
 }
 
-// Certificate, authorities and token that are renewed on disk count at once; what cannot be used does not, and what there was serves on.
+// Certificate, authorities and token that are renewed on disk count at once; what cannot be used does not,
+// and what there was serves on.
 func TestFilesAreReadAnew(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, b []byte) {
@@ -89,7 +92,8 @@ func TestFilesAreReadAnew(t *testing.T) {
 	var s Settings
 	fs := flag.NewFlagSet("x", flag.ContinueOnError)
 	s.Declare(fs)
-	if err := fs.Parse(strings.Fields(strings.ReplaceAll("--networks=10.5.0.0/16 --listen=127.0.0.1:0 --cert=D/cert --key=D/key --client-ca=D/ca --token-file=D/token", "D", dir))); err != nil {
+	if err := fs.Parse(strings.Fields(strings.ReplaceAll("--networks=10.5.0.0/16 --listen=127.0.0.1:0 "+
+		"--cert=D/cert --key=D/key --client-ca=D/ca --token-file=D/token", "D", dir))); err != nil {
 		t.Fatal(err)
 	}
 	o, err := s.Options()
@@ -128,7 +132,8 @@ func TestFilesAreReadAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Whoever it shows is taken, and compared.
-		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
+		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true,
+			Certificates: []tls.Certificate{pair}}}
 		defer tr.CloseIdleConnections()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/v1/routes", nil)
 		if err != nil {

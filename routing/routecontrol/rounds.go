@@ -14,17 +14,20 @@ import (
 
 // Programmer puts routes in place.
 type Programmer interface {
-	// Program is one round. It is given all routes that are wanted, no two of which overlap; with keep it removes none. It reads what there is, changes
-	// what differs, and returns by subnet why a route is not in place: an error that wraps ErrPending where a later round is expected to find it
-	// there, another one where somebody has to mend something. A route that it does not mention is in place. If it could not look at all it returns an
-	// error, and what was found before stands. Rounds are made one at a time; ctx ends with the controller.
+	// Program is one round. It is given all routes that are wanted, no two of which overlap; with keep it
+	// removes none. It reads what there is, changes what differs, and returns by subnet why a route is not in
+	// place: an error that wraps ErrPending where a later round is expected to find it there, another one where
+	// somebody has to mend something. A route that it does not mention is in place. If it could not look at all
+	// it returns an error, and what was found before stands. Rounds are made one at a time; ctx ends with the
+	// controller.
 	Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error)
 }
 
 // ErrPending is wrapped by what Program says of a route that nobody has to do anything about.
 var ErrPending = errors.New("not in place yet")
 
-// why is an error in words for people, who have the state beside them: without those of ErrPending at its end.
+// why is an error in words for people, who have the state beside them: without those of ErrPending at its
+// end.
 func why(err error) string {
 	return strings.TrimSuffix(err.Error(), ": "+ErrPending.Error())
 }
@@ -61,8 +64,8 @@ func (c *Controller) Stats() Stats {
 	return s
 }
 
-// Run makes rounds until ctx ends: when views change, when their time is over, and now and then, since somebody else may have changed what is there. It
-// always returns nil.
+// Run makes rounds until ctx ends: when views change, when their time is over, and now and then, since
+// somebody else may have changed what is there. It always returns nil.
 func (c *Controller) Run(ctx context.Context) error {
 	var wait time.Duration // of a row of pending or of failed rounds
 	for {
@@ -132,7 +135,8 @@ func (c *Controller) merged() *merged {
 	return c.all
 }
 
-// round has the views that count put in place, and reports whether a route is pending. The Programmer works without the lock.
+// round has the views that count put in place, and reports whether a route is pending. The Programmer works
+// without the lock.
 func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 	c.mu.Lock()
 	now := c.o.Now()
@@ -167,8 +171,8 @@ func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 	return c.found(want, faults), nil
 }
 
-// forget drops what was found of the routes that a round with want is about to remove: a view may have one of them again before the round is over, and
-// what an earlier round found is no answer to that. mu is held.
+// forget drops what was found of the routes that a round with want is about to remove: a view may have one of
+// them again before the round is over, and what an earlier round found is no answer to that. mu is held.
 func (c *Controller) forget(want []routehook.Route, keep bool) {
 	hops := make(map[netip.Prefix]netip.Addr, len(want))
 	for _, r := range want {
@@ -181,8 +185,9 @@ func (c *Controller) forget(want []routehook.Route, keep bool) {
 	}
 }
 
-// failed notes a round that could not look. What was found before stands: it is as true as it was. What nothing was found of is pending, as packets may
-// well pass by what an earlier process put in place. mu is held.
+// failed notes a round that could not look. What was found before stands: it is as true as it was. What
+// nothing was found of is pending, as packets may well pass by what an earlier process put in place. mu is
+// held.
 func (c *Controller) failed(want []routehook.Route, err error) {
 	if c.stats.Failed++; c.stats.Fault != why(err) {
 		level := slog.LevelError
@@ -202,7 +207,8 @@ func (c *Controller) failed(want []routehook.Route, err error) {
 	}
 }
 
-// found notes what became of all routes, says what is other than before, and reports whether one is pending. mu is held.
+// found notes what became of all routes, says what is other than before, and reports whether one is pending.
+// mu is held.
 func (c *Controller) found(want []routehook.Route, faults map[netip.Prefix]error) (pending bool) {
 	places := make(map[netip.Prefix]placed, len(want))
 	c.stats.Accepted, c.stats.Pending, c.stats.Refused = 0, 0, 0
@@ -223,7 +229,8 @@ func (c *Controller) found(want []routehook.Route, faults map[netip.Prefix]error
 		default:
 			c.stats.Refused++
 			if old.err == nil || old.err.Error() != p.err.Error() {
-				c.o.Logger.Error("route refused", "subnet", r.Subnet, "next_hop", r.NextHop, "node", r.Name, "reason", p.err)
+				c.o.Logger.Error("route refused", "subnet", r.Subnet, "next_hop", r.NextHop, "node", r.Name,
+					"reason", p.err)
 			}
 		}
 	}

@@ -23,14 +23,16 @@ type Options struct {
 	Networks []netip.Prefix
 	// Token is what a node has to show; "" for none, where something else keeps strangers out.
 	Token string
-	// TokenNow returns what counts instead of Token from now on, so that it can be renewed, and logs why a new one cannot be used; nil where it cannot be. It is safe for concurrent use.
+	// TokenNow returns what counts instead of Token from now on, so that it can be renewed, and logs why a new
+	// one cannot be used; nil where it cannot be. It is safe for concurrent use.
 	TokenNow func(*slog.Logger) string
-	// Grace is how long nothing is removed after the start, and after the views of most nodes ended together: longer than nodes take to give their views
-	// again.
+	// Grace is how long nothing is removed after the start, and after the views of most nodes ended together:
+	// longer than nodes take to give their views again.
 	Grace time.Duration
-	// Wait is how long a node that gives a view is kept waiting for the round that is to put it in place, before its routes are called pending: well below the 10 s
-	// that nodes wait for an answer. Again is how long after a round the next one looks at what became of the routes, unless views change before.
-	// 0 for 3 s and for 5 s.
+	// Wait is how long a node that gives a view is kept waiting for the round that is to put it in place, before
+	// its routes are called pending: well below the 10 s that nodes wait for an answer. Again is how long after
+	// a round the next one looks at what became of the routes, unless views change before. 0 for 3 s and for 5
+	// s.
 	Wait, Again time.Duration
 	Programmer  Programmer
 	Logger      *slog.Logger
@@ -51,7 +53,8 @@ type Controller struct {
 	number uint64
 	all    *merged // nil if views changed since it was made
 	places map[netip.Prefix]placed
-	// asked counts the rounds that were asked for, and done is up to which they are over; over is closed with the end of each round.
+	// asked counts the rounds that were asked for, and done is up to which they are over; over is closed with
+	// the end of each round.
 	asked, done uint64
 	over        chan struct{}
 	stats       Stats
@@ -75,7 +78,8 @@ func New(o Options) (*Controller, error) {
 		o.Again = 5 * time.Second
 	}
 	return &Controller{
-		o: o, run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{}, lives: lives{begun: o.Now(), lost: map[string]time.Time{}},
+		o: o, run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{},
+		lives:  lives{begun: o.Now(), lost: map[string]time.Time{}},
 		places: map[netip.Prefix]placed{}, over: make(chan struct{}),
 	}, nil
 }
@@ -134,13 +138,15 @@ func (c *Controller) put(w http.ResponseWriter, r *http.Request) {
 	answer(w, status, a)
 }
 
-// take notes a view in place of the one there was, and asks for a round if it has other routes. With an error the status says what to answer.
+// take notes a view in place of the one there was, and asks for a round if it has other routes. With an error
+// the status says what to answer.
 func (c *Controller) take(v routehook.View, r *http.Request) (*held, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, old := c.o.Now(), c.views[v.Node]
 	if !c.matches(r, old) {
-		return nil, http.StatusPreconditionFailed, errors.New("this controller has another view of the node than the one that this is to replace")
+		return nil, http.StatusPreconditionFailed,
+			errors.New("this controller has another view of the node than the one that this is to replace")
 	}
 	status := http.StatusOK
 	if old == nil {
@@ -150,7 +156,8 @@ func (c *Controller) take(v routehook.View, r *http.Request) (*held, int, error)
 		status, old = http.StatusCreated, &held{}
 	}
 	c.number++
-	h := &held{view: v, etag: fmt.Sprintf("%q", fmt.Sprintf("%s-%d", c.run, c.number)), expires: now.Add(time.Duration(v.Lifetime) * time.Second), claimed: map[netip.Prefix]time.Time{}}
+	h := &held{view: v, etag: fmt.Sprintf("%q", fmt.Sprintf("%s-%d", c.run, c.number)),
+		expires: now.Add(time.Duration(v.Lifetime) * time.Second), claimed: map[netip.Prefix]time.Time{}}
 	for _, x := range v.Routes {
 		if x.Own {
 			h.claimed[x.Subnet] = now
@@ -187,8 +194,8 @@ func (c *Controller) check(v routehook.View, node string) error {
 	return nil
 }
 
-// matches reports whether a request's condition holds (RFC 9110, sections 13.1.1 and 13.1.2). One without a condition does not:
-// it could be late.
+// matches reports whether a request's condition holds (RFC 9110, sections 13.1.1 and 13.1.2). One without a
+// condition does not: it could be late.
 func (c *Controller) matches(r *http.Request, old *held) bool {
 	if old == nil {
 		return r.Header.Get("If-None-Match") == "*"
@@ -208,7 +215,8 @@ func (c *Controller) get(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, h.view)
 }
 
-// remove is for operators: a node that is gone for good is forgotten before its view's time is over, or after it.
+// remove is for operators: a node that is gone for good is forgotten before its view's time is over, or after
+// it.
 func (c *Controller) remove(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	node := r.PathValue("node")

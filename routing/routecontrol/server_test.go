@@ -33,7 +33,8 @@ type table struct {
 	rounds int
 }
 
-func (p *table) Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+func (p *table) Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error,
+	error) {
 	p.mu.Lock()
 	hold, begun := p.hold, p.begun
 	p.mu.Unlock()
@@ -86,7 +87,9 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, wait: await.Patience, table: &table{}, end: func() {}}
 	c.now.Store(1_800_000_000)
-	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.control.Load().ServeHTTP(w, r) }))
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.control.Load().ServeHTTP(w, r)
+	}))
 	t.Cleanup(c.Close)
 	t.Cleanup(func() { c.end() })
 	c.begin()
@@ -101,8 +104,9 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) begin() {
 	c.t.Helper()
 	s, err := New(Options{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Token: "secret", Grace: 3 * time.Minute, Programmer: c.table,
-		Now: func() time.Time { return time.Unix(c.now.Load(), 0) }, Wait: c.wait, Again: time.Hour,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Token: "secret", Grace: 3 * time.Minute,
+		Programmer: c.table,
+		Now:        func() time.Time { return time.Unix(c.now.Load(), 0) }, Wait: c.wait, Again: time.Hour,
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -140,14 +144,17 @@ func (c *cluster) client(node string) *routehook.Client {
 	return k
 }
 
-// give gives a view of routes "SUBNET HOP" of which the first is the node's own, and returns what was refused.
+// give gives a view of routes "SUBNET HOP" of which the first is the node's own, and returns what was
+// refused.
 func (c *cluster) give(k *routehook.Client, node string, routes ...string) string {
 	c.t.Helper()
-	v := routehook.View{SchemaVersion: routehook.Schema, Node: node, Name: "host-" + node, Instance: "i", Generation: 1, Lifetime: 900,
+	v := routehook.View{SchemaVersion: routehook.Schema, Node: node, Name: "host-" + node, Instance: "i",
+		Generation: 1, Lifetime: 900,
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	for i, r := range routes {
 		subnet, hop, _ := strings.Cut(r, " ")
-		v.Routes = append(v.Routes, routehook.Route{Subnet: netip.MustParsePrefix(subnet), NextHop: netip.MustParseAddr(hop), Node: node, Name: "host-" + node, Own: i == 0})
+		v.Routes = append(v.Routes, routehook.Route{Subnet: netip.MustParsePrefix(subnet),
+			NextHop: netip.MustParseAddr(hop), Node: node, Name: "host-" + node, Own: i == 0})
 	}
 	a, err := k.Put(context.Background(), v)
 	if err != nil {
@@ -173,7 +180,8 @@ func (c *cluster) expect(routes ...string) {
 
 const one, two, three = "10.5.1.0/24 192.0.2.1", "10.5.2.0/24 192.0.2.2", "10.5.3.0/24 192.0.2.3"
 
-// Nodes' views become one set: what a node says of itself counts, and a route goes when nobody lists it any more.
+// Nodes' views become one set: what a node says of itself counts, and a route goes when nobody lists it any
+// more.
 func TestViewsBecomeOneSet(t *testing.T) {
 	c := newCluster(t)
 	c.later(time.Hour)
@@ -219,7 +227,8 @@ func TestViewsBecomeOneSet(t *testing.T) {
 	c.expect(taken)
 }
 
-// A controller that begins anew has the nodes' routes again as soon as each has spoken, and removes none before.
+// A controller that begins anew has the nodes' routes again as soon as each has spoken, and removes none
+// before.
 func TestControllerBeginsAnew(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.client("a"), c.client("b")
@@ -239,7 +248,8 @@ func TestControllerBeginsAnew(t *testing.T) {
 	c.expect(one, three)
 }
 
-// What cannot be programmed is the verdict; what is not this controller's to route is refused whole, and strangers are not heard.
+// What cannot be programmed is the verdict; what is not this controller's to route is refused whole, and
+// strangers are not heard.
 func TestControllerRefuses(t *testing.T) {
 	c := newCluster(t)
 	c.table.be(func(p *table) {
@@ -272,7 +282,8 @@ func TestControllerRefuses(t *testing.T) {
 	c.expect(two)
 }
 
-// A round that takes long keeps nobody waiting for long, and others are answered meanwhile: routes are pending until a round has found them in place.
+// A round that takes long keeps nobody waiting for long, and others are answered meanwhile: routes are
+// pending until a round has found them in place.
 func TestPendingUntilItIsSeen(t *testing.T) {
 	c := newCluster(t)
 	c.wait = time.Millisecond
@@ -289,7 +300,8 @@ func TestPendingUntilItIsSeen(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	c.table.be(func(p *table) {
-		p.hold, p.faults = nil, map[netip.Prefix]error{netip.MustParsePrefix("10.5.1.0/24"): fmt.Errorf("the cloud has it, and shows it not yet: %w", ErrPending)}
+		p.hold, p.faults = nil, map[netip.Prefix]error{
+			netip.MustParsePrefix("10.5.1.0/24"): fmt.Errorf("the cloud has it, and shows it not yet: %w", ErrPending)}
 	})
 	close(hold)
 	await.OK(t, "a round that saw it", func() error {
@@ -310,8 +322,8 @@ func TestPendingUntilItIsSeen(t *testing.T) {
 	}
 }
 
-// While the place where routes are cannot be looked at, what was found in place stays so, and what is new is not called accepted. A view that says
-// the same costs no round.
+// While the place where routes are cannot be looked at, what was found in place stays so, and what is new is
+// not called accepted. A view that says the same costs no round.
 func TestWhatWasInPlaceStaysSo(t *testing.T) {
 	c := newCluster(t)
 	a := c.client("a")
@@ -343,8 +355,8 @@ func TestWhatWasInPlaceStaysSo(t *testing.T) {
 	})
 }
 
-// A route that a round is removing, since nobody wanted it when the round began, is not in place for who wants it again meanwhile; one that the
-// round leaves alone is.
+// A route that a round is removing, since nobody wanted it when the round began, is not in place for who
+// wants it again meanwhile; one that the round leaves alone is.
 func TestWantedAgainWhileItIsRemoved(t *testing.T) {
 	for name, x := range map[string]struct {
 		age  time.Duration // of the controller

@@ -26,9 +26,9 @@ import (
 type Options struct {
 	// URL is the controller's: views are at v1/views/NODE below it. It is https, or http on a loopback address.
 	URL string
-	// TokenFile, if not "", has a bearer token (RFC 6750) in its first line. CAFile has the authorities whose certificates are
-	// believed, "" for the system's; CertFile and KeyFile are what this node shows. All are PEM files, and all are read again
-	// for each request, so that what is renewed counts at once.
+	// TokenFile, if not "", has a bearer token (RFC 6750) in its first line. CAFile has the authorities whose
+	// certificates are believed, "" for the system's; CertFile and KeyFile are what this node shows. All are PEM
+	// files, and all are read again for each request, so that what is renewed counts at once.
 	TokenFile, CAFile, CertFile, KeyFile string
 }
 
@@ -36,7 +36,8 @@ type Options struct {
 const (
 	// exchangeTimeout bounds one request with its answer.
 	exchangeTimeout = 10 * time.Second
-	// maxAnswer is how much of an answer is read, in bytes: maxRoutes verdicts would be more, real networks are far below.
+	// maxAnswer is how much of an answer is read, in bytes: maxRoutes verdicts would be more, real networks are
+	// far below.
 	maxAnswer = 16 << 20
 	// maxToken is how long a token may be, in bytes.
 	maxToken = 8 << 10
@@ -54,11 +55,13 @@ func (o Options) Check() error {
 	case err != nil:
 		return fmt.Errorf("the controller's URL %q is none", shown) // err repeats it
 	case u.User != nil:
-		return fmt.Errorf("the controller's URL at %s has a name or password in it: a token belongs into a file", shown)
+		return fmt.Errorf("the controller's URL at %s has a name or password in it: a token belongs into a file",
+			shown)
 	case u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
 		return fmt.Errorf("the controller's URL %q: want https://HOST[:PORT][/PATH]", shown)
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return fmt.Errorf("the controller's URL %q: whoever is on the way could change the routes of all pods: want https (http is taken for 127.0.0.1 and ::1 alone)", shown)
+		return fmt.Errorf("the controller's URL %q: whoever is on the way could change the routes of all pods: "+
+			"want https (http is taken for 127.0.0.1 and ::1 alone)", shown)
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("the controller's URL %q: want https://HOST[:PORT][/PATH]", shown)
 	case (o.CertFile == "") != (o.KeyFile == ""):
@@ -104,9 +107,9 @@ func (e *Error) Error() string { return e.text }
 
 func (e *Error) Unwrap() error { return e.cause }
 
-// Put gives the controller a view, in place of whatever it had of this node. Of a view that it did not take, or whose answer did not
-// arrive, nothing is known: the same or a later view is to be given again. The error is an *Error. It takes at most 10 s for each of
-// at most three exchanges.
+// Put gives the controller a view, in place of whatever it had of this node. Of a view that it did not take,
+// or whose answer did not arrive, nothing is known: the same or a later view is to be given again. The error
+// is an *Error. It takes at most 10 s for each of at most three exchanges.
 func (c *Client) Put(ctx context.Context, v View) (Answer, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -120,7 +123,8 @@ func (c *Client) Put(ctx context.Context, v View) (Answer, error) {
 		switch r.status {
 		case http.StatusOK, http.StatusCreated:
 			return c.taken(r, v)
-		case http.StatusPreconditionFailed: // an earlier process of ours, an earlier request, or the controller began anew
+		case http.StatusPreconditionFailed:
+			// an earlier process of ours, an earlier request, or the controller began anew
 			if err := c.learn(ctx); err != nil {
 				return Answer{}, err
 			}
@@ -128,7 +132,8 @@ func (c *Client) Put(ctx context.Context, v View) (Answer, error) {
 			return Answer{}, c.refusal(r)
 		}
 	}
-	return Answer{}, c.failed(http.StatusPreconditionFailed, "somebody else gives it views of this node: is there a second node with this identity?", nil)
+	return Answer{}, c.failed(http.StatusPreconditionFailed,
+		"somebody else gives it views of this node: is there a second node with this identity?", nil)
 }
 
 // taken reads the answer to a view that was taken.
@@ -136,7 +141,8 @@ func (c *Client) taken(r response, v View) (Answer, error) {
 	c.etag = r.etag
 	if !strings.HasPrefix(r.etag, `"`) { // a weak one never matches (RFC 9110, section 13.1.1)
 		c.etag = ""
-		return Answer{}, c.failed(r.status, fmt.Sprintf("it answers without a strong ETag (%q), by which late requests are told from new ones", r.etag), nil)
+		return Answer{}, c.failed(r.status, fmt.Sprintf("it answers without a strong ETag (%q), by which late "+
+			"requests are told from new ones", r.etag), nil)
 	}
 	var a Answer
 	if err := json.Unmarshal(r.body, &a); err != nil {
@@ -172,7 +178,8 @@ type response struct {
 	body   []byte
 }
 
-// exchange is one request. Nothing is kept from one to the next but the ETag: files may have changed, and a minute lies between two.
+// exchange is one request. Nothing is kept from one to the next but the ETag: files may have changed, and a
+// minute lies between two.
 func (c *Client) exchange(ctx context.Context, method string, body []byte) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
@@ -208,15 +215,18 @@ func (c *Client) exchange(ctx context.Context, method string, body []byte) (resp
 		return response{}, c.failed(0, reason(ctx, err), err)
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing is lost with it
-	out := response{status: resp.StatusCode, etag: resp.Header.Get("ETag"), after: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	out := response{status: resp.StatusCode, etag: resp.Header.Get("ETag"),
+		after: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	if out.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1)); err != nil {
 		return response{}, c.failed(out.status, "its answer ended early: "+reason(ctx, err), err)
 	}
 	if len(out.body) > maxAnswer {
 		return response{}, c.failed(out.status, fmt.Sprintf("its answer is longer than %d bytes", maxAnswer), nil)
 	}
-	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); method == http.MethodPut && out.status/100 == 2 && t != "application/json" {
-		return response{}, c.failed(out.status, fmt.Sprintf("it answers with %q, and not with application/json: is that the controller?", t), nil)
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); method == http.MethodPut &&
+		out.status/100 == 2 && t != "application/json" {
+		return response{}, c.failed(out.status, fmt.Sprintf("it answers with %q, and not with application/json: "+
+			"is that the controller?", t), nil)
 	}
 	return out, nil
 }
@@ -231,7 +241,9 @@ func (o Options) authenticate(req *http.Request) (*tls.Config, error) {
 		line, _, _ := strings.Cut(string(b), "\n")
 		token := strings.TrimSpace(line)
 		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, fmt.Errorf("the token: the first line of %s is not one: want visible characters without spaces", o.TokenFile)
+			return nil,
+				fmt.Errorf("the token: the first line of %s is not one: want visible characters without spaces",
+					o.TokenFile)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -294,7 +306,8 @@ func (c *Client) failed(status int, what string, cause error) *Error {
 	return &Error{Status: status, text: "the controller at " + c.o.URL + ": " + what, cause: cause}
 }
 
-// reason is err without the URL, which the message has already, and without what only means that time is over.
+// reason is err without the URL, which the message has already, and without what only means that time is
+// over.
 func reason(ctx context.Context, err error) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %s", exchangeTimeout)

@@ -39,7 +39,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := r.Header
-	f.asked = append(f.asked, strings.TrimSpace(strings.Join([]string{r.Method, h.Get("If-Match") + h.Get("If-None-Match"), h.Get("Authorization")}, " ")))
+	f.asked = append(f.asked,
+		strings.TrimSpace(strings.Join([]string{r.Method, h.Get("If-Match") + h.Get("If-None-Match"),
+			h.Get("Authorization")}, " ")))
 	if f.answer != nil && f.answer(w, r) {
 		return
 	}
@@ -84,8 +86,10 @@ func (f *fake) requests() string {
 
 func view(generation uint64) View {
 	return View{
-		SchemaVersion: Schema, Node: "a/b", Instance: "i", Generation: generation, Lifetime: 900, Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")},
-		Routes: []Route{{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("192.0.2.1"), Node: "a/b", Own: true}},
+		SchemaVersion: Schema, Node: "a/b", Instance: "i", Generation: generation, Lifetime: 900,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")},
+		Routes: []Route{{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("192.0.2.1"),
+			Node: "a/b", Own: true}},
 	}
 }
 
@@ -98,8 +102,8 @@ func newTestClient(t *testing.T, o Options) *Client {
 	return c
 }
 
-// TestPutSaysWhatItReplaces: a first view is created, the next one replaces it, and where the controller has another one than this node knows, as after a
-// restart of either, that is asked for first.
+// TestPutSaysWhatItReplaces: a first view is created, the next one replaces it, and where the controller has
+// another one than this node knows, as after a restart of either, that is asked for first.
 func TestPutSaysWhatItReplaces(t *testing.T) {
 	f := newFake(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -131,7 +135,8 @@ func TestPutSaysWhatItReplaces(t *testing.T) {
 	}
 }
 
-// TestLateRequestChangesNothing: a request that was given up, and is carried out after a later one, is refused by its condition.
+// TestLateRequestChangesNothing: a request that was given up, and is carried out after a later one, is
+// refused by its condition.
 func TestLateRequestChangesNothing(t *testing.T) {
 	f := newFake(t)
 	c := newTestClient(t, Options{URL: f.URL})
@@ -183,18 +188,20 @@ func TestPutSaysWhatIsWrong(t *testing.T) {
 		status int
 		after  time.Duration
 	}{
-		"another token":     {reply(401, "", "who are you?\nsecond line"), 401, 0},
-		"another place":     {reply(404, "", ""), 404, 0},
-		"elsewhere":         {reply(307, "Location: http://192.0.2.9/", ""), 307, 0},
-		"busy":              {reply(503, "Retry-After: 7", ""), 503, 7 * time.Second},
-		"busy for ever":     {reply(503, "Retry-After: 99999999999", ""), 503, retryAfterMost},
-		"a web page":        {reply(200, `Content-Type: text/html|ETag: "x"`, "<html>"), 200, 0},
-		"no ETag":           {reply(200, "Content-Type: application/json", "{}"), 200, 0},
-		"a weak ETag":       {reply(200, `Content-Type: application/json|ETag: W/"x"`, "{}"), 200, 0},
-		"no JSON":           {reply(200, typed, "{"), 200, 0},
-		"another schema":    {reply(200, typed, `{"schema_version":2}`), 200, 0},
-		"another answer":    {reply(200, typed, `{"schema_version":1,"instance":"i","generation":4}`), 200, 0},
-		"another state":     {reply(200, typed, `{"schema_version":1,"instance":"i","generation":5,"routes":[{"subnet":"10.5.1.0/24","state":"maybe"}]}`), 200, 0},
+		"another token":  {reply(401, "", "who are you?\nsecond line"), 401, 0},
+		"another place":  {reply(404, "", ""), 404, 0},
+		"elsewhere":      {reply(307, "Location: http://192.0.2.9/", ""), 307, 0},
+		"busy":           {reply(503, "Retry-After: 7", ""), 503, 7 * time.Second},
+		"busy for ever":  {reply(503, "Retry-After: 99999999999", ""), 503, retryAfterMost},
+		"a web page":     {reply(200, `Content-Type: text/html|ETag: "x"`, "<html>"), 200, 0},
+		"no ETag":        {reply(200, "Content-Type: application/json", "{}"), 200, 0},
+		"a weak ETag":    {reply(200, `Content-Type: application/json|ETag: W/"x"`, "{}"), 200, 0},
+		"no JSON":        {reply(200, typed, "{"), 200, 0},
+		"another schema": {reply(200, typed, `{"schema_version":2}`), 200, 0},
+		"another answer": {reply(200, typed, `{"schema_version":1,"instance":"i","generation":4}`), 200, 0},
+		"another state": {reply(200, typed,
+			`{"schema_version":1,"instance":"i","generation":5,"routes":[{"subnet":"10.5.1.0/24","state":"maybe"}]}`),
+			200, 0},
 		"always another":    {reply(412, "", ""), 412, 0},
 		"escapes, nonsense": {reply(400, "", "\x1b[31mred\xff"), 400, 0},
 		"endless": {func(w http.ResponseWriter, _ *http.Request) bool {
@@ -208,14 +215,16 @@ func TestPutSaysWhatIsWrong(t *testing.T) {
 			f.answer = c.answer
 			_, err := newTestClient(t, Options{URL: f.URL}).Put(t.Context(), view(5))
 			var e *Error
-			if !errors.As(err, &e) || e.Status != c.status || e.After != c.after || !strings.Contains(err.Error(), f.URL) || strings.ContainsAny(err.Error(), "\x1b\xff") {
+			if !errors.As(err, &e) || e.Status != c.status || e.After != c.after ||
+				!strings.Contains(err.Error(), f.URL) || strings.ContainsAny(err.Error(), "\x1b\xff") {
 				t.Errorf("%v: status %d, after %v, want %d, %v", err, e.Status, e.After, c.status, c.after)
 			}
 		})
 	}
 	f := newFake(t)
 	f.Close()
-	if _, err := newTestClient(t, Options{URL: f.URL}).Put(t.Context(), view(1)); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := newTestClient(t, Options{URL: f.URL}).Put(t.Context(), view(1)); err == nil ||
+		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("nobody there: %v", err)
 	}
 }
@@ -243,7 +252,8 @@ func TestFilesSayWhatIsWrong(t *testing.T) {
 		"tls:":        {CertFile: write("cert", "hello"), KeyFile: write("key", "hello")},
 	} {
 		o.URL = f.URL
-		if _, err := newTestClient(t, o).Put(t.Context(), view(1)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newTestClient(t, o).Put(t.Context(), view(1)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 		if err := o.CheckFiles(); err == nil || !strings.Contains(err.Error(), want) {
@@ -278,7 +288,8 @@ func TestOptionsCheck(t *testing.T) {
 		{URL: "https://routes.example", CertFile: "a.pem"}:    "key",
 	} {
 		err := o.Check()
-		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")) {
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 	}

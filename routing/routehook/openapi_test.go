@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestOpenAPIHasTheDocuments: the published description has the fields of the documents, required where they are always there, and the states.
+// TestOpenAPIHasTheDocuments: the published description has the fields of the documents, required where they
+// are always there, and the states.
 func TestOpenAPIHasTheDocuments(t *testing.T) {
 	b, err := os.ReadFile("../../docs/route-hook.openapi.json")
 	if err != nil {
@@ -53,7 +54,8 @@ func TestOpenAPIHasTheDocuments(t *testing.T) {
 			}
 		}
 	}
-	if got := doc.Components.Schemas["Verdict"].Properties["state"].Enum; !reflect.DeepEqual(got, []any{string(Accepted), string(Pending), string(Refused)}) {
+	if got := doc.Components.Schemas["Verdict"].Properties["state"].Enum; !reflect.DeepEqual(got,
+		[]any{string(Accepted), string(Pending), string(Refused)}) {
 		t.Errorf("states %v", got)
 	}
 }

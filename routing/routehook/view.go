@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Schema is the version of the documents: another number means that a reader of this one would misunderstand them.
+// Schema is the version of the documents: another number means that a reader of this one would misunderstand
+// them.
 const Schema = 1
 
 // View is what one node knows: all routes of the overlay, its own included.
@@ -16,7 +17,8 @@ type View struct {
 	// Node is the node's identity, and Name what people call it.
 	Node string `json:"node"`
 	Name string `json:"name,omitempty"`
-	// Instance is another text for each process, and Generation grows with each view of an instance that differs from the one before.
+	// Instance is another text for each process, and Generation grows with each view of an instance that differs
+	// from the one before.
 	Instance   string `json:"instance"`
 	Generation uint64 `json:"generation"`
 	// Lifetime is for how many seconds the view counts; it is given again long before that.
@@ -32,10 +34,12 @@ type Route struct {
 	// Subnet is where the route leads, and NextHop the node's own address in the same family.
 	Subnet  netip.Prefix `json:"subnet"`
 	NextHop netip.Addr   `json:"next_hop"`
-	// Node is the identity of the node that has the subnet, "" if its record has none, and Name what people call it.
+	// Node is the identity of the node that has the subnet, "" if its record has none, and Name what people call
+	// it.
 	Node string `json:"node,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Own says that it is the node's that gives the view. What it says of itself counts more than what others say.
+	// Own says that it is the node's that gives the view. What it says of itself counts more than what others
+	// say.
 	Own bool `json:"own,omitempty"`
 }
 
@@ -101,7 +105,8 @@ func (v View) Check() error {
 		switch {
 		case !r.Subnet.IsValid() || r.Subnet != r.Subnet.Masked():
 			bad("subnet %v is no network", r.Subnet)
-		case !r.NextHop.IsValid() || r.NextHop.Zone() != "" || r.NextHop.Is4In6() || r.NextHop.Is4() != r.Subnet.Addr().Is4():
+		case !r.NextHop.IsValid() || r.NextHop.Zone() != "" || r.NextHop.Is4In6() ||
+			r.NextHop.Is4() != r.Subnet.Addr().Is4():
 			bad("next_hop %v of %v is no address of the same family", r.NextHop, r.Subnet)
 		case seen[r.Subnet]:
 			bad("subnet %v is there twice", r.Subnet)
@@ -129,13 +134,15 @@ func (a Answer) check(v View) error {
 	case a.SchemaVersion != Schema:
 		return fmt.Errorf("it answers with schema_version %d: this is %d", a.SchemaVersion, Schema)
 	case a.Instance != v.Instance || a.Generation != v.Generation:
-		return fmt.Errorf("it answers about generation %d of %q, and generation %d of %q was given", a.Generation, a.Instance, v.Generation, v.Instance)
+		return fmt.Errorf("it answers about generation %d of %q, and generation %d of %q was given", a.Generation,
+			a.Instance, v.Generation, v.Instance)
 	}
 	for _, r := range a.Routes {
 		switch r.State {
 		case Accepted, Pending, Refused:
 		default:
-			return fmt.Errorf("it answers with the state %q for %v: want %s, %s or %s", r.State, r.Subnet, Accepted, Pending, Refused)
+			return fmt.Errorf("it answers with the state %q for %v: want %s, %s or %s", r.State, r.Subnet, Accepted,
+				Pending, Refused)
 		}
 	}
 	return nil

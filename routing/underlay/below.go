@@ -5,9 +5,10 @@ import "weft/routing/internal/kernel"
 // guest says whether a link of a kind joins a bridge to a container or a virtual machine of this host.
 func guest(kind string) bool { return kind == "veth" || kind == "tuntap" }
 
-// below are the links that a frame meets which leaves by the one numbered index, that one first: the parent of a VLAN or a macvlan, and
-// the ports of a bond, a team or a bridge. Of a bridge's ports those to guests are left out, unless it has no others. A parent in
-// another namespace cannot be seen, and what is below it neither.
+// below are the links that a frame meets which leaves by the one numbered index, that one first: the parent
+// of a VLAN or a macvlan, and the ports of a bond, a team or a bridge. Of a bridge's ports those to guests
+// are left out, unless it has no others. A parent in another namespace cannot be seen, and what is below it
+// neither.
 func below(links []kernel.LinkKind, index int) (met []kernel.LinkKind) {
 	byIndex := map[int]kernel.LinkKind{}
 	for _, l := range links {

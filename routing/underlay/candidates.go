@@ -25,7 +25,8 @@ func (l listing) candidates(o Options, regexes []*regexp.Regexp) []candidate {
 		cs = append(cs, l.regexCandidates(re, o)...)
 	}
 	if o.CanReach.IsValid() {
-		c := candidate{why: fmt.Sprintf("--iface-can-reach %v", o.CanReach), index: l.reach.Index, addr: l.reach.Src}
+		c := candidate{why: fmt.Sprintf("--iface-can-reach %v", o.CanReach), index: l.reach.Index,
+			addr: l.reach.Src}
 		if l.reach.Err != nil {
 			c.fault = fmt.Sprintf("no route to it: %v", l.reach.Err)
 		}
@@ -43,7 +44,8 @@ func (l listing) interfaceCandidate(s string) candidate {
 			c.index, c.addr = l.addrs[i].Index, a
 			return c
 		}
-		c.fault = "no interface has that address; an address that is not local, as behind NAT, is what --public-ip is for"
+		c.fault = "no interface has that address; an address that is not local, as behind NAT, is what " +
+			"--public-ip is for"
 		return c
 	}
 	if i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == s }); i >= 0 {
@@ -189,7 +191,8 @@ func (l listing) pick(c candidate, six bool, o Options) (netip.Addr, string) {
 			return first, ""
 		}
 	}
-	return slices.MinFunc(usable, func(a, b kernel.AddrInfo) int { return cmp.Compare(rank(a), rank(b)) }).Addr, ""
+	return slices.MinFunc(usable, func(a, b kernel.AddrInfo) int { return cmp.Compare(rank(a), rank(b)) }).Addr,
+		""
 }
 
 // unfit says why the address cannot be an underlay's, or is empty.

@@ -144,7 +144,8 @@ func choose(l listing, o Options) (Link, error) {
 	if len(refused) == 0 {
 		refused = append(refused, "there is no default route")
 	}
-	return Link{}, fmt.Errorf("%w: %s; name an interface with --iface NAME or --iface ADDRESS, or give it an address",
+	return Link{}, fmt.Errorf("%w: %s; name an interface with --iface NAME or --iface ADDRESS, or give it an "+
+		"address",
 		ErrNone, strings.Join(refused, "; "))
 }
 

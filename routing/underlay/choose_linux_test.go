@@ -89,7 +89,8 @@ func TestChooseInNamespace(t *testing.T) {
 		o    Options
 		want Link
 	}{
-		{"lowest metric", v4, Link{Name: "eth1", MTU: 9000, Addr4: addr("198.51.100.3"), Ext4: addr("198.51.100.3")}},
+		{"lowest metric", v4, Link{Name: "eth1", MTU: 9000, Addr4: addr("198.51.100.3"),
+			Ext4: addr("198.51.100.3")}},
 		{"both families", both, Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.10"), Ext4: addr("192.0.2.10"),
 			Addr6: addr("2001:db8::10"), Ext6: addr("2001:db8::10")}},
 		{"by the kernel's route", Options{IPv4: true, CanReach: addr("8.8.8.8")},

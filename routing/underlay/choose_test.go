@@ -60,19 +60,28 @@ func TestChoose(t *testing.T) {
 		{"IPv6 only", Options{IPv6: true},
 			Link{Name: "eth1", Index: 3, MTU: 9000, Addr6: addr("2001:db8:1::3"), Ext6: addr("2001:db8:1::3")}},
 		{"by name", opt(v4, func(o *Options) { o.Interfaces = []string{"eth1"} }), eth1},
-		{"by name, in order, first that passes", opt(v4, func(o *Options) { o.Interfaces = []string{"none", "eth2", "eth1", "eth0"} }), eth1},
+		{"by name, in order, first that passes",
+			opt(v4, func(o *Options) { o.Interfaces = []string{"none", "eth2", "eth1", "eth0"} }), eth1},
 		{"by address", opt(v4, func(o *Options) { o.Interfaces = []string{"192.0.2.10"} }),
 			with(eth0, func(u *Link) { u.Addr4, u.Ext4 = addr("192.0.2.10"), addr("192.0.2.10") })},
-		{"by an IPv6 address, with an IPv4 one of the same link", Options{IPv4: true, IPv6: true, Interfaces: []string{"2001:db8:1::7e"}},
+		{"by an IPv6 address, with an IPv4 one of the same link",
+			Options{IPv4: true, IPv6: true, Interfaces: []string{"2001:db8:1::7e"}},
 			with(dual, func(u *Link) { u.Addr6, u.Ext6 = addr("2001:db8:1::7e"), addr("2001:db8:1::7e") })},
-		{"by a name of one family in dual stack", Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}, eth0},
+		{"by a name of one family in dual stack", Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}},
+			eth0},
 		{"regexp on an address", opt(v4, func(o *Options) { o.Regexes = []string{`^198\.`} }), eth1},
-		{"regexp is unanchored and matches names last", opt(v4, func(o *Options) { o.Regexes = []string{`th1`} }), eth1},
-		{"regexp that matches the overlay's address too", opt(v4, func(o *Options) { o.Regexes = []string{`^10\.`, `eth0`} }), eth0},
-		{"interfaces go before regexps", opt(v4, func(o *Options) { o.Regexes, o.Interfaces = []string{"eth1"}, []string{"eth0"} }), eth0},
+		{"regexp is unanchored and matches names last", opt(v4, func(o *Options) { o.Regexes = []string{`th1`} }),
+			eth1},
+		{"regexp that matches the overlay's address too",
+			opt(v4, func(o *Options) { o.Regexes = []string{`^10\.`, `eth0`} }), eth0},
+		{"interfaces go before regexps", opt(v4, func(o *Options) {
+			o.Regexes, o.Interfaces = []string{"eth1"}, []string{"eth0"}
+		}), eth0},
 		{"can reach", opt(v4, func(o *Options) { o.CanReach = addr("8.8.8.8") }), eth1},
-		{"public address that is local chooses the link", opt(v4, func(o *Options) { o.PublicIP = addr("198.51.100.3") }), eth1},
-		{"public address behind NAT is advertised only", opt(v4, func(o *Options) { o.PublicIP = addr("203.0.113.99") }),
+		{"public address that is local chooses the link",
+			opt(v4, func(o *Options) { o.PublicIP = addr("198.51.100.3") }), eth1},
+		{"public address behind NAT is advertised only",
+			opt(v4, func(o *Options) { o.PublicIP = addr("203.0.113.99") }),
 			with(eth0, func(u *Link) { u.Ext4 = addr("203.0.113.99") })},
 		{"public address with a named interface", opt(v4, func(o *Options) {
 			o.Interfaces, o.PublicIP = []string{"eth1"}, addr("203.0.113.99")
@@ -98,16 +107,22 @@ func TestChooseRefuses(t *testing.T) {
 		o    Options
 		says []string
 	}{
-		{"every candidate with its reason", Options{IPv4: true, Interfaces: []string{"none", "eth2", "flannel0", "lo"}},
-			[]string{"--iface none: no such interface; there are lo, eth0", "eth2", "own device", "127.0.0.1", "--iface ADDRESS"}},
-		{"address that is not local", Options{IPv4: true, Interfaces: []string{"203.0.113.99"}}, []string{"interface", "--public-ip"}},
+		{"every candidate with its reason",
+			Options{IPv4: true, Interfaces: []string{"none", "eth2", "flannel0", "lo"}},
+			[]string{"--iface none: no such interface; there are lo, eth0", "eth2", "own device", "127.0.0.1",
+				"--iface ADDRESS"}},
+		{"address that is not local", Options{IPv4: true, Interfaces: []string{"203.0.113.99"}},
+			[]string{"interface", "--public-ip"}},
 		{"no IPv6 that can be used", Options{IPv6: true, Interfaces: []string{"eth0"}},
 			[]string{"fe80::2 is link-local", "duplicate", "deprecated"}},
-		{"all families wanted", Options{IPv4: true, IPv6: true, AllFamilies: true, Interfaces: []string{"eth0"}}, []string{"eth0"}},
-		{"within the overlay", Options{IPv4: true, Interfaces: []string{"eth1"}, Overlay: []netip.Prefix{netip.MustParsePrefix("198.51.0.0/16"), netip.MustParsePrefix("169.254.0.0/16")}},
+		{"all families wanted", Options{IPv4: true, IPv6: true, AllFamilies: true, Interfaces: []string{"eth0"}},
+			[]string{"eth0"}},
+		{"within the overlay", Options{IPv4: true, Interfaces: []string{"eth1"},
+			Overlay: []netip.Prefix{netip.MustParsePrefix("198.51.0.0/16"), netip.MustParsePrefix("169.254.0.0/16")}},
 			[]string{"198.51.0.0/16"}},
 		{"a regexp that matches nothing", Options{IPv4: true, Regexes: []string{"^wlan"}}, []string{"interface"}},
-		{"all faults of the options at once", Options{Regexes: []string{"("}, PublicIP: addr("::1"), PublicIPv6: addr("192.0.2.1")},
+		{"all faults of the options at once", Options{Regexes: []string{"("}, PublicIP: addr("::1"),
+			PublicIPv6: addr("192.0.2.1")},
 			[]string{"--iface-regex", "--public-ip ::1", "--public-ipv6 192.0.2.1", "neither"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -124,18 +139,21 @@ func TestChooseRefuses(t *testing.T) {
 	}
 	bare := host()
 	bare.defaults = nil
-	if _, err := choose(bare, Options{IPv4: true}); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "default") {
+	if _, err := choose(bare, Options{IPv4: true}); !errors.Is(err, ErrNone) ||
+		!strings.Contains(err.Error(), "default") {
 		t.Errorf("without default route: %v", err)
 	}
 	unreachable := host()
 	unreachable.reach = kernel.ReachInfo{Err: errors.New("network is unreachable")}
-	if _, err := choose(unreachable, Options{IPv4: true, CanReach: addr("8.8.8.8")}); err == nil || !strings.Contains(err.Error(), "8.8.8.8") {
+	if _, err := choose(unreachable, Options{IPv4: true, CanReach: addr("8.8.8.8")}); err == nil ||
+		!strings.Contains(err.Error(), "8.8.8.8") {
 		t.Errorf("unreachable: %v", err)
 	}
 }
 
 func TestUnadvertised(t *testing.T) {
-	u := Link{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
+	u := Link{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"),
+		Ext6: addr("2001:db8::1")}
 	if got := u.Unadvertised(); len(got) != 1 || got[0] != addr("192.0.2.1") {
 		t.Errorf("got %v", got)
 	}

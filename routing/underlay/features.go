@@ -29,7 +29,8 @@ const (
 func (f Feature) String() string {
 	names := [NumFeatures]string{
 		"tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-udp-segmentation",
-		"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6", "rx-gro", "rx-udp-gro-forwarding", "rx-gro-list",
+		"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6", "rx-gro", "rx-udp-gro-forwarding",
+		"rx-gro-list",
 	}
 	if f < NumFeatures {
 		return names[f]
@@ -79,8 +80,8 @@ type Device struct {
 	Features FeatureSet
 }
 
-// Devices are the underlay's link and those under it, in the order in which a frame meets them: behind a link that is made of
-// others, such as a bond or a bridge, come all of these.
+// Devices are the underlay's link and those under it, in the order in which a frame meets them: behind a link
+// that is made of others, such as a bond or a bridge, come all of these.
 type Devices struct {
 	List []Device
 	// Unknown says why features could not be read; then List is empty.
@@ -102,11 +103,13 @@ func (d Devices) String() string {
 	return strings.Join(l, "; ")
 }
 
-// lacking is the first device that does not cut what the feature cuts, over IPv4 or IPv6; "" if all do. A device that does not
-// fill in the outer checksum is handed no superpacket that needs one: the kernel cuts it in front of the device.
+// lacking is the first device that does not cut what the feature cuts, over IPv4 or IPv6; "" if all do. A
+// device that does not fill in the outer checksum is handed no superpacket that needs one: the kernel cuts it
+// in front of the device.
 func (d Devices) lacking(f Feature, six bool) string {
 	for _, dev := range d.List {
-		sums := dev.Features.Has(ChecksumAny) || dev.Features.Has(Checksum4) && !six || dev.Features.Has(Checksum6) && six
+		sums := dev.Features.Has(ChecksumAny) || dev.Features.Has(Checksum4) && !six ||
+			dev.Features.Has(Checksum6) && six
 		if !dev.Features.Has(f) || !sums {
 			return dev.Name
 		}

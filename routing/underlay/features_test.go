@@ -9,7 +9,8 @@ import (
 )
 
 func TestFeaturesOf(t *testing.T) {
-	s := featuresOf(map[string]bool{"tx-udp_tnl-segmentation": true, "rx-gro": true, "rx-vlan-filter": true, "tx-udp-segmentation": false})
+	s := featuresOf(map[string]bool{"tx-udp_tnl-segmentation": true, "rx-gro": true, "rx-vlan-filter": true,
+		"tx-udp-segmentation": false})
 	if s != FeatureSet(0).With(TunnelSegmentation, GRO) {
 		t.Errorf("%v", s.Names())
 	}
@@ -37,7 +38,8 @@ func TestOutletOfDevices(t *testing.T) {
 		{"cuts UDP", []FeatureSet{udp}, options{}, runs},
 		{"cuts neither", []FeatureSet{none}, options{}, runs},
 		{"checksums of IPv4 only", []FeatureSet{FeatureSet(0).With(UDPSegmentation, Checksum4)}, options{}, runs},
-		{"and IPv6 is cut in software", []FeatureSet{FeatureSet(0).With(UDPSegmentation, Checksum4)}, options{six: true}, runs},
+		{"and IPv6 is cut in software", []FeatureSet{FeatureSet(0).With(UDPSegmentation, Checksum4)},
+			options{six: true}, runs},
 		{"no checksums", []FeatureSet{tunnels &^ none}, options{}, runs},
 		{"a VLAN over less", []FeatureSet{tunnels, udp}, options{}, runs},
 		{"less over a device that cuts", []FeatureSet{udp, tunnels}, options{}, runs},
@@ -79,8 +81,10 @@ func TestBelow(t *testing.T) {
 	down := link(8, "device", 0, 3)
 	down.Up = false
 	links := []kernel.LinkKind{
-		link(1, "device", 0, 3), link(2, "device", 0, 3), link(3, "bond", 0, 0), link(4, "vlan", 3, 5), link(5, "bridge", 0, 0),
-		link(6, "veth", 0, 5), link(7, "tuntap", 0, 5), down, link(9, "bridge", 0, 0), link(10, "veth", 0, 9), link(11, "macvlan", 10, 0),
+		link(1, "device", 0, 3), link(2, "device", 0, 3), link(3, "bond", 0, 0), link(4, "vlan", 3, 5),
+		link(5, "bridge", 0, 0),
+		link(6, "veth", 0, 5), link(7, "tuntap", 0, 5), down, link(9, "bridge", 0, 0), link(10, "veth", 0, 9),
+		link(11, "macvlan", 10, 0),
 		link(12, "macvlan", 99, 0), link(13, "vlan", 14, 0), link(14, "vlan", 13, 0), link(15, "bridge", 0, 0),
 	}
 	for index, want := range map[int][]int{

@@ -58,7 +58,8 @@ func (d Displaced) Reason(who string) string {
 	if d.Route.Gateway.IsValid() {
 		via = fmt.Sprintf("%v on %s", d.Route.Gateway, via)
 	}
-	return fmt.Sprintf("%s %v contains %s %v, which is reached via %s: the overlay's route would take its place; choose another %s or add a more specific route to %v",
+	return fmt.Sprintf("%s %v contains %s %v, which is reached via %s: the overlay's route would take its "+
+		"place; choose another %s or add a more specific route to %v",
 		key, d.Network, who, d.Addr, via, key, d.Addr)
 }
 

@@ -6,8 +6,8 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// FindDisplaced finds the addresses of addrs that an overlay with these networks cuts this host off from, by the
-// routes that the kernel has now. It lists routes only if one of addrs is within the overlay.
+// FindDisplaced finds the addresses of addrs that an overlay with these networks cuts this host off from, by
+// the routes that the kernel has now. It lists routes only if one of addrs is within the overlay.
 func FindDisplaced(k *kernel.Kernel, networks []netip.Prefix, addrs []netip.Addr) ([]Displaced, error) {
 	addrs = inside(networks, addrs)
 	if len(addrs) == 0 {

@@ -16,7 +16,8 @@ func TestDisplaced(t *testing.T) {
 		{Link: kernel.Link{Name: "flannel1"}, Index: 8, TUN: true}, // flanneld left it
 		{Link: kernel.Link{Name: "flannel.1"}, Index: 9},           // vxlan, of another network
 	}
-	addrs := []kernel.AddrInfo{{Index: 2, Addr: addr("10.0.0.7")}, {Index: 7, Addr: addr("10.20.0.0")}, {Index: 2, Addr: addr("fd00::7")}}
+	addrs := []kernel.AddrInfo{{Index: 2, Addr: addr("10.0.0.7")}, {Index: 7, Addr: addr("10.20.0.0")},
+		{Index: 2, Addr: addr("fd00::7")}}
 	route := func(dst, gw, link string, protocol uint8, metric uint32) kernel.Route {
 		r := kernel.Route{Dst: pfx(dst), Link: link, Protocol: protocol, Metric: metric}
 		if gw != "" {
@@ -25,7 +26,8 @@ func TestDisplaced(t *testing.T) {
 		return r
 	}
 	viaDefault := []kernel.Route{
-		route("0.0.0.0/0", "192.0.2.9", "eth0", kernel.ProtoBoot, 100), route("0.0.0.0/0", "192.0.2.1", "eth0", kernel.ProtoBoot, 0),
+		route("0.0.0.0/0", "192.0.2.9", "eth0", kernel.ProtoBoot, 100),
+		route("0.0.0.0/0", "192.0.2.1", "eth0", kernel.ProtoBoot, 0),
 		route("::/0", "fe80::1", "eth0", kernel.ProtoBoot, 1024),
 	}
 	with := func(more ...kernel.Route) []kernel.Route { return slices.Concat(viaDefault, more) }
@@ -44,17 +46,24 @@ func TestDisplaced(t *testing.T) {
 		{"only the overlay has the address here", with(), "10.20.0.0", "192.0.2.1 on eth0"},
 		{"on the link", with(route("10.20.0.0/16", "", "eth0", 2, 0)), "10.20.0.5", ""},
 		{"a route to it", with(route("10.20.0.5/32", "192.0.2.3", "eth0", 4, 9)), "10.20.0.5", ""},
-		{"a route to another", with(route("10.21.0.0/16", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"a route to another", with(route("10.21.0.0/16", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5",
+			"192.0.2.1 on eth0"},
 		{"a shorter route", with(route("10.0.0.0/7", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5", "192.0.2.3 on eth0"},
 		{"one as long", with(route("10.0.0.0/8", "", "eth0", 2, 0)), "10.20.0.5", "eth0"},
-		{"ours count for nothing", with(route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0), route("10.20.0.0/16", "", "eth1", kernel.RouteProtocol, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
-		{"nor do those by our device", with(route("10.20.0.0/16", "", "flannel0", kernel.ProtoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
-		{"nor flannel's", with(route("10.20.0.0/16", "", "flannel1", kernel.ProtoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
-		{"another overlay's", with(route("10.20.0.0/24", "10.20.0.0", "flannel.1", kernel.ProtoBoot, 0)), "10.20.0.5", ""},
-		{"no way at all", []kernel.Route{route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0)}, "10.20.0.5", ""},
+		{"ours count for nothing", with(route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0),
+			route("10.20.0.0/16", "", "eth1", kernel.RouteProtocol, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"nor do those by our device", with(route("10.20.0.0/16", "", "flannel0", kernel.ProtoBoot, 0)),
+			"10.20.0.5", "192.0.2.1 on eth0"},
+		{"nor flannel's", with(route("10.20.0.0/16", "", "flannel1", kernel.ProtoBoot, 0)), "10.20.0.5",
+			"192.0.2.1 on eth0"},
+		{"another overlay's", with(route("10.20.0.0/24", "10.20.0.0", "flannel.1", kernel.ProtoBoot, 0)),
+			"10.20.0.5", ""},
+		{"no way at all", []kernel.Route{route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0)},
+			"10.20.0.5", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := newHostRoutes(links, addrs, tt.routes).Displaced([]netip.Prefix{net8, net6}, []netip.Addr{addr(tt.addr)})
+			got := newHostRoutes(links, addrs, tt.routes).Displaced([]netip.Prefix{net8, net6},
+				[]netip.Addr{addr(tt.addr)})
 			if tt.via == "" {
 				if len(got) > 0 {
 					t.Errorf("got %+v, want none", got)
@@ -70,7 +79,8 @@ func TestDisplaced(t *testing.T) {
 
 func TestDisplacedReasonNamesTheKey(t *testing.T) {
 	d := Displaced{addr("fd00:20::5"), pfx("fd00::/8"), kernel.Route{Link: "eth0"}}
-	if got := d.Reason("the store"); !strings.Contains(got, "IPv6Network fd00::/8") || !strings.Contains(got, "fd00:20::5") {
+	if got := d.Reason("the store"); !strings.Contains(got, "IPv6Network fd00::/8") ||
+		!strings.Contains(got, "fd00:20::5") {
 		t.Error(got)
 	}
 }

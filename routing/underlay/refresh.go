@@ -35,7 +35,9 @@ func (u Link) refreshed(chosen Link, l listing, o Options, replace bool) (now Li
 		}
 		next, _ := l.pick(candidate{index: link.index, addr: f.chosen}, f.six, o)
 		has := func(a netip.Addr) bool {
-			return slices.ContainsFunc(l.addrs, func(k kernel.AddrInfo) bool { return k.Index == link.index && k.Addr == a && !k.Failed })
+			return slices.ContainsFunc(l.addrs, func(k kernel.AddrInfo) bool {
+				return k.Index == link.index && k.Addr == a && !k.Failed
+			})
 		}
 		switch {
 		case f.chosen.IsValid() && has(f.chosen):

@@ -19,10 +19,11 @@ type State struct {
 	lostSince time.Time
 }
 
-// Refresh checks whether the underlay still is as it was; first is what was chosen at the start. An address that
-// has been lost for longer than grace may be replaced by another one of the same link. The error says what is lost,
-// or why the kernel's listing failed.
-func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Duration, log *slog.Logger) error {
+// Refresh checks whether the underlay still is as it was; first is what was chosen at the start. An address
+// that has been lost for longer than grace may be replaced by another one of the same link. The error says
+// what is lost, or why the kernel's listing failed.
+func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Duration,
+	log *slog.Logger) error {
 	l, err := listingOf(k, first.Name)
 	if err != nil {
 		return fmt.Errorf("underlay: %w", err)
@@ -39,7 +40,8 @@ func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Dura
 		}
 	}
 	if s.Now != was.Now {
-		log.Info("underlay changed", "event", event.UnderlayChosen, "link", s.Now.Name, "mtu", s.Now.MTU, "ipv4", s.Now.Addr4, "ipv6", s.Now.Addr6)
+		log.Info("underlay changed", "event", event.UnderlayChosen, "link", s.Now.Name, "mtu", s.Now.MTU, "ipv4",
+			s.Now.Addr4, "ipv6", s.Now.Addr6)
 	}
 	if s.Lost != "" {
 		return fmt.Errorf("underlay: %s", s.Lost)

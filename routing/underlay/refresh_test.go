@@ -32,7 +32,8 @@ func TestRefreshed(t *testing.T) {
 		t.Errorf("nothing changed: %+v %q", now, lost)
 	}
 	l := without(host(), "192.0.2.11")
-	if now, lost := chosen.refreshed(chosen, l, o, false); now != chosen || lost != "link eth0 has no address 192.0.2.11" {
+	if now, lost := chosen.refreshed(chosen, l, o, false); now != chosen ||
+		lost != "link eth0 has no address 192.0.2.11" {
 		t.Errorf("address lost, in the time of grace: %+v %q", now, lost)
 	}
 	if now, lost := chosen.refreshed(chosen, l, o, true); now != other || lost != "" {
@@ -60,12 +61,14 @@ func TestRefreshed(t *testing.T) {
 	down := host()
 	down.links[1].up, down.links[1].mtu, down.links[1].index = false, 1400, 12
 	down.addrs[4].Index = 12
-	if now, lost := chosen.refreshed(chosen, down, o, false); now.MTU != 1400 || now.Index != 12 || lost != "link eth0 is down" {
+	if now, lost := chosen.refreshed(chosen, down, o, false); now.MTU != 1400 || now.Index != 12 ||
+		lost != "link eth0 is down" {
 		t.Errorf("link down and anew: %+v %q", now, lost)
 	}
 	late := host()
 	late.addrs = append(late.addrs, kernel.AddrInfo{Index: 2, Addr: addr("2001:db8::5")})
-	if now, lost := chosen.refreshed(chosen, late, o, false); now.Addr6 != addr("2001:db8::5") || now.Ext6 != now.Addr6 || lost != "" {
+	if now, lost := chosen.refreshed(chosen, late, o, false); now.Addr6 != addr("2001:db8::5") ||
+		now.Ext6 != now.Addr6 || lost != "" {
 		t.Errorf("IPv6 came late: %+v %q", now, lost)
 	}
 }

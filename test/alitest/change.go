@@ -24,7 +24,8 @@ func (t *Table) work() {
 func (t *Table) stable() *apiError {
 	if slices.ContainsFunc(t.Routes, func(r *Route) bool { return r.working > 0 }) {
 		t.work()
-		return &apiError{http.StatusBadRequest, "IncorrectRouteEntryStatus", "Some route entry status blocked this operation."}
+		return &apiError{http.StatusBadRequest, "IncorrectRouteEntryStatus",
+			"Some route entry status blocked this operation."}
 	}
 	return nil
 }
@@ -61,12 +62,14 @@ func (c *Cloud) create(q url.Values) (object, *apiError) {
 	var made []*Route
 	failures := []object{}
 	for _, e := range all {
-		r := &Route{Dst: e("DstCidrBlock"), Hop: e("NextHop"), HopType: e("NextHopType"), Name: e("Name"), Description: e("Description"), Type: "Custom", hidden: c.Late, working: c.Slow}
+		r := &Route{Dst: e("DstCidrBlock"), Hop: e("NextHop"), HopType: e("NextHopType"), Name: e("Name"),
+			Description: e("Description"), Type: "Custom", hidden: c.Late, working: c.Slow}
 		if no := c.wrong(t, r, e("IpVersion"), len(made)); no != nil {
 			if c.Whole {
 				return nil, no
 			}
-			failures = append(failures, object{"DstCidrBlock": r.Dst, "NextHop": r.Hop, "FailedCode": no.code, "FailedMessage": no.text})
+			failures = append(failures, object{"DstCidrBlock": r.Dst, "NextHop": r.Hop, "FailedCode": no.code,
+				"FailedMessage": no.text})
 			continue
 		}
 		c.name(r)
@@ -77,19 +80,23 @@ func (c *Cloud) create(q url.Values) (object, *apiError) {
 	for _, r := range made {
 		ids = append(ids, r.ID)
 	}
-	return object{"RouteEntryIds": ids, "SuccessCount": len(made), "FailedCount": len(failures), "FailedRouteEntries": failures}, nil
+	return object{"RouteEntryIds": ids, "SuccessCount": len(made), "FailedCount": len(failures),
+		"FailedRouteEntries": failures}, nil
 }
 
 // wrong returns why a route cannot be made in a table in which more others are made with the same call.
 func (c *Cloud) wrong(t *Table, r *Route, version string, more int) *apiError {
 	p, err := netip.ParsePrefix(r.Dst)
 	switch {
-	case err != nil || p != p.Masked() || (version == "4") != p.Addr().Is4() || strings.HasPrefix(r.Name, "http") || len(r.Name) > 128 || r.Name == "" || len(r.Description) > 256:
+	case err != nil || p != p.Masked() || (version == "4") != p.Addr().Is4() ||
+		strings.HasPrefix(r.Name, "http") || len(r.Name) > 128 || r.Name == "" || len(r.Description) > 256:
 		return &apiError{http.StatusBadRequest, "InvalidCidrBlock", "Specified CIDR block is not valid."}
 	case slices.ContainsFunc(t.Routes, func(x *Route) bool { return x.Dst == r.Dst }):
-		return &apiError{http.StatusBadRequest, "VPC_ROUTE_ENTRY_CIDR_BLOCK_DUPLICATE", "Specified CIDR block is already exists, entry.cidrBlock=" + r.Dst}
+		return &apiError{http.StatusBadRequest, "VPC_ROUTE_ENTRY_CIDR_BLOCK_DUPLICATE",
+			"Specified CIDR block is already exists, entry.cidrBlock=" + r.Dst}
 	case !c.hop(t, r):
-		return &apiError{http.StatusBadRequest, "InvalidNextHopId.NotFound", "The specified next hop " + r.Hop + " does not exist."}
+		return &apiError{http.StatusBadRequest, "InvalidNextHopId.NotFound", "The specified next hop " + r.Hop +
+			" does not exist."}
 	case c.custom(t)+more >= c.Limit:
 		return &apiError{http.StatusBadRequest, "QuotaExceeded", "Route entry quota exceeded in this route table."}
 	}
@@ -107,7 +114,9 @@ func (c *Cloud) custom(t *Table) (n int) {
 
 // hop reports whether a route's next hop is an instance in the table's VPC.
 func (c *Cloud) hop(t *Table, r *Route) bool {
-	return r.HopType == "Instance" && slices.ContainsFunc(c.Instances, func(i *Instance) bool { return i.ID == r.Hop && i.VPC == t.VPC })
+	return r.HopType == "Instance" && slices.ContainsFunc(c.Instances, func(i *Instance) bool {
+		return i.ID == r.Hop && i.VPC == t.VPC
+	})
 }
 
 func (c *Cloud) delete(q url.Values) (object, *apiError) {
@@ -117,12 +126,15 @@ func (c *Cloud) delete(q url.Values) (object, *apiError) {
 	}
 	failures, done := []object{}, 0
 	for _, e := range all {
-		i := slices.IndexFunc(t.Routes, func(r *Route) bool { return r.ID == e("RouteEntryId") && r.Type == "Custom" })
+		i := slices.IndexFunc(t.Routes, func(r *Route) bool {
+			return r.ID == e("RouteEntryId") && r.Type == "Custom"
+		})
 		switch {
 		case i < 0 && c.Whole:
 			return nil, &apiError{http.StatusBadRequest, "InvalidRouteEntry.NotFound", "Route entry not exists."}
 		case i < 0:
-			failures = append(failures, object{"RouteEntryId": e("RouteEntryId"), "FailedCode": "VPC_ROUTER_ENTRY_NOT_EXIST", "FailedMessage": "vRouterEntry not exists"})
+			failures = append(failures, object{"RouteEntryId": e("RouteEntryId"),
+				"FailedCode": "VPC_ROUTER_ENTRY_NOT_EXIST", "FailedMessage": "vRouterEntry not exists"})
 			continue
 		}
 		done++
@@ -145,11 +157,13 @@ func (c *Cloud) modify(q url.Values) (object, *apiError) {
 			}
 			with := &Route{Hop: q.Get("NewNextHopId"), HopType: q.Get("NewNextHopType")}
 			if !c.hop(t, with) {
-				return nil, &apiError{http.StatusBadRequest, "InvalidNextHopId.NotFound", "The specified next hop does not exist."}
+				return nil, &apiError{http.StatusBadRequest, "InvalidNextHopId.NotFound",
+					"The specified next hop does not exist."}
 			}
 			r.Hop, r.HopType, r.working = with.Hop, with.HopType, c.Slow
 			return object{}, nil
 		}
 	}
-	return nil, &apiError{http.StatusNotFound, "InvalidRouteEntryId.NotFound", "Specified RouteEntryId does not exist."}
+	return nil, &apiError{http.StatusNotFound, "InvalidRouteEntryId.NotFound",
+		"Specified RouteEntryId does not exist."}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Metadata begins a metadata service of an instance that answers with sessions only. The caller closes it. The instance has a role unless lasting is 0: for how
-// long its credentials are good.
+// Metadata begins a metadata service of an instance that answers with sessions only. The caller closes it.
+// The instance has a role unless lasting is 0: for how long its credentials are good.
 func Metadata(vpc string, lasting time.Duration) *httptest.Server {
 	const token = "session"
 	mux := http.NewServeMux()
@@ -26,8 +26,9 @@ func Metadata(vpc string, lasting time.Duration) *httptest.Server {
 	if lasting > 0 {
 		items["ram/security-credentials/{$}"] = func() string { return Role }
 		items["ram/security-credentials/"+Role] = func() string {
-			b, err := json.Marshal(object{"Code": "Success", "AccessKeyId": RoleKeyID, "AccessKeySecret": RoleSecret, "SecurityToken": SecurityToken,
-				"Expiration": time.Now().Add(lasting).UTC().Format("2006-01-02T15:04:05Z")})
+			b, err := json.Marshal(object{"Code": "Success", "AccessKeyId": RoleKeyID, "AccessKeySecret": RoleSecret,
+				"SecurityToken": SecurityToken,
+				"Expiration":    time.Now().Add(lasting).UTC().Format("2006-01-02T15:04:05Z")})
 			if err != nil {
 				return err.Error()
 			}

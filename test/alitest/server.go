@@ -27,8 +27,9 @@ type Instance struct {
 type Route struct {
 	ID, Dst, Hop, HopType, Type, Name, Description string
 	hidden                                         int // for how many reads it is not shown
-	working                                        int // how often it is asked for, or stands in the way, before it is Available
-	ending                                         bool
+	// how often it is asked for, or stands in the way, before it is Available
+	working int
+	ending  bool
 }
 
 // Table is a route table.
@@ -45,7 +46,8 @@ type Cloud struct {
 	Tables    []*Table
 	// Limit is how many custom routes a table takes.
 	Limit int
-	// Late is for how many reads a new route is not shown, Slow how long a change takes: as many reads, or tries to change something else meanwhile.
+	// Late is for how many reads a new route is not shown, Slow how long a change takes: as many reads, or tries
+	// to change something else meanwhile.
 	Late, Slow int
 	// Whole says that an entry that cannot be made fails its whole call.
 	Whole bool
@@ -135,9 +137,11 @@ func (c *Cloud) do(call, version string, q url.Values) (object, *apiError) {
 	}[call]
 	switch {
 	case !known || of.version != version:
-		return nil, &apiError{http.StatusNotFound, "InvalidAction.NotFound", "Specified api is not found: " + call + " " + version}
+		return nil, &apiError{http.StatusNotFound, "InvalidAction.NotFound", "Specified api is not found: " + call +
+			" " + version}
 	case q.Get("RegionId") != Region:
-		return nil, &apiError{http.StatusNotFound, "InvalidRegionId.NotFound", "The specified RegionId does not exist."}
+		return nil, &apiError{http.StatusNotFound, "InvalidRegionId.NotFound",
+			"The specified RegionId does not exist."}
 	}
 	return of.do(q)
 }
@@ -172,9 +176,11 @@ func (c *Cloud) instances(q url.Values) (object, *apiError) {
 				v6 = append(v6, object{"Ipv6Address": a})
 			}
 		}
-		list = append(list, object{"InstanceId": i.ID, "Status": i.Status, "Tags": tagList(i.Tags, "TagKey", "TagValue"),
-			"VpcAttributes":     object{"VpcId": i.VPC, "PrivateIpAddress": object{"IpAddress": v4}},
-			"NetworkInterfaces": object{"NetworkInterface": []object{{"Type": "Primary", "Ipv6Sets": object{"Ipv6Set": v6}}}}})
+		list = append(list, object{"InstanceId": i.ID, "Status": i.Status,
+			"Tags":          tagList(i.Tags, "TagKey", "TagValue"),
+			"VpcAttributes": object{"VpcId": i.VPC, "PrivateIpAddress": object{"IpAddress": v4}},
+			"NetworkInterfaces": object{"NetworkInterface": []object{
+				{"Type": "Primary", "Ipv6Sets": object{"Ipv6Set": v6}}}}})
 	}
 	return object{"Instances": object{"Instance": list}, "NextToken": next}, nil
 }
@@ -197,9 +203,11 @@ func (c *Cloud) tables(q url.Values) (object, *apiError) {
 	from := min((number-1)*size, len(found))
 	list := []object{}
 	for _, t := range found[from:min(from+size, len(found))] {
-		list = append(list, object{"RouteTableId": t.ID, "VpcId": t.VPC, "Status": "Available", "Tags": tagList(t.Tags, "Key", "Value")})
+		list = append(list, object{"RouteTableId": t.ID, "VpcId": t.VPC, "Status": "Available",
+			"Tags": tagList(t.Tags, "Key", "Value")})
 	}
-	return object{"RouterTableList": object{"RouterTableListType": list}, "TotalCount": len(found), "PageNumber": number, "PageSize": size}, nil
+	return object{"RouterTableList": object{"RouterTableListType": list}, "TotalCount": len(found),
+		"PageNumber": number, "PageSize": size}, nil
 }
 
 // table finds a table, or says that there is none.
@@ -209,7 +217,8 @@ func (c *Cloud) table(id string) (*Table, *apiError) {
 			return t, nil
 		}
 	}
-	return nil, &apiError{http.StatusNotFound, "InvalidRouteTableId.NotFound", "Specified route table does not exist."}
+	return nil, &apiError{http.StatusNotFound, "InvalidRouteTableId.NotFound",
+		"Specified route table does not exist."}
 }
 
 func (c *Cloud) routes(q url.Values) (object, *apiError) {
@@ -236,8 +245,10 @@ func (c *Cloud) routes(q url.Values) (object, *apiError) {
 		if strings.Contains(r.Dst, ":") {
 			family = "ipv6"
 		}
-		list = append(list, object{"RouteTableId": t.ID, "RouteEntryId": r.ID, "RouteEntryName": r.Name, "Description": r.Description, "DestinationCidrBlock": r.Dst,
-			"IpVersion": family, "Type": r.Type, "Status": status, "NextHops": object{"NextHop": []object{{"NextHopId": r.Hop, "NextHopType": r.HopType, "Enabled": 1}}}})
+		list = append(list, object{"RouteTableId": t.ID, "RouteEntryId": r.ID, "RouteEntryName": r.Name,
+			"Description": r.Description, "DestinationCidrBlock": r.Dst,
+			"IpVersion": family, "Type": r.Type, "Status": status,
+			"NextHops": object{"NextHop": []object{{"NextHopId": r.Hop, "NextHopType": r.HopType, "Enabled": 1}}}})
 	}
 	if next == "" {
 		t.work()

@@ -26,17 +26,21 @@ const (
 func (c *Cloud) unsigned(r *http.Request, body []byte) *apiError {
 	m := regexp.MustCompile(authorization).FindStringSubmatch(r.Header.Get("Authorization"))
 	if m == nil {
-		return &apiError{http.StatusBadRequest, "IncompleteSignature", "The request signature does not conform to Aliyun standards."}
+		return &apiError{http.StatusBadRequest, "IncompleteSignature",
+			"The request signature does not conform to Aliyun standards."}
 	}
 	secret, known := map[string]string{KeyID: Secret, RoleKeyID: RoleSecret}[m[1]]
 	if !known {
 		return &apiError{http.StatusNotFound, "InvalidAccessKeyId.NotFound", "Specified access key is not found."}
 	}
 	if token := r.Header.Get("X-Acs-Security-Token"); (token == SecurityToken) != (m[1] == RoleKeyID) {
-		return &apiError{http.StatusBadRequest, "InvalidSecurityToken.Malformed", "Specified SecurityToken is malformed."}
+		return &apiError{http.StatusBadRequest, "InvalidSecurityToken.Malformed",
+			"Specified SecurityToken is malformed."}
 	}
-	if at, err := time.Parse("2006-01-02T15:04:05Z", r.Header.Get(headerDate)); err != nil || time.Since(at).Abs() > oldest {
-		return &apiError{http.StatusBadRequest, "InvalidTimeStamp.Expired", "Specified time stamp or date value is expired."}
+	if at, err := time.Parse("2006-01-02T15:04:05Z", r.Header.Get(headerDate)); err != nil ||
+		time.Since(at).Abs() > oldest {
+		return &apiError{http.StatusBadRequest, "InvalidTimeStamp.Expired",
+			"Specified time stamp or date value is expired."}
 	}
 	if nonce := r.Header.Get("X-Acs-Signature-Nonce"); nonce == "" || c.nonces[nonce] {
 		return &apiError{http.StatusBadRequest, "SignatureNonceUsed", "Specified signature nonce was used already."}
@@ -57,13 +61,15 @@ func (c *Cloud) unsigned(r *http.Request, body []byte) *apiError {
 	h := hmac.New(sha256.New, []byte(secret))
 	h.Write([]byte("ACS3-HMAC-SHA256\n" + hexHash([]byte(request))))
 	want := hex.EncodeToString(h.Sum(nil))
-	for _, h := range []string{"host", "x-acs-action", "x-acs-version", "x-acs-date", "x-acs-signature-nonce", "x-acs-content-sha256"} {
+	for _, h := range []string{"host", "x-acs-action", "x-acs-version", "x-acs-date", "x-acs-signature-nonce",
+		"x-acs-content-sha256"} {
 		if !slices.Contains(signed, h) {
 			want = "" // it has to be signed
 		}
 	}
 	if r.Header.Get(headerContent) != hash || !slices.IsSorted(signed) || want != m[3] {
-		return &apiError{http.StatusBadRequest, "SignatureDoesNotMatch", "Specified signature does not match our calculation."}
+		return &apiError{http.StatusBadRequest, "SignatureDoesNotMatch",
+			"Specified signature does not match our calculation."}
 	}
 	return nil
 }

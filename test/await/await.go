@@ -1,5 +1,5 @@
-// Package await polls in a test for what is about to be so. It imports nothing of ours, so that the tests of every
-// layer can use it.
+// Package await polls in a test for what is about to be so. It imports nothing of ours, so that the tests of
+// every layer can use it.
 package await
 
 import (
@@ -17,20 +17,20 @@ import (
 // something else. Nothing is said about how fast the product is.
 const Patience = 30 * time.Second
 
-// Timers is the limit for what takes ten seconds or more by the product's own timers, such as a loss that counts
-// only after it has lasted, or a write that is tried again after a pause.
+// Timers is the limit for what takes ten seconds or more by the product's own timers, such as a loss that
+// counts only after it has lasted, or a write that is tried again after a pause.
 const Timers = 2 * time.Minute
 
-// OK polls ok until it returns nil, for as long as Patience, and returns how long that took. It fails the test with
-// the error of the last try.
+// OK polls ok until it returns nil, for as long as Patience, and returns how long that took. It fails the
+// test with the error of the last try.
 func OK(t testing.TB, what string, ok func() error) time.Duration {
 	t.Helper()
 	return Within(t, Patience, what, ok)
 }
 
-// Within is OK with another limit. It polls the more seldom the longer it takes: what is there at once costs no
-// wait, and what takes long costs no processor. There is always a try after the limit, so that a test that was not
-// scheduled for that long does not fail for it.
+// Within is OK with another limit. It polls the more seldom the longer it takes: what is there at once costs
+// no wait, and what takes long costs no processor. There is always a try after the limit, so that a test that
+// was not scheduled for that long does not fail for it.
 func Within(t testing.TB, limit time.Duration, what string, ok func() error) time.Duration {
 	t.Helper()
 	start := time.Now()

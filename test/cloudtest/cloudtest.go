@@ -1,4 +1,5 @@
-// Package cloudtest is what the clouds of tests have in common: a server with one owner at a time, calls that are noted, faults, and pages.
+// Package cloudtest is what the clouds of tests have in common: a server with one owner at a time, calls that
+// are noted, faults, and pages.
 package cloudtest
 
 import (
@@ -54,7 +55,8 @@ func (f *Fault) Answers() {
 	}
 }
 
-// Span returns which of n items the page of a token has, and the token of the next one. Both are numbers; "" is the first page, and follows the last.
+// Span returns which of n items the page of a token has, and the token of the next one. Both are numbers; ""
+// is the first page, and follows the last.
 func (c *Calls) Span(token, size string, n int) (from, to int, next string) {
 	from, _ = strconv.Atoi(token)
 	most, _ := strconv.Atoi(size)

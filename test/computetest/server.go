@@ -59,7 +59,8 @@ type Cloud struct {
 	Routes    []*Route
 	// Limit is how many routes there may be.
 	Limit int
-	// Late is for how many reads a new route is not shown, Slow how often an operation is looked at before it is over.
+	// Late is for how many reads a new route is not shown, Slow how often an operation is looked at before it is
+	// over.
 	Late, Slow int
 
 	operations map[string]*operation
@@ -90,7 +91,8 @@ func (c *Cloud) Table() (out []string) {
 type object map[string]any
 
 func failure(status int, reason, message string) (int, object) {
-	return status, object{"error": object{"code": status, "message": message, "errors": []object{{"reason": reason, "message": message, "domain": "global"}}}}
+	return status, object{"error": object{"code": status, "message": message,
+		"errors": []object{{"reason": reason, "message": message, "domain": "global"}}}}
 }
 
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +174,9 @@ func (c *Cloud) insert(r *http.Request) (int, object) {
 		if len(c.Routes) >= c.Limit {
 			return "QUOTA_EXCEEDED", "Quota 'ROUTES' exceeded."
 		}
-		c.Routes = append(c.Routes, &Route{Name: in.Name, Description: in.Description, Network: path.Base(in.Network), Dst: in.DestRange, Priority: in.Priority, Instance: instance, hidden: c.Late})
+		c.Routes = append(c.Routes, &Route{Name: in.Name, Description: in.Description,
+			Network: path.Base(in.Network), Dst: in.DestRange, Priority: in.Priority, Instance: instance,
+			hidden: c.Late})
 		return "", ""
 	})
 }
@@ -202,7 +206,8 @@ func (o *operation) json() object {
 		out["status"] = "DONE"
 	}
 	if o.code != "" {
-		out["httpErrorStatusCode"], out["error"] = http.StatusForbidden, object{"errors": []object{{"code": o.code, "message": o.text}}}
+		out["httpErrorStatusCode"], out["error"] = http.StatusForbidden,
+			object{"errors": []object{{"code": o.code, "message": o.text}}}
 	}
 	return out
 }
@@ -227,15 +232,18 @@ func (c *Cloud) listInstances(r *http.Request) (int, object) {
 	from, to, next := c.page(r, len(found))
 	zones := map[string][]object{}
 	for _, i := range found[from:to] {
-		nic := object{"network": "https://www.googleapis.com/compute/v1/projects/" + Project + "/global/networks/" + i.Network, "networkIP": i.V4}
+		nic := object{"network": "https://www.googleapis.com/compute/v1/projects/" + Project + "/global/networks/" +
+			i.Network, "networkIP": i.V4}
 		if i.V6 != "" {
 			nic["ipv6Address"] = i.V6
 		}
 		if i.External6 != "" {
 			nic["ipv6AccessConfigs"] = []object{{"externalIpv6": i.External6, "externalIpv6PrefixLength": 96}}
 		}
-		zones["zones/"+i.Zone] = append(zones["zones/"+i.Zone], object{"name": i.Name, "status": i.Status, "canIpForward": i.Forwards,
-			"selfLink": "https://www.googleapis.com/compute/v1/projects/" + i.link(), "networkInterfaces": []object{nic}})
+		zones["zones/"+i.Zone] = append(zones["zones/"+i.Zone],
+			object{"name": i.Name, "status": i.Status, "canIpForward": i.Forwards,
+				"selfLink":          "https://www.googleapis.com/compute/v1/projects/" + i.link(),
+				"networkInterfaces": []object{nic}})
 	}
 	items := object{"zones/empty": object{"warning": object{"code": "NO_RESULTS_ON_PAGE"}}}
 	for z, is := range zones {
@@ -255,7 +263,8 @@ func (c *Cloud) listRoutes(r *http.Request) (int, object) {
 		o := object{"name": x.Name, "description": x.Description, "destRange": x.Dst, "priority": x.Priority,
 			"network": "https://www.googleapis.com/compute/v1/projects/" + Project + "/global/networks/" + x.Network}
 		if x.Instance == "" {
-			o["nextHopGateway"] = "https://www.googleapis.com/compute/v1/projects/" + Project + "/global/gateways/" + x.Gateway
+			o["nextHopGateway"] = "https://www.googleapis.com/compute/v1/projects/" + Project +
+				"/global/gateways/" + x.Gateway
 		} else {
 			o["nextHopInstance"] = "https://www.googleapis.com/compute/v1/projects/" + x.Instance
 			at := slices.IndexFunc(c.Instances, func(i *Instance) bool { return i.link() == x.Instance })
@@ -275,9 +284,10 @@ func (c *Cloud) listRoutes(r *http.Request) (int, object) {
 func Metadata(network string) *httptest.Server {
 	mux := http.NewServeMux()
 	for path, text := range map[string]string{
-		"project/project-id":                      Project,
-		"instance/network-interfaces/0/network":   "projects/1234/networks/" + network,
-		"instance/service-accounts/default/token": fmt.Sprintf(`{"access_token":%q,"expires_in":3600,"token_type":"Bearer"}`, Token),
+		"project/project-id":                    Project,
+		"instance/network-interfaces/0/network": "projects/1234/networks/" + network,
+		"instance/service-accounts/default/token": fmt.Sprintf(
+			`{"access_token":%q,"expires_in":3600,"token_type":"Bearer"}`, Token),
 	} {
 		mux.HandleFunc("GET /computeMetadata/v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Metadata-Flavor", "Google")

@@ -7,7 +7,8 @@ import (
 	"weft/encap"
 )
 
-// encapsulation takes packets of pods, and compares the frames that leave: all of them but for what is normalised.
+// encapsulation takes packets of pods, and compares the frames that leave: all of them but for what is
+// normalised.
 func encapsulation(u underlay) direction {
 	return direction{
 		name: "encapsulation", in: podOf, out: wireOf, make: leaves, refuses: u.refuses,
@@ -29,17 +30,21 @@ func (u underlay) datagram(f []byte) bool {
 	if u {
 		kind, proto = encap.EtherTypeIPv6, f[ip+6]
 	}
-	return binary.BigEndian.Uint16(f[12:]) == kind && proto == encap.ProtoUDP && binary.BigEndian.Uint16(f[u.l4()+2:]) == vtepPort
+	return binary.BigEndian.Uint16(f[12:]) == kind && proto == encap.ProtoUDP &&
+		binary.BigEndian.Uint16(f[u.l4()+2:]) == vtepPort
 }
 
-// normalised takes from a frame what may differ, having verified it where that can be done. A fault is written into the frame, as
-// what no other frame has.
+// normalised takes from a frame what may differ, having verified it where that can be done. A fault is
+// written into the frame, as what no other frame has.
 //
-//   - The outer source port is the sender's choice: the kernel takes a hash of the flow, weft one of its own ports.
+//   - The outer source port is the sender's choice: the kernel takes a hash of the flow, weft one of its own
+//     ports.
 //   - So are the IPv4 identification of datagrams, and the IPv6 flow label.
-//   - The UDP checksum may be missing over IPv4 (RFC 7348 section 5). If it is there it has to be right, as the header's has to be.
+//   - The UDP checksum may be missing over IPv4 (RFC 7348 section 5). If it is there it has to be right, as
+//     the header's has to be.
 //   - DF: the kernel leaves it out, weft sets it (RFC 2003 section 3.1, and it learns path MTUs).
-//   - ECN: for an inner CE the kernel sends ECT(0), which was RFC 3168's way, and weft CE, which is RFC 6040's.
+//   - ECN: for an inner CE the kernel sends ECT(0), which was RFC 3168's way, and weft CE, which is RFC
+//     6040's.
 func (u underlay) normalised(f []byte) []byte {
 	if len(f) < u.inner() {
 		return f
@@ -83,14 +88,15 @@ func (u underlay) normalised(f []byte) []byte {
 	return f
 }
 
-// refuses says why weft does not send a frame that the kernel sends. It is asked of frames, since the host's IP stack cuts what is too
-// large before either of them gets it.
+// refuses says why weft does not send a frame that the kernel sends. It is asked of frames, since the host's
+// IP stack cuts what is too large before either of them gets it.
 func (u underlay) refuses(f []byte) reason {
 	p := f[u.inner():]
 	kind := binary.BigEndian.Uint16(f[u.inner()-2:])
 	switch {
 	case kind == encap.EtherTypeIPv4 && len(p) >= encap.IPv4Len && bytes.Equal(p[12:15], []byte{10, 1, peerNet}),
-		kind == encap.EtherTypeIPv6 && len(p) >= encap.IPv6Len && bytes.Equal(p[8:16], []byte{0xfd, 0, 0, 1, 0, peerNet, 0, 0}):
+		kind == encap.EtherTypeIPv6 && len(p) >= encap.IPv6Len &&
+			bytes.Equal(p[8:16], []byte{0xfd, 0, 0, 1, 0, peerNet, 0, 0}):
 		return foreignInner
 	case kind == encap.EtherTypeIPv4 && endless(p), kind == encap.EtherTypeIPv6 && brokenChain(p):
 		return unreadable

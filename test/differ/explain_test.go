@@ -7,7 +7,8 @@ import (
 	"weft/encap"
 )
 
-// A reason says why weft does with a packet what the kernel's vxlan does not do. docs/deviations.md has each, by this name.
+// A reason says why weft does with a packet what the kernel's vxlan does not do. docs/deviations.md has each,
+// by this name.
 type reason string
 
 const (
@@ -25,14 +26,16 @@ const (
 	rejoined     reason = "joined packets"
 )
 
-// A meant is what weft means to do with a frame that arrives: to drop it, or to treat it as the kernel treats another one.
+// A meant is what weft means to do with a frame that arrives: to drop it, or to treat it as the kernel treats
+// another one.
 type meant struct {
 	why  reason
 	drop bool
 }
 
-// means says what weft means to do with the frame f. It makes of f the frame that the kernel treats in the way in which weft is to treat the
-// one that it was. It is written from the RFCs and the documents, not from the data plane. raw is what path raw does otherwise than the others.
+// means says what weft means to do with the frame f. It makes of f the frame that the kernel treats in the
+// way in which weft is to treat the one that it was. It is written from the RFCs and the documents, not from
+// the data plane. raw is what path raw does otherwise than the others.
 func (u underlay) means(f []byte, raw bool) (m meant) {
 	if len(f) < u.inner() {
 		return m
@@ -107,7 +110,8 @@ func (u underlay) means(f []byte, raw bool) (m meant) {
 	return m
 }
 
-// innerRefused says why weft drops an inner packet from the peer that the kernel's vxlan would pass on to a pod.
+// innerRefused says why weft drops an inner packet from the peer that the kernel's vxlan would pass on to a
+// pod.
 func innerRefused(p []byte, kind uint16) reason {
 	switch {
 	case kind == encap.EtherTypeIPv4 && len(p) >= encap.IPv4Len:
@@ -135,8 +139,8 @@ func endless(p []byte) bool {
 	return offset > 0 && offset+total-hlen > 65535
 }
 
-// brokenChain says whether an IPv6 packet has an extension header, among the first eight, that does not end in the packet, or a fragment that
-// would end beyond 65535 bytes.
+// brokenChain says whether an IPv6 packet has an extension header, among the first eight, that does not end
+// in the packet, or a fragment that would end beyond 65535 bytes.
 func brokenChain(p []byte) bool {
 	if n := encap.IPv6Len + int(binary.BigEndian.Uint16(p[4:])); n <= len(p) {
 		p = p[:n]
@@ -174,8 +178,8 @@ func brokenChain(p []byte) bool {
 	return false
 }
 
-// completed says where the transport checksum of p is and what it is to be, if it is one that the sender left to a device: the sum of the
-// pseudo header alone.
+// completed says where the transport checksum of p is and what it is to be, if it is one that the sender left
+// to a device: the sum of the pseudo header alone.
 func completed(p []byte) (at int, sum uint16, ok bool) {
 	if len(p) < encap.IPv4Len {
 		return 0, 0, false
@@ -227,8 +231,8 @@ func completed(p []byte) (at int, sum uint16, ok bool) {
 	return l4 + at, sum, true
 }
 
-// transport6 finds the transport header of an IPv6 packet. fragment is true also where the checksum covers another address than the
-// header's: in front of a routing header that is not done.
+// transport6 finds the transport header of an IPv6 packet. fragment is true also where the checksum covers
+// another address than the header's: in front of a routing header that is not done.
 func transport6(p []byte) (proto byte, l4 int, fragment, ok bool) {
 	if len(p) < encap.IPv6Len || len(p) < encap.IPv6Len+int(binary.BigEndian.Uint16(p[4:])) || brokenChain(p) {
 		return 0, 0, false, false

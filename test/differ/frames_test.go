@@ -22,8 +22,8 @@ func (u underlay) l4() int {
 func (u underlay) vxlan() int { return u.l4() + encap.UDPLen }
 func (u underlay) inner() int { return u.vxlan() + encap.VXLANOverhead }
 
-// arriving appends a frame from the peer with a packet to a pod of ours: valid one time in two, otherwise changed in a few places, mostly
-// such that the checksums before the change are made right again.
+// arriving appends a frame from the peer with a packet to a pod of ours: valid one time in two, otherwise
+// changed in a few places, mostly such that the checksums before the change are made right again.
 func (u underlay) arriving(d dice, b []byte) []byte {
 	at := len(b)
 	b = append(b, make([]byte, u.inner())...)

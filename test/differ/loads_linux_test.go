@@ -16,11 +16,12 @@ import (
 // superEvery is how many loads there are to a superpacket, which stands for 24 packets in the mean.
 const superEvery = 8
 
-// header is what the kernel has in front of a packet of a TUN or TAP with IFF_VNET_HDR, struct virtio_net_hdr.
+// header is what the kernel has in front of a packet of a TUN or TAP with IFF_VNET_HDR, struct
+// virtio_net_hdr.
 type header [10]byte
 
-// joined is the header of a superpacket of one kind whose segments' payload is size bytes long, and whose transport header, with a
-// partial checksum at offset sum, begins at l4 and ends at end.
+// joined is the header of a superpacket of one kind whose segments' payload is size bytes long, and whose
+// transport header, with a partial checksum at offset sum, begins at l4 and ends at end.
 func joined(kind uint8, l4, end, sum, size int) (h header) {
 	h[0], h[1] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, kind
 	for i, v := range []int{end, size, l4, sum} {
@@ -29,8 +30,9 @@ func joined(kind uint8, l4, end, sum, size int) (h header) {
 	return h
 }
 
-// load is what weft's host is given in one write: a packet, or a superpacket that stands for several. The kernel's is given its parts,
-// one by one: each packet by itself where that is the same, and else the superpacket too.
+// load is what weft's host is given in one write: a packet, or a superpacket that stands for several. The
+// kernel's is given its parts, one by one: each packet by itself where that is the same, and else the
+// superpacket too.
 type load struct {
 	header, partHeader header
 	data               []byte
@@ -71,7 +73,8 @@ func (l *load) without(i int) (fewer load, ok bool) {
 	return fewer, l.segments == 0 && u.joinFrames(&fewer)
 }
 
-// arrives makes a frame of the peer, or many of one flow that the host's device has joined, as GRO and a sender's USO do.
+// arrives makes a frame of the peer, or many of one flow that the host's device has joined, as GRO and a
+// sender's USO do.
 func (u underlay) arrives(d dice, l *load) {
 	if !d.one(superEvery) {
 		l.data = u.arriving(d, l.data)
@@ -100,7 +103,8 @@ func (u underlay) arrives(d dice, l *load) {
 	u.joinFrames(l)
 }
 
-// next is the frame that follows i after the first: the next bytes of a TCP connection, and of other protocols the next packet.
+// next is the frame that follows i after the first: the next bytes of a TCP connection, and of other
+// protocols the next packet.
 func (u underlay) next(d dice, template []byte, i, ids int) []byte {
 	f := bytes.Clone(template)
 	p := f[u.inner():]
@@ -165,7 +169,8 @@ func (u underlay) shorter(d dice, f []byte) []byte {
 	return f[:u.inner()+len(p)]
 }
 
-// faulty changes a frame behind its UDP header and keeps its length, since a device joins only frames of one length.
+// faulty changes a frame behind its UDP header and keeps its length, since a device joins only frames of one
+// length.
 func (u underlay) faulty(d dice, f []byte) []byte {
 	was := len(f)
 	from := u.inner()
@@ -189,7 +194,8 @@ func (u underlay) faulty(d dice, f []byte) []byte {
 	return f
 }
 
-// joinFrames makes of the parts, of which only the last may be shorter, the superpacket that a device makes of them. It says whether that can be done.
+// joinFrames makes of the parts, of which only the last may be shorter, the superpacket that a device makes
+// of them. It says whether that can be done.
 func (u underlay) joinFrames(l *load) bool {
 	if l.parts.len() == 0 {
 		return false
@@ -221,7 +227,8 @@ func (u underlay) partial(f []byte) {
 	}
 }
 
-// leaves makes a packet of a pod of ours, or a superpacket, which a pod's connection over a virtual wire is made of.
+// leaves makes a packet of a pod of ours, or a superpacket, which a pod's connection over a virtual wire is
+// made of.
 func leaves(d dice, l *load) {
 	if !d.one(superEvery) {
 		l.data = leaving(d, l.data)
@@ -307,7 +314,8 @@ func (c *comparison) exercised(r *rig) {
 		}
 		fmt.Fprintf(&used, ", %v %d of %d packets", o.Offload, calls, segments)
 	}
-	c.t.Logf("%s: %d received, %d delivered%s", r.name, flow.Received-before.Received, flow.Delivered-before.Delivered, used.String())
+	c.t.Logf("%s: %d received, %d delivered%s", r.name, flow.Received-before.Received,
+		flow.Delivered-before.Delivered, used.String())
 	if got := flow.Delivered - before.Delivered; got < c.passed/2 && !c.t.Failed() {
 		c.t.Errorf("%s delivered %d packets, and the kernel %d", r.name, got, c.passed)
 	}
@@ -329,9 +337,10 @@ func (c *comparison) superOffloads(r *rig) []tunnel.Offload {
 	return []tunnel.Offload{tunnel.OffloadGRO, tunnel.OffloadTCP}
 }
 
-// sameByFlow says whether weft's packets are the kernel's, and those of each flow in the same order, and why they are not byte for byte.
-// Between flows there is no order: what may yet be joined waits until the batch ends, as in the kernel's GRO. Of what was joined the fields
-// with more than one right value may be another one of them.
+// sameByFlow says whether weft's packets are the kernel's, and those of each flow in the same order, and why
+// they are not byte for byte. Between flows there is no order: what may yet be joined waits until the batch
+// ends, as in the kernel's GRO. Of what was joined the fields with more than one right value may be another
+// one of them.
 func sameByFlow(got, want *packets) (why reason, ok bool) {
 	if got.len() != want.len() {
 		return notTold, false
@@ -342,13 +351,15 @@ func sameByFlow(got, want *packets) (why reason, ok bool) {
 	return rejoined, slices.EqualFunc(got.byFlow(), want.byFlow(), sameJoined)
 }
 
-// sameJoined says whether got is want, or what joining and cutting again may make of it: of a packet with DF the identification counts up
-// (RFC 6864 section 4.1), and of the two forms of zero in one's complement a transport checksum is the other.
+// sameJoined says whether got is want, or what joining and cutting again may make of it: of a packet with DF
+// the identification counts up (RFC 6864 section 4.1), and of the two forms of zero in one's complement a
+// transport checksum is the other.
 func sameJoined(got, want []byte) bool {
 	if bytes.Equal(got, want) {
 		return true
 	}
-	if len(got) != len(want) || len(want) < encap.IPv4Len+encap.UDPLen || want[0]>>4 == 6 && len(want) < encap.IPv6Len+encap.UDPLen {
+	if len(got) != len(want) || len(want) < encap.IPv4Len+encap.UDPLen || want[0]>>4 == 6 &&
+		len(want) < encap.IPv6Len+encap.UDPLen {
 		return false
 	}
 	got, want = bytes.Clone(got), bytes.Clone(want)
@@ -386,7 +397,8 @@ func (p *packets) byFlow() (l [][]byte) {
 	return l
 }
 
-// flowOf is what tells an inner packet's flow: addresses and protocol, and the ports where they are behind a plain header.
+// flowOf is what tells an inner packet's flow: addresses and protocol, and the ports where they are behind a
+// plain header.
 func flowOf(p []byte) []byte {
 	at, proto, whole := encap.IPv6Len, byte(0), true
 	var addrs []byte

@@ -7,14 +7,15 @@ import (
 	"weft/encap"
 )
 
-// Addresses of the overlay: pods of ours are in 10.1.1.0/24 and fd00:1:1::/64, those of the one peer in 10.1.2.0/24 and fd00:1:2::/64.
+// Addresses of the overlay: pods of ours are in 10.1.1.0/24 and fd00:1:1::/64, those of the one peer in
+// 10.1.2.0/24 and fd00:1:2::/64.
 const (
 	ourNet  = 1
 	peerNet = 2
 )
 
-// dice is where all randomness comes from. It is made anew for each packet, of the run's seed and the packet's number, so that each packet
-// can be made again by itself.
+// dice is where all randomness comes from. It is made anew for each packet, of the run's seed and the
+// packet's number, so that each packet can be made again by itself.
 type dice struct {
 	*rand.Rand
 	pcg *rand.PCG
@@ -78,7 +79,8 @@ func (d dice) addr(b []byte, node byte) {
 	b[0], b[3], b[5], b[15] = 0xfd, 1, node, host
 }
 
-// inner appends a valid inner packet of one family from a pod of node from to one of node to, of at most most bytes.
+// inner appends a valid inner packet of one family from a pod of node from to one of node to, of at most most
+// bytes.
 func (d dice) inner(b []byte, six bool, from, to byte, most int) []byte {
 	at := len(b)
 	if six {
@@ -101,8 +103,11 @@ func (d dice) header4(b []byte, from, to byte) []byte {
 	h[8] = d.ttl()
 	d.addr(h[12:16], from)
 	d.addr(h[16:20], to)
-	if d.one(24) { // options: no operation, the end, an unknown one, recorded routes, router alert; no timestamps, which would say when
-		opts := [...][]byte{{1, 1, 1, 1}, {1, 0, 0, 0}, {0x9e, 4, 7, 7}, {7, 7, 4, 0, 0, 0, 0, 0}, {0x94, 4, 0, 0}}[d.IntN(5)]
+	if d.one(24) {
+		// options: no operation, the end, an unknown one, recorded routes, router alert; no timestamps, which would
+		// say when
+		opts := [...][]byte{{1, 1, 1, 1}, {1, 0, 0, 0}, {0x9e, 4, 7, 7}, {7, 7, 4, 0, 0, 0, 0, 0},
+			{0x94, 4, 0, 0}}[d.IntN(5)]
 		b = append(b, opts...)
 		b[at] += byte(len(opts) / 4)
 	}
@@ -157,11 +162,13 @@ func (d dice) header6(b []byte, from, to byte) []byte {
 	return b
 }
 
-// body appends a transport header and a payload, and makes lengths and checksums right. The packet begins at b[at:].
+// body appends a transport header and a payload, and makes lengths and checksums right. The packet begins at
+// b[at:].
 func (d dice) body(b []byte, at int, six bool, most int) []byte {
 	l4 := len(b)
 	size := d.size(max(1, most-(l4-at)-20))
-	proto := [...]byte{encap.ProtoUDP, encap.ProtoUDP, encap.ProtoTCP, encap.ProtoTCP, encap.ProtoICMP, 132}[d.IntN(6)]
+	proto := [...]byte{encap.ProtoUDP, encap.ProtoUDP, encap.ProtoTCP, encap.ProtoTCP, encap.ProtoICMP,
+		132}[d.IntN(6)]
 	if six && proto == encap.ProtoICMP {
 		proto = encap.ProtoICMPv6
 	}
@@ -209,7 +216,8 @@ func (d dice) body(b []byte, at int, six bool, most int) []byte {
 	if proto == encap.ProtoUDP && !six && d.one(8) {
 		seg[6], seg[7] = 0, 0
 	}
-	if (proto == encap.ProtoUDP || proto == encap.ProtoTCP) && d.one(50) { // as a device would hand it over that is to fill it in
+	if (proto == encap.ProtoUDP || proto == encap.ProtoTCP) && d.one(50) {
+		// as a device would hand it over that is to fill it in
 		binary.BigEndian.PutUint16(seg[field:], fold(pseudoSum(b[at:], six, proto, len(seg))))
 	}
 	return b
@@ -253,7 +261,8 @@ func sum4(p []byte) {
 
 func plainSum(b []byte) (sum uint64) {
 	for len(b) >= 8 {
-		sum += uint64(b[0])<<8 + uint64(b[1]) + uint64(b[2])<<8 + uint64(b[3]) + uint64(b[4])<<8 + uint64(b[5]) + uint64(b[6])<<8 + uint64(b[7])
+		sum += uint64(b[0])<<8 + uint64(b[1]) + uint64(b[2])<<8 + uint64(b[3]) + uint64(b[4])<<8 + uint64(b[5]) +
+			uint64(b[6])<<8 + uint64(b[7])
 		b = b[8:]
 	}
 	for len(b) >= 2 {
@@ -282,7 +291,8 @@ func pseudoSum(p []byte, six bool, proto byte, length int) uint64 {
 	return plainSum(addrs) + uint64(proto) + uint64(length)
 }
 
-// mutate changes b in up to n places, from b[from:] on: bits, bytes, words that mean something, its end. It returns b, longer or shorter.
+// mutate changes b in up to n places, from b[from:] on: bits, bytes, words that mean something, its end. It
+// returns b, longer or shorter.
 func (d dice) mutate(b []byte, from, n int) []byte {
 	for range n {
 		if len(b) <= from {
@@ -307,7 +317,8 @@ func (d dice) mutate(b []byte, from, n int) []byte {
 			}
 		case 7:
 			if i+1 < len(b) {
-				binary.BigEndian.PutUint16(b[i:], [...]uint16{0, 1, 0xffff, 0x8000, 0x0800, 0x86dd, 0x8100, uint16(len(b) - i)}[d.IntN(8)])
+				binary.BigEndian.PutUint16(b[i:], [...]uint16{0, 1, 0xffff, 0x8000, 0x0800, 0x86dd, 0x8100,
+					uint16(len(b) - i)}[d.IntN(8)])
 			}
 		}
 	}

@@ -34,8 +34,9 @@ const (
 	farVTEP = "0e:00:00:00:00:02"
 )
 
-// rig is a host in a namespace of its own with one end of a VXLAN network, the kernel's or weft's. Its underlay is a TAP and its pods are
-// a TUN, so that what is written to one of them goes through all of the host in that call, and the order of packets stays.
+// rig is a host in a namespace of its own with one end of a VXLAN network, the kernel's or weft's. Its
+// underlay is a TAP and its pods are a TUN, so that what is written to one of them goes through all of the
+// host in that call, and the order of packets stays.
 type rig struct {
 	name      string
 	ns        *netns.Namespace
@@ -71,9 +72,12 @@ func newRig(t *testing.T, six bool, path tunnel.Path) *rig {
 
 func (r *rig) setUp(t *testing.T, six bool, path tunnel.Path) error {
 	for name, v := range map[string]string{
-		"net/ipv6/conf/default/addr_gen_mode": "1", "net/ipv6/conf/default/accept_ra": "0", "net/ipv6/conf/default/accept_dad": "0",
-		"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/forwarding": "1",
-		"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0", "net/ipv4/conf/all/send_redirects": "0", "net/ipv4/conf/default/send_redirects": "0",
+		"net/ipv6/conf/default/addr_gen_mode": "1", "net/ipv6/conf/default/accept_ra": "0",
+		"net/ipv6/conf/default/accept_dad": "0",
+		"net/ipv4/ip_forward":              "1", "net/ipv6/conf/all/forwarding": "1",
+		"net/ipv6/conf/default/forwarding": "1",
+		"net/ipv4/conf/all/rp_filter":      "0", "net/ipv4/conf/default/rp_filter": "0",
+		"net/ipv4/conf/all/send_redirects": "0", "net/ipv4/conf/default/send_redirects": "0",
 	} {
 		if err := os.WriteFile("/proc/sys/"+name, []byte(v), 0o644); err != nil {
 			return err
@@ -87,7 +91,8 @@ func (r *rig) setUp(t *testing.T, six bool, path tunnel.Path) error {
 		return err
 	}
 	own, peer := outers(six)
-	if err := ipBatch(`link set eth0 address ` + linkMAC + ` mtu 1500 txqueuelen ` + strconv.Itoa(queueLen) + ` up
+	if err := ipBatch(`link set eth0 address ` + linkMAC + ` mtu 1500 txqueuelen ` + strconv.Itoa(queueLen) +
+		` up
 link set pod0 mtu 9000 txqueuelen ` + strconv.Itoa(queueLen) + ` up
 addr add ` + own.String() + map[bool]string{false: "/24", true: "/64 nodad"}[six] + ` dev eth0
 neigh add ` + peer.String() + ` lladdr ` + farMAC + ` nud permanent dev eth0
@@ -98,8 +103,10 @@ route add fd00:1:1::/64 dev pod0
 	}
 	script := ""
 	if path == 0 {
-		script = fmt.Sprintf("link add flannel0 type vxlan id %d local %v dev eth0 dstport %d nolearning\n", vni, own, vtepPort) +
-			"link set flannel0 address " + ownVTEP + "\nneigh add 10.1.2.0 lladdr " + farVTEP + " nud permanent dev flannel0\n"
+		script = fmt.Sprintf("link add flannel0 type vxlan id %d local %v dev eth0 dstport %d nolearning\n", vni,
+			own, vtepPort) +
+			"link set flannel0 address " + ownVTEP + "\nneigh add 10.1.2.0 lladdr " + farVTEP +
+			" nud permanent dev flannel0\n"
 	} else if err := r.weft(t, six, path); err != nil {
 		return err
 	}
@@ -112,7 +119,8 @@ route add fd00:1:2::/64 via fd00:1:2:: dev flannel0 onlink
 `); err != nil || path != 0 {
 		return err
 	}
-	if out, err := exec.Command("bridge", "fdb", "append", farVTEP, "dev", "flannel0", "dst", peer.String()).CombinedOutput(); err != nil {
+	if out, err := exec.Command("bridge", "fdb", "append", farVTEP, "dev", "flannel0", "dst",
+		peer.String()).CombinedOutput(); err != nil {
 		return fmt.Errorf("bridge: %w: %s", err, out)
 	}
 	return nil
@@ -145,7 +153,8 @@ func openDevice(name string, kind uint16) (int, error) {
 	return fd, nil
 }
 
-// weft opens the ports of a path and runs an engine over them, with one worker, so that packets keep their order.
+// weft opens the ports of a path and runs an engine over them, with one worker, so that packets keep their
+// order.
 func (r *rig) weft(t *testing.T, six bool, path tunnel.Path) error {
 	own, peer := outers(six)
 	uo := tunnel.UDPOptions{Local: netip.AddrPortFrom(own, vtepPort), Format: encap.FormatVXLAN}
@@ -216,8 +225,9 @@ func parseMAC(s string) (m encap.MAC) {
 	return m
 }
 
-// openRaw opens path raw on eth0. What a filter at the link's ingress does on a real host one on the UDP socket does here: it leaves to
-// the packet socket what that takes, which are datagrams without IP options and extension headers.
+// openRaw opens path raw on eth0. What a filter at the link's ingress does on a real host one on the UDP
+// socket does here: it leaves to the packet socket what that takes, which are datagrams without IP options
+// and extension headers.
 func openRaw(o tunnel.UDPOptions, peer netip.Addr) (*tunnel.Raw, error) {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -238,12 +248,14 @@ func openRaw(o tunnel.UDPOptions, peer netip.Addr) (*tunnel.Raw, error) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff},
 	}
-	err = unix.SetsockoptSockFprog(r.Queues()[1].PollFD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	err = unix.SetsockoptSockFprog(r.Queues()[1].PollFD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	r.SetNextHops(map[netip.Addr]tunnel.NextHop{peer: {Local: parseMAC(linkMAC), Remote: parseMAC(farMAC)}})
 	return r, errors.Join(err, r.Listen())
 }
 
-// write gives the host a packet, by one of its descriptors. One that the device itself refuses is given to nobody.
+// write gives the host a packet, by one of its descriptors. One that the device itself refuses is given to
+// nobody.
 func (r *rig) write(fd int, h header, b []byte) { _, _ = unix.Writev(fd, [][]byte{h[:], b}) }
 
 // give gives the host what weft gets of a load.

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// batchSize is how many packets are under way at once in a data plane, but for the last superpacket. The devices' queues have room for
-	// them (queueLen), and a batch costs each data plane a few switches of tasks, which are a quarter of the costs with 64.
+	// batchSize is how many packets are under way at once in a data plane, but for the last superpacket. The
+	// devices' queues have room for them (queueLen), and a batch costs each data plane a few switches of tasks,
+	// which are a quarter of the costs with 64.
 	batchSize = 512
 	// patience is for one batch, on a machine that does something else as well.
 	patience = 30 * time.Second
@@ -65,8 +66,8 @@ type direction struct {
 	marked  func(b []byte) (uint64, bool)
 }
 
-// TestDiffersFromKernelVXLANOnlyAsSaid gives the same packets to the kernel's vxlan and to every path of weft's, in both directions and over
-// both families.
+// TestDiffersFromKernelVXLANOnlyAsSaid gives the same packets to the kernel's vxlan and to every path of
+// weft's, in both directions and over both families.
 func TestDiffersFromKernelVXLANOnlyAsSaid(t *testing.T) {
 	o := readOptions(t, 3_000)
 	for _, u := range []underlay{false, true} {
@@ -82,10 +83,13 @@ func TestDiffersFromKernelVXLANOnlyAsSaid(t *testing.T) {
 			for _, way := range []direction{decapsulation(u), encapsulation(u)} {
 				t.Run(way.name, func(t *testing.T) {
 					began := time.Now()
-					c := &comparison{t: t, way: way, kernel: kernel, rigs: rigs, dice: newDice(), o: o, told: map[reason]uint64{}}
+					c := &comparison{t: t, way: way, kernel: kernel, rigs: rigs, dice: newDice(), o: o,
+						told: map[reason]uint64{}}
 					c.run()
-					t.Logf("seed %d: %d packets on %d paths, %d of them in %d superpackets, %d passed by the kernel, %.0f comparisons a second; %d batches one by one, %d marks again; explained: %v",
-						o.seed, c.made, len(rigs), c.joined, c.supers, c.passed, float64(c.made)*float64(len(rigs))/time.Since(began).Seconds(), c.again, c.lost, c.told)
+					t.Logf("seed %d: %d packets on %d paths, %d of them in %d superpackets, %d passed by the kernel, %.0f "+
+						"comparisons a second; %d batches one by one, %d marks again; explained: %v",
+						o.seed, c.made, len(rigs), c.joined, c.supers, c.passed,
+						float64(c.made)*float64(len(rigs))/time.Since(began).Seconds(), c.again, c.lost, c.told)
 					for _, r := range rigs {
 						c.exercised(r)
 					}
@@ -104,11 +108,12 @@ type comparison struct {
 	dice   dice
 	o      options
 
-	loads                        []load // of the batch
-	want, got                    packets
-	scratch                      []byte
-	made, joined, supers, passed uint64 // packets, those in superpackets, superpackets, and packets that the kernel passed on
-	again, lost                  int    // batches that were sent again one by one, and marks that were
+	loads     []load // of the batch
+	want, got packets
+	scratch   []byte
+	// packets, those in superpackets, superpackets, and packets that the kernel passed on
+	made, joined, supers, passed uint64
+	again, lost                  int // batches that were sent again one by one, and marks that were
 	told                         map[reason]uint64
 	before                       map[*rig]tunnel.Stats
 }
@@ -161,7 +166,8 @@ func (c *comparison) run() {
 	}
 }
 
-// wanted appends what the kernel makes of l, or of what weft means to treat it as, and counts in told why that is something else.
+// wanted appends what the kernel makes of l, or of what weft means to treat it as, and counts in told why
+// that is something else.
 func (c *comparison) wanted(l *load, raw bool, told map[reason]uint64) {
 	c.kernel.read(c.way.out(c.kernel), &c.got, func([]byte) bool { return false })
 	was, from := c.want.len(), len(c.want.data)
@@ -267,8 +273,8 @@ func (c *comparison) same(got, want *packets) (why reason, ok bool) {
 	return sameByFlow(got, want)
 }
 
-// oneByOne sends the loads from number first on again, each by itself, and reports those that still differ: what a queue lost, or what
-// came in another order on a busy machine, is no difference.
+// oneByOne sends the loads from number first on again, each by itself, and reports those that still differ:
+// what a queue lost, or what came in another order on a busy machine, is no difference.
 func (c *comparison) oneByOne(r *rig, first, end uint64) {
 	for n := first; n < end; n++ {
 		var l load
@@ -325,7 +331,8 @@ func (c *comparison) report(r *rig, number uint64, l *load, want, got packets) {
 	}
 	told := map[reason]uint64{}
 	c.wanted(l, r.name == tunnel.PathRaw.String(), told)
-	c.t.Errorf("%s differs from the kernel, %s, seed %d, number %d (%v):\n%x %x", r.name, c.way.name, c.o.seed, number, told, l.header, l.data)
+	c.t.Errorf("%s differs from the kernel, %s, seed %d, number %d (%v):\n%x %x", r.name, c.way.name, c.o.seed,
+		number, told, l.header, l.data)
 	for i := range max(want.len(), got.len()) {
 		if i < want.len() && i < got.len() && bytes.Equal(want.at(i), got.at(i)) {
 			continue

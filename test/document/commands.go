@@ -21,8 +21,8 @@ type Command struct {
 	Whole bool
 }
 
-// Commands returns the command lines of program in README.md, CONTRIBUTING.md and docs below root: those in blocks of code,
-// and those in backquotes that have no signs of an abbreviation.
+// Commands returns the command lines of program in README.md, CONTRIBUTING.md and docs below root: those in
+// blocks of code, and those in backquotes that have no signs of an abbreviation.
 func Commands(root, program string) ([]Command, error) {
 	files := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(p string, _ fs.DirEntry, err error) error {
@@ -73,7 +73,8 @@ func commands(name, text, program string) (out []Command) {
 			continue
 		}
 		line, _, _ = strings.Cut(line, " #")
-		line = regexp.MustCompile(`"?\$\(`).ReplaceAllLiteralString(line, "1 && ") // what a command prints stands for a word, a number perhaps
+		// what a command prints stands for a word, a number perhaps
+		line = regexp.MustCompile(`"?\$\(`).ReplaceAllLiteralString(line, "1 && ")
 		for _, part := range regexp.MustCompile(`&&|;|\| `).Split(line, -1) {
 			_, inner, _ := strings.Cut(part, " -- ") // what another command, or weft lab exec, is to run
 			for _, text := range []string{part, inner} {
@@ -86,8 +87,8 @@ func commands(name, text, program string) (out []Command) {
 	return out
 }
 
-// arguments returns the words after the program's name if text is a command line of it, perhaps with sudo, with a folder,
-// or with variables before.
+// arguments returns the words after the program's name if text is a command line of it, perhaps with sudo,
+// with a folder, or with variables before.
 func arguments(text, program string) ([]string, bool) {
 	words := regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`).FindAllString(text, -1)
 	for len(words) > 0 && (words[0] == "sudo" || regexp.MustCompile(`^[A-Z_]+=`).MatchString(words[0])) {
@@ -96,7 +97,8 @@ func arguments(text, program string) ([]string, bool) {
 	if len(words) == 0 || filepath.Base(words[0]) != program || strings.HasPrefix(words[0], "/") {
 		return nil, false
 	}
-	if len(words) == 1 || strings.HasPrefix(words[1], "v0.") || words[1] == "is" { // the program's name, and what it says
+	if len(words) == 1 || strings.HasPrefix(words[1], "v0.") || words[1] == "is" {
+		// the program's name, and what it says
 		return nil, false
 	}
 	for i, w := range words {

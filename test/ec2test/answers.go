@@ -61,7 +61,8 @@ func (c *Cloud) describeInstances(q url.Values) (any, *apiError) {
 				n.V6 = append(n.V6, a)
 			}
 		}
-		out.Reservations.Items = append(out.Reservations.Items, reservation{[]instanceItem{{i.ID, i.State, i.VPC, []nicItem{n}}}})
+		out.Reservations.Items = append(out.Reservations.Items,
+			reservation{[]instanceItem{{i.ID, i.State, i.VPC, []nicItem{n}}}})
 	}
 	return out, nil
 }
@@ -81,7 +82,8 @@ type interfaceItem struct {
 func (c *Cloud) describeInterfaces(q url.Values) (any, *apiError) {
 	var found []interfaceItem
 	for _, i := range c.Instances {
-		if i.State != "terminated" && matches(q, func(string) string { return i.NIC }) { // network-interface-id, the only filter that is used
+		if i.State != "terminated" && matches(q, func(string) string { return i.NIC }) {
+			// network-interface-id, the only filter that is used
 			found = append(found, interfaceItem{i.NIC})
 		}
 	}

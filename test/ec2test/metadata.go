@@ -6,7 +6,8 @@ import (
 	"net/http/httptest"
 )
 
-// Metadata begins a metadata service of an instance that answers with sessions only (IMDSv2). The caller closes it.
+// Metadata begins a metadata service of an instance that answers with sessions only (IMDSv2). The caller
+// closes it.
 func Metadata(region, vpc string) *httptest.Server {
 	const token, mac = "session", "02:00:00:00:00:01"
 	mux := http.NewServeMux()

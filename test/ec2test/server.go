@@ -92,10 +92,13 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
 	if err != nil {
 		w.WriteHeader(err.status)
-		_, _ = fmt.Fprintf(w, "<Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>1</RequestID></Response>", err.code, err.text) // who asked is gone
+		// who asked is gone
+		_, _ = fmt.Fprintf(w,
+			"<Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>1</RequestID></Response>", err.code, err.text)
 		return
 	}
-	_ = xml.NewEncoder(w).EncodeElement(out, xml.StartElement{Name: xml.Name{Local: call + "Response"}}) // the same
+	// the same
+	_ = xml.NewEncoder(w).EncodeElement(out, xml.StartElement{Name: xml.Name{Local: call + "Response"}})
 }
 
 // done is the answer of calls that return nothing else.
@@ -140,8 +143,11 @@ func (c *Cloud) change(call string, q url.Values) (any, *apiError) {
 	}
 	at := slices.IndexFunc(t.Routes, func(r Route) bool { return r.Dst == dst })
 	nic := q.Get("NetworkInterfaceId")
-	if call != "DeleteRoute" && !slices.ContainsFunc(c.Instances, func(i *Instance) bool { return i.NIC == nic && i.State != "terminated" }) {
-		return nil, &apiError{400, "InvalidNetworkInterfaceID.NotFound", "The networkInterface ID '" + nic + "' does not exist"}
+	if call != "DeleteRoute" && !slices.ContainsFunc(c.Instances, func(i *Instance) bool {
+		return i.NIC == nic && i.State != "terminated"
+	}) {
+		return nil, &apiError{400, "InvalidNetworkInterfaceID.NotFound", "The networkInterface ID '" + nic +
+			"' does not exist"}
 	}
 	switch {
 	case call == "CreateRoute" && at >= 0:
@@ -153,7 +159,8 @@ func (c *Cloud) change(call string, q url.Values) (any, *apiError) {
 	case at < 0 && call == "DeleteRoute":
 		return nil, &apiError{400, "InvalidRoute.NotFound", "no route with destination-cidr-block " + dst}
 	case at < 0:
-		return nil, &apiError{400, "InvalidParameterValue", "There is no route defined for '" + dst + "' in the route table. Use CreateRoute instead."}
+		return nil, &apiError{400, "InvalidParameterValue", "There is no route defined for '" + dst +
+			"' in the route table. Use CreateRoute instead."}
 	case call == "ReplaceRoute":
 		t.Routes[at].NIC, t.Routes[at].Gateway = nic, ""
 	default:

@@ -207,7 +207,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	for {
 		s.mu.Lock()
 		changed := s.changed
-		at, _ := slices.BinarySearchFunc(s.changes, from+1, func(c change, v int64) int { return cmp.Compare(c.version, v) })
+		at, _ := slices.BinarySearchFunc(s.changes, from+1, func(c change, v int64) int {
+			return cmp.Compare(c.version, v)
+		})
 		news := slices.Clone(s.changes[at:])
 		s.mu.Unlock()
 		for _, c := range news {

@@ -1,6 +1,6 @@
-// Package fakekube is as much of a Kubernetes API server as weft asks for: Nodes that are listed in pages or streamed,
-// watched, read, and patched by strategic merge; Pods that are read; Events that are made and changed. It says nothing
-// about a real one, which test/kube has.
+// Package fakekube is as much of a Kubernetes API server as weft asks for: Nodes that are listed in pages or
+// streamed, watched, read, and patched by strategic merge; Pods that are read; Events that are made and
+// changed. It says nothing about a real one, which test/kube has.
 //
 //	server.go   what a test does: it changes Nodes, has requests refused, and sees what was asked
 //	answers.go  what a client gets
@@ -166,12 +166,13 @@ func (s *Server) Node(name string) *corev1.Node {
 
 // PutPod makes or replaces a Pod, which runs on a Node, or waits for one if node is empty.
 func (s *Server) PutPod(namespace, name, node string) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: node}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{NodeName: node}}
 	s.do(func() { s.pods[namespace+"/"+name] = p })
 }
 
-// Restore puts the server back to these Nodes and to a version, which may be an earlier one. It has no history, and
-// tells no watch.
+// Restore puts the server back to these Nodes and to a version, which may be an earlier one. It has no
+// history, and tells no watch.
 func (s *Server) Restore(version int64, nodes ...*corev1.Node) {
 	s.do(func() {
 		s.version, s.oldest, s.changes = version, 0, nil
@@ -182,7 +183,8 @@ func (s *Server) Restore(version int64, nodes ...*corev1.Node) {
 	})
 }
 
-// Forget deletes a Node of which no watch hears, and all history with it: what was at an earlier version is gone (410).
+// Forget deletes a Node of which no watch hears, and all history with it: what was at an earlier version is
+// gone (410).
 func (s *Server) Forget(name string) {
 	s.do(func() {
 		delete(s.nodes, name)

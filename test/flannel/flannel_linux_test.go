@@ -27,7 +27,8 @@ func programs(t *testing.T) (flanneld, weftd, weft string) {
 	netns.TUN(t, "etcd:etcd-server", "iptables")
 	flanneld, bin := os.Getenv("WEFT_FLANNELD"), os.Getenv("WEFT_BIN")
 	if flanneld == "" || bin == "" {
-		netns.Skip(t, "WEFT_FLANNELD or WEFT_BIN is not set: make test-flannel builds flanneld and weftd, and sets both")
+		netns.Skip(t, "WEFT_FLANNELD or WEFT_BIN is not set: make test-flannel builds flanneld and weftd, and "+
+			"sets both")
 	}
 	return flanneld, filepath.Join(bin, "weftd"), filepath.Join(bin, "weft")
 }
@@ -77,7 +78,8 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			}
 			cleanup := func(args ...string) {
 				t.Helper()
-				args = append([]string{"cleanup", "--control-socket", b.ControlSocket, "--cache-dir", b.CacheDir}, args...)
+				args = append([]string{"cleanup", "--control-socket", b.ControlSocket, "--cache-dir", b.CacheDir},
+					args...)
 				if out, err := b.Command(t.Context(), weft, args...); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
@@ -86,7 +88,8 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 				cleanup()
 			}
 			b.Daemon.SetPath(flanneld)
-			b.Daemon.SetArgs("--etcd-endpoints="+l.Store.Endpoint(), "--iface=eth0", "--ip-masq", "--subnet-file="+b.SubnetFile)
+			b.Daemon.SetArgs("--etcd-endpoints="+l.Store.Endpoint(), "--iface=eth0", "--ip-masq", "--subnet-file="+
+				b.SubnetFile)
 			if err := b.Daemon.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -137,8 +140,9 @@ func record(t *testing.T, l *lab.Lab, key string, wefts bool) {
 // mtu is what flannel gives its TUN on an underlay of 1,500 bytes.
 const mtu = 1472
 
-// asUDPPeer has a, which runs weft, treat b as flannel's udp backend needs it: probes are answered by b's kernel, packets of
-// all sizes arrive, and none of them is packed or left to tunnel GSO, which flannel could not take apart.
+// asUDPPeer has a, which runs weft, treat b as flannel's udp backend needs it: probes are answered by b's
+// kernel, packets of all sizes arrive, and none of them is packed or left to tunnel GSO, which flannel could
+// not take apart.
 func asUDPPeer(t *testing.T, weft string, a, b *lab.Node) {
 	t.Helper()
 	before := joined(t, a)
@@ -173,7 +177,8 @@ func asUDPPeer(t *testing.T, weft string, a, b *lab.Node) {
 			return errors.Join(err, errors.New(string(out)))
 		}
 		p := answer.Peers[0]
-		if p.Weft || len(p.Probes) != 1 || p.Probes[0].By != "icmp" || p.Probes[0].Answers != "yes" || p.Probes[0].PathMTU != mtu {
+		if p.Weft || len(p.Probes) != 1 || p.Probes[0].By != "icmp" || p.Probes[0].Answers != "yes" ||
+			p.Probes[0].PathMTU != mtu {
 			return fmt.Errorf("%+v", p)
 		}
 		return nil
@@ -207,7 +212,8 @@ func talk(t *testing.T, when string, a, b *lab.Pod) {
 			t.Fatalf("%s: %v", when, err)
 		}
 		const bytes = 4 << 20
-		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: from, To: to, Bytes: bytes, Verify: true})
+		r, err := probe.Stream(await.Context(t, 30*time.Second),
+			probe.StreamPlan{From: from, To: to, Bytes: bytes, Verify: true})
 		if err != nil || r.Received != bytes {
 			t.Errorf("%s: TCP from %s: %d of %d bytes, %v", when, from.Name, r.Received, bytes, err)
 		}

@@ -50,7 +50,8 @@ func capabilityNumbers() map[string]uintptr {
 func (c Container) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { // waited for below
-		// The thread cannot get its old namespaces and capabilities back, so it stays locked and ends with this goroutine.
+		// The thread cannot get its old namespaces and capabilities back, so it stays locked and ends with this
+		// goroutine.
 		runtime.LockOSThread()
 		done <- c.run(ctx)
 	}()
@@ -143,7 +144,8 @@ func (c Container) mountKernel() error {
 	if err := bind(Mount{Source: proc + "/sys", Target: proc + "/sys", ReadOnly: true}); err != nil {
 		return err
 	}
-	if err := unix.Mount("sysfs", filepath.Join(c.Root, "sys"), "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, ""); err != nil {
+	if err := unix.Mount("sysfs", filepath.Join(c.Root, "sys"), "sysfs",
+		unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("/sys: %w", err)
 	}
 	if err := unix.Mount("tmpfs", filepath.Join(c.Root, "dev"), "tmpfs", unix.MS_NOSUID, "mode=755,size=64k"); err != nil {
@@ -154,7 +156,8 @@ func (c Container) mountKernel() error {
 			return err
 		}
 	}
-	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1",
+		"stderr": "fd/2"} {
 		if err := os.Symlink(target, filepath.Join(c.Root, "dev", name)); err != nil {
 			return err
 		}
@@ -211,7 +214,8 @@ func (c Container) bound() error {
 		if keep[n] {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: this kernel does not have that capability
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			// EINVAL: this kernel does not have that capability
 			return fmt.Errorf("drop capability %d: %w", n, err)
 		}
 	}

@@ -31,15 +31,16 @@ func TestImages(t *testing.T) {
 	t.Run("plugins are asked", func(t *testing.T) { asksPlugins(t, whole, minimal) })
 }
 
-// programs returns the folder of weft's programs: $WEFT_BIN, which make test sets to what make build has just built, or
-// one in which they are built as make build does.
+// programs returns the folder of weft's programs: $WEFT_BIN, which make test sets to what make build has just
+// built, or one in which they are built as make build does.
 func programs(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("WEFT_BIN"); dir != "" {
 		return dir
 	}
 	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", dir+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", dir+"/", "./cmd/weftd",
+		"./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
 	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
@@ -62,7 +63,8 @@ func output(t *testing.T, c Container) (string, error) {
 func conflist(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	text := `{"name":"cbr0","cniVersion":"1.0.0","plugins":[{"type":"flannel"},{"type":"portmap","capabilities":{"portMappings":true}}]}`
+	text :=
+		`{"name":"cbr0","cniVersion":"1.0.0","plugins":[{"type":"flannel"},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 	if err := os.WriteFile(filepath.Join(dir, "cni-conf.json"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +86,10 @@ func hasWhatFlannelsHas(t *testing.T, s Root) {
 		{[]string{"weft", "--version"}, "weft"},
 		{[]string{"cp", "-f", "/flannel", "/opt/cni/bin/flannel"}, ""},
 		{[]string{"/opt/cni/bin/flannel", "version"}, "weft-cni "},
-		{[]string{"/opt/bin/install-conf", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-flannel.conflist"}, ""},
-		{[]string{"cp", "-f", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-older.conflist"}, ""}, // manifests from before install-conf do this
+		{[]string{"/opt/bin/install-conf", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-flannel.conflist"},
+			""},
+		// manifests from before install-conf do this
+		{[]string{"cp", "-f", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-older.conflist"}, ""},
 		{[]string{"/opt/bin/mk-docker-opts.sh", "-c", "-f", "/nowhere", "-d", "/dev/stdout"}, "DOCKER_OPTS=\"\"\n"},
 		{[]string{"/bin/sh", "-c", "set -e -x; exec echo shell"}, "shell\n"},
 		{[]string{"iptables", "--version"}, "(nf_tables)"},
@@ -102,37 +106,44 @@ func hasWhatFlannelsHas(t *testing.T, s Root) {
 		}
 	}
 	// Rules can be made with the capabilities that flannel's manifest has, since iptables' extensions are there.
-	rule := []string{"-t", "nat", "-A", "POSTROUTING", "-s", "10.244.0.0/16", "!", "-d", "224.0.0.0/4", "-m", "comment", "--comment", "x", "-j", "MASQUERADE", "--random-fully"}
+	rule := []string{"-t", "nat", "-A", "POSTROUTING", "-s", "10.244.0.0/16", "!", "-d", "224.0.0.0/4", "-m",
+		"comment", "--comment", "x", "-j", "MASQUERADE", "--random-fully"}
 	c := s.container(nil, append([]string{"iptables-nft"}, rule...)...)
 	c.Capabilities, c.Net = []string{"NET_ADMIN", "NET_RAW"}, netns.New(t, "image").FD()
 	if out, err := output(t, c); err != nil {
 		t.Errorf("iptables-nft: %v\n%s", err, out)
 	}
-	want, got := read(t, filepath.Join(conf, "cni-conf.json")), read(t, filepath.Join(net, "10-flannel.conflist"))
+	want, got := read(t, filepath.Join(conf, "cni-conf.json")),
+		read(t, filepath.Join(net, "10-flannel.conflist"))
 	if got != want {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 }
 
-// asksPlugins installs the manifests' list beside Debian's portmap. The default image can run that, and the minimal one
-// cannot, since it has no C library. With either, the list does not offer a version that this portmap refuses.
+// asksPlugins installs the manifests' list beside Debian's portmap. The default image can run that, and the
+// minimal one cannot, since it has no C library. With either, the list does not offer a version that this
+// portmap refuses.
 func asksPlugins(t *testing.T, whole, minimal Root) {
 	conf, err := filepath.Abs(filepath.Join(repository, "cmd/weftd/deploy/kubernetes/base"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for said, s := range map[string]Root{"plugin portmap knows 0.1.0": whole, "plugin portmap cannot be asked": minimal} {
+	for said, s := range map[string]Root{"plugin portmap knows 0.1.0": whole,
+		"plugin portmap cannot be asked": minimal} {
 		bin, net := t.TempDir(), t.TempDir()
 		if err := copyFile("/usr/lib/cni/portmap", filepath.Join(bin, "portmap")); err != nil {
 			t.Fatal(err)
 		}
-		mounts := []Mount{{Source: bin, Target: "/host/opt/cni/bin"}, {Source: net, Target: "/host/etc/cni/net.d"}, {Source: conf, Target: "/etc/kube-flannel", ReadOnly: true}}
-		args := []string{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"}
+		mounts := []Mount{{Source: bin, Target: "/host/opt/cni/bin"}, {Source: net, Target: "/host/etc/cni/net.d"},
+			{Source: conf, Target: "/etc/kube-flannel", ReadOnly: true}}
+		args := []string{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin",
+			"--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"}
 		out, err := output(t, s.container(mounts, args...))
 		if err != nil || !strings.Contains(out, said) {
 			t.Errorf("%v: want %q in\n%s", err, said, out)
 		}
-		if got := read(t, filepath.Join(net, "10-weft.conflist")); !strings.Contains(got, `"cniVersions": ["0.4.0","1.0.0"]`) {
+		if got := read(t, filepath.Join(net, "10-weft.conflist")); !strings.Contains(got,
+			`"cniVersions": ["0.4.0","1.0.0"]`) {
 			t.Errorf("installed %s", got)
 		}
 	}
@@ -140,7 +151,8 @@ func asksPlugins(t *testing.T, whole, minimal Root) {
 
 // container is a program in the image with these mounts.
 func (r Root) container(mounts []Mount, args ...string) Container {
-	return Container{Root: r.Dir, ReadOnly: true, Mounts: slices.Concat(r.Mounts, mounts), Args: args, Env: append(r.Env, "HOME=/")}
+	return Container{Root: r.Dir, ReadOnly: true, Mounts: slices.Concat(r.Mounts, mounts), Args: args,
+		Env: append(r.Env, "HOME=/")}
 }
 
 func read(t *testing.T, path string) string {
@@ -161,14 +173,16 @@ func needsNothingElse(t *testing.T, s Root) {
 	for _, args := range [][]string{
 		{"weftd", "--version"},
 		{"weft", "--version"},
-		{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"},
+		{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json",
+			"--conf-file=/host/etc/cni/net.d/10-weft.conflist"},
 		{"/host/opt/cni/bin/weft", "version"},
 	} {
 		if out, err := output(t, s.container(mounts, args...)); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
-	if got, want := read(t, filepath.Join(net, "10-weft.conflist")), read(t, filepath.Join(conf, "cni-conf.json")); got != want {
+	if got, want := read(t, filepath.Join(net, "10-weft.conflist")),
+		read(t, filepath.Join(conf, "cni-conf.json")); got != want {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 }

@@ -14,7 +14,8 @@ type Root struct {
 }
 
 // New makes the files of a stage of the Dockerfile in the empty folder dir. It takes weft's programs from the
-// folder bin, and all else from the repository and this host. TestDockerfile fails when the Dockerfile changes.
+// folder bin, and all else from the repository and this host. TestDockerfile fails when the Dockerfile
+// changes.
 func New(stage, repository, bin, dir string) (Root, error) {
 	r := Root{Dir: dir, Env: []string{"PATH=/opt/bin"}}
 	files := map[string]string{

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods of two nodes reach each other in each family of every backend, and the Node objects have the annotations
-// that flannel would write.
+// Pods of two nodes reach each other in each family of every backend, and the Node objects have the
+// annotations that flannel would write.
 func TestBackends(t *testing.T) {
 	c := Start(t, Options{})
 	for _, b := range []struct {
@@ -23,11 +23,14 @@ func TestBackends(t *testing.T) {
 		annotations  []string // that have a value, besides the marker and the type
 	}{
 		{"udp", UDP, []int{4}, "udp", "", 1472, []string{"public-ip"}},
-		{"vxlan by the kernel in both families", DualStack(`{"Type":"vxlan","Userspace":"never"}`), []int{4, 6}, "vxlan", "kernel", 1430,
+		{"vxlan by the kernel in both families", DualStack(`{"Type":"vxlan","Userspace":"never"}`), []int{4, 6},
+			"vxlan", "kernel", 1430,
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
-		{"wireguard in user space", DualStack(`{"Type":"wireguard","Userspace":"always"}`), []int{4, 6}, "wireguard", "userspace", 1420,
+		{"wireguard in user space", DualStack(`{"Type":"wireguard","Userspace":"always"}`), []int{4, 6},
+			"wireguard", "userspace", 1420,
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
-		{"host-gw", DualStack(`{"Type":"host-gw"}`), []int{4, 6}, "host-gw", "kernel", 1500, []string{"public-ip", "public-ipv6"}},
+		{"host-gw", DualStack(`{"Type":"host-gw"}`), []int{4, 6}, "host-gw", "kernel", 1500,
+			[]string{"public-ip", "public-ipv6"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			var pods []*Pod
@@ -36,7 +39,8 @@ func TestBackends(t *testing.T) {
 				t.Cleanup(func() { n.leave(t) })
 				pods = append(pods, n.AddPod(t))
 				s := n.StatusIs(t, "backend in place", func(s Status) error {
-					if s.Backend.Type != b.kind || b.path != "" && s.Backend.Path != b.path || s.Backend.MTU != b.mtu || !s.Backend.InPlace {
+					if s.Backend.Type != b.kind || b.path != "" && s.Backend.Path != b.path || s.Backend.MTU != b.mtu ||
+						!s.Backend.InPlace {
 						return fmt.Errorf("backend %+v, want %s, path %q, MTU %d", s.Backend, b.kind, b.path, b.mtu)
 					}
 					return nil
@@ -84,8 +88,10 @@ func (n *Node) publishes(t *testing.T, kind string, with []string) {
 		for _, name := range with {
 			value := flannelAnnotations(obj)[name]
 			switch {
-			case name == "public-ip" && value != n.Underlay4.String(), name == "public-ipv6" && parse(value) != n.Underlay6,
-				strings.HasSuffix(name, "data") && !strings.HasPrefix(value, map[string]string{"vxlan": ` {"VNI":1,"VtepMAC":"`, "wireguard": ` {"PublicKey":"`}[kind]):
+			case name == "public-ip" && value != n.Underlay4.String(), name == "public-ipv6" &&
+				parse(value) != n.Underlay6,
+				strings.HasSuffix(name, "data") && !strings.HasPrefix(value,
+					map[string]string{"vxlan": ` {"VNI":1,"VtepMAC":"`, "wireguard": ` {"PublicKey":"`}[kind]):
 				return fmt.Errorf("annotation %s is %q", name, value)
 			}
 		}

@@ -22,7 +22,8 @@ import (
 	"weft/test/lab"
 )
 
-// Options describe a cluster. The zero value describes a cluster with both families and no further controllers.
+// Options describe a cluster. The zero value describes a cluster with both families and no further
+// controllers.
 type Options struct {
 	// Controllers are those that the controller manager runs besides those for podCIDRs and service accounts.
 	Controllers []string
@@ -40,7 +41,8 @@ const (
 type Cluster struct {
 	// Control is the host of the control plane.
 	Control *lab.Node
-	// Etcd, APIServer and ControllerManager are the control plane's programs. Tests kill, pause and restart them.
+	// Etcd, APIServer and ControllerManager are the control plane's programs. Tests kill, pause and restart
+	// them.
 	Etcd, APIServer, ControllerManager *Process
 	// Admin may do everything.
 	Admin *kubernetes.Clientset
@@ -145,10 +147,12 @@ func (c *Cluster) Command(ctx context.Context, name string, args ...string) ([]b
 		return nil, err
 	}
 	home := filepath.Join(c.dir, "home")
-	return c.Control.Command(ctx, "env", append([]string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, path}, args...)...)
+	return c.Control.Command(ctx, "env", append([]string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, path},
+		args...)...)
 }
 
-// accountsExist returns nil once a namespace has its default account, which shows that the controller manager works.
+// accountsExist returns nil once a namespace has its default account, which shows that the controller manager
+// works.
 func (c *Cluster) accountsExist(ctx context.Context) error {
 	_, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).Get(ctx, "default", metav1.GetOptions{})
 	return err
@@ -173,7 +177,8 @@ func (c *Cluster) Compact(ctx context.Context) error {
 	if err := c.etcdCall(ctx, "/v3/maintenance/status", struct{}{}, &status); err != nil {
 		return err
 	}
-	return c.etcdCall(ctx, "/v3/kv/compaction", map[string]any{"revision": status.Header.Revision, "physical": true}, nil)
+	return c.etcdCall(ctx, "/v3/kv/compaction", map[string]any{"revision": status.Header.Revision,
+		"physical": true}, nil)
 }
 
 // etcdCall uses etcd's JSON gateway.
@@ -182,7 +187,8 @@ func (c *Cluster) etcdCall(ctx context.Context, path string, in, out any) error 
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379"+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379"+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -237,7 +243,8 @@ func (c *Cluster) Nodes() []*Node {
 // createNamespace makes a namespace unless it exists.
 func (c *Cluster) createNamespace(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := c.Admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.Admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil

@@ -37,8 +37,8 @@ func TestNetworkUnavailable(t *testing.T) {
 	tainted(t, n, false)
 }
 
-// networkIs waits until the condition is as wanted. It waits longer than Patience, since weftd itself waits for a
-// minute before it complains.
+// networkIs waits until the condition is as wanted. It waits longer than Patience, since weftd itself waits
+// for a minute before it complains.
 func networkIs(t *testing.T, n *Node, status corev1.ConditionStatus, reason, message string) {
 	t.Helper()
 	UntilWithin(t, 3*Patience, fmt.Sprintf("NetworkUnavailable is %s", status), func(ctx context.Context) error {
@@ -47,7 +47,8 @@ func networkIs(t *testing.T, n *Node, status corev1.ConditionStatus, reason, mes
 			return err
 		}
 		for _, have := range obj.Status.Conditions {
-			if have.Type == corev1.NodeNetworkUnavailable && have.Status == status && have.Reason == reason && strings.Contains(have.Message, message) {
+			if have.Type == corev1.NodeNetworkUnavailable && have.Status == status && have.Reason == reason &&
+				strings.Contains(have.Message, message) {
 				t.Logf("%s: %s: %s", have.Status, have.Reason, have.Message)
 				return nil
 			}
@@ -78,7 +79,8 @@ func tainted(t *testing.T, n *Node, want bool) {
 // anotherWay lays a cable of its own from n to the API server, so that n can tell what is wrong with eth0.
 func anotherWay(t *testing.T, c *Cluster, n *Node) {
 	t.Helper()
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "mgmt0"}, PeerName: "mgmt0", PeerNamespace: netlink.NsFd(c.Control.NS.FD())}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "mgmt0"}, PeerName: "mgmt0",
+		PeerNamespace: netlink.NsFd(c.Control.NS.FD())}
 	if err := n.NS.Netlink().LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,8 @@ func anotherWay(t *testing.T, c *Cluster, n *Node) {
 		if h == c.Control.Host {
 			to, via = n.Underlay4, netip.AddrFrom4([4]byte{198, 19, 255, 2})
 		}
-		route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(netip.PrefixFrom(to, 32)), Gw: net.IP(via.AsSlice())}
+		route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(netip.PrefixFrom(to, 32)),
+			Gw: net.IP(via.AsSlice())}
 		if h == n.Host {
 			route.Src = own.AsSlice() // eth0's own address goes when eth0 does
 		}

@@ -15,7 +15,8 @@ import (
 
 const (
 	apiPort = 6443
-	// flannelNamespace and flannelAccount are the namespace and the service account of the pods in flannel's manifest.
+	// flannelNamespace and flannelAccount are the namespace and the service account of the pods in flannel's
+	// manifest.
 	flannelNamespace = "kube-flannel"
 	flannelAccount   = "flannel"
 )
@@ -83,19 +84,23 @@ func (c *Cluster) daemon(name string, args ...string) (*lab.Daemon, error) {
 // startEtcd starts the API server's store.
 func (c *Cluster) startEtcd(ctx context.Context) error {
 	const client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
-	d, err := c.daemon("etcd", "--name=test", "--data-dir="+filepath.Join(c.dir, "etcd-data"), "--unsafe-no-fsync", "--log-level=warn",
+	d, err := c.daemon("etcd", "--name=test", "--data-dir="+filepath.Join(c.dir, "etcd-data"),
+		"--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer, "--initial-cluster=test="+peer)
 	if err != nil {
 		return err
 	}
-	c.Etcd = &Process{d, func(ctx context.Context) error { return c.etcdCall(ctx, "/v3/maintenance/status", struct{}{}, nil) }}
+	c.Etcd = &Process{d, func(ctx context.Context) error {
+		return c.etcdCall(ctx, "/v3/maintenance/status", struct{}{}, nil)
+	}}
 	return c.Etcd.Up(ctx)
 }
 
 func (c *Cluster) startAPIServer(ctx context.Context, o Options) error {
 	pki := c.pki
-	if _, _, err := pki.issue("apiserver", nil, c.Control.Underlay4, c.Control.Underlay6, netip.MustParseAddr("127.0.0.1")); err != nil {
+	if _, _, err := pki.issue("apiserver", nil, c.Control.Underlay4, c.Control.Underlay6,
+		netip.MustParseAddr("127.0.0.1")); err != nil {
 		return err
 	}
 	if _, _, err := pki.issue("service-accounts", nil); err != nil {
@@ -132,7 +137,8 @@ func (c *Cluster) startControllerManager(ctx context.Context, o Options) error {
 		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false",
 		"--service-cluster-ip-range=10.96.0.0/16,fd96::/108",
 		"--allocate-node-cidrs", "--cluster-cidr=" + strings.Join([]string{Network4, Network6}, ","),
-		"--controllers=" + strings.Join(append([]string{"node-ipam-controller", "serviceaccount-controller"}, o.Controllers...), ","),
+		"--controllers=" + strings.Join(append([]string{"node-ipam-controller", "serviceaccount-controller"},
+			o.Controllers...), ","),
 	}
 	d, err := c.daemon("kube-controller-manager", args...)
 	if err != nil {

@@ -31,7 +31,9 @@ func (c *Cluster) apply(t *testing.T, text []byte, args ...string) error {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := c.Command(t.Context(), "kubectl", append([]string{"apply", "--server-side", "--force-conflicts", "--validate=strict", "--warnings-as-errors", "-f", file}, args...)...)
+	out, err := c.Command(t.Context(), "kubectl",
+		append([]string{"apply", "--server-side", "--force-conflicts", "--validate=strict", "--warnings-as-errors",
+			"-f", file}, args...)...)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
@@ -57,8 +59,9 @@ func (c *Cluster) schedule(t *testing.T, namespace, daemonSet, node string) *cor
 		t.Fatal(err)
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: daemonSet + "-" + node + "-", Namespace: namespace, Labels: ds.Spec.Template.Labels},
-		Spec:       ds.Spec.Template.Spec,
+		ObjectMeta: metav1.ObjectMeta{GenerateName: daemonSet + "-" + node + "-", Namespace: namespace,
+			Labels: ds.Spec.Template.Labels},
+		Spec: ds.Spec.Template.Spec,
 	}
 	pod.Spec.NodeName = node
 	made, err := c.Admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
@@ -76,8 +79,10 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 	k.root = imageOf(t, bin, stage)
 	c.CreateNode(t, node, k.host.Underlay4, NodeOptions{})
 	k.pod = c.schedule(t, namespace, daemonSet, node)
-	// The node has a default route, as most machines do, since weftd without --iface takes its device as the underlay.
-	if out, err := k.host.Command(t.Context(), "ip", "route", "replace", "default", "via", c.Control.Underlay4.String()); err != nil {
+	// The node has a default route, as most machines do, since weftd without --iface takes its device as the
+	// underlay.
+	if out, err := k.host.Command(t.Context(), "ip", "route", "replace", "default", "via",
+		c.Control.Underlay4.String()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	k.Start(t)
@@ -87,7 +92,8 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 		t.Error(err)
 	}
 	Until(t, node+"'s condition", func(ctx context.Context) error { return c.networkIsUp(ctx, node) })
-	if text, err := k.Exec(t.Context(), "weft", "status"); err != nil || !regexp.MustCompile(`(?m)^ready +yes`).MatchString(text) {
+	if text, err := k.Exec(t.Context(), "weft", "status"); err != nil ||
+		!regexp.MustCompile(`(?m)^ready +yes`).MatchString(text) {
 		t.Errorf("weft status: %v\n%s", err, text)
 	}
 	if k.pod.Namespace == "kube-weft" {
@@ -99,7 +105,8 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 // withinRequests checks that weftd takes no more memory than the pod requests.
 func (k *kubelet) withinRequests(t *testing.T) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(k.metricsHost(), "8081")+"/metrics", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+net.JoinHostPort(k.metricsHost(), "8081")+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +141,8 @@ func (k *kubelet) metricsHost() string {
 	return "127.0.0.1"
 }
 
-// mayNotWriteTo tries to change another node's status with the pod's own token, and labels of its own, which has to be refused.
+// mayNotWriteTo tries to change another node's status with the pod's own token, and labels of its own, which
+// has to be refused.
 func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 	t.Helper()
 	token, err := k.token(t.Context())
@@ -149,7 +157,8 @@ func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 	}
 	write := func(ctx context.Context, name, field string) error {
 		patch := fmt.Appendf(nil, `{"metadata":{%q:{"example.com/by":%q}}}`, field, k.pod.Name)
-		_, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}, "status")
 		return err
 	}
 	// A policy is in force only a moment after it was made.
@@ -162,7 +171,8 @@ func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 	if err := write(t.Context(), k.pod.Spec.NodeName, "annotations"); err != nil {
 		t.Errorf("its own node: %v", err)
 	}
-	if err := write(t.Context(), k.pod.Spec.NodeName, "labels"); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+	if err := write(t.Context(), k.pod.Spec.NodeName, "labels"); !apierrors.IsInvalid(err) &&
+		!apierrors.IsForbidden(err) {
 		t.Errorf("labels of its own node: %v, want a refusal of the policy", err)
 	}
 }
@@ -173,7 +183,8 @@ func (c *Cluster) networkIsUp(ctx context.Context, node string) error {
 		return err
 	}
 	for _, have := range n.Status.Conditions {
-		if have.Type == corev1.NodeNetworkUnavailable && have.Status == corev1.ConditionFalse && have.Reason == "FlannelIsUp" {
+		if have.Type == corev1.NodeNetworkUnavailable && have.Status == corev1.ConditionFalse &&
+			have.Reason == "FlannelIsUp" {
 			return nil
 		}
 	}
@@ -184,7 +195,8 @@ func (c *Cluster) networkIsUp(ctx context.Context, node string) error {
 func TestDeploy(t *testing.T) {
 	c := Start(t, Options{})
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", bin+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", bin+"/", "./cmd/weftd",
+		"./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
 	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -193,7 +205,8 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range variants() {
-		if err := errors.Join(c.apply(t, v.kustomize(t), "--dry-run=server"), c.apply(t, v.chart(t), "--dry-run=server")); err != nil {
+		if err := errors.Join(c.apply(t, v.kustomize(t), "--dry-run=server"),
+			c.apply(t, v.chart(t), "--dry-run=server")); err != nil {
 			t.Errorf("%s: %v", v.name, err)
 		}
 	}
@@ -250,7 +263,8 @@ func TestDeploy(t *testing.T) {
 	})
 }
 
-// secondInstallation lets helm install another release beside the manifest's, which has to keep everything that is its own.
+// secondInstallation lets helm install another release beside the manifest's, which has to keep everything
+// that is its own.
 func (c *Cluster) secondInstallation(t *testing.T) {
 	t.Helper()
 	chart, err := filepath.Abs(deployed("chart", "weft"))
@@ -258,18 +272,22 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 		t.Fatal(err)
 	}
 	install := func(namespace string, args ...string) error {
-		out, err := c.Command(t.Context(), "helm", append([]string{"install", "second", chart, "--namespace=" + namespace, "--create-namespace"}, args...)...)
+		out, err := c.Command(t.Context(), "helm",
+			append([]string{"install", "second", chart, "--namespace=" + namespace, "--create-namespace"}, args...)...)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		return nil
 	}
-	strict := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	strict := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict",
+		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 	if _, err := c.Admin.CoreV1().Namespaces().Create(t.Context(), strict, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{nil, {"--take-ownership", "--set=namespace.manage=true"}} { // each fails before it has made anything
-		if err := install("strict", args...); err == nil || !strings.Contains(err.Error(), "pod-security.kubernetes.io/enforce=privileged") {
+	for _, args := range [][]string{nil, {"--take-ownership", "--set=namespace.manage=true"}} {
+		// each fails before it has made anything
+		if err := install("strict", args...); err == nil ||
+			!strings.Contains(err.Error(), "pod-security.kubernetes.io/enforce=privileged") {
 			t.Errorf("in a namespace that admits no such pod: %v", err)
 		}
 	}
@@ -282,11 +300,13 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 	}
 	for name, namespace := range map[string]string{"kube-weft.weft": "kube-weft", "beside.second": "beside"} {
 		binding, err := c.Admin.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil || binding.RoleRef.Name != name || len(binding.Subjects) != 1 || binding.Subjects[0].Namespace != namespace {
+		if err != nil || binding.RoleRef.Name != name || len(binding.Subjects) != 1 ||
+			binding.Subjects[0].Namespace != namespace {
 			t.Errorf("binding %s: %+v, %v", name, binding, err)
 		}
 		// This server has such policies, so the chart makes one without being told.
-		if _, err := c.Admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name+".own-node", metav1.GetOptions{}); err != nil {
+		if _, err := c.Admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(),
+			name+".own-node", metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -296,7 +316,8 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 	if _, err := c.Admin.RbacV1().ClusterRoleBindings().Get(t.Context(), "kube-weft.weft", metav1.GetOptions{}); err != nil {
 		t.Errorf("the first's went with the second: %v", err)
 	}
-	if ns, err := c.Admin.CoreV1().Namespaces().Get(t.Context(), "beside", metav1.GetOptions{}); err != nil || ns.DeletionTimestamp != nil {
+	if ns, err := c.Admin.CoreV1().Namespaces().Get(t.Context(), "beside", metav1.GetOptions{}); err != nil ||
+		ns.DeletionTimestamp != nil {
 		t.Errorf("the namespace went with the release: %v", err)
 	}
 }
@@ -318,7 +339,8 @@ func installed(t *testing.T, k *kubelet, plugin, file string) {
 	}
 	for _, c := range config.Items {
 		// This host has no portmap that could be asked which versions it knows, so the newest is left out.
-		if strings.Replace(c.Data["cni-conf.json"], `["0.4.0", "1.0.0", "1.1.0"]`, `["0.4.0","1.0.0"]`, 1) == string(got) {
+		if strings.Replace(c.Data["cni-conf.json"], `["0.4.0", "1.0.0", "1.1.0"]`, `["0.4.0","1.0.0"]`, 1) ==
+			string(got) {
 			return
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"weft/test/lab"
 )
 
-// leaves runs the pod of the manifest that leads back to flannel, on a node that a weftd of the variant has left and
-// with exactly the rights that the manifest gives: its init container ends when the rules of the port, a TUN of weft's
-// and weft's annotation are gone.
+// leaves runs the pod of the manifest that leads back to flannel, on a node that a weftd of the variant has
+// left and with exactly the rights that the manifest gives: its init container ends when the rules of the
+// port, a TUN of weft's and weft's annotation are gone.
 func (c *Cluster) leaves(t *testing.T, bin string, v variant) {
 	node := "leaver-" + v.name
 	var host *lab.Node
@@ -55,18 +55,20 @@ func (c *Cluster) leaves(t *testing.T, bin string, v variant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := flannelAnnotations(obj); a["weft"] != "" || a["kube-subnet-manager"] != "true" || a["backend-data"] == "" {
+	if a := flannelAnnotations(obj); a["weft"] != "" || a["kube-subnet-manager"] != "true" ||
+		a["backend-data"] == "" {
 		t.Errorf("annotations %v", a)
 	}
 	if said := rules(t); strings.Contains(said, "overlay-") || !strings.Contains(said, "postrtg") {
 		t.Errorf("rules:\n%s", said)
 	}
-	if links, err := host.Command(t.Context(), "ip", "-br", "link", "show", "type", "tun"); err != nil || strings.Contains(string(links), "flannel0") {
+	if links, err := host.Command(t.Context(), "ip", "-br", "link", "show", "type", "tun"); err != nil ||
+		strings.Contains(string(links), "flannel0") {
 		t.Errorf("links, %v:\n%s", err, links)
 	}
 	Until(t, "the container has nothing left to do", func(context.Context) error {
-		// The tables that packets go by stay until a flannel has its own, and are named: by the init container, and by
-		// this one, which has a handler for the signal by then.
+		// The tables that packets go by stay until a flannel has its own, and are named: by the init container, and
+		// by this one, which has a handler for the signal by then.
 		named, said := 0, strings.Split(strings.TrimSpace(k.log.String()), "\n")
 		for _, line := range said {
 			if strings.HasPrefix(line, "kept nftables table") {

@@ -72,8 +72,11 @@ func (k *kubelet) hostPath(path string) string {
 // container returns the pod's container c with everything that the pod says about it.
 func (k *kubelet) container(ctx context.Context, c corev1.Container) (image.Container, error) {
 	out := image.Container{
-		Root: k.root.Dir, Mounts: slices.Clone(k.root.Mounts), Args: append(append([]string{}, c.Command...), c.Args...), Net: k.host.NS.FD(), Stdout: &k.log, Stderr: &k.log,
-		Env: append([]string{"KUBERNETES_SERVICE_HOST=" + k.cluster.Control.Underlay4.String(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(apiPort)}, k.root.Env...),
+		Root: k.root.Dir, Mounts: slices.Clone(k.root.Mounts),
+		Args: append(append([]string{}, c.Command...), c.Args...), Net: k.host.NS.FD(), Stdout: &k.log,
+		Stderr: &k.log,
+		Env: append([]string{"KUBERNETES_SERVICE_HOST=" + k.cluster.Control.Underlay4.String(),
+			"KUBERNETES_SERVICE_PORT=" + strconv.Itoa(apiPort)}, k.root.Env...),
 	}
 	if s := c.SecurityContext; s != nil {
 		if s.Privileged != nil && *s.Privileged {
@@ -134,7 +137,8 @@ func (k *kubelet) volume(ctx context.Context, m corev1.VolumeMount) (string, err
 		case v.HostPath != nil:
 			return k.hostPath(v.HostPath.Path), k.makeHostPath(v.HostPath)
 		case v.ConfigMap != nil:
-			config, err := k.cluster.Admin.CoreV1().ConfigMaps(k.pod.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
+			config, err := k.cluster.Admin.CoreV1().ConfigMaps(k.pod.Namespace).Get(ctx, v.ConfigMap.Name,
+				metav1.GetOptions{})
 			if err != nil {
 				return "", err
 			}
@@ -144,7 +148,8 @@ func (k *kubelet) volume(ctx context.Context, m corev1.VolumeMount) (string, err
 			if err != nil {
 				return "", err
 			}
-			return own, writeFiles(own, map[string]string{"token": token, "namespace": k.pod.Namespace, "ca.crt": string(k.cluster.pki.pem)})
+			return own, writeFiles(own, map[string]string{"token": token, "namespace": k.pod.Namespace,
+				"ca.crt": string(k.cluster.pki.pem)})
 		}
 	}
 	return "", errors.New("not one that this kubelet knows")
@@ -155,9 +160,11 @@ func (k *kubelet) token(ctx context.Context) (string, error) {
 	seconds := int64(3600)
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: k.pod.Name, UID: k.pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: k.pod.Name,
+			UID: k.pod.UID},
 	}}
-	got, err := k.cluster.Admin.CoreV1().ServiceAccounts(k.pod.Namespace).CreateToken(ctx, k.pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
+	got, err := k.cluster.Admin.CoreV1().ServiceAccounts(k.pod.Namespace).CreateToken(ctx,
+		k.pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -171,7 +178,8 @@ func (k *kubelet) makeHostPath(v *corev1.HostPathVolumeSource) error {
 		kind = *v.Type
 	}
 	switch kind {
-	case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate: // without a type, container runtimes make a folder
+	case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate:
+		// without a type, container runtimes make a folder
 		return os.MkdirAll(path, 0o755)
 	case corev1.HostPathFileOrCreate:
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -185,7 +193,8 @@ func (k *kubelet) makeHostPath(v *corev1.HostPathVolumeSource) error {
 	case corev1.HostPathCharDev:
 		_, err := os.Stat(path)
 		return err
-	case corev1.HostPathDirectory, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathBlockDev: // our manifest has none
+	case corev1.HostPathDirectory, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathBlockDev:
+		// our manifest has none
 	}
 	return fmt.Errorf("host path of type %s", kind)
 }
@@ -283,8 +292,8 @@ func (k *kubelet) get(ctx context.Context, url string) error {
 	return err
 }
 
-// survivesHostPort gives weftd's own port to a pod as its host port, by the plugin that does so on a real node,
-// and checks that the probes still ask weftd and not that pod.
+// survivesHostPort gives weftd's own port to a pod as its host port, by the plugin that does so on a real
+// node, and checks that the probes still ask weftd and not that pod.
 func (k *kubelet) survivesHostPort(t *testing.T) {
 	t.Helper()
 	ns, err := netns.New("taker")
@@ -297,11 +306,13 @@ func (k *kubelet) survivesHostPort(t *testing.T) {
 	if len(main.Ports) != 1 || main.Ports[0].HostPort != 8081 {
 		t.Errorf("the port is not declared, so that the scheduler does not know of it: %v", main.Ports)
 	}
-	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"cbr0","type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":8081,"containerPort":80,"protocol":"tcp"}]},
+	conf := fmt.Sprintf(
+		`{"cniVersion":"1.0.0","name":"cbr0","type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":8081,"containerPort":80,"protocol":"tcp"}]},
 		"prevResult":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":%q}],"ips":[{"address":"10.244.250.2/24","interface":0}]}}`, path)
 	portmap := func(command string) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(pluginDir, "portmap"))
-		cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=taker", "CNI_NETNS=" + path, "CNI_IFNAME=eth0", "CNI_PATH=" + pluginDir, "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
+		cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=taker", "CNI_NETNS=" + path,
+			"CNI_IFNAME=eth0", "CNI_PATH=" + pluginDir, "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
 		var out strings.Builder
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(conf), &out, &out
 		if err := k.host.NS.Run(cmd); err != nil {
@@ -312,7 +323,8 @@ func (k *kubelet) survivesHostPort(t *testing.T) {
 	if err := k.get(t.Context(), "http://127.0.0.1:8081/healthz"); err == nil {
 		t.Error("the port was not taken, so this shows nothing")
 	}
-	for name, p := range map[string]*corev1.Probe{"readiness": main.ReadinessProbe, "liveness": main.LivenessProbe} {
+	for name, p := range map[string]*corev1.Probe{"readiness": main.ReadinessProbe,
+		"liveness": main.LivenessProbe} {
 		if err := k.probe(t.Context(), p); err != nil {
 			t.Errorf("%s, while a pod has the port: %v", name, err)
 		}

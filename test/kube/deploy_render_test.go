@@ -35,7 +35,8 @@ func variants() []variant {
 	return []variant{
 		{"base", deployed("kubernetes", "base"), nil},
 		{"udp", deployed("kubernetes", "overlays", "udp"), []string{`weft.backend="udp"`}},
-		{"wireguard", deployed("kubernetes", "overlays", "wireguard"), []string{`weft.backend="wireguard"`, `weft.userspaceDevices=true`}},
+		{"wireguard", deployed("kubernetes", "overlays", "wireguard"),
+			[]string{`weft.backend="wireguard"`, `weft.userspaceDevices=true`}},
 		{"host-gw", deployed("kubernetes", "overlays", "host-gw"), []string{`weft.backend="host-gw"`}},
 		{"dual-stack", deployed("kubernetes", "overlays", "dual-stack"), []string{`podCidrv6="fd42::/48"`}},
 		{"before-1.30", deployed("kubernetes", "overlays", "before-1.30"), []string{`weft.ownNodeOnly=false`}},
@@ -75,7 +76,8 @@ func (v variant) kustomize(t *testing.T) []byte {
 
 func (v variant) chart(t *testing.T) []byte {
 	t.Helper()
-	args := []string{"template", "weft", deployed("chart", "weft"), "--namespace=kube-weft", "--api-versions=" + policyAPI}
+	args := []string{"template", "weft", deployed("chart", "weft"), "--namespace=kube-weft",
+		"--api-versions=" + policyAPI}
 	for _, s := range v.values {
 		args = append(args, "--set-json="+s)
 	}
@@ -215,10 +217,12 @@ func TestConfigRestartsPods(t *testing.T) {
 	}
 	sum := func(values ...string) string {
 		o := objects(t, variant{values: values}.chart(t))["DaemonSet/weft"]
-		sum, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "checksum/config")
+		sum, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations",
+			"checksum/config")
 		return sum
 	}
-	if plain := sum(); plain == "" || plain == sum(`weft.vni=2`) || plain == sum(`weft.cniConf="{}"`) || plain != sum(`weft.podLabels={"a":"b"}`) {
+	if plain := sum(); plain == "" || plain == sum(`weft.vni=2`) || plain == sum(`weft.cniConf="{}"`) ||
+		plain != sum(`weft.podLabels={"a":"b"}`) {
 		t.Errorf("the checksum %q does not follow the configuration", plain)
 	}
 }
@@ -226,8 +230,10 @@ func TestConfigRestartsPods(t *testing.T) {
 // Two releases in one cluster share no object that has no namespace.
 func TestReleasesAreApart(t *testing.T) {
 	seen := map[string]bool{}
-	for _, release := range [][2]string{{"weft", "kube-weft"}, {"weft", "other"}, {"weft-a", "b"}, {"weft", "a-b"}, {"kube-weft", "weft"}} {
-		text, err := tool(t, "helm", "template", release[0], deployed("chart", "weft"), "--namespace="+release[1], "--api-versions="+policyAPI)
+	for _, release := range [][2]string{{"weft", "kube-weft"}, {"weft", "other"}, {"weft-a", "b"},
+		{"weft", "a-b"}, {"kube-weft", "weft"}} {
+		text, err := tool(t, "helm", "template", release[0], deployed("chart", "weft"), "--namespace="+release[1],
+			"--api-versions="+policyAPI)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,15 +266,20 @@ func TestChartValues(t *testing.T) {
 		values []string
 		want   string // net-conf.json
 	}{
-		{[]string{`weft.backendPort=4789`, `weft.vni=4096`, `weft.GBP=true`, `weft.directRouting=true`, `weft.macPrefix="0E-2A"`, `weft.mtu=1400`},
+		{[]string{`weft.backendPort=4789`, `weft.vni=4096`, `weft.GBP=true`, `weft.directRouting=true`,
+			`weft.macPrefix="0E-2A"`, `weft.mtu=1400`},
 			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","Port":4789,"VNI":4096,"GBP":true,"DirectRouting":true,"MacPrefix":"0E-2A","MTU":1400}}`},
-		{[]string{`weft.backend="host-gw"`, `weft.mtu=1400`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"host-gw","MTU":1400}}`},
-		{[]string{`weft.backend="wireguard"`, `weft.backendPort=51830`, `weft.userspace="never"`, `weft.backendConfig={"Mode":"auto"}`},
+		{[]string{`weft.backend="host-gw"`, `weft.mtu=1400`},
+			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"host-gw","MTU":1400}}`},
+		{[]string{`weft.backend="wireguard"`, `weft.backendPort=51830`, `weft.userspace="never"`,
+			`weft.backendConfig={"Mode":"auto"}`},
 			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"wireguard","ListenPort":51830,"Userspace":"never","Mode":"auto"}}`},
 		{[]string{`weft.backend="auto"`, `weft.backendPort=51830`, `weft.backendConfig={"Encrypt":"always"}`},
 			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"auto","ListenPort":51830,"Encrypt":"always"}}`},
-		{[]string{`weft.backend="auto"`, `weft.backendPort=4789`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"auto","Port":4789}}`},
-		{[]string{`weft.backend="ipip"`, `weft.directRouting=true`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"ipip","DirectRouting":true}}`},
+		{[]string{`weft.backend="auto"`, `weft.backendPort=4789`},
+			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"auto","Port":4789}}`},
+		{[]string{`weft.backend="ipip"`, `weft.directRouting=true`},
+			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"ipip","DirectRouting":true}}`},
 		{[]string{`podCidr=""`, `podCidrv6="fd42::/48"`, `weft.userspace="always"`},
 			`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48","EnableNFTables":true,"Backend":{"Type":"vxlan","Userspace":"always"}}`},
 		{[]string{`weft.backendConfig={"SourceCheck":"outer"}`, `weft.config={"NoMasquerade":["192.0.2.0/24"]}`},
@@ -288,50 +299,57 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// The chart ignores nothing that was set. It refuses values that it does not know, that no API takes, for which the
-// chosen backend has no use, and that contradict each other.
+// The chart ignores nothing that was set. It refuses values that it does not know, that no API takes, for
+// which the chosen backend has no use, and that contradict each other.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		`weft.bakend="udp"`:                                            "additional properties 'bakend' not allowed",
-		`weft.backend="ipsec"`:                                         "/weft/backend",
-		`weft.backend="wireguard" weft.vni=7`:                          "weft.vni is for the backend vxlan, auto, and weft.backend is wireguard",
-		`weft.backend="wireguard" weft.directRouting=true`:             "weft.directRouting is for the backend vxlan, ipip, and",
-		`weft.backend="wireguard" weft.backendConfig={"ListenPort":1}`: "weft.backendConfig.ListenPort: set weft.backendPort",
-		`podCidr="10.244.0.0"`:                                         "/podCidr",
-		`podCidr="300.1.2.3/99"`:                                       "/podCidr",
-		`podCidr="10.244.0.0/33"`:                                      "/podCidr",
-		`podCidr="10.244.0/16"`:                                        "/podCidr",
-		`podCidr="fd42::/48"`:                                          "/podCidr",
-		`podCidrv6="fd42::1::/48"`:                                     "/podCidrv6",
-		`podCidrv6="fd42::/129"`:                                       "/podCidrv6",
-		`podCidrv6="12345::/48"`:                                       "/podCidrv6",
-		`podCidrv6="10.244.0.0/16"`:                                    "/podCidrv6",
-		`podCidr=""`:                                                   "a network needs one of them",
-		`weft.vni=16777216`:                                            "/weft/vni",
-		`weft.args=["--healthz-port=1"]`:                               "/weft/args/0",
-		`weft.cniConfFile="../10-weft.conflist"`:                       "/weft/cniConfFile",
-		`weft.healthz={"ip":"127.0.0.1","port":"http"}`:                "/weft/healthz/port",
-		`weft.healthz.ip="300.0.0.1"`:                                  "/weft/healthz/ip",
-		`weft.image.tag="a:b"`:                                         "/weft/image/tag",
-		`weft.ownNodeOnly="yes"`:                                       "/weft/ownNodeOnly",
-		`weft.backend="host-gw" weft.vni=7`:                            "weft.vni is for the backend vxlan, auto, and weft.backend is host-gw",
-		`weft.backend="host-gw" weft.directRouting=true`:               "weft.directRouting is for the backend vxlan, ",
-		`weft.backend="udp" weft.GBP=true`:                             "weft.GBP is for",
-		`weft.backend="udp" weft.userspace="never"`:                    "weft.userspace is for",
-		`weft.backend="udp" weft.macPrefix="0E-2A"`:                    "weft.macPrefix is for",
-		`weft.backend="alloc" weft.backendPort=1`:                      "weft.backendPort is for",
-		`weft.backend="alloc" weft.mtu=1400`:                           "weft.mtu is for",
-		`weft.backend="host-gw" weft.userspaceDevices=true`:            "weft.userspaceDevices is for",
-		`weft.backend="auto" weft.directRouting=true`:                  "weft.directRouting is for the backend vxlan, ipip, and",
-		`weft.backendConfig={"Type":"udp"}`:                            "weft.backendConfig.Type: set weft.backend",
-		`weft.config={"Network":"10.0.0.0/8"}`:                         "weft.config.Network: set podCidr",
-		`weft.podMonitor.enabled=true`:                                 "weft.podMonitor needs weft.healthz.ip",
-		`weft.podLabels={"app.kubernetes.io/name":"x"}`:                "weft.podLabels",
-		`weft.maxSurge=0`:                                              "/weft/maxSurge",
-		`weft.maxSurge="101%"`:                                         "/weft/maxSurge",
-		`weft.updateStrategy={"rollingUpdate":{"maxSurge":1}}`:         "/weft/updateStrategy/rollingUpdate/maxSurge",
+		`weft.bakend="udp"`:    "additional properties 'bakend' not allowed",
+		`weft.backend="ipsec"`: "/weft/backend",
+		`weft.backend="wireguard" weft.vni=7`: "weft.vni is for the backend vxlan, " +
+			"auto, and weft.backend is wireguard",
+		`weft.backend="wireguard" weft.directRouting=true`: "weft.directRouting is for the backend " +
+			"vxlan, ipip, and",
+		`weft.backend="wireguard" weft.backendConfig={"ListenPort":1}`: "weft.backendConfig.ListenPort: set " +
+			"weft.backendPort",
+		`podCidr="10.244.0.0"`:                          "/podCidr",
+		`podCidr="300.1.2.3/99"`:                        "/podCidr",
+		`podCidr="10.244.0.0/33"`:                       "/podCidr",
+		`podCidr="10.244.0/16"`:                         "/podCidr",
+		`podCidr="fd42::/48"`:                           "/podCidr",
+		`podCidrv6="fd42::1::/48"`:                      "/podCidrv6",
+		`podCidrv6="fd42::/129"`:                        "/podCidrv6",
+		`podCidrv6="12345::/48"`:                        "/podCidrv6",
+		`podCidrv6="10.244.0.0/16"`:                     "/podCidrv6",
+		`podCidr=""`:                                    "a network needs one of them",
+		`weft.vni=16777216`:                             "/weft/vni",
+		`weft.args=["--healthz-port=1"]`:                "/weft/args/0",
+		`weft.cniConfFile="../10-weft.conflist"`:        "/weft/cniConfFile",
+		`weft.healthz={"ip":"127.0.0.1","port":"http"}`: "/weft/healthz/port",
+		`weft.healthz.ip="300.0.0.1"`:                   "/weft/healthz/ip",
+		`weft.image.tag="a:b"`:                          "/weft/image/tag",
+		`weft.ownNodeOnly="yes"`:                        "/weft/ownNodeOnly",
+		`weft.backend="host-gw" weft.vni=7`: "weft.vni is for the backend vxlan, " +
+			"auto, and weft.backend is host-gw",
+		`weft.backend="host-gw" weft.directRouting=true`: "weft.directRouting is for the backend " +
+			"vxlan, ",
+		`weft.backend="udp" weft.GBP=true`:                  "weft.GBP is for",
+		`weft.backend="udp" weft.userspace="never"`:         "weft.userspace is for",
+		`weft.backend="udp" weft.macPrefix="0E-2A"`:         "weft.macPrefix is for",
+		`weft.backend="alloc" weft.backendPort=1`:           "weft.backendPort is for",
+		`weft.backend="alloc" weft.mtu=1400`:                "weft.mtu is for",
+		`weft.backend="host-gw" weft.userspaceDevices=true`: "weft.userspaceDevices is for",
+		`weft.backend="auto" weft.directRouting=true`: "weft.directRouting is for the backend " +
+			"vxlan, ipip, and",
+		`weft.backendConfig={"Type":"udp"}`:                    "weft.backendConfig.Type: set weft.backend",
+		`weft.config={"Network":"10.0.0.0/8"}`:                 "weft.config.Network: set podCidr",
+		`weft.podMonitor.enabled=true`:                         "weft.podMonitor needs weft.healthz.ip",
+		`weft.podLabels={"app.kubernetes.io/name":"x"}`:        "weft.podLabels",
+		`weft.maxSurge=0`:                                      "/weft/maxSurge",
+		`weft.maxSurge="101%"`:                                 "/weft/maxSurge",
+		`weft.updateStrategy={"rollingUpdate":{"maxSurge":1}}`: "/weft/updateStrategy/rollingUpdate/maxSurge",
 
-		`weft.backend="auto" weft.vni=7 weft.backendConfig={"encrypt":"always"}`: "weft.vni is for the backend vxlan, auto, and weft.backend is auto with Encrypt",
+		`weft.backend="auto" weft.vni=7 weft.backendConfig={"encrypt":"always"}`: "weft.vni is for the backend " +
+			"vxlan, auto, and weft.backend is auto with Encrypt",
 	} {
 		args := []string{"template", "weft", deployed("chart", "weft")}
 		for v := range strings.FieldsSeq(values) {
@@ -343,13 +361,16 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// With maxSurge a rollout starts the new pod beside the old one. The scheduler lets both run only if they declare no port.
+// With maxSurge a rollout starts the new pod beside the old one. The scheduler lets both run only if they
+// declare no port.
 func TestChartSurges(t *testing.T) {
 	for _, surge := range []string{`1`, `"10%"`} {
-		all := objects(t, variant{values: []string{`weft.maxSurge=` + surge, `weft.healthz.ip="node"`, `weft.podMonitor.enabled=true`}}.chart(t))
+		all := objects(t, variant{values: []string{`weft.maxSurge=` + surge, `weft.healthz.ip="node"`,
+			`weft.podMonitor.enabled=true`}}.chart(t))
 		spec := all["DaemonSet/weft"].Object["spec"].(map[string]any)
 		var want any
-		if err := json.Unmarshal(fmt.Appendf(nil, `{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%s,"maxUnavailable":0}}`, surge), &want); err != nil {
+		if err := json.Unmarshal(fmt.Appendf(nil,
+			`{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%s,"maxUnavailable":0}}`, surge), &want); err != nil {
 			t.Fatal(err)
 		}
 		if got := spec["updateStrategy"]; marshal(got) != marshal(want) {
@@ -359,7 +380,8 @@ func TestChartSurges(t *testing.T) {
 		if len(containers) != 1 || containers[0].(map[string]any)["ports"] != nil {
 			t.Errorf("a port is declared: %s", marshal(containers))
 		}
-		if text := marshal(all["PodMonitor/weft"]); strings.Contains(text, `"port"`) || !strings.Contains(text, `$1:8081`) {
+		if text := marshal(all["PodMonitor/weft"]); strings.Contains(text, `"port"`) ||
+			!strings.Contains(text, `$1:8081`) {
 			t.Errorf("the monitor looks for a port that is not declared: %s", text)
 		}
 	}
@@ -368,9 +390,11 @@ func TestChartSurges(t *testing.T) {
 // After an installation NOTES.txt says what was chosen, and what that still needs.
 func TestChartNotes(t *testing.T) {
 	for values, want := range map[string][]string{
-		`weft.ownNodeOnly=true`: {"backend vxlan, pods 10.244.0.0/16,", "pod-security.kubernetes.io/enforce=privileged", "NetworkPolicy is not enforced"},
+		`weft.ownNodeOnly=true`: {"backend vxlan, pods 10.244.0.0/16,",
+			"pod-security.kubernetes.io/enforce=privileged", "NetworkPolicy is not enforced"},
 		`netpol.enabled=true podCidrv6="fd42::/48" weft.ownNodeOnly=false`: {
-			"pods 10.244.0.0/16, fd42::/48,", "enforced by kube-network-policies", "bridge-nf-call-iptables", "status of every node"},
+			"pods 10.244.0.0/16, fd42::/48,", "enforced by kube-network-policies", "bridge-nf-call-iptables",
+			"status of every node"},
 	} {
 		args := []string{"install", "weft", deployed("chart", "weft"), "--namespace=kube-weft", "--dry-run=client"}
 		for v := range strings.FieldsSeq(values) {
@@ -391,9 +415,12 @@ func TestChartNotes(t *testing.T) {
 
 // Probes ask where weftd listens, and the pod's devices, capabilities and the rest follow from the values.
 func TestChartFollowsItsValues(t *testing.T) {
-	text := string(variant{values: []string{`weft.healthz.ip="0.0.0.0"`, `weft.userspaceDevices=true`, `weft.skipCNIConfigInstallation=true`,
-		`weft.image={"repository":"registry.example/weft","digest":"sha256:` + strings.Repeat("0", 64) + `"}`}}.chart(t))
-	for _, want := range []string{"--healthz-ip=0.0.0.0", "[NET_ADMIN, NET_RAW]", "/dev/net/tun", `"registry.example/weft@sha256:000`, "imagePullPolicy: IfNotPresent"} {
+	text := string(variant{values: []string{`weft.healthz.ip="0.0.0.0"`, `weft.userspaceDevices=true`,
+		`weft.skipCNIConfigInstallation=true`,
+		`weft.image={"repository":"registry.example/weft","digest":"sha256:` + strings.Repeat("0", 64) +
+			`"}`}}.chart(t))
+	for _, want := range []string{"--healthz-ip=0.0.0.0", "[NET_ADMIN, NET_RAW]", "/dev/net/tun",
+		`"registry.example/weft@sha256:000`, "imagePullPolicy: IfNotPresent"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -401,13 +428,21 @@ func TestChartFollowsItsValues(t *testing.T) {
 	if strings.Contains(text, "--conf-file") || strings.Contains(text, "hostIP") {
 		t.Errorf("a configuration is installed, or a port declared for one address:\n%s", text)
 	}
-	text = string(variant{values: []string{`weft.healthz.ip="node"`, `weft.args=["--control-socket=/run/weft/other.sock"]`, `weft.image.tag="edge"`,
+	text = string(variant{values: []string{`weft.healthz.ip="node"`,
+		`weft.args=["--control-socket=/run/weft/other.sock"]`, `weft.image.tag="edge"`,
 		`weft.podLabels={"a":"label"}`, `weft.podAnnotations={"a":"annotation"}`, `weft.priorityClassName="mine"`,
-		`weft.affinity={"nodeAffinity":{}}`, `weft.extraVolumes=[{"name":"extra","emptyDir":{}}]`, `weft.extraVolumeMounts=[{"name":"extra","mountPath":"/extra"}]`,
-		`weft.podMonitor={"enabled":true,"labels":{"release":"prometheus"}}`, `weft.prometheusRule={"enabled":true,"labels":{"role":"alerts"}}`, `weft.dashboard.enabled=true`, `netpol.enabled=true`, `namespace.manage=true`}}.chart(t))
-	for _, want := range []string{"--healthz-ip=$(NODE_IP)", "fieldPath: status.hostIP", "- --control-socket=/run/weft/other.sock", "weft:edge", "imagePullPolicy: Always",
-		"a: label", "a: annotation", "priorityClassName: mine", "nodeAffinity: {}", "mountPath: /extra", "emptyDir: {}",
-		"kind: PodMonitor", "release: prometheus", "kind: PrometheusRule", "role: alerts", "- alert: WeftNotReady", "on {{ $labels.instance }}", "grafana_dashboard: \"1\"", `"uid": "weft-overview"`, "kube-network-policies:v1.0.0", "networkpolicies", "pod-security.kubernetes.io/enforce: privileged"} {
+		`weft.affinity={"nodeAffinity":{}}`, `weft.extraVolumes=[{"name":"extra","emptyDir":{}}]`,
+		`weft.extraVolumeMounts=[{"name":"extra","mountPath":"/extra"}]`,
+		`weft.podMonitor={"enabled":true,"labels":{"release":"prometheus"}}`,
+		`weft.prometheusRule={"enabled":true,"labels":{"role":"alerts"}}`, `weft.dashboard.enabled=true`,
+		`netpol.enabled=true`, `namespace.manage=true`}}.chart(t))
+	for _, want := range []string{"--healthz-ip=$(NODE_IP)", "fieldPath: status.hostIP",
+		"- --control-socket=/run/weft/other.sock", "weft:edge", "imagePullPolicy: Always",
+		"a: label", "a: annotation", "priorityClassName: mine", "nodeAffinity: {}", "mountPath: /extra",
+		"emptyDir: {}",
+		"kind: PodMonitor", "release: prometheus", "kind: PrometheusRule", "role: alerts", "- alert: WeftNotReady",
+		"on {{ $labels.instance }}", "grafana_dashboard: \"1\"", `"uid": "weft-overview"`,
+		"kube-network-policies:v1.0.0", "networkpolicies", "pod-security.kubernetes.io/enforce: privileged"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -26,7 +26,8 @@ func (k *kubelet) rollsOut(t *testing.T, from *kubelet) {
 	defer enough()
 	var streams []*probe.Paced
 	for i, e := range ends {
-		s, err := probe.StartPaced(ctx, probe.PacedPlan{From: e, To: ends[1-i], Count: 120_000, Wait: 3 * time.Second})
+		s, err := probe.StartPaced(ctx, probe.PacedPlan{From: e, To: ends[1-i], Count: 120_000,
+			Wait: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

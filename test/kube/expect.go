@@ -26,7 +26,8 @@ func Until(t *testing.T, what string, ok func(context.Context) error) time.Durat
 }
 
 // UntilWithin is Until with another limit.
-func UntilWithin(t *testing.T, limit time.Duration, what string, ok func(context.Context) error) time.Duration {
+func UntilWithin(t *testing.T, limit time.Duration, what string,
+	ok func(context.Context) error) time.Duration {
 	t.Helper()
 	return await.Within(t, limit, what, func() error { return ok(t.Context()) })
 }
@@ -145,7 +146,8 @@ func AllReach(t *testing.T, pods []*Pod, families ...int) {
 				}
 			}
 		}
-		got, err := probe.Echo(t.Context(), ends, probe.EchoPlan{Count: 10, Interval: 20 * time.Millisecond, Wait: 10 * time.Second})
+		got, err := probe.Echo(t.Context(), ends, probe.EchoPlan{Count: 10, Interval: 20 * time.Millisecond,
+			Wait: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +172,8 @@ func Reach(t *testing.T, from, to probe.Endpoint) {
 // Unreached fails if there is an answer within a second.
 func Unreached(t *testing.T, from, to probe.Endpoint) {
 	t.Helper()
-	got, err := probe.Ping(t.Context(), from, to.Addr, probe.EchoPlan{Count: 3, Interval: 100 * time.Millisecond})
+	got, err := probe.Ping(t.Context(), from, to.Addr,
+		probe.EchoPlan{Count: 3, Interval: 100 * time.Millisecond})
 	if err == nil && got.Received > 0 {
 		t.Errorf("%s still reaches %s", from.Name, to.Name)
 	}

@@ -127,7 +127,8 @@ func (f *FlannelNode) Endpoint(family int) probe.Endpoint {
 // forwarding entry and a route for each family (vxlan backend of flannel v0.28).
 func (f *FlannelNode) Learn(obj *corev1.Node) error {
 	said := obj.Annotations
-	if said[AnnotationPrefix+"kube-subnet-manager"] != "true" || said[AnnotationPrefix+"backend-type"] != "vxlan" {
+	if said[AnnotationPrefix+"kube-subnet-manager"] != "true" ||
+		said[AnnotationPrefix+"backend-type"] != "vxlan" {
 		return fmt.Errorf("flannel ignores a node with annotations %v", said)
 	}
 	seen := map[int]bool{}
@@ -185,7 +186,8 @@ func (f *FlannelNode) program(link netlink.Link, subnet netip.Prefix, public, da
 	if family == unix.AF_INET6 {
 		src = f.Endpoint(6).Addr
 	}
-	route := &netlink.Route{LinkIndex: index, Dst: ipNet(subnet), Gw: subnet.Addr().AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+	route := &netlink.Route{LinkIndex: index, Dst: ipNet(subnet), Gw: subnet.Addr().AsSlice(),
+		Flags: int(netlink.FLAG_ONLINK)}
 	if !f.bridged {
 		route.Src = src.AsSlice()
 	}

@@ -15,7 +15,8 @@ func TestFlannelNodesBeside(t *testing.T) {
 	f := c.AddFlannelNode(t, "flannels", 77)
 	ends := map[int][]probe.Endpoint{4: {f.Endpoint(4)}, 6: {f.Endpoint(6)}}
 	for name, userspace := range map[string]string{"kernels": "never", "wefts": "always"} {
-		n := c.AddNode(t, name, NodeOptions{NetworkConfig: DualStack(`{"Type":"vxlan","Userspace":"` + userspace + `"}`)})
+		n := c.AddNode(t, name, NodeOptions{NetworkConfig: DualStack(`{"Type":"vxlan","Userspace":"` +
+			userspace + `"}`)})
 		p := n.AddPod(t)
 		Until(t, "flannel's node learns of "+name, func(ctx context.Context) error {
 			obj, err := n.Get(ctx)

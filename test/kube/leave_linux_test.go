@@ -29,7 +29,8 @@ func (n *Node) flanneldTakes(t *testing.T, kind string, data map[string]string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"kube-subnet-manager": "true", "backend-type": kind, "backend-data": "null", "public-ip": n.Underlay4.String()}
+	want := map[string]string{"kube-subnet-manager": "true", "backend-type": kind, "backend-data": "null",
+		"public-ip": n.Underlay4.String()}
 	maps.Copy(want, data)
 	have, differs, patch := flannelAnnotations(obj), false, map[string]any{}
 	for name, value := range want {
@@ -43,7 +44,8 @@ func (n *Node) flanneldTakes(t *testing.T, kind string, data map[string]string) 
 // cleanup runs weft cleanup on n, which has no weftd any more.
 func (n *Node) cleanup(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := n.Command(t.Context(), n.cluster.programs.weft, append([]string{"cleanup", "--control-socket=" + n.ControlSocket}, args...)...)
+	out, err := n.Command(t.Context(), n.cluster.programs.weft,
+		append([]string{"cleanup", "--control-socket=" + n.ControlSocket}, args...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -173,14 +175,17 @@ func plainUDP(b []byte) error {
 // vxlanGoesBack is the documented way, with packets under way: weftd stops, a flanneld finds the devices
 // and writes its annotations, weft cleanup --rules. Then a node that weft has never known is let in.
 func vxlanGoesBack(t *testing.T, c *Cluster) {
-	conf := `{"Network":"` + Network4 + `","EnableIPv6":true,"IPv6Network":"` + Network6 + `","EnableNFTables":true,"Backend":{"Type":"vxlan","Userspace":"never"}}`
-	a, b := c.AddNode(t, "va", NodeOptions{NetworkConfig: conf}), c.AddNode(t, "vb", NodeOptions{NetworkConfig: conf})
+	conf := `{"Network":"` + Network4 + `","EnableIPv6":true,"IPv6Network":"` + Network6 +
+		`","EnableNFTables":true,"Backend":{"Type":"vxlan","Userspace":"never"}}`
+	a, b := c.AddNode(t, "va", NodeOptions{NetworkConfig: conf}),
+		c.AddNode(t, "vb", NodeOptions{NetworkConfig: conf})
 	t.Cleanup(func() { a.leave(t) })
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4, 6)
 	var flows []*traffic.Flow
 	for _, family := range []int{4, 6} {
-		flows = append(flows, traffic.Start(t, pods[0].Endpoint(family), pods[1].Endpoint(family), 500), traffic.Start(t, pods[1].Endpoint(family), pods[0].Endpoint(family), 500))
+		flows = append(flows, traffic.Start(t, pods[0].Endpoint(family), pods[1].Endpoint(family), 500),
+			traffic.Start(t, pods[1].Endpoint(family), pods[0].Endpoint(family), 500))
 	}
 	back := &FlannelNode{Node: b.Node, Object: b.Object, bridged: true}
 	subnets := b.Subnets(t)
@@ -215,9 +220,11 @@ func vxlanGoesBack(t *testing.T, c *Cluster) {
 		}
 	}
 	Unreached(t, news.Endpoint(4), pods[1].Endpoint(4)) // the rules of weft's
-	said := b.cleanup(t, "--rules", "--wait", "--kubeconfig-file="+filepath.Join(b.Dir, "kubeconfig"), "--node-name="+b.Object)
+	said := b.cleanup(t, "--rules", "--wait", "--kubeconfig-file="+filepath.Join(b.Dir, "kubeconfig"),
+		"--node-name="+b.Object)
 	t.Log(said)
-	if obj, err := b.Get(t.Context()); err != nil || flannelAnnotations(obj)["weft"] != "" || flannelAnnotations(obj)["public-ip"] == "" || !strings.Contains(said, "annotation") {
+	if obj, err := b.Get(t.Context()); err != nil || flannelAnnotations(obj)["weft"] != "" ||
+		flannelAnnotations(obj)["public-ip"] == "" || !strings.Contains(said, "annotation") {
 		t.Errorf("annotations %v, %v", flannelAnnotations(obj), err)
 	}
 	for _, family := range []int{4, 6} {
@@ -246,7 +253,8 @@ func TestAnotherPodCIDR(t *testing.T) {
 	n.Delete(t)
 	c.Register(t, n, NodeOptions{PodCIDRs: []string{"10.244.210.0/24"}})
 	n.StatusIs(t, "takes its new podCIDR", func(s Status) error {
-		if s.Lease == nil || s.Lease.Subnet.String() != "10.244.210.0/24" || !s.Ready || !strings.Contains(strings.Join(s.Notes, "\n"), "cni0 "+gateway.Addr.String()) {
+		if s.Lease == nil || s.Lease.Subnet.String() != "10.244.210.0/24" || !s.Ready ||
+			!strings.Contains(strings.Join(s.Notes, "\n"), "cni0 "+gateway.Addr.String()) {
 			return fmt.Errorf("ready %v %v, lease %+v, notes %q", s.Ready, s.NotReady, s.Lease, s.Notes)
 		}
 		return nil
@@ -267,7 +275,8 @@ func TestAnotherPodCIDR(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, err := n.NS.Netlink().AddrList(l, netlink.FAMILY_V4); err != nil || len(have) != 1 || have[0].IPNet.String() != "10.244.210.1/24" {
+	if have, err := n.NS.Netlink().AddrList(l, netlink.FAMILY_V4); err != nil || len(have) != 1 ||
+		have[0].IPNet.String() != "10.244.210.1/24" {
 		t.Errorf("cni0 has %v, %v", have, err)
 	}
 	AllReach(t, []*Pod{fresh, far, n.AddPod(t)}, 4)
@@ -283,14 +292,17 @@ func (n *Node) saysEvent(t *testing.T, kind, reason, message string) {
 			return err
 		}
 		of := fmt.Sprintf("involvedObject.kind=Node,involvedObject.name=%s", n.Object)
-		all, err := n.cluster.Admin.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: of})
+		all, err := n.cluster.Admin.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
+			metav1.ListOptions{FieldSelector: of})
 		if err != nil {
 			return err
 		}
 		var said []string
 		for _, e := range all.Items {
-			if e.Type == kind && e.Reason == reason && strings.Contains(e.Message, message) && e.Source.Component == "weftd" &&
-				(e.InvolvedObject.UID == obj.UID || string(e.InvolvedObject.UID) == n.Object) { // kubectl describe shows Events with either
+			if e.Type == kind && e.Reason == reason && strings.Contains(e.Message, message) &&
+				e.Source.Component == "weftd" &&
+				(e.InvolvedObject.UID == obj.UID || string(e.InvolvedObject.UID) == n.Object) {
+				// kubectl describe shows Events with either
 				t.Logf("%s %s x%d: %s", e.Type, e.Reason, e.Count, e.Message)
 				return nil
 			}

@@ -13,25 +13,28 @@ import (
 // kernelVXLAN returns the configuration of the tests that look at the kernel's tables.
 func kernelVXLAN() string { return DualStack(`{"Type":"vxlan","Userspace":"never"}`) }
 
-// paperNode makes a node that is only a Node object, with podCIDRs and flannel's annotations, at an address where no
-// host is.
+// paperNode makes a node that is only a Node object, with podCIDRs and flannel's annotations, at an address
+// where no host is.
 func paperNode(c *Cluster, t *testing.T, name string, number byte) (v4, v6 netip.Prefix) {
 	t.Helper()
 	v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, number, 0}), 24)
 	v6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x42, 7: number}), 64)
 	at4, at6 := paperAddress(number)
 	c.CreateNode(t, name, at4, NodeOptions{
-		PodCIDRs:    []string{v4.String(), v6.String()},
-		Annotations: FlannelAnnotations(at4, at6, fmt.Sprintf("02:00:00:00:04:%02x", number), fmt.Sprintf("02:00:00:00:06:%02x", number)),
+		PodCIDRs: []string{v4.String(), v6.String()},
+		Annotations: FlannelAnnotations(at4, at6, fmt.Sprintf("02:00:00:00:04:%02x", number),
+			fmt.Sprintf("02:00:00:00:06:%02x", number)),
 	})
 	return v4, v6
 }
 
 func paperAddress(number byte) (v4, v6 netip.Addr) {
-	return netip.AddrFrom4([4]byte{198, 18, 9, number}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x18, 14: 9, 15: number})
+	return netip.AddrFrom4([4]byte{198, 18, 9, number}),
+		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x18, 14: 9, 15: number})
 }
 
-// kernelSays waits until a node's kernel, when asked about the peers, says every text of want and none of not.
+// kernelSays waits until a node's kernel, when asked about the peers, says every text of want and none of
+// not.
 func kernelSays(t *testing.T, n *Node, want, not []string) {
 	t.Helper()
 	Until(t, n.Object+"'s kernel", func(ctx context.Context) error {
@@ -81,7 +84,8 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	third.NotReadyFor(t, `"c"`)
 	c.Register(t, third, NodeOptions{PodCIDRs: []string{"10.244.210.0/24", "fd42:0:0:d2::/64"}})
 	third.StatusIs(t, "takes its new podCIDRs", func(s Status) error {
-		if s.Lease == nil || s.Lease.Subnet.String() != "10.244.210.0/24" || s.Lease.IPv6Subnet.String() != "fd42:0:0:d2::/64" || !s.Ready {
+		if s.Lease == nil || s.Lease.Subnet.String() != "10.244.210.0/24" ||
+			s.Lease.IPv6Subnet.String() != "fd42:0:0:d2::/64" || !s.Ready {
 			return fmt.Errorf("ready %v %v, lease %+v", s.Ready, s.NotReady, s.Lease)
 		}
 		return nil
@@ -90,7 +94,8 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	flow.Lossless()
 }
 
-// Peers send to an administrator's public-ip-overwrite, and again to the node's own address when it is removed.
+// Peers send to an administrator's public-ip-overwrite, and again to the node's own address when it is
+// removed.
 func TestPublicIPOverwrite(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
@@ -99,7 +104,8 @@ func TestPublicIPOverwrite(t *testing.T) {
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4, 6)
 	nat4, nat6 := netip.MustParseAddr("198.18.7.7"), netip.MustParseAddr("fd18::7:7")
-	for _, addr := range []netip.Addr{nat4, nat6} { // the host takes packets for it, though weftd does not know it
+	for _, addr := range []netip.Addr{nat4, nat6} {
+		// the host takes packets for it, though weftd does not know it
 		args := []string{"addr", "add", fmt.Sprintf("%s/%d", addr, addr.BitLen()), "dev", "lo"}
 		if addr.Is6() {
 			args = []string{"addr", "add", addr.String() + "/128", "dev", "eth0", "nodad", "preferred_lft", "0"}
@@ -108,20 +114,25 @@ func TestPublicIPOverwrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nat4.String(), AnnotationPrefix + "public-ipv6-overwrite": nat6.String()})
-	kernelSays(t, a, []string{"dst " + nat4.String(), "dst " + nat6.String()}, []string{"dst " + b.Underlay4.String() + " "})
+	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nat4.String(), AnnotationPrefix +
+		"public-ipv6-overwrite": nat6.String()})
+	kernelSays(t, a, []string{"dst " + nat4.String(), "dst " + nat6.String()},
+		[]string{"dst " + b.Underlay4.String() + " "})
 	Until(t, "b's annotations", func(ctx context.Context) error {
 		obj, err := b.Get(ctx)
 		if err != nil {
 			return err
 		}
-		if said := flannelAnnotations(obj); said["public-ip"] != nat4.String() || said["public-ipv6"] != nat6.String() {
+		if said := flannelAnnotations(obj); said["public-ip"] != nat4.String() ||
+			said["public-ipv6"] != nat6.String() {
 			return fmt.Errorf("%v", said)
 		}
 		return nil
 	})
 	AllReach(t, pods, 4, 6)
-	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nil, AnnotationPrefix + "public-ipv6-overwrite": nil})
-	kernelSays(t, a, []string{"dst " + b.Underlay4.String(), "dst " + b.Underlay6.String()}, []string{"dst " + nat4.String(), "dst " + nat6.String()})
+	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nil, AnnotationPrefix +
+		"public-ipv6-overwrite": nil})
+	kernelSays(t, a, []string{"dst " + b.Underlay4.String(), "dst " + b.Underlay6.String()},
+		[]string{"dst " + nat4.String(), "dst " + nat6.String()})
 	AllReach(t, pods, 4, 6)
 }

@@ -50,7 +50,8 @@ const UDP = `{"Network":"` + Network4 + `","Backend":{"Type":"udp"}}`
 
 // DualStack returns a network configuration, flannel's JSON, with both families and the given backend.
 func DualStack(backend string) string {
-	return `{"Network":"` + Network4 + `","EnableIPv6":true,"IPv6Network":"` + Network6 + `","Backend":` + backend + `}`
+	return `{"Network":"` + Network4 + `","EnableIPv6":true,"IPv6Network":"` + Network6 + `","Backend":` +
+		backend + `}`
 }
 
 // Host puts a machine on the wire without a Node object and without a weftd.
@@ -63,7 +64,8 @@ func (c *Cluster) Host(t *testing.T) *lab.Node {
 	return h
 }
 
-// AddNode makes a host with its Node object, as a kubelet makes it, starts weftd, and returns when that is ready.
+// AddNode makes a host with its Node object, as a kubelet makes it, starts weftd, and returns when that is
+// ready.
 func (c *Cluster) AddNode(t *testing.T, name string, o NodeOptions) *Node {
 	t.Helper()
 	n := c.PrepareNode(t, name, o)
@@ -91,7 +93,8 @@ func (c *Cluster) PrepareNode(t *testing.T, name string, o NodeOptions) *Node {
 	}
 	n.Daemon.SetArgs(append([]string{
 		"--kube-subnet-mgr", "--kubeconfig-file=" + kubeconfig, "--net-config-path=" + n.NetConfigFile,
-		"--iface=eth0", "--subnet-file=" + n.SubnetFile, "--cache-dir=" + n.CacheDir, "--control-socket=" + n.ControlSocket,
+		"--iface=eth0", "--subnet-file=" + n.SubnetFile, "--cache-dir=" + n.CacheDir, "--control-socket=" +
+			n.ControlSocket,
 		"--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", lab.HealthPort), "--log-format=text",
 	}, o.Args...)...)
 	n.Daemon.SetEnv("NODE_NAME=" + name)
@@ -112,7 +115,8 @@ func (c *Cluster) CreateNode(t *testing.T, name string, address netip.Addr, o No
 	t.Helper()
 	obj := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: o.Annotations},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: address.String()}}},
 	}
 	if len(o.PodCIDRs) > 0 {
 		obj.Spec.PodCIDR, obj.Spec.PodCIDRs = o.PodCIDRs[0], o.PodCIDRs
@@ -156,7 +160,8 @@ func (c *Cluster) Annotate(t *testing.T, node string, values map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Admin.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.Admin.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -182,7 +187,8 @@ func (n *Node) ownCNIState() error {
 // kernel returns what n's kernel knows of the peers, as the commands ip and bridge print it.
 func (n *Node) kernel(ctx context.Context) string {
 	var all strings.Builder
-	for _, args := range [][]string{{"ip", "-4", "route"}, {"ip", "-6", "route"}, {"ip", "neigh"}, {"bridge", "fdb"}} {
+	for _, args := range [][]string{{"ip", "-4", "route"}, {"ip", "-6", "route"}, {"ip", "neigh"},
+		{"bridge", "fdb"}} {
 		out, err := n.Command(ctx, args[0], args[1:]...)
 		for line := range strings.Lines(string(out)) {
 			if !strings.HasPrefix(line, "33:33:") && !strings.HasPrefix(line, "01:00:5e:") { // multicast

@@ -12,8 +12,8 @@ import (
 	"weft/test/traffic"
 )
 
-// outageLasts is how long the API server is away: 30 s, or the duration in WEFT_LONG, such as 2m. If WEFT_LONG is
-// something else, it is five minutes.
+// outageLasts is how long the API server is away: 30 s, or the duration in WEFT_LONG, such as 2m. If
+// WEFT_LONG is something else, it is five minutes.
 func outageLasts() time.Duration {
 	text := os.Getenv("WEFT_LONG")
 	if text == "" {
@@ -31,7 +31,8 @@ func outageLasts() time.Duration {
 func TestAPIServerOutage(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
-	a, b, late := c.AddNode(t, "a", NodeOptions{}), c.AddNode(t, "b", NodeOptions{}), c.AddNode(t, "late", NodeOptions{})
+	a, b, late := c.AddNode(t, "a", NodeOptions{}), c.AddNode(t, "b", NodeOptions{}),
+		c.AddNode(t, "late", NodeOptions{})
 	pods := []*Pod{a.AddPod(t), b.AddPod(t), late.AddPod(t)}
 	AllReach(t, pods, 4)
 	for i, o := range []struct {
@@ -45,7 +46,8 @@ func TestAPIServerOutage(t *testing.T) {
 		{"without etcd", 5 * time.Second, true, pause(c.Etcd), resume(t, c.Etcd, c.APIServer)},
 	} {
 		t.Run(o.name, func(t *testing.T) {
-			there, back := traffic.Start(t, pods[0].Endpoint(4), pods[1].Endpoint(4), 500), traffic.Start(t, pods[1].Endpoint(4), pods[0].Endpoint(4), 500)
+			there, back := traffic.Start(t, pods[0].Endpoint(4), pods[1].Endpoint(4), 500),
+				traffic.Start(t, pods[1].Endpoint(4), pods[0].Endpoint(4), 500)
 			began := time.Now()
 			if err := o.begin(); err != nil {
 				t.Fatal(err)
@@ -126,9 +128,9 @@ func resume(t *testing.T, stopped *Process, also ...*Process) func() error {
 	}
 }
 
-// If the API server's answers no longer reach a node, it finds that out although it sees no error. By the time
-// they reach it again, the revision that it knows is compacted, so that its watch cannot go on (410 Gone). It
-// then lists anew, and knows what was added, changed and removed meanwhile.
+// If the API server's answers no longer reach a node, it finds that out although it sees no error. By the
+// time they reach it again, the revision that it knows is compacted, so that its watch cannot go on (410
+// Gone). It then lists anew, and knows what was added, changed and removed meanwhile.
 func TestWatchExpired(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})

@@ -47,7 +47,8 @@ func newAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &authority{dir: dir, cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), serial: 1}
+	a := &authority{dir: dir, cert: cert, key: key,
+		pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), serial: 1}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -92,7 +93,8 @@ func (a *authority) issue(name string, groups []string, addrs ...netip.Addr) (ce
 func writeKubeconfig(path string, cfg *rest.Config) error {
 	kc := api.NewConfig()
 	kc.Clusters["test"] = &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	kc.AuthInfos["test"] = &api.AuthInfo{Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
+	kc.AuthInfos["test"] = &api.AuthInfo{Token: cfg.BearerToken, ClientCertificateData: cfg.CertData,
+		ClientKeyData: cfg.KeyData}
 	kc.Contexts["test"] = &api.Context{Cluster: "test", AuthInfo: "test"}
 	kc.CurrentContext = "test"
 	if err := clientcmd.WriteToFile(*kc, path); err != nil {

@@ -104,16 +104,19 @@ func (n *Node) removePods() {
 func (p *Pod) runtime() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: p.Name, IfName: "eth0",
-		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD()), // the plugins are other processes, so not /proc/self
+		// the plugins are other processes, so not /proc/self
+		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD()),
 	}
 }
 
 // cni calls the node's list of plugins on the node.
-func (n *Node) cni(call func(*libcni.CNIConfig, *libcni.NetworkConfigList) (cni.Result, error)) (cni.Result, error) {
+func (n *Node) cni(call func(*libcni.CNIConfig, *libcni.NetworkConfigList) (cni.Result, error)) (cni.Result,
+	error) {
 	if _, err := os.Stat(filepath.Join(pluginDir, "bridge")); err != nil {
 		return nil, fmt.Errorf("%w: make deps installs containernetworking-plugins", err)
 	}
-	first := map[string]any{"type": "flannel", "subnetFile": n.SubnetFile, "delegate": map[string]any{"hairpinMode": true, "isDefaultGateway": true}}
+	first := map[string]any{"type": "flannel", "subnetFile": n.SubnetFile,
+		"delegate": map[string]any{"hairpinMode": true, "isDefaultGateway": true}}
 	if n.Direct {
 		first["type"], first["attach"], first["controlSocket"] = "weft", "direct", n.ControlSocket
 	}
@@ -132,7 +135,8 @@ func (n *Node) cni(call func(*libcni.CNIConfig, *libcni.NetworkConfigList) (cni.
 		return nil, err
 	}
 	path := []string{n.cluster.programs.cni, pluginDir}
-	return call(libcni.NewCNIConfigWithCacheDir(path, filepath.Join(n.Dir, "cni-cache"), &onHost{host: n.Host}), list)
+	return call(libcni.NewCNIConfigWithCacheDir(path, filepath.Join(n.Dir, "cni-cache"), &onHost{host: n.Host}),
+		list)
 }
 
 // onHost runs plugins in a host's namespaces.
@@ -142,7 +146,8 @@ type onHost struct {
 }
 
 // ExecPlugin implements invoke.Exec.
-func (e *onHost) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+func (e *onHost) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte,
+	error) {
 	cmd := exec.CommandContext(ctx, path)
 	var out, fault strings.Builder
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, strings.NewReader(string(stdin)), &out, &fault

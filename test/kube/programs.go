@@ -50,7 +50,8 @@ func buildPrograms(t *testing.T) programs {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	p := programs{weftd: filepath.Join(dir, "weftd"), weft: filepath.Join(dir, "weft"), cni: filepath.Join(dir, "cni")}
+	p := programs{weftd: filepath.Join(dir, "weftd"), weft: filepath.Join(dir, "weft"),
+		cni: filepath.Join(dir, "cni")}
 	if err := os.Mkdir(p.cni, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func (c *Cluster) grant(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	} else if err != nil {
 		return err
 	}
-	if _, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil
@@ -51,14 +52,16 @@ func (c *Cluster) grant(ctx context.Context, rules []rbacv1.PolicyRule) error {
 func (c *Cluster) token(ctx context.Context, life time.Duration) (string, error) {
 	seconds := int64(life.Seconds())
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	got, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).CreateToken(ctx, flannelAccount, req, metav1.CreateOptions{})
+	got, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).CreateToken(ctx, flannelAccount, req,
+		metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("token for %s/%s: %w", flannelNamespace, flannelAccount, err)
 	}
 	return got.Status.Token, nil
 }
 
-// WriteKubeconfig writes a file by which a client acts as weft's service account, with no more than its rights.
+// WriteKubeconfig writes a file by which a client acts as weft's service account, with no more than its
+// rights.
 func (c *Cluster) WriteKubeconfig(ctx context.Context, path string) error {
 	token, err := c.token(ctx, 24*time.Hour)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 
 // The manifest's ClusterRole is enough, and each of its verbs is needed: if one is missing, weftd says which
 // verb it is not allowed, and for what. To look up its node through its pod, as with flannel's manifest, it
-// needs one verb more. The API server here does not stream lists, since the verb list is not needed with one that does.
+// needs one verb more. The API server here does not stream lists, since the verb list is not needed with one
+// that does.
 func TestRBAC(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{APIServerArgs: []string{"--feature-gates=WatchList=false"}})
@@ -24,11 +25,13 @@ func TestRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 	const pods = "get pods"
-	needed := slices.DeleteFunc(verbs(rules), func(v string) bool { return strings.HasSuffix(v, " events") }) // TestAnotherPodCIDR has those
+	// TestAnotherPodCIDR has those
+	needed := slices.DeleteFunc(verbs(rules), func(v string) bool { return strings.HasSuffix(v, " events") })
 	for _, missing := range append(needed, pods) {
 		rules := rules
 		if missing == pods {
-			rules = append(rules[:len(rules):len(rules)], rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
+			rules = append(rules[:len(rules):len(rules)],
+				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
 		}
 		t.Run("without "+missing, func(t *testing.T) {
 			o := NodeOptions{}
@@ -62,15 +65,17 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// saysForbidden looks for a refusal in the API server's own words, or for one in ours that names verb and resource.
+// saysForbidden looks for a refusal in the API server's own words, or for one in ours that names verb and
+// resource.
 func saysForbidden(log, verb, resource string) bool {
 	resource, sub, _ := strings.Cut(resource, "/")
-	return strings.Contains(log, fmt.Sprintf("cannot %s resource", verb)) && strings.Contains(log, resource) && strings.Contains(log, sub) ||
+	return strings.Contains(log, fmt.Sprintf("cannot %s resource", verb)) && strings.Contains(log, resource) &&
+		strings.Contains(log, sub) ||
 		strings.Contains(log, verb+" "+resource)
 }
 
-// findsNodeByPod lets n's weftd look up its node through its pod, as it does with flannel's manifest, which does
-// not set NODE_NAME.
+// findsNodeByPod lets n's weftd look up its node through its pod, as it does with flannel's manifest, which
+// does not set NODE_NAME.
 func (c *Cluster) findsNodeByPod(t *testing.T, n *Node) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -102,7 +107,8 @@ func verbs(rules []rbacv1.PolicyRule) (all []string) {
 func without(rules []rbacv1.PolicyRule, missing string) (left []rbacv1.PolicyRule) {
 	for _, one := range verbs(rules) {
 		if verb, resource, _ := strings.Cut(one, " "); one != missing {
-			left = append(left, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}})
+			left = append(left, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
+				Verbs: []string{verb}})
 		}
 	}
 	return left

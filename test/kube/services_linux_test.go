@@ -27,13 +27,15 @@ const (
 	backendPort = 8080
 )
 
-// A Service reaches pods that are attached directly by the rules that kube-proxy makes of it: a pod on another node, one on the
-// client's, and the client itself, in both families, over TCP and UDP, with each of the two kinds of rules. What answers is the Service.
+// A Service reaches pods that are attached directly by the rules that kube-proxy makes of it: a pod on
+// another node, one on the client's, and the client itself, in both families, over TCP and UDP, with each of
+// the two kinds of rules. What answers is the Service.
 func TestServicesOfDirectPods(t *testing.T) {
 	c := Start(t, Options{})
 	var nodes []*Node
 	for _, name := range []string{"a", "b"} {
-		n := c.AddNode(t, name, NodeOptions{NetworkConfig: DualStack(`{"Type":"udp"}`), Args: []string{"--ip-masq"}})
+		n := c.AddNode(t, name, NodeOptions{NetworkConfig: DualStack(`{"Type":"udp"}`),
+			Args: []string{"--ip-masq"}})
 		n.Direct = true
 		nodes = append(nodes, n)
 	}
@@ -86,13 +88,18 @@ func (c *Cluster) service(t *testing.T, name string, p *Pod) (at []netip.AddrPor
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports := []discoveryv1.EndpointPort{{Name: new("tcp"), Protocol: &tcp, Port: new(int32(backendPort))}, {Name: new("udp"), Protocol: &udp, Port: new(int32(backendPort))}}
-	for kind, addr := range map[discoveryv1.AddressType]netip.Addr{discoveryv1.AddressTypeIPv4: p.V4, discoveryv1.AddressTypeIPv6: p.V6} {
+	ports := []discoveryv1.EndpointPort{{Name: new("tcp"), Protocol: &tcp, Port: new(int32(backendPort))},
+		{Name: new("udp"), Protocol: &udp, Port: new(int32(backendPort))}}
+	for kind, addr := range map[discoveryv1.AddressType]netip.Addr{discoveryv1.AddressTypeIPv4: p.V4,
+		discoveryv1.AddressTypeIPv6: p.V6} {
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: name + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			AddressType: kind, Ports: ports, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr.String()}, NodeName: &p.Node.Object}},
+			ObjectMeta: metav1.ObjectMeta{Name: name + "-" + strings.ToLower(string(kind)),
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: kind, Ports: ports, Endpoints: []discoveryv1.Endpoint{
+				{Addresses: []string{addr.String()}, NodeName: &p.Node.Object}},
 		}
-		if _, err := c.Admin.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(), slice, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Admin.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(), slice,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,11 +126,15 @@ func (n *Node) proxy(t *testing.T, mode string) {
 	if err := writeKubeconfig(kubeconfig, n.cluster.adminConfig); err != nil {
 		t.Fatal(err)
 	}
-	common := []string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + n.Object, "--proxy-mode=" + mode, "--cluster-cidr=" + Network4 + "," + Network6}
-	d := lab.NewDaemon(n.Host, "kube-proxy", filepath.Join(n.Dir, "kube-proxy-"+mode+".log"), program, append(common,
-		"--healthz-bind-address="+proxyHealth, "--metrics-bind-address=127.0.0.1:10249", "--oom-score-adj=0",
-		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", // these are the machine's
-	)...)
+	common := []string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + n.Object, "--proxy-mode=" + mode,
+		"--cluster-cidr=" + Network4 + "," + Network6}
+	d := lab.NewDaemon(n.Host, "kube-proxy", filepath.Join(n.Dir, "kube-proxy-"+mode+".log"), program,
+		append(common,
+			"--healthz-bind-address="+proxyHealth, "--metrics-bind-address=127.0.0.1:10249", "--oom-score-adj=0",
+			// these are the machine's
+			"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0",
+			"--conntrack-tcp-timeout-close-wait=0",
+		)...)
 	p := &Process{d, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+proxyHealth+"/healthz", nil)
 		if err != nil {
@@ -141,8 +152,10 @@ func (n *Node) proxy(t *testing.T, mode string) {
 		return nil
 	}}
 	t.Cleanup(func() {
-		_ = d.Kill()                                                                         // fails if it has not started
-		out, err := n.Command(context.Background(), program, append(common, "--cleanup")...) // the test's own context has ended
+		// fails if it has not started
+		_ = d.Kill()
+		// the test's own context has ended
+		out, err := n.Command(context.Background(), program, append(common, "--cleanup")...)
 		if err != nil {
 			t.Errorf("kube-proxy --cleanup: %v: %s", err, out)
 		}
@@ -194,8 +207,8 @@ func (p *Pod) echoes(t *testing.T, family int) {
 	}()
 }
 
-// asks sends something to an echo from a connected socket, which takes answers from nobody else, until it is back: rules come a moment
-// after kube-proxy says that it is healthy.
+// asks sends something to an echo from a connected socket, which takes answers from nobody else, until it is
+// back: rules come a moment after kube-proxy says that it is healthy.
 func (p *Pod) asks(t *testing.T, network string, at netip.AddrPort) {
 	t.Helper()
 	Until(t, network+" to "+at.String(), func(ctx context.Context) error {

@@ -44,14 +44,16 @@ func vandalisms(own, others string) []vandalism {
 	}
 }
 
-// vandal returns a name that sorts before those of the other nodes, so that their order is not what saves them.
+// vandal returns a name that sorts before those of the other nodes, so that their order is not what saves
+// them.
 func vandal(i int) string { return fmt.Sprintf("0-vandal-%d", i) }
 
 // Whatever is written into a node's annotations harms at most that node: no packet between the others is
 // lost, and nobody's subnet is sent elsewhere. A weftd repairs what is written into its own annotations.
 func TestAnnotationsVandalised(t *testing.T) {
 	c := Start(t, Options{})
-	o := NodeOptions{NetworkConfig: `{"Network":"` + Network4 + `","Backend":{"Type":"vxlan","Userspace":"never"}}`}
+	o := NodeOptions{NetworkConfig: `{"Network":"` + Network4 +
+		`","Backend":{"Type":"vxlan","Userspace":"never"}}`}
 	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4)
@@ -92,7 +94,8 @@ func TestAnnotationsVandalised(t *testing.T) {
 	flow.Lossless()
 }
 
-// ownRepaired vandalises each of n's own annotations in turn, and then all of them, and waits until n has repaired them.
+// ownRepaired vandalises each of n's own annotations in turn, and then all of them, and waits until n has
+// repaired them.
 func ownRepaired(t *testing.T, c *Cluster, n *Node) {
 	t.Helper()
 	obj, err := n.Get(t.Context())

@@ -145,14 +145,16 @@ func (n *Node) addVXLAN() error {
 	return n.configure(vxlanDev, own...)
 }
 
-// addVXLANPeer tells the kernel that hop has to's MAC, and that frames for this MAC go to to's underlay address.
+// addVXLANPeer tells the kernel that hop has to's MAC, and that frames for this MAC go to to's underlay
+// address.
 func (n *Node) addVXLANPeer(hop netip.Addr, to *Node) error {
 	dev, err := n.link(vxlanDev)
 	if err != nil {
 		return err
 	}
 	index := dev.Attrs().Index
-	neigh := &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: hop.AsSlice(), HardwareAddr: to.vtepMAC()}
+	neigh := &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: hop.AsSlice(),
+		HardwareAddr: to.vtepMAC()}
 	if err := n.NS.Netlink().NeighSet(neigh); err != nil {
 		return fmt.Errorf("neighbour %s: %w", hop, err)
 	}

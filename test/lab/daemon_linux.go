@@ -122,7 +122,8 @@ func (d *Daemon) SetArgs(args ...string) {
 	d.args = append([]string(nil), args...)
 }
 
-// SetEnv says what the next start's environment has besides this process's own, as "NAME=value". It keeps a copy.
+// SetEnv says what the next start's environment has besides this process's own, as "NAME=value". It keeps a
+// copy.
 func (d *Daemon) SetEnv(env ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,7 +176,8 @@ func (d *Daemon) Kill() error {
 	return nil
 }
 
-// Exited returns a channel that is closed when the process of the latest start has ended. It is nil before the first start.
+// Exited returns a channel that is closed when the process of the latest start has ended. It is nil before
+// the first start.
 func (d *Daemon) Exited() <-chan struct{} {
 	if r := d.latest(); r != nil {
 		return r.done
@@ -183,7 +185,8 @@ func (d *Daemon) Exited() <-chan struct{} {
 	return nil
 }
 
-// ExitError returns how the process of the latest start ended: nil for status 0. Before Exited is closed it is nil too.
+// ExitError returns how the process of the latest start ended: nil for status 0. Before Exited is closed it
+// is nil too.
 func (d *Daemon) ExitError() error {
 	if r := d.latest(); r != nil && !r.alive() {
 		return r.err

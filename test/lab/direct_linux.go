@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// reservationsDir is, in the folder of a node, where the addresses of its directly attached pods are reserved. Nodes of
-// one machine must not share host-local's own directory.
+// reservationsDir is, in the folder of a node, where the addresses of its directly attached pods are
+// reserved. Nodes of one machine must not share host-local's own directory.
 const reservationsDir = "reservations"
 
 // attachTimeout bounds one call of weft attach.
@@ -36,14 +36,16 @@ func (n *Node) attachDirectly() error {
 	return nil
 }
 
-// Attach calls weft attach for a pod that has no interface yet, or whose node's weftd has lost it, as its runtime would.
+// Attach calls weft attach for a pod that has no interface yet, or whose node's weftd has lost it, as its
+// runtime would.
 func (p *Pod) Attach() error {
 	// The namespace has no name. This process has a descriptor of it, and lives as long as the pod.
 	which := []string{"--netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD())}
 	if p.pid != 0 {
 		which = []string{"--pid", strconv.Itoa(p.pid)}
 	}
-	out, err := p.Node.Weft(slices.Concat([]string{"attach"}, which, []string{"--name", "eth0", "--pod", p.Name, "--json"}, p.Node.AttachArgs())...)
+	out, err := p.Node.Weft(slices.Concat([]string{"attach"}, which,
+		[]string{"--name", "eth0", "--pod", p.Name, "--json"}, p.Node.AttachArgs())...)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", p.Name, err)
 	}
@@ -66,10 +68,12 @@ func (p *Pod) Attach() error {
 // Reservations is the directory in which the addresses of the node's directly attached pods are reserved.
 func (n *Node) Reservations() string { return filepath.Join(n.Dir, reservationsDir) }
 
-// AttachArgs are the arguments of weft attach, and of weft detach, that a lab needs because its nodes share a machine.
+// AttachArgs are the arguments of weft attach, and of weft detach, that a lab needs because its nodes share a
+// machine.
 func (n *Node) AttachArgs() []string { return []string{"--reservations", n.Reservations()} }
 
-// Weft runs the operator's command in the node, as the user whose the node's weftd is, and for that, and returns what it prints.
+// Weft runs the operator's command in the node, as the user whose the node's weftd is, and for that, and
+// returns what it prints.
 func (n *Node) Weft(args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
 	defer cancel()

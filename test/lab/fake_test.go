@@ -40,7 +40,8 @@ func runFake(says string, args []string) error {
 	f.SetOutput(io.Discard)
 	node, subnet := f.String("node-id", "", ""), f.String("subnet-file", "", "")
 	ip, port := f.String("healthz-ip", "", ""), f.String("healthz-port", "", "")
-	for _, other := range []string{"etcd-endpoints", "iface", "cache-dir", "node-name", "control-socket", "log-format", "extra",
+	for _, other := range []string{"etcd-endpoints", "iface", "cache-dir", "node-name", "control-socket",
+		"log-format", "extra",
 		"embedded-etcd-dir", "embedded-etcd-listen", "net-config-path", "holder-timeout"} {
 		f.String(other, "", "")
 	}
@@ -82,10 +83,12 @@ func TestReadyNodesGetPods(t *testing.T) {
 	if got := l.Node(2).Net.MTU; got != 1472 {
 		t.Errorf("mtu %d", got)
 	}
-	if args := l.Node(1).Daemon.Args(); !slices.Contains(args, "--embedded-etcd") || args[len(args)-1] != "--extra=yes" {
+	if args := l.Node(1).Daemon.Args(); !slices.Contains(args, "--embedded-etcd") ||
+		args[len(args)-1] != "--extra=yes" {
 		t.Errorf("node 1: %q", args)
 	}
-	if args := l.Node(2).Daemon.Args(); slices.Contains(args, "--embedded-etcd") || !slices.Contains(args, "--etcd-endpoints=http://198.18.0.1:2379") {
+	if args := l.Node(2).Daemon.Args(); slices.Contains(args, "--embedded-etcd") ||
+		!slices.Contains(args, "--etcd-endpoints=http://198.18.0.1:2379") {
 		t.Errorf("node 2: %q", args)
 	}
 	n := l.Node(2)
@@ -105,7 +108,8 @@ func TestDaemonsGoBeforeOthers(t *testing.T) {
 	netns.Root(t, "only root may raise a priority")
 	spec := fakeSpec(t, "ready")
 	spec.Nice = -3
-	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // the system call returns 20 less the nice value, 1 to 40 (getpriority(2))
+	// the system call returns 20 less the nice value, 1 to 40 (getpriority(2))
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -235,15 +235,17 @@ func settle(ctx context.Context, hosts []*Host) error {
 	return nil
 }
 
-// newHost makes a host. Close closes its namespace. No address of it is tentative, link-local ones neither: until the kernel has
-// looked for duplicates, a router sends no neighbour solicitation, and drops what it should forward.
+// newHost makes a host. Close closes its namespace. No address of it is tentative, link-local ones neither:
+// until the kernel has looked for duplicates, a router sends no neighbour solicitation, and drops what it
+// should forward.
 func (l *Lab) newHost(name string) (*Host, error) {
 	ns, err := netns.New(name)
 	if err != nil {
 		return nil, err
 	}
 	h := l.adopt(name, ns)
-	return h, h.sysctls(map[string]string{"net/ipv6/conf/all/accept_dad": "0", "net/ipv6/conf/default/accept_dad": "0"})
+	return h, h.sysctls(map[string]string{"net/ipv6/conf/all/accept_dad": "0",
+		"net/ipv6/conf/default/accept_dad": "0"})
 }
 
 // adopt makes a host of a namespace, which Close closes.

@@ -46,7 +46,8 @@ func TestKernelLabs(t *testing.T) {
 			c.spec.NetworkConfig = json.RawMessage(dualStack)
 			l := up(t, c.spec)
 			pods := 2 * len(l.Nodes())
-			r, err := l.Measure(await.Context(t, time.Minute), MeasurePlan{Echo: 100 * time.Millisecond, Stream: 250 * time.Millisecond, Wait: await.Patience})
+			r, err := l.Measure(await.Context(t, time.Minute),
+				MeasurePlan{Echo: 100 * time.Millisecond, Stream: 250 * time.Millisecond, Wait: await.Patience})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +89,8 @@ func TestAddNode(t *testing.T) {
 
 func TestReachGivesUp(t *testing.T) {
 	l := up(t, Spec{Driver: KernelHostGW, PodsPerNode: 1})
-	err := Reach(await.Context(t, 200*time.Millisecond), l.Pods()[0].Endpoint(4), netip.MustParseAddr("10.42.77.77"))
+	err := Reach(await.Context(t, 200*time.Millisecond), l.Pods()[0].Endpoint(4),
+		netip.MustParseAddr("10.42.77.77"))
 	if !errors.Is(err, ErrUnreachable) {
 		t.Errorf("%v, want %v", err, ErrUnreachable)
 	}
@@ -100,7 +102,8 @@ func TestCommandOnAHost(t *testing.T) {
 	if err != nil || string(out) != "1\n" {
 		t.Errorf("%q, %v", out, err)
 	}
-	if _, err := l.Node(2).Command(t.Context(), "sh", "-c", "echo reason >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "reason") {
+	if _, err := l.Node(2).Command(t.Context(), "sh", "-c", "echo reason >&2; exit 3"); err == nil ||
+		!strings.Contains(err.Error(), "reason") {
 		t.Errorf("error lacks what the program said: %v", err)
 	}
 }
@@ -109,12 +112,14 @@ func TestCloseLeavesNothing(t *testing.T) {
 	before := hostLinks(t)
 	l := up(t, Spec{Driver: KernelVXLAN})
 	dir := l.Spec.StateDir
-	out, err := l.Nodes()[0].Command(t.Context(), "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!") // its parent has ended
+	// its parent has ended
+	out, err := l.Nodes()[0].Command(t.Context(), "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
-	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(out)) + "/ns/net"); !os.IsNotExist(err) || len(l.Left()) > 0 {
+	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(out)) + "/ns/net"); !os.IsNotExist(err) ||
+		len(l.Left()) > 0 {
 		t.Errorf("process %s: %v, left %v", out, err, l.Left())
 	}
 	l.Close()
@@ -174,7 +179,8 @@ func TestDaemonLife(t *testing.T) {
 	}
 	d.SetArgs("-c", `trap "" TERM; echo deaf; while :; do sleep 0.01; done`)
 	start()
-	if err := d.Stop(await.Context(t, 20*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) || d.PID() != 0 {
+	if err := d.Stop(await.Context(t, 20*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) ||
+		d.PID() != 0 {
 		t.Errorf("stop of one that does not listen: %v, pid %d", err, d.PID())
 	}
 }

@@ -18,11 +18,13 @@ type MeasurePlan struct {
 	// Echo is about how long echo requests are sent; 2 s by default. Each pair gets 5 to 100 of them:
 	// as many as can be sent in that time if all pairs together send maxEchoRate a second.
 	Echo time.Duration
-	// Wait is how long after the last echo request an answer still counts; 1 s by default. What is answered is not waited for.
+	// Wait is how long after the last echo request an answer still counts; 1 s by default. What is answered is
+	// not waited for.
 	Wait time.Duration
 }
 
-// maxEchoRate is how many echo requests a second are sent altogether, so that those of a large lab are no load of their own.
+// maxEchoRate is how many echo requests a second are sent altogether, so that those of a large lab are no
+// load of their own.
 const maxEchoRate = 2000
 
 // Endpoint is the pod's address of family 4 or 6 for package probe.
@@ -44,7 +46,9 @@ func (n *Node) Endpoint(family int) probe.Endpoint {
 func (l *Lab) Measure(ctx context.Context, plan MeasurePlan) (Report, error) {
 	setDefault(&plan.Stream, 3*time.Second)
 	setDefault(&plan.Echo, 2*time.Second)
-	r := Report{Lab: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Attach: l.Spec.Attach.String(), Rootless: l.Spec.Rootless, Config: l.Spec.NetworkConfig, Nodes: len(l.Nodes()), Pods: len(l.Pods())}
+	r := Report{Lab: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(),
+		Attach: l.Spec.Attach.String(), Rootless: l.Spec.Rootless, Config: l.Spec.NetworkConfig,
+		Nodes: len(l.Nodes()), Pods: len(l.Pods())}
 	for _, family := range []int{4, 6} {
 		if err := l.measureFamily(ctx, family, plan, &r); err != nil {
 			return r, fmt.Errorf("measure IPv%d: %w", family, err)
@@ -85,7 +89,8 @@ func (l *Lab) measureFamily(ctx context.Context, family int, plan MeasurePlan, r
 // two pods waits for neighbour entries, and that wait is not to be measured.
 func warm(ctx context.Context, ends []probe.Endpoint) error {
 	for range 3 {
-		results, err := probe.Echo(ctx, ends, probe.EchoPlan{Count: 1, Interval: 20 * time.Millisecond, Wait: 500 * time.Millisecond})
+		results, err := probe.Echo(ctx, ends, probe.EchoPlan{Count: 1, Interval: 20 * time.Millisecond,
+			Wait: 500 * time.Millisecond})
 		if err != nil {
 			return err
 		}
@@ -111,8 +116,10 @@ func (l *Lab) measureStream(ctx context.Context, family int, last time.Duration,
 	from, to := nodes[0].Pods[0], nodes[1].Pods[0]
 	l.progress("IPv%d: TCP from %s to %s for %s", family, from.Name, to.Name, last)
 	s := Stream{Family: family, From: from.Name, To: to.Name, FromNode: from.Node.Name, ToNode: to.Node.Name}
-	got, err := probe.Stream(ctx, probe.StreamPlan{From: from.Endpoint(family), To: to.Endpoint(family), Duration: last})
-	s.Bytes, s.Seconds, s.BitsPerSecond, s.Retransmits = got.Received, got.Elapsed.Seconds(), got.BitsPerSecond(), got.Retransmits
+	got, err := probe.Stream(ctx, probe.StreamPlan{From: from.Endpoint(family), To: to.Endpoint(family),
+		Duration: last})
+	s.Bytes, s.Seconds, s.BitsPerSecond, s.Retransmits = got.Received, got.Elapsed.Seconds(),
+		got.BitsPerSecond(), got.Retransmits
 	if err != nil {
 		if ctx.Err() != nil {
 			return err

@@ -23,7 +23,8 @@ type Node struct {
 	*Host
 	// Index is from 1; the node's name is node1.
 	Index int
-	// Place is the host that the node's TUN and the bridge of its pods are in: the node itself, or with Spec.Rootless a namespace of its user's.
+	// Place is the host that the node's TUN and the bridge of its pods are in: the node itself, or with
+	// Spec.Rootless a namespace of its user's.
 	Place *Host
 	// Underlay4 and Underlay6 are its addresses on the wire.
 	Underlay4, Underlay6 netip.Addr
@@ -44,7 +45,8 @@ type Node struct {
 	key    *ecdh.PrivateKey // that of its wireguard-go
 }
 
-// Pod is a container's network: eth0, joined to its node's bridge by a veth pair, or a TUN whose other end is weftd's.
+// Pod is a container's network: eth0, joined to its node's bridge by a veth pair, or a TUN whose other end is
+// weftd's.
 type Pod struct {
 	*Host
 	// Node is where the pod runs.
@@ -119,7 +121,8 @@ func (l *Lab) newNode() (made *Node, err error) {
 	return n, nil
 }
 
-// attachPods makes the bridge, if there is one, and the pods when it is called first; later calls only read Net again.
+// attachPods makes the bridge, if there is one, and the pods when it is called first; later calls only read
+// Net again.
 func (n *Node) attachPods() error {
 	if n.lab.Spec.Driver == Weftd {
 		net, err := readPodNet(n.SubnetFile)

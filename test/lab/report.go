@@ -64,7 +64,8 @@ func (r Report) Faults() []string {
 		if p.Received > 0 {
 			continue
 		}
-		s := fmt.Sprintf("%s does not reach %s over IPv%d: none of %d pings answered", p.From, p.To, p.Family, p.Sent)
+		s := fmt.Sprintf("%s does not reach %s over IPv%d: none of %d pings answered", p.From, p.To,
+			p.Family, p.Sent)
 		if p.Error != "" {
 			s += " (" + p.Error + ")"
 		}
@@ -115,8 +116,10 @@ func (r Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "FROM\tTO\tIP\tPODS REACHED\tLOSS\tRTT P50\tRTT P99\tTCP")
 	for _, row := range r.rows() {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d of %d\t%s\t%s\t%s\t%s\n", row.from, row.to, row.family, row.reached, row.pairs,
-			percent(row.sent-row.received, row.sent), micros(probe.Quantile(row.rtt, 0.5)), micros(probe.Quantile(row.rtt, 0.99)),
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d of %d\t%s\t%s\t%s\t%s\n", row.from, row.to, row.family,
+			row.reached, row.pairs,
+			percent(row.sent-row.received, row.sent), micros(probe.Quantile(row.rtt, 0.5)),
+			micros(probe.Quantile(row.rtt, 0.99)),
 			r.throughput(row))
 	}
 	if err := t.Flush(); err != nil {

@@ -9,7 +9,8 @@ import (
 
 // A field that has a unit has it in its name.
 func TestReportNamesUnits(t *testing.T) {
-	text, err := json.Marshal(Report{Pairs: []Pair{{P50: time.Microsecond, P99: 2 * time.Microsecond}}, Streams: []Stream{{Seconds: 3}}})
+	text, err := json.Marshal(Report{Pairs: []Pair{{P50: time.Microsecond, P99: 2 * time.Microsecond}},
+		Streams: []Stream{{Seconds: 3}}})
 	if err != nil {
 		t.Fatal(err)
 	}

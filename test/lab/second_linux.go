@@ -10,9 +10,9 @@ import (
 // SecondPrefix is the etcd prefix of a second network.
 const SecondPrefix = "/second/network"
 
-// Second brings up a second weftd on each node of a lab with a separate store, and returns them as nodes of their own:
-// each shares its host with a node of the lab, and has its own etcd prefix, files, sockets, bridge and pods. They end
-// with the lab.
+// Second brings up a second weftd on each node of a lab with a separate store, and returns them as nodes of
+// their own: each shares its host with a node of the lab, and has its own etcd prefix, files, sockets, bridge
+// and pods. They end with the lab.
 func (l *Lab) Second(ctx context.Context, config json.RawMessage) ([]*Node, error) {
 	if err := l.Store.Put(ctx, SecondPrefix+"/config", string(config)); err != nil {
 		return nil, l.Store.fault(err)
@@ -20,7 +20,8 @@ func (l *Lab) Second(ctx context.Context, config json.RawMessage) ([]*Node, erro
 	var all []*Node
 	for _, n := range l.Nodes() {
 		s := &Node{
-			Host: n.Host, Place: n.Host, Index: n.Index, Underlay4: n.Underlay4, Underlay6: n.Underlay6, lab: l, second: true,
+			Host: n.Host, Place: n.Host, Index: n.Index, Underlay4: n.Underlay4, Underlay6: n.Underlay6, lab: l,
+			second: true,
 		}
 		s.files(filepath.Join(n.Dir, "second"))
 		if err := os.MkdirAll(s.CacheDir, 0o755); err != nil {

@@ -85,10 +85,12 @@ type Spec struct {
 	PodsPerNode int
 	// Driver is Weftd by default.
 	Driver Driver
-	// Attach is Bridge by default. DirectAttach goes with driver Weftd, and with backends whose packets weft carries.
+	// Attach is Bridge by default. DirectAttach goes with driver Weftd, and with backends whose packets weft
+	// carries.
 	Attach Attachment
-	// Rootless has each node's weftd run by an ordinary user, without a capability over the node, and its TUN and its pods in namespaces of
-	// that user's. It goes with driver Weftd, and with backends whose packets weft carries.
+	// Rootless has each node's weftd run by an ordinary user, without a capability over the node, and its TUN
+	// and its pods in namespaces of that user's. It goes with driver Weftd, and with backends whose packets weft
+	// carries.
 	Rootless bool
 	// NetworkConfig is flannel's JSON. By default it has Network 10.42.0.0/16 and the udp backend.
 	NetworkConfig json.RawMessage
@@ -102,8 +104,8 @@ type Spec struct {
 	WeftPath string
 	// WeftdArgs are appended to every weftd's arguments.
 	WeftdArgs []string
-	// WireGuardPath is the program for WireGuardGo. It has to make its control socket in its working directory, so it is
-	// built with -ldflags='-X golang.zx2c4.com/wireguard/ipc.socketDirectory=.'.
+	// WireGuardPath is the program for WireGuardGo. It has to make its control socket in its working directory,
+	// so it is built with -ldflags='-X golang.zx2c4.com/wireguard/ipc.socketDirectory=.'.
 	WireGuardPath string
 	// EtcdPath is for a Separate store; "etcd" in $PATH by default.
 	EtcdPath string
@@ -121,8 +123,8 @@ type Spec struct {
 	Wire WireKind
 	// Direct joins two nodes by one veth pair, without a bridge between them.
 	Direct bool
-	// Nice is added to the nice value of every weftd (nice(1)). A value below 0 needs CAP_SYS_NICE. With it weftd
-	// gets a processor before other programs, so that it loses no packet because the machine is busy.
+	// Nice is added to the nice value of every weftd (nice(1)). A value below 0 needs CAP_SYS_NICE. With it
+	// weftd gets a processor before other programs, so that it loses no packet because the machine is busy.
 	Nice int
 	// ReadyTimeout bounds the time from a weftd's start to its readiness; 30 s by default.
 	ReadyTimeout time.Duration
@@ -165,17 +167,22 @@ func (s Spec) withDefaults() (Spec, error) {
 		}
 	}
 	check(s.Nodes >= 1 && s.Nodes <= MaxNodes, "nodes: %d, want 1 to %d", s.Nodes, MaxNodes)
-	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d", s.PodsPerNode, MaxPods)
+	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d",
+		s.PodsPerNode, MaxPods)
 	check(s.Driver <= Bare, "unknown driver %s", s.Driver)
 	check(s.Store <= External, "unknown store %s", s.Store)
 	check(s.Wire <= WirePlain, "unknown wire %s", s.Wire)
 	check(s.MTU >= MinMTU && s.MTU <= MaxMTU, "mtu: %d, want %d to %d", s.MTU, MinMTU, MaxMTU)
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
-	check(!s.Direct || s.Nodes == 2 && s.Store != Separate, "direct needs exactly two nodes and no separate store")
-	check((s.Store == External) == (len(s.Endpoints) > 0), "endpoints go with an external store, and only with that")
+	check(!s.Direct || s.Nodes == 2 && s.Store != Separate,
+		"direct needs exactly two nodes and no separate store")
+	check((s.Store == External) == (len(s.Endpoints) > 0),
+		"endpoints go with an external store, and only with that")
 	check(s.Attach <= DirectAttach, "unknown attachment %s", s.Attach)
-	check(s.Attach != DirectAttach || s.Driver == Weftd, "pods attached directly need weftd to carry the packets: driver %s does not", s.Driver)
-	check(!s.Rootless || s.Driver == Weftd, "nodes without root need weftd to carry the packets: driver %s does not", s.Driver)
+	check(s.Attach != DirectAttach || s.Driver == Weftd,
+		"pods attached directly need weftd to carry the packets: driver %s does not", s.Driver)
+	check(!s.Rootless || s.Driver == Weftd, "nodes without root need weftd to carry the packets: driver %s "+
+		"does not", s.Driver)
 	check(s.Driver != WireGuardGo || s.WireGuardPath != "", "driver %s needs the program's path", WireGuardGo)
 	faults = append(faults, s.findPrograms())
 	return s, errors.Join(faults...)
@@ -203,7 +210,8 @@ func (s *Spec) findPrograms() error {
 	if s.Attach == DirectAttach && s.WeftPath == "" {
 		path, err := exec.LookPath(filepath.Join(filepath.Dir(s.WeftdPath), "weft"))
 		if err != nil {
-			err = fmt.Errorf("pods are attached directly by weft, which is not beside %s (make build): %w", s.WeftdPath, err)
+			err = fmt.Errorf("pods are attached directly by weft, which is not beside %s (make build): %w",
+				s.WeftdPath, err)
 		}
 		s.WeftPath, faults = path, append(faults, err)
 	}
@@ -228,7 +236,8 @@ func checkTUN() error {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w: sudo modprobe tun; in a container, pass the device in", err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w: run it as root, or: sudo chmod 0666 %s (which most distributions have as its mode)", err, path)
+		return fmt.Errorf("%w: run it as root, or: sudo chmod 0666 %s (which most distributions have as its mode)",
+			err, path)
 	default:
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 )
 
 func TestSpecFaultsComeTogether(t *testing.T) {
-	_, err := Spec{Nodes: 999, PodsPerNode: -1, MTU: 10, NetworkConfig: []byte("{"), Direct: true, Endpoints: []string{"x"}, WeftdPath: "/x"}.withDefaults()
+	_, err := Spec{Nodes: 999, PodsPerNode: -1, MTU: 10, NetworkConfig: []byte("{"), Direct: true,
+		Endpoints: []string{"x"}, WeftdPath: "/x"}.withDefaults()
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -19,7 +20,8 @@ func TestSpecFaultsComeTogether(t *testing.T) {
 }
 
 func TestParseAttachment(t *testing.T) {
-	for word, want := range map[string]Attachment{"": Bridge, "bridge": Bridge, "direct": DirectAttach, "Direct": 0, "glue": 0} {
+	for word, want := range map[string]Attachment{"": Bridge, "bridge": Bridge, "direct": DirectAttach,
+		"Direct": 0, "glue": 0} {
 		if got, err := ParseAttachment(word); got != want || (err == nil) != (want != 0) {
 			t.Errorf("%q: %s, %v", word, got, err)
 		}

@@ -47,7 +47,8 @@ func (l *Lab) buildStore(ctx context.Context) error {
 	s.Daemon = &Daemon{
 		Name: "etcd", LogFile: filepath.Join(l.Spec.StateDir, "etcd.log"), ns: host.NS, path: l.Spec.EtcdPath,
 		args: []string{
-			"--name=lab", "--data-dir=" + s.Dir, "--listen-client-urls=" + s.Endpoint(), "--advertise-client-urls=" + s.Endpoint(),
+			"--name=lab", "--data-dir=" + s.Dir, "--listen-client-urls=" + s.Endpoint(), "--advertise-client-urls=" +
+				s.Endpoint(),
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=lab=" + peer,
 		},
 	}
@@ -100,7 +101,8 @@ func (s *Store) Get(ctx context.Context, key string) (value string, ok bool, err
 	var got struct {
 		KVs []struct{ Value []byte }
 	}
-	if err := s.call(ctx, "/v3/kv/range", map[string][]byte{"key": []byte(key)}, &got); err != nil || len(got.KVs) == 0 {
+	if err := s.call(ctx, "/v3/kv/range", map[string][]byte{"key": []byte(key)}, &got); err != nil ||
+		len(got.KVs) == 0 {
 		return "", false, err
 	}
 	return string(got.KVs[0].Value), true, nil

@@ -14,8 +14,8 @@ import (
 // HealthPort is the port on its node's loopback at which each weftd serves /readyz and /metrics.
 const HealthPort = 8471
 
-// weftdArgs returns the arguments of n's weftd. They give it files, sockets and addresses of its own, since two
-// daemons on one machine must not share them.
+// weftdArgs returns the arguments of n's weftd. They give it files, sockets and addresses of its own, since
+// two daemons on one machine must not share them.
 func (l *Lab) weftdArgs(n *Node) []string {
 	args := []string{
 		"--etcd-endpoints=" + strings.Join(l.endpoints(), ","),
@@ -104,7 +104,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	if status != http.StatusOK {
 		// The first line is what flannel answers, whatever the reason.
 		_, reasons, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
-		return fmt.Errorf("weftd is not ready: %s", cmp.Or(strings.ReplaceAll(reasons, "\n", "; "), fmt.Sprintf("status %d: %s", status, body)))
+		return fmt.Errorf("weftd is not ready: %s",
+			cmp.Or(strings.ReplaceAll(reasons, "\n", "; "), fmt.Sprintf("status %d: %s", status, body)))
 	}
 	if _, err := os.Stat(n.SubnetFile); err != nil {
 		return fmt.Errorf("weftd is ready and has not written the subnet file: %w", err)

@@ -15,8 +15,8 @@ const (
 	storeNumber = 0xfffd
 )
 
-// underlay4 returns the address in 198.18.0.0/16 with n in its last two bytes. RFC 2544 sets 198.18.0.0/15 aside
-// for benchmarks.
+// underlay4 returns the address in 198.18.0.0/16 with n in its last two bytes. RFC 2544 sets 198.18.0.0/15
+// aside for benchmarks.
 func underlay4(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
 }
@@ -44,8 +44,9 @@ func (l *Lab) buildWire() error {
 	return wire.configure(wireBridge, underlayAddrs(wireNumber)...)
 }
 
-// plug joins h to the wire by a veth pair: the end in h is called eth0, and the wire's end is called as h. The
-// wire is h's default gateway but forwards nothing, so packets that should be in an overlay and are not go nowhere.
+// plug joins h to the wire by a veth pair: the end in h is called eth0, and the wire's end is called as h.
+// The wire is h's default gateway but forwards nothing, so packets that should be in an overlay and are not
+// go nowhere.
 func (l *Lab) plug(h *Host, number int) error {
 	if err := connect(h, underlayDev, l.Wire, h.Name, l.Spec.MTU); err != nil {
 		return err

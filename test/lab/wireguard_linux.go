@@ -20,8 +20,8 @@ const (
 	wireGuardOverhead = 80 // bytes, over IPv6: outer IPv6 40, UDP 8, the data message's header 16 and tag 16
 )
 
-// wireGuard makes the Daemon of the node's wireguard-go. It runs in the foreground, and its control socket is in the
-// node's folder.
+// wireGuard makes the Daemon of the node's wireguard-go. It runs in the foreground, and its control socket is
+// in the node's folder.
 func (n *Node) wireGuard() *Daemon {
 	return &Daemon{
 		Name: n.Name + "'s wireguard-go", LogFile: filepath.Join(n.Dir, "wireguard-go.log"),

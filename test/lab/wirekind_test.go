@@ -65,7 +65,8 @@ func TestWires(t *testing.T) {
 					t.Helper()
 					for i, n := range all {
 						if n == 0 || n > 1514 != whole {
-							t.Errorf("%s: the longest frame that %s of %s sent has %d bytes, and it should cross whole: %t", what, places[i].device, places[i].host.Name, n, whole)
+							t.Errorf("%s: the longest frame that %s of %s sent has %d bytes, and it should cross whole: %t", what,
+								places[i].device, places[i].host.Name, n, whole)
 						}
 					}
 				}
@@ -87,7 +88,8 @@ func TestWires(t *testing.T) {
 	}
 }
 
-// sendRun sends ten datagrams of 1000 bytes by one call from node 1 to node 2, and returns how many reads they took there.
+// sendRun sends ten datagrams of 1000 bytes by one call from node 1 to node 2, and returns how many reads
+// they took there.
 func sendRun(t *testing.T, l *Lab) (reads int) {
 	t.Helper()
 	const size, count = 1000, 10
@@ -104,7 +106,8 @@ func sendRun(t *testing.T, l *Lab) (reads int) {
 	to := open(l.Node(2), unix.UDP_GRO, 1)
 	addr := &unix.SockaddrInet4{Addr: l.Node(2).Underlay4.As4(), Port: 4000}
 	timeout := unix.NsecToTimeval(int64(10 * time.Second))
-	if err := errors.Join(unix.Bind(to, addr), unix.SetsockoptTimeval(to, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)); err != nil {
+	if err := errors.Join(unix.Bind(to, addr), unix.SetsockoptTimeval(to, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&timeout)); err != nil {
 		t.Fatal(err)
 	}
 	from := open(l.Node(1), unix.UDP_SEGMENT, size)
@@ -122,7 +125,8 @@ func sendRun(t *testing.T, l *Lab) (reads int) {
 	return reads
 }
 
-// tap is a packet socket that sees what a device sends, as its driver gets it: what the device cannot cut is cut already.
+// tap is a packet socket that sees what a device sends, as its driver gets it: what the device cannot cut is
+// cut already.
 type tap struct{ fd int }
 
 func newTap(t *testing.T, h *Host, device string) *tap {
@@ -151,7 +155,8 @@ func newTap(t *testing.T, h *Host, device string) *tap {
 	return p
 }
 
-// longest returns the length of the longest IPv4 frame of a protocol that was sent since the last call, 0 if there was none.
+// longest returns the length of the longest IPv4 frame of a protocol that was sent since the last call, 0 if
+// there was none.
 func (p *tap) longest(t *testing.T, protocol byte) (most int) {
 	t.Helper()
 	frame := make([]byte, 64)
@@ -164,7 +169,8 @@ func (p *tap) longest(t *testing.T, protocol byte) (most int) {
 			t.Fatal(err)
 		}
 		const ethernet, ipProtocol = 14, 9
-		if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING && frame[12] == 0x08 && frame[13] == 0 && frame[ethernet+ipProtocol] == protocol {
+		if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING && frame[12] == 0x08 && frame[13] == 0 &&
+			frame[ethernet+ipProtocol] == protocol {
 			most = max(most, n)
 		}
 	}

@@ -34,11 +34,13 @@ func Open() (Router, error) {
 // Close frees the handle.
 func (r Router) Close() { r.Handle.Close() }
 
-// Program implements routecontrol.Programmer. Routes that others made are left alone, and are a reason. What the kernel took is in place, so that
-// nothing is ever pending.
-func (r Router) Program(_ context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+// Program implements routecontrol.Programmer. Routes that others made are left alone, and are a reason. What
+// the kernel took is in place, so that nothing is ever pending.
+func (r Router) Program(_ context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error,
+	error) {
 	faults := map[netip.Prefix]error{}
-	there, err := r.Handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	there, err := r.Handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("this router's routes cannot be read: %w", err)
 	}
@@ -55,11 +57,14 @@ func (r Router) Program(_ context.Context, want []routehook.Route, keep bool) (m
 		delete(have, w.Subnet)
 		switch hop, _ := netip.AddrFromSlice(x.Gw); {
 		case known && x.Protocol != Protocol:
-			faults[w.Subnet] = fmt.Errorf("this router has a route of its own to %v, of protocol %v", w.Subnet, x.Protocol)
+			faults[w.Subnet] = fmt.Errorf("this router has a route of its own to %v, of protocol %v", w.Subnet,
+				x.Protocol)
 		case known && hop.Unmap() == w.NextHop:
 		default:
-			route := &netlink.Route{Dst: ipNet(w.Subnet), Gw: w.NextHop.AsSlice(), Protocol: Protocol, Table: unix.RT_TABLE_MAIN}
-			if err := r.Handle.RouteReplace(route); errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+			route := &netlink.Route{Dst: ipNet(w.Subnet), Gw: w.NextHop.AsSlice(), Protocol: Protocol,
+				Table: unix.RT_TABLE_MAIN}
+			if err := r.Handle.RouteReplace(route); errors.Is(err, unix.ENETUNREACH) ||
+				errors.Is(err, unix.EHOSTUNREACH) {
 				faults[w.Subnet] = fmt.Errorf("this router has no link with %v", w.NextHop)
 			} else if err != nil {
 				faults[w.Subnet] = fmt.Errorf("route to %v by %v: %w", w.Subnet, w.NextHop, err)

@@ -1,7 +1,8 @@
 // Package netns gives tests network namespaces of their own, and is the only place where a test skips.
 //
-// A package whose tests need namespaces calls Main in its TestMain. Where the user is not root, Main starts the
-// test binary again as root of new user, mount, PID and network namespaces. A test then asks for what it needs:
+// A package whose tests need namespaces calls Main in its TestMain. Where the user is not root, Main starts
+// the test binary again as root of new user, mount, PID and network namespaces. A test then asks for what it
+// needs:
 //
 //	netns.New    a host: a namespace that Do, Start and Dial enter
 //	netns.Enter  the test's own thread moves into a new namespace; IP, Command and Try run programs there
@@ -9,8 +10,8 @@
 //	netns.TUN    the same, and TUN devices
 //	netns.Root   root of the machine, which a user namespace is not
 //
-// Where that is not to be had, a newcomer's test skips and says why. With WEFT_TEST=strict, which make test and CI
-// set, it fails.
+// Where that is not to be had, a newcomer's test skips and says why. With WEFT_TEST=strict, which make test
+// and CI set, it fails.
 package netns
 
 import (
@@ -29,19 +30,20 @@ import (
 	"weft/test/lab/netns"
 )
 
-// roleEnv tells a process that Main has started it inside of new namespaces. Its value names the user outside.
+// roleEnv tells a process that Main has started it inside of new namespaces. Its value names the user
+// outside.
 const roleEnv = "WEFT_TEST_ISOLATED"
 
-// Main runs the tests of a package and ends the process with their status. A TestMain that has more to do calls
-// Isolate instead.
+// Main runs the tests of a package and ends the process with their status. A TestMain that has more to do
+// calls Isolate instead.
 func Main(m *testing.M) {
 	Isolate()
 	os.Exit(m.Run())
 }
 
-// Isolate returns at once where this process is root. For another user it runs the test binary again as root of new
-// namespaces, and ends this process with its status. Where the kernel refuses new user namespaces Isolate
-// returns, and tests that need one skip.
+// Isolate returns at once where this process is root. For another user it runs the test binary again as root
+// of new namespaces, and ends this process with its status. Where the kernel refuses new user namespaces
+// Isolate returns, and tests that need one skip.
 func Isolate() {
 	findSystemPrograms()
 	switch exe, err := os.Executable(); {
@@ -60,8 +62,8 @@ func findSystemPrograms() {
 	}
 }
 
-// outside starts the first process of the new namespaces, and ends with its status. It returns where the kernel
-// refuses them.
+// outside starts the first process of the new namespaces, and ends with its status. It returns where the
+// kernel refuses them.
 func outside(exe string) {
 	runtime.LockOSThread() // the parent-death signal is tied to the thread
 	defer runtime.UnlockOSThread()
@@ -79,8 +81,8 @@ func outside(exe string) {
 	os.Exit(1) // a signal
 }
 
-// inside is the first process of the new namespaces. It waits for the tests and for orphans, as an init does, so that
-// the tests are an ordinary process.
+// inside is the first process of the new namespaces. It waits for the tests and for orphans, as an init does,
+// so that the tests are an ordinary process.
 func inside(exe string) {
 	err := errors.Join(netns.OwnMounts(), ownRun(), loopback())
 	status := 1
@@ -115,8 +117,8 @@ func loopback() error {
 // Namespace is a host of a test.
 type Namespace = netns.Namespace
 
-// Need skips the test where this process cannot make network namespaces, or lacks one of the programs. Each program
-// is given as "program" or, where its Debian package has another name, "program:package".
+// Need skips the test where this process cannot make network namespaces, or lacks one of the programs. Each
+// program is given as "program" or, where its Debian package has another name, "program:package".
 func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -158,7 +160,8 @@ func Programs(t testing.TB, programs ...string) {
 // IsRoot reports whether the process is root of the machine, and not of a user namespace of Main's.
 func IsRoot() bool { return os.Geteuid() == 0 && os.Getenv(roleEnv) == "" }
 
-// Root skips the test where the process is not root of the machine. why says what root of a user namespace may not do.
+// Root skips the test where the process is not root of the machine. why says what root of a user namespace
+// may not do.
 func Root(t testing.TB, why string) {
 	t.Helper()
 	if !IsRoot() {
@@ -175,8 +178,8 @@ func Long(t testing.TB) {
 	}
 }
 
-// Skip skips the test for a reason of its own, or fails it with WEFT_TEST=strict. The reason says what is missing and
-// how to get it.
+// Skip skips the test for a reason of its own, or fails it with WEFT_TEST=strict. The reason says what is
+// missing and how to get it.
 func Skip(t testing.TB, reason string) {
 	t.Helper()
 	missing(t, reason)
@@ -202,8 +205,8 @@ func New(t testing.TB, name string) *Namespace {
 	return n
 }
 
-// Enter makes the test parallel and moves its thread to a new network namespace with its loopback device up, which
-// vanishes with the test. Goroutines and subtests that the test starts run on other threads, outside.
+// Enter makes the test parallel and moves its thread to a new network namespace with its loopback device up,
+// which vanishes with the test. Goroutines and subtests that the test starts run on other threads, outside.
 func Enter(t testing.TB, programs ...string) {
 	t.Helper()
 	Need(t, append([]string{"ip:iproute2"}, programs...)...)
@@ -213,8 +216,8 @@ func Enter(t testing.TB, programs ...string) {
 	EnterAlone(t, programs...)
 }
 
-// EnterAlone is Enter for a test that changes or measures the whole process, such as its environment. No other
-// test runs meanwhile.
+// EnterAlone is Enter for a test that changes or measures the whole process, such as its environment. No
+// other test runs meanwhile.
 func EnterAlone(t testing.TB, programs ...string) {
 	t.Helper()
 	Need(t, append([]string{"ip:iproute2"}, programs...)...)
@@ -243,7 +246,8 @@ func Beside(t testing.TB) *Namespace {
 		t.Fatal(err)
 	}
 	defer mounts.Close()
-	if err := n.Do(func() error { return unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS) }); err != nil { // for /run
+	if err := n.Do(func() error { return unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS) }); err != nil {
+		// for /run
 		t.Fatal(err)
 	}
 	return n
@@ -252,7 +256,8 @@ func Beside(t testing.TB) *Namespace {
 // mark tells a test's namespaces from the machine's own.
 const mark, marked = "/proc/sys/net/ipv4/ip_unprivileged_port_start", "1001"
 
-// Unshare moves the calling thread, which the caller has locked, to a new namespace with its loopback device up.
+// Unshare moves the calling thread, which the caller has locked, to a new namespace with its loopback device
+// up.
 func Unshare(t testing.TB) {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -263,8 +268,9 @@ func Unshare(t testing.TB) {
 	}
 }
 
-// Inside returns an error unless the calling thread is in a namespace that Enter or Unshare made. What changes a
-// namespace from a test asks it first, since a subtest runs on another thread and would change the machine.
+// Inside returns an error unless the calling thread is in a namespace that Enter or Unshare made. What
+// changes a namespace from a test asks it first, since a subtest runs on another thread and would change the
+// machine.
 func Inside() error {
 	got, err := os.ReadFile(mark)
 	if err != nil {

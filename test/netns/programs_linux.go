@@ -49,8 +49,8 @@ func Try(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Script writes a program. The lock keeps parallel tests from forking meanwhile: their child would hold the file
-// open for writing, and the kernel runs no such file.
+// Script writes a program. The lock keeps parallel tests from forking meanwhile: their child would hold the
+// file open for writing, and the kernel runs no such file.
 func Script(t testing.TB, file, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

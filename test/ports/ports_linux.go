@@ -1,5 +1,6 @@
-// Package ports gives a test a TCP port that is its own until the test ends, also while nothing listens there: a
-// server can be stopped and started again, and meanwhile no other test, process or connection is given its port.
+// Package ports gives a test a TCP port that is its own until the test ends, also while nothing listens
+// there: a server can be stopped and started again, and meanwhile no other test, process or connection is
+// given its port.
 package ports
 
 import (
@@ -10,7 +11,8 @@ import (
 )
 
 // Hold returns a port of that address, which the test has to itself until it ends. Clients are refused there
-// until the test lets something listen; that has to set SO_REUSEADDR, as net.Listen and nearly all servers do.
+// until the test lets something listen; that has to set SO_REUSEADDR, as net.Listen and nearly all servers
+// do.
 func Hold(t testing.TB, a netip.Addr) netip.AddrPort {
 	t.Helper()
 	var family int
@@ -25,9 +27,9 @@ func Hold(t testing.TB, a netip.Addr) netip.AddrPort {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	// The kernel chooses a port that nobody has, and gives a port that a socket has to nobody, neither to who binds to any
-	// port nor to who connects. Only who names it can have it besides, and only since this socket does not listen and, once
-	// it is bound, allows that.
+	// The kernel chooses a port that nobody has, and gives a port that a socket has to nobody, neither to who
+	// binds to any port nor to who connects. Only who names it can have it besides, and only since this socket
+	// does not listen and, once it is bound, allows that.
 	if err := unix.Bind(fd, sa); err != nil {
 		t.Fatalf("bind to a port of %s: %v", a, err)
 	}

@@ -43,7 +43,8 @@ func TestAPortStaysTheTests(t *testing.T) {
 	}
 }
 
-// TestNobodyElseGetsThePort: in a network namespace in which the kernel has four ports to give, all are given but the held one.
+// TestNobodyElseGetsThePort: in a network namespace in which the kernel has four ports to give, all are given
+// but the held one.
 func TestNobodyElseGetsThePort(t *testing.T) {
 	n := netns.New(t, "ports")
 	err := n.Do(func() error {

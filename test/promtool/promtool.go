@@ -1,5 +1,5 @@
-// Package promtool has Prometheus' own tool evaluate the project's alerting rules over series that a test gives: made up
-// ones, or what weftd's /metrics said.
+// Package promtool has Prometheus' own tool evaluate the project's alerting rules over series that a test
+// gives: made up ones, or what weftd's /metrics said.
 package promtool
 
 import (
@@ -22,8 +22,8 @@ const Job = "weft"
 // Case is one set of series and the alerts that it is to raise.
 type Case struct {
 	Name string
-	// Series has values in promtool's notation, such as "1x30", by name and labels, of which job="weft" is one. They are a
-	// minute apart.
+	// Series has values in promtool's notation, such as "1x30", by name and labels, of which job="weft" is one.
+	// They are a minute apart.
 	Series map[string]string
 	// At is when the alerts are looked at.
 	At time.Duration
@@ -40,8 +40,9 @@ func Run(t *testing.T, args ...string) {
 	}
 }
 
-// Check evaluates the rules in the file over each case, and fails the test if other alerts fire than it says. The cases are
-// jobs of one Prometheus, since a new one takes promtool more than a second; those of many hours have one of their own.
+// Check evaluates the rules in the file over each case, and fails the test if other alerts fire than it says.
+// The cases are jobs of one Prometheus, since a new one takes promtool more than a second; those of many
+// hours have one of their own.
 func Check(t *testing.T, rules string, cases []Case) {
 	t.Helper()
 	rules, err := filepath.Abs(rules)
@@ -72,7 +73,8 @@ func Check(t *testing.T, rules string, cases []Case) {
 	if input != "" {
 		together = append(together, testOf(input, expect))
 	}
-	text := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: 1m\ntests:\n", rules) + strings.Join(append(together, apart...), "")
+	text := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: 1m\ntests:\n",
+		rules) + strings.Join(append(together, apart...), "")
 	file := filepath.Join(t.TempDir(), "tests.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -84,8 +86,8 @@ func testOf(input, expect string) string {
 	return "  - interval: 1m\n    input_series:\n" + input + "    promql_expr_test:\n" + expect
 }
 
-// Scraped adds to series what a text of /metrics says, as a Prometheus would have scraped it from instance, for as many
-// minutes as are given.
+// Scraped adds to series what a text of /metrics says, as a Prometheus would have scraped it from instance,
+// for as many minutes as are given.
 func Scraped(series map[string]string, instance, text string, minutes int) {
 	target := fmt.Sprintf("instance=%q,job=%q", instance, Job)
 	for line := range strings.Lines(text) {

@@ -56,7 +56,8 @@ func (m *machine) knows(s lease.Subnets, ends time.Time) {
 // ended reports whether a record may have come to its end just now, as far as the machine knew.
 func (c *Cluster) ended(m *machine, s lease.Subnets) bool {
 	now, least := m.clock(c.now), 10*time.Minute
-	if m.jump > 0 && c.now < m.jumped+least { // of what ended in the time that its clock left out it learns afterwards
+	if m.jump > 0 && c.now < m.jumped+least {
+		// of what ended in the time that its clock left out it learns afterwards
 		least += m.jump
 	}
 	return slices.ContainsFunc(m.known[s], func(ends time.Time) bool {
@@ -84,8 +85,8 @@ func (c *Cluster) holder(e *entry) *machine {
 	return o
 }
 
-// givesWay reports whether o waits for a twin that lives, which m may be. A record of o that a backup brings back
-// is none that it has then.
+// givesWay reports whether o waits for a twin that lives, which m may be. A record of o that a backup brings
+// back is none that it has then.
 func (c *Cluster) givesWay(o, m *machine) bool {
 	st := c.status(o)
 	var contest *lease.ContestError
@@ -102,7 +103,9 @@ func (c *Cluster) written(m *machine, was *entry, op lease.WriteRecord) {
 	default:
 		c.came(ToTakeOver, m)
 		if o := c.holder(was); o != nil && c.well(m) && !c.givesWay(o, m) {
-			c.fail("a living node is not replaced", "m%d (%s at %s) writes %s, which m%d (%s at %s) has, who lives and answers", m.index, m.node, m.addr, op.Subnets, o.index, o.node, o.addr)
+			c.fail("a living node is not replaced",
+				"m%d (%s at %s) writes %s, which m%d (%s at %s) has, who lives and answers", m.index, m.node, m.addr,
+				op.Subnets, o.index, o.node, o.addr)
 		}
 	}
 }
@@ -114,8 +117,8 @@ func (c *Cluster) removed(m *machine, was *entry) {
 	}
 }
 
-// writesMost bounds what one machine writes in an hour: a quarrel about a record is met every ten seconds, a round of asking has two
-// messages at the most every two, and a read comes before each.
+// writesMost bounds what one machine writes in an hour: a quarrel about a record is met every ten seconds, a
+// round of asking has two messages at the most every two, and a read comes before each.
 const writesMost = 8000
 
 // writer counts what a machine asks of the store.
@@ -139,27 +142,31 @@ func (c *Cluster) look(m *machine, p *process) {
 		c.fail("only who holds a lease is ready", "m%d: %s, ready %t", m.index, st.State, st.Ready())
 	}
 	if now := m.clock(c.now); st.State == lease.Held && !st.Own.Reservation && now.After(st.Own.Expires) {
-		c.fail("only who holds a lease is ready", "m%d: its lease ended at %s, and it is %s", m.index, st.Own.Expires, now)
+		c.fail("only who holds a lease is ready", "m%d: its lease ended at %s, and it is %s", m.index,
+			st.Own.Expires, now)
 	}
 	c.oneOwner(m, st)
 	if c.store.now != nil && len(c.store.now.entries) > recordsMost {
 		c.fail("nothing grows", "%d records in the store", len(c.store.now.entries))
 	}
 	if len(m.set.Peers) > recordsMost || len(c.store.mail) > recordsMost*mostMachines {
-		c.fail("nothing grows", "m%d knows %d peers, and %d messages wait", m.index, len(m.set.Peers), len(c.store.mail))
+		c.fail("nothing grows", "m%d knows %d peers, and %d messages wait", m.index, len(m.set.Peers),
+			len(c.store.mail))
 	}
 	if !p.settled && st.ConfigSeen {
 		c.compare(m, p, st)
 	}
 }
 
-// patience is how long a node may hold what the store gives to another: its longest wait after failures, and a request.
+// patience is how long a node may hold what the store gives to another: its longest wait after failures, and
+// a request.
 const patience = 3 * time.Minute
 
 // recordsMost bounds the records of mostMachines and those of strangers.
 const recordsMost = 40
 
-// oneOwner checks that of those who say that they hold a subnet, and hear the store, each is the one that the store names.
+// oneOwner checks that of those who say that they hold a subnet, and hear the store, each is the one that the
+// store names.
 func (c *Cluster) oneOwner(m *machine, st lease.Status) {
 	if st.State != lease.Held || c.owns(m, c.store.now.find(st.Own.Subnets)) {
 		m.wrong = -1
@@ -169,17 +176,19 @@ func (c *Cluster) oneOwner(m *machine, st lease.Status) {
 		m.wrong = c.now
 	}
 	if c.well(m) && c.now > m.wrong+patience && c.now > m.disturbed+patience && c.now > c.shaken+patience {
-		c.fail("one owner a subnet", "m%d says that it holds %s since %s, and the store has %s", m.index, st.Own.Subnets, m.wrong, describe(c.store.now))
+		c.fail("one owner a subnet", "m%d says that it holds %s since %s, and the store has %s", m.index,
+			st.Own.Subnets, m.wrong, describe(c.store.now))
 	}
 }
 
 // owns reports whether an entry says that m is the owner.
 func (c *Cluster) owns(m *machine, e *entry) bool {
-	return e != nil && !e.bad && (e.author == m.index || e.author == nobody && e.attrs.Node() == m.node && e.attrs.State() == m.state && e.attrs.PublicIP == m.addr)
+	return e != nil && !e.bad && (e.author == m.index || e.author == nobody && e.attrs.Node() == m.node &&
+		e.attrs.State() == m.state && e.attrs.PublicIP == m.addr)
 }
 
-// compare does what the daemon does with the store's configuration until that was the one in use once: it takes up another good one,
-// in which this node's subnet is.
+// compare does what the daemon does with the store's configuration until that was the one in use once: it
+// takes up another good one, in which this node's subnet is.
 func (c *Cluster) compare(m *machine, p *process, st lease.Status) {
 	var changed *lease.ConfigChangedError
 	switch {
@@ -198,7 +207,8 @@ func (c *Cluster) compare(m *machine, p *process, st lease.Status) {
 	}
 }
 
-// lately is how long something that was done to a record may still show, beside the time for which a machine heard nothing.
+// lately is how long something that was done to a record may still show, beside the time for which a machine
+// heard nothing.
 const lately = 2 * time.Hour
 
 // published takes in a Set of a machine.
@@ -223,7 +233,8 @@ func (c *Cluster) whole(m *machine, set lease.Set) {
 	for i, r := range set.Peers {
 		used := set.Config.InUse(r.Subnets)
 		if used.Overlaps(set.Config.InUse(set.Own.Subnets)) || r.Node() == m.node {
-			c.fail("a set is whole", "m%d has %s of %s as a peer, and is %s with %s", m.index, r.Subnets, r.Node(), m.node, set.Own.Subnets)
+			c.fail("a set is whole", "m%d has %s of %s as a peer, and is %s with %s", m.index, r.Subnets, r.Node(),
+				m.node, set.Own.Subnets)
 		}
 		for _, o := range set.Peers[:i] {
 			if used.Overlaps(set.Config.InUse(o.Subnets)) {
@@ -233,8 +244,9 @@ func (c *Cluster) whole(m *machine, set lease.Set) {
 	}
 }
 
-// missing checks why a peer is in a Set no more. One that lives, holds its subnet and is reachable goes only if somebody who may has removed its
-// record, if its owner or its subnet has shown up elsewhere, if its time is over, or if a reason to refuse it is given: not because a store says less than before.
+// missing checks why a peer is in a Set no more. One that lives, holds its subnet and is reachable goes only
+// if somebody who may has removed its record, if its owner or its subnet has shown up elsewhere, if its time
+// is over, or if a reason to refuse it is given: not because a store says less than before.
 func (c *Cluster) missing(m *machine, old lease.Record, set lease.Set) {
 	for _, r := range set.Peers {
 		if r.Subnets == old.Subnets && r.Node() == old.Node() {
@@ -248,7 +260,8 @@ func (c *Cluster) missing(m *machine, old lease.Record, set lease.Set) {
 	}
 	var lives *machine
 	for _, o := range c.machines {
-		if p := o.process; p != nil && c.now >= o.asleep && o.node == old.Node() && o.addr == old.PublicIP && c.linked(m, o) && c.status(o).Own.Subnets == old.Subnets {
+		if p := o.process; p != nil && c.now >= o.asleep && o.node == old.Node() && o.addr == old.PublicIP &&
+			c.linked(m, o) && c.status(o).Own.Subnets == old.Subnets {
 			lives = o
 		}
 	}
@@ -258,14 +271,18 @@ func (c *Cluster) missing(m *machine, old lease.Record, set lease.Set) {
 	case wasGone && gone+lately > m.gap:
 	case c.ended(m, old.Subnets):
 	default:
-		c.fail("a store that lies removes nobody", "m%d has removed %s of m%d (%s at %s), which lives; the store has %s", m.index, old.Subnets, lives.index, lives.node, lives.addr, c.describeStore())
+		c.fail("a store that lies removes nobody",
+			"m%d has removed %s of m%d (%s at %s), which lives; the store has %s", m.index, old.Subnets, lives.index,
+			lives.node, lives.addr, c.describeStore())
 	}
 }
 
-// taken reports whether another owner's record that overlaps old was new in the store lately, or another record of its owner.
+// taken reports whether another owner's record that overlaps old was new in the store lately, or another
+// record of its owner.
 func (c *Cluster) taken(m *machine, old lease.Record) bool {
 	for _, n := range c.store.fresh {
-		if n.at+lately > m.gap && (n.Overlaps(old.Subnets) && n.node != old.Node() || n.node == old.Node() && n.Subnets != old.Subnets) {
+		if n.at+lately > m.gap && (n.Overlaps(old.Subnets) && n.node != old.Node() || n.node == old.Node() &&
+			n.Subnets != old.Subnets) {
 			return true
 		}
 	}
@@ -308,13 +325,17 @@ func (c *Cluster) heal() {
 	}
 	wanted, _ := c.parseConfig(c.store.wanted)
 	for _, e := range c.store.now.entries { // strangers' records, which an operator releases
-		if (e.author == nobody || e.expires == 0) && (e.bad || !kept[e.attrs.Node()] || e.attrs.State() == "elsewhere" || c.doubled(e) || wanted.Unfit(e.Subnets) != "" || e.V6.IsValid() != wanted.EnableIPv6) {
+		if (e.author == nobody || e.expires == 0) &&
+			(e.bad || !kept[e.attrs.Node()] || e.attrs.State() == "elsewhere" || c.doubled(e) ||
+				wanted.Unfit(e.Subnets) != "" || e.V6.IsValid() != wanted.EnableIPv6) {
 			c.remove(e)
 		}
 	}
-	for _, m := range c.machines { // what was reserved for a node that has another subnet by now, which an operator gives free
+	for _, m := range c.machines {
+		// what was reserved for a node that has another subnet by now, which an operator gives free
 		for _, e := range c.store.now.entries {
-			if p := m.process; e.expires == 0 && !e.bad && e.attrs.Node() == m.node && p != nil && p.core != nil && c.other(p.core.Status(m.clock(c.now)).Own.Subnets, e) {
+			if p := m.process; e.expires == 0 && !e.bad && e.attrs.Node() == m.node && p != nil && p.core != nil &&
+				c.other(p.core.Status(m.clock(c.now)).Own.Subnets, e) {
 				c.remove(e)
 			}
 		}
@@ -346,11 +367,13 @@ func (c *Cluster) other(own lease.Subnets, e *entry) bool {
 
 // doubled reports whether there is another record in the store that overlaps e.
 func (c *Cluster) doubled(e *entry) bool {
-	return slices.ContainsFunc(c.store.now.entries, func(f *entry) bool { return f != e && f.Overlaps(e.Subnets) })
+	return slices.ContainsFunc(c.store.now.entries, func(f *entry) bool {
+		return f != e && f.Overlaps(e.Subnets)
+	})
 }
 
-// settled checks, when nothing has gone wrong for a while, that all is as it should be. last says that it has to be by now; else
-// what is not yet may still become so.
+// settled checks, when nothing has gone wrong for a while, that all is as it should be. last says that it has
+// to be by now; else what is not yet may still become so.
 func (c *Cluster) settled(last bool) {
 	for _, m := range c.machines {
 		c.growth(m)
@@ -399,7 +422,8 @@ func (c *Cluster) unsettled() (format string, a []any) {
 			return "m%d: %s", []any{m.index, m.set.Alarm}
 		}
 		if len(m.set.Peers) != len(c.store.now.entries)-1 {
-			return "m%d has %d peers, and the store %d records: %v", []any{m.index, len(m.set.Peers), len(c.store.now.entries), m.set.Rejected}
+			return "m%d has %d peers, and the store %d records: %v",
+				[]any{m.index, len(m.set.Peers), len(c.store.now.entries), m.set.Rejected}
 		}
 		for _, r := range m.set.Peers {
 			if e := c.store.now.find(r.Subnets); e == nil || e.bad || !e.attrs.Equal(r.Attrs) {

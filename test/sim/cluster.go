@@ -21,7 +21,8 @@ type Cluster struct {
 	machines []*machine
 	cut      map[[2]int]time.Duration // links, by their ends, until when
 	store    *store
-	api      *apiServer    // the store is this, of which store has what an operator and the checks know; nil for etcd
+	// the store is this, of which store has what an operator and the checks know; nil for etcd
+	api      *apiServer
 	addrs    int           // how many addresses there were
 	planning bool          // what is planned now is of the script
 	healed   bool          // nothing more goes wrong
@@ -108,10 +109,11 @@ type Result struct {
 	Took    time.Duration
 }
 
-// Run plays a script. history says that the result is to have one line for each thing that happens, which takes several times
-// as long. What came up is added to seen.
+// Run plays a script. history says that the result is to have one line for each thing that happens, which
+// takes several times as long. What came up is added to seen.
 func Run(s Script, history bool, seen *Seen) Result {
-	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{}, store: newStore([]byte(configs[s.Config])), seen: seen, parsed: map[string]parsed{}}
+	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{},
+		store: newStore([]byte(configs[s.Config])), seen: seen, parsed: map[string]parsed{}}
 	if s.Kube {
 		c.api = newAPIServer(s.Config)
 	}
@@ -149,7 +151,8 @@ func (c *Cluster) play(end time.Duration) {
 	c.until(c.finish(end))
 }
 
-// finish ends what is wrong at a time, and has it looked at what the cluster is afterwards. It returns when that is over.
+// finish ends what is wrong at a time, and has it looked at what the cluster is afterwards. It returns when
+// that is over.
 func (c *Cluster) finish(at time.Duration) (end time.Duration) {
 	c.planning = true
 	defer func() { c.planning = false }()
@@ -157,13 +160,15 @@ func (c *Cluster) finish(at time.Duration) (end time.Duration) {
 	if c.api != nil {
 		return c.finishNodes(at)
 	}
-	for _, after := range [...]time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 9 * time.Hour, bound} {
+	for _, after := range [...]time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute, time.Hour,
+		3 * time.Hour, 9 * time.Hour, bound} {
 		c.at(at+after, func() { c.settled(after == bound) })
 	}
 	return at + bound
 }
 
-// bound is how long after the last fault all is as it should be at the latest: a record that nobody can ask for ends after a day.
+// bound is how long after the last fault all is as it should be at the latest: a record that nobody can ask
+// for ends after a day.
 const bound = 26 * time.Hour
 
 // stepsEnough is when a run is healed early, and stepsMost is a storm.
@@ -195,7 +200,8 @@ func strangerAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 10
 
 // linked reports whether two machines have a way to each other.
 func (c *Cluster) linked(a, b *machine) bool {
-	return c.now >= c.cut[[2]int{min(a.index, b.index), max(a.index, b.index)}] && !a.unplugged(c.now) && !b.unplugged(c.now)
+	return c.now >= c.cut[[2]int{min(a.index, b.index), max(a.index, b.index)}] && !a.unplugged(c.now) &&
+		!b.unplugged(c.now)
 }
 
 // happen does one operation of the script.
@@ -234,7 +240,8 @@ func (c *Cluster) happen(o Op) {
 	case Clock:
 		m.offset += o.For
 		m.jump, m.jumped = o.For, c.now
-		m.disturb(c.now) // a round of asking ends at once, which it does not on the monotonic clock of a real process
+		// a round of asking ends at once, which it does not on the monotonic clock of a real process
+		m.disturb(c.now)
 		c.came(ToWake, m)
 	case Address:
 		c.readdress(m, o.N%2 == 1)

@@ -5,8 +5,9 @@ import (
 	"weft/routing"
 )
 
-// configs are the network configurations that a script may name. The first goodConfigs can follow each other in a running
-// network; then come one in which no node's subnet is, and one that is none. The ranges are small, so that nodes meet.
+// configs are the network configurations that a script may name. The first goodConfigs can follow each other
+// in a running network; then come one in which no node's subnet is, and one that is none. The ranges are
+// small, so that nodes meet.
 var configs = [...]string{
 	`{"Network":"10.244.0.0/16","SubnetMin":"10.244.1.0","SubnetMax":"10.244.12.0"}`,
 	`{"Network":"10.244.0.0/16","SubnetMin":"10.244.1.0","SubnetMax":"10.244.12.0","EnableIPv6":true,"IPv6Network":"fd00:244::/48","IPv6SubnetMin":"fd00:244:0:1::","IPv6SubnetMax":"fd00:244:0:c::"}`,

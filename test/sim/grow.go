@@ -5,8 +5,9 @@ import "reflect"
 // tableMost bounds every table of a core: records of all machines and strangers, or what it heard of each.
 const tableMost = 4 * recordsMost
 
-// grown returns how many elements a map or slice below v has that has more than most, 0 if there is none, and its path below v. It follows pointers and
-// interfaces, each pointer once, and passes over bytes, which are texts. It runs after each step, so the path is made only once something is found.
+// grown returns how many elements a map or slice below v has that has more than most, 0 if there is none, and
+// its path below v. It follows pointers and interfaces, each pointer once, and passes over bytes, which are
+// texts. It runs after each step, so the path is made only once something is found.
 func grown(v reflect.Value, most int, been map[uintptr]bool) (n int, where string) {
 	switch v.Kind() {
 	case reflect.Pointer:

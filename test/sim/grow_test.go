@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestGrownFindsTables wants every kind of table found, below pointers, interfaces, maps and slices, and texts passed over.
+// TestGrownFindsTables wants every kind of table found, below pointers, interfaces, maps and slices, and
+// texts passed over.
 func TestGrownFindsTables(t *testing.T) {
 	type inner struct {
 		table map[int]bool
@@ -21,7 +22,8 @@ func TestGrownFindsTables(t *testing.T) {
 	loop := &inner{}
 	loop.next = loop
 	for want, v := range map[string]any{
-		"":                 &outer{text: []byte("long enough"), any: loop, inners: map[string]*inner{"a": {table: map[int]bool{1: true}}}},
+		"": &outer{text: []byte("long enough"), any: loop,
+			inners: map[string]*inner{"a": {table: map[int]bool{1: true}}}},
 		".any":             &outer{any: []int{1, 2, 3}},
 		".any.next.table":  outer{any: inner{next: &inner{table: large}}},
 		".inners[].table":  &outer{inners: map[string]*inner{"a": {table: large}}},

@@ -170,7 +170,8 @@ func (c *Cluster) call(m *machine, p *process, f lease.Call) {
 func (c *Cluster) askUnderlay(m *machine, p *process, f lease.AskUnderlay) {
 	at, yes := c.now+1500*time.Millisecond, false
 	for _, o := range c.machines {
-		if o != m && !o.gone && (o.addr == f.Attrs.PublicIP || o.addr6 == f.Attrs.PublicIPv6) && c.now >= o.asleep && c.linked(m, o) && o.process != nil {
+		if o != m && !o.gone && (o.addr == f.Attrs.PublicIP || o.addr6 == f.Attrs.PublicIPv6) &&
+			c.now >= o.asleep && c.linked(m, o) && o.process != nil {
 			at, yes = c.after(time.Millisecond, time.Second), true
 		}
 	}
@@ -233,7 +234,8 @@ func (c *Cluster) lostStream(m *machine, p *process) {
 	}
 	again := c.after(500*time.Millisecond, 3*time.Second)
 	if !c.reaches(m) {
-		c.deliver(m, p, c.after(10*time.Millisecond, 400*time.Millisecond), lease.News{Lost: errDown, Watched: true})
+		c.deliver(m, p, c.after(10*time.Millisecond, 400*time.Millisecond),
+			lease.News{Lost: errDown, Watched: true})
 		again = max(again, m.cutOff, m.away)
 		if c.store.down {
 			again = max(again, c.after(time.Second, time.Minute))

@@ -8,8 +8,8 @@ import (
 	"weft/lease/kube"
 )
 
-// patchesMost bounds what one machine writes to its Node in an hour: a burst, then one in ten seconds, and heartbeats. tellsMost bounds the Events of which each is
-// about something that lasts for half a minute.
+// patchesMost bounds what one machine writes to its Node in an hour: a burst, then one in ten seconds, and
+// heartbeats. tellsMost bounds the Events of which each is about something that lasts for half a minute.
 const patchesMost, tellsMost = 450, 2000
 
 // countAsked counts what a machine asks of the API server in an hour.
@@ -39,7 +39,8 @@ func (c *Cluster) lookLife(m *machine, p *process) {
 		c.fail("only who holds a lease is ready", "m%d: %s, ready %t", m.index, st.State, st.Ready())
 	}
 	if len(m.set.Peers) > recordsMost || len(c.api.now.all) > recordsMost {
-		c.fail("nothing grows", "m%d knows %d peers, and there are %d Nodes", m.index, len(m.set.Peers), len(c.api.now.all))
+		c.fail("nothing grows", "m%d knows %d peers, and there are %d Nodes", m.index, len(m.set.Peers),
+			len(c.api.now.all))
 	}
 	if st.State != lease.Held || c.ownsNode(m, st) {
 		m.wrong = -1
@@ -49,14 +50,16 @@ func (c *Cluster) lookLife(m *machine, p *process) {
 		m.wrong = c.now
 	}
 	if since := max(m.wrong, m.disturbed, c.shaken); c.well(m) && c.now > since+patience {
-		c.fail("one owner a subnet", "m%d says that it holds %s since %s; nodes %s", m.index, st.Own.Subnets, m.wrong, describeNodes(c.api.now))
+		c.fail("one owner a subnet", "m%d says that it holds %s since %s; nodes %s", m.index, st.Own.Subnets,
+			m.wrong, describeNodes(c.api.now))
 	}
 }
 
 // ownsNode reports whether the machine's Node gives it what it says that it has, and says where it is.
 func (c *Cluster) ownsNode(m *machine, st lease.Status) bool {
 	o := c.api.now.find(m.node)
-	return o != nil && o.Annotations[managed] == "true" && o.Annotations[publicIP] == m.addr.String() && st.Own.V4 == subnetsOf(o.Object).V4
+	return o != nil && o.Annotations[managed] == "true" && o.Annotations[publicIP] == m.addr.String() &&
+		st.Own.V4 == subnetsOf(o.Object).V4
 }
 
 // writtenNode checks a write of m, after which its Node is n, in the place of was.
@@ -73,7 +76,8 @@ func (c *Cluster) writtenNode(m *machine, was *object, n *kube.Object) {
 	c.came(ToTakeOver, m)
 	for _, o := range c.machines {
 		p := o.process
-		if o == m || o.node != m.node || o.addr.String() != says || was.author != o.index || p == nil || p.life == nil || p.life.Status(o.clock(c.now)).State != lease.Held {
+		if o == m || o.node != m.node || o.addr.String() != says || was.author != o.index || p == nil ||
+			p.life == nil || p.life.Status(o.clock(c.now)).State != lease.Held {
 			continue
 		}
 		since := max(o.disturbed, m.disturbed, c.shaken, p.began)
@@ -81,15 +85,20 @@ func (c *Cluster) writtenNode(m *machine, was *object, n *kube.Object) {
 			continue
 		}
 		if c.now > was.since+calm {
-			c.fail("a living node is not replaced", "m%d at %s writes to the Node of m%d at %s, who has it since %s, lives and answers", m.index, m.addr, o.index, o.addr, was.since)
+			c.fail("a living node is not replaced",
+				"m%d at %s writes to the Node of m%d at %s, who has it since %s, lives and answers", m.index, m.addr,
+				o.index, o.addr, was.since)
 		}
 		if c.now > m.process.began+calm && m.over(c.now) > overMost {
-			c.fail("two that live do not write over each other", "m%d at %s writes to the Node of m%d at %s, who lives and answers, for the %dth time in %s", m.index, m.addr, o.index, o.addr, overMost+1, overLong)
+			c.fail("two that live do not write over each other",
+				"m%d at %s writes to the Node of m%d at %s, who lives and answers, for the %dth time in %s", m.index,
+				m.addr, o.index, o.addr, overMost+1, overLong)
 		}
 	}
 }
 
-// overMost is how often in overLong a machine may write over the word of another that lives, of which one may not know yet.
+// overMost is how often in overLong a machine may write over the word of another that lives, of which one may
+// not know yet.
 const overMost, overLong = 3, 10 * time.Minute
 
 // over counts that the machine writes over the word of another, and returns how often it did lately.
@@ -111,7 +120,8 @@ func (c *Cluster) claims(m *machine, f kube.PatchNode) {
 		return
 	}
 	for _, s := range says.Status.Conditions {
-		if own := m.process.life.Status(m.clock(c.now)).Own.Subnets; s.Status == "False" && (own == lease.Subnets{} || m.plane == nil) {
+		if own := m.process.life.Status(m.clock(c.now)).Own.Subnets; s.Status == "False" &&
+			(own == lease.Subnets{} || m.plane == nil) {
 			c.fail("the network is not said to be there before it is", "m%d has %s: %s", m.index, own, f.Body())
 		}
 	}
@@ -184,23 +194,28 @@ func (c *Cluster) unsettledNodes() (format string, a []any) {
 		case m.set.Alarm != "":
 			return "m%d: %s", []any{m.index, m.set.Alarm}
 		case len(m.set.Peers) != len(c.api.now.all)-1:
-			return "m%d has %d peers, and there are %d Nodes: %v", []any{m.index, len(m.set.Peers), len(c.api.now.all), m.set.Rejected}
+			return "m%d has %d peers, and there are %d Nodes: %v",
+				[]any{m.index, len(m.set.Peers), len(c.api.now.all), m.set.Rejected}
 		}
 		for _, r := range m.set.Peers {
 			o := c.api.now.find(r.Node())
-			if o == nil || subnetsOf(o.Object).V4 != r.V4 || o.Annotations[publicIP] != r.PublicIP.String() || r.Kube == nil || r.Kube.UID != string(o.UID) {
-				return "m%d has %s of %s at %s; nodes %s", []any{m.index, r.Subnets, r.Node(), r.Address(), describeNodes(c.api.now)}
+			if o == nil || subnetsOf(o.Object).V4 != r.V4 || o.Annotations[publicIP] != r.PublicIP.String() ||
+				r.Kube == nil || r.Kube.UID != string(o.UID) {
+				return "m%d has %s of %s at %s; nodes %s",
+					[]any{m.index, r.Subnets, r.Node(), r.Address(), describeNodes(c.api.now)}
 			}
 		}
 	}
 	return c.pass()
 }
 
-// finishNodes has it looked at what the cluster is after all is mended at a time. What a server that went back has lost counts until its time
-// is over, and nothing else happens until then: so all clocks are set a day forward.
+// finishNodes has it looked at what the cluster is after all is mended at a time. What a server that went
+// back has lost counts until its time is over, and nothing else happens until then: so all clocks are set a
+// day forward.
 func (c *Cluster) finishNodes(at time.Duration) (end time.Duration) {
 	const most = 90 * time.Minute
-	for _, after := range [...]time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute, 30 * time.Minute, most} {
+	for _, after := range [...]time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute,
+		30 * time.Minute, most} {
 		c.at(at+after, func() { c.settled(after == most) })
 	}
 	c.at(at+31*time.Minute, func() {

@@ -125,14 +125,16 @@ func (c *Cluster) patchAtServer(m *machine, f kube.PatchNode) (*kube.Object, err
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	author := was.author
-	if n.Annotations[weftKey] != was.Annotations[weftKey] || n.Annotations[publicIP] != was.Annotations[publicIP] {
+	if n.Annotations[weftKey] != was.Annotations[weftKey] ||
+		n.Annotations[publicIP] != was.Annotations[publicIP] {
 		author = m.index
 	}
 	c.writtenNode(m, was, n)
 	return c.writeNode(n, author), nil
 }
 
-// hear has a watch tell a process something that it knows up to a version, in its turn; unless the watch has ended, or ends by it.
+// hear has a watch tell a process something that it knows up to a version, in its turn; unless the watch has
+// ended, or ends by it.
 func (c *Cluster) hear(m *machine, p *process, w *follow, version int64, e lease.Event) {
 	switch {
 	case m.process != p || p.follow != w:
@@ -217,8 +219,8 @@ func (c *Cluster) bookmark(m *machine, p *process, w *follow) {
 	})
 }
 
-// tellWatch tells a watch of a change, when its server has it. One that is further than a server that went back hears nothing until
-// that has come as far.
+// tellWatch tells a watch of a change, when its server has it. One that is further than a server that went
+// back hears nothing until that has come as far.
 func (c *Cluster) tellWatch(m *machine, p *process, w *follow, how change) {
 	if how.version <= w.version || w.version == 0 {
 		return
@@ -233,7 +235,8 @@ func (c *Cluster) tellWatch(m *machine, p *process, w *follow, how change) {
 	})
 }
 
-// lostNodes tells a process that its watch is broken. It goes on from where it was, if the server still has what came since.
+// lostNodes tells a process that its watch is broken. It goes on from where it was, if the server still has
+// what came since.
 func (c *Cluster) lostNodes(m *machine, p *process) {
 	if p.follow == nil {
 		return
@@ -260,7 +263,8 @@ func (c *Cluster) lostNodes(m *machine, p *process) {
 		if o := c.api.now.find(m.node); o != nil {
 			own = o.Object
 		}
-		if p.heardOf == 0 || p.heardOf < c.api.oldest || !p.life.Continues(own, c.api.now.version) { // 410, or the server went back
+		if p.heardOf == 0 || p.heardOf < c.api.oldest || !p.life.Continues(own, c.api.now.version) {
+			// 410, or the server went back
 			c.listNodes(m, p, c.after(time.Millisecond, 100*time.Millisecond))
 			return
 		}

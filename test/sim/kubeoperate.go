@@ -84,7 +84,8 @@ func (c *Cluster) registerAll() {
 // asFlannel has a Node say what flannel writes.
 func asFlannel(n *kube.Object, addr string) {
 	n.Annotations[managed], n.Annotations[publicIP] = "true", addr
-	n.Annotations[kube.DefaultPrefix+"/backend-type"], n.Annotations[kube.DefaultPrefix+"/backend-data"] = "udp", "null"
+	n.Annotations[kube.DefaultPrefix+"/backend-type"], n.Annotations[kube.DefaultPrefix+"/backend-data"] = "udp",
+		"null"
 }
 
 // scribble writes over what a Node says.
@@ -102,7 +103,8 @@ func (c *Cluster) scribble(own *object, how int) {
 			}
 		}
 	case 3: // another controller says of the network what it likes
-		n.Status.Conditions = []kube.Condition{{Type: "NetworkUnavailable", Status: "True", Reason: "NoRouteCreated"}}
+		n.Status.Conditions = []kube.Condition{{Type: "NetworkUnavailable", Status: "True",
+			Reason: "NoRouteCreated"}}
 	case 4:
 		delete(n.Annotations, managed)
 	case 5: // another machine's address

@@ -17,7 +17,8 @@ import (
 	"weft/lease/kube"
 )
 
-// object is a Node in the API server, and who last said in it where the node is: a machine, or nobody. It never changes.
+// object is a Node in the API server, and who last said in it where the node is: a machine, or nobody. It
+// never changes.
 type object struct {
 	*kube.Object
 	author int
@@ -31,7 +32,9 @@ type nodes struct {
 }
 
 func (i *nodes) find(name string) *object {
-	at, found := slices.BinarySearchFunc(i.all, name, func(o object, name string) int { return strings.Compare(o.Name, name) })
+	at, found := slices.BinarySearchFunc(i.all, name, func(o object, name string) int {
+		return strings.Compare(o.Name, name)
+	})
 	if !found {
 		return nil
 	}
@@ -45,8 +48,9 @@ type change struct {
 	gone bool
 }
 
-// The apiServer is a model of the API server as lease/kube uses it: Nodes with a version each of one count, watches that go on from a version as long as the history
-// has it, and patches of what is there. Lists and single Nodes are read from the newest. Beside it, a controller manager gives each Node a podCIDR, and a
+// The apiServer is a model of the API server as lease/kube uses it: Nodes with a version each of one count,
+// watches that go on from a version as long as the history has it, and patches of what is there. Lists and
+// single Nodes are read from the newest. Beside it, a controller manager gives each Node a podCIDR, and a
 // kubelet on each machine registers it.
 type apiServer struct {
 	now, backup *nodes
@@ -63,7 +67,8 @@ func newAPIServer(config int) *apiServer {
 	return &apiServer{now: first, backup: first, oldest: 1, config: config, wanted: config}
 }
 
-const managed, publicIP, weftKey = kube.DefaultPrefix + "/kube-subnet-manager", kube.DefaultPrefix + "/public-ip", kube.DefaultPrefix + "/weft"
+const managed, publicIP, weftKey = kube.DefaultPrefix + "/kube-subnet-manager", kube.DefaultPrefix +
+	"/public-ip", kube.DefaultPrefix + "/weft"
 
 // subnetsOf are the podCIDRs of a Node.
 func subnetsOf(n *kube.Object) (s lease.Subnets) {
@@ -91,14 +96,17 @@ func (c *Cluster) writeNode(n *kube.Object, author int) *kube.Object {
 	} else if was.author == author {
 		o.since = was.since
 	}
-	if was == nil || subnetsOf(was.Object) != subnetsOf(n) || was.Annotations[managed] != n.Annotations[managed] || was.Annotations[publicIP] != n.Annotations[publicIP] {
+	if was == nil || subnetsOf(was.Object) != subnetsOf(n) ||
+		was.Annotations[managed] != n.Annotations[managed] || was.Annotations[publicIP] != n.Annotations[publicIP] {
 		if was != nil {
 			c.excuse(subnetsOf(was.Object))
 		}
 		c.store.fresh = append(c.store.fresh, novelty{subnetsOf(n), n.Name, c.now})
 	}
 	next.all = slices.DeleteFunc(slices.Clone(a.now.all), func(o object) bool { return o.Name == n.Name })
-	at, _ := slices.BinarySearchFunc(next.all, n.Name, func(o object, name string) int { return strings.Compare(o.Name, name) })
+	at, _ := slices.BinarySearchFunc(next.all, n.Name, func(o object, name string) int {
+		return strings.Compare(o.Name, name)
+	})
 	next.all = slices.Insert(next.all, at, o)
 	c.become(next, change{next.version, n, false})
 	return n
@@ -112,13 +120,15 @@ func (c *Cluster) dropNode(name string) {
 		return
 	}
 	c.excuse(subnetsOf(o.Object))
-	next := &nodes{version: a.now.version + 1, all: slices.DeleteFunc(slices.Clone(a.now.all), func(o object) bool { return o.Name == name })}
+	next := &nodes{version: a.now.version + 1, all: slices.DeleteFunc(slices.Clone(a.now.all),
+		func(o object) bool { return o.Name == name })}
 	last := o.DeepCopy()
 	last.ResourceVersion = strconv.FormatInt(next.version, 10)
 	c.become(next, change{next.version, last, true})
 }
 
-// excuse notes that somebody who may has taken away what nodes with these subnets say. A network may use one family of them alone.
+// excuse notes that somebody who may has taken away what nodes with these subnets say. A network may use one
+// family of them alone.
 func (c *Cluster) excuse(s lease.Subnets) {
 	c.store.gone[s], c.store.gone[lease.Subnets{V4: s.V4}] = c.now, c.now
 }
@@ -146,7 +156,8 @@ func (c *Cluster) compactNodes() {
 	c.api.history, c.api.oldest = nil, c.api.now.version
 }
 
-// overtaken notes what nobody can tell any more who did not look meanwhile: that a Node is missing because the server went back.
+// overtaken notes what nobody can tell any more who did not look meanwhile: that a Node is missing because
+// the server went back.
 func (c *Cluster) overtaken() {
 	st := c.store
 	st.lostNodes = slices.DeleteFunc(st.lostNodes, func(l lostNode) bool {
@@ -182,13 +193,15 @@ func (c *Cluster) goBack(to *nodes) {
 	c.breakWatches()
 }
 
-// register has a machine's kubelet make its Node, if there is none, and the controller manager give it a podCIDR.
+// register has a machine's kubelet make its Node, if there is none, and the controller manager give it a
+// podCIDR.
 func (c *Cluster) register(m *machine) {
 	if c.store.down || m.gone || c.api.now.find(m.node) != nil {
 		return
 	}
 	n := &kube.Object{}
-	n.Name, n.Annotations = m.node, map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+	n.Name, n.Annotations = m.node,
+		map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 	c.writeNode(n, nobody)
 	c.at(c.after(10*time.Millisecond, 2*time.Second), func() { c.assign(m.node) })
 }
@@ -211,7 +224,9 @@ func podCIDRs(n int) []string {
 func (c *Cluster) freeCIDRs() []string {
 	for n := 1; ; n++ {
 		cidrs := podCIDRs(n)
-		if !slices.ContainsFunc(c.api.now.all, func(o object) bool { return slices.Equal(o.Spec.PodCIDRs, cidrs) }) {
+		if !slices.ContainsFunc(c.api.now.all, func(o object) bool {
+			return slices.Equal(o.Spec.PodCIDRs, cidrs)
+		}) {
 			return cidrs
 		}
 	}
@@ -235,7 +250,8 @@ func patchNode(n *kube.Object, body []byte) (*kube.Object, error) {
 		}
 	}
 	for _, says := range p.Status.Conditions {
-		out.Status.Conditions = append(slices.DeleteFunc(slices.Clone(out.Status.Conditions), func(c kube.Condition) bool { return c.Type == says.Type }), says)
+		out.Status.Conditions = append(slices.DeleteFunc(slices.Clone(out.Status.Conditions),
+			func(c kube.Condition) bool { return c.Type == says.Type }), says)
 	}
 	return out, nil
 }
@@ -244,7 +260,8 @@ func describeNodes(i *nodes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "at %d:", i.version)
 	for _, o := range i.all {
-		fmt.Fprintf(&b, " %s=%s@%s/%s(%s)", o.Name, subnetsOf(o.Object).V4, o.Annotations[publicIP], o.ResourceVersion, o.UID)
+		fmt.Fprintf(&b, " %s=%s@%s/%s(%s)", o.Name, subnetsOf(o.Object).V4, o.Annotations[publicIP],
+			o.ResourceVersion, o.UID)
 		if o.Annotations[managed] != "true" {
 			b.WriteString("-")
 		}

@@ -35,13 +35,16 @@ type machine struct {
 	plane        *plane   // nil while weftd does not run, or has no subnet
 	starts       int
 	known        map[lease.Subnets][]time.Time // when the records end that it was told of, by its clock
-	wrong        time.Duration                 // since when it says that it holds what is another's; negative for never
-	set          lease.Set                     // the last one of this core
-	hour, calls  int                           // what it asked the store for in an hour
-	tells        int                           // and of which Events
-	overs        int                           // how often it wrote over the word of another that lives, since overSince
-	overSince    time.Duration
-	heard, gap   time.Duration // when it last heard of the store, and before the last time that it did not for long
+	// since when it says that it holds what is another's; negative for never
+	wrong       time.Duration
+	set         lease.Set // the last one of this core
+	hour, calls int       // what it asked the store for in an hour
+	tells       int       // and of which Events
+	// how often it wrote over the word of another that lives, since overSince
+	overs     int
+	overSince time.Duration
+	// when it last heard of the store, and before the last time that it did not for long
+	heard, gap time.Duration
 }
 
 // disk is what outlives a process.
@@ -52,8 +55,10 @@ type disk struct {
 
 // save writes the state, and reports whether it is another one than what is there, as lease.Cache does.
 func (d *disk) save(s lease.Cached) (written bool) {
-	if was := d.cached; was != nil && was.Own.Subnets == s.Own.Subnets && was.Own.Revision == s.Own.Revision && was.Memory.ClusterID == s.Memory.ClusterID &&
-		was.Memory.Revision == s.Memory.Revision && was.Memory.Why == s.Memory.Why && len(was.Memory.Peers) == len(s.Memory.Peers) {
+	if was := d.cached; was != nil && was.Own.Subnets == s.Own.Subnets && was.Own.Revision == s.Own.Revision &&
+		was.Memory.ClusterID == s.Memory.ClusterID &&
+		was.Memory.Revision == s.Memory.Revision && was.Memory.Why == s.Memory.Why &&
+		len(was.Memory.Peers) == len(s.Memory.Peers) {
 		return false
 	}
 	d.cached = &s
@@ -92,7 +97,8 @@ type watch struct {
 
 // machine adds one to the cluster.
 func (c *Cluster) machine(node, state string) *machine {
-	m := &machine{index: len(c.machines), node: node, state: state, stands: -1, wrong: -1, known: map[lease.Subnets][]time.Time{}}
+	m := &machine{index: len(c.machines), node: node, state: state, stands: -1, wrong: -1,
+		known: map[lease.Subnets][]time.Time{}}
 	m.offset = time.Duration(c.rng.Int64N(int64(time.Minute)))
 	c.move(m, c.addr())
 	c.machines = append(c.machines, m)
@@ -126,12 +132,14 @@ func (c *Cluster) reaches(m *machine) bool {
 // disturb notes that something is wrong with the machine until a time.
 func (m *machine) disturb(until time.Duration) { m.disturbed = max(m.disturbed, until) }
 
-// calm is how long nothing may have been wrong with those who are to hear each other, before a rule counts on it.
+// calm is how long nothing may have been wrong with those who are to hear each other, before a rule counts on
+// it.
 const calm = 30 * time.Second
 
 // well reports whether the machine has heard and was heard for long enough.
 func (c *Cluster) well(m *machine) bool {
-	return m.process != nil && c.now >= m.disturbed+calm && c.now >= c.shaken+calm && c.now >= m.process.began+calm
+	return m.process != nil && c.now >= m.disturbed+calm && c.now >= c.shaken+calm &&
+		c.now >= m.process.began+calm
 }
 
 func (m *machine) listens(node string) bool { return m.process != nil && m.process.tells == node }
@@ -143,7 +151,8 @@ func (m *machine) link() underlay.Link {
 
 // local is what a node says of itself in a network.
 func (m *machine) local(config routing.Network) lease.Local {
-	l := lease.Local{Attrs: lease.Attrs{PublicIP: m.addr, Weft: &lease.Weft{MTU: 1472, Recv: []string{"gso"}, Name: fmt.Sprint("m", m.index)}}}
+	l := lease.Local{Attrs: lease.Attrs{PublicIP: m.addr,
+		Weft: &lease.Weft{MTU: 1472, Recv: []string{"gso"}, Name: fmt.Sprint("m", m.index)}}}
 	l.Underlay = []netip.Addr{m.addr}
 	if config.EnableIPv6 {
 		l.Attrs.PublicIPv6 = m.addr6
@@ -201,10 +210,12 @@ func (c *Cluster) awaitConfig(m *machine, p *process) {
 }
 
 // serveConfig begins to serve a network: at the start of a process, and when it takes another one up.
-func (c *Cluster) serveConfig(m *machine, p *process, config routing.Network, raw []byte, saved *lease.Cached) {
+func (c *Cluster) serveConfig(m *machine, p *process, config routing.Network, raw []byte,
+	saved *lease.Cached) {
 	name := fmt.Sprintf("m%d-%d-%d", m.index, m.starts, c.seq)
 	core, err := lease.NewCore(lease.Options{
-		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw, CheckConfig: c.parseConfig, Unproven: saved == nil,
+		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw,
+		CheckConfig: c.parseConfig, Unproven: saved == nil,
 		Local: m.local(config), Previous: m.disk.previous, Cache: new(lease.Cache), Cached: saved,
 		Rand: rand.New(rand.NewPCG(c.rng.Uint64(), 3)),
 	}, name, m.clock(c.now))

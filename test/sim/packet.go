@@ -8,7 +8,8 @@ import (
 	"weft/tunnel"
 )
 
-// send has the host of m send packets, and returns the datagrams that leave. Each goes to the owner of its destination in m's view, in the order in which they were sent.
+// send has the host of m send packets, and returns the datagrams that leave. Each goes to the owner of its
+// destination in m's view, in the order in which they were sent.
 func (c *Cluster) send(m *machine, ds []datagram) []datagram {
 	pl := m.plane
 	before := pl.engine.Stats().Egress
@@ -25,15 +26,16 @@ func (c *Cluster) send(m *machine, ds []datagram) []datagram {
 		case number(d.data) <= last:
 			c.fail("order within a flow", "m%d sends packet %d after %d", m.index, number(d.data), last)
 		case forged(m.set, source(d.data)):
-			c.fail("no packet from a stranger", "m%d sends a packet from %s, which is a peer's", m.index, source(d.data))
+			c.fail("no packet from a stranger", "m%d sends a packet from %s, which is a peer's", m.index,
+				source(d.data))
 		}
 		last = number(d.data)
 	}
 	return out
 }
 
-// receive has datagrams arrive at r, and returns what its host is handed: only packets between the owners of their addresses in r's view, in the order
-// in which they arrived.
+// receive has datagrams arrive at r, and returns what its host is handed: only packets between the owners of
+// their addresses in r's view, in the order in which they arrived.
 func (c *Cluster) receive(r *machine, from netip.AddrPort, ds []datagram) (delivered int) {
 	pl := r.plane
 	before := pl.engine.Stats().Ingress
@@ -50,7 +52,8 @@ func (c *Cluster) receive(r *machine, from netip.AddrPort, ds []datagram) (deliv
 	for _, d := range out {
 		src, dst := source(d.data), destination(d.data)
 		if !r.set.Own.Contains(dst) || !owner(r.set, from.Addr(), src) {
-			c.fail("no packet from a stranger", "m%d delivers a packet from %s, which came from %s, to %s", r.index, src, from, dst)
+			c.fail("no packet from a stranger", "m%d delivers a packet from %s, which came from %s, to %s", r.index,
+				src, from, dst)
 		}
 		at := slices.Index(order, number(d.data))
 		if at < 0 {
@@ -81,8 +84,10 @@ func (c *Cluster) books(m *machine, way string, before, after tunnel.Flow, recei
 	for i := range after.Drops {
 		drops += after.Drops[i] - before.Drops[i]
 	}
-	if got := after.Received - before.Received; got != uint64(received) || after.Delivered-before.Delivered != uint64(delivered) || got != uint64(delivered)+drops {
-		c.fail("received = delivered + drops", "m%d, %s: %d packets, of which %d left: %d received, %d delivered, %d dropped", m.index, way,
+	if got := after.Received - before.Received; got != uint64(received) ||
+		after.Delivered-before.Delivered != uint64(delivered) || got != uint64(delivered)+drops {
+		c.fail("received = delivered + drops", "m%d, %s: %d packets, of which %d left: %d received, %d "+
+			"delivered, %d dropped", m.index, way,
 			received, delivered, got, after.Delivered-before.Delivered, drops)
 	}
 }
@@ -99,7 +104,8 @@ func forged(set lease.Set, inner netip.Addr) bool {
 	return slices.ContainsFunc(set.Peers, func(r lease.Record) bool { return r.Contains(inner) })
 }
 
-// pass sends a packet from each machine to each other over wires without fault, and says between whom it does not arrive.
+// pass sends a packet from each machine to each other over wires without fault, and says between whom it does
+// not arrive.
 func (c *Cluster) pass() (format string, a []any) {
 	for _, m := range c.machines {
 		for _, r := range c.machines {

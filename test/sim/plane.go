@@ -32,7 +32,8 @@ type datagram struct {
 	data  []byte
 }
 
-// port is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port is read.
+// port is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port is
+// read.
 type port struct {
 	fd      int
 	local   netip.AddrPort
@@ -75,7 +76,8 @@ func (p *port) Close() error { return unix.Close(p.fd) }
 // LocalAddr is where datagrams leave from.
 func (p *port) LocalAddr() netip.AddrPort { return p.local }
 
-// carry gives a machine's data plane the table for its Set. It is another data plane if address or network are others.
+// carry gives a machine's data plane the table for its Set. It is another data plane if address or network
+// are others.
 func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
 	if set.Own.Subnets == (lease.Subnets{}) { // it has given its subnet up
 		c.unplane(m)
@@ -179,7 +181,8 @@ func (c *Cluster) spoof(m, o *machine) {
 	third := c.machines[c.rng.IntN(len(c.machines))]
 	if third.set.Own.V4.IsValid() && m.plane != nil {
 		c.flow++
-		d := datagram{outer: netip.AddrPortFrom(o.addr, m.plane.under.local.Port()), data: packets(podOf(third.set.Own.V4), podOf(o.set.Own.V4), c.flow, 1)[0].data}
+		d := datagram{outer: netip.AddrPortFrom(o.addr, m.plane.under.local.Port()),
+			data: packets(podOf(third.set.Own.V4), podOf(o.set.Own.V4), c.flow, 1)[0].data}
 		c.cross(m, []datagram{d})
 	}
 }
@@ -193,7 +196,8 @@ func (c *Cluster) cross(m *machine, ds []datagram) {
 	wait := time.Duration(c.rng.Int64N(int64(20 * time.Millisecond)))
 	c.at(c.now+wait, func() {
 		for _, r := range c.machines {
-			if pl := r.plane; pl != nil && r.addr == to.Addr() && pl.under.local == to && c.now >= r.asleep && c.linked(m, r) && r != m {
+			if pl := r.plane; pl != nil && r.addr == to.Addr() && pl.under.local == to && c.now >= r.asleep &&
+				c.linked(m, r) && r != m {
 				c.receive(r, from, ds)
 				return
 			}

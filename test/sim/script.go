@@ -16,38 +16,39 @@ type Kind uint8
 
 // What happens. Each says which fields of an Op it reads beside At and Machine.
 const (
-	_           Kind = iota
-	Start            // weftd starts, if it does not run
-	Stop             // weftd is told to stop
-	Kill             // weftd is killed
-	Clone            // a copy of the machine starts at an address of its own; N odd: with the same state directory
-	CutStore         // the machine has no way to the store, For
-	CutLink          // Machine and Other have no way to each other, For
-	Unplug           // the machine has no way to anybody, For
-	Suspend          // the machine stands still, For; N odd: and so does its clock
-	Clock            // the machine's clock is set forward by For
-	Address          // the machine gets an address that nobody had; N odd: that one that is off had
-	Config           // the network configuration becomes number N
-	ConfigGone       // the network configuration is deleted, and is back after For; N odd: all records with it
-	StoreDown        // the store does not answer, For
-	ReadOnly         // the store refuses to write, For
-	Slow             // the member of the store that the machine watches lags by N ms, For
-	Compact          // the store forgets its history, so that watches begin anew
-	Backup           // the store is copied
-	Restore          // the store goes back to the copy, or to what it was at first; N odd: as another cluster
-	Wipe             // the store is another, empty one, and has its configuration back after For
-	LoseReplies      // the next N answers of the store to the machine are lost
-	Late             // the next N requests of the machine reach the store after it has given them up
-	Delete           // an operator deletes the machine's record
-	Scribble         // an operator writes over the machine's record: garbage, as flannel, as another node (N)
-	Reserve          // an operator makes the machine's record one that does not end
-	Stranger         // an operator writes a record of subnet N of a node that there is not
-	DiskFull         // nothing can be saved on the machine, For
+	_     Kind = iota
+	Start      // weftd starts, if it does not run
+	Stop       // weftd is told to stop
+	Kill       // weftd is killed
+	// a copy of the machine starts at an address of its own; N odd: with the same state directory
+	Clone
+	CutStore    // the machine has no way to the store, For
+	CutLink     // Machine and Other have no way to each other, For
+	Unplug      // the machine has no way to anybody, For
+	Suspend     // the machine stands still, For; N odd: and so does its clock
+	Clock       // the machine's clock is set forward by For
+	Address     // the machine gets an address that nobody had; N odd: that one that is off had
+	Config      // the network configuration becomes number N
+	ConfigGone  // the network configuration is deleted, and is back after For; N odd: all records with it
+	StoreDown   // the store does not answer, For
+	ReadOnly    // the store refuses to write, For
+	Slow        // the member of the store that the machine watches lags by N ms, For
+	Compact     // the store forgets its history, so that watches begin anew
+	Backup      // the store is copied
+	Restore     // the store goes back to the copy, or to what it was at first; N odd: as another cluster
+	Wipe        // the store is another, empty one, and has its configuration back after For
+	LoseReplies // the next N answers of the store to the machine are lost
+	Late        // the next N requests of the machine reach the store after it has given them up
+	Delete      // an operator deletes the machine's record
+	Scribble    // an operator writes over the machine's record: garbage, as flannel, as another node (N)
+	Reserve     // an operator makes the machine's record one that does not end
+	Stranger    // an operator writes a record of subnet N of a node that there is not
+	DiskFull    // nothing can be saved on the machine, For
 	kinds
 )
 
-// What happens only to Nodes in the Kubernetes API. There Config restarts all, Delete deletes the machine's Node, and its kubelet makes it again
-// after For, and Scribble and Stranger are about annotations.
+// What happens only to Nodes in the Kubernetes API. There Config restarts all, Delete deletes the machine's
+// Node, and its kubelet makes it again after For, and Scribble and Stranger are about annotations.
 const (
 	Recidr   Kind = kinds + iota // the machine's Node gets another podCIDR; N odd: that of Other's
 	Touch                        // others write N times to the machine's Node what is nothing to us
@@ -57,13 +58,16 @@ const (
 
 // kubeKinds are the kinds that a script of Kubernetes draws from.
 func kubeKinds() []Kind {
-	return []Kind{Start, Stop, Kill, Clone, CutStore, CutLink, Unplug, Suspend, Clock, Address, Config, StoreDown, ReadOnly, Slow, Compact, Backup, Restore, Wipe,
+	return []Kind{Start, Stop, Kill, Clone, CutStore, CutLink, Unplug, Suspend, Clock, Address, Config,
+		StoreDown, ReadOnly, Slow, Compact, Backup, Restore, Wipe,
 		LoseReplies, Late, DiskFull, Delete, Scribble, Stranger, Recidr, Touch, Conflict}
 }
 
 func (k Kind) String() string {
-	names := [...]string{"?", "start", "stop", "kill", "clone", "cut-store", "cut-link", "unplug", "suspend", "clock", "address", "config", "config-gone",
-		"store-down", "read-only", "slow", "compact", "backup", "restore", "wipe", "lose-replies", "late", "delete", "scribble", "reserve", "stranger",
+	names := [...]string{"?", "start", "stop", "kill", "clone", "cut-store", "cut-link", "unplug", "suspend",
+		"clock", "address", "config", "config-gone",
+		"store-down", "read-only", "slow", "compact", "backup", "restore", "wipe", "lose-replies", "late", "delete",
+		"scribble", "reserve", "stranger",
 		"disk-full", "recidr", "touch", "conflict"}
 	if int(k) < len(names) {
 		return names[k]
@@ -109,7 +113,8 @@ func (s Script) String() string {
 	if s.Kube {
 		store = "Kubernetes"
 	}
-	fmt.Fprintf(&b, "seed %d of %s, %d machines, configuration %d, %d operations:\n", s.Seed, store, s.Machines, s.Config, len(s.Ops))
+	fmt.Fprintf(&b, "seed %d of %s, %d machines, configuration %d, %d operations:\n", s.Seed, store, s.Machines,
+		s.Config, len(s.Ops))
 	for _, o := range s.Ops {
 		fmt.Fprintf(&b, "%s\n", o)
 	}
@@ -170,7 +175,8 @@ func generate(seed uint64, kubernetes bool, all []Kind) Script {
 			long, pause = false, time.Duration(rng.Int64N(int64(day))).Round(time.Second)
 		}
 		at += pause
-		o := Op{At: at, Do: all[rng.IntN(len(all))], Machine: rng.IntN(s.Machines), Other: rng.IntN(s.Machines), N: rng.IntN(8)}
+		o := Op{At: at, Do: all[rng.IntN(len(all))], Machine: rng.IntN(s.Machines), Other: rng.IntN(s.Machines),
+			N: rng.IntN(8)}
 		if rng.IntN(6) == 0 {
 			o.Do = favoured
 		}
@@ -228,12 +234,14 @@ func gap(rng *rand.Rand) time.Duration {
 // JSON is the script as ReadScript reads it.
 func (s Script) JSON() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"Kube\":%t,\"Ops\":[", s.Seed, s.Machines, s.Config, s.Kube)
+	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"Kube\":%t,\"Ops\":[", s.Seed, s.Machines,
+		s.Config, s.Kube)
 	for i, o := range s.Ops {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, "\n{\"At\":%q,\"Do\":%q,\"Machine\":%d,\"Other\":%d,\"For\":%q,\"N\":%d}", o.At, o.Do, o.Machine, o.Other, o.For, o.N)
+		fmt.Fprintf(&b, "\n{\"At\":%q,\"Do\":%q,\"Machine\":%d,\"Other\":%d,\"For\":%q,\"N\":%d}", o.At, o.Do,
+			o.Machine, o.Other, o.For, o.N)
 	}
 	b.WriteString("]}\n")
 	return b.String()
@@ -259,7 +267,8 @@ func ReadScript(path string) (Script, error) {
 	}
 	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config, Kube: in.Kube}
 	if in.Machines < 1 || in.Machines > mostMachines || in.Config < 0 || in.Config >= len(configs) {
-		return s, fmt.Errorf("%s: %d machines, configuration %d: want 1 to %d, and one below %d", path, in.Machines, in.Config, mostMachines, len(configs))
+		return s, fmt.Errorf("%s: %d machines, configuration %d: want 1 to %d, and one below %d", path, in.Machines,
+			in.Config, mostMachines, len(configs))
 	}
 	for _, o := range in.Ops {
 		op := Op{Machine: o.Machine, Other: o.Other, N: o.N}

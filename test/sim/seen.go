@@ -26,7 +26,8 @@ const (
 )
 
 func (t Turn) String() string {
-	return [...]string{"acquire", "renew", "take over", "release", "clone", "cut off", "wake up", "move", "reconfigure"}[t]
+	return [...]string{"acquire", "renew", "take over", "release", "clone", "cut off", "wake up", "move",
+		"reconfigure"}[t]
 }
 
 // Seen counts how often two turns met: the second within near of the first, in one cluster.

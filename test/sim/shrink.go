@@ -2,8 +2,8 @@ package sim
 
 import "slices"
 
-// Shrink returns the shortest script that it finds that breaks the same rule in the same way as f: it leaves out operations, fewer and fewer at
-// a time, as long as that goes.
+// Shrink returns the shortest script that it finds that breaks the same rule in the same way as f: it leaves
+// out operations, fewer and fewer at a time, as long as that goes.
 func Shrink(f *Fault) Script {
 	s, seen := f.Script, new(Seen)
 	fails := func(ops []Op) bool {

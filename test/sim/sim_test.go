@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// The numbers of seeds that a run plays unless WEFT_SEEDS says otherwise, and with which each turn of a node's life is
-// expected to have met each other. A cluster whose store is the Kubernetes API takes ten times longer.
+// The numbers of seeds that a run plays unless WEFT_SEEDS says otherwise, and with which each turn of a
+// node's life is expected to have met each other. A cluster whose store is the Kubernetes API takes ten times
+// longer.
 const (
 	fewSeeds  = 300
 	allMet    = 2000
@@ -29,14 +30,16 @@ func seedsPlayed(t *testing.T) int {
 	return n
 }
 
-// TestSimulatedSeeds plays clusters of many seeds: none breaks a rule, and all turns of a node's life meet each other.
+// TestSimulatedSeeds plays clusters of many seeds: none breaks a rule, and all turns of a node's life meet
+// each other.
 func TestSimulatedSeeds(t *testing.T) {
 	t.Parallel()
 	seen, seeds := new(Seen), seedsPlayed(t)
 	for seed := range uint64(seeds) {
 		if r := Run(Generate(seed), false, seen); r.Fault != nil {
 			small := Shrink(r.Fault)
-			t.Fatalf("seed %d: %v\nshrunk:\n%s%s%s", seed, r.Fault, Run(small, true, new(Seen)).History, small, small.JSON())
+			t.Fatalf("seed %d: %v\nshrunk:\n%s%s%s", seed, r.Fault, Run(small, true, new(Seen)).History, small,
+				small.JSON())
 		}
 	}
 	t.Logf("%d steps; what met what within %s:\n%s", seen.Steps, near, seen)
@@ -52,11 +55,13 @@ func TestSimulatedKube(t *testing.T) {
 	for seed := range uint64(seeds) {
 		if r := Run(GenerateKube(seed), false, seen); r.Fault != nil {
 			small := Shrink(r.Fault)
-			t.Fatalf("seed %d: %v\nshrunk:\n%s%s%s", seed, r.Fault, Run(small, true, new(Seen)).History, small, small.JSON())
+			t.Fatalf("seed %d: %v\nshrunk:\n%s%s%s", seed, r.Fault, Run(small, true, new(Seen)).History, small,
+				small.JSON())
 		}
 	}
 	t.Logf("%d steps; what met what within %s:\n%s", seen.Steps, near, seen)
-	if never, kinds := seen.Never(), seen.Without(kubeKinds()); seeds >= allMet/kubeShare && len(never)+len(kinds) > 0 {
+	if never, kinds := seen.Never(), seen.Without(kubeKinds()); seeds >= allMet/kubeShare &&
+		len(never)+len(kinds) > 0 {
 		t.Errorf("never within %s: %q; never at all: %s", near, never, kinds)
 	}
 }

@@ -34,7 +34,9 @@ type image struct {
 
 // find looks for a key.
 func (i *image) find(s lease.Subnets) *entry {
-	at, found := slices.BinarySearchFunc(i.entries, s, func(e *entry, s lease.Subnets) int { return e.Compare(s) })
+	at, found := slices.BinarySearchFunc(i.entries, s, func(e *entry, s lease.Subnets) int {
+		return e.Compare(s)
+	})
 	if !found {
 		return nil
 	}
@@ -45,7 +47,9 @@ func (i *image) find(s lease.Subnets) *entry {
 func (i *image) with(e *entry, gone bool) *image {
 	next := *i
 	next.revision++
-	at, found := slices.BinarySearchFunc(i.entries, e.Subnets, func(f *entry, s lease.Subnets) int { return f.Compare(s) })
+	at, found := slices.BinarySearchFunc(i.entries, e.Subnets, func(f *entry, s lease.Subnets) int {
+		return f.Compare(s)
+	})
 	next.entries = slices.Clone(i.entries)
 	switch {
 	case gone && found:
@@ -67,8 +71,9 @@ type letter struct {
 	ends time.Duration
 }
 
-// The store is a model of etcd as lease/etcd uses it: one revision for all writes, compare-and-swap, leases that end in true time, and watches
-// that a member serves as late as it likes, but in order. Requests are answered by a quorum, so what they read is never old.
+// The store is a model of etcd as lease/etcd uses it: one revision for all writes, compare-and-swap, leases
+// that end in true time, and watches that a member serves as late as it likes, but in order. Requests are
+// answered by a quorum, so what they read is never old.
 type store struct {
 	now      *image
 	backup   *image
@@ -78,10 +83,11 @@ type store struct {
 	down, readOnly bool
 	wanted         []byte // the configuration that an operator would put there
 
-	gone    map[lease.Subnets]time.Duration // when a record was last removed by somebody who may
-	fresh   []novelty                       // records that were new to their owners
-	emptied []lease.Subnets                 // records that were deleted with the configuration, which is not back
-	lost    []lost                          // those that the store had before it went back
+	gone  map[lease.Subnets]time.Duration // when a record was last removed by somebody who may
+	fresh []novelty                       // records that were new to their owners
+	// records that were deleted with the configuration, which is not back
+	emptied []lease.Subnets
+	lost    []lost // those that the store had before it went back
 
 	lostNodes []lostNode // likewise, of Kubernetes
 }
@@ -166,23 +172,27 @@ func (c *Cluster) sweep() {
 		if e.expires != 0 && e.expires <= c.now {
 			c.log("store: %s ends", e.Subnets)
 			if o := c.holder(e); o != nil && c.now > max(o.disturbed, c.shaken, o.process.began)+2*time.Hour {
-				c.fail("leases are renewed in time", "%s of m%d ends, which lives and was heard for two hours", e.Subnets, o.index)
+				c.fail("leases are renewed in time", "%s of m%d ends, which lives and was heard for two hours",
+					e.Subnets, o.index)
 			}
 			c.remove(e)
 		}
 	}
 }
 
-// snapshot is what machine m reads out of an image. It knows when leases end that it wrote, and of those that were written after listed.
+// snapshot is what machine m reads out of an image. It knows when leases end that it wrote, and of those that
+// were written after listed.
 func (c *Cluster) snapshot(m *machine, i *image, listed int64) lease.Snapshot {
 	s := lease.Snapshot{ClusterID: i.cluster, Revision: i.revision, Config: i.config}
 	s.Records = make([]*lease.Record, 0, len(i.entries))
 	for _, e := range i.entries {
 		if e.bad {
-			s.Bad = append(s.Bad, lease.Rejected{Key: e.Key(), Reason: lease.RejectValue, Detail: "it is no JSON", Revision: e.revision})
+			s.Bad = append(s.Bad, lease.Rejected{Key: e.Key(), Reason: lease.RejectValue, Detail: "it is no JSON",
+				Revision: e.revision})
 			continue
 		}
-		r := &lease.Record{Subnets: e.Subnets, Attrs: e.attrs, Reservation: e.expires == 0, Revision: e.revision, Created: e.created}
+		r := &lease.Record{Subnets: e.Subnets, Attrs: e.attrs, Reservation: e.expires == 0, Revision: e.revision,
+			Created: e.created}
 		if e.expires != 0 && (e.revision > listed || e.by != nil && e.by == m.process) {
 			r.Expires = m.clock(c.now).Add(e.expires - c.now)
 		}
@@ -262,7 +272,9 @@ func (c *Cluster) configure(config []byte) {
 // tell leaves a message in the place of what its sender said before.
 func (c *Cluster) tell(m lease.Message) {
 	st := c.store
-	st.mail = slices.DeleteFunc(st.mail, func(l letter) bool { return l.ends <= c.now || l.To == m.To && l.From == m.From })
+	st.mail = slices.DeleteFunc(st.mail, func(l letter) bool {
+		return l.ends <= c.now || l.To == m.To && l.From == m.From
+	})
 	st.mail = append(st.mail, letter{m, c.now + lease.MessageTTL})
 	for _, to := range c.machines {
 		if to.listens(m.To) {
@@ -355,7 +367,8 @@ func (c *Cluster) operate(o Op, m *machine) {
 	case Stranger:
 		s, err := lease.ParseKey(fmt.Sprintf("10.244.%d.0-24", 1+o.N))
 		if err == nil && st.now.find(s) == nil {
-			c.put(s, lease.Attrs{PublicIP: strangerAddr(o.N), Weft: &lease.Weft{Node: fmt.Sprint("stranger-", o.N)}}, lease.TTL, nobody)
+			c.put(s, lease.Attrs{PublicIP: strangerAddr(o.N), Weft: &lease.Weft{Node: fmt.Sprint("stranger-", o.N)}},
+				lease.TTL, nobody)
 		}
 	default: // is a machine's
 	}

@@ -43,7 +43,8 @@ func describeEvent(e lease.Event) string {
 			s += fmt.Sprintf(" lost: %v", e.Lost)
 		}
 		for _, m := range e.Messages {
-			s += fmt.Sprintf(" message from %s (%s) asks %t answers %q about %s at %d", m.From, m.Node, m.Asks, m.Answers, m.Subnets, m.Revision)
+			s += fmt.Sprintf(" message from %s (%s) asks %t answers %q about %s at %d", m.From, m.Node, m.Asks,
+				m.Answers, m.Subnets, m.Revision)
 		}
 		if e.Answered != 0 {
 			s += fmt.Sprintf(" answered %d", e.Answered)
@@ -107,7 +108,8 @@ func describeOperation(op lease.Operation) string {
 	case lease.ReadStore:
 		return "read"
 	case lease.WriteRecord:
-		return fmt.Sprintf("write %s of %s@%s at %d", op.Subnets, op.Attrs.Node(), op.Attrs.Address(), op.IfRevision)
+		return fmt.Sprintf("write %s of %s@%s at %d", op.Subnets, op.Attrs.Node(), op.Attrs.Address(),
+			op.IfRevision)
 	case lease.ReplaceRecord:
 		return fmt.Sprintf("write %s instead of %s at %d", op.Subnets, op.Old, op.OldRevision)
 	case lease.DeleteRecord:
@@ -117,7 +119,8 @@ func describeOperation(op lease.Operation) string {
 	case lease.WriteConfig:
 		return "write the configuration"
 	case lease.SendMessage:
-		return fmt.Sprintf("tell %s: asks %t answers %q about %s at %d", op.Message.To, op.Message.Asks, op.Message.Answers, op.Message.Subnets, op.Message.Revision)
+		return fmt.Sprintf("tell %s: asks %t answers %q about %s at %d", op.Message.To, op.Message.Asks,
+			op.Message.Answers, op.Message.Subnets, op.Message.Revision)
 	}
 	return "?"
 }

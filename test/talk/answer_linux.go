@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Listen answers on every address of the namespace, those that it does not have yet included, until the process ends.
+// Listen answers on every address of the namespace, those that it does not have yet included, until the
+// process ends.
 func Listen() error {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: echoPort})
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 	atOnce   = 4            // conversations of one talker's
 )
 
-// talkToAll returns how many conversations there were, three for each target, and what went wrong. A conversation that fails is tried
-// again for a while, the first ones longest: a peer's route may come a moment after our own.
+// talkToAll returns how many conversations there were, three for each target, and what went wrong. A
+// conversation that fails is tried again for a while, the first ones longest: a peer's route may come a
+// moment after our own.
 func talkToAll(targets []Target) (held int, faults []string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -93,7 +94,8 @@ func sayFull(to Target) error {
 		return err
 	}
 	if err := sayDatagram(to, to.MTU-headers+1); !errors.Is(err, unix.EMSGSIZE) {
-		return fmt.Errorf("a packet of %d bytes, one more than the MTU: %s, want %w", to.MTU+1, fmt.Sprint(err), unix.EMSGSIZE)
+		return fmt.Errorf("a packet of %d bytes, one more than the MTU: %s, want %w", to.MTU+1, fmt.Sprint(err),
+			unix.EMSGSIZE)
 	}
 	return nil
 }

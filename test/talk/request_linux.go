@@ -13,7 +13,8 @@ type Identity struct{ PID int }
 type Request struct {
 	// Addresses asks for the global addresses of the namespace.
 	Addresses bool `json:",omitempty"`
-	// Talk is done with each of these, all at the same time: TCP, UDP, and UDP of full size that must not be fragmented.
+	// Talk is done with each of these, all at the same time: TCP, UDP, and UDP of full size that must not be
+	// fragmented.
 	Talk []Target `json:",omitempty"`
 }
 

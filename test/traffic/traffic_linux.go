@@ -1,5 +1,5 @@
-// Package traffic counts what becomes of packets between two ends while something happens to what carries them. It is
-// the only packet counter of the tests.
+// Package traffic counts what becomes of packets between two ends while something happens to what carries
+// them. It is the only packet counter of the tests.
 package traffic
 
 import (
@@ -89,7 +89,8 @@ func (f *Flow) Lossless() {
 	f.t.Helper()
 	r := f.Stop()
 	if r.Lost > 0 && r.Duplicated == 0 && r.Reordered == 0 {
-		netns.Root(f.t, "only root may run daemons ahead of other programs, and a busy machine lost packets: "+r.String())
+		netns.Root(f.t, "only root may run daemons ahead of other programs, and a busy machine lost packets: "+
+			r.String())
 	}
 	if r.Lost > 0 || r.Duplicated > 0 || r.Reordered > 0 {
 		f.t.Errorf("%s; want none lost, duplicated or reordered", r)

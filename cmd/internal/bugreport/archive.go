@@ -52,7 +52,8 @@ type Part struct {
 // atOnce is how many parts are gathered at a time.
 const atOnce = 4
 
-// Write gathers everything and writes the archive to w. What cannot be had is said in the manifest; the error is w's.
+// Write gathers everything and writes the archive to w. What cannot be had is said in the manifest; the error
+// is w's.
 func Write(ctx context.Context, r Request, w io.Writer) (Manifest, error) {
 	environ := os.Environ()
 	if would, err := running.UnitVariables(); err == nil { // be given to weftd
@@ -63,7 +64,8 @@ func Write(ctx context.Context, r Request, w io.Writer) (Manifest, error) {
 
 func write(ctx context.Context, r Request, all []part, s *scrubber, w io.Writer) (Manifest, error) {
 	host, _ := os.Hostname() // "" is said as such
-	m := Manifest{SchemaVersion: SchemaVersion, Version: r.Version, Made: time.Now().UTC().Truncate(time.Second), Host: host, Parts: make([]Part, len(all))}
+	m := Manifest{SchemaVersion: SchemaVersion, Version: r.Version, Made: time.Now().UTC().Truncate(time.Second),
+		Host: host, Parts: make([]Part, len(all))}
 	texts := make([][]byte, len(all))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
@@ -83,7 +85,8 @@ func write(ctx context.Context, r Request, all []part, s *scrubber, w io.Writer)
 	zip := gzip.NewWriter(w)
 	out := tar.NewWriter(zip)
 	add := func(name string, text []byte) error {
-		err := out.WriteHeader(&tar.Header{Name: r.Name + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: m.Made, Typeflag: tar.TypeReg})
+		err := out.WriteHeader(&tar.Header{Name: r.Name + "/" + name, Mode: 0o600, Size: int64(len(text)),
+			ModTime: m.Made, Typeflag: tar.TypeReg})
 		if err == nil {
 			_, err = out.Write(text)
 		}

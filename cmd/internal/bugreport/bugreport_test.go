@@ -44,8 +44,12 @@ func TestNoSecretIsInTheArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := running.Process{
-		Args:    []string{"weftd", "--etcd-password", "s3cretArg", "--etcd-username=root", "-etcd-password=s3cretOne", "--etcd-endpoints=https://u:s3cret%2FUrl@192.0.2.1:2379,http://192.0.2.2:2379"},
-		Environ: []string{"WEFTD_ETCD_PASSWORD=s3cretEnv", "WEFTD_ETCD_PASWRD=s3cretMisspelt", "WEFTD_ETCD_PW=s3cretNoName", "SOMEBODYS=s3cretForeign", "WEFTD_ETCD_PASSWORD_FILE=" + file, "FLANNELD_ETCD_ENDPOINTS=http://v:s3cretFlannel@192.0.2.3:2379"},
+		Args: []string{"weftd", "--etcd-password", "s3cretArg", "--etcd-username=root",
+			"-etcd-password=s3cretOne",
+			"--etcd-endpoints=https://u:s3cret%2FUrl@192.0.2.1:2379,http://192.0.2.2:2379"},
+		Environ: []string{"WEFTD_ETCD_PASSWORD=s3cretEnv", "WEFTD_ETCD_PASWRD=s3cretMisspelt",
+			"WEFTD_ETCD_PW=s3cretNoName", "SOMEBODYS=s3cretForeign", "WEFTD_ETCD_PASSWORD_FILE=" + file,
+			"FLANNELD_ETCD_ENDPOINTS=http://v:s3cretFlannel@192.0.2.3:2379"},
 	}
 	const planted = `level=INFO msg="the store" endpoints=[http://root:s3cretA@192.0.2.9:2379 root:s3cretB@192.0.2.8:2379]
 level=WARN cause="dial https://a:s3/cret@C@192.0.2.1: refused" token=s3cretD "password": "s3cretE", 'api_key': 's3cretF'
@@ -85,7 +89,8 @@ s3cret19
 -----END PGP PRIVATE KEY BLOCK-----
 -----BEGIN PRIVATE KEY-----
 s3cretR`
-	s := newScrubber(secrets(p, []string{"ETCDCTL_PASSWORD=s3cretOwn", `MY_TOKEN=s3cret "quoted`, "BASIC_SECRET=robot:s3cret"}))
+	s := newScrubber(secrets(p, []string{"ETCDCTL_PASSWORD=s3cretOwn", `MY_TOKEN=s3cret "quoted`,
+		"BASIC_SECRET=robot:s3cret"}))
 	all := []part{
 		{"planted.txt", "s", time.Second, func(context.Context) ([]byte, error) {
 			return []byte(planted), errors.New("dial http://x:s3cretZ@192.0.2.1 s3cretOwn")
@@ -99,7 +104,8 @@ s3cretR`
 	}
 	got := unpack(t, b.Bytes())
 	for name, text := range got {
-		for _, secret := range []string{"s3cret", "s3/cret", "czNjcmV0", "c2lnbmF0dXJl", "yAnz5TF", "S3CRET", "cm9ib3Q6", "LS0tLS1"} {
+		for _, secret := range []string{"s3cret", "s3/cret", "czNjcmV0", "c2lnbmF0dXJl", "yAnz5TF", "S3CRET",
+			"cm9ib3Q6", "LS0tLS1"} {
 			if i := strings.Index(text, secret); i >= 0 {
 				t.Errorf("%s has a secret: %q", name, text[max(0, i-40):min(len(text), i+40)])
 			}
@@ -108,7 +114,9 @@ s3cretR`
 	if got["r/plain.txt"] != harmless {
 		t.Errorf("what is no secret is struck out:\n%s", got["r/plain.txt"])
 	}
-	for _, want := range []string{"192.0.2.9:2379", "192.0.2.8:2379", "--iface eth0", "level=WARN", "--public-ip 192.0.2.7", "next: line", `"PreStartupCommand":"wg xxxxx"`, "etcdctl --user root:", `\"down xxxxx\",\"Port\":8285}`, "put x; curl", "192.0.2.1:6443"} {
+	for _, want := range []string{"192.0.2.9:2379", "192.0.2.8:2379", "--iface eth0", "level=WARN",
+		"--public-ip 192.0.2.7", "next: line", `"PreStartupCommand":"wg xxxxx"`, "etcdctl --user root:",
+		`\"down xxxxx\",\"Port\":8285}`, "put x; curl", "192.0.2.1:6443"} {
 		if !strings.Contains(got["r/planted.txt"], want) {
 			t.Errorf("%s is not there any more:\n%s", want, got["r/planted.txt"])
 		}
@@ -143,15 +151,18 @@ func TestAPartThatFailsIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := unpack(t, b.Bytes())
-	if len(got) != len(all)+1 || got["r/good.txt"] != "good" || !strings.Contains(got["r/fails.txt"], "said\n\n[stderr]\nwhy\n\n[not complete: exit status 3]") {
+	if len(got) != len(all)+1 || got["r/good.txt"] != "good" ||
+		!strings.Contains(got["r/fails.txt"], "said\n\n[stderr]\nwhy\n\n[not complete: exit status 3]") {
 		t.Errorf("%q", got)
 	}
-	for i, want := range []string{"more than 1ms", "more than 50ms", "no-such-program", "exit status 3", "there is none of /nonexistent/*", ""} {
+	for i, want := range []string{"more than 1ms", "more than 50ms", "no-such-program", "exit status 3",
+		"there is none of /nonexistent/*", ""} {
 		if got := m.Parts[i].Error; (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", m.Parts[i].Name, got, want)
 		}
 	}
-	if !strings.Contains(got["r/manifest.json"], `"schema_version": 1`) || !strings.Contains(got["r/manifest.json"], "no-such-program") {
+	if !strings.Contains(got["r/manifest.json"], `"schema_version": 1`) ||
+		!strings.Contains(got["r/manifest.json"], "no-such-program") {
 		t.Error(got["r/manifest.json"])
 	}
 }

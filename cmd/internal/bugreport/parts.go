@@ -52,7 +52,8 @@ func program(name, what string, limit time.Duration, argv ...string) part {
 	}}
 }
 
-// limited keeps the beginning of what is written. The buffer is no embedded one, whose ReadFrom would know no limit.
+// limited keeps the beginning of what is written. The buffer is no embedded one, whose ReadFrom would know no
+// limit.
 type limited struct {
 	text bytes.Buffer
 	full bool
@@ -71,12 +72,14 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// lines returns what was kept. If that is not all, it ends with a whole line: half a secret would not be known for one.
+// lines returns what was kept. If that is not all, it ends with a whole line: half a secret would not be
+// known for one.
 func (l *limited) lines() ([]byte, error) {
 	if !l.full {
 		return l.text.Bytes(), nil
 	}
-	return l.text.Bytes()[:bytes.LastIndexByte(l.text.Bytes(), '\n')+1], fmt.Errorf("it is longer, and ends after %d bytes", maxPart)
+	return l.text.Bytes()[:bytes.LastIndexByte(l.text.Bytes(), '\n')+1],
+		fmt.Errorf("it is longer, and ends after %d bytes", maxPart)
 }
 
 // files reads files, each under its name. That one is not there is no error.
@@ -125,64 +128,67 @@ func readRegular(path string) ([]byte, error) {
 
 // metrics asks the running weftd for its metrics, at the port that its flags say.
 func metrics(p running.Process) part {
-	return part{"metrics.txt", "metrics, as /metrics serves them", usual, func(ctx context.Context) ([]byte, error) {
-		if len(p.Args) == 0 {
-			return nil, errors.New("no weftd is known, whose flags would say where it serves them")
-		}
-		cfg, err := p.Settings()
-		if err != nil {
-			return nil, fmt.Errorf("the flags of weftd: %w", err)
-		}
-		if cfg.HealthzPort == 0 {
-			return nil, errors.New("weftd serves none: --healthz-port is 0")
-		}
-		host := "127.0.0.1"
-		if cfg.HealthzIP.IsValid() && !cfg.HealthzIP.IsUnspecified() {
-			host = cfg.HealthzIP.String()
-		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, strconv.Itoa(cfg.HealthzPort))+"/metrics", nil)
-		if err != nil {
-			return nil, err
-		}
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := client.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = resp.Body.Close() }() // only read
-		var out limited
-		_, err = io.Copy(&out, resp.Body)
-		b, cut := out.lines()
-		err = errors.Join(err, cut)
-		if resp.StatusCode != http.StatusOK {
-			err = errors.Join(err, errors.New(resp.Status))
-		}
-		return b, err
-	}}
+	return part{"metrics.txt", "metrics, as /metrics serves them", usual,
+		func(ctx context.Context) ([]byte, error) {
+			if len(p.Args) == 0 {
+				return nil, errors.New("no weftd is known, whose flags would say where it serves them")
+			}
+			cfg, err := p.Settings()
+			if err != nil {
+				return nil, fmt.Errorf("the flags of weftd: %w", err)
+			}
+			if cfg.HealthzPort == 0 {
+				return nil, errors.New("weftd serves none: --healthz-port is 0")
+			}
+			host := "127.0.0.1"
+			if cfg.HealthzIP.IsValid() && !cfg.HealthzIP.IsUnspecified() {
+				host = cfg.HealthzIP.String()
+			}
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+				"http://"+net.JoinHostPort(host, strconv.Itoa(cfg.HealthzPort))+"/metrics", nil)
+			if err != nil {
+				return nil, err
+			}
+			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			resp, err := client.Do(req)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = resp.Body.Close() }() // only read
+			var out limited
+			_, err = io.Copy(&out, resp.Body)
+			b, cut := out.lines()
+			err = errors.Join(err, cut)
+			if resp.StatusCode != http.StatusOK {
+				err = errors.Join(err, errors.New(resp.Status))
+			}
+			return b, err
+		}}
 }
 
 // logFile has the end of the file to which weftd writes its log, if that is a file.
 func logFile(p running.Process) part {
-	return part{"logfile.txt", "the end of the file that weftd's log goes to, if it goes to one", usual, func(context.Context) ([]byte, error) {
-		if p.PID <= 0 {
-			return []byte("no process of weftd is known\n"), nil
-		}
-		path := fmt.Sprintf("/proc/%d/fd/2", p.PID)
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() {
-			return []byte("it goes to none\n"), err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }() // only read
-		text, err := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-maxPart), maxPart))
-		if info.Size() > maxPart {
-			text = text[bytes.IndexByte(text, '\n')+1:] // half a line may have half a secret
-		}
-		return text, err
-	}}
+	return part{"logfile.txt", "the end of the file that weftd's log goes to, if it goes to one", usual,
+		func(context.Context) ([]byte, error) {
+			if p.PID <= 0 {
+				return []byte("no process of weftd is known\n"), nil
+			}
+			path := fmt.Sprintf("/proc/%d/fd/2", p.PID)
+			info, err := os.Stat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				return []byte("it goes to none\n"), err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = f.Close() }() // only read
+			text, err := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-maxPart), maxPart))
+			if info.Size() > maxPart {
+				text = text[bytes.IndexByte(text, '\n')+1:] // half a line may have half a secret
+			}
+			return text, err
+		}}
 }
 
 // parts lists what is gathered, in the order of the archive.
@@ -192,7 +198,8 @@ func parts(r Request) []part {
 		run := p.read
 		p.read = func(ctx context.Context) ([]byte, error) {
 			text, err := run(ctx)
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(text) > 0 && !bytes.HasPrefix(text, []byte("\n[stderr]")) {
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(text) > 0 &&
+				!bytes.HasPrefix(text, []byte("\n[stderr]")) {
 				err = nil // its status says that the node is not ready, or has faults, as what it printed does
 			}
 			return text, err
@@ -207,19 +214,26 @@ func parts(r Request) []part {
 		self("peers.json", "the same for programs", usual, "peers", "--json"),
 		self("leases.json", "weft lease list", 3*usual, "lease", "list", "--json"),
 		self("doctor.txt", "weft doctor: what it found wrong", 4*usual, "doctor", "--all"),
-		self("events.json", "weft events: what happened, with times", usual, "events", "--json", "--cache-dir", dir),
+		self("events.json", "weft events: what happened, with times", usual, "events", "--json",
+			"--cache-dir", dir),
 		metrics(r.Process),
 		commandLine(r),
 		environmentFile(),
 		networkFiles(r.Process),
 		files("state.txt", "what weftd keeps for its next start", filepath.Join(dir, "*.json")),
 		program("unit.txt", "weftd's unit of systemd", usual, "systemctl", "cat", "weftd").then(onlyOurEnvironment),
-		program("log.txt", "the end of weftd's log in the journal", 2*usual, "journalctl", "--unit", "weftd", "--lines", "5000", "--no-pager", "--output", "short-iso-precise"),
+		program("log.txt", "the end of weftd's log in the journal", 2*usual, "journalctl", "--unit", "weftd",
+			"--lines", "5000", "--no-pager", "--output", "short-iso-precise"),
 		logFile(r.Process),
-		files("system.txt", "kernel and distribution", "/proc/version", "/etc/os-release", "/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/proc/uptime", "/proc/modules"),
-		files("sysctl.txt", "settings of the kernel that matter to forwarding", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding",
-			"/proc/sys/net/ipv4/conf/*/rp_filter", "/proc/sys/net/ipv4/conf/*/forwarding", "/proc/sys/net/bridge/bridge-nf-call-ip*tables", "/proc/sys/net/core/[rw]mem_*", "/proc/sys/net/netfilter/nf_conntrack_[cm]*"),
-		files("counters.txt", "counters of the kernel's network", "/proc/net/snmp", "/proc/net/snmp6", "/proc/net/netstat", "/proc/net/softnet_stat"),
+		files("system.txt", "kernel and distribution", "/proc/version", "/etc/os-release", "/proc/cpuinfo",
+			"/proc/meminfo", "/proc/loadavg", "/proc/uptime", "/proc/modules"),
+		files("sysctl.txt", "settings of the kernel that matter to forwarding", "/proc/sys/net/ipv4/ip_forward",
+			"/proc/sys/net/ipv6/conf/all/forwarding",
+			"/proc/sys/net/ipv4/conf/*/rp_filter", "/proc/sys/net/ipv4/conf/*/forwarding",
+			"/proc/sys/net/bridge/bridge-nf-call-ip*tables", "/proc/sys/net/core/[rw]mem_*",
+			"/proc/sys/net/netfilter/nf_conntrack_[cm]*"),
+		files("counters.txt", "counters of the kernel's network", "/proc/net/snmp", "/proc/net/snmp6",
+			"/proc/net/netstat", "/proc/net/softnet_stat"),
 		program("links.txt", "links", usual, "ip", "-details", "-statistics", "link", "show"),
 		program("addresses.txt", "addresses", usual, "ip", "address", "show"),
 		program("routes.txt", "IPv4 routes of all tables", usual, "ip", "route", "show", "table", "all"),
@@ -236,15 +250,18 @@ func parts(r Request) []part {
 	return append(all, iptables()...)
 }
 
-// iptables has the rules of both families in each flavour that this host has. A flavour shows its own rules only, and both apply.
+// iptables has the rules of both families in each flavour that this host has. A flavour shows its own rules
+// only, and both apply.
 func iptables() (all []part) {
-	for _, family := range []struct{ prefix, name, words string }{{"iptables", "iptables", "IPv4"}, {"ip6tables", "iptables6", "IPv6"}} {
+	for _, family := range []struct{ prefix, name, words string }{{"iptables", "iptables", "IPv4"},
+		{"ip6tables", "iptables6", "IPv6"}} {
 		flavours := []string{"-nft", "-legacy"}
 		if _, err := exec.LookPath(family.prefix + "-nft-save"); err != nil { // this host has one, or none
 			flavours = []string{""}
 		}
 		for _, f := range flavours {
-			all = append(all, program(family.name+f+".txt", "iptables"+f+", "+family.words+", with counters", 2*usual, family.prefix+f+"-save", "-c"))
+			all = append(all, program(family.name+f+".txt", "iptables"+f+", "+family.words+", with counters", 2*usual,
+				family.prefix+f+"-save", "-c"))
 		}
 	}
 	return all

@@ -15,7 +15,8 @@ import (
 // struck stands where a secret was.
 const struck = redact.Struck
 
-// minSecret is the length from which a known secret is looked for wherever it stands; a shorter one is in every word.
+// minSecret is the length from which a known secret is looked for wherever it stands; a shorter one is in
+// every word.
 const minSecret = 4
 
 // scrubber strikes secrets out: those that are known, wherever they stand, and what looks like one.
@@ -52,7 +53,8 @@ func forms(secret string) []string {
 		return string(b[1 : len(b)-1])
 	}
 	once := quoted(secret)
-	return []string{secret, once, quoted(once), url.QueryEscape(secret), url.PathEscape(secret), base64.StdEncoding.EncodeToString([]byte(secret))}
+	return []string{secret, once, quoted(once), url.QueryEscape(secret), url.PathEscape(secret),
+		base64.StdEncoding.EncodeToString([]byte(secret))}
 }
 
 // scrub returns text without secrets.

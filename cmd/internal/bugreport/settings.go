@@ -13,11 +13,13 @@ import (
 	"weft/cmd/internal/running"
 )
 
-// ours reports which variables weftd, or Go's runtime, reads. Any other in the same file is somebody else's, and may be a secret
-// whatever its name is; so may one of ours be that is spelt wrongly.
+// ours reports which variables weftd, or Go's runtime, reads. Any other in the same file is somebody else's,
+// and may be a secret whatever its name is; so may one of ours be that is spelt wrongly.
 func ours() func(name string) bool {
 	cfg, _ := options.Parse(nil, nil) // for the names of the flags
-	known := map[string]bool{"NODE_NAME": true, "POD_NAME": true, "POD_NAMESPACE": true, "WIREGUARD_KEY_FILE": true, "GOMAXPROCS": true, "GOGC": true, "GOMEMLIMIT": true, "GODEBUG": true, "GOTRACEBACK": true}
+	known := map[string]bool{"NODE_NAME": true, "POD_NAME": true, "POD_NAMESPACE": true,
+		"WIREGUARD_KEY_FILE": true, "GOMAXPROCS": true, "GOGC": true, "GOMEMLIMIT": true, "GODEBUG": true,
+		"GOTRACEBACK": true}
 	for _, s := range cfg.Settings {
 		name := strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 		known["WEFTD_"+name], known["FLANNELD_"+name] = true, true
@@ -78,7 +80,8 @@ func onlyOurs(text []byte) []byte {
 	return out.Bytes()
 }
 
-// left returns what has yet to come on later lines for a value to end: a quotation mark, a line without a backslash at its end, or nothing.
+// left returns what has yet to come on later lines for a value to end: a quotation mark, a line without a
+// backslash at its end, or nothing.
 func left(value string) string {
 	for _, mark := range []string{`"`, "'"} {
 		if rest, ok := strings.CutPrefix(value, mark); ok && !closes(rest, mark) {
@@ -99,13 +102,16 @@ func closes(line, left string) bool {
 	return strings.Contains(strings.ReplaceAll(line, `\`+left, ""), left)
 }
 
-// onlyOurEnvironment strikes out, in units of systemd, comments and lines Environment= that set a variable of somebody else.
+// onlyOurEnvironment strikes out, in units of systemd, comments and lines Environment= that set a variable of
+// somebody else.
 func onlyOurEnvironment(text []byte) []byte {
 	is := ours()
 	setting := regexp.MustCompile(`(?i)^\s*environment\s*=`)
 	assigned := regexp.MustCompile(`(?:^|[\s"'])([A-Za-z_][A-Za-z0-9_]*)=`)
 	file := regexp.MustCompile(`^# /\S+$`)
-	given := regexp.MustCompile(`(?:"[A-Z][A-Z0-9_]*=[^"]*"|'[A-Z][A-Z0-9_]*=[^']*'|\s[A-Z][A-Z0-9_]*=(?:"[^"]*"|'[^']*'|\S*))`) // in a command, as by env
+	// in a command, as by env
+	given := regexp.MustCompile(
+		`(?:"[A-Z][A-Z0-9_]*=[^"]*"|'[A-Z][A-Z0-9_]*=[^']*'|\s[A-Z][A-Z0-9_]*=(?:"[^"]*"|'[^']*'|\S*))`)
 	var out bytes.Buffer
 	goesOn, environment := false, false
 	for line := range strings.Lines(string(text)) {
@@ -158,26 +164,30 @@ func (p part) then(change func([]byte) []byte) part {
 
 // commandLine has what weftd was started with.
 func commandLine(r Request) part {
-	return part{"weftd.txt", "command line and variables of weftd", usual, func(context.Context) ([]byte, error) {
-		if len(r.Process.Args) == 0 {
-			return nil, errors.New("no weftd is known whose command line could be read")
-		}
-		return fmt.Appendf(nil, "pid %d\n\n%s\n\n%s\n", r.Process.PID, strings.Join(r.Process.Args, "\n"), strings.Join(knownVariables(r.Process.Environ), "\n")), nil
-	}}
+	return part{"weftd.txt", "command line and variables of weftd", usual,
+		func(context.Context) ([]byte, error) {
+			if len(r.Process.Args) == 0 {
+				return nil, errors.New("no weftd is known whose command line could be read")
+			}
+			return fmt.Appendf(nil, "pid %d\n\n%s\n\n%s\n", r.Process.PID, strings.Join(r.Process.Args, "\n"),
+				strings.Join(knownVariables(r.Process.Environ), "\n")), nil
+		}}
 }
 
 // environmentFile has the settings that systemd gives to weftd.
 func environmentFile() part {
-	return part{"weftd.env", "settings of weftd in " + running.UnitFile, usual, func(context.Context) ([]byte, error) {
-		b, err := readRegular(running.UnitFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			return []byte("there is none\n"), nil
-		}
-		return onlyOurs(b), err
-	}}
+	return part{"weftd.env", "settings of weftd in " + running.UnitFile, usual,
+		func(context.Context) ([]byte, error) {
+			b, err := readRegular(running.UnitFile)
+			if errors.Is(err, fs.ErrNotExist) {
+				return []byte("there is none\n"), nil
+			}
+			return onlyOurs(b), err
+		}}
 }
 
-// networkFiles has the files that weftd reads its network config from, if that is not in etcd, and writes its subnet to.
+// networkFiles has the files that weftd reads its network config from, if that is not in etcd, and writes its
+// subnet to.
 func networkFiles(p running.Process) part {
 	cfg, _ := p.Settings() // those of weftd as far as it could be read, else the usual ones
 	paths := []string{p.Path(cfg.SubnetFile)}

@@ -1,4 +1,5 @@
-// Package buildinfo prints which version of a program this is, for people and for scripts, alike in all programs.
+// Package buildinfo prints which version of a program this is, for people and for scripts, alike in all
+// programs.
 package buildinfo
 
 import (
@@ -52,8 +53,8 @@ func Asked(args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{"version", "-version", "--version", "-v"}, args[0])
 }
 
-// Command is the command version of a program that has no other use for cobra. args are those behind the word.
-// The error wraps ErrUsage if it is about them.
+// Command is the command version of a program that has no other use for cobra. args are those behind the
+// word. The error wraps ErrUsage if it is about them.
 func Command(w io.Writer, program, version string, args []string) error {
 	fs := flag.NewFlagSet("version", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)

@@ -13,7 +13,8 @@ import (
 type AskRequest struct {
 	// Address is the overlay address of the peer that is asked, as in Probe.
 	Address netip.Addr `json:"address"`
-	// Count is how many questions are sent; Interval is the time from one to the next, and Timeout how long the answer to one may take.
+	// Count is how many questions are sent; Interval is the time from one to the next, and Timeout how long the
+	// answer to one may take.
 	Count    int           `json:"count"`
 	Interval time.Duration `json:"intervalNanoseconds"`
 	Timeout  time.Duration `json:"timeoutNanoseconds"`
@@ -37,8 +38,10 @@ type Asked struct {
 
 func (r AskRequest) check() error {
 	last := time.Duration(max(0, r.Count-1)) * r.Interval
-	if r.Count < 1 || r.Count > MaxAskCount || r.Interval < 0 || r.Interval > MaxAsk || r.Timeout <= 0 || r.Timeout > MaxAsk || last+r.Timeout > MaxAsk {
-		return fmt.Errorf("%w: %d questions, one each %v, and %v for an answer: at most %d within %v", ErrRefused, r.Count, r.Interval, r.Timeout, MaxAskCount, MaxAsk)
+	if r.Count < 1 || r.Count > MaxAskCount || r.Interval < 0 || r.Interval > MaxAsk || r.Timeout <= 0 ||
+		r.Timeout > MaxAsk || last+r.Timeout > MaxAsk {
+		return fmt.Errorf("%w: %d questions, one each %v, and %v for an answer: at most %d within %v", ErrRefused,
+			r.Count, r.Interval, r.Timeout, MaxAskCount, MaxAsk)
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 
 // CaptureRequest asks for a stream of packets.
 type CaptureRequest struct {
-	// Inner packets are those that were handed on, Dropped those that were not, Outer the datagrams on the underlay.
+	// Inner packets are those that were handed on, Dropped those that were not, Outer the datagrams on the
+	// underlay.
 	Inner   bool `json:"inner,omitempty"`
 	Outer   bool `json:"outer,omitempty"`
 	Dropped bool `json:"dropped,omitempty"`
@@ -54,7 +55,8 @@ type CapturedPacket struct {
 	Data   []byte
 }
 
-// stallTime is how long a reader of a stream may take no byte before the stream ends. Until then it only misses packets.
+// stallTime is how long a reader of a stream may take no byte before the stream ends. Until then it only
+// misses packets.
 const stallTime = 10 * time.Minute
 
 // captureType is the type of an answer with a stream: values of Captured, as encoding/gob has them.
@@ -141,14 +143,15 @@ func (c *CaptureStream) Next() (v Captured, err error) {
 // Close ends the capture.
 func (c *CaptureStream) Close() error { return c.resp.Body.Close() }
 
-// Capture asks for packets, and returns the stream of them; the caller closes it. The error wraps ErrNotFound or
-// ErrRefused if the daemon said so.
+// Capture asks for packets, and returns the stream of them; the caller closes it. The error wraps ErrNotFound
+// or ErrRefused if the daemon said so.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest) (*CaptureStream, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://weftd/v1/capture", strings.NewReader(string(body)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://weftd/v1/capture",
+		strings.NewReader(string(body)))
 	if err != nil {
 		return nil, fmt.Errorf("ask weftd: %w", err)
 	}

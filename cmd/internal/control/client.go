@@ -20,8 +20,8 @@ var ErrNoDaemon = errors.New("weftd does not answer")
 // Client asks the daemon behind one socket. It is safe for concurrent use.
 type Client struct{ socket string }
 
-// answerTimeout bounds the time until the daemon begins an answer that it has in memory, so that who waits is told within
-// two seconds that none comes; wholeTimeout bounds the time until all of it is there.
+// answerTimeout bounds the time until the daemon begins an answer that it has in memory, so that who waits is
+// told within two seconds that none comes; wholeTimeout bounds the time until all of it is there.
 const (
 	answerTimeout = 1800 * time.Millisecond
 	wholeTimeout  = 6 * time.Second
@@ -72,7 +72,8 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
 	}
 	client := http.Client{Timeout: wholeTimeout, Transport: transport}
-	if method == http.MethodPost { // the daemon has to ask others first: it is asked before whether it answers at all
+	if method == http.MethodPost {
+		// the daemon has to ask others first: it is asked before whether it answers at all
 		if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
 			return err
 		}
@@ -119,7 +120,8 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; another socket is named with --control-socket)", ErrNoDaemon, c.socket)
+		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; another socket is named with "+
+			"--control-socket)", ErrNoDaemon, c.socket)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s may be opened by root only: run this as root", c.socket)
 	}

@@ -31,11 +31,11 @@ const (
 	CacheNotSaved      Code = "cache_not_saved"       // the last state cannot be saved
 	ConfigLastGood     Code = "config_last_good"      // the last good network configuration is in use
 	NoUsablePeer       Code = "no_usable_peer"        // no other node can be a peer
-	FormerSubnet       Code = "former_subnet"         // pods have addresses of a subnet that this node had before
+	FormerSubnet       Code = "former_subnet"         // pods have addresses of a former subnet of this node
 	NetworkNearlyFull  Code = "network_nearly_full"   // 80 percent of the subnets are taken
 	ProbesFailing      Code = "probes_failing"        // peers cannot be asked whether they answer
 	NoPeerAnswers      Code = "no_peer_answers"       // there are peers, and none answers
-	ForgedSource       Code = "forged_source"         // a pod of this host sends with an address of another node's subnet
+	ForgedSource       Code = "forged_source"         // a pod of this host sends with another node's address
 	OffloadBreaksLinks Code = "offload_broken"        // a device breaks datagrams that are sent in one call
 )
 
@@ -68,10 +68,12 @@ var sentences = map[Code]string{
 		"weft lease release gives one back that nobody needs; a wider Network takes a restart of every node",
 	ProbesFailing: "%s",
 	NoPeerAnswers: "no peer answers (%s): %s: weft doctor says what is not excluded",
-	ForgedSource: "a pod or program of this host sends as %v, which is of another node's subnet: %d packets were dropped " +
+	ForgedSource: "a pod or program of this host sends as %v, which is of another node's subnet: %d packets " +
+		"were dropped " +
 		"(foreign_source); find it by that address, or delete the pod if its node had that subnet before",
 	OffloadBreaksLinks: "%s is off: a peer found that datagrams sent in one call by link %s arrive broken; " +
-		"packets pass one by one, so bulk costs more. Linux 7.0 to 7.1.4 does so with some devices: update the kernel, or " +
+		"packets pass one by one, so bulk costs more. Linux 7.0 to 7.1.4 does so with some devices: update the " +
+		"kernel, or " +
 		"have it cut them in front of the device by ethtool -K %[2]s tx-udp-segmentation off, and weft tries again",
 }
 

@@ -44,7 +44,8 @@ func (f *fake) Capture(ctx context.Context, r CaptureRequest, w CaptureWriter) e
 	if f.err != nil {
 		return f.err
 	}
-	err := w.Write(Captured{Packet: &CapturedPacket{Peer: fmt.Sprintf("%+v", r), Address: netip.MustParseAddr("192.0.2.2"), Data: []byte{1}}})
+	err := w.Write(Captured{Packet: &CapturedPacket{Peer: fmt.Sprintf("%+v", r),
+		Address: netip.MustParseAddr("192.0.2.2"), Data: []byte{1}}})
 	w.Flush()
 	if r.Count == 1 {
 		return errors.New("the device\nis gone")
@@ -66,7 +67,8 @@ func (f *fake) Reload(context.Context) (Reloaded, error) {
 }
 
 func (f *fake) Matrix(context.Context) (Matrix, error) {
-	return Matrix{Full: true, Port: 8285, Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}, f.err
+	return Matrix{Full: true, Port: 8285,
+		Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}, f.err
 }
 
 // A daemon is not made to ask for longer, or more, than a request may take.
@@ -78,8 +80,10 @@ func TestAskIsBounded(t *testing.T) {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	for _, r := range []AskRequest{
-		{Count: 0, Timeout: time.Second}, {Count: MaxAskCount + 1, Timeout: time.Second}, {Count: 1}, {Count: 1, Timeout: MaxAsk + 1},
-		{Count: 10, Interval: time.Second, Timeout: time.Second}, {Count: 2, Interval: -1, Timeout: time.Second}, {Count: 200, Interval: 1 << 62, Timeout: 1},
+		{Count: 0, Timeout: time.Second}, {Count: MaxAskCount + 1, Timeout: time.Second}, {Count: 1},
+		{Count: 1, Timeout: MaxAsk + 1},
+		{Count: 10, Interval: time.Second, Timeout: time.Second}, {Count: 2, Interval: -1, Timeout: time.Second},
+		{Count: 200, Interval: 1 << 62, Timeout: 1},
 	} {
 		if _, err := c.Ask(t.Context(), r); !errors.Is(err, ErrRefused) {
 			t.Errorf("%+v: %v", r, err)
@@ -89,7 +93,8 @@ func TestAskIsBounded(t *testing.T) {
 
 // compare lets cmp look into netip's values.
 func compare(a, b any) string {
-	return cmp.Diff(a, b, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y }), cmp.Comparer(func(x, y netip.Addr) bool { return x == y }))
+	return cmp.Diff(a, b, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y }),
+		cmp.Comparer(func(x, y netip.Addr) bool { return x == y }))
 }
 
 // services are all those that a fake has.
@@ -133,10 +138,12 @@ func TestAnswersArriveWhole(t *testing.T) {
 	f := &fake{
 		status: Status{
 			Version: "v1", NodeID: "a", Ready: true, StartedAt: time.Unix(5, 0).UTC(),
-			Lease:    &Lease{Subnet: netip.MustParsePrefix("10.1.2.0/24"), Held: true, Expires: time.Unix(7, 0).UTC()},
-			Counters: Counters{Egress: Flow{Received: 3, Delivered: 2, Drops: []Drop{{Reason: "no_route", Packets: 1}}}},
+			Lease: &Lease{Subnet: netip.MustParsePrefix("10.1.2.0/24"), Held: true, Expires: time.Unix(7, 0).UTC()},
+			Counters: Counters{Egress: Flow{Received: 3, Delivered: 2,
+				Drops: []Drop{{Reason: "no_route", Packets: 1}}}},
 		},
-		leases: Leases{Source: "etcd", Leases: []Record{{Subnet: netip.MustParsePrefix("10.1.3.0/24"), PublicIPv6: netip.MustParseAddr("2001:db8::1"), Revision: 8}}},
+		leases: Leases{Source: "etcd", Leases: []Record{{Subnet: netip.MustParsePrefix("10.1.3.0/24"),
+			PublicIPv6: netip.MustParseAddr("2001:db8::1"), Revision: 8}}},
 	}
 	c, path := serve(t, f)
 	ctx := t.Context()
@@ -149,7 +156,9 @@ func TestAnswersArriveWhole(t *testing.T) {
 	if got, err := c.Leases(ctx); err != nil || compare(got, f.leases) != "" {
 		t.Errorf("leases: %v %s", err, compare(got, f.leases))
 	}
-	if got, err := c.Matrix(ctx); err != nil || compare(got, Matrix{Full: true, Port: 8285, Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}) != "" {
+	if got, err := c.Matrix(ctx); err != nil ||
+		compare(got, Matrix{Full: true, Port: 8285,
+			Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}) != "" {
 		t.Errorf("matrix: %+v %v", got, err)
 	}
 	want := ReleaseRequest{Subnet: "10.1.3.0/24", Force: true}
@@ -222,7 +231,8 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	if err := Occupied(stale); err == nil || !strings.Contains(err.Error(), "another weftd") {
 		t.Errorf("a live socket: %v", err)
 	}
-	if _, err := Listen(stale); err == nil || !strings.Contains(err.Error(), stale) || !strings.Contains(err.Error(), "another weftd") {
+	if _, err := Listen(stale); err == nil || !strings.Contains(err.Error(), stale) ||
+		!strings.Contains(err.Error(), "another weftd") {
 		t.Errorf("a live socket: %v", err)
 	}
 	if err := again.Close(); err != nil {
@@ -240,12 +250,14 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 func TestNoDaemonSaysWhichSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	_, err := NewClient(path).Status(t.Context())
-	if !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "running") {
+	if !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "running") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestCaptureStreams has what the daemon writes arrive at once, and the daemon notice that the reader went away.
+// TestCaptureStreams has what the daemon writes arrive at once, and the daemon notice that the reader went
+// away.
 func TestCaptureStreams(t *testing.T) {
 	f := &fake{}
 	c, _ := serve(t, f)
@@ -255,7 +267,8 @@ func TestCaptureStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := r.Next()
-	if p := got.Packet; err != nil || p == nil || p.Peer != fmt.Sprintf("%+v", want) || p.Address.String() != "192.0.2.2" || len(p.Data) != 1 {
+	if p := got.Packet; err != nil || p == nil || p.Peer != fmt.Sprintf("%+v", want) ||
+		p.Address.String() != "192.0.2.2" || len(p.Data) != 1 {
 		t.Errorf("got %+v %v", p, err)
 	}
 	if err := r.Close(); err != nil {
@@ -278,12 +291,13 @@ func TestCaptureStreams(t *testing.T) {
 	}
 }
 
-// TestClientsThatHangAreLetGo has a client that sends half of a request, one that asks and stays, and one that captures for
-// longer than a request may take.
+// TestClientsThatHangAreLetGo has a client that sends half of a request, one that asks and stays, and one
+// that captures for longer than a request may take.
 func TestClientsThatHangAreLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &piped{conns: make(chan net.Conn)}
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callerKey{}, uint32(os.Geteuid()))) // a pipe has no caller of its own
+		// a pipe has no caller of its own
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callerKey{}, uint32(os.Geteuid())))
 		done := make(chan error, 1)
 		go func() { done <- Serve(ctx, l, serverOf(&fake{})) }() // ends with ctx
 		ended := func(request string, want bool) {
@@ -333,7 +347,8 @@ func (p *piped) Accept() (net.Conn, error) {
 func (p *piped) Close() error   { close(p.conns); return nil }
 func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "piped"} }
 
-// TestSilentClientsMakeRoom has many that connect and say nothing: few of them are kept, and who asks is answered.
+// TestSilentClientsMakeRoom has many that connect and say nothing: few of them are kept, and who asks is
+// answered.
 func TestSilentClientsMakeRoom(t *testing.T) {
 	c, path := serve(t, &fake{})
 	var silent []net.Conn
@@ -358,7 +373,8 @@ func TestSilentClientsMakeRoom(t *testing.T) {
 	}
 }
 
-// A process is starved of processors if its threads could have run and did not, for as long as an answer may take.
+// A process is starved of processors if its threads could have run and did not, for as long as an answer may
+// take.
 func TestStarved(t *testing.T) {
 	var l listener
 	l.pid.Store(int32(os.Getpid()))

@@ -1,5 +1,5 @@
-// Package control has the protocol between the command weft and a running weftd, with
-// its client and its server: JSON over HTTP on a Unix socket that only root, or the user that weftd runs as, may open.
+// Package control has the protocol between the command weft and a running weftd, with its client and its
+// server: JSON over HTTP on a Unix socket that only root, or the user that weftd runs as, may open.
 //
 //	GET  /v1/status           Status
 //	GET  /v1/peers            Peers

@@ -42,6 +42,7 @@ func serveRotateKey(n KeyService, w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	done, err := n.RotateKey(context.WithoutCancel(r.Context())) // who asked may go away; the record has to follow the key all the same
+	// who asked may go away; the record has to follow the key all the same
+	done, err := n.RotateKey(context.WithoutCancel(r.Context()))
 	reply(w, done, err)
 }

@@ -34,18 +34,21 @@ type MatrixNode struct {
 	// Tells is yes, partly or no; Reason says why it did not tell all.
 	Tells  string `json:"tells"`
 	Reason string `json:"reason,omitempty"`
-	// Of counts the overlay addresses of its peers, as it has told: Answering those that answer it, of which Lossy lose packets or large ones, and Silent those that do not.
+	// Of counts the overlay addresses of its peers, as it has told: Answering those that answer it, of which
+	// Lossy lose packets or large ones, and Silent those that do not.
 	Of        int `json:"of"`
 	Answering int `json:"answering"`
 	Silent    int `json:"silent"`
 	Lossy     int `json:"lossy"`
-	// Seen has what it knows of each; unless Matrix.Full only of those that are not well, and of them some dozens at most.
+	// Seen has what it knows of each; unless Matrix.Full only of those that are not well, and of them some
+	// dozens at most.
 	Seen []MatrixCell `json:"seen"`
 }
 
 // MatrixCell is what one node knows of one overlay address of another.
 type MatrixCell struct {
-	// Node is the place of the other node in Matrix.Nodes, -1 if the asking node does not know it. Name is its name.
+	// Node is the place of the other node in Matrix.Nodes, -1 if the asking node does not know it. Name is its
+	// name.
 	Node    int        `json:"node"`
 	Name    string     `json:"name,omitempty"`
 	Address netip.Addr `json:"address"`

@@ -116,7 +116,8 @@ func fill(p *Peer, s tunnel.PeerStats) {
 		p.LastSeen = s.LastRx
 	}
 	p.Drops = addDrops(p.Drops, drops(s.Drops))
-	if u := s.Unreachable; u.Count > 0 && !u.Doubtful && (p.Unreachable == nil || u.Last.After(p.Unreachable.Last)) {
+	if u := s.Unreachable; u.Count > 0 && !u.Doubtful &&
+		(p.Unreachable == nil || u.Last.After(p.Unreachable.Last)) {
 		p.Unreachable = &Unreachable{Says: u.Why.String(), By: u.By, Count: u.Count, Last: u.Last}
 	}
 }
@@ -144,7 +145,8 @@ func probesOf(asked map[netip.Addr]probe.State, r lease.Record) []Probe {
 		}
 		p := Probe{
 			Address: s.Addr, By: "udp", Answers: s.Answers.String(), Since: s.Since, LastAnswer: s.Answered,
-			RTT: s.RTT.Nanoseconds(), MinRTT: s.MinRTT.Nanoseconds(), PathMTU: s.PathMTU, LargeLost: s.Hole, Lossy: s.Lossy,
+			RTT: s.RTT.Nanoseconds(), MinRTT: s.MinRTT.Nanoseconds(), PathMTU: s.PathMTU, LargeLost: s.Hole,
+			Lossy:   s.Lossy,
 			Silence: SilenceOf(s.Silence), Unsent: s.Unsent,
 		}
 		share := func(l probe.Loss) *float64 {

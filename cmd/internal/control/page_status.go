@@ -63,7 +63,8 @@ func backendStatus(b routing.Status) Backend {
 		out.Notes = append(out.Notes, "taken over from flannel: "+a)
 	}
 	for _, s := range b.Skipped {
-		out.Notes = append(out.Notes, fmt.Sprintf("peer %s is not used: %s", beside(s.Peer, s.Node, s.Address), s.Reason))
+		out.Notes = append(out.Notes, fmt.Sprintf("peer %s is not used: %s", beside(s.Peer, s.Node, s.Address),
+			s.Reason))
 	}
 	return out
 }
@@ -96,7 +97,8 @@ func counters(s *Snapshot) (c Counters) {
 	}
 	t := &s.Plane.Stats
 	c.Egress, c.Ingress = flow(t.Egress), flow(t.Ingress)
-	c.ICMPSent, c.ICMPSuppressed, c.Fragmented, c.Completed = t.ICMPSent, t.ICMPSuppressed, t.Fragmented, t.Completed
+	c.ICMPSent, c.ICMPSuppressed, c.Fragmented, c.Completed = t.ICMPSent, t.ICMPSuppressed, t.Fragmented,
+		t.Completed
 	c.SocketOverflow, c.HeldBack, c.DeviceDropped = t.SocketOverflow, t.HeldBack, s.Plane.Dropped
 	c.Workers = s.Plane.Workers
 	for _, o := range t.Offloads {

@@ -21,8 +21,8 @@ import (
 type PodService interface {
 	// MayAttach returns nil if a request could be fulfilled, before its descriptor is asked for.
 	MayAttach(r podport.Request) error
-	// Attach takes the TUN into use, whose descriptor is the first, with those of its podport.Settings, if they came. It takes the descriptors
-	// over, also beside an error. Its error is as that of Release.
+	// Attach takes the TUN into use, whose descriptor is the first, with those of its podport.Settings, if they
+	// came. It takes the descriptors over, also beside an error. Its error is as that of Release.
 	Attach(r podport.Request, fds []int) (podport.Pod, error)
 	Detach(k podport.Key) (podport.Pod, error)
 	Pods() podport.Pods
@@ -31,7 +31,8 @@ type PodService interface {
 // descriptorTime bounds how long a client may take to send its descriptor.
 const descriptorTime = 5 * time.Second
 
-// maxDescriptors is how many descriptors of one message are taken in, to be closed if there are more than one. The kernel closes the others.
+// maxDescriptors is how many descriptors of one message are taken in, to be closed if there are more than
+// one. The kernel closes the others.
 const maxDescriptors = 8
 
 // callerKey is the key of a connection's caller in its context.
@@ -55,13 +56,14 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// mayChange refuses callers other than root and the user that this process runs as. The socket's mode says the same; a mode that somebody
-// has changed shall not let others hand in descriptors, get weftd's own, name a program that it starts, take the node's key from it, give
-// its subnet up, or read pods' packets.
+// mayChange refuses callers other than root and the user that this process runs as. The socket's mode says
+// the same; a mode that somebody has changed shall not let others hand in descriptors, get weftd's own, name
+// a program that it starts, take the node's key from it, give its subnet up, or read pods' packets.
 func mayChange(ctx context.Context) error {
 	uid, ok := ctx.Value(callerKey{}).(uint32)
 	if !ok || uid != 0 && int(uid) != os.Geteuid() {
-		return fmt.Errorf("%w: this is for root, or for the user that weftd runs as (uid %d)", ErrRefused, os.Geteuid())
+		return fmt.Errorf("%w: this is for root, or for the user that weftd runs as (uid %d)", ErrRefused,
+			os.Geteuid())
 	}
 	return nil
 }
@@ -108,7 +110,8 @@ func serveAttach(n PodService, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get("Upgrade") != podport.Upgrade {
-		replyError(w, http.StatusBadRequest, errors.New("the request does not ask for an upgrade to "+podport.Upgrade+", by which the descriptor is handed over"))
+		replyError(w, http.StatusBadRequest, errors.New("the request does not ask for an upgrade to "+
+			podport.Upgrade+", by which the descriptor is handed over"))
 		return
 	}
 	if err := n.MayAttach(req); err != nil {
@@ -134,7 +137,8 @@ func serveAttach(n PodService, w http.ResponseWriter, r *http.Request) {
 		answer(conn, nil, errors.New("the descriptor was sent before it was asked for, and is lost"))
 		return
 	}
-	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + podport.Upgrade + "\r\n\r\n")); err != nil {
+	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+		podport.Upgrade + "\r\n\r\n")); err != nil {
 		return
 	}
 	fds, err := receiveTUN(conn, req)
@@ -143,7 +147,8 @@ func serveAttach(n PodService, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p, err := n.Attach(req, fds)
-	_ = conn.SetDeadline(time.Now().Add(descriptorTime)) // the attach may have taken long; a client that is gone is told nothing
+	// the attach may have taken long; a client that is gone is told nothing
+	_ = conn.SetDeadline(time.Now().Add(descriptorTime))
 	answer(conn, &p, err)
 }
 
@@ -156,8 +161,8 @@ func answer(conn net.Conn, p *podport.Pod, err error) {
 	_ = json.NewEncoder(conn).Encode(a) // the client went away
 }
 
-// receiveTUN takes descriptors off conn: that of a TUN whose device is called as r says, and with it those of its settings, or
-// fewer of them.
+// receiveTUN takes descriptors off conn: that of a TUN whose device is called as r says, and with it those of
+// its settings, or fewer of them.
 func receiveTUN(conn net.Conn, r podport.Request) (fds []int, err error) {
 	refuse := func(format string, a ...any) ([]int, error) {
 		return nil, fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, a...))
@@ -175,7 +180,8 @@ func receiveTUN(conn net.Conn, r podport.Request) (fds []int, err error) {
 		return refuse("no descriptor came: %v", err)
 	case m.N != 1 || len(fds) < 1 || len(fds) > 1+len(settings) || m.Lost:
 		rights.Close(fds)
-		return refuse("%d descriptors came: want that of the pod's TUN, and at most those of the files of its %s", len(fds), strings.Join(settings, " and "))
+		return refuse("%d descriptors came: want that of the pod's TUN, and at most those of the files of its %s",
+			len(fds), strings.Join(settings, " and "))
 	}
 	is, err := podport.InspectTUN(fds[0])
 	if err == nil && is != r.Interface {

@@ -42,13 +42,16 @@ func (f *podFake) Detach(k podport.Key) (podport.Pod, error) {
 }
 
 func (f *podFake) Pods() podport.Pods {
-	return podport.Pods{Pods: []podport.Pod{{Request: podRequestOf("a"), State: podport.Attached, SentPackets: 3}}, Node: podport.Node{Attaches: true, MTU: 1472}}
+	return podport.Pods{Pods: []podport.Pod{{Request: podRequestOf("a"), State: podport.Attached,
+		SentPackets: 3}}, Node: podport.Node{Attaches: true, MTU: 1472}}
 }
 
 func podRequestOf(id string) podport.Request {
 	return podport.Request{
-		Key: podport.Key{ID: id, Interface: "eth0"}, Name: "web", Netns: "/run/netns/web", By: "weft attach", MTU: 1472,
-		Addresses: []netip.Addr{netip.MustParseAddr("10.42.1.5"), netip.MustParseAddr("fd00:1::5")}, Reservation: &podport.Reservation{Dir: "/var/lib/cni/networks", Network: "cbr0"},
+		Key: podport.Key{ID: id, Interface: "eth0"}, Name: "web", Netns: "/run/netns/web",
+		By: "weft attach", MTU: 1472,
+		Addresses:   []netip.Addr{netip.MustParseAddr("10.42.1.5"), netip.MustParseAddr("fd00:1::5")},
+		Reservation: &podport.Reservation{Dir: "/var/lib/cni/networks", Network: "cbr0"},
 	}
 }
 
@@ -82,7 +85,8 @@ func TestPodsAreListedAndDetached(t *testing.T) {
 	if _, err := c.Detach(t.Context(), k); !errors.Is(err, podport.ErrNotFound) {
 		t.Errorf("a pod that is not known: %v", err)
 	}
-	if _, err := c.Detach(t.Context(), podport.Key{ID: "../a", Interface: "eth0"}); err == nil || len(f.detached) != 2 {
+	if _, err := c.Detach(t.Context(), podport.Key{ID: "../a", Interface: "eth0"}); err == nil ||
+		len(f.detached) != 2 {
 		t.Errorf("a key that is a path: %v", err)
 	}
 }
@@ -107,12 +111,16 @@ func TestOnlyAPodsTUNIsTakenIn(t *testing.T) {
 		early  bool
 		want   string
 	}{
-		"no TUN":                     {rights: unix.UnixRights(null), body: "x", want: "none of /dev/net/tun"},
-		"no descriptor":              {body: "x", want: "0 descriptors"},
-		"two that are none":          {rights: unix.UnixRights(null, null), body: "x", want: "none of /dev/net/tun"},
-		"four descriptors":           {rights: unix.UnixRights(null, null, null, null), body: "x", want: "4 descriptors"},
-		"two messages of rights":     {rights: append(unix.UnixRights(null, null), unix.UnixRights(null, null)...), body: "x", want: "4 descriptors"},
-		"more than are taken in":     {rights: unix.UnixRights(slice(null, 100)...), body: "x", want: "descriptors came"},
+		"no TUN":        {rights: unix.UnixRights(null), body: "x", want: "none of /dev/net/tun"},
+		"no descriptor": {body: "x", want: "0 descriptors"},
+		"two that are none": {rights: unix.UnixRights(null, null), body: "x",
+			want: "none of /dev/net/tun"},
+		"four descriptors": {rights: unix.UnixRights(null, null, null, null), body: "x",
+			want: "4 descriptors"},
+		"two messages of rights": {rights: append(unix.UnixRights(null, null), unix.UnixRights(null, null)...),
+			body: "x", want: "4 descriptors"},
+		"more than are taken in": {rights: unix.UnixRights(slice(null, 100)...), body: "x",
+			want: "descriptors came"},
 		"before it was asked for":    {rights: unix.UnixRights(null), body: "x", early: true, want: "is lost"},
 		"the connection is shut":     {want: "no descriptor came"},
 		"rights, and then more text": {rights: unix.UnixRights(null), body: "xyz", want: "none of /dev/net/tun"},
@@ -149,7 +157,8 @@ func attachBy(t *testing.T, socket string, rights []byte, body string, early boo
 	u := conn.(*net.UnixConn)
 	defer u.Close()
 	const request = `{"id":"a","interface":"eth0","addresses":["10.42.1.5"],"mtu":1472}`
-	head := fmt.Sprintf("POST /v1/pods/attach HTTP/1.1\r\nHost: weftd\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: %d\r\n\r\n%s", podport.Upgrade, len(request), request)
+	head := fmt.Sprintf("POST /v1/pods/attach HTTP/1.1\r\nHost: weftd\r\nConnection: Upgrade\r\nUpgrade: "+
+		"%s\r\nContent-Length: %d\r\n\r\n%s", podport.Upgrade, len(request), request)
 	if early {
 		if _, _, err := u.WriteMsgUnix([]byte(head+body), rights, nil); err != nil {
 			t.Fatal(err)
@@ -198,7 +207,8 @@ func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: weftd\r\n%sContent-Length: %d\r\n\r\n%s", path, headers, len(body), body)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: weftd\r\n%sContent-Length: %d\r\n\r\n%s", path, headers,
+			len(body), body)
 		buf := make([]byte, 4096)
 		n, _ := conn.Read(buf)
 		return string(buf[:n])
@@ -228,10 +238,12 @@ func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
 // Whoever is neither root nor the daemon's user sees no pod's packets.
 func TestStrangersSeeNoPackets(t *testing.T) {
 	for uid, may := range map[uint32]bool{uint32(os.Geteuid()): true, 4711: false} {
-		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, uid), http.MethodPost, "/v1/capture", strings.NewReader(`{"inner":true,"count":1}`))
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, uid), http.MethodPost,
+			"/v1/capture", strings.NewReader(`{"inner":true,"count":1}`))
 		w := httptest.NewRecorder()
 		serveCapture(&fake{}, w, r)
-		if seen := w.Header().Get("Content-Type") == captureType; seen != may || !may && w.Code != http.StatusConflict {
+		if seen := w.Header().Get("Content-Type") == captureType; seen != may ||
+			!may && w.Code != http.StatusConflict {
 			t.Errorf("uid %d: status %d, %q", uid, w.Code, w.Body)
 		}
 	}

@@ -23,7 +23,8 @@ type Reloaded struct {
 
 // ReloadChange is something that has changed.
 type ReloadChange struct {
-	// Key is a flag with its dashes, or "credentials" for the files by which the store is reached, or "network configuration".
+	// Key is a flag with its dashes, or "credentials" for the files by which the store is reached, or "network
+	// configuration".
 	Key string `json:"key"`
 	// From and To are the values of a flag. That of a secret is "set", and shows no change.
 	From string `json:"from"`
@@ -48,7 +49,8 @@ func (c ReloadChange) Text() string {
 // Complete reports whether all that has changed is in force.
 func (r Reloaded) Complete() bool { return len(r.Restart)+len(r.Faults) == 0 }
 
-// Reload has the daemon read its settings again, and waits until what can be changed is in force, some seconds at the most.
+// Reload has the daemon read its settings again, and waits until what can be changed is in force, some
+// seconds at the most.
 func (c *Client) Reload(ctx context.Context) (r Reloaded, err error) {
 	return r, c.do(ctx, http.MethodPost, "/v1/reload", nil, &r)
 }
@@ -58,6 +60,7 @@ func serveReload(n Reloader, w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	done, err := n.Reload(context.WithoutCancel(r.Context())) // who asked may go away; half a reload is nothing to leave behind
+	// who asked may go away; half a reload is nothing to leave behind
+	done, err := n.Reload(context.WithoutCancel(r.Context()))
 	reply(w, done, err)
 }

@@ -1,7 +1,7 @@
 package control
 
-// Rules is the state of the host's firewall rules, which say what is masqueraded, what is forwarded, and who may
-// send to the overlay's port.
+// Rules is the state of the host's firewall rules, which say what is masqueraded, what is forwarded, and who
+// may send to the overlay's port.
 type Rules struct {
 	// Firewall says where they are: nftables, or iptables with its flavour; empty before there are any.
 	Firewall string `json:"firewall,omitempty"`

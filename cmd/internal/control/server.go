@@ -16,8 +16,8 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// Server answers requests by services, whose methods are called concurrently. A client of one that is nil is told that
-// weftd does not know the request.
+// Server answers requests by services, whose methods are called concurrently. A client of one that is nil is
+// told that weftd does not know the request.
 type Server struct {
 	Pages    Pages
 	Leases   LeaseService
@@ -45,8 +45,8 @@ type LeaseService interface {
 
 // Capturer shows packets.
 type Capturer interface {
-	// Capture writes packets until ctx ends, the request is fulfilled or w fails. An error before the first Write is
-	// one as of Release.
+	// Capture writes packets until ctx ends, the request is fulfilled or w fails. An error before the first
+	// Write is one as of Release.
 	Capture(ctx context.Context, r CaptureRequest, w CaptureWriter) error
 }
 
@@ -60,8 +60,8 @@ type ProbeService interface {
 
 // Reloader reads settings again.
 type Reloader interface {
-	// Reload changes what can be changed without a restart. Its error is as that of Release; a setting that cannot be used
-	// is none, but stands in the answer.
+	// Reload changes what can be changed without a restart. Its error is as that of Release; a setting that
+	// cannot be used is none, but stands in the answer.
 	Reload(ctx context.Context) (Reloaded, error)
 }
 
@@ -80,7 +80,8 @@ var (
 // requestTimeout bounds one request, for which the daemon may have to ask the store.
 const requestTimeout = 10 * time.Second
 
-// idleTime is how long a connection may wait for its next request. Our own clients have one request a connection.
+// idleTime is how long a connection may wait for its next request. Our own clients have one request a
+// connection.
 const idleTime = 5 * time.Second
 
 // OccupiedError says that somebody else has the socket's path, so that to try again does not help.
@@ -129,12 +130,15 @@ func isStale(path string) (bool, error) {
 		return false, fmt.Errorf("control socket: %w", err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return false, &OccupiedError{path + " exists and is not a socket: remove it or choose another path with --control-socket"}
+		return false, &OccupiedError{path + " exists and is not a socket: remove it or choose another path with " +
+			"--control-socket"}
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		defer func() { _ = c.Close() }() // nothing was asked
-		return false, &OccupiedError{"another weftd" + ofProcess(c) + " answers on " + path + ": stop it, take its place with --replace, or give this one its own --control-socket, --cache-dir and --subnet-file"}
+		return false, &OccupiedError{"another weftd" + ofProcess(c) + " answers on " + path +
+			": stop it, take its place with --replace, or give this one its own --control-socket, --cache-dir and " +
+			"--subnet-file"}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return false, fmt.Errorf("control socket: %w", err)
@@ -176,7 +180,8 @@ func Serve(ctx context.Context, l net.Listener, services Server) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
 		ConnState:         BoundSilent(),
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line a second while there are no descriptors
+		// a line a second while there are no descriptors
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -193,7 +198,8 @@ func Serve(ctx context.Context, l net.Listener, services Server) error {
 	return nil
 }
 
-// Adopt makes a listener of a descriptor that the program before listened on, and takes that over. Closing the listener removes the socket.
+// Adopt makes a listener of a descriptor that the program before listened on, and takes that over. Closing
+// the listener removes the socket.
 func Adopt(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer func() { _ = f.Close() }() // the listener has a duplicate
@@ -245,7 +251,9 @@ func (s Server) Handler() http.Handler {
 		mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
 	}
 	if n := s.Keys; n != nil {
-		mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) { serveRotateKey(n, w, r) })
+		mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) {
+			serveRotateKey(n, w, r)
+		})
 	}
 	if n := s.Settings; n != nil {
 		mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })

@@ -49,15 +49,17 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return c, nil
 }
 
-// starved reports whether the process has waited for a processor, and not for something else, for as long as it was asked: its
-// threads could run then, and did not.
+// starved reports whether the process has waited for a processor, and not for something else, for as long as
+// it was asked: its threads could run then, and did not.
 func (l *listener) starved() bool {
 	return l.waitedForCPU()-time.Duration(l.waited.Load()) > answerTimeout/2
 }
 
-// waitedForCPU is how long the process's threads could have run and did not, together; 0 if the kernel does not say.
+// waitedForCPU is how long the process's threads could have run and did not, together; 0 if the kernel does
+// not say.
 func (l *listener) waitedForCPU() (sum time.Duration) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", l.pid.Load())) // the pattern is a good one
+	// the pattern is a good one
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", l.pid.Load()))
 	for _, file := range tasks {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -132,8 +134,8 @@ func timedOut(err error) bool {
 	return errors.As(err, &n) && n.Timeout() || errors.Is(err, syscall.EAGAIN)
 }
 
-// Listener returns the process that listens on the socket, whether or not it answers; 0 if there is none, or if it is
-// not visible from here.
+// Listener returns the process that listens on the socket, whether or not it answers; 0 if there is none, or
+// if it is not visible from here.
 func (c *Client) Listener(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, stuckEvery)
 	defer cancel()

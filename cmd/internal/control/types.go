@@ -75,7 +75,8 @@ type WayOut struct {
 	// IPv4 and IPv6 are empty without one.
 	IPv4 string `json:"ipv4,omitempty"`
 	IPv6 string `json:"ipv6,omitempty"`
-	// Masquerade says that packets of pods' leave with the namespace's own address, without which slirp4netns and pasta bring no answers to pods.
+	// Masquerade says that packets of pods' leave with the namespace's own address, without which slirp4netns
+	// and pasta bring no answers to pods.
 	Masquerade bool `json:"masquerade,omitempty"`
 }
 
@@ -103,14 +104,15 @@ type PodCounts struct {
 	Missing  int `json:"missing"`
 	// Problems is how many of all have one; weft pods says which.
 	Problems int `json:"problems"`
-	// What all of them have sent, what was delivered to them, and the packets from them and to them that went no further, since weftd began
-	// to carry packets; that of pods that are gone is in it.
+	// What all of them have sent, what was delivered to them, and the packets from them and to them that went no
+	// further, since weftd began to carry packets; that of pods that are gone is in it.
 	SentPackets     uint64 `json:"sentPackets"`
 	SentBytes       uint64 `json:"sentBytes"`
 	ReceivedPackets uint64 `json:"receivedPackets"`
 	ReceivedBytes   uint64 `json:"receivedBytes"`
 	RefusedPackets  uint64 `json:"refusedPackets"`
-	// Busiest are the pods that sent and received most bytes, that one first, MostBusiest at the most; weft pods has all.
+	// Busiest are the pods that sent and received most bytes, that one first, MostBusiest at the most; weft pods
+	// has all.
 	Busiest []PodTraffic `json:"busiest,omitempty"`
 }
 
@@ -236,8 +238,8 @@ type Counters struct {
 	DeviceDropped  uint64 `json:"deviceDropped"`
 	// HeldBack is how many peers are held back now because they filled a receive buffer that others share.
 	HeldBack int `json:"heldBack,omitempty"`
-	// Devices are those that the packets pass where the kernel moves them, which counts for devices and for no peer. The rest of the
-	// counters says nothing then.
+	// Devices are those that the packets pass where the kernel moves them, which counts for devices and for no
+	// peer. The rest of the counters says nothing then.
 	Devices []DeviceCounters `json:"devices,omitempty"`
 	// Workers share the packets out among them; their Egress and Ingress add up to those received above.
 	Workers []Worker `json:"workers,omitempty"`
@@ -247,11 +249,12 @@ type Counters struct {
 	Outlets []Outlet `json:"outlets,omitempty"`
 }
 
-// DeviceCounters are what the kernel has counted on a device since it was made, in frames with their link-layer header.
+// DeviceCounters are what the kernel has counted on a device since it was made, in frames with their
+// link-layer header.
 type DeviceCounters struct {
 	Name string `json:"name"`
-	// Overlay says that the device is the overlay's own, so that all of it is between this node and its peers. On another device, the
-	// underlay's link, the host's other packets are counted too.
+	// Overlay says that the device is the overlay's own, so that all of it is between this node and its peers.
+	// On another device, the underlay's link, the host's other packets are counted too.
 	Overlay   bool   `json:"overlay"`
 	TxPackets uint64 `json:"txPackets"`
 	TxBytes   uint64 `json:"txBytes"`
@@ -278,7 +281,8 @@ type Outlet struct {
 // Offload is work that the kernel does for many packets at once.
 type Offload struct {
 	Name string `json:"name"`
-	// State is on, switched off, not supported by this kernel, lost (the kernel refused it), or broken (what it sends does not arrive whole).
+	// State is on, switched off, not supported by this kernel, lost (the kernel refused it), or broken (what it
+	// sends does not arrive whole).
 	State string `json:"state"`
 	// Calls counts the system calls that used it, and Packets the packets that they moved.
 	Calls   uint64 `json:"calls"`
@@ -336,9 +340,11 @@ type Peer struct {
 	Expires time.Time `json:"expires,omitzero"`
 	// Probes are what this node's questions to the peer have shown, for each of its addresses that is asked.
 	Probes []Probe `json:"probes,omitempty"`
-	// Unreachable is what ICMP last said of datagrams to the peer; nil if it said nothing, or the kernel moves the packets: then nobody is told.
+	// Unreachable is what ICMP last said of datagrams to the peer; nil if it said nothing, or the kernel moves
+	// the packets: then nobody is told.
 	Unreachable *Unreachable `json:"unreachable,omitempty"`
-	// Encryption is what WireGuard knows of the peer, for each device that it is a peer of; none with another backend.
+	// Encryption is what WireGuard knows of the peer, for each device that it is a peer of; none with another
+	// backend.
 	Encryption []Encryption `json:"encryption,omitempty"`
 	// Reached says for each subnet how packets get there, if the backend knows more than one answer.
 	Reached []Reached `json:"ways,omitempty"`
@@ -356,21 +362,24 @@ type Probe struct {
 	// RTT is the smoothed round trip, and MinRTT the shortest lately; 0 if none was measured.
 	RTT    int64 `json:"rttNanoseconds,omitempty"`
 	MinRTT int64 `json:"minRTTNanoseconds,omitempty"`
-	// LossOut and LossIn are the parts of the last 64 datagrams to the peer and from it that were lost, from 0 to 1; nil if there were
-	// none. Loss is the same for questions by icmp, of which nobody knows in which direction they or their answers were lost.
+	// LossOut and LossIn are the parts of the last 64 datagrams to the peer and from it that were lost, from 0
+	// to 1; nil if there were none. Loss is the same for questions by icmp, of which nobody knows in which
+	// direction they or their answers were lost.
 	LossOut *float64 `json:"lossOut,omitempty"`
 	LossIn  *float64 `json:"lossIn,omitempty"`
 	Loss    *float64 `json:"loss,omitempty"`
 	// Lossy says that so much is lost that the log says so.
 	Lossy bool `json:"lossy,omitempty"`
-	// PathMTU is the largest inner packet that passed, in bytes; 0 if none has yet. LargeLost says that larger ones are sent, and lost.
+	// PathMTU is the largest inner packet that passed, in bytes; 0 if none has yet. LargeLost says that larger
+	// ones are sent, and lost.
 	PathMTU   int  `json:"innerPathMTU,omitempty"`
 	LargeLost bool `json:"largeLost,omitempty"`
-	// Silence says what of the peer answers, if it does not, in the words of MatrixCell, and Unsent why this host cannot send to it.
+	// Silence says what of the peer answers, if it does not, in the words of MatrixCell, and Unsent why this
+	// host cannot send to it.
 	Silence string `json:"silence,omitempty"`
 	Unsent  string `json:"unsent,omitempty"`
-	// Likely is what is wrong with its cause, or those that are not excluded, Look what tells, and Causes their codes; "" if
-	// nothing is wrong. Package diagnose fills them in: weftd states facts only.
+	// Likely is what is wrong with its cause, or those that are not excluded, Look what tells, and Causes their
+	// codes; "" if nothing is wrong. Package diagnose fills them in: weftd states facts only.
 	Likely string   `json:"likely,omitempty"`
 	Look   string   `json:"look,omitempty"`
 	Causes []string `json:"causes,omitempty"`
@@ -378,7 +387,8 @@ type Probe struct {
 
 // Unreachable is what ICMP said of datagrams to a peer: that they do not arrive.
 type Unreachable struct {
-	// Says is "port unreachable", "protocol unreachable", "administratively prohibited", "host unreachable", "network unreachable" or "unreachable"; By is who said it.
+	// Says is "port unreachable", "protocol unreachable", "administratively prohibited", "host unreachable",
+	// "network unreachable" or "unreachable"; By is who said it.
 	Says string     `json:"says"`
 	By   netip.Addr `json:"by,omitzero"`
 	// Count is how many such messages came, the last at Last.

@@ -15,10 +15,11 @@ import (
 
 // Upgrader gives way to another program.
 type Upgrader interface {
-	// Upgrade checks a program, and returns what begin does: it has this process execute the program. Its error is as
-	// that of Release.
+	// Upgrade checks a program, and returns what begin does: it has this process execute the program. Its error
+	// is as that of Release.
 	Upgrade(ctx context.Context, r UpgradeRequest) (u Upgrade, begin func(), err error)
-	// LastUpgrade returns the upgrade that was asked for last, of this process or of the program that it ran before.
+	// LastUpgrade returns the upgrade that was asked for last, of this process or of the program that it ran
+	// before.
 	LastUpgrade() Upgrade
 	// MayYield returns nil if the weftd that asks may take this one's place, else what to tell it.
 	MayYield(r YieldRequest) error
@@ -49,8 +50,8 @@ type Upgraded struct {
 	ToVersion   string `json:"to_version"`
 	FromPID     int    `json:"from_pid"`
 	PID         int    `json:"pid"`
-	// Pause is how long nobody read, in microseconds: packets waited in queues meanwhile. Took is the time of it all, in
-	// milliseconds.
+	// Pause is how long nobody read, in microseconds: packets waited in queues meanwhile. Took is the time of it
+	// all, in milliseconds.
 	Pause int64 `json:"pause_us"`
 	Took  int64 `json:"took_ms"`
 	// Ports are those of the data plane that were taken up, and Pods the pods that are attached directly.
@@ -70,7 +71,8 @@ type YieldRequest struct {
 var ErrReplaced = errors.New("another weftd is taking this one's place just now: try again in a moment")
 
 // ErrUnknown says that the daemon does not know the request, since it is older.
-var ErrUnknown = errors.New("the weftd that runs is older than this command, and does not know what it asks for: restart it with a program that is as new (systemctl restart weftd)")
+var ErrUnknown = errors.New("the weftd that runs is older than this command, and does not know what it " +
+	"asks for: restart it with a program that is as new (systemctl restart weftd)")
 
 const (
 	upgradePath = "/v1/upgrade"
@@ -84,13 +86,16 @@ const (
 )
 
 func serveUpgrade(mux *http.ServeMux, n Upgrader) {
-	mux.HandleFunc("GET "+upgradePath, func(w http.ResponseWriter, _ *http.Request) { reply(w, n.LastUpgrade(), nil) })
+	mux.HandleFunc("GET "+upgradePath, func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, n.LastUpgrade(), nil)
+	})
 	mux.HandleFunc("POST "+upgradePath, func(w http.ResponseWriter, r *http.Request) {
 		var req UpgradeRequest
 		if !podRequest(w, r, &req) {
 			return
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(upgradeTime + requestTimeout)) // with less the answer is lost
+		// with less the answer is lost
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(upgradeTime + requestTimeout))
 		ctx, cancel := context.WithTimeout(r.Context(), upgradeTime)
 		defer cancel()
 		u, begin, err := n.Upgrade(ctx, req)
@@ -141,7 +146,9 @@ func AskYield(ctx context.Context, socket string, r YieldRequest) error {
 	var d net.Dialer
 	resp, err := (&http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", socket) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", socket)
+		},
 	}}).Do(req)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -159,8 +166,8 @@ func AskYield(ctx context.Context, socket string, r YieldRequest) error {
 // pollEvery is the time between questions about an upgrade that is under way.
 const pollEvery = 50 * time.Millisecond
 
-// Upgrade asks the daemon to execute r.Binary in its place, and waits until that carries packets. An error that wraps
-// ErrRefused says that the daemon goes on as before.
+// Upgrade asks the daemon to execute r.Binary in its place, and waits until that carries packets. An error
+// that wraps ErrRefused says that the daemon goes on as before.
 func (c *Client) Upgrade(ctx context.Context, r UpgradeRequest) (Upgraded, error) {
 	var u Upgrade
 	if err := c.do(ctx, http.MethodPost, upgradePath, r, &u); err != nil {
@@ -171,14 +178,16 @@ func (c *Client) Upgrade(ctx context.Context, r UpgradeRequest) (Upgraded, error
 	for tick := time.NewTicker(pollEvery); ; {
 		select {
 		case <-ctx.Done():
-			return Upgraded{}, fmt.Errorf("weftd has executed %s, and does not say that it carries packets: see its log", u.Binary)
+			return Upgraded{}, fmt.Errorf("weftd has executed %s, and does not say that it carries packets: see its "+
+				"log", u.Binary)
 		case <-tick.C:
 		}
 		var now Upgrade
 		switch err := c.do(ctx, http.MethodGet, upgradePath, nil, &now); {
 		case err != nil: // the new program begins
 		case now.ID != u.ID:
-			return Upgraded{}, fmt.Errorf("weftd has executed %s, which ended, and was started again: see its log", u.Binary)
+			return Upgraded{}, fmt.Errorf("weftd has executed %s, which ended, and was started again: see its log",
+				u.Binary)
 		case now.Fault != "":
 			return Upgraded{}, remote{now.Fault, ErrRefused}
 		case now.Done:

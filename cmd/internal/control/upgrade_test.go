@@ -24,15 +24,16 @@ func (f *upgradeFake) Upgrade(context.Context, UpgradeRequest) (Upgrade, func(),
 	return Upgrade{ID: "x"}, func() { f.begun++ }, nil
 }
 
-// TestStrangersChangeNothing: only root and weftd's own user have it execute a program, give way, take another key, give a
-// subnet up or read its settings again, whatever the mode of the socket has become.
+// TestStrangersChangeNothing: only root and weftd's own user have it execute a program, give way, take
+// another key, give a subnet up or read its settings again, whatever the mode of the socket has become.
 func TestStrangersChangeNothing(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		caller any
 		may    bool
 	}{
-		{"root", uint32(0), true}, {"the same user", uint32(os.Geteuid()), true}, {"another user", uint32(os.Geteuid() + 1234), false},
+		{"root", uint32(0), true}, {"the same user", uint32(os.Geteuid()), true},
+		{"another user", uint32(os.Geteuid() + 1234), false},
 		{"nobody", uint32(65534), false}, {"a caller without a name", nil, false},
 	} {
 		f := &upgradeFake{}
@@ -62,7 +63,8 @@ func TestStrangersChangeNothing(t *testing.T) {
 			t.Errorf("%s: released %v", c.name, released)
 		}
 		if f.asked != want || f.upgraded != want || f.begun != want {
-			t.Errorf("%s: asked %d times to give way, %d times to execute a program, which it did %d times", c.name, f.asked, f.upgraded, f.begun)
+			t.Errorf("%s: asked %d times to give way, %d times to execute a program, which it did %d times", c.name,
+				f.asked, f.upgraded, f.begun)
 		}
 	}
 }

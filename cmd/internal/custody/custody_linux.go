@@ -131,7 +131,8 @@ type Custody struct {
 // asked. The caller closes.
 func Open(ctx context.Context, o Options) *Custody {
 	c := &Custody{
-		o: o, systemd: newSystemd(o.Getenv), begin: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		o: o, systemd: newSystemd(o.Getenv), begin: make(chan struct{}), wake: make(chan struct{}, 1),
+		stop: make(chan struct{}),
 		over: make(chan struct{}), items: map[string]entry{}, next: 1, held: true, told: make(chan struct{}),
 		faults: map[string]error{}, has: map[uint64]bool{}, changes: 1,
 	}
@@ -213,7 +214,8 @@ func (c *Custody) Take(prefix string) (items []Item, away time.Duration) {
 // waits for nobody: Wait does.
 func (c *Custody) Put(i Item) error {
 	if i.Name == "" || len(i.FDs) == 0 || len(i.FDs) > maxFDs || len(i.Meta) > maxMeta {
-		return fmt.Errorf("keep %d descriptors of %q, with %d bytes about them: a name, 1 to %d descriptors and at most %d bytes"+
+		return fmt.Errorf("keep %d descriptors of %q, with %d bytes about them: a name, 1 to %d descriptors and "+
+			"at most %d bytes"+
 			" can be kept", len(i.FDs), i.Name, len(i.Meta), maxFDs, maxMeta)
 	}
 	own, err := rights.Duplicate(i.FDs)
@@ -354,10 +356,13 @@ func (c *Custody) Status() Status {
 func (c *Custody) endsWithUs() string {
 	switch {
 	case os.Getpid() == 1:
-		return "weftd is the first process of a container, and the kernel ends the holder with it: outside of a container, or" +
+		return "weftd is the first process of a container, and the kernel ends the holder with it: outside of a " +
+			"container, or" +
 			" with systemd, pods outlive a restart"
-	case c.o.Getenv("NOTIFY_SOCKET") != "": // it ends all processes of a unit together, unless KillMode= says otherwise
-		return "the service manager keeps no descriptors for weftd, and ends the holder with it: set FileDescriptorStoreMax=" +
+	case c.o.Getenv("NOTIFY_SOCKET") != "":
+		// it ends all processes of a unit together, unless KillMode= says otherwise
+		return "the service manager keeps no descriptors for weftd, and ends the holder with it: set " +
+			"FileDescriptorStoreMax=" +
 			" and FDSTORE in weftd's unit, as the shipped one does"
 	}
 	return ""

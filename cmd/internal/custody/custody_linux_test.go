@@ -289,7 +289,8 @@ func TestAProgramLeavesToTheNext(t *testing.T) {
 			}
 			gaveUp.Close()
 			c = n.open(&again)
-			if got := take(c); len(got) != 2 || got["a"] != "about a/1" || got["b"] != "about b/1" || c.Status().By != "" {
+			if got := take(c); len(got) != 2 || got["a"] != "about a/1" || got["b"] != "about b/1" ||
+				c.Status().By != "" {
 				t.Errorf("%v; %+v", got, c.Status())
 			}
 			keepOne(t, c, "c", "", r)
@@ -353,7 +354,8 @@ func TestAnEarlierStoreIsGivenBack(t *testing.T) {
 	if got := take(c); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
-	if err := old.Flush(); err != nil || n.store.Count() != 0 || !strings.Contains(n.log.String(), "descriptors=2") {
+	if err := old.Flush(); err != nil || n.store.Count() != 0 ||
+		!strings.Contains(n.log.String(), "descriptors=2") {
 		t.Errorf("%d are stored: %v", n.store.Count(), err)
 	}
 }
@@ -375,7 +377,8 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 			t.Errorf("%+v, %d shelved", s, n.shelved())
 		}
 		n.ended()
-		if items, away := c.Take(""); len(items) != 1 || string(items[0].Meta) != "about a" || away <= 0 || away > StaleAfter {
+		if items, away := c.Take(""); len(items) != 1 || string(items[0].Meta) != "about a" || away <= 0 ||
+			away > StaleAfter {
 			t.Errorf("%+v %v", items, away)
 		} else {
 			rights.Close(items[0].FDs)
@@ -404,10 +407,12 @@ func TestAFullStoreIsSaid(t *testing.T) {
 // Who has no one to keep anything says so, but not of what is optional.
 func TestNobodyKeeps(t *testing.T) {
 	for name, env := range map[string]map[string]string{
-		"no control socket": {}, "a unit without a store": {"NOTIFY_SOCKET": "/nowhere", "FDSTORE": "0"}, "nonsense": {"FDSTORE": "many"},
+		"no control socket": {}, "a unit without a store": {"NOTIFY_SOCKET": "/nowhere", "FDSTORE": "0"},
+		"nonsense": {"FDSTORE": "many"},
 	} {
 		c := Open(t.Context(), Options{
-			Owner: "x", Timeout: time.Minute, Getenv: func(k string) string { return env[k] }, Logger: slog.New(slog.DiscardHandler),
+			Owner: "x", Timeout: time.Minute, Getenv: func(k string) string { return env[k] },
+			Logger: slog.New(slog.DiscardHandler),
 		})
 		r, _ := pipe(t)
 		if err := c.Put(Item{Name: "port", FDs: []int{r}, Optional: true}); err != nil {

@@ -5,10 +5,10 @@
 // which item, what weftd noted of the item, and when weftd was last alive. A shelf keeps descriptors by their
 // numbers, and there are two:
 //
-//   - the service manager's descriptor store (FileDescriptorStoreMax= of systemd), because systemd ends all processes of a
-//     unit with weftd;
-//   - elsewhere the holder (the hidden verb "weftd holder"), a process that does nothing else. weftd starts it with the first
-//     thing to keep, and it ends by itself when nothing is left to keep.
+//   - the service manager's descriptor store (FileDescriptorStoreMax= of systemd), because systemd ends all
+//     processes of a unit with weftd;
+//   - elsewhere the holder (the hidden verb "weftd holder"), a process that does nothing else. weftd starts
+//     it with the first thing to keep, and it ends by itself when nothing is left to keep.
 //
 // One goroutine of weftd makes the shelf equal to the items. A weftd that dies between two of its steps
 // leaves an item whole or not at all, because an item counts only if the shelf has all numbers that the index

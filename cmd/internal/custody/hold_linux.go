@@ -71,7 +71,8 @@ func Hold(ctx context.Context, o HoldOptions) error {
 	}
 	defer func() { _ = p.close() }() // nothing was written
 	h := &holder{
-		o: o, place: p, inode: p.inode(), room: descriptorRoom(), wake: make(chan struct{}, 1), fds: map[uint64]int{},
+		o: o, place: p, inode: p.inode(), room: descriptorRoom(), wake: make(chan struct{}, 1),
+		fds:   map[uint64]int{},
 		conns: map[*net.UnixConn]uint64{}, away: time.Now(), empty: time.Now(),
 	}
 	maps.Copy(h.fds, o.FDs)
@@ -291,9 +292,11 @@ func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give 
 	report := h.report()
 	switch {
 	case m.Verb == verbHello && m.Owner != h.o.Owner:
-		return message{Refused: fmt.Sprintf("it keeps descriptors for the state directory %.80q, and this weftd's is %.80q",
+		return message{Refused: fmt.Sprintf("it keeps descriptors for the state directory %.80q, and this "+
+			"weftd's is %.80q",
 			h.o.Owner, m.Owner)}, nil, true
-	case m.Verb == verbHello && h.weftd != nil && h.conns[c] < h.conns[h.weftd]: // it was said while this process was stopped
+	case m.Verb == verbHello && h.weftd != nil && h.conns[c] < h.conns[h.weftd]:
+		// it was said while this process was stopped
 		return message{}, nil, false
 	case m.Verb == verbHello:
 		h.weftd = c
@@ -322,7 +325,8 @@ func (h *holder) store(n uint64, fd int) message {
 	}
 	if len(h.fds) >= h.room {
 		rights.Close([]int{fd})
-		return message{Refused: fmt.Sprintf("the holder keeps %d descriptors, and no more: its RLIMIT_NOFILE, or its own limit of"+
+		return message{Refused: fmt.Sprintf("the holder keeps %d descriptors, and no more: its RLIMIT_NOFILE, or "+
+			"its own limit of"+
 			" %d, allows %d", len(h.fds), heldMost, h.room)}
 	}
 	h.fds[n] = fd

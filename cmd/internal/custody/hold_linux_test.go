@@ -103,7 +103,8 @@ func TestAHolderThatDiesIsReplaced(t *testing.T) {
 		}
 		await.OK(t, "another holder with everything", func() error {
 			rep, err := n.look()
-			if err == nil && (rep.PID == pid || rep.Items != 2 || c.Status().PID != rep.PID || c.Status().Fault != "") {
+			if err == nil && (rep.PID == pid || rep.Items != 2 || c.Status().PID != rep.PID ||
+				c.Status().Fault != "") {
 				err = fmt.Errorf("%+v, %+v", rep, c.Status())
 			}
 			return err
@@ -242,8 +243,10 @@ func TestGarbageIsRefused(t *testing.T) {
 	before := openFDs(t, pid)
 	for name, b := range map[string][]byte{
 		"text": []byte("GET / HTTP/1.1\r\n\r\n"), "huge": bytes.Repeat([]byte("{"), maxMessage+2),
-		"another version": []byte(`{"version":99,"verb":"look"}`), "no hello": []byte(`{"version":2,"verb":"store","numbers":[1]}`),
-		"no verb": []byte(`{"version":2}`), "another owner": []byte(`{"version":2,"verb":"hello","owner":"x"}`),
+		"another version": []byte(`{"version":99,"verb":"look"}`),
+		"no hello":        []byte(`{"version":2,"verb":"store","numbers":[1]}`),
+		"no verb":         []byte(`{"version":2}`),
+		"another owner":   []byte(`{"version":2,"verb":"hello","owner":"x"}`),
 	} {
 		u, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: n.socket(), Net: "unixpacket"})
 		if err != nil {
@@ -252,13 +255,15 @@ func TestGarbageIsRefused(t *testing.T) {
 		if err := errors.Join(rights.Send(u, b, []int{w, w}), u.SetReadDeadline(time.Now().Add(await.Patience))); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if m, fds, err := receive(u); err == nil && m.Refused == "" || len(fds) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		if m, fds, err := receive(u); err == nil && m.Refused == "" || len(fds) > 0 ||
+			errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: %+v %v %v", name, m, fds, err)
 		}
 		u.Close()
 	}
 	keepOne(t, c, "b", "", w)
-	for _, i := range []Item{{FDs: []int{w}}, {Name: "m", Meta: make([]byte, maxMeta+1), FDs: []int{w}}, {Name: "n"}} {
+	for _, i := range []Item{{FDs: []int{w}}, {Name: "m", Meta: make([]byte, maxMeta+1), FDs: []int{w}},
+		{Name: "n"}} {
 		if c.Put(i) == nil {
 			t.Errorf("%q with %d descriptors is kept", i.Name, len(i.FDs))
 		}

@@ -14,7 +14,8 @@ func TestTheIndexOutlivesACutWrite(t *testing.T) {
 	if got, err := x.read(); err == nil {
 		t.Errorf("an empty one has %v", got)
 	}
-	first, second := []entry{{Name: "first", Numbers: []uint64{1}}}, []entry{{Name: "second", Numbers: []uint64{2, 3}}}
+	first, second := []entry{{Name: "first", Numbers: []uint64{1}}},
+		[]entry{{Name: "second", Numbers: []uint64{2, 3}}}
 	for _, e := range [][]entry{first, second} {
 		if err := x.write(e); err != nil {
 			t.Fatal(err)
@@ -32,7 +33,8 @@ func TestTheIndexOutlivesACutWrite(t *testing.T) {
 		t.Errorf("%s is in force", got)
 	}
 	newest := slotAt(x.sequence)
-	for what, at := range map[string]int64{"version": 0, "length": 5, "sequence": 8, "checksum": 16, "body": slotHeader + 3} {
+	for what, at := range map[string]int64{"version": 0, "length": 5, "sequence": 8, "checksum": 16,
+		"body": slotHeader + 3} {
 		var b [1]byte
 		if _, err := x.f.ReadAt(b[:], newest+at); err != nil {
 			t.Fatal(err)

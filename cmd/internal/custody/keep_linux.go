@@ -29,7 +29,8 @@ const (
 )
 
 var (
-	errNobody = errors.New("nobody keeps descriptors: there is no control socket beside which a holder could listen, or" +
+	errNobody = errors.New("nobody keeps descriptors: there is no control socket beside which a holder could " +
+		"listen, or" +
 		" --holder-timeout is 0")
 	errNoIndex = errors.New("nothing can be kept: there is no memory for an index")
 )
@@ -103,7 +104,8 @@ func (c *Custody) settle(ctx context.Context) bool {
 	c.fault, c.faults = err, refused
 	switch {
 	case err != nil && before == nil && c.holder != 0:
-		c.o.Logger.Warn("the holder of pods' descriptors is lost; a restart of weftd would now cut pods off; it is tried again",
+		c.o.Logger.Warn("the holder of pods' descriptors is lost; a restart of weftd would now cut pods off; it "+
+			"is tried again",
 			"pid", c.holder, "reason", err)
 	case err == nil && before != nil:
 		c.o.Logger.Info("everything is kept for the next weftd again", "items", len(c.items))
@@ -138,7 +140,9 @@ func (c *Custody) equal(ctx context.Context, want []entry, refused map[string]er
 			wanted[n] = true
 		}
 	}
-	touched, err := c.remove(s, slices.DeleteFunc(slices.Sorted(maps.Keys(c.has)), func(n uint64) bool { return wanted[n] }))
+	touched, err := c.remove(s, slices.DeleteFunc(slices.Sorted(maps.Keys(c.has)), func(n uint64) bool {
+		return wanted[n]
+	}))
 	if err != nil {
 		return c.failed(err)
 	}
@@ -211,7 +215,8 @@ func (c *Custody) failed(err error) error {
 	if err != nil && c.session != nil {
 		c.lose()
 		if errors.Is(err, errSilent) {
-			return fmt.Errorf("%w: see whether process %d is stopped (kill -CONT %d continues it). It is asked again", err, c.holder,
+			return fmt.Errorf("%w: see whether process %d is stopped (kill -CONT %d continues it). It is asked again",
+				err, c.holder,
 				c.holder)
 		}
 	}
@@ -248,7 +253,8 @@ func (c *Custody) shelf(ctx context.Context, needed bool) (shelf, error) {
 		return nil, nil
 	}
 	if errors.Is(err, errSilent) {
-		err = fmt.Errorf("%w: see whether it is stopped (pgrep -af 'weftd holder'; kill -CONT continues one). It is asked again", err)
+		err = fmt.Errorf("%w: see whether it is stopped (pgrep -af 'weftd holder'; kill -CONT continues one). It "+
+			"is asked again", err)
 	}
 	if err != nil {
 		return nil, err
@@ -265,7 +271,8 @@ func (c *Custody) shelf(ctx context.Context, needed bool) (shelf, error) {
 		return nil, err
 	}
 	if c.holder != 0 && r.PID != c.holder {
-		c.o.Logger.Warn("the holder of pods' descriptors had ended: another one keeps them", "before", c.holder, "pid", r.PID)
+		c.o.Logger.Warn("the holder of pods' descriptors had ended: another one keeps them", "before", c.holder,
+			"pid", r.PID)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

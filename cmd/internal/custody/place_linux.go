@@ -33,7 +33,8 @@ type place struct {
 func openPlace(path string) (*place, error) {
 	dir := filepath.Dir(path)
 	if _, err := safepath.Check(dir); err != nil {
-		return nil, fmt.Errorf("somebody could pose as the holder of our descriptors: %w, or choose another directory with --control-socket", err)
+		return nil, fmt.Errorf("somebody could pose as the holder of our descriptors: %w, or choose another "+
+			"directory with --control-socket", err)
 	}
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -50,7 +51,8 @@ func (p *place) at() string { return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd
 // inode returns the number of the socket's file, 0 if there is none, or if what is there is no socket.
 func (p *place) inode() uint64 {
 	var st unix.Stat_t
-	if err := unix.Fstatat(int(p.dir.Fd()), p.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	if err := unix.Fstatat(int(p.dir.Fd()), p.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
+		st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return 0
 	}
 	return st.Ino
@@ -81,7 +83,8 @@ func (p *place) dial(ctx context.Context) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("connect to the holder at %s: %w", p.path, err)
 	}
 	if err := rights.SameUser(c.(*net.UnixConn)); err != nil {
-		return nil, errors.Join(fmt.Errorf("what listens at %s is not believed to be our holder: %w", p.path, err), c.Close())
+		return nil, errors.Join(fmt.Errorf("what listens at %s is not believed to be our holder: %w", p.path, err),
+			c.Close())
 	}
 	return c.(*net.UnixConn), nil
 }

@@ -73,7 +73,8 @@ func receive(c *net.UnixConn) (m message, fds []int, err error) {
 	case got.Cut || json.Unmarshal(b[:got.N], &m) != nil:
 		return m, got.FDs, errMalformed
 	case m.Version != protocolVersion:
-		return m, got.FDs, fmt.Errorf("%w: version %d of the holder's protocol, where this is %d", errMalformed, m.Version,
+		return m, got.FDs, fmt.Errorf("%w: version %d of the holder's protocol, where this is %d",
+			errMalformed, m.Version,
 			protocolVersion)
 	}
 	return m, got.FDs, nil

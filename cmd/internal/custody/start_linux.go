@@ -56,7 +56,8 @@ func holderEnvironment(all []string) []string {
 // HoldArguments reads the arguments behind Verb, and takes up the listener that startHolder has handed over.
 func HoldArguments(args []string) (HoldOptions, error) {
 	if len(args) != 3 {
-		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: there is nothing to do" +
+		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: " +
+			"there is nothing to do" +
 			" by hand (docs/operations.md)")
 	}
 	timeout, err := time.ParseDuration(args[2])
@@ -66,13 +67,15 @@ func HoldArguments(args []string) (HoldOptions, error) {
 	f := os.NewFile(listenerFD, "listener")
 	l, err := net.FileListener(f)
 	if err != nil {
-		return HoldOptions{}, fmt.Errorf("holder: descriptor %d is no listener: weftd starts its holder by itself: %w",
+		return HoldOptions{}, fmt.Errorf("holder: descriptor %d is no listener: weftd starts its holder by "+
+			"itself: %w",
 			listenerFD, err)
 	}
 	_ = f.Close() // l has a duplicate
 	u, ok := l.(*net.UnixListener)
 	if !ok {
-		return HoldOptions{}, errors.Join(fmt.Errorf("holder: descriptor %d is no Unix socket", listenerFD), l.Close())
+		return HoldOptions{}, errors.Join(fmt.Errorf("holder: descriptor %d is no Unix socket", listenerFD),
+			l.Close())
 	}
 	u.SetUnlinkOnClose(false)
 	return HoldOptions{Socket: args[0], Listener: u, Owner: args[1], Timeout: timeout}, nil

@@ -87,7 +87,8 @@ func nameOf(n uint64) string { return storePrefix + strconv.FormatUint(n, 10) }
 // Store implements shelf.
 func (s *systemd) Store(n uint64, fd int) error {
 	if s.used >= s.most {
-		return &refusedError{fmt.Sprintf("the service manager keeps %d descriptors, and no more: raise FileDescriptorStoreMax="+
+		return &refusedError{fmt.Sprintf("the service manager keeps %d descriptors, and no more: raise "+
+			"FileDescriptorStoreMax="+
 			" (and FDSTORE) in weftd's unit", s.most)}
 	}
 	err := s.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+nameOf(n), []int{fd})
@@ -113,7 +114,8 @@ func (s *systemd) removeName(name string) error {
 
 // notify sends state and fds to the service manager.
 func (s *systemd) notify(state string, fds []int) error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // Go's connected one takes no descriptors
+	// Go's connected one takes no descriptors
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("tell the service manager: %w", err)
 	}

@@ -18,9 +18,11 @@ func (c *Custody) askStore() {
 	}
 	fds, unread := fromStore(handed)
 	ours := c.systemd != nil
-	old := systemd{socket: c.o.Getenv("NOTIFY_SOCKET")} // it gives back also what a unit without a store has left
+	// it gives back also what a unit without a store has left
+	old := systemd{socket: c.o.Getenv("NOTIFY_SOCKET")}
 	if len(unread) > 0 {
-		c.o.Logger.Warn("the service manager's store has descriptors of another version of weft, which are given back: pods"+
+		c.o.Logger.Warn("the service manager's store has descriptors of another version of weft, which are given "+
+			"back: pods"+
 			" that were attached directly have to be attached again", "descriptors", len(unread))
 	}
 	for n := range fds {
@@ -52,7 +54,8 @@ func (c *Custody) askHolder(ctx context.Context) {
 		return
 	case errors.As(err, &no):
 		r, _, err := End(ctx, c.socket)
-		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods that they belong to"+
+		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods "+
+			"that they belong to"+
 			" have to be attached again", "pods", r.Items, "because", no.why, "error", err)
 		return
 	case err != nil:

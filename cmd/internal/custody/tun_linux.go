@@ -18,7 +18,8 @@ func anyGone(fds []int) bool { return slices.ContainsFunc(fds, gone) }
 // interfaceOf asks for the device of a TUN. The error is EBADFD for one that has none.
 func interfaceOf(fd int) error {
 	var request [unix.IFNAMSIZ + 24]byte // struct ifreq, whose size no architecture exceeds
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETIFF, uintptr(unsafe.Pointer(&request[0])))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETIFF,
+		uintptr(unsafe.Pointer(&request[0])))
 	if errno != 0 {
 		return errno
 	}

@@ -14,7 +14,8 @@ type list struct {
 }
 
 func (l *list) here(code Code, cause, tells, command string, a ...any) {
-	l.all = append(l.all, Cause{Code: code, Cause: cause, Command: fmt.Sprintf(command, a...), Where: l.p.Here, Tells: tells})
+	l.all = append(l.all, Cause{Code: code, Cause: cause, Command: fmt.Sprintf(command, a...), Where: l.p.Here,
+		Tells: tells})
 }
 
 func (l *list) there(code Code, cause, tells, command string, a ...any) {
@@ -112,7 +113,8 @@ func (l *list) lossy(f Fact) {
 			rules+"; iptables-save | grep -iE 'limit|statistic'")
 		l.there("peer-limit", "the same on that host", limit, rules+"; iptables-save | grep -iE 'limit|statistic'")
 		l.here("udp-policed", "a device between drops UDP when there is much of it",
-			"what leaves here and does not arrive there", "tcpdump -ni %s %s and host %v", cmp.Or(w.Link, "any"), w.dump(), w.Under)
+			"what leaves here and does not arrive there", "tcpdump -ni %s %s and host %v", cmp.Or(w.Link, "any"),
+			w.dump(), w.Under)
 	case Bridge, Pod:
 		l.there("bridge-drops", "the bridge's or the pod's link drops", "drops that grow", "ip -s link")
 		l.there("pod-overloaded", "the pod has no processor to run on, or its queue overflows",
@@ -123,7 +125,8 @@ func (l *list) lossy(f Fact) {
 func (l *list) narrow(f Fact) {
 	w := l.p
 	if f.Layer != Underlay && f.Layer != Port && (f.UnderlayAnswers || !w.Under.IsValid()) {
-		l.here("large-udp-dropped", "a device on the way drops large datagrams of the overlay only, as some firewalls do",
+		l.here("large-udp-dropped", "a device on the way drops large datagrams of the overlay only, as some "+
+			"firewalls do",
 			"large datagrams leave here and do not arrive there",
 			"tcpdump -ni %s %s and host %v and greater %d", cmp.Or(w.Link, "any"), w.dump(), w.Under, f.MTU)
 		l.there("peer-overlay-mtu", "the overlay's device, or the bridge, there has a smaller MTU",
@@ -135,14 +138,17 @@ func (l *list) narrow(f Fact) {
 	if to.Is6() {
 		base += 20
 	}
-	l.here("path-mtu", "a device on the way carries less than this host's link, and drops without an ICMP message",
+	l.here("path-mtu", "a device on the way carries less than this host's link, and drops without an ICMP "+
+		"message",
 		"this size passes and one more does not; tracepath names the hop",
 		"ping -c1 -M do -s %d %v; ping -c1 -M do -s %d %v; tracepath -n %v", f.MTU-base, to, f.MTU-base+1, to, to)
 	l.here("icmp-dropped", `a firewall drops the ICMP messages "fragmentation needed" that say so`,
 		"a rule that drops icmp, or icmpv6 packet-too-big", rules+"; iptables-save | grep -i icmp")
-	l.there("peer-mtu", "the link of that host has a smaller MTU than this one's", "an MTU below that of this host's link",
+	l.there("peer-mtu", "the link of that host has a smaller MTU than this one's",
+		"an MTU below that of this host's link",
 		"ip link show")
-	l.here("set-mtu", fmt.Sprintf("until it is mended: an MTU of the overlay that passes, \"Backend\": {\"MTU\": %d}", f.MTU),
+	l.here("set-mtu", fmt.Sprintf("until it is mended: an MTU of the overlay that passes, \"Backend\": "+
+		"{\"MTU\": %d}", f.MTU),
 		"the network config in use", "weft status")
 }
 
@@ -158,7 +164,8 @@ func (l *list) underlay(f Fact) {
 		down("its host is down, or its link: nobody on this link has the address", "FAILED or INCOMPLETE",
 			"ip neigh show %s", to)
 		moved()
-		l.here("wrong-link", "the link is the wrong one for that network, or in another VLAN", "another link than the peers'",
+		l.here("wrong-link", "the link is the wrong one for that network, or in another VLAN",
+			"another link than the peers'",
 			"ip route get %s; ip -br link; weft doctor", to)
 	case f.State == Unsent && said.Kind == KindNet:
 		l.here("no-route", "this host has no route there, or its link or address is gone",
@@ -167,38 +174,45 @@ func (l *list) underlay(f Fact) {
 	case f.State == Unsent:
 		l.cannotSend(f)
 	case f.State == Refused && said.Kind == KindProhibited:
-		l.here("forbidden", fmt.Sprintf("a firewall at %v forbids it", said.By), "the last hop that answers", "tracepath -n %s", to)
+		l.here("forbidden", fmt.Sprintf("a firewall at %v forbids it", said.By), "the last hop that answers",
+			"tracepath -n %s", to)
 		l.observed()
 	case f.State == Refused:
 		down(fmt.Sprintf("its host is down, or its link: %v, the router before it, does not reach it", said.By),
 			"the router answers and the host does not", "ping -c3 %v", said.By)
-		l.here("router-route", "the router has no route to that network", "the last hop that answers", "tracepath -n %s", to)
+		l.here("router-route", "the router has no route to that network", "the last hop that answers",
+			"tracepath -n %s", to)
 		moved()
 	default:
 		down("its host is down, or its link", "FAILED or INCOMPLETE (REACHABLE: it lives, and a firewall drops)",
 			"ping -c3 %s; ip neigh show %s; ip route get %s", to, to, to)
-		l.here("network-broken", "the network between is broken, or a router's route", "the hop after which nothing answers",
+		l.here("network-broken", "the network between is broken, or a router's route",
+			"the hop after which nothing answers",
 			"tracepath -n %s", to)
 		l.there("peer-firewall", "a firewall drops both ICMP and the overlay's port",
 			"packets arrive: then it is its own rules", "tcpdump -ni any host %s; "+rules, w.me())
-		l.here("record-old", "the record's address is not that of the host any more", "another address than the host's",
+		l.here("record-old", "the record's address is not that of the host any more",
+			"another address than the host's",
 			"weft lease list %s", w.Peer)
 	}
 }
 
-// cannotSend is for an error of the own kernel. It says "operation not permitted" only for what a filter of this host drops.
+// cannotSend is for an error of the own kernel. It says "operation not permitted" only for what a filter of
+// this host drops.
 func (l *list) cannotSend(f Fact) {
 	match := "nft list ruleset; iptables -S OUTPUT"
 	if n := max(l.p.UDPPort, uint16(l.p.Protocol)); f.Layer == Port && n != 0 {
 		match += fmt.Sprintf(" | grep -e %d -e REJECT -e DROP", n)
 	}
-	l.here("own-output", "a rule of this host for OUTPUT refuses it", "a rule that drops or rejects it", "%s", match)
+	l.here("own-output", "a rule of this host for OUTPUT refuses it", "a rule that drops or rejects it",
+		"%s", match)
 	if f.Said != nil && f.Said.Kind == KindProhibited {
 		l.all[len(l.all)-1].Cause += " (" + f.Said.Text + ")"
 		l.observed()
 		return
 	}
-	l.here("no-source", "this host has no usable route or address for it", "an error, or a source that is not this host's",
+	l.here("no-source", "this host has no usable route or address for it",
+		"an error, or a source that is not this host's",
 		"ip route get %v; weft peers %s; weft status", f.To, l.p.Peer)
 }
 
@@ -209,10 +223,12 @@ func (l *list) gone() {
 	case w.Protocol != 0 && w.Weft && w.Carried:
 		l.there("weftd-stopped", stopped, "inactive, or no raw socket of the protocol", weftds+"; ss -wlnp")
 	case w.Protocol != 0:
-		l.there("device-gone", "the overlay's device is gone there, so that nobody takes the protocol", "no such device, or DOWN",
+		l.there("device-gone", "the overlay's device is gone there, so that nobody takes the protocol",
+			"no such device, or DOWN",
 			"ip -d link show type ipip")
 	case w.Weft && w.Carried:
-		l.there("weftd-stopped", stopped, "inactive, or nothing at the port", weftds+"; ss -lunp sport = :%d", w.UDPPort)
+		l.there("weftd-stopped", stopped, "inactive, or nothing at the port", weftds+"; ss -lunp sport = :%d",
+			w.UDPPort)
 	default:
 		l.there("device-gone", "the overlay's device is gone there, so that nobody has the port",
 			"no such device, or another port", "ip -d link show type vxlan; ss -lun sport = :%d", w.UDPPort)
@@ -252,7 +268,8 @@ func (l *list) port(f Fact) {
 			l.observed()
 		}
 	case f.State == Refused && (said.Kind == KindHost || said.Kind == KindNet):
-		l.here("router-route", fmt.Sprintf("%v does not reach the peer's host, which is down, or has no route to it", said.By),
+		l.here("router-route",
+			fmt.Sprintf("%v does not reach the peer's host, which is down, or has no route to it", said.By),
 			"the last hop that answers", "ping -c3 %v; tracepath -n %v", said.By, f.To)
 		l.observed()
 	case f.State == Refused:
@@ -264,7 +281,8 @@ func (l *list) port(f Fact) {
 	case f.Heard:
 		l.there("dropped-one-way", w.outer()+" is dropped on the way to it, or by its firewall",
 			"no packets of this node: on the way; packets: its own rules for INPUT",
-			"tcpdump -ni any %s and src host %s; "+rules, strings.Replace(w.dump(), "udp port", "udp dst port", 1), w.me())
+			"tcpdump -ni any %s and src host %s; "+rules, strings.Replace(w.dump(), "udp port", "udp dst port", 1),
+			w.me())
 		l.ownRule()
 	default:
 		l.dropped()
@@ -318,7 +336,8 @@ func (l *list) dataPlane(f Fact) {
 			l.there("flanneld-stopped", "flanneld is stopped, or its device is gone", "inactive, or no such device",
 				"systemctl status flanneld; ip -br link")
 		}
-		l.here("own-entries", "this host's forwarding entries, or its route, for the peer are not as weft wants them", "a fault",
+		l.here("own-entries", "this host's forwarding entries, or its route, for the peer are not as weft wants "+
+			"them", "a fault",
 			"weft doctor; ip route get %v from %v", f.To, w.From)
 		l.input()
 	}
@@ -328,11 +347,13 @@ func (l *list) daemon(f Fact) {
 	switch f.State {
 	case Refused:
 		l.there("weftd-stopped", stopped, "inactive or failed", weftds+"; journalctl -u weftd -n 50")
-		l.there("no-probes", "it runs without probes", "--probe=false, or WEFTD_PROBE", "systemctl cat weftd; weft status")
+		l.there("no-probes", "it runs without probes", "--probe=false, or WEFTD_PROBE",
+			"systemctl cat weftd; weft status")
 	case Unsent:
 		l.cannotSend(f)
 	default:
-		l.there("weftd-frozen", "its weftd is stopped or frozen: the kernel carries packets on, and it learns of no change",
+		l.there("weftd-frozen", "its weftd is stopped or frozen: the kernel carries packets on, and it learns of "+
+			"no change",
 			"not running, no answer within seconds, or state T or D",
 			weftds+"; weft status; ps -o pid,stat,wchan:20,cmd -C weftd")
 		l.there("peer-input", "its firewall drops what comes in by the overlay: UDP port 8286",
@@ -352,7 +373,8 @@ func (l *list) bridge() {
 	if !pod.IsValid() {
 		pod = w.Gateway
 	}
-	where("no-bridge", "pods there have no bridge, and the pod itself is broken", "a route to the pod by a device of its own",
+	where("no-bridge", "pods there have no bridge, and the pod itself is broken",
+		"a route to the pod by a device of its own",
 		"ip route get %v", pod)
 	where("peer-forward", "its firewall drops what comes in by the overlay",
 		"a rule for INPUT or FORWARD that drops, or a policy of drop", rules+"; iptables -S")
@@ -365,7 +387,8 @@ func (l *list) pod(f Fact) {
 			"ip neigh show %v; kubectl get pods -A -o wide | grep -wF %v", f.To, f.To)
 	}
 	drops := func() {
-		where("policy", "a NetworkPolicy, or a rule of that host for FORWARD, drops it", "a rule or chain that drops",
+		where("policy", "a NetworkPolicy, or a rule of that host for FORWARD, drops it",
+			"a rule or chain that drops",
 			"kubectl get networkpolicy -A; iptables -S FORWARD; "+rules)
 	}
 	if f.State == Refused && f.Said.Kind == KindProhibited {
@@ -379,7 +402,8 @@ func (l *list) pod(f Fact) {
 	where("forwarding-off", "forwarding is off there, for all or for the bridge", "0",
 		"sysctl -a 2>/dev/null | grep -E 'ip_forward |\\.forwarding'")
 	where("pod-mute", "the pod drops ICMP, or its route back is missing",
-		"no answer from inside either, or no default route", "nsenter -t PID -n ip route (PID of the pod's process)")
+		"no answer from inside either, or no default route",
+		"nsenter -t PID -n ip route (PID of the pod's process)")
 }
 
 // host is where the bridge and the pod are.

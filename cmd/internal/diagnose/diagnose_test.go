@@ -11,12 +11,14 @@ import (
 	"weft/routing/probe"
 )
 
-// TestProbeNamesOnlyWhatWasObserved gives each silence of a peer, with what ICMP and the own kernel said. A cause is
-// observed only where one of these two says so itself; all else is open, and each cause has a command.
+// TestProbeNamesOnlyWhatWasObserved gives each silence of a peer, with what ICMP and the own kernel said. A
+// cause is observed only where one of these two says so itself; all else is open, and each cause has a
+// command.
 func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 	peer, router := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.254")
 	answered := time.Now().Add(-time.Minute)
-	st := control.Status{Backend: control.Backend{Type: "udp", Port: 8285, MTU: 1472}, Underlay: control.Underlay{MTU: 1500, Link: "eth0"}}
+	st := control.Status{Backend: control.Backend{Type: "udp", Port: 8285, MTU: 1472},
+		Underlay: control.Underlay{MTU: 1500, Link: "eth0"}}
 	icmp := func(says string, by netip.Addr, after time.Duration) *control.Unreachable {
 		return &control.Unreachable{Says: says, By: by, Last: answered.Add(after)}
 	}
@@ -26,26 +28,33 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 		observed        bool
 		codes           string
 	}{
-		"nothing answers":     {control.SilentEverything, "", nil, false, "host-down network-broken peer-firewall record-old"},
-		"the underlay does":   {control.SilentUnderlay, "", nil, false, "dropped weftd-frozen own-rule"},
-		"it is heard":         {control.SilentHeard, "", nil, false, "dropped-one-way own-rule"},
-		"its kernel answers":  {control.SilentKernel, "", nil, false, "weftd-frozen peer-input not-known-there"},
-		"its port is closed":  {control.SilentRefused, "", nil, false, "weftd-stopped no-probes"},
-		"own firewall":        {control.SilentUnsendable, probe.OwnFirewall, nil, true, "own-output"},
-		"cannot send":         {control.SilentUnsendable, "no buffer", nil, false, "own-output no-source"},
-		"the host rejects":    {control.SilentUnderlay, "", icmp("port unreachable", peer, time.Second), false, "weftd-stopped peer-rejects"},
-		"a router rejects":    {control.SilentUnderlay, "", icmp("administratively prohibited", router, time.Second), true, "way-rejects"},
-		"a router is at loss": {control.SilentEverything, "", icmp("host unreachable", router, time.Second), true, "router-route"},
-		"an old rejection":    {control.SilentUnderlay, "", icmp("port unreachable", peer, -time.Second), false, "dropped weftd-frozen own-rule"},
+		"nothing answers": {control.SilentEverything, "", nil, false,
+			"host-down network-broken peer-firewall record-old"},
+		"the underlay does":  {control.SilentUnderlay, "", nil, false, "dropped weftd-frozen own-rule"},
+		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule"},
+		"its kernel answers": {control.SilentKernel, "", nil, false, "weftd-frozen peer-input not-known-there"},
+		"its port is closed": {control.SilentRefused, "", nil, false, "weftd-stopped no-probes"},
+		"own firewall":       {control.SilentUnsendable, probe.OwnFirewall, nil, true, "own-output"},
+		"cannot send":        {control.SilentUnsendable, "no buffer", nil, false, "own-output no-source"},
+		"the host rejects": {control.SilentUnderlay, "", icmp("port unreachable", peer, time.Second), false,
+			"weftd-stopped peer-rejects"},
+		"a router rejects": {control.SilentUnderlay, "",
+			icmp("administratively prohibited", router, time.Second), true, "way-rejects"},
+		"a router is at loss": {control.SilentEverything, "", icmp("host unreachable", router, time.Second), true,
+			"router-route"},
+		"an old rejection": {control.SilentUnderlay, "", icmp("port unreachable", peer, -time.Second), false,
+			"dropped weftd-frozen own-rule"},
 	} {
 		p := control.Peer{Name: "b", Weft: true, Path: "socket", Address: peer, Unreachable: c.said}
-		x := control.Probe{Address: netip.MustParseAddr("10.42.2.0"), Answers: "no", LastAnswer: answered, Silence: c.silence, Unsent: c.unsent}
+		x := control.Probe{Address: netip.MustParseAddr("10.42.2.0"), Answers: "no", LastAnswer: answered,
+			Silence: c.silence, Unsent: c.unsent}
 		f, bad := Probe(st, p, x)
 		if codes := strings.Join(f.Codes(), " "); !bad || codes != c.codes || (f.Cause != nil) != c.observed {
 			t.Errorf("%s: %s, observed %v, want %s, %v", name, codes, f.Cause, c.codes, c.observed)
 		}
 		for _, o := range f.All() {
-			if o.Command == "" || o.Where == "" || strings.Contains(o.Command, "invalid") || strings.Contains(o.Command, "%!") {
+			if o.Command == "" || o.Where == "" || strings.Contains(o.Command, "invalid") ||
+				strings.Contains(o.Command, "%!") {
 				t.Errorf("%s: %+v", name, o)
 			}
 		}

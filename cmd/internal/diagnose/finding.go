@@ -88,8 +88,8 @@ func (s *Said) Who() string {
 type Path struct {
 	// Peer is the node's name, and Here where the asking node's commands are run: "here", or "on " and its name.
 	Peer, Here string
-	// Local says that the pod is the asking node's own. Weft says that the peer runs weft, and Carried that weft's data
-	// plane moves the packets of the asking node.
+	// Local says that the pod is the asking node's own. Weft says that the peer runs weft, and Carried that
+	// weft's data plane moves the packets of the asking node.
 	Local, Weft, Carried bool
 	// Under is the peer on the underlay, UnderFrom the asking node there, and Link its device.
 	Under, UnderFrom netip.Addr
@@ -110,9 +110,11 @@ type Fact struct {
 	Said *Said
 	// MTU is the largest packet that passed, for Narrow.
 	MTU int
-	// Heard says that packets of the peer arrived meanwhile. PortAnswers and UnderlayAnswers are of those layers.
+	// Heard says that packets of the peer arrived meanwhile. PortAnswers and UnderlayAnswers are of those
+	// layers.
 	Heard, PortAnswers, UnderlayAnswers bool
-	// Probed says that weftd's probes observed it, which go through the overlay and tell no lower layer's loss apart.
+	// Probed says that weftd's probes observed it, which go through the overlay and tell no lower layer's loss
+	// apart.
 	Probed bool
 }
 
@@ -123,7 +125,8 @@ type Code string
 type Cause struct {
 	Code  Code   `json:"code"`
 	Cause string `json:"cause"`
-	// Command is what tells it from the others, Where on which host, and Tells what of its output means that it is this one.
+	// Command is what tells it from the others, Where on which host, and Tells what of its output means that it
+	// is this one.
 	Command string `json:"command"`
 	Where   string `json:"where"`
 	Tells   string `json:"tells"`

@@ -29,7 +29,8 @@ func Probe(st control.Status, p control.Peer, x control.Probe) (f Finding, ok bo
 	switch {
 	case x.Answers == "no":
 		fact := silence(x.Silence, x.Unsent, w, x.Address)
-		if u := p.Unreachable; u != nil && u.Last.After(x.LastAnswer) && (fact.Layer == Underlay || fact.Layer == Port) {
+		if u := p.Unreachable; u != nil && u.Last.After(x.LastAnswer) &&
+			(fact.Layer == Underlay || fact.Layer == Port) {
 			fact = rejected(p)
 		}
 		return Of(w, fact), true
@@ -37,7 +38,8 @@ func Probe(st control.Status, p control.Peer, x control.Probe) (f Finding, ok bo
 	case x.Lossy:
 		return Of(w, Fact{Layer: DataPlane, State: Lossy, To: x.Address, Probed: true}), true
 	case x.LargeLost:
-		return Of(w, Fact{Layer: Port, State: Narrow, To: x.Address, MTU: x.PathMTU + max(0, st.Underlay.MTU-st.Backend.MTU), Probed: true}), true
+		return Of(w, Fact{Layer: Port, State: Narrow, To: x.Address,
+			MTU: x.PathMTU + max(0, st.Underlay.MTU-st.Backend.MTU), Probed: true}), true
 	}
 	return f, false
 }
@@ -53,7 +55,8 @@ func rejected(p control.Peer) Fact {
 		"port unreachable": KindPort, "protocol unreachable": KindProtocol, "host unreachable": KindHost,
 		"network unreachable": KindNet, "administratively prohibited": KindProhibited,
 	}[u.Says]
-	return Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: kind, Text: "ICMP " + u.Says}}
+	return Fact{Layer: Port, State: Refused, To: p.Address,
+		Said: &Said{By: u.By, Kind: kind, Text: "ICMP " + u.Says}}
 }
 
 // pathTo is the way to an address of a peer, as the running weftd has it.
@@ -92,8 +95,8 @@ func pathTo(st control.Status, p control.Peer, to netip.Addr) Path {
 // Silence is what follows from how a node, of which no more is known, is silent for another.
 func Silence(w Path, word string) Finding { return Of(w, silence(word, "", w, w.Under)) }
 
-// silence is the fact that a word for silence stands for. A probe asks the layers from the highest, and so tells the first
-// that does not answer.
+// silence is the fact that a word for silence stands for. A probe asks the layers from the highest, and so
+// tells the first that does not answer.
 func silence(word, unsent string, w Path, to netip.Addr) Fact {
 	if word == control.SilentUnderlay || word == control.SilentEverything || word == control.SilentHeard {
 		to = w.under(Fact{To: to})

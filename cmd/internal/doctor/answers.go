@@ -24,7 +24,8 @@ type unanswered struct {
 	since time.Time // the earliest
 }
 
-// checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay. Peers with the same finding are grouped.
+// checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay. Peers
+// with the same finding are grouped.
 func checkPeerAnswers(f *Facts) []Finding {
 	if !f.Daemon.answers() {
 		return one(Unknown, "weftd, which asks them, does not answer")
@@ -42,7 +43,8 @@ func checkPeerAnswers(f *Facts) []Finding {
 				continue
 			}
 			i := slices.IndexFunc(all, func(u *unanswered) bool {
-				return u.of == of && u.Verdict == found.Verdict && u.Cause == found.Cause && sameCauses(u.Open, found.Open)
+				return u.of == of && u.Verdict == found.Verdict && u.Cause == found.Cause &&
+					sameCauses(u.Open, found.Open)
 			})
 			if i < 0 {
 				i = len(all)
@@ -85,13 +87,15 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 	case silentPeer:
 		x.Found = "it does not answer at " + addrsOf(u.at) + " through the overlay since " + span(now.Sub(u.since))
 		if len(u.names) > 1 {
-			x.Found = fmt.Sprintf("%d peers do not answer through the overlay, the first since %s", len(u.names), span(now.Sub(u.since)))
+			x.Found = fmt.Sprintf("%d peers do not answer through the overlay, the first since %s", len(u.names),
+				span(now.Sub(u.since)))
 		}
 		x.Found += ": " + x.fact
 		if alone {
 			x.Found = "no peer answers: " + x.Found
 			own := diagnose.Cause{
-				Code: "own-fault", Cause: "this node's own link, firewall or settings", Command: "weft doctor --all", Where: "here",
+				Code: "own-fault", Cause: "this node's own link, firewall or settings", Command: "weft doctor --all",
+				Where: "here",
 				Tells: "a fault of this host",
 			}
 			x.Open = append([]diagnose.Cause{own}, x.Open...)
@@ -121,7 +125,8 @@ func sameCauses(a, b []diagnose.Cause) bool {
 	return slices.EqualFunc(a, b, func(x, y diagnose.Cause) bool { return x.Code == y.Code })
 }
 
-// answer judges one address of a peer. of tells findings apart that are not about the same thing; "" for a peer that is well.
+// answer judges one address of a peer. of tells findings apart that are not about the same thing; "" for a
+// peer that is well.
 func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of string) {
 	likely := func(found Finding) Finding {
 		why, _ := diagnose.Probe(f.Daemon.Status, p, x)

@@ -88,7 +88,8 @@ func Checks() []Check {
 		},
 		{CheckEncryption, "whether peers of backend wireguard have sessions", ofRunning, checkEncryption},
 		{
-			CheckRouteController, "what the controller of backend route-hook says of this node's routes, and whether it can be asked",
+			CheckRouteController, "what the controller of backend route-hook says of this node's routes, and " +
+				"whether it can be asked",
 			ofRunning, checkRoutes,
 		},
 		{CheckSettings, "whether weftd's flags and variables are understood", ofStart, checkSettings},

@@ -47,9 +47,11 @@ func healthy(t *testing.T) *Facts {
 		t.Fatal(err)
 	}
 	record := func(node, subnet, at string) lease.Record {
-		return lease.Record{Subnets: lease.Subnets{V4: pfx(subnet)}, Attrs: lease.Attrs{PublicIP: ip(at), Weft: &lease.Weft{Node: node}}}
+		return lease.Record{Subnets: lease.Subnets{V4: pfx(subnet)},
+			Attrs: lease.Attrs{PublicIP: ip(at), Weft: &lease.Weft{Node: node}}}
 	}
-	records := []lease.Record{record("a", "10.42.1.0/24", "192.0.2.1"), record("b", "10.42.2.0/24", "192.0.2.2"), record("c", "10.42.3.0/24", "192.0.2.3")}
+	records := []lease.Record{record("a", "10.42.1.0/24", "192.0.2.1"), record("b", "10.42.2.0/24", "192.0.2.2"),
+		record("c", "10.42.3.0/24", "192.0.2.3")}
 	snapshot := lease.Snapshot{Config: raw, Revision: 7}
 	for i := range records {
 		snapshot.Records = append(snapshot.Records, &records[i])
@@ -58,30 +60,43 @@ func healthy(t *testing.T) *Facts {
 	return &Facts{
 		Now:      at(),
 		Settings: Settings{Config: cfg, From: "the test"},
-		Daemon:   Daemon{Asked: true, PID: 7, Status: control.Status{Ready: true, PID: 7, NodeID: "a", Lease: &control.Lease{Subnet: pfx("10.42.1.0/24"), Held: true}}},
-		Kernel: Kernel{Release: "6.1.0-18-amd64", Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW, Whose: "weftd",
-			Settings: map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-iptables": "1", "ipv4/conf/flannel0/forwarding": "1"}},
+		Daemon: Daemon{Asked: true, PID: 7, Status: control.Status{Ready: true, PID: 7, NodeID: "a",
+			Lease: &control.Lease{Subnet: pfx("10.42.1.0/24"), Held: true}}},
+		Kernel: Kernel{Release: "6.1.0-18-amd64", Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW,
+			Whose: "weftd",
+			Settings: map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "0",
+				"bridge/bridge-nf-call-iptables": "1", "ipv4/conf/flannel0/forwarding": "1"}},
 		Links: Links{
 			Links: []Link{
 				{Index: 2, Name: "eth0", MTU: 1500, Up: true, Carrier: true, Addrs: []netip.Prefix{pfx("192.0.2.1/24")}},
-				{Index: 3, Name: "flannel0", Alias: ownAlias, MTU: 1472, Up: true, Carrier: true, Addrs: []netip.Prefix{pfx("10.42.1.0/32")}},
-				{Index: 4, Name: "cni0", Kind: "bridge", MTU: 1472, Up: true, Carrier: true, Addrs: []netip.Prefix{pfx("10.42.1.1/24")}},
+				{Index: 3, Name: "flannel0", Alias: ownAlias, MTU: 1472, Up: true, Carrier: true,
+					Addrs: []netip.Prefix{pfx("10.42.1.0/32")}},
+				{Index: 4, Name: "cni0", Kind: "bridge", MTU: 1472, Up: true, Carrier: true,
+					Addrs: []netip.Prefix{pfx("10.42.1.1/24")}},
 			},
 			Routes: []Route{
-				{Dst: pfx("0.0.0.0/0"), Gateway: ip("192.0.2.254"), Link: "eth0"}, {Dst: pfx("192.0.2.0/24"), Link: "eth0"},
-				{Dst: pfx("10.42.0.0/16"), Link: "flannel0", Protocol: ownProtocol}, {Dst: pfx("10.42.1.0/24"), Link: "cni0"},
+				{Dst: pfx("0.0.0.0/0"), Gateway: ip("192.0.2.254"), Link: "eth0"},
+				{Dst: pfx("192.0.2.0/24"), Link: "eth0"},
+				{Dst: pfx("10.42.0.0/16"), Link: "flannel0", Protocol: ownProtocol},
+				{Dst: pfx("10.42.1.0/24"), Link: "cni0"},
 			},
-			Rules:    []Rule{{Priority: 0, Table: 255}, {Priority: 32766, Table: 254}, {Priority: 32767, Table: 253}, {Priority: 5200, Table: 52, To: pfx("100.64.0.0/10")}},
+			Rules: []Rule{{Priority: 0, Table: 255}, {Priority: 32766, Table: 254}, {Priority: 32767, Table: 253},
+				{Priority: 5200, Table: 52, To: pfx("100.64.0.0/10")}},
 			Silent:   map[netip.Addr]string{},
 			To:       map[netip.Addr]RouteLookup{ip("192.0.2.2"): wire, ip("192.0.2.3"): wire},
 			Inner:    map[netip.Addr]RouteLookup{ip("10.42.2.1"): overlay, ip("10.42.3.1"): overlay},
 			Underlay: underlay.Link{Name: "eth0", MTU: 1500, Addr4: ip("192.0.2.1"), Ext4: ip("192.0.2.1")},
 		},
-		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot, Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379", Addrs: []netip.Addr{ip("192.0.2.9")},
-			Clock: true, Ahead: 300 * time.Millisecond, Within: time.Second, Begins: at().AddDate(0, -1, 0), Expires: at().AddDate(0, 11, 0)}}},
-		Network: Network{Network: network, From: "/coreos.com/network/config", Records: records, RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
-		Port:    Port{Number: 8285},
-		Files:   []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
+		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot,
+			Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379",
+				Addrs: []netip.Addr{ip("192.0.2.9")},
+				Clock: true, Ahead: 300 * time.Millisecond, Within: time.Second, Begins: at().AddDate(0, -1, 0),
+				Expires: at().AddDate(0, 11, 0)}}},
+		Network: Network{Network: network, From: "/coreos.com/network/config", Records: records,
+			RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
+		Port: Port{Number: 8285},
+		Files: []CertFile{{Flag: caFlag, Path: "/ca.pem",
+			Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
 	}
 }
 
@@ -102,15 +117,22 @@ func TestChecks(t *testing.T) {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
 	}
 	endpoint := func(err error) func(*Facts) {
-		return func(f *Facts) { f.Store.Endpoints[0].Err, f.Store.Endpoints[0].Clock = err, false; f.Store.Err = err }
+		return func(f *Facts) {
+			f.Store.Endpoints[0].Err, f.Store.Endpoints[0].Clock = err,
+				false
+			f.Store.Err = err
+		}
 	}
 	lost := func(n int) []events.Event {
-		return slices.Repeat([]events.Event{{Time: at(), Kind: events.Kind(lease.EventStoreLost), Details: map[string]string{"cause": "silent since 8s"}}}, n)
+		return slices.Repeat([]events.Event{{Time: at(), Kind: events.Kind(lease.EventStoreLost),
+			Details: map[string]string{"cause": "silent since 8s"}}}, n)
 	}
-	certificate := &x509.Certificate{Issuer: pkix.Name{CommonName: "stranger"}, DNSNames: []string{"etcd.example"}, NotBefore: at().AddDate(-1, 0, 0), NotAfter: at().AddDate(0, 0, -1)}
+	certificate := &x509.Certificate{Issuer: pkix.Name{CommonName: "stranger"},
+		DNSNames: []string{"etcd.example"}, NotBefore: at().AddDate(-1, 0, 0), NotAfter: at().AddDate(0, 0, -1)}
 	file := func(begins, ends time.Time, err error) func(*Facts) {
 		return func(f *Facts) {
-			f.Files = append(f.Files, CertFile{Flag: certFlag, Path: "/client.pem", Err: err, Certs: []Cert{{Subject: "CN=node", Begins: begins, Ends: ends}}})
+			f.Files = append(f.Files, CertFile{Flag: certFlag, Path: "/client.pem", Err: err,
+				Certs: []Cert{{Subject: "CN=node", Begins: begins, Ends: ends}}})
 		}
 	}
 	config := func(text string) func(*Facts) {
@@ -139,7 +161,8 @@ func TestChecks(t *testing.T) {
 	}
 	sealed := func(inPlace bool) func(*Facts) {
 		return func(f *Facts) {
-			f.Daemon.Status.Backend.Encrypt, f.Daemon.Status.Rules.InPlace, f.Daemon.Status.Rules.Error = "always", inPlace, ""
+			f.Daemon.Status.Backend.Encrypt, f.Daemon.Status.Rules.InPlace, f.Daemon.Status.Rules.Error = "always",
+				inPlace, ""
 			if !inPlace {
 				f.Daemon.Status.Rules.Error = "nftables: operation not permitted"
 			}
@@ -151,9 +174,13 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	controlled := func(c control.Controller) func(*Facts) {
-		return func(f *Facts) { c.Controller = "https://routes.example/v1/views/a"; f.Daemon.Status.Controller = &c }
+		return func(f *Facts) {
+			c.Controller = "https://routes.example/v1/views/a"
+			f.Daemon.Status.Controller = &c
+		}
 	}
-	silent := []control.Peer{{Name: "b", Address: ip("192.0.2.2"), Probes: []control.Probe{{Answers: "no", Since: at()}}}}
+	silent := []control.Peer{{Name: "b", Address: ip("192.0.2.2"),
+		Probes: []control.Probe{{Answers: "no", Since: at()}}}}
 	suspect := func(hook, table, chain, owner string) []hostrules.Suspect {
 		return []hostrules.Suspect{{Hook: hook, Table: table, Chain: chain, Owner: owner}}
 	}
@@ -164,15 +191,22 @@ func TestChecks(t *testing.T) {
 		says string // in what was found
 	}{
 		{"nothing", func(*Facts) {}, "", ""},
-		{"no daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon} }, "daemon warning", ""},
-		{"a frozen daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, PID: 7, Err: control.ErrStuck} }, "daemon fault", "pid 7"},
-		{"a daemon that is not ready", func(f *Facts) { f.Daemon.Status.Ready, f.Daemon.Status.NotReady = false, []string{"lease: waiting"} }, "daemon fault", "lease: waiting"},
-		{"pods are kept", func(f *Facts) { f.Daemon.Status.Custody = &control.Custody{By: "holder", Items: 2} }, "", ""},
+		{"no daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon} },
+			"daemon warning", ""},
+		{"a frozen daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, PID: 7, Err: control.ErrStuck} },
+			"daemon fault", "pid 7"},
+		{"a daemon that is not ready", func(f *Facts) {
+			f.Daemon.Status.Ready, f.Daemon.Status.NotReady = false,
+				[]string{"lease: waiting"}
+		}, "daemon fault", "lease: waiting"},
+		{"pods are kept", func(f *Facts) { f.Daemon.Status.Custody = &control.Custody{By: "holder", Items: 2} }, "",
+			""},
 		{"pods are not kept", func(f *Facts) {
 			f.Daemon.Status.Custody = &control.Custody{Items: 2, Fault: "set FileDescriptorStoreMax="}
 		}, "custody warning", "restart"},
 		{"pods wait for weftd", func(f *Facts) {
-			f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon, Holder: custody.Report{PID: 8, Items: 2, Left: 60000}}
+			f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon,
+				Holder: custody.Report{PID: 8, Items: 2, Left: 60000}}
 		}, "daemon warning, custody warning", "1m0s"},
 		{"pods have ports", func(f *Facts) { f.Daemon.Status.Pods = &control.PodCounts{Attached: 2} }, "", ""},
 		{"a pod's port is missing", func(f *Facts) {
@@ -185,34 +219,56 @@ func TestChecks(t *testing.T) {
 		{"a bad flag", func(f *Facts) {
 			f.Settings.Err = errors.New("--ifcae: did you mean --iface?\n" + options.ErrUsage.Error())
 		}, "settings fault", "--iface"},
-		{"a misspelt variable", func(f *Facts) { f.Settings.Unknown = []string{"WEFTD_IFCAE"} }, "settings warning", "WEFTD_IFCAE"},
+		{"a misspelt variable", func(f *Facts) { f.Settings.Unknown = []string{"WEFTD_IFCAE"} }, "settings warning",
+			"WEFTD_IFCAE"},
 		{"an old kernel", func(f *Facts) { f.Kernel.Release = "4.19.0-27-amd64" }, "kernel-version note", "4.19"},
-		{"no tun", func(f *Facts) { f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.ENOENT} }, "tun-device fault", ""},
-		{"tun forbidden", func(f *Facts) { f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EPERM} }, "tun-device fault", "not permitted"},
-		{"no NET_ADMIN", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_RAW }, "cap-net-admin fault", "CAP_NET_ADMIN"},
-		{"neither, for an ordinary user without a weftd", func(f *Facts) { f.Kernel.Capabilities, f.Kernel.Ordinary = 0, true }, "cap-net-admin note", "weftd --rootless --check"},
-		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning", "CAP_NET_RAW"},
+		{"no tun", func(f *Facts) {
+			f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun",
+				Err: syscall.ENOENT}
+		}, "tun-device fault", ""},
+		{"tun forbidden", func(f *Facts) {
+			f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EPERM}
+		}, "tun-device fault", "not permitted"},
+		{"no NET_ADMIN", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_RAW }, "cap-net-admin fault",
+			"CAP_NET_ADMIN"},
+		{"neither, for an ordinary user without a weftd", func(f *Facts) {
+			f.Kernel.Capabilities, f.Kernel.Ordinary = 0, true
+		}, "cap-net-admin note", "weftd --rootless --check"},
+		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning",
+			"CAP_NET_RAW"},
 		{"neighbours have room", func(f *Facts) {
-			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024, Entries: 900, Refused: 70}}
+			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024,
+				Entries: 900, Refused: 70}}
 		}, "", ""},
 		{"the neighbours' table is full", func(f *Facts) {
-			f.Kernel.Neighbours = []Neighbours{{Family: "IPv6", Bound: "net.ipv6.neigh.default.gc_thresh3", Most: 1024, Entries: 700, Refused: 70, Lately: 3}}
+			f.Kernel.Neighbours = []Neighbours{{Family: "IPv6", Bound: "net.ipv6.neigh.default.gc_thresh3", Most: 1024,
+				Entries: 700, Refused: 70, Lately: 3}}
 		}, "neighbours fault", "sysctl -w net.ipv6.neigh.default.gc_thresh3=4096"},
 		{"the neighbours' table is nearly full", func(f *Facts) {
-			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024, Entries: 922}}
+			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024,
+				Entries: 922}}
 		}, "neighbours warning", "net.ipv4.neigh.default.gc_thresh2"},
 		{"no forwarding", setting("ipv4/ip_forward", "0"), "forwarding-ipv4 fault", "net.ipv4.ip_forward is 0"},
-		{"no forwarding where the TUN is not", func(f *Facts) { f.Settings.Rootless.On = true; setting("ipv4/ip_forward", "0")(f) }, "", ""},
+		{"no forwarding where the TUN is not", func(f *Facts) {
+			f.Settings.Rootless.On = true
+			setting("ipv4/ip_forward", "0")(f)
+		}, "", ""},
 		{"no tun for an ordinary user", func(f *Facts) {
-			f.Settings.Rootless.On, f.Kernel.TUN = true, &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EACCES}
+			f.Settings.Rootless.On, f.Kernel.TUN = true,
+				&fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EACCES}
 		}, "tun-device fault", "chmod 0666"},
 		{"a namespace without a way out", out(control.WayOut{Masquerade: true}), "way-out note", ""},
 		{"a way out without masquerading", out(control.WayOut{IPv4: "tap0"}), "way-out note", "--ip-masq"},
 		{"a way out", out(control.WayOut{IPv4: "tap0", Masquerade: true}), "", ""},
-		{"no capability of an ordinary user", func(f *Facts) { f.Settings.Rootless.On, f.Kernel.Capabilities = true, 0 }, "", ""},
-		{"no forwarding by the pods' bridge", setting("ipv4/conf/cni0/forwarding", "0"), "forwarding-ipv4 fault", "cni0"},
+		{"no capability of an ordinary user", func(f *Facts) {
+			f.Settings.Rootless.On, f.Kernel.Capabilities = true,
+				0
+		}, "", ""},
+		{"no forwarding by the pods' bridge", setting("ipv4/conf/cni0/forwarding", "0"), "forwarding-ipv4 fault",
+			"cni0"},
 		{"the pods' bridge is down", func(f *Facts) { f.Links.Links[2].Up = false }, "pod-bridge fault", "cni0"},
-		{"no forwarding by one link", setting("ipv4/conf/flannel0/forwarding", "0"), "forwarding-ipv4 fault", "flannel0"},
+		{"no forwarding by one link", setting("ipv4/conf/flannel0/forwarding", "0"), "forwarding-ipv4 fault",
+			"flannel0"},
 		{"no br_netfilter", setting("bridge/bridge-nf-call-iptables", ""), "bridge-netfilter note", ""},
 		{"br_netfilter off", setting("bridge/bridge-nf-call-iptables", "0"), "bridge-netfilter note", "is 0"},
 		{"strict and symmetric", setting("ipv4/conf/eth0/rp_filter", "1"), "", ""},
@@ -222,60 +278,94 @@ func TestChecks(t *testing.T) {
 		}, "rp-filter fault, interface warning", "192.0.2.2"},
 
 		{"refused", endpoint(dial(syscall.ECONNREFUSED)), "store-endpoint fault", ""},
-		{"timed out", endpoint(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), "store-endpoint fault", "in time"},
+		{"timed out", endpoint(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), "store-endpoint fault",
+			"in time"},
 		{"no route", endpoint(dial(syscall.EHOSTUNREACH)), "store-endpoint fault", ""},
-		{"no such name", endpoint(&net.DNSError{Err: "no such host", Name: "ectd", IsNotFound: true}), "store-endpoint fault", ""},
-		{"https for http", endpoint(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), "store-endpoint fault", ""},
-		{"http for https", func(f *Facts) { endpoint(errors.New("EOF"))(f); f.Store.Endpoints[0].PlainTLS = true }, "store-endpoint fault", ""},
-		{"foreign CA", endpoint(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{Cert: certificate}}), "store-endpoint fault", "CN=stranger"},
-		{"expired", endpoint(&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired}}), "store-endpoint fault", "2026-10-31"},
-		{"another name", endpoint(&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: certificate, Host: "192.0.2.9"}}), "store-endpoint fault", "etcd.example"},
-		{"no client certificate", endpoint(errors.New(`Get "https://192.0.2.9:2379/version": remote error: tls: certificate required`)), "store-endpoint fault", ""},
+		{"no such name", endpoint(&net.DNSError{Err: "no such host", Name: "ectd", IsNotFound: true}),
+			"store-endpoint fault", ""},
+		{"https for http", endpoint(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}),
+			"store-endpoint fault", ""},
+		{"http for https", func(f *Facts) { endpoint(errors.New("EOF"))(f); f.Store.Endpoints[0].PlainTLS = true },
+			"store-endpoint fault", ""},
+		{"foreign CA", endpoint(&tls.CertificateVerificationError{
+			Err: x509.UnknownAuthorityError{Cert: certificate}}), "store-endpoint fault", "CN=stranger"},
+		{"expired", endpoint(&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: certificate,
+			Reason: x509.Expired}}), "store-endpoint fault", "2026-10-31"},
+		{"another name", endpoint(&tls.CertificateVerificationError{
+			Err: x509.HostnameError{Certificate: certificate, Host: "192.0.2.9"}}), "store-endpoint fault",
+			"etcd.example"},
+		{"no client certificate",
+			endpoint(errors.New(`Get "https://192.0.2.9:2379/version": remote error: tls: certificate required`)),
+			"store-endpoint fault", ""},
 		{"wrong password", func(f *Facts) {
-			f.Store.Err = errors.New("connect to etcd: rpc error: code = InvalidArgument desc = etcdserver: authentication failed, invalid user ID or password")
+			f.Store.Err = errors.New("connect to etcd: rpc error: code = InvalidArgument desc = etcdserver: " +
+				"authentication failed, invalid user ID or password")
 		}, "store-read fault", ""},
 		{"no permission", func(f *Facts) {
 			f.Store.Err = errors.New("rpc error: code = PermissionDenied desc = etcdserver: permission denied")
 		}, "store-read fault", ""},
-		{"anything else", func(f *Facts) { f.Store.Err = errors.New("rpc error: code = Internal desc = boom") }, "store-read fault", ""},
+		{"anything else", func(f *Facts) { f.Store.Err = errors.New("rpc error: code = Internal desc = boom") },
+			"store-read fault", ""},
 		{"one of two endpoints", func(f *Facts) {
-			f.Store.Endpoints = append(f.Store.Endpoints, Endpoint{URL: "https://192.0.2.10:2379", Err: dial(syscall.ECONNREFUSED)})
+			f.Store.Endpoints = append(f.Store.Endpoints,
+				Endpoint{URL: "https://192.0.2.10:2379", Err: dial(syscall.ECONNREFUSED)})
 		}, "store-endpoint warning", "refuses"},
 		{"a record by hand", func(f *Facts) {
 			f.Store.Snapshot.Bad = []lease.Rejected{{Key: "x", Reason: lease.RejectOutside, Detail: "nonsense"}}
 		}, "store-read warning", "nonsense"},
-		{"the store is silent for weftd alone", func(f *Facts) { f.Daemon.Status.Store = control.Store{Error: "it is silent"} }, "store-watch warning", ""},
+		{"the store is silent for weftd alone", func(f *Facts) {
+			f.Daemon.Status.Store = control.Store{Error: "it is silent"}
+		}, "store-watch warning", ""},
 		{"the store was silent once", func(f *Facts) { f.Daemon.StoreLost = lost(1) }, "store-watch note", "8s"},
-		{"the store is silent again and again", func(f *Facts) { f.Daemon.StoreLost = lost(75) }, "store-watch warning", "75 times"},
+		{"the store is silent again and again", func(f *Facts) { f.Daemon.StoreLost = lost(75) },
+			"store-watch warning", "75 times"},
 		{"clock", func(f *Facts) { f.Store.Endpoints[0].Ahead = -3 * time.Minute }, "clock warning", "ahead of"},
-		{"clock, a little", func(f *Facts) { f.Store.Endpoints[0].Ahead = 20 * time.Second }, "clock note", "behind"},
-		{"the store's certificate ends", func(f *Facts) { f.Store.Endpoints[0].Expires = at().AddDate(0, 0, 3) }, "store-certificate warning", "2026-11-04"},
-		{"our certificate expired", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, -2), nil), "certificates fault", "2026-10-30"},
-		{"our certificate ends soon", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, 5), nil), "certificates warning", "2026-11-06"},
+		{"clock, a little", func(f *Facts) { f.Store.Endpoints[0].Ahead = 20 * time.Second },
+			"clock note", "behind"},
+		{"the store's certificate ends", func(f *Facts) { f.Store.Endpoints[0].Expires = at().AddDate(0, 0, 3) },
+			"store-certificate warning", "2026-11-04"},
+		{"our certificate expired", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, -2), nil), "certificates fault",
+			"2026-10-30"},
+		{"our certificate ends soon", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, 5), nil),
+			"certificates warning", "2026-11-06"},
 		{"our certificate lives a day", file(at().Add(-12*time.Hour), at().Add(12*time.Hour), nil), "", ""},
 		{"of many authorities some have ended", func(f *Facts) {
-			f.Files[0].Certs = append([]Cert{{Subject: "CN=old", Begins: at().AddDate(-9, 0, 0), Ends: at().AddDate(-1, 0, 0)}, {Subject: "CN=soon", Begins: at().AddDate(-9, 0, 0), Ends: at().AddDate(0, 0, 1)}}, f.Files[0].Certs...)
+			f.Files[0].Certs = append([]Cert{{Subject: "CN=old", Begins: at().AddDate(-9, 0, 0),
+				Ends: at().AddDate(-1, 0, 0)}, {Subject: "CN=soon", Begins: at().AddDate(-9, 0, 0),
+				Ends: at().AddDate(0, 0, 1)}}, f.Files[0].Certs...)
 		}, "", ""},
-		{"all authorities have ended", func(f *Facts) { f.Files[0].Certs[0].Ends = at().AddDate(0, 0, -1) }, "certificates fault", "has expired"},
-		{"our certificate begins later", file(at().AddDate(0, 0, 1), at().AddDate(1, 0, 0), nil), "certificates fault", "2026-11-02"},
-		{"our certificate is not there", file(at(), at(), &fs.PathError{Op: "open", Path: "/client.pem", Err: syscall.ENOENT}), "certificates fault", ""},
+		{"all authorities have ended", func(f *Facts) { f.Files[0].Certs[0].Ends = at().AddDate(0, 0, -1) },
+			"certificates fault", "has expired"},
+		{"our certificate begins later", file(at().AddDate(0, 0, 1), at().AddDate(1, 0, 0), nil),
+			"certificates fault", "2026-11-02"},
+		{"our certificate is not there", file(at(), at(),
+			&fs.PathError{Op: "open", Path: "/client.pem", Err: syscall.ENOENT}), "certificates fault", ""},
 
-		{"no config", func(f *Facts) { f.Network.Err = errors.New("the store has no network config") }, "network-config fault", ""},
+		{"no config", func(f *Facts) { f.Network.Err = errors.New("the store has no network config") },
+			"network-config fault", ""},
 		{"a bad config", config(`{"Network":"10.42.0.0/33"}`), "network-config fault", "10.42.0.0/33"},
-		{"a misspelt key", config(`{"Network":"10.42.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`), "config-keys warning", "SubnetLen"},
+		{"a misspelt key", config(`{"Network":"10.42.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`),
+			"config-keys warning", "SubnetLen"},
 		{"a changed config", func(f *Facts) {
 			f.Daemon.Status.Config = control.Config{Differs: true, Changes: []string{"port from 8285 to 9000"}}
 		}, "config-running warning", "9000"},
-		{"the overlay contains the store", func(f *Facts) { f.Store.Endpoints[0].Addrs = []netip.Addr{ip("10.42.200.9")} }, "overlap fault", "10.42.200.9"},
-		{"the overlay contains this host", func(f *Facts) { f.Links.Links[0].Addrs = append(f.Links.Links[0].Addrs, pfx("10.42.77.5/24")) }, "overlap fault", "10.42.77.0/24"},
+		{"the overlay contains the store", func(f *Facts) {
+			f.Store.Endpoints[0].Addrs = []netip.Addr{ip("10.42.200.9")}
+		}, "overlap fault", "10.42.200.9"},
+		{"the overlay contains this host", func(f *Facts) {
+			f.Links.Links[0].Addrs = append(f.Links.Links[0].Addrs, pfx("10.42.77.5/24"))
+		}, "overlap fault", "10.42.77.0/24"},
 		{"a bridge in the overlay", func(f *Facts) {
-			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "docker0", Kind: "bridge", Up: true, Addrs: []netip.Prefix{pfx("10.42.77.1/24")}})
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "docker0", Kind: "bridge", Up: true,
+				Addrs: []netip.Prefix{pfx("10.42.77.1/24")}})
 		}, "overlap fault", ""},
 		{"four fifths are taken", taken(205), "subnets-left warning", "205 of 255"},
 		{"nothing is left", taken(255), "subnets-left fault", "all 255"},
 		{"three quarters are taken", taken(192), "", ""},
-		{"one address for two", func(f *Facts) { f.Network.Records[2].PublicIP = ip("192.0.2.2") }, "duplicate-address fault", "10.42.3.0/24"},
-		{"a cloned identity", func(f *Facts) { f.Network.Records[2].Weft = &lease.Weft{Node: "a"} }, "identity fault", "10.42.3.0/24"},
+		{"one address for two", func(f *Facts) { f.Network.Records[2].PublicIP = ip("192.0.2.2") },
+			"duplicate-address fault", "10.42.3.0/24"},
+		{"a cloned identity", func(f *Facts) { f.Network.Records[2].Weft = &lease.Weft{Node: "a"} },
+			"identity fault", "10.42.3.0/24"},
 
 		{"no interface", func(f *Facts) {
 			f.Links.Underlay, f.Links.UnderlayErr = underlay.Link{}, errors.New("no underlay interface:\n--iface eth7")
@@ -285,19 +375,24 @@ func TestChecks(t *testing.T) {
 		{"the wrong interface", func(f *Facts) {
 			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Link: "eth1"}, ip("192.0.2.3"): {Link: "eth1"}}
 		}, "interface fault", "eth1"},
-		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth1"} }, "interface warning", "eth1"},
-		{"the overlay's MTU is too large", func(f *Facts) { f.Network.MTU = 1372 }, "mtu fault", "flannel0 has MTU 1472"},
+		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth1"} },
+			"interface warning", "eth1"},
+		{"the overlay's MTU is too large", func(f *Facts) { f.Network.MTU = 1372 }, "mtu fault",
+			"flannel0 has MTU 1472"},
 		{"two devices, of two families", func(f *Facts) {
 			f.Network.EnableIPv6, f.Network.MTU = true, 1430
-			f.Kernel.Settings["ipv6/conf/all/forwarding"], f.Kernel.Settings["bridge/bridge-nf-call-ip6tables"] = "1", "1"
+			f.Kernel.Settings["ipv6/conf/all/forwarding"], f.Kernel.Settings["bridge/bridge-nf-call-ip6tables"] = "1",
+				"1"
 			f.Links.Links[1].MTU = 1450
 		}, "", ""},
-		{"a smaller path", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth0", MTU: 1400} }, "mtu note", "1400"},
+		{"a smaller path", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth0", MTU: 1400} },
+			"mtu note", "1400"},
 		{"the port is taken", func(f *Facts) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
 		}, "port fault", "flanneld (pid 99)"},
 		{"the second port is taken", func(f *Facts) {
-			f.Port.Number6, f.Port.Holders = 51821, []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("[::]:51821")}}
+			f.Port.Number6, f.Port.Holders = 51821,
+				[]Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("[::]:51821")}}
 		}, "port fault", "51821"},
 		{"a peer's packets cannot be read", func(f *Facts) {
 			f.Daemon.Peers.Peers = []control.Peer{{Name: "b"}, {Name: "c"}}
@@ -306,29 +401,42 @@ func TestChecks(t *testing.T) {
 		{"a peer has a session, or needs none", encrypted(control.Encryption{Device: "flannel-wg"}), "", ""},
 		{"nothing may pass in plain", sealed(true), "", ""},
 		{"nothing may pass in plain, and nothing keeps it", sealed(false), "encryption fault", ""},
-		{"a peer has no session", encrypted(control.Encryption{Device: "flannel-wg", Likely: "its answers are refused", Look: "compare Backend.PSK"}), "encryption fault", ""},
+		{"a peer has no session", encrypted(control.Encryption{Device: "flannel-wg", Likely: "its answers are " +
+			"refused", Look: "compare Backend.PSK"}), "encryption fault", ""},
 		{"a controller has all routes in place", controlled(control.Controller{Accepted: 3, Taken: at()}), "", ""},
-		{"a controller refuses a route", controlled(control.Controller{Accepted: 2, Refused: 1, Taken: at()}), "route-controller fault", ""},
-		{"a controller has not seen a route yet", controlled(control.Controller{Accepted: 2, Pending: 1, Taken: at()}), "route-controller note", ""},
-		{"a controller is away", controlled(control.Controller{Accepted: 3, Taken: at().Add(-time.Hour), Since: at().Add(-time.Minute), Fault: "connection refused"}), "route-controller warning", "1m0s"},
-		{"a controller never answered", controlled(control.Controller{Since: at().Add(-time.Minute), Fault: "401"}), "route-controller fault", ""},
-		{"a controller's token is missing", func(f *Facts) { f.HookErr = errors.New("the token: open /token: no such file or directory") }, "route-controller fault", ""},
+		{"a controller refuses a route", controlled(control.Controller{Accepted: 2, Refused: 1, Taken: at()}),
+			"route-controller fault", ""},
+		{"a controller has not seen a route yet",
+			controlled(control.Controller{Accepted: 2, Pending: 1, Taken: at()}), "route-controller note", ""},
+		{"a controller is away", controlled(control.Controller{Accepted: 3, Taken: at().Add(-time.Hour),
+			Since: at().Add(-time.Minute), Fault: "connection refused"}), "route-controller warning", "1m0s"},
+		{"a controller never answered", controlled(control.Controller{Since: at().Add(-time.Minute), Fault: "401"}),
+			"route-controller fault", ""},
+		{"a controller's token is missing", func(f *Facts) {
+			f.HookErr = errors.New("the token: open /token: no such file or directory")
+		}, "route-controller fault", ""},
 		{"a controller's authority ends", func(f *Facts) {
-			f.Files = append(f.Files, CertFile{Flag: hookCAFlag, Path: "/routes-ca.pem", Certs: []Cert{{Subject: "CN=routes", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(0, 0, 3)}}})
+			f.Files = append(f.Files, CertFile{Flag: hookCAFlag, Path: "/routes-ca.pem",
+				Certs: []Cert{{Subject: "CN=routes", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(0, 0, 3)}}})
 		}, "certificates warning", "--route-hook-cafile /routes-ca.pem"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
-		{"a firewall that may drop", func(f *Facts) { f.Firewall.Suspects = suspect("input", "ip filter", "INPUT", "") },
+		{"a firewall that may drop", func(f *Facts) {
+			f.Firewall.Suspects = suspect("input", "ip filter", "INPUT", "")
+		},
 			"firewall-input note", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
 		{"a firewall on path raw", func(f *Facts) {
 			f.Firewall.Suspects, f.Daemon.Status.Backend.Path = suspect("input", "ip filter", "INPUT", ""), "raw"
 		}, "", ""},
 		{"firewalld, and a peer is silent", func(f *Facts) {
-			f.Firewall.Suspects, f.Daemon.Peers.Peers = suspect("input", "inet firewalld", "filter_INPUT", "firewalld"), silent
+			f.Firewall.Suspects, f.Daemon.Peers.Peers = suspect("input", "inet firewalld", "filter_INPUT",
+				"firewalld"), silent
 		}, "firewall-input warning, peer-answers fault", "--add-port=8285/udp"},
 		{"a firewall for ipip", func(f *Facts) {
 			f.Port, f.Firewall.Suspects = Port{Protocol: 4}, suspect("input", "inet theirs", "c", "")
 		}, "firewall-input note", "l4proto"},
-		{"a firewall for what leaves", func(f *Facts) { f.Firewall.Suspects = suspect("output", "ip filter", "OUTPUT", "ufw") },
+		{"a firewall for what leaves", func(f *Facts) {
+			f.Firewall.Suspects = suspect("output", "ip filter", "OUTPUT", "ufw")
+		},
 			"firewall-output note", "8285/udp"},
 		{"a firewall for what is forwarded", func(f *Facts) {
 			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = false, suspect("forward", "ip filter", "FORWARD", "")
@@ -339,40 +447,61 @@ func TestChecks(t *testing.T) {
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},
-		{"a rule with more conditions", func(f *Facts) { f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, Narrow: true}) }, "policy-rules note", "may send"},
+		{"a rule with more conditions", func(f *Facts) {
+			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, Narrow: true})
+		}, "policy-rules note", "may send"},
 		{"a route of an address", func(f *Facts) {
-			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "br7", Kind: "bridge", Up: true, Addrs: []netip.Prefix{pfx("10.42.2.1/24")}})
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "br7", Kind: "bridge", Up: true,
+				Addrs: []netip.Prefix{pfx("10.42.2.1/24")}})
 			f.Links.Routes = append(f.Links.Routes, Route{Dst: pfx("10.42.2.0/24"), Link: "br7", Protocol: 2})
 		}, "overlap fault, route-shadow fault", "ip addr del 10.42.2.1/24 dev br7"},
-		{"a more specific route", route(Route{Dst: pfx("10.42.2.128/25"), Link: "eth0", Gateway: ip("192.0.2.254")}), "route-shadow fault", "10.42.2.0/24"},
+		{"a more specific route", route(Route{Dst: pfx("10.42.2.128/25"), Link: "eth0",
+			Gateway: ip("192.0.2.254")}), "route-shadow fault", "10.42.2.0/24"},
 		{"a route to nobody", route(Route{Dst: pfx("10.42.9.0/24"), Link: "eth0"}), "route-shadow warning", ""},
-		{"a direct route", route(Route{Dst: pfx("10.42.2.0/24"), Link: "eth0", Gateway: ip("192.0.2.2"), Protocol: ownProtocol}), "", ""},
-		{"a blackhole of our own subnet", route(Route{Dst: pfx("10.42.1.0/24"), Blocks: true, Protocol: ownProtocol}), "", ""},
-		{"no route", func(f *Facts) { f.Links.Inner[ip("10.42.3.1")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")} }, "peer-route fault", "eth0"},
-		{"a silent peer", func(f *Facts) { f.Links.Silent[ip("192.0.2.3")] = "eth0" }, "peer-underlay fault", "192.0.2.3"},
+		{"a direct route", route(Route{Dst: pfx("10.42.2.0/24"), Link: "eth0", Gateway: ip("192.0.2.2"),
+			Protocol: ownProtocol}), "", ""},
+		{"a blackhole of our own subnet",
+			route(Route{Dst: pfx("10.42.1.0/24"), Blocks: true, Protocol: ownProtocol}), "", ""},
+		{"no route", func(f *Facts) {
+			f.Links.Inner[ip("10.42.3.1")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")}
+		}, "peer-route fault", "eth0"},
+		{"a silent peer", func(f *Facts) { f.Links.Silent[ip("192.0.2.3")] = "eth0" }, "peer-underlay fault",
+			"192.0.2.3"},
 		{"a silent gateway", func(f *Facts) {
 			f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")}
 			f.Links.Silent[ip("192.0.2.254")] = "eth0"
 		}, "peer-underlay fault", "gateway 192.0.2.254"},
-		{"a peer that does not answer", probed(control.Probe{Answers: "no", Address: ip("10.42.2.0"), Since: at().Add(-time.Minute), Likely: "its weftd is stopped", Look: "systemctl status weftd"}), "peer-answers fault", ""},
+		{"a peer that does not answer",
+			probed(control.Probe{Answers: "no", Address: ip("10.42.2.0"), Since: at().Add(-time.Minute),
+				Likely: "its weftd is stopped", Look: "systemctl status weftd"}), "peer-answers fault", ""},
 		{"a peer that answers by no family", func(f *Facts) {
-			no := control.Probe{Answers: "no", Since: at().Add(-time.Minute), Likely: "its host is down", Look: "ping it"}
-			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{no, no}}, {Name: "c", Probes: []control.Probe{{Answers: "yes"}}}}
-			f.Daemon.Peers.Peers[0].Probes[0].Address, f.Daemon.Peers.Peers[0].Probes[1].Address = ip("10.42.2.0"), ip("fd42:2::")
+			no := control.Probe{Answers: "no", Since: at().Add(-time.Minute), Likely: "its host is down",
+				Look: "ping it"}
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{no, no}},
+				{Name: "c", Probes: []control.Probe{{Answers: "yes"}}}}
+			f.Daemon.Peers.Peers[0].Probes[0].Address, f.Daemon.Peers.Peers[0].Probes[1].Address = ip("10.42.2.0"),
+				ip("fd42:2::")
 		}, "peer-answers fault", "10.42.2.0"},
 		{"many that do not", func(f *Facts) {
 			for i := range 8 {
-				f.Daemon.Peers.Peers = append(f.Daemon.Peers.Peers, control.Peer{Name: fmt.Sprint("n", i), Probes: []control.Probe{{Answers: "no", Since: at().Add(-time.Minute), Likely: "a port is closed", Look: "open it"}}})
+				f.Daemon.Peers.Peers = append(f.Daemon.Peers.Peers,
+					control.Peer{Name: fmt.Sprint("n", i),
+						Probes: []control.Probe{{Answers: "no", Since: at().Add(-time.Minute), Likely: "a port is closed",
+							Look: "open it"}}})
 			}
 		}, "peer-answers fault", "60"},
-		{"packets lost one way", probed(control.Probe{Answers: "yes", Lossy: true, LossOut: &third}), "peer-answers warning", "30"},
-		{"large packets lost", probed(control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1280}), "peer-answers fault", "1280"},
+		{"packets lost one way", probed(control.Probe{Answers: "yes", Lossy: true, LossOut: &third}),
+			"peer-answers warning", "30"},
+		{"large packets lost", probed(control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1280}),
+			"peer-answers fault", "1280"},
 		{"a peer that answers", probed(control.Probe{Answers: "yes", PathMTU: 1472}), "", ""},
 		{"no way to any", func(f *Facts) {
 			f.Links.Links[0].Up = false
-			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Err: syscall.ENETUNREACH}, ip("192.0.2.3"): {Err: syscall.ENETUNREACH}}
+			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Err: syscall.ENETUNREACH},
+				ip("192.0.2.3"): {Err: syscall.ENETUNREACH}}
 		}, "interface fault, peer-underlay fault", "192.0.2.2"},
-		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Err: syscall.ENETUNREACH} }, "peer-underlay fault", ""},
+		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Err: syscall.ENETUNREACH} },
+			"peer-underlay fault", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := healthy(t)
@@ -408,7 +537,9 @@ func taken(n int) func(*Facts) {
 		for i := range n {
 			p := pfx(fmt.Sprintf("10.42.%d.0/24", i+1))
 			if i+1 > 3 {
-				f.Network.Records = append(f.Network.Records, lease.Record{Subnets: lease.Subnets{V4: p}, Attrs: lease.Attrs{PublicIP: netip.AddrFrom4([4]byte{192, 0, 3, byte(i)})}})
+				f.Network.Records = append(f.Network.Records,
+					lease.Record{Subnets: lease.Subnets{V4: p},
+						Attrs: lease.Attrs{PublicIP: netip.AddrFrom4([4]byte{192, 0, 3, byte(i)})}})
 			}
 		}
 	}
@@ -418,7 +549,8 @@ func taken(n int) func(*Facts) {
 func TestIDsAreUnique(t *testing.T) {
 	seen := map[ID]bool{}
 	for _, c := range Checks() {
-		if seen[c.ID] || c.ID == "" || strings.Trim(string(c.ID), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || c.Looks == "" {
+		if seen[c.ID] || c.ID == "" || strings.Trim(string(c.ID), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" ||
+			c.Looks == "" {
 			t.Errorf("%q", c.ID)
 		}
 		seen[c.ID] = true
@@ -446,7 +578,8 @@ func TestReadsWhatTheKernelPrints(t *testing.T) {
 	if got := hexAddr("B80D0120000000000000000001000000"); got != ip("2001:db8::1") {
 		t.Errorf("address: %v", got)
 	}
-	if got, err := effective("Name:\tx\nCapEff:\t0000000000003000\n"); err != nil || got != 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW {
+	if got, err := effective("Name:\tx\nCapEff:\t0000000000003000\n"); err != nil ||
+		got != 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW {
 		t.Errorf("capabilities: %x, %v", got, err)
 	}
 	for text, want := range map[string][2]int{"6.1.0-18-amd64": {6, 1}, "5.0": {5, 0}, "4.19+": {4, 19}} {

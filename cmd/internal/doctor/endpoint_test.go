@@ -26,7 +26,8 @@ func signed(t *testing.T, names []string, ends time.Time) (tls.Certificate, *x50
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"}, NotBefore: ends.AddDate(-1, 0, 0), NotAfter: ends,
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"},
+		NotBefore: ends.AddDate(-1, 0, 0), NotAfter: ends,
 		IsCA: true, BasicConstraintsValid: true, DNSNames: names}
 	if names == nil {
 		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
@@ -44,8 +45,8 @@ func signed(t *testing.T, names []string, ends time.Time) (tls.Certificate, *x50
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// A store that does not serve this node is asked over real sockets, and what is wrong is named in one sentence without the
-// words of a library.
+// A store that does not serve this node is asked over real sockets, and what is wrong is named in one
+// sentence without the words of a library.
 func TestEndpointsSayWhatIsWrong(t *testing.T) {
 	good, trusted := signed(t, nil, time.Now().AddDate(0, 6, 0))
 	expired, trustedExpired := signed(t, nil, time.Now().Add(-time.Hour))
@@ -61,7 +62,9 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 		}
 		return s.Listener.Addr().String()
 	}
-	with := func(pool *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12} }
+	with := func(pool *x509.CertPool) *tls.Config {
+		return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
 	server := func(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
 	plain := serve(nil)
 	secure := serve(server(good))
@@ -98,13 +101,16 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 		{"foreign CA", "https://" + secure, with(trustedOther), "authority"},
 		{"expired", "https://" + serve(server(expired)), with(trustedExpired), "certificate"},
 		{"another name", "https://" + serve(server(other)), with(trustedOther), "etcd.example"},
-		{"no client certificate", "https://" + serve(&tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}), with(trusted), "certificate"},
+		{"no client certificate", "https://" +
+			serve(&tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}),
+			with(trusted), "certificate"},
 		{"no such name", "http://no.such.name.invalid:2379", nil, "resolve"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := askEndpoint(t.Context(), tt.url, tt.config)
 			if tt.want == "" {
-				if e.Err != nil || !e.Clock || e.Ahead > 5*time.Second || e.Ahead < -5*time.Second || e.Addrs[0] != netip.MustParseAddr("127.0.0.1") || e.Expires.IsZero() == (tt.config != nil) {
+				if e.Err != nil || !e.Clock || e.Ahead > 5*time.Second || e.Ahead < -5*time.Second ||
+					e.Addrs[0] != netip.MustParseAddr("127.0.0.1") || e.Expires.IsZero() == (tt.config != nil) {
 					t.Errorf("%+v", e)
 				}
 				return

@@ -16,8 +16,8 @@ import (
 // Facts are what Gather read. A part that could not be read has an error that says why.
 type Facts struct {
 	Now time.Time
-	// Start says that the question is what a start of weftd would meet. One that runs, or a flanneld, may be what it
-	// replaces: its port and its devices are not the start's fault.
+	// Start says that the question is what a start of weftd would meet. One that runs, or a flanneld, may be
+	// what it replaces: its port and its devices are not the start's fault.
 	Start    bool
 	Settings Settings
 	Daemon   Daemon
@@ -28,7 +28,8 @@ type Facts struct {
 	Port     Port
 	Firewall Firewall
 	Files    []CertFile
-	// HookErr says what is wrong with the files with which the controller of a network of type route-hook is asked; nil if nothing is, or none is named.
+	// HookErr says what is wrong with the files with which the controller of a network of type route-hook is
+	// asked; nil if nothing is, or none is named.
 	HookErr error
 }
 
@@ -40,8 +41,8 @@ type Settings struct {
 	Err  error
 	// Given says that weftd starts with these and no others; of variables alone nobody knows that.
 	Given bool
-	// NotKnown is why nobody knows those of the weftd of this host; they are the defaults then. Nothing that depends on
-	// them is looked at: neither files nor a store that this node may have nothing to do with.
+	// NotKnown is why nobody knows those of the weftd of this host; they are the defaults then. Nothing that
+	// depends on them is looked at: neither files nor a store that this node may have nothing to do with.
 	NotKnown string
 }
 
@@ -56,19 +57,21 @@ type Daemon struct {
 	Peers  control.Peers
 	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.
 	StoreLost []events.Event
-	// Malformed is how many packets of each peer, by its name, weftd dropped as malformed while the doctor looked.
+	// Malformed is how many packets of each peer, by its name, weftd dropped as malformed while the doctor
+	// looked.
 	Malformed map[string]uint64
 	// Elsewhere says that its network namespace is another one than that of the doctor.
 	Elsewhere bool
-	// Holder is what a holder at the control socket keeps for a weftd that does not run; HolderErr why it could not be asked.
+	// Holder is what a holder at the control socket keeps for a weftd that does not run; HolderErr why it could
+	// not be asked.
 	Holder    custody.Report
 	HolderErr error
 }
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
 
-// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, or kept for
-// the next one by a holder or the service manager. In a container process 1 is something else.
+// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, or
+// kept for the next one by a holder or the service manager. In a container process 1 is something else.
 func (d Daemon) has(pid int, name string) bool {
 	switch {
 	case pid == 0:
@@ -91,9 +94,11 @@ type Kernel struct {
 	Whose           string
 	// Ordinary says that they are the doctor's own, and that it is not run as root.
 	Ordinary bool
-	// Settings are the values of /proc/sys/net by their names with slashes; a name that is not there does not exist.
+	// Settings are the values of /proc/sys/net by their names with slashes; a name that is not there does not
+	// exist.
 	Settings map[string]string
-	// Neighbours are its tables of neighbours; none where it does not show them, as in a network namespace of a container.
+	// Neighbours are its tables of neighbours; none where it does not show them, as in a network namespace of a
+	// container.
 	Neighbours []Neighbours
 }
 
@@ -102,7 +107,8 @@ type Neighbours struct {
 	// Family is IPv4 or IPv6, Bound the setting that bounds the table, and Most its value; 0 if it is not known.
 	Family, Bound string
 	Most          int
-	// Entries is how many there are. Refused is how often there was no room since the host started, and Lately how often of these while the doctor looked.
+	// Entries is how many there are. Refused is how often there was no room since the host started, and Lately
+	// how often of these while the doctor looked.
 	Entries, Refused, Lately int
 }
 
@@ -149,7 +155,8 @@ type Rule struct {
 	Priority int
 	Family   string
 	Table    int
-	// To are destinations that it takes; invalid for all. Narrow says that it looks at more than the destination.
+	// To are destinations that it takes; invalid for all. Narrow says that it looks at more than the
+	// destination.
 	To     netip.Prefix
 	Narrow bool
 	Text   string
@@ -186,8 +193,8 @@ type Endpoint struct {
 	URL   string // without secrets
 	Host  string
 	Addrs []netip.Addr
-	// Err is why it does not answer. PlainTLS says that it was asked without TLS and speaks TLS, and TLSPlain that it was asked with TLS and
-	// answers without.
+	// Err is why it does not answer. PlainTLS says that it was asked without TLS and speaks TLS, and TLSPlain
+	// that it was asked with TLS and answers without.
 	Err                error
 	PlainTLS, TLSPlain bool
 	// Ahead is by how much its clock is ahead of ours, give or take Within; Clock says that it told.
@@ -227,7 +234,8 @@ type Port struct {
 	// Protocol is the overlay's IP protocol if it has no ports, as IP in IP; else 0.
 	Protocol uint8
 	Err      error
-	// Holders are the processes that have it, besides weftd itself; Device is a vxlan link of the kernel's with it.
+	// Holders are the processes that have it, besides weftd itself; Device is a vxlan link of the kernel's with
+	// it.
 	Holders []Holder
 	Device  string
 }

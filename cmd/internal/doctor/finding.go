@@ -9,7 +9,8 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-// SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another one.
+// SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another
+// one.
 const SchemaVersion = 1
 
 // Verdict is what a check says of what it looked at.
@@ -36,9 +37,9 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"`
 	// Found says what is so, in one sentence.
 	Found string `json:"found"`
-	// Cause is the likely cause, or the cause if Observed, and Remedy what to do, with a command if there is one. Of a
-	// peer that does not answer there is one only if it was observed; else Open has those that are not excluded, each
-	// with the command that tells.
+	// Cause is the likely cause, or the cause if Observed, and Remedy what to do, with a command if there is
+	// one. Of a peer that does not answer there is one only if it was observed; else Open has those that are not
+	// excluded, each with the command that tells.
 	Cause    string           `json:"cause,omitempty"`
 	Observed bool             `json:"observed,omitempty"`
 	Open     []diagnose.Cause `json:"open,omitempty"`
@@ -107,14 +108,15 @@ func Examine(f *Facts) Report {
 	return r
 }
 
-// tunInOtherNetns reports whether the TUN is in another network namespace than the underlay, which the facts are of.
+// tunInOtherNetns reports whether the TUN is in another network namespace than the underlay, which the facts
+// are of.
 func (f *Facts) tunInOtherNetns() bool {
 	r := f.Settings.Rootless
 	return r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil
 }
 
-// ExamineStart runs the checks that tell a weftd that does not run yet what it would meet: the required ones are of what
-// it cannot start without, and the others of what would keep packets from passing.
+// ExamineStart runs the checks that tell a weftd that does not run yet what it would meet: the required ones
+// are of what it cannot start without, and the others of what would keep packets from passing.
 func ExamineStart(f *Facts) (required, others []Finding) {
 	f.Start = true
 	for _, c := range Checks() {

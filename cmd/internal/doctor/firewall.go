@@ -75,7 +75,8 @@ func (f *Facts) suspected(hook, link string) []Finding {
 		if s.IPv6 && f.Port.Number6 != 0 {
 			port = f.Port.Number6
 		}
-		out = append(out, says(v, "%s, unless it was told otherwise: no rule was read", s).about(s.Table+" "+s.Chain).
+		out = append(out, says(v, "%s, unless it was told otherwise: no rule was read", s).about(s.Table+
+			" "+s.Chain).
 			do("%s", s.Allow(port, f.Port.Protocol, link)))
 	}
 	if len(out) == 0 && f.Firewall.Err != nil {

@@ -33,8 +33,8 @@ type Request struct {
 	Offline bool
 }
 
-// Gather reads what the checks need, and changes nothing. It takes Within at most; what is not there by then counts as
-// not known.
+// Gather reads what the checks need, and changes nothing. It takes Within at most; what is not there by then
+// counts as not known.
 func Gather(ctx context.Context, r Request) *Facts {
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
@@ -92,14 +92,15 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 		d.Holder, _, d.HolderErr = custody.Look(ctx, custody.SocketFor(socket))
 	}
 	var here, there unix.Stat_t
-	if d.PID != 0 && unix.Stat("/proc/thread-self/ns/net", &here) == nil && unix.Stat(fmt.Sprintf("/proc/%d/ns/net", d.PID), &there) == nil {
+	if d.PID != 0 && unix.Stat("/proc/thread-self/ns/net", &here) == nil &&
+		unix.Stat(fmt.Sprintf("/proc/%d/ns/net", d.PID), &there) == nil {
 		d.Elsewhere = here.Ino != there.Ino || here.Dev != there.Dev
 	}
 	return d
 }
 
-// findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's
-// if neither says anything.
+// findSettings finds those of the running weftd, else those of the arguments and the environment, and the
+// unit's if neither says anything.
 func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 	if d.PID != 0 && len(r.Args) == 0 {
 		if p, err := running.Read(d.PID); err == nil {
@@ -114,7 +115,8 @@ func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 		case d.answers():
 			s.NotKnown = "weftd's process is not visible from here: run weft doctor as root, in its PID namespace"
 		case err != nil:
-			s.NotKnown = "no weftd runs, and " + running.UnitFile + " is not there: give weft doctor its flags behind --"
+			s.NotKnown = "no weftd runs, and " + running.UnitFile +
+				" is not there: give weft doctor its flags behind --"
 		default:
 			s.From, s.Given, environ = running.UnitFile, true, append(of, environ...)
 		}
@@ -126,7 +128,8 @@ func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 	return s
 }
 
-// settingsOf are those of a weftd that runs, with its files as they are found from here: it may run in a container, and from another directory.
+// settingsOf are those of a weftd that runs, with its files as they are found from here: it may run in a
+// container, and from another directory.
 func settingsOf(p running.Process) Settings {
 	s := Settings{From: fmt.Sprintf("the running weftd (pid %d)", p.PID)}
 	s.Config, s.Err = p.Settings()
@@ -142,8 +145,8 @@ func settingsOf(p running.Process) Settings {
 	return s
 }
 
-// readKernel reads what the kernel has, and what weftd, or this process, may do. Of a weftd that answers and whose
-// process is not visible nothing is known.
+// readKernel reads what the kernel has, and what weftd, or this process, may do. Of a weftd that answers and
+// whose process is not visible nothing is known.
 func readKernel(d Daemon) Kernel {
 	var k Kernel
 	var u unix.Utsname
@@ -188,12 +191,14 @@ func effective(status string) (bits uint64, err error) {
 
 // readSettings reads the settings that the checks look at.
 func readSettings(links []Link) map[string]string {
-	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"}
+	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter",
+		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"}
 	for _, l := range links {
 		if l.Kind == "veth" && l.Alias != ownAlias && !l.hasAddr() {
 			continue // to a pod, of which there may be hundreds
 		}
-		names = append(names, "ipv4/conf/"+l.Name+"/rp_filter", "ipv4/conf/"+l.Name+"/forwarding", "ipv6/conf/"+l.Name+"/forwarding")
+		names = append(names, "ipv4/conf/"+l.Name+"/rp_filter", "ipv4/conf/"+l.Name+"/forwarding", "ipv6/conf/"+
+			l.Name+"/forwarding")
 	}
 	out := map[string]string{}
 	for _, name := range names {

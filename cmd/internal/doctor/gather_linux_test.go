@@ -13,12 +13,14 @@ import (
 	"weft/test/netns"
 )
 
-// A weftd in a container has files that are not where it says they are: doctor on the host reads those of the container.
+// A weftd in a container has files that are not where it says they are: doctor on the host reads those of the
+// container.
 func TestFilesOfAWeftdInAContainer(t *testing.T) {
 	netns.Need(t)
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount -t tmpfs none "$0" && cd "$0" && echo '{"Network":"10.5.0.0/16"}' >net.json && `+
-		`printf 'FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n' >subnet.env && echo no certificate >ca.pem && echo && read x`, dir)
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c",
+		`mount -t tmpfs none "$0" && cd "$0" && echo '{"Network":"10.5.0.0/16"}' >net.json && `+
+			`printf 'FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n' >subnet.env && echo no certificate >ca.pem && echo && read x`, dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -39,14 +41,17 @@ func TestFilesOfAWeftdInAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As weftd is started: one name is of its root, and another of its working directory.
-	p.Args = []string{"weftd", "--net-config-path=" + dir + "/net.json", "--subnet-file=subnet.env", "--cache-dir=" + dir, "--etcd-cafile=" + dir + "/ca.pem"}
+	p.Args = []string{"weftd", "--net-config-path=" + dir + "/net.json", "--subnet-file=subnet.env",
+		"--cache-dir=" + dir, "--etcd-cafile=" + dir + "/ca.pem"}
 	f := &Facts{Settings: settingsOf(p)}
 	f.Files = readFiles(f.Settings.Config)
 	f.Network = readNetwork(t.Context(), f, "")
-	if n := f.Network; n.Err != nil || n.Networks()[0].String() != "10.5.0.0/16" || n.Own.V4.String() != "10.5.7.0/24" {
+	if n := f.Network; n.Err != nil || n.Networks()[0].String() != "10.5.0.0/16" ||
+		n.Own.V4.String() != "10.5.7.0/24" {
 		t.Errorf("%+v", n)
 	}
-	if len(f.Files) != 1 || f.Files[0].Err == nil || os.IsNotExist(f.Files[0].Err) || !strings.HasSuffix(f.Files[0].Path, dir+"/ca.pem") {
+	if len(f.Files) != 1 || f.Files[0].Err == nil || os.IsNotExist(f.Files[0].Err) ||
+		!strings.HasSuffix(f.Files[0].Path, dir+"/ca.pem") {
 		t.Errorf("%+v", f.Files)
 	}
 	if got := f.Settings.SubnetFile; filepath.Base(got) != "subnet.env" || !filepath.IsAbs(got) {
@@ -57,13 +62,14 @@ func TestFilesOfAWeftdInAContainer(t *testing.T) {
 	}
 }
 
-// TestStoreOfUnknownSettings: where nobody says how weftd is started, the default store is not asked, since this node may
-// have nothing to do with it. Neither is it where a weftd answers whose process cannot be seen.
+// TestStoreOfUnknownSettings: where nobody says how weftd is started, the default store is not asked, since
+// this node may have nothing to do with it. Neither is it where a weftd answers whose process cannot be seen.
 func TestStoreOfUnknownSettings(t *testing.T) {
 	none := func() ([]string, error) { return nil, os.ErrNotExist }
 	stopped := Daemon{Asked: true, Err: control.ErrNoDaemon}
 	hidden := Daemon{Asked: true, Status: control.Status{PID: 1}}
-	cluster := Daemon{Asked: true, Status: control.Status{PID: 1, Store: control.Store{Kind: control.KindKubernetes, Connected: true}}}
+	cluster := Daemon{Asked: true, Status: control.Status{PID: 1,
+		Store: control.Store{Kind: control.KindKubernetes, Connected: true}}}
 	for _, tt := range []struct {
 		name   string
 		daemon Daemon
@@ -83,7 +89,8 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 		f.Network = readNetwork(t.Context(), f, "")
 		for _, x := range Examine(f).Findings {
 			store := strings.HasPrefix(string(x.ID), "store-")
-			if x.Verdict == Fault && (store || x.ID == CheckSettings || x.ID == CheckTUNDevice && tt.daemon.answers()) {
+			if x.Verdict == Fault && (store || x.ID == CheckSettings || x.ID == CheckTUNDevice &&
+				tt.daemon.answers()) {
 				t.Errorf("%s: %s", tt.name, x)
 			}
 		}
@@ -99,7 +106,8 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 		{"variables", Request{Environ: variables}, false},
 		{"flags", Request{Args: []string{"--subnet-file=/nonexistent"}}, true},
 		{"the unit's file", Request{}, true},
-		{"variables with the store", Request{Environ: append(variables, "WEFTD_ETCD_ENDPOINTS=http://127.0.0.1:1")}, true},
+		{"variables with the store", Request{Environ: append(variables, "WEFTD_ETCD_ENDPOINTS=http://127.0.0.1:1")},
+			true},
 	} {
 		s := findSettings(tt.r, stopped, unit)
 		for i := range s.Store.Endpoints {
@@ -116,7 +124,8 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 	}
 }
 
-// TestSettingsAfterAnUpgrade are those of the process that answers, and not of the one that made the control socket.
+// TestSettingsAfterAnUpgrade are those of the process that answers, and not of the one that made the control
+// socket.
 func TestSettingsAfterAnUpgrade(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "weftd.sock")
 	l, err := net.Listen("unix", socket) // this process made it

@@ -72,7 +72,8 @@ func (l *Links) readDevices(h *netlink.Handle) (names map[int]string, err error)
 	}
 	for _, a := range addrs {
 		for i := range l.Links {
-			if p := prefixOf(a.IPNet); l.Links[i].Index == a.LinkIndex && p.IsValid() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
+			if p := prefixOf(a.IPNet); l.Links[i].Index == a.LinkIndex && p.IsValid() &&
+				!p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
 				l.Links[i].Addrs = append(l.Links[i].Addrs, p)
 			}
 		}
@@ -107,9 +108,11 @@ func (l *Links) readRoutes(h *netlink.Handle, names map[int]string) error {
 			return fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range rs {
-			one := Route{Dst: prefixOf(r.Dst), Gateway: addrOf(r.Gw), Link: names[r.LinkIndex], Metric: r.Priority, Protocol: int(r.Protocol)}
+			one := Route{Dst: prefixOf(r.Dst), Gateway: addrOf(r.Gw), Link: names[r.LinkIndex], Metric: r.Priority,
+				Protocol: int(r.Protocol)}
 			if !one.Dst.IsValid() {
-				one.Dst = netip.PrefixFrom(map[int]netip.Addr{netlink.FAMILY_V4: netip.IPv4Unspecified(), netlink.FAMILY_V6: netip.IPv6Unspecified()}[family], 0)
+				one.Dst = netip.PrefixFrom(map[int]netip.Addr{netlink.FAMILY_V4: netip.IPv4Unspecified(),
+					netlink.FAMILY_V6: netip.IPv6Unspecified()}[family], 0)
 			}
 			switch r.Type {
 			case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
@@ -137,8 +140,10 @@ func (l *Links) readRules(h *netlink.Handle) {
 			continue // a kernel without policy routing has none
 		}
 		for _, r := range rs {
-			l.Rules = append(l.Rules, Rule{Priority: max(r.Priority, 0), Family: name, Table: r.Table, To: prefixOf(r.Dst), Text: r.String(),
-				Narrow: r.Src != nil || r.Mark != 0 || r.IifName != "" || r.OifName != "" || r.Tos != 0 || r.IPProto != 0 || r.UIDRange != nil || r.Dport != nil || r.Sport != nil})
+			l.Rules = append(l.Rules, Rule{Priority: max(r.Priority, 0), Family: name, Table: r.Table,
+				To: prefixOf(r.Dst), Text: r.String(),
+				Narrow: r.Src != nil || r.Mark != 0 || r.IifName != "" || r.OifName != "" || r.Tos != 0 ||
+					r.IPProto != 0 || r.UIDRange != nil || r.Dport != nil || r.Sport != nil})
 		}
 	}
 }
@@ -169,7 +174,8 @@ func way(h *netlink.Handle, a netip.Addr, names map[int]string) RouteLookup {
 func (l *Links) chooseUnderlay(f *Facts) {
 	if d := f.Daemon; d.answers() && !d.Elsewhere && d.Status.Underlay.Link != "" {
 		u := d.Status.Underlay
-		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address, Ext4: u.PublicIP, Ext6: u.PublicIPv6}
+		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address,
+			Ext4: u.PublicIP, Ext6: u.PublicIPv6}
 		for _, x := range l.Links {
 			if x.Name == u.Link {
 				l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
@@ -290,7 +296,8 @@ func sockets(text string, port uint16) map[string]netip.AddrPort {
 	return out
 }
 
-// hexAddr reads an address as the kernel prints it: words of four bytes in this machine's order, in hexadecimal.
+// hexAddr reads an address as the kernel prints it: words of four bytes in this machine's order, in
+// hexadecimal.
 func hexAddr(text string) netip.Addr {
 	var b []byte
 	for i := 0; i+8 <= len(text); i += 8 {
@@ -304,7 +311,8 @@ func hexAddr(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// owners finds the processes that have the sockets open, of several that have one of ours, as who keeps weftd's sockets for the next one has them too.
+// owners finds the processes that have the sockets open, of several that have one of ours, as who keeps
+// weftd's sockets for the next one has them too.
 func owners(inodes map[string]Holder, ours func(pid int, name string) bool) {
 	if len(inodes) == 0 {
 		return

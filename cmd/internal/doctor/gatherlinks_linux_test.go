@@ -6,12 +6,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestKernelsOwnSockets: sockets without a process are the kernel's where it has a device of weft's, or a vxlan device with the port.
+// TestKernelsOwnSockets: sockets without a process are the kernel's where it has a device of weft's, or a
+// vxlan device with the port.
 func TestKernelsOwnSockets(t *testing.T) {
 	vxlan := func(name string, port int) netlink.Link {
 		return &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name}, Port: port}
 	}
-	wireguard := func(name string) netlink.Link { return &netlink.Wireguard{LinkAttrs: netlink.LinkAttrs{Name: name}} }
+	wireguard := func(name string) netlink.Link {
+		return &netlink.Wireguard{LinkAttrs: netlink.LinkAttrs{Name: name}}
+	}
 	for _, x := range []struct {
 		what   string
 		link   netlink.Link

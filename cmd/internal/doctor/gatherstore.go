@@ -28,7 +28,8 @@ import (
 	"weft/routing/routehook"
 )
 
-// endpointPatience is how long an endpoint may take to answer, and readPatience how long reading the records may.
+// endpointPatience is how long an endpoint may take to answer, and readPatience how long reading the records
+// may.
 const endpointPatience, readPatience = 3 * time.Second, 4 * time.Second
 
 // askStore asks each endpoint of the store, and then reads the records.
@@ -59,12 +60,16 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 		return out // checkFiles says why
 	}
 	out.Asked = true
-	out.Guessed = !slices.ContainsFunc(cfg.Settings, func(x options.Setting) bool { return x.Name == "etcd-endpoints" && x.Source != "default" })
+	out.Guessed = !slices.ContainsFunc(cfg.Settings, func(x options.Setting) bool {
+		return x.Name == "etcd-endpoints" && x.Source != "default"
+	})
 	out.Endpoints = askEndpoints(ctx, client.Endpoints, config)
 	if !slices.ContainsFunc(out.Endpoints, func(e Endpoint) bool { return e.Err == nil }) {
 		if out.Guessed && !d.answers() && !s.Given {
-			return Store{What: etcdStore, Warnings: out.Warnings, Why: "was not read: none answers at " + strings.Join(client.Endpoints, " or ") +
-				", where weftd looks unless it is told otherwise; if this host's is told, give weft doctor its flags behind --"}
+			return Store{What: etcdStore, Warnings: out.Warnings, Why: "was not read: none answers at " +
+				strings.Join(client.Endpoints, " or ") +
+				", where weftd looks unless it is told otherwise; if this host's is told, give weft doctor its flags " +
+				"behind --"}
 		}
 		out.Err = errors.New("no endpoint answers")
 		return out
@@ -84,13 +89,16 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 // storeLost reads from the history in dir when the store did not answer the running weftd lately.
 func storeLost(dir string, now time.Time) []events.Event {
 	all, _ := events.Read(dir, now.Add(-lostWithin)) // without a history nothing is known
-	return slices.DeleteFunc(all, func(e events.Event) bool { return e.Kind != events.Kind(lease.EventStoreLost) })
+	return slices.DeleteFunc(all, func(e events.Event) bool {
+		return e.Kind != events.Kind(lease.EventStoreLost)
+	})
 }
 
-// askServer asks the API server without credentials, which tells whether it is there and what time it has; whether it
-// serves this node only weftd knows.
+// askServer asks the API server without credentials, which tells whether it is there and what time it has;
+// whether it serves this node only weftd knows.
 func askServer(ctx context.Context, d Daemon) Store {
-	out := Store{What: apiServer, Why: "weftd, which does not answer, knows its address and credentials: weftd --check, with weftd's flags, asks it"}
+	out := Store{What: apiServer, Why: "weftd, which does not answer, knows its address and credentials: " +
+		"weftd --check, with weftd's flags, asks it"}
 	if !d.answers() {
 		return out
 	}
@@ -98,7 +106,9 @@ func askServer(ctx context.Context, d Daemon) Store {
 	if st := d.Status.Store; !st.Connected {
 		out.Err = errors.New(st.Error)
 	}
-	out.Endpoints = askEndpoints(ctx, d.Status.Store.Endpoints, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // weftd checks who it is
+	// weftd checks who it is
+	out.Endpoints = askEndpoints(ctx, d.Status.Store.Endpoints,
+		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
 	return out
 }
 
@@ -198,7 +208,8 @@ func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls
 		}
 	}
 	if e.Err = err; err != nil {
-		e.TLSPlain = u.Scheme == "https" && !isDial(err) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && speaksPlain(ctx, u.Host, dial)
+		e.TLSPlain = u.Scheme == "https" && !isDial(err) &&
+			(errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && speaksPlain(ctx, u.Host, dial)
 		return
 	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
@@ -225,7 +236,8 @@ func speaksTLS(ctx context.Context, dial dialer) bool {
 	return err == nil || strings.Contains(err.Error(), "remote error: tls")
 }
 
-// speaksPlain says whether who listens there answers without TLS. Some etcds say nothing to a client that begins with TLS.
+// speaksPlain says whether who listens there answers without TLS. Some etcds say nothing to a client that
+// begins with TLS.
 func speaksPlain(ctx context.Context, host string, dial dialer) bool {
 	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/version", nil)
@@ -279,19 +291,23 @@ func readFiles(cfg options.Config) []CertFile {
 			file.Err = err
 		} else if s.CertFile == "" {
 			file.Err = errors.New("it is a key without its certificate: --etcd-certfile is missing")
-		} else if _, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile); err != nil && len(out) > 0 && out[len(out)-1].Err == nil {
+		} else if _, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile); err != nil && len(out) > 0 &&
+			out[len(out)-1].Err == nil {
 			file.Err = fmt.Errorf("it is not the key of %s: %w", s.CertFile, err)
 		}
 		out = append(out, file)
 	} else if s.CertFile != "" {
-		out = append(out, CertFile{Flag: certFlag, Path: s.CertFile, Err: errors.New("its key is not given: --etcd-keyfile is missing")})
+		out = append(out, CertFile{Flag: certFlag, Path: s.CertFile, Err: errors.New("its key is not given: " +
+			"--etcd-keyfile is missing")})
 	}
 	return out
 }
 
-// hookFiles reads those that have to do with the controller of routes, as far as they can be read: CheckFiles has what is wrong with the others.
+// hookFiles reads those that have to do with the controller of routes, as far as they can be read: CheckFiles
+// has what is wrong with the others.
 func hookFiles(o routehook.Options) (out []CertFile) {
-	for _, x := range []struct{ flag, path string }{{hookCAFlag, o.CAFile}, {"route-hook-certfile", o.CertFile}} {
+	for _, x := range []struct{ flag, path string }{{hookCAFlag, o.CAFile},
+		{"route-hook-certfile", o.CertFile}} {
 		if x.path == "" {
 			continue
 		}
@@ -321,8 +337,10 @@ func readFile(flag, path string) CertFile {
 			file.Err = fmt.Errorf("a certificate in it cannot be read: %w", err)
 			return file
 		}
-		clients := len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
-		file.Certs = append(file.Certs, Cert{Subject: subject(c), Begins: c.NotBefore, Ends: c.NotAfter, NotForClients: !clients})
+		clients := len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
+			slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+		file.Certs = append(file.Certs, Cert{Subject: subject(c), Begins: c.NotBefore, Ends: c.NotAfter,
+			NotForClients: !clients})
 	}
 	if len(file.Certs) == 0 {
 		file.Err = errors.New("no PEM certificate in it")
@@ -340,7 +358,8 @@ func subject(c *x509.Certificate) string {
 // recordsOf are the records that the daemon knows, for a store that was not read.
 func recordsOf(l control.Leases) (out []lease.Record, own lease.Subnets) {
 	for _, r := range l.Leases {
-		x := lease.Record{Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet}, Expires: r.Expires, Reservation: r.Reservation, Revision: r.Revision,
+		x := lease.Record{Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet}, Expires: r.Expires,
+			Reservation: r.Reservation, Revision: r.Revision,
 			Attrs: lease.Attrs{PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6, BackendType: r.Backend}}
 		if r.Node != "" {
 			x.Weft = &lease.Weft{Node: r.Node}

@@ -28,7 +28,8 @@ func checkDaemon(f *Facts) []Finding {
 			do("systemctl status weftd; journalctl -u weftd -e")}
 	case errors.Is(d.Err, control.ErrStuck):
 		return []Finding{says(Fault, "weftd%s runs and does not answer", pid(d.PID)).
-			because("it is stopped or hangs: %v", d.Err).do("systemctl restart weftd, after its log was kept: journalctl -u weftd -e")}
+			because("it is stopped or hangs: %v", d.Err).do("systemctl restart weftd, after its log was kept: " +
+			"journalctl -u weftd -e")}
 	case d.Err != nil:
 		return one(Unknown, "weftd could not be asked: %v", d.Err)
 	}
@@ -38,7 +39,8 @@ func checkDaemon(f *Facts) []Finding {
 		}
 	}
 	if d.Elsewhere {
-		out = append(out, says(Warning, "weftd runs in another network namespace, and what is said below is about this one").
+		out = append(out, says(Warning, "weftd runs in another network namespace, and what is said below is "+
+			"about this one").
 			do("nsenter --net --target %d weft doctor", d.PID))
 	}
 	for _, n := range d.Status.Notes {
@@ -62,13 +64,15 @@ func checkSettings(f *Facts) []Finding {
 	if f.Settings.Err != nil {
 		for line := range strings.Lines(f.Settings.Err.Error()) {
 			if line = strings.TrimSpace(line); line != "" && line != options.ErrUsage.Error() {
-				out = append(out, says(Fault, "%s", line).about(f.Settings.From).do("weftd --help lists all flags, and weftd --check what each of them is"))
+				out = append(out, says(Fault, "%s", line).about(f.Settings.From).do("weftd --help lists all flags, and "+
+					"weftd --check what each of them is"))
 			}
 		}
 	}
 	for _, name := range f.Settings.Unknown {
 		out = append(out, says(Warning, "the variable %s names no flag of weftd, and has no effect", name).
-			because("it is misspelt").do("weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals"))
+			because("it is misspelt").do(
+			"weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals"))
 	}
 	return orOK(out, "read from %s", f.Settings.From)
 }
@@ -83,7 +87,8 @@ func checkRelease(f *Facts) []Finding {
 		return one(Unknown, "the kernel's release is not known: %q", f.Kernel.Release)
 	case major < leastMajor || major == leastMajor && minor < leastMinor:
 		return []Finding{says(Note, "Linux %s carries packets one by one", f.Kernel.Release).
-			because("segmentation of UDP and of the TUN's packets came with Linux 5.0").do("a newer kernel makes path socket or raw possible, which is many times as fast")}
+			because("segmentation of UDP and of the TUN's packets came with Linux 5.0").do(
+			"a newer kernel makes path socket or raw possible, which is many times as fast")}
 	}
 	return one(OK, "Linux %s", f.Kernel.Release)
 }
@@ -106,7 +111,8 @@ func (f *Facts) userspaceDataPlane() bool {
 	case routing.CarrierWeft:
 		return true
 	case routing.CarrierEither:
-		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.Facts().Feature.Missing) || f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
+		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.Facts().Feature.Missing) ||
+			f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
 	case routing.CarrierKernel, routing.CarrierOthers:
 		return false
 	}
@@ -124,14 +130,18 @@ func checkTUN(f *Facts) []Finding {
 	}
 	x := says(Fault, "/dev/net/tun cannot be opened: %v", bare(f.Kernel.TUN))
 	switch {
-	case errors.Is(f.Kernel.TUN, fs.ErrNotExist), errors.Is(f.Kernel.TUN, unix.ENODEV), errors.Is(f.Kernel.TUN, unix.ENXIO):
+	case errors.Is(f.Kernel.TUN, fs.ErrNotExist), errors.Is(f.Kernel.TUN, unix.ENODEV),
+		errors.Is(f.Kernel.TUN, unix.ENXIO):
 		x = x.because("the module tun is not loaded, or this container was not given the device").
-			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
+			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c 10 " +
+				"200")
 	case errors.Is(f.Kernel.TUN, fs.ErrPermission) && f.Settings.Rootless.On:
 		x = x.because("it is not this user's to open, though udev's default is 0666").
-			do("as root: chmod 0666 /dev/net/tun, and where nothing like udev does so at each start, a line in tmpfiles.d; it harms nobody, since a device needs rights over a network namespace")
+			do("as root: chmod 0666 /dev/net/tun, and where nothing like udev does so at each start, a line in " +
+				"tmpfiles.d; it harms nobody, since a device needs rights over a network namespace")
 	case errors.Is(f.Kernel.TUN, fs.ErrPermission):
-		x = x.because("this is not run as root, or the unit's DeviceAllow or the container's device cgroup forbids it").
+		x = x.because("this is not run as root, or the unit's DeviceAllow or the container's device cgroup " +
+			"forbids it").
 			do("run it as root; in a unit DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun")
 	default:
 		x = x.do("the user-space data plane needs it: load the module tun")
@@ -157,10 +167,12 @@ func checkFeature(f *Facts) []Finding {
 	case !errors.Is(f.Kernel.Feature, feature.Missing):
 		return one(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
 	case feature.Required == "" || f.Network.Facts().Carrier == routing.CarrierEither:
-		return []Finding{says(Note, "the kernel has no %s, and weft carries the packets in user space", feature.Name).
+		return []Finding{says(Note, "the kernel has no %s, and weft carries the packets in user space",
+			feature.Name).
 			because("%v", f.Kernel.Feature).do("modprobe %s, if this kernel has the module", feature.Name)}
 	}
-	return []Finding{says(Fault, "the kernel has no %s, and %s", feature.Name, feature.Required).because("%v", f.Kernel.Feature).do("modprobe %s", feature.Name)}
+	return []Finding{says(Fault, "the kernel has no %s, and %s", feature.Name, feature.Required).because("%v",
+		f.Kernel.Feature).do("modprobe %s", feature.Name)}
 }
 
 func (f *Facts) has(capability uint) bool { return f.Kernel.Capabilities&(1<<capability) != 0 }
@@ -174,12 +186,16 @@ func checkNetAdmin(f *Facts) []Finding {
 	case f.has(unix.CAP_NET_ADMIN):
 		return one(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
 	case f.Kernel.Ordinary:
-		return []Finding{says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one without root").
-			do("weftd --rootless --check says whether it can be, and docs/rootless.md how; for one of the whole host, run weft doctor as root")}
+		return []Finding{says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one "+
+			"without root").
+			do("weftd --rootless --check says whether it can be, and docs/rootless.md how; for one of the whole " +
+				"host, run weft doctor as root")}
 	}
-	return []Finding{says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").about(f.Kernel.Whose).
+	return []Finding{says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").about(
+		f.Kernel.Whose).
 		because("it does not run as root, or the unit or the container gives it fewer capabilities").
-		do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_ADMIN")}
+		do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add " +
+			"NET_ADMIN")}
 }
 
 func checkNetRaw(f *Facts) []Finding {
@@ -193,12 +209,15 @@ func checkNetRaw(f *Facts) []Finding {
 	case f.Kernel.Ordinary:
 		return one(OK, "a weftd that is started by this user is one without root, and uses path socket")
 	}
-	return []Finding{says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").about(f.Kernel.Whose).
-		because("the unit or the container gives it fewer capabilities").do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")}
+	return []Finding{says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the "+
+		"next best").about(f.Kernel.Whose).
+		because("the unit or the container gives it fewer capabilities").do(
+		"in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")}
 }
 
 func checkForwarding4(f *Facts) []Finding {
-	return f.forwarding(f.Network.EnableIPv4 || !f.Network.known(), "IPv4", "ipv4/ip_forward", "ipv4/conf/%s/forwarding")
+	return f.forwarding(f.Network.EnableIPv4 || !f.Network.known(), "IPv4", "ipv4/ip_forward",
+		"ipv4/conf/%s/forwarding")
 }
 
 func checkForwarding6(f *Facts) []Finding {
@@ -214,7 +233,8 @@ func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 	value, there := f.Kernel.Settings[all]
 	switch {
 	case !there:
-		return []Finding{says(Fault, "the kernel has no %s, and the network config enables it", family).do("remove it from the network config, or boot with %s", family)}
+		return []Finding{says(Fault, "the kernel has no %s, and the network config enables it",
+			family).do("remove it from the network config, or boot with %s", family)}
 	case value == "0":
 		return []Finding{says(Fault, "%s is 0: the kernel forwards nothing between pods and other hosts", key(all)).
 			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))}
@@ -284,7 +304,8 @@ func checkReversePath(f *Facts) []Finding {
 	if under == "" {
 		return one(Unknown, "no underlay is chosen")
 	}
-	strict := max(number(f.Kernel.Settings["ipv4/conf/all/rp_filter"]), number(f.Kernel.Settings["ipv4/conf/"+under+"/rp_filter"])) == 1
+	strict := max(number(f.Kernel.Settings["ipv4/conf/all/rp_filter"]),
+		number(f.Kernel.Settings["ipv4/conf/"+under+"/rp_filter"])) == 1
 	if !strict {
 		return one(OK, "it is not strict on %s", under)
 	}
@@ -294,8 +315,10 @@ func checkReversePath(f *Facts) []Finding {
 		if !ok || w.Err != nil || w.Link == under {
 			continue
 		}
-		out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what the peer sends here is dropped", under, r.PublicIP, w.Link).
-			about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w %s=2, or route %s by %s", key("ipv4/conf/"+under+"/rp_filter"), r.PublicIP, under))
+		out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what "+
+			"the peer sends here is dropped", under, r.PublicIP, w.Link).
+			about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w %s=2, or route %s by %s",
+			key("ipv4/conf/"+under+"/rp_filter"), r.PublicIP, under))
 	}
 	return orOK(out, "it is strict on %s, and all known peers are reached by it", under)
 }
@@ -317,13 +340,15 @@ func checkBridgeNetfilter(f *Facts) []Finding {
 	for _, x := range []struct {
 		on   bool
 		file string
-	}{{f.Network.EnableIPv4, "bridge/bridge-nf-call-iptables"}, {f.Network.EnableIPv6, "bridge/bridge-nf-call-ip6tables"}} {
+	}{{f.Network.EnableIPv4, "bridge/bridge-nf-call-iptables"},
+		{f.Network.EnableIPv6, "bridge/bridge-nf-call-ip6tables"}} {
 		const means = "packets between pods on one bridge miss iptables, which matters where kube-proxy uses it"
 		value, there := f.Kernel.Settings[x.file]
 		switch {
 		case !x.on:
 		case !there:
-			out = append(out, says(v, "%s does not exist: %s", key(x.file), means).because("the module br_netfilter is not loaded").do("modprobe br_netfilter"))
+			out = append(out, says(v, "%s does not exist: %s", key(x.file), means).because("the module br_netfilter "+
+				"is not loaded").do("modprobe br_netfilter"))
 		case value == "0":
 			out = append(out, says(v, "%s is 0: %s", key(x.file), means).do("sysctl -w %s=1", key(x.file)))
 		}

@@ -8,7 +8,8 @@ import (
 	"weft/tunnel"
 )
 
-// malformedWatch is how long the peers' packets are watched: what a path cannot read, it drops as long as it comes.
+// malformedWatch is how long the peers' packets are watched: what a path cannot read, it drops as long as it
+// comes.
 const malformedWatch = 500 * time.Millisecond
 
 // watchMalformed asks weftd once more what it dropped of each peer's packets.
@@ -54,8 +55,8 @@ func malformed(p control.Peer) (n uint64) {
 	return n
 }
 
-// checkPeerPackets looks whether what comes from peers that are there can be read. A peer that answers sends what its own data plane made, so that
-// the fault is on the way, or in how it is received here.
+// checkPeerPackets looks whether what comes from peers that are there can be read. A peer that answers sends
+// what its own data plane made, so that the fault is on the way, or in how it is received here.
 func checkPeerPackets(f *Facts) []Finding {
 	if !f.Daemon.answers() {
 		return one(Unknown, "weftd, which counts them, does not answer")
@@ -63,9 +64,12 @@ func checkPeerPackets(f *Facts) []Finding {
 	var out []Finding
 	for _, p := range f.Daemon.Peers.Peers {
 		if n := f.Daemon.Malformed[p.Name]; n > 0 {
-			out = append(out, says(Fault, "%d of its packets were dropped as malformed while this looked", n).about(p.Name).
-				because("a device on the way, or the kernel here, changes or joins datagrams such that path %s cannot read them", f.Daemon.Status.Backend.Path).
-				do("weft capture shows them; \"Path\":\"portable\" in Backend of the network configuration takes datagrams one by one; weft report has what a report of this fault needs"))
+			out = append(out, says(Fault, "%d of its packets were dropped as malformed while this looked",
+				n).about(p.Name).
+				because("a device on the way, or the kernel here, changes or joins datagrams such that path %s cannot "+
+					"read them", f.Daemon.Status.Backend.Path).
+				do("weft capture shows them; \"Path\":\"portable\" in Backend of the network configuration takes "+
+					"datagrams one by one; weft report has what a report of this fault needs"))
 		}
 	}
 	return orOK(out, "none is dropped as malformed")

@@ -10,8 +10,9 @@ import (
 	"weft/routing"
 )
 
-// mend is how a fault of the network config is corrected: by the config that is there with one value changed if it is known what was meant, else by the
-// key and what is allowed. An example would be put in the config's place, and give all pods other addresses.
+// mend is how a fault of the network config is corrected: by the config that is there with one value changed
+// if it is known what was meant, else by the key and what is allowed. An example would be put in the config's
+// place, and give all pods other addresses.
 func (f *Facts) mend(fault error) string {
 	var c *lease.ConfigError
 	switch {
@@ -95,7 +96,8 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// withKey returns a network config with one value replaced, or nil if there is none; key is one of the config's, or Backend and one of Backend's.
+// withKey returns a network config with one value replaced, or nil if there is none; key is one of the
+// config's, or Backend and one of Backend's.
 func withKey(config []byte, key, value string) []byte {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(config, &object) != nil {

@@ -12,18 +12,24 @@ import (
 
 const secretKey = "aGlkZGVuaGlkZGVuaGlkZGVuaGlkZGVuaGlkZGVuMDA="
 
-// A remedy changes the config that is there in one value, or names the key and what is allowed. It never has another network.
+// A remedy changes the config that is there in one value, or names the key and what is allowed. It never has
+// another network.
 func TestRemediesKeepTheConfig(t *testing.T) {
 	const good = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`
 	place := "/coreos.com/network/config"
 	for _, tt := range []struct{ config, remedy string }{
-		{`{"Network":"10.5.0.0/16","Backend":{"Type":"upd"}}`, `etcdctl put ` + place + ` '{"Backend":{"Type":"udp"},"Network":"10.5.0.0/16"}'`},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"upd"}}`, `etcdctl put ` + place +
+			` '{"Backend":{"Type":"udp"},"Network":"10.5.0.0/16"}'`},
 		{`{"network":"10.5.0.0/16","SubnetLen":25,"It's":1,"backend":{"Port":1,"type":"vxlam"}}`,
-			`etcdctl put ` + place + ` '{"It'\''s":1,"SubnetLen":25,"backend":{"Port":1,"type":"vxlan"},"network":"10.5.0.0/16"}'`},
-		{`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + secretKey + `","Mode":"sepparate"}}`, `set Backend.Mode in ` + place + ` to "separate"`},
-		{`{"Network":"10.5.0.0/16","pw":"hunter2","Backend":{"Type":"upd"}}`, `set Backend.Type in ` + place + ` to "udp"`},
+			`etcdctl put ` + place +
+				` '{"It'\''s":1,"SubnetLen":25,"backend":{"Port":1,"type":"vxlan"},"network":"10.5.0.0/16"}'`},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + secretKey + `","Mode":"sepparate"}}`,
+			`set Backend.Mode in ` + place + ` to "separate"`},
+		{`{"Network":"10.5.0.0/16","pw":"hunter2","Backend":{"Type":"upd"}}`, `set Backend.Type in ` + place +
+			` to "udp"`},
 		{`{"Network":"10.5.0.0/33","Backend":{"Type":"udp"}}`, `set Network in ` + place + ` to what is allowed: `},
-		{`{"Network":"10.5.0.0/16","Backend":{"Type":"zzzzzz"}}`, `set Backend.Type in ` + place + ` to what is allowed: one of ["`},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"zzzzzz"}}`, `set Backend.Type in ` + place +
+			` to what is allowed: one of ["`},
 		{`{"Network":"10.5.0.0/16"`, "correct " + place + ","},
 		{`[]`, "correct " + place + ","},
 	} {
@@ -46,15 +52,20 @@ func TestRemediesKeepTheConfig(t *testing.T) {
 				if from == place && !strings.HasPrefix(x.Remedy, tt.remedy) {
 					t.Errorf("%s: %q, want %q", tt.config, x.Remedy, tt.remedy)
 				}
-				if strings.Contains(x.Remedy, "10.42.") || strings.Contains(x.Remedy, "10.244.") || strings.Contains(x.String(), "hunter2") || strings.Contains(x.String(), secretKey[:20]) || x.Remedy == "" {
+				if strings.Contains(x.Remedy, "10.42.") || strings.Contains(x.Remedy, "10.244.") ||
+					strings.Contains(x.String(), "hunter2") || strings.Contains(x.String(), secretKey[:20]) ||
+					x.Remedy == "" {
 					t.Errorf("%s: %v", tt.config, x)
 				}
-				if from != place && (strings.Contains(x.Remedy, "etcdctl") || !strings.Contains(x.Remedy, f.configPlace())) {
+				if from != place && (strings.Contains(x.Remedy, "etcdctl") ||
+					!strings.Contains(x.Remedy, f.configPlace())) {
 					t.Errorf("%s, from %s: %q", tt.config, from, x.Remedy)
 				}
-				if _, quoted, ok := strings.Cut(x.Remedy, place+" "); ok && strings.HasPrefix(quoted, "'") { // as a shell reads it
+				if _, quoted, ok := strings.Cut(x.Remedy, place+" "); ok && strings.HasPrefix(quoted, "'") {
+					// as a shell reads it
 					out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+quoted).Output()
-					if c, errParse := routing.Parse(out); err != nil || errParse != nil || c.Network.String() != "10.5.0.0/16" {
+					if c, errParse := routing.Parse(out); err != nil || errParse != nil ||
+						c.Network.String() != "10.5.0.0/16" {
 						t.Errorf("%s: %s: %v, %v", tt.config, out, err, errParse)
 					}
 				}
@@ -63,7 +74,8 @@ func TestRemediesKeepTheConfig(t *testing.T) {
 	}
 }
 
-// What the store no longer has is that of the last run, and a fault that only weftd sees is mended by the config in use.
+// What the store no longer has is that of the last run, and a fault that only weftd sees is mended by the
+// config in use.
 func TestRemediesHaveTheConfigInUse(t *testing.T) {
 	const used = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`
 	f := healthy(t)
@@ -83,7 +95,8 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 	if got := f.mendRunning("its port is taken"); !strings.HasSuffix(got, " '"+used+"'") {
 		t.Errorf("%q", got)
 	}
-	hidden := routing.WithoutSecrets([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + secretKey + `"}}`))
+	hidden := routing.WithoutSecrets([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` +
+		secretKey + `"}}`))
 	f.Daemon.Status.Config.InUse = string(hidden)
 	if got := f.mendRunning("its port is taken"); strings.Contains(got, "{") {
 		t.Errorf("a secret that is hidden would be put: %q", got)
@@ -99,7 +112,8 @@ func TestChangesShowNoSecret(t *testing.T) {
 	var c [2]routing.Network
 	for i, key := range []string{secretKey, "b" + secretKey[1:]} {
 		var err error
-		if c[i], err = routing.Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + key + `"}}`)); err != nil {
+		if c[i], err = routing.Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + key +
+			`"}}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,8 +127,10 @@ func TestSettingsOfLinksWithDots(t *testing.T) {
 	f := healthy(t)
 	f.Links.Links[1].Name, f.Links.Links[0].Name, f.Links.Underlay.Name = "flannel.1", "eth0.10", "eth0.10"
 	f.Kernel.Settings["ipv4/conf/flannel.1/forwarding"], f.Kernel.Settings["ipv4/conf/all/rp_filter"] = "0", "1"
-	for i, want := range []string{"sysctl -w net.ipv4.conf.flannel/1.forwarding=1", "sysctl -w net.ipv4.conf.eth0/10.rp_filter=2"} {
-		if found := [][]Finding{checkForwarding4(f), checkReversePath(f)}[i]; len(found) == 0 || !strings.Contains(found[0].Remedy, want) {
+	for i, want := range []string{"sysctl -w net.ipv4.conf.flannel/1.forwarding=1",
+		"sysctl -w net.ipv4.conf.eth0/10.rp_filter=2"} {
+		if found := [][]Finding{checkForwarding4(f), checkReversePath(f)}[i]; len(found) == 0 ||
+			!strings.Contains(found[0].Remedy, want) {
 			t.Errorf("%v, want %s", found, want)
 		}
 	}

@@ -33,7 +33,8 @@ func watchNeighbours(ctx context.Context) (out []Neighbours) {
 
 func readNeighbours() (out []Neighbours) {
 	for _, t := range []struct{ family, file, setting string }{
-		{"IPv4", "arp_cache", "ipv4/neigh/default/gc_thresh3"}, {"IPv6", "ndisc_cache", "ipv6/neigh/default/gc_thresh3"},
+		{"IPv4", "arp_cache", "ipv4/neigh/default/gc_thresh3"},
+		{"IPv6", "ndisc_cache", "ipv6/neigh/default/gc_thresh3"},
 	} {
 		text, err := os.ReadFile("/proc/net/stat/" + t.file)
 		if err != nil {
@@ -51,8 +52,8 @@ func readNeighbours() (out []Neighbours) {
 	return out
 }
 
-// parse reads a file of /proc/net/stat: names of columns, and a line of hexadecimal numbers for each processor. The number of entries is that of all in
-// each line, the others are added up.
+// parse reads a file of /proc/net/stat: names of columns, and a line of hexadecimal numbers for each
+// processor. The number of entries is that of all in each line, the others are added up.
 func (n *Neighbours) parse(text string) bool {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	names := strings.Fields(lines[0])
@@ -81,14 +82,18 @@ func checkNeighbours(f *Facts) []Finding {
 	for _, n := range f.Kernel.Neighbours {
 		remedy := func(x Finding) Finding {
 			most := max(n.Most, 1024)
-			return x.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/performance.md has how many it takes", n.Bound, 4*most, strings.Replace(n.Bound, "thresh3", "thresh2", 1))
+			return x.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/performance.md "+
+				"has how many it takes", n.Bound, 4*most, strings.Replace(n.Bound, "thresh3", "thresh2", 1))
 		}
 		switch {
 		case n.Lately > 0:
-			out = append(out, remedy(says(Fault, "the kernel's table of %s neighbours is full: while this looked, %d found no room, and their packets were lost", n.Family, n.Lately).
-				because("it is shared by all network namespaces of the host, so pods and bridges of any kind fill it: it has %d entries, and %s is %d", n.Entries, n.Bound, n.Most)))
+			out = append(out, remedy(says(Fault, "the kernel's table of %s neighbours is full: while this looked, "+
+				"%d found no room, and their packets were lost", n.Family, n.Lately).
+				because("it is shared by all network namespaces of the host, so pods and bridges of any kind fill it: "+
+					"it has %d entries, and %s is %d", n.Entries, n.Bound, n.Most)))
 		case n.Most > 0 && n.Entries >= n.Most-n.Most/10:
-			out = append(out, remedy(says(Warning, "the kernel's table of %s neighbours is nearly full: %d of %d; then packets to new neighbours are lost", n.Family, n.Entries, n.Most).
+			out = append(out, remedy(says(Warning, "the kernel's table of %s neighbours is nearly full: %d of %d; "+
+				"then packets to new neighbours are lost", n.Family, n.Entries, n.Most).
 				because("it is shared by all network namespaces of the host, so pods and bridges of any kind fill it")))
 		}
 	}

@@ -22,7 +22,8 @@ func checkConfig(f *Facts) []Finding {
 		}
 		return out
 	}
-	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.NetworkConfig.Network, V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
+	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.NetworkConfig.Network,
+		V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
 }
 
 func checkKeys(f *Facts) []Finding {
@@ -31,7 +32,8 @@ func checkKeys(f *Facts) []Finding {
 	}
 	var out []Finding
 	for _, u := range f.Network.Unknown {
-		out = append(out, says(Warning, "%s", u).about(f.Network.From).because("it is misspelt, or another program's").do("correct it there: weft goes on as if it were absent"))
+		out = append(out, says(Warning, "%s", u).about(f.Network.From).because("it is misspelt, or another "+
+			"program's").do("correct it there: weft goes on as if it were absent"))
 	}
 	return orOK(out, "all are known")
 }
@@ -41,11 +43,13 @@ func checkRunning(f *Facts) []Finding {
 		c := f.Daemon.Status.Config
 		var out []Finding
 		for _, fault := range c.Faults {
-			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s", fault).do("%s", f.mendRunning(fault)))
+			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s",
+				fault).do("%s", f.mendRunning(fault)))
 		}
 		for _, change := range c.Changes {
 			out = append(out, says(Warning, "a restart of weftd would change: %s", change).
-				because("the network config was changed since weftd started; nodes that started since then use the new one").
+				because("the network config was changed since weftd started; nodes that started since then use the new "+
+					"one").
 				do("restart weftd on every node, or write the old one back: weft status --json shows both"))
 		}
 		if c.Differs && len(out) == 0 {
@@ -58,7 +62,8 @@ func checkRunning(f *Facts) []Finding {
 	case !f.Network.HasLast():
 		return one(Unknown, "weftd does not answer, and left no last good network config")
 	case !f.Network.known():
-		return one(Unknown, "there is nothing to compare with the last good one, %s", lease.Subnets{V4: last.Network, V6: last.IPv6Network})
+		return one(Unknown, "there is nothing to compare with the last good one, %s",
+			lease.Subnets{V4: last.Network, V6: last.IPv6Network})
 	}
 	var out []Finding
 	for _, change := range Changes(last, f.Network.Network) {
@@ -67,7 +72,8 @@ func checkRunning(f *Facts) []Finding {
 	return orOK(out, "the one of the last run")
 }
 
-// Changes says in what two configurations differ: in what peers and pods see, or else in what only this node does.
+// Changes says in what two configurations differ: in what peers and pods see, or else in what only this node
+// does.
 func Changes(before, after routing.Network) (out []string) {
 	diff := before.Diff(after)
 	for _, c := range diff {
@@ -90,7 +96,8 @@ func checkOverlap(f *Facts) []Finding {
 	for _, e := range f.Store.Endpoints {
 		for _, a := range e.Addrs {
 			if n, r, cut := f.cutOff(a); cut {
-				out = append(out, says(Fault, "Network %s contains the store's %s, which is reached via %s: the overlay's route would take its place", n, a, r).
+				out = append(out, says(Fault, "Network %s contains the store's %s, which is reached via %s: the "+
+					"overlay's route would take its place", n, a, r).
 					about(e.URL).do("%s to %s", remedy, a))
 			}
 		}
@@ -98,7 +105,8 @@ func checkOverlap(f *Facts) []Finding {
 	for _, p := range f.peers() {
 		for _, a := range []netip.Addr{p.PublicIP, p.PublicIPv6} {
 			if n, r, cut := f.cutOff(a); cut {
-				out = append(out, says(Fault, "Network %s contains the peer's own address %s, which is reached via %s: the overlay's route would take its place", n, a, r).
+				out = append(out, says(Fault, "Network %s contains the peer's own address %s, which is reached via %s: "+
+					"the overlay's route would take its place", n, a, r).
 					about(nameOf(p)).do("%s to %s", remedy, a))
 			}
 		}
@@ -109,13 +117,17 @@ func checkOverlap(f *Facts) []Finding {
 		}
 		for _, a := range l.Addrs {
 			for _, n := range f.Network.Networks() {
-				// A network of the host's that contains the overlay, or lies in it and is not a pods' bridge of our own subnet.
+				// A network of the host's that contains the overlay, or lies in it and is not a pods' bridge of our own
+				// subnet.
 				if a.Masked().Overlaps(n) && !f.ownSubnet(a.Masked()) && a.Bits() < a.Addr().BitLen() {
-					x := says(Fault, "Network %s overlaps %s, in which this host has the address %s", n, a.Masked(), a.Addr()).
+					x := says(Fault, "Network %s overlaps %s, in which this host has the address %s", n,
+						a.Masked(), a.Addr()).
 						about(l.Name).because("one network was given out twice").do("choose another Network that no host uses")
 					if l.Kind == "bridge" && a.Bits() > n.Bits() {
-						x = x.because("it is the bridge of a subnet that this node had before, or another program's, as Docker's").
-							do("delete the pods on it, which are made anew with an address of the subnet that the node has now; or give that program another network")
+						x = x.because("it is the bridge of a subnet that this node had before, or another program's, as " +
+							"Docker's").
+							do("delete the pods on it, which are made anew with an address of the subnet that the node has now; " +
+								"or give that program another network")
 					}
 					out = append(out, x)
 				}
@@ -131,7 +143,9 @@ func isFlannels(name string) bool { return strings.HasPrefix(name, "flannel") }
 // ownSubnet says that p lies in this node's subnet, where a bridge of pods is.
 func (f *Facts) ownSubnet(p netip.Prefix) bool {
 	own := []netip.Prefix{f.Network.Own.V4, f.Network.Own.V6}
-	return slices.ContainsFunc(own, func(o netip.Prefix) bool { return o.IsValid() && o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
+	return slices.ContainsFunc(own, func(o netip.Prefix) bool {
+		return o.IsValid() && o.Bits() <= p.Bits() && o.Contains(p.Addr())
+	})
 }
 
 // cutOff says that an overlay's route takes the place of the one to a, and by which network.
@@ -156,7 +170,9 @@ func (f *Facts) cutOff(a netip.Addr) (network netip.Prefix, via string, cut bool
 
 func (f *Facts) isLocal(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Links.Links, func(l Link) bool {
-		return l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+		return l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool {
+			return p.Addr() == a
+		})
 	})
 }
 
@@ -175,10 +191,13 @@ func (f *Facts) best(a netip.Addr) (best Route, ok bool) {
 
 // overlays says that a route is weft's, or leads by a link of weft's.
 func (f *Facts) overlays(r Route) bool {
-	return r.Protocol == ownProtocol || slices.ContainsFunc(f.Links.Links, func(l Link) bool { return l.Name == r.Link && l.Alias == ownAlias })
+	return r.Protocol == ownProtocol || slices.ContainsFunc(f.Links.Links, func(l Link) bool {
+		return l.Name == r.Link && l.Alias == ownAlias
+	})
 }
 
-// These are the parts of the range, in percent, from which on a warning is due, and the part at which it is used up.
+// These are the parts of the range, in percent, from which on a warning is due, and the part at which it is
+// used up.
 const rangeWarning, rangeFull = 80, 100
 
 func checkLeft(f *Facts) []Finding {
@@ -190,10 +209,12 @@ func checkLeft(f *Facts) []Finding {
 	}
 	var out []Finding
 	for _, u := range f.Network.Use(subnetsOf(f.Network.Records)) {
-		const remedy = "weft lease list shows who has them, weft lease release SUBNET gives one back that nobody needs; a wider Network, or a longer SubnetLen, needs every node to start again"
+		const remedy = "weft lease list shows who has them, weft lease release SUBNET gives one back that nobody " +
+			"needs; a wider Network, or a longer SubnetLen, needs every node to start again"
 		switch part := u.Percent(); {
 		case part >= rangeFull:
-			out = append(out, says(Fault, "all %d subnets of %s are taken: no other node can join", u.All, u.Network).because("nodes that are gone keep theirs for a day, or the range is small").do(remedy))
+			out = append(out, says(Fault, "all %d subnets of %s are taken: no other node can join", u.All,
+				u.Network).because("nodes that are gone keep theirs for a day, or the range is small").do(remedy))
 		case part >= rangeWarning:
 			out = append(out, says(Warning, "%d of %d subnets of %s are taken", u.Taken, u.All, u.Network).do(remedy))
 		}
@@ -217,7 +238,8 @@ func (f *Facts) peers() []lease.Record {
 // own says that a record is this node's.
 func (f *Facts) own(r lease.Record) bool {
 	own := f.Network.Own
-	return own != (lease.Subnets{}) && (own.V4.IsValid() && r.V4 == own.V4 || !own.V4.IsValid() && r.V6 == own.V6)
+	return own != (lease.Subnets{}) && (own.V4.IsValid() && r.V4 == own.V4 || !own.V4.IsValid() &&
+		r.V6 == own.V6)
 }
 
 // nameOf is what people call a node.
@@ -245,7 +267,8 @@ func checkDuplicates(f *Facts) []Finding {
 		for _, r := range l {
 			who = append(who, nameOf(r)+" ("+r.Subnets.String()+")")
 		}
-		x := says(Fault, "%s publish the address %s: only one of them is reached", strings.Join(who, " and "), a).about(a.String()).
+		x := says(Fault, "%s publish the address %s: only one of them is reached", strings.Join(who, " and "),
+			a).about(a.String()).
 			because("a machine was cloned, --public-ip is the same on two, or one of the records is a leftover").
 			do("give each its own --public-ip; weft lease release SUBNET deletes a leftover")
 		if slices.ContainsFunc(l, f.own) {
@@ -281,9 +304,11 @@ func checkIdentity(f *Facts) []Finding {
 		}
 	}
 	if len(same) > 0 {
-		return []Finding{says(Fault, "another record, of %s, has this node's identity %s", strings.Join(same, ", "), f.Daemon.Status.NodeID).
+		return []Finding{says(Fault, "another record, of %s, has this node's identity %s", strings.Join(same, ", "),
+			f.Daemon.Status.NodeID).
 			because("a machine was cloned with its /etc/machine-id, or --node-id is the same on two").
-			do("on the clone: remove --cache-dir's node file and give it a machine-id of its own (systemd-machine-id-setup), or --node-id")}
+			do("on the clone: remove --cache-dir's node file and give it a machine-id of its own " +
+				"(systemd-machine-id-setup), or --node-id")}
 	}
 	return one(OK, "%s, and no other has it", f.Daemon.Status.NodeID)
 }
@@ -292,7 +317,8 @@ func checkIdentity(f *Facts) []Finding {
 func (f *Facts) chosen() underlay.Options {
 	u, n := f.Settings.Underlay, f.Network
 	return underlay.Options{
-		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach, PublicIP: u.PublicIP, PublicIPv6: u.PublicIPv6,
-		IPv4: n.EnableIPv4, IPv6: n.EnableIPv6, AllFamilies: true, Overlay: n.Networks(),
+		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach, PublicIP: u.PublicIP,
+		PublicIPv6: u.PublicIPv6,
+		IPv4:       n.EnableIPv4, IPv6: n.EnableIPv6, AllFamilies: true, Overlay: n.Networks(),
 	}
 }

@@ -12,7 +12,8 @@ func checkStoreSettings(f *Facts) []Finding {
 	var out []Finding
 	if f.Store.Check != nil {
 		for line := range strings.Lines(f.Store.Check.Error()) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "etcd certificate ") && !strings.HasPrefix(line, "etcd CA file") {
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "etcd certificate ") &&
+				!strings.HasPrefix(line, "etcd CA file") {
 				out = append(out, says(Fault, "%s", line))
 			}
 		}
@@ -26,8 +27,8 @@ func checkStoreSettings(f *Facts) []Finding {
 	return orOK(out, "good")
 }
 
-// soon is how long before its end a certificate is warned of: a fifth of its life, and two weeks at most, so that one
-// that lives for a day is not always about to end.
+// soon is how long before its end a certificate is warned of: a fifth of its life, and two weeks at most, so
+// that one that lives for a day is not always about to end.
 func soon(begins, ends time.Time) time.Duration { return min(ends.Sub(begins)/5, 14*24*time.Hour) }
 
 func checkFiles(f *Facts) []Finding {
@@ -48,13 +49,17 @@ func checkFiles(f *Facts) []Finding {
 func (c CertFile) judge(now time.Time) Finding {
 	switch {
 	case errors.Is(c.Err, fs.ErrNotExist):
-		return says(Fault, "there is no such file").because("the path is misspelt, or what makes the file did not run").do("ls -l %s", c.Path)
+		return says(Fault, "there is no such file").because("the path is misspelt, or what makes the file did "+
+			"not run").do("ls -l %s", c.Path)
 	case errors.Is(c.Err, fs.ErrPermission):
-		return says(Fault, "it may not be read").because("its owner or mode keeps weftd out").do("ls -l %s; the unit gives CAP_DAC_READ_SEARCH, so that root reads files of etcd's user", c.Path)
+		return says(Fault, "it may not be read").because("its owner or mode keeps weftd out").do(
+			"ls -l %s; the unit gives CAP_DAC_READ_SEARCH, so that root reads files of etcd's user", c.Path)
 	case c.Err != nil:
 		return says(Fault, "%v", bare(c.Err)).do("openssl x509 -in %s -noout -text", c.Path)
 	}
-	others := slices.ContainsFunc(c.Certs, func(x Cert) bool { return !now.Before(x.Begins) && now.Before(x.Ends) })
+	others := slices.ContainsFunc(c.Certs, func(x Cert) bool {
+		return !now.Before(x.Begins) && now.Before(x.Ends)
+	})
 	for i, x := range c.Certs {
 		if c.authorities() && others && (now.After(x.Ends) || now.Before(x.Begins)) {
 			continue // of many authorities some are always of another time
@@ -62,15 +67,20 @@ func (c CertFile) judge(now time.Time) Finding {
 		show := "openssl x509 -in " + c.Path + " -noout -dates -subject"
 		switch {
 		case now.After(x.Ends):
-			return says(Fault, "the certificate of %s has expired on %s, %s ago", x.Subject, date(x.Ends), span(now.Sub(x.Ends))).
-				because("nobody renewed it, or this host's clock is ahead").do("renew it in place, weftd reads it anew: %s", show)
+			return says(Fault, "the certificate of %s has expired on %s, %s ago", x.Subject, date(x.Ends),
+				span(now.Sub(x.Ends))).
+				because("nobody renewed it, or this host's clock is ahead").do(
+				"renew it in place, weftd reads it anew: %s", show)
 		case now.Before(x.Begins):
-			return says(Fault, "the certificate of %s is valid only from %s on, in %s", x.Subject, date(x.Begins), span(x.Begins.Sub(now))).
+			return says(Fault, "the certificate of %s is valid only from %s on, in %s", x.Subject, date(x.Begins),
+				span(x.Begins.Sub(now))).
 				because("this host's clock is behind").do("timedatectl; %s", show)
 		case x.Ends.Sub(now) < soon(x.Begins, x.Ends) && (!c.authorities() || len(c.Certs) == 1):
-			return says(Warning, "the certificate of %s ends on %s, in %s", x.Subject, date(x.Ends), span(x.Ends.Sub(now))).do("renew it in place: %s", show)
+			return says(Warning, "the certificate of %s ends on %s, in %s", x.Subject, date(x.Ends),
+				span(x.Ends.Sub(now))).do("renew it in place: %s", show)
 		case i == 0 && c.Flag == certFlag && x.NotForClients:
-			return says(Warning, "the certificate of %s is not for clients (its extended key usage has no clientAuth), and a store that asks for one will refuse it", x.Subject).
+			return says(Warning, "the certificate of %s is not for clients (its extended key usage has no "+
+				"clientAuth), and a store that asks for one will refuse it", x.Subject).
 				do("openssl x509 -in %s -noout -ext extendedKeyUsage", c.Path)
 		}
 	}
@@ -123,13 +133,16 @@ func checkStoreRead(f *Facts) []Finding {
 	case s.Err == nil && s.What != etcdStore:
 		return one(OK, "%s answers", s.What)
 	case s.Err == nil:
-		out := one(OK, "records under %s/subnets: %d, at revision %d", f.Settings.Store.Prefix, len(s.Snapshot.Records), s.Snapshot.Revision)
+		out := one(OK, "records under %s/subnets: %d, at revision %d", f.Settings.Store.Prefix,
+			len(s.Snapshot.Records), s.Snapshot.Revision)
 		for _, b := range s.Snapshot.Bad {
 			out = append(out, says(Warning, "the record is not believed: %s, %s", b.Reason, b.Detail).about(b.Key).
-				because("somebody wrote it who is no node").do("weft lease list; weft lease release SUBNET deletes a record"))
+				because("somebody wrote it who is no node").do("weft lease list; weft lease release SUBNET deletes a "+
+				"record"))
 		}
 		return out
-	case !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Err == nil }) && len(s.Endpoints) > 0:
+	case !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Err == nil }) &&
+		len(s.Endpoints) > 0:
 		return one(Unknown, "no endpoint answers")
 	}
 	return []Finding{refused(f.Store.Err, f.Settings.Store.Username)}
@@ -151,16 +164,19 @@ func checkStoreWatch(f *Facts) []Finding {
 	case !f.Store.Asked || f.Store.Err != nil: // which is what weftd says, too
 		return one(Unknown, "the store was not read")
 	case st.Error != "":
-		return []Finding{says(Warning, "the store answers here, and does not answer weftd").because("%s", st.Error).do("weft status; weft events --kind store_lost")}
+		return []Finding{says(Warning, "the store answers here, and does not answer weftd").because("%s",
+			st.Error).do("weft status; weft events --kind store_lost")}
 	case len(lost) == 0:
 		return one(OK, "the store answers weftd")
 	}
 	last := lost[len(lost)-1]
-	x := says(Note, "the store answers weftd now, and stopped to in the last %.0f min: %d times", lostWithin.Minutes(), len(lost))
+	x := says(Note, "the store answers weftd now, and stopped to in the last %.0f min: %d times",
+		lostWithin.Minutes(), len(lost))
 	if len(lost) >= lostOften {
 		x.Verdict = Warning
 	}
-	return []Finding{x.because("at %s, %s", last.Time.UTC().Format("15:04:05 UTC"), last.Details["cause"]).do("weft events --kind store_lost --kind store_back")}
+	return []Finding{x.because("at %s, %s", last.Time.UTC().Format("15:04:05 UTC"),
+		last.Details["cause"]).do("weft events --kind store_lost --kind store_back")}
 }
 
 // The store's names in sentences.
@@ -169,7 +185,8 @@ const (
 	apiServer = "the API server"
 )
 
-// These are how far the store's clock may be from ours: above the second it is a warning. An HTTP date has seconds.
+// These are how far the store's clock may be from ours: above the second it is a warning. An HTTP date has
+// seconds.
 const clockNote, clockWarning = 5 * time.Second, time.Minute
 
 func checkClock(f *Facts) []Finding {
@@ -195,7 +212,8 @@ func checkClock(f *Facts) []Finding {
 		}
 		if off >= clockNote {
 			out = append(out, says(v, "this host's clock is %s %s that of %s", span(off), how, e.URL).about(e.URL).
-				because("one of the two is not synchronised").do("timedatectl; chronyc tracking, on both; certificates and logs are judged by it, leases are not"))
+				because("one of the two is not synchronised").do("timedatectl; chronyc tracking, on both; certificates "+
+				"and logs are judged by it, leases are not"))
 		}
 	}
 	if told == 0 {
@@ -213,7 +231,8 @@ func checkServerCertificate(f *Facts) []Finding {
 		}
 		seen++
 		if left := e.Expires.Sub(f.Now); left < soon(e.Begins, e.Expires) {
-			out = append(out, says(Warning, "its certificate ends on %s, in %s: after that this node does not talk to it", date(e.Expires), span(left)).
+			out = append(out, says(Warning, "its certificate ends on %s, in %s: after that this node does not talk "+
+				"to it", date(e.Expires), span(left)).
 				about(e.URL).do("renew it on that host"))
 		}
 	}

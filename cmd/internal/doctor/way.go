@@ -16,7 +16,8 @@ func checkInterface(f *Facts) []Finding {
 	switch {
 	case l.UnderlayErr != nil:
 		return []Finding{says(Fault, "no interface can carry the overlay: %s", oneLine(l.UnderlayErr)).
-			because("--iface names none that is there, is up, and has an address of each family").do("ip -br addr; then --iface NAME or --public-ip ADDRESS")}
+			because("--iface names none that is there, is up, and has an address of each family").do(
+			"ip -br addr; then --iface NAME or --public-ip ADDRESS")}
 	case l.Underlay.Name == "":
 		return one(Unknown, "the network config is not known")
 	}
@@ -24,8 +25,10 @@ func checkInterface(f *Facts) []Finding {
 	if i := slices.IndexFunc(l.Links, func(x Link) bool { return x.Name == l.Underlay.Name }); i < 0 {
 		out = append(out, says(Fault, "the interface is gone").about(l.Underlay.Name).do("ip -br link"))
 	} else if !l.Links[i].Up || !l.Links[i].Carrier {
-		out = append(out, says(Fault, "the interface is %s", map[bool]string{true: "up and has no carrier", false: "down"}[l.Links[i].Up]).about(l.Underlay.Name).
-			because("a cable, a switch's port, or somebody turned it off").do("ip link set %s up; ip -br link", l.Underlay.Name))
+		out = append(out, says(Fault, "the interface is %s",
+			map[bool]string{true: "up and has no carrier", false: "down"}[l.Links[i].Up]).about(l.Underlay.Name).
+			because("a cable, a switch's port, or somebody turned it off").do("ip link set %s up; ip -br link",
+			l.Underlay.Name))
 	}
 	elsewhere, by := map[string][]string{}, 0
 	for _, p := range f.peers() {
@@ -42,8 +45,10 @@ func checkInterface(f *Facts) []Finding {
 		if by == 0 {
 			v = Fault
 		}
-		out = append(out, says(v, "%s reached by %s, and the overlay is bound to %s (%s)", peersAre(elsewhere[link]), link, l.Underlay.Name, addrsOf(l.Underlay.Local())).
-			about(link).because("--iface, or the default choice, is another network's than the peers'").do("--iface %s, if the peers are in its network; ip route get shows the way to one", link))
+		out = append(out, says(v, "%s reached by %s, and the overlay is bound to %s (%s)",
+			peersAre(elsewhere[link]), link, l.Underlay.Name, addrsOf(l.Underlay.Local())).
+			about(link).because("--iface, or the default choice, is another network's than the peers'").do(
+			"--iface %s, if the peers are in its network; ip route get shows the way to one", link))
 	}
 	return orOK(out, "%s, %s", l.Underlay.Name, addrsOf(l.Underlay.Local()))
 }
@@ -75,7 +80,8 @@ func checkMTU(f *Facts) []Finding {
 	n, u := f.Network, f.Links.Underlay
 	switch {
 	case n.MTUErr != nil:
-		return []Finding{says(Fault, "%s", oneLine(n.MTUErr)).because("the underlay's MTU, or Backend.MTU, is too small").do("ip link show %s; ip link set %s mtu 1500", u.Name, u.Name)}
+		return []Finding{says(Fault, "%s", oneLine(n.MTUErr)).because("the underlay's MTU, or Backend.MTU, is "+
+			"too small").do("ip link show %s; ip link set %s mtu 1500", u.Name, u.Name)}
 	case n.MTU == 0:
 		return one(Unknown, "the underlay or the network config is not known")
 	}
@@ -90,20 +96,26 @@ func checkMTU(f *Facts) []Finding {
 			most += 20 // of two devices, the one whose outer header is IPv4's carries more
 		}
 		if strings.HasPrefix(l.Name, "flannel") && l.MTU > most {
-			out = append(out, says(Fault, "%s has MTU %d, and %s carries only %d in the overlay: larger packets are lost or cut", l.Name, l.MTU, u.Name, n.MTU).
-				about(l.Name).because("the underlay's MTU was lowered, or somebody raised the overlay's").do("ip link set %s mtu %d; weftd does it by itself while it runs", l.Name, n.MTU))
+			out = append(out, says(Fault, "%s has MTU %d, and %s carries only %d in the overlay: larger packets are "+
+				"lost or cut", l.Name, l.MTU, u.Name, n.MTU).
+				about(l.Name).because("the underlay's MTU was lowered, or somebody raised the overlay's").do(
+				"ip link set %s mtu %d; weftd does it by itself while it runs", l.Name, n.MTU))
 		}
 	}
 	for _, r := range f.peers() {
 		if w, ok := f.Links.To[r.PublicIP]; ok && w.MTU > 0 && w.MTU < u.MTU {
-			out = append(out, says(Note, "the kernel knows a path MTU of %d to %s, less than the %d of %s", w.MTU, r.PublicIP, u.MTU, u.Name).about(nameOf(r)).
-				because("a link on the way is smaller").do("Backend.MTU %d for all nodes avoids fragments and lost packets; ip route get %s", w.MTU, r.PublicIP))
+			out = append(out, says(Note, "the kernel knows a path MTU of %d to %s, less than the %d of %s", w.MTU,
+				r.PublicIP, u.MTU, u.Name).about(nameOf(r)).
+				because("a link on the way is smaller").do("Backend.MTU %d for all nodes avoids fragments and lost "+
+				"packets; ip route get %s", w.MTU, r.PublicIP))
 		}
 	}
 	for _, r := range f.peers() {
 		if r.Weft != nil && r.Weft.MTU > 0 && r.Weft.MTU < n.MTU {
-			out = append(out, says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are answered with packet-too-big", r.Weft.MTU, n.MTU).about(nameOf(r)).
-				because("the underlay's MTU is not the same on all hosts").do("ip link, there and here; Backend.MTU sets one for all"))
+			out = append(out, says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are "+
+				"answered with packet-too-big", r.Weft.MTU, n.MTU).about(nameOf(r)).
+				because("the underlay's MTU is not the same on all hosts").do(
+				"ip link, there and here; Backend.MTU sets one for all"))
 		}
 	}
 	return orOK(out, "%d on %s, %d inside the overlay", u.MTU, u.Name, n.MTU)
@@ -134,8 +146,10 @@ func checkPort(f *Facts) []Finding {
 			do("ss -lunp 'sport = :%d'; stop it, or give the overlay another Backend.Port on all nodes", h.At.Port()))
 	}
 	if p.Device != "" {
-		out = append(out, says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device, p.Number).about(p.Device).
-			because("another overlay runs on this host").do("ip -d link show %s; give one of them another port", p.Device))
+		out = append(out, says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device,
+			p.Number).about(p.Device).
+			because("another overlay runs on this host").do("ip -d link show %s; give one of them another port",
+			p.Device))
 	}
 	if p.Number6 != 0 {
 		return orOK(out, "UDP ports %d and %d are weft's, or free", p.Number, p.Number6)
@@ -158,7 +172,9 @@ func checkRules(f *Facts) []Finding {
 		if ordinary(r.Table) || r.Priority >= 32766 {
 			continue
 		}
-		hits := !r.To.IsValid() || slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool { return n.Overlaps(r.To) })
+		hits := !r.To.IsValid() || slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
+			return n.Overlaps(r.To)
+		})
 		if !hits {
 			continue
 		}
@@ -167,7 +183,8 @@ func checkRules(f *Facts) []Finding {
 			v, found = Warning, "sends packets for the overlay to table %d, before the main table is asked"
 		}
 		out = append(out, says(v, found, r.Table).about(r.Text).
-			because("a VPN, another network plugin, or policy routing").do("ip rule; ip route show table %d: it should have no route to the overlay's networks", r.Table))
+			because("a VPN, another network plugin, or policy routing").do(
+			"ip rule; ip route show table %d: it should have no route to the overlay's networks", r.Table))
 	}
 	return orOK(out, "none")
 }
@@ -188,12 +205,16 @@ func checkShadows(f *Facts) []Finding {
 		if s.route.Blocks {
 			via = "nowhere"
 		}
-		x := says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst, via, nameOf(s.peer), s.peer.Subnets).
-			about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added a route within Network").
+		x := says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst, via,
+			nameOf(s.peer), s.peer.Subnets).
+			about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added a route within "+
+			"Network").
 			do("%s", f.without(s.route))
 		if s.peer.Subnets == (lease.Subnets{}) {
-			x = says(Warning, "the route %s via %s lies within Network, and is not weft's: a node that gets that subnet is not reached", s.route.Dst, via).
-				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("%s", f.without(s.route))
+			x = says(Warning, "the route %s via %s lies within Network, and is not weft's: a node that gets that "+
+				"subnet is not reached", s.route.Dst, via).
+				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("%s",
+				f.without(s.route))
 		}
 		out = append(out, x)
 	}
@@ -220,7 +241,8 @@ func (f *Facts) without(r Route) string {
 	for _, l := range f.Links.Links {
 		for _, a := range l.Addrs {
 			if l.Name == r.Link && !r.Gateway.IsValid() && a.Masked() == r.Dst {
-				return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a, l.Name)
+				return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a,
+					l.Name)
 			}
 		}
 	}
@@ -236,7 +258,9 @@ type shadow struct {
 func (f *Facts) shadows() []shadow {
 	var out []shadow
 	for _, r := range f.Links.Routes {
-		within := slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) && n.Bits() <= r.Dst.Bits() })
+		within := slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
+			return n.Contains(r.Dst.Addr()) && n.Bits() <= r.Dst.Bits()
+		})
 		if !within || f.overlays(r) || f.ownSubnet(r.Dst) || isFlannels(r.Link) {
 			continue
 		}
@@ -250,7 +274,9 @@ func (f *Facts) shadows() []shadow {
 		for _, p := range peers {
 			out = append(out, shadow{r, p})
 		}
-		if len(peers) == 0 && !slices.ContainsFunc(f.peers(), func(p lease.Record) bool { return overlaps(p.V4, r.Dst) || overlaps(p.V6, r.Dst) }) {
+		if len(peers) == 0 && !slices.ContainsFunc(f.peers(), func(p lease.Record) bool {
+			return overlaps(p.V4, r.Dst) || overlaps(p.V6, r.Dst)
+		}) {
 			out = append(out, shadow{route: r})
 		}
 	}
@@ -281,12 +307,15 @@ func checkPeerRoutes(f *Facts) []Finding {
 		case !asked:
 		case w.Err != nil:
 			out = append(out, says(Fault, "there is no route to its subnet %s: %v", p.Subnets, w.Err).about(nameOf(p)).
-				because("weftd does not run, its record is refused here, or somebody deleted the route").do("weft peers; weft status shows refused records"))
+				because("weftd does not run, its record is refused here, or somebody deleted the route").do(
+				"weft peers; weft status shows refused records"))
 		case f.intoOverlay(w, p):
 			good++
 		case !shadowed[nameOf(p)]:
-			out = append(out, says(Fault, "packets to its subnet %s leave by %s, and not by the overlay", p.Subnets, w.Link).about(nameOf(p)).
-				because("weftd does not run, its record is refused here, or a rule or route leads elsewhere").do("ip route get %s; weft peers; weft status shows refused records", a))
+			out = append(out, says(Fault, "packets to its subnet %s leave by %s, and not by the overlay", p.Subnets,
+				w.Link).about(nameOf(p)).
+				because("weftd does not run, its record is refused here, or a rule or route leads elsewhere").do(
+				"ip route get %s; weft peers; weft status shows refused records", a))
 		}
 	}
 	return orOK(out, "to %d peers", good)
@@ -294,7 +323,9 @@ func checkPeerRoutes(f *Facts) []Finding {
 
 // intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would.
 func (f *Facts) intoOverlay(w RouteLookup, p lease.Record) bool {
-	return isFlannels(w.Link) || slices.ContainsFunc(f.overlayLinks(), func(l Link) bool { return l.Name == w.Link }) ||
+	return isFlannels(w.Link) || slices.ContainsFunc(f.overlayLinks(), func(l Link) bool {
+		return l.Name == w.Link
+	}) ||
 		w.Gateway.IsValid() && (w.Gateway == p.PublicIP || w.Gateway == p.PublicIPv6)
 }
 
@@ -309,7 +340,8 @@ func inside(r lease.Record) netip.Addr {
 // unresolved says what is open if the kernel asked a link for an address in vain.
 func (f Finding) unresolved(host, link string, at netip.Addr) Finding {
 	said := diagnose.Said{Kind: diagnose.KindHost, Text: "nobody on the link has the address"}
-	why := diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at}, diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said})
+	why := diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at},
+		diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said})
 	f = f.follows(why)
 	f.Remedy = remedyOf(f.Open, f.Remedy)
 	return f
@@ -338,7 +370,8 @@ func checkPeerWays(f *Facts) []Finding {
 			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).
 				about(nameOf(p)).unresolved(nameOf(p), link, p.PublicIP))
 		case silent:
-			out = append(out, says(Fault, "the gateway %s on the way to its address %s does not answer on %s (neighbour FAILED)", next, p.PublicIP, link).about(nameOf(p)).
+			out = append(out, says(Fault, "the gateway %s on the way to its address %s does not answer on %s "+
+				"(neighbour FAILED)", next, p.PublicIP, link).about(nameOf(p)).
 				unresolved("gateway "+next.String(), link, next))
 		default:
 			good++
@@ -351,13 +384,15 @@ func checkPeerWays(f *Facts) []Finding {
 	switch len(none) {
 	case 0:
 	case 1:
-		out = append(out, says(Fault, "there is no way to its address %s: %v", none[0].PublicIP, why).about(nameOf(none[0])).because("%s", cause).do("ip route get %s", none[0].PublicIP))
+		out = append(out, says(Fault, "there is no way to its address %s: %v", none[0].PublicIP,
+			why).about(nameOf(none[0])).because("%s", cause).do("ip route get %s", none[0].PublicIP))
 	default:
 		var names []string
 		for _, p := range none {
 			names = append(names, nameOf(p))
 		}
-		out = append(out, says(Fault, "%s without a way to their own addresses, such as %s: %v", peersAre(names), none[0].PublicIP, why).because("%s", cause).do("ip route get %s", none[0].PublicIP))
+		out = append(out, says(Fault, "%s without a way to their own addresses, such as %s: %v", peersAre(names),
+			none[0].PublicIP, why).because("%s", cause).do("ip route get %s", none[0].PublicIP))
 	}
 	return orOK(out, "there is one to %d peers", good)
 }

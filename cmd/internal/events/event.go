@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// File is where the history is in the state directory, one event a line, and Former the part before it: when File is
-// full it takes the place of Former. So the two never take more than twice maxFile, and hold at least one of it.
+// File is where the history is in the state directory, one event a line, and Former the part before it: when
+// File is full it takes the place of Former. So the two never take more than twice maxFile, and hold at least
+// one of it.
 const (
 	File   = "events.jsonl"
 	Former = "events.jsonl.1"

@@ -49,7 +49,8 @@ func TestTheHistoryOutlivesTheProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	for range 2 {
 		if faults := kept(t, dir, func(l *events.Log) {
-			log := slog.New(events.NewHandler(slog.NewTextHandler(&bytes.Buffer{}, nil), l)).With("component", "keeper")
+			log := slog.New(events.NewHandler(slog.NewTextHandler(&bytes.Buffer{}, nil), l)).With("component",
+				"keeper")
 			log.Info("weftd starts", "event", events.Started, "version", "v1")
 			log.Debug("not ready")
 			log.Warn("peer not used", "event", event.PeerUnused, "peer", "db1", "reason", errors.New("it has no MAC"))
@@ -59,8 +60,10 @@ func TestTheHistoryOutlivesTheProcess(t *testing.T) {
 		}
 	}
 	got := read(t, dir)
-	if len(got) != 6 || got[0].Kind != events.Started || got[1].Kind != events.Kind(event.PeerUnused) || got[2].Kind != events.Fault || got[2].Level != "error" ||
-		got[1].Details["reason"] != "it has no MAC" || got[1].Details["component"] != "keeper" || got[3].Kind != events.Started {
+	if len(got) != 6 || got[0].Kind != events.Started || got[1].Kind != events.Kind(event.PeerUnused) ||
+		got[2].Kind != events.Fault || got[2].Level != "error" ||
+		got[1].Details["reason"] != "it has no MAC" || got[1].Details["component"] != "keeper" ||
+		got[3].Kind != events.Started {
 		t.Fatalf("%+v", got)
 	}
 	for i := range got[1:] {
@@ -105,7 +108,8 @@ func TestTheHistoryIsBounded(t *testing.T) {
 		const n = 1200
 		kept(t, dir, func(l *events.Log) {
 			for i := range n {
-				l.Add(events.Event{Kind: events.Note, Message: fmt.Sprint(i, strings.Repeat("ü", 5000)), Details: map[string]string{"x": strings.Repeat("y", 5000)}})
+				l.Add(events.Event{Kind: events.Note, Message: fmt.Sprint(i, strings.Repeat("ü", 5000)),
+					Details: map[string]string{"x": strings.Repeat("y", 5000)}})
 				time.Sleep(10 * time.Second)
 			}
 		})
@@ -118,7 +122,8 @@ func TestTheHistoryIsBounded(t *testing.T) {
 			total += info.Size()
 		}
 		got := read(t, dir)
-		if total > 512<<10 || total < 256<<10 || !strings.HasPrefix(got[len(got)-1].Message, fmt.Sprint(n-1)) || len(got) < 250 {
+		if total > 512<<10 || total < 256<<10 || !strings.HasPrefix(got[len(got)-1].Message, fmt.Sprint(n-1)) ||
+			len(got) < 250 {
 			t.Errorf("%d bytes, %d events", total, len(got))
 		}
 	})
@@ -152,9 +157,11 @@ func TestAFaultyDiskCostsTheHistoryAlone(t *testing.T) {
 	})
 }
 
-// What somebody, or a crash, has left in the files hides nothing that came after it; nor does a clock that was set back.
+// What somebody, or a crash, has left in the files hides nothing that came after it; nor does a clock that
+// was set back.
 func TestRubbishAndClocksHideNothing(t *testing.T) {
-	future := []byte(`{"time":"2099-01-02T03:04:05Z","kind":"ready","level":"info","message":"in the future"}` + "\n")
+	future := []byte(`{"time":"2099-01-02T03:04:05Z","kind":"ready","level":"info","message":"in the future"}` +
+		"\n")
 	for name, what := range map[string][]byte{
 		"future":       future,
 		"zeros":        make([]byte, 100<<10),
@@ -170,10 +177,13 @@ func TestRubbishAndClocksHideNothing(t *testing.T) {
 			}
 			var faults []error
 			for i := range 2 {
-				faults = append(faults, kept(t, dir, func(l *events.Log) { l.Add(events.Event{Kind: events.Note, Message: fmt.Sprint("kept ", i)}) })...)
+				faults = append(faults, kept(t, dir, func(l *events.Log) {
+					l.Add(events.Event{Kind: events.Note, Message: fmt.Sprint("kept ", i)})
+				})...)
 			}
 			got := read(t, dir)
-			if len(faults) > 0 || len(got) < 2 || got[len(got)-2].Message != "kept 0" || got[len(got)-1].Message != "kept 1" {
+			if len(faults) > 0 || len(got) < 2 || got[len(got)-2].Message != "kept 0" ||
+				got[len(got)-1].Message != "kept 1" {
 				t.Errorf("%s in %s: %v, %+v", name, file, faults, got)
 			}
 		}

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Of each kind burst events are kept at once, then one each refill; how many were left out, the next one says.
+// Of each kind burst events are kept at once, then one each refill; how many were left out, the next one
+// says.
 const (
 	burst  = 20
 	refill = 10 * time.Second
@@ -21,7 +22,8 @@ const (
 	again = time.Minute
 )
 
-// Log writes the history. Add may be called by any goroutine; it never blocks. Run writes, and has to be called once.
+// Log writes the history. Add may be called by any goroutine; it never blocks. Run writes, and has to be
+// called once.
 type Log struct {
 	dir   string
 	queue chan Event
@@ -49,8 +51,8 @@ func NewLog(dir string) *Log {
 	return &Log{dir: dir, queue: make(chan Event, queued), kinds: map[Kind]*bucket{}}
 }
 
-// Add has e written, at the time that it is now, unless there were too many of its kind, or the disk is behind. It
-// takes e over.
+// Add has e written, at the time that it is now, unless there were too many of its kind, or the disk is
+// behind. It takes e over.
 func (l *Log) Add(e Event) {
 	now := time.Now()
 	l.mu.Lock()
@@ -85,8 +87,8 @@ func (l *Log) Add(e Event) {
 	}
 }
 
-// Run writes what was added until ctx ends, and what waits then. It calls fault once for a file that cannot be written, and
-// with nil when it can be again: without it the node only has no history.
+// Run writes what was added until ctx ends, and what waits then. It calls fault once for a file that cannot
+// be written, and with nil when it can be again: without it the node only has no history.
 func (l *Log) Run(ctx context.Context, fault func(error)) {
 	defer func() {
 		if l.file != nil {

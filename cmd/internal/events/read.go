@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Read returns the events in dir whose time is later than after, in the order in which they happened. A line that is none, as a crash
-// may leave one, is passed over. The error wraps fs.ErrNotExist if there is no history.
+// Read returns the events in dir whose time is later than after, in the order in which they happened. A line
+// that is none, as a crash may leave one, is passed over. The error wraps fs.ErrNotExist if there is no
+// history.
 func Read(dir string, after time.Time) ([]Event, error) {
 	now, err := readFile(filepath.Join(dir, File))
 	former, errFormer := readFile(filepath.Join(dir, Former))
@@ -33,8 +34,8 @@ func Read(dir string, after time.Time) ([]Event, error) {
 	return slices.DeleteFunc(all, func(e Event) bool { return !e.Time.After(after) }), err
 }
 
-// After returns those of all that came after last, which was read before; all of them if last is not there any more. Times do not tell: the clock may have
-// been set back.
+// After returns those of all that came after last, which was read before; all of them if last is not there
+// any more. Times do not tell: the clock may have been set back.
 func After(all []Event, last Event) []Event {
 	for i, e := range slices.Backward(all) {
 		if e.same(last) {

@@ -20,14 +20,17 @@ type Allocation struct {
 	New []netip.Addr
 }
 
-// Gateway returns the address of subnet that host-local keeps for the gateway: the first one after the network's own.
+// Gateway returns the address of subnet that host-local keeps for the gateway: the first one after the
+// network's own.
 func Gateway(subnet netip.Prefix) netip.Addr { return subnet.Masked().Addr().Next() }
 
-// Allocate gives h an address in each of subnets, which are host-local's ranges in their order. An address that h
-// has in a subnet already stays its own, so that the same question has the same answer. Otherwise it is the one of wanted that
-// lies in the subnet, or the first free one after that which was given last, by whomever. If one of the subnets has none, an
-// error that wraps ErrFull, nothing is changed. A wanted address that another one has is a *TakenError.
-func (s Store) Allocate(ctx context.Context, h Holder, subnets []netip.Prefix, wanted ...netip.Addr) (out Allocation, err error) {
+// Allocate gives h an address in each of subnets, which are host-local's ranges in their order. An address
+// that h has in a subnet already stays its own, so that the same question has the same answer. Otherwise it
+// is the one of wanted that lies in the subnet, or the first free one after that which was given last, by
+// whomever. If one of the subnets has none, an error that wraps ErrFull, nothing is changed. A wanted address
+// that another one has is a *TakenError.
+func (s Store) Allocate(ctx context.Context, h Holder, subnets []netip.Prefix,
+	wanted ...netip.Addr) (out Allocation, err error) {
 	if err := h.check(); err != nil {
 		return Allocation{}, err
 	}
@@ -76,14 +79,16 @@ func (s Store) write(dir string, pools []pool, h Holder, a Allocation) error {
 }
 
 // choose decides, and changes nothing.
-func choose(pools []pool, h Holder, list []Reservation, used map[netip.Addr]bool, last func(i int) netip.Addr) (Allocation, error) {
+func choose(pools []pool, h Holder, list []Reservation, used map[netip.Addr]bool,
+	last func(i int) netip.Addr) (Allocation, error) {
 	var out Allocation
 	own := ofHolder(list, h)
 	for i, p := range pools {
 		if k := slices.IndexFunc(own, func(r Reservation) bool { return p.subnet.Contains(r.Address) }); k >= 0 {
 			has := own[k].Address
 			if p.wanted.IsValid() && p.wanted != has {
-				return Allocation{}, fmt.Errorf("%s has %s, and has to give that up before it can have %s", h, has, p.wanted)
+				return Allocation{}, fmt.Errorf("%s has %s, and has to give that up before it can have %s", h,
+					has, p.wanted)
 			}
 			out.Addresses = append(out.Addresses, netip.PrefixFrom(has, p.subnet.Bits()))
 			continue
@@ -135,9 +140,11 @@ func poolsOf(subnets []netip.Prefix, wanted []netip.Addr) ([]pool, error) {
 		case a == Gateway(out[i].subnet):
 			return nil, fmt.Errorf("address %s is the gateway of subnet %s", a, out[i].subnet)
 		case a.Less(out[i].first) || out[i].last.Less(a):
-			return nil, fmt.Errorf("address %s is no pod's: subnet %s has its own name or broadcast there", a, out[i].subnet)
+			return nil, fmt.Errorf("address %s is no pod's: subnet %s has its own name or broadcast there", a,
+				out[i].subnet)
 		case out[i].wanted.IsValid() && out[i].wanted != a:
-			return nil, fmt.Errorf("%s and %s are both wanted of subnet %s, which gives a pod one address", out[i].wanted, a, out[i].subnet)
+			return nil, fmt.Errorf("%s and %s are both wanted of subnet %s, which gives a pod one address",
+				out[i].wanted, a, out[i].subnet)
 		}
 		out[i].wanted = a
 	}
@@ -157,8 +164,8 @@ func lastOf(s netip.Prefix) netip.Addr {
 	return a
 }
 
-// next returns the first address after last that is not used, round and round; the zero Addr if there is none. It ends
-// after as many steps as there are used addresses, and a few.
+// next returns the first address after last that is not used, round and round; the zero Addr if there is
+// none. It ends after as many steps as there are used addresses, and a few.
 func (p pool) next(last netip.Addr, used map[netip.Addr]bool) netip.Addr {
 	a := p.first
 	if last.IsValid() && p.subnet.Contains(last) && last.Less(p.last) && !last.Less(p.first) {

@@ -1,8 +1,8 @@
 // Package hostlocal shares the addresses of a node's subnets with the host-local plugin, which keeps a file
-// for each: <directory>/<network>/<address>, with the container's id and, since its version 0.8, the interface in
-// a second line. Beside them are the file that it locks, and one for each range with the address that was given last.
-// What is reserved here is respected by the plugin, and the other way round, so that all pods of a node, however they
-// are attached, have addresses of one allocation.
+// for each: <directory>/<network>/<address>, with the container's id and, since its version 0.8, the
+// interface in a second line. Beside them are the file that it locks, and one for each range with the address
+// that was given last. What is reserved here is respected by the plugin, and the other way round, so that all
+// pods of a node, however they are attached, have addresses of one allocation.
 //
 // host-local has no GC of its own. A reservation whose container is gone would be held
 // for ever, until the node's subnet has no address left.
@@ -43,8 +43,9 @@ type Reservation struct {
 	file string // its name, which is the address as whoever made it writes it
 }
 
-// Reservations returns the network's, in ascending order of address. Files that are no reservations are ignored.
-// A directory that does not exist has none. A file that cannot be read is an error, beside which the others are returned.
+// Reservations returns the network's, in ascending order of address. Files that are no reservations are
+// ignored. A directory that does not exist has none. A file that cannot be read is an error, beside which the
+// others are returned.
 func (s Store) Reservations() ([]Reservation, error) {
 	if err := utils.ValidateNetworkName(s.Network); err != nil {
 		return nil, err

@@ -36,11 +36,13 @@ func TestHolders(t *testing.T) {
 	if _, err := Holders(dir, "../net"); err == nil {
 		t.Error("a name that leads elsewhere")
 	}
-	for _, text := range []string{"", "../../x\neth0", "a\n../eth0", "a b\neth0", strings.Repeat("\x00", 10000)} {
+	for _, text := range []string{"", "../../x\neth0", "a\n../eth0", "a b\neth0",
+		strings.Repeat("\x00", 10000)} {
 		if err := os.WriteFile(filepath.Join(dir, "net", "10.0.0.9"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Holders(dir, "net"); err == nil || !strings.Contains(err.Error(), "10.0.0.9") || !slices.Equal(got, want) {
+		if got, err := Holders(dir, "net"); err == nil || !strings.Contains(err.Error(), "10.0.0.9") ||
+			!slices.Equal(got, want) {
 			t.Errorf("with %.20q: %q, %v", text, got, err)
 		}
 	}

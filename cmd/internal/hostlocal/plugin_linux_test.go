@@ -18,8 +18,12 @@ const program = "/usr/lib/cni/host-local"
 // plugin calls the real host-local for h, and returns the addresses that it gives.
 func plugin(s Store, command string, h Holder, ranges string) ([]netip.Prefix, error) {
 	cmd := exec.Command(program)
-	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + h.Container, "CNI_IFNAME=" + h.Interface, "CNI_NETNS=/nowhere", "CNI_PATH=/usr/lib/cni"}
-	cmd.Stdin = bytes.NewBufferString(fmt.Sprintf(`{"cniVersion":"1.0.0","name":%q,"type":"x","ipam":{"type":"host-local","dataDir":%q,"ranges":%s}}`, s.Network, s.Dir, ranges))
+	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + h.Container, "CNI_IFNAME=" + h.Interface,
+		"CNI_NETNS=/nowhere", "CNI_PATH=/usr/lib/cni"}
+	cmd.Stdin = bytes.NewBufferString(
+		fmt.Sprintf(
+			`{"cniVersion":"1.0.0","name":%q,"type":"x","ipam":{"type":"host-local","dataDir":%q,"ranges":%s}}`,
+			s.Network, s.Dir, ranges))
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("host-local %s %s: %w: %s", command, h, err, out)

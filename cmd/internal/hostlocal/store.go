@@ -40,10 +40,12 @@ const (
 	lastName = "last_reserved_ip."
 )
 
-// lockPause is how long a process waits before it tries the lock again. The plugin holds it for a few milliseconds.
+// lockPause is how long a process waits before it tries the lock again. The plugin holds it for a few
+// milliseconds.
 const lockPause = 2 * time.Millisecond
 
-// change calls do with the network's directory, which it makes if need be, while holding the lock. It gives up with ctx.
+// change calls do with the network's directory, which it makes if need be, while holding the lock. It gives
+// up with ctx.
 func (s Store) change(ctx context.Context, do func(dir string) error) error {
 	if err := utils.ValidateNetworkName(s.Network); err != nil {
 		return err
@@ -67,14 +69,16 @@ func (s Store) change(ctx context.Context, do func(dir string) error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s stays locked by another process (fuser %[1]s names it): %w", f.Name(), context.Cause(ctx))
+			return fmt.Errorf("%s stays locked by another process (fuser %[1]s names it): %w", f.Name(),
+				context.Cause(ctx))
 		case <-time.After(lockPause):
 		}
 	}
 }
 
 // Release frees all addresses of h, and returns them. That h has none is no error. A reservation of an old
-// host-local, which names the container alone, is freed only if there is no other of h, as the plugin does it.
+// host-local, which names the container alone, is freed only if there is no other of h, as the plugin does
+// it.
 func (s Store) Release(ctx context.Context, h Holder) (freed []netip.Addr, err error) {
 	if _, err := os.Lstat(filepath.Join(s.Dir, s.Network)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -101,8 +105,8 @@ func (s Store) Release(ctx context.Context, h Holder) (freed []netip.Addr, err e
 	return freed, err
 }
 
-// Free frees those of h's addresses that are named, such as an allocation's new ones when it has to be undone. An address that h
-// does not have, or has no more, stays as it is, which is no error.
+// Free frees those of h's addresses that are named, such as an allocation's new ones when it has to be
+// undone. An address that h does not have, or has no more, stays as it is, which is no error.
 func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
@@ -130,7 +134,8 @@ func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
 	})
 }
 
-// Check returns an error if one of the addresses is not reserved for h. Nothing is wrong with a store that there is not, or whose files may not be read.
+// Check returns an error if one of the addresses is not reserved for h. Nothing is wrong with a store that
+// there is not, or whose files may not be read.
 func (s Store) Check(h Holder, addrs ...netip.Addr) error {
 	dir := filepath.Join(s.Dir, s.Network)
 	if _, err := os.ReadDir(dir); err != nil {
@@ -147,8 +152,8 @@ func (s Store) Check(h Holder, addrs ...netip.Addr) error {
 	return nil
 }
 
-// Lookup returns the addresses of h in ascending order, nil if it has none. A file that cannot be read is an error,
-// beside which the addresses are returned.
+// Lookup returns the addresses of h in ascending order, nil if it has none. A file that cannot be read is an
+// error, beside which the addresses are returned.
 func (s Store) Lookup(h Holder) (out []netip.Addr, err error) {
 	list, err := s.Reservations()
 	for _, r := range ofHolder(list, h) {
@@ -197,8 +202,8 @@ func last(dir string, i int) netip.Addr {
 
 func lastFile(dir string, i int) string { return filepath.Join(dir, fmt.Sprint(lastName, i)) }
 
-// leftovers removes the empty files of addresses: host-local makes the file before it writes the holder, so that
-// under the lock an empty one is that of a plugin that died between the two.
+// leftovers removes the empty files of addresses: host-local makes the file before it writes the holder, so
+// that under the lock an empty one is that of a plugin that died between the two.
 func leftovers(dir string) error {
 	entries, err := os.ReadDir(dir)
 	faults := []error{err}

@@ -46,20 +46,24 @@ func TestAllocate(t *testing.T) {
 		return s.Allocate(t.Context(), h, subnets, wanted...)
 	}
 	first, err := allocate(a)
-	if want := "{[10.9.3.2/29 fd42:0:0:3::2/64] [10.9.3.2 fd42:0:0:3::2]}"; err != nil || fmt.Sprint(first) != want {
+	if want := "{[10.9.3.2/29 fd42:0:0:3::2/64] [10.9.3.2 fd42:0:0:3::2]}"; err != nil ||
+		fmt.Sprint(first) != want {
 		t.Fatalf("got %v, %v, want %s", first, err, want)
 	}
 	for name, want := range map[string]string{
-		"10.9.3.2": "a\r\neth0", "fd42:0:0:3::2": "a\r\neth0", "last_reserved_ip.0": "10.9.3.2", "last_reserved_ip.1": "fd42:0:0:3::2",
+		"10.9.3.2": "a\r\neth0", "fd42:0:0:3::2": "a\r\neth0", "last_reserved_ip.0": "10.9.3.2",
+		"last_reserved_ip.1": "fd42:0:0:3::2",
 	} {
 		if b, err := os.ReadFile(filepath.Join(s.Dir, "net", name)); err != nil || string(b) != want {
 			t.Errorf("%s has %q, %v, want %q", name, b, err, want)
 		}
 	}
-	if again, err := allocate(a, addrs("10.9.3.2")...); err != nil || len(again.New) > 0 || !slices.Equal(again.Addresses, first.Addresses) {
+	if again, err := allocate(a, addrs("10.9.3.2")...); err != nil || len(again.New) > 0 ||
+		!slices.Equal(again.Addresses, first.Addresses) {
 		t.Errorf("a second time: %v, %v", again, err)
 	}
-	if other, err := allocate(Holder{"a", "eth1"}, addrs("10.9.3.6", "fd42:0:0:3::ffff")...); err != nil || fmt.Sprint(other.Addresses) != "[10.9.3.6/29 fd42:0:0:3::ffff/64]" {
+	if other, err := allocate(Holder{"a", "eth1"}, addrs("10.9.3.6", "fd42:0:0:3::ffff")...); err != nil ||
+		fmt.Sprint(other.Addresses) != "[10.9.3.6/29 fd42:0:0:3::ffff/64]" {
 		t.Errorf("stated ones: %v, %v", other, err)
 	}
 	for wanted, says := range map[string]string{
@@ -72,40 +76,47 @@ func TestAllocate(t *testing.T) {
 		"10.9.3.2":        "eth0",
 		"::ffff:10.9.3.6": "eth1",
 	} {
-		if got, err := allocate(Holder{"b", "eth0"}, addrs(wanted)...); err == nil || !strings.Contains(err.Error(), says) {
+		if got, err := allocate(Holder{"b", "eth0"}, addrs(wanted)...); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, %v, want %q", wanted, got, err, says)
 		}
 	}
-	if _, err := allocate(a, addrs("10.9.3.4")...); err == nil || !strings.Contains(err.Error(), "has 10.9.3.2") {
+	if _, err := allocate(a, addrs("10.9.3.4")...); err == nil ||
+		!strings.Contains(err.Error(), "has 10.9.3.2") {
 		t.Errorf("another one than it has: %v", err)
 	}
 	if _, err := allocate(Holder{"b", "eth0"}, addrs("10.9.3.4", "10.9.3.5")...); err == nil {
 		t.Error("two of one family")
 	}
 	var taken *TakenError
-	if _, err := allocate(Holder{"b", "eth0"}, addrs("10.9.3.2")...); !errors.As(err, &taken) || taken.Holder != a {
+	if _, err := allocate(Holder{"b", "eth0"}, addrs("10.9.3.2")...); !errors.As(err, &taken) ||
+		taken.Holder != a {
 		t.Errorf("got %v", err)
 	}
 	// After .6, which was given last, the search begins at the front: .3, .4, .5, and then all are taken.
 	for i, want := range []string{"10.9.3.3", "10.9.3.4", "10.9.3.5"} {
-		if got, err := allocate(Holder{fmt.Sprint("c", i), "eth0"}); err != nil || got.New[0] != netip.MustParseAddr(want) {
+		if got, err := allocate(Holder{fmt.Sprint("c", i), "eth0"}); err != nil ||
+			got.New[0] != netip.MustParseAddr(want) {
 			t.Errorf("got %v, %v, want %s", got, err, want)
 		}
 	}
 	before, _ := s.Reservations()
-	if got, err := allocate(Holder{"d", "eth0"}); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "10.9.3.0/29") || len(got.Addresses) > 0 {
+	if got, err := allocate(Holder{"d", "eth0"}); !errors.Is(err, ErrFull) ||
+		!strings.Contains(err.Error(), "10.9.3.0/29") || len(got.Addresses) > 0 {
 		t.Errorf("full: %v, %v", got, err)
 	}
 	if after, _ := s.Reservations(); len(after) != len(before) {
 		t.Errorf("a refusal of one family keeps the other's: %v", after)
 	}
-	if freed, err := s.Release(t.Context(), a); err != nil || !slices.Equal(freed, addrs("10.9.3.2", "fd42:0:0:3::2")) {
+	if freed, err := s.Release(t.Context(), a); err != nil ||
+		!slices.Equal(freed, addrs("10.9.3.2", "fd42:0:0:3::2")) {
 		t.Errorf("released %v, %v", freed, err)
 	}
 	if freed, err := s.Release(t.Context(), a); err != nil || len(freed) > 0 {
 		t.Errorf("released twice: %v, %v", freed, err)
 	}
-	if got, err := s.Lookup(Holder{"a", "eth1"}); err != nil || !slices.Equal(got, addrs("10.9.3.6", "fd42:0:0:3::ffff")) {
+	if got, err := s.Lookup(Holder{"a", "eth1"}); err != nil ||
+		!slices.Equal(got, addrs("10.9.3.6", "fd42:0:0:3::ffff")) {
 		t.Errorf("the container's other interface has %v, %v", got, err)
 	}
 	if freed, err := (Store{s.Dir, "never"}).Release(t.Context(), a); err != nil || freed != nil {
@@ -117,22 +128,26 @@ func TestAllocate(t *testing.T) {
 }
 
 func TestAllocateRefusesWhatCannotBeReadBack(t *testing.T) {
-	for _, h := range []Holder{{"", "eth0"}, {"../a", "eth0"}, {"a", ""}, {"a", "e/0"}, {"a", "a-name-that-is-too-long"}} {
+	for _, h := range []Holder{{"", "eth0"}, {"../a", "eth0"}, {"a", ""}, {"a", "e/0"},
+		{"a", "a-name-that-is-too-long"}} {
 		if _, err := (Store{t.TempDir(), "net"}).Allocate(t.Context(), h, prefixes("10.9.3.0/29")); err == nil {
 			t.Errorf("%q", h)
 		}
 	}
-	for _, subnets := range [][]netip.Prefix{nil, prefixes("10.9.3.0/31"), prefixes("10.9.3.4/32"), prefixes("10.9.0.0/16", "10.9.3.0/24")} {
+	for _, subnets := range [][]netip.Prefix{nil, prefixes("10.9.3.0/31"), prefixes("10.9.3.4/32"),
+		prefixes("10.9.0.0/16", "10.9.3.0/24")} {
 		if _, err := (Store{t.TempDir(), "net"}).Allocate(t.Context(), Holder{"a", "eth0"}, subnets); err == nil {
 			t.Errorf("%v", subnets)
 		}
 	}
-	if _, err := (Store{t.TempDir(), "../net"}).Allocate(t.Context(), Holder{"a", "eth0"}, prefixes("10.9.3.0/29")); err == nil {
+	if _, err := (Store{t.TempDir(), "../net"}).Allocate(t.Context(), Holder{"a", "eth0"},
+		prefixes("10.9.3.0/29")); err == nil {
 		t.Error("a name that leads elsewhere")
 	}
 }
 
-// What a crash leaves is put right by the next who holds the lock, and what cannot be read belongs to somebody.
+// What a crash leaves is put right by the next who holds the lock, and what cannot be read belongs to
+// somebody.
 func TestLeftovers(t *testing.T) {
 	s := Store{t.TempDir(), "net"}
 	put(t, s, "10.9.3.2", "") // the plugin died before it wrote the holder
@@ -149,7 +164,8 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("beside a file that cannot be read: %v, %v", freed, err)
 	}
 	put(t, s, "10.9.3.5", "old")
-	if freed, err := s.Release(t.Context(), Holder{"old", "eth0"}); err != nil || !slices.Equal(freed, addrs("10.9.3.5")) {
+	if freed, err := s.Release(t.Context(), Holder{"old", "eth0"}); err != nil ||
+		!slices.Equal(freed, addrs("10.9.3.5")) {
 		t.Errorf("of an old host-local: %v, %v", freed, err)
 	}
 }
@@ -181,7 +197,8 @@ func TestLockIsNotWaitedForInVain(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := s.Allocate(ctx, Holder{"a", "eth0"}, prefixes("10.9.3.0/29")); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "net/lock") {
+	if _, err := s.Allocate(ctx, Holder{"a", "eth0"}, prefixes("10.9.3.0/29")); !errors.Is(err,
+		context.DeadlineExceeded) || !strings.Contains(err.Error(), "net/lock") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -204,17 +221,21 @@ func FuzzChoose(f *testing.F) {
 				free++
 			}
 		}
-		got, err := choose(pools, Holder{"a", "eth0"}, nil, used, func(int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 3, lastOctet}) })
+		got, err := choose(pools, Holder{"a", "eth0"}, nil, used, func(int) netip.Addr {
+			return netip.AddrFrom4([4]byte{10, 9, 3, lastOctet})
+		})
 		if (err == nil) != (free > 0) {
 			t.Fatalf("%d are free: %v, %v", free, got, err)
 		}
-		if err == nil && (used[got.New[0]] || got.New[0] == Gateway(subnet) || got.New[0] == subnet.Addr() || !subnet.Contains(got.New[0])) {
+		if err == nil && (used[got.New[0]] || got.New[0] == Gateway(subnet) || got.New[0] == subnet.Addr() ||
+			!subnet.Contains(got.New[0])) {
 			t.Fatalf("got %v", got)
 		}
 	})
 }
 
-// TestFree: of a holder's addresses those that are named become free, under the plugin's lock, and nobody else's.
+// TestFree: of a holder's addresses those that are named become free, under the plugin's lock, and nobody
+// else's.
 func TestFree(t *testing.T) {
 	s := Store{t.TempDir(), "net"}
 	a, b := Holder{"a", "eth0"}, Holder{"b", "eth0"}

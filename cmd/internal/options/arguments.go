@@ -24,9 +24,11 @@ func parseArgs(fs *flag.FlagSet, args []string) (faults []error, err error) {
 		rest := fs.Args()
 		unknown := strings.Contains(err.Error(), "not defined: ")
 		switch {
-		case len(rest) == len(args) || strings.HasPrefix(err.Error(), "bad flag syntax"): // the faulty argument is still there
+		case len(rest) == len(args) || strings.HasPrefix(err.Error(), "bad flag syntax"):
+			// the faulty argument is still there
 			rest = rest[1:]
-		case unknown && !strings.Contains(args[len(args)-len(rest)-1], "=") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-"):
+		case unknown && !strings.Contains(args[len(args)-len(rest)-1], "=") && len(rest) > 0 &&
+			!strings.HasPrefix(rest[0], "-"):
 			rest = rest[1:] // most likely its value
 		}
 		args = rest

@@ -7,11 +7,13 @@ import (
 )
 
 func TestEveryBadFlagIsReportedOnce(t *testing.T) {
-	c, err := Parse([]string{"--ifcae", "eth0", "--healthz-port=x", "--nonsense=1", "---", "--iface-regex", "(", "--public-ip", "a", "--healthz-port=x", "--check", "--log-format=xml"}, []string{"WEFTD_IP_MASQ=perhaps"})
+	c, err := Parse([]string{"--ifcae", "eth0", "--healthz-port=x", "--nonsense=1", "---", "--iface-regex", "(",
+		"--public-ip", "a", "--healthz-port=x", "--check", "--log-format=xml"}, []string{"WEFTD_IP_MASQ=perhaps"})
 	if !errors.Is(err, ErrUsage) || !c.Check {
 		t.Fatalf("%v, check %v", err, c.Check)
 	}
-	for _, want := range []string{"-ifcae; did you mean --iface?", "healthz-port", "-nonsense", "---", "--iface-regex", "public-ip", "--log-format", "WEFTD_IP_MASQ"} {
+	for _, want := range []string{"-ifcae; did you mean --iface?", "healthz-port", "-nonsense", "---",
+		"--iface-regex", "public-ip", "--log-format", "WEFTD_IP_MASQ"} {
 		if n := strings.Count(err.Error(), want); n != 1 {
 			t.Errorf("%q is there %d times in:\n%v", want, n, err)
 		}

@@ -25,7 +25,8 @@ type Config struct {
 	// derives it from GOMAXPROCS.
 	Workers int
 
-	// SubnetFile is the path of subnet.env, to which the subnet is written, and from which the previous one is read.
+	// SubnetFile is the path of subnet.env, to which the subnet is written, and from which the previous one is
+	// read.
 	SubnetFile string
 	// RenewMargin is how long before its end the lease is renewed: 1 to 1439 minutes.
 	RenewMargin time.Duration
@@ -44,14 +45,15 @@ type Config struct {
 	NetConfigGiven bool
 	// ControlSocket is the Unix socket that weft asks; "" serves none.
 	ControlSocket string
-	// HolderTimeout is how long a holder keeps descriptors, of the data plane's ports and of pods' interfaces, while no weftd runs; 0 is for no holder.
+	// HolderTimeout is how long a holder keeps descriptors, of the data plane's ports and of pods' interfaces,
+	// while no weftd runs; 0 is for no holder.
 	HolderTimeout time.Duration
 	// Replace says that this weftd takes the place of the one that answers on its control socket.
 	Replace bool
 	// CacheDir holds the node's identity and the last good set.
 	CacheDir string
-	// WireGuardKeyFile is the file of the private key of type wireguard, from the variable WIREGUARD_KEY_FILE, which is flannel's; "" for one in
-	// CacheDir.
+	// WireGuardKeyFile is the file of the private key of type wireguard, from the variable WIREGUARD_KEY_FILE,
+	// which is flannel's; "" for one in CacheDir.
 	WireGuardKeyFile string
 	// NodeID is the node's identity; "" means the stored or derived one.
 	NodeID string
@@ -67,10 +69,12 @@ type Config struct {
 	// Probe has this node ask its peers through the overlay whether they answer, and answer theirs.
 	Probe bool
 
-	// AllowExtension permits the commands of a network configuration of type extension, whoever may have written it.
+	// AllowExtension permits the commands of a network configuration of type extension, whoever may have written
+	// it.
 	AllowExtension bool
 
-	// EnvironmentFile has variables as lines NAME=value, which count more than those of the environment; "" for none.
+	// EnvironmentFile has variables as lines NAME=value, which count more than those of the environment; "" for
+	// none.
 	EnvironmentFile string
 
 	// Check and Version are modes, not settings: they have no environment variable.
@@ -174,15 +178,15 @@ type Log struct {
 	VModule, BacktraceAt string
 }
 
-// Rootless asks for a network of an ordinary user's: the underlay's sockets are made where weftd was started, and the
-// TUN is in another network namespace.
+// Rootless asks for a network of an ordinary user's: the underlay's sockets are made where weftd was started,
+// and the TUN is in another network namespace.
 type Rootless struct {
 	// On says that weftd works in a user namespace of the user's: asked for by --rootless, or found by itself.
 	On bool
 	// Given says that --rootless was asked for, or forbidden.
 	Given bool
-	// TUNNetns is the namespace of the TUN: a path, or the id of a process that is in it; "" is a new one if On, and
-	// otherwise the one that weftd was started in.
+	// TUNNetns is the namespace of the TUN: a path, or the id of a process that is in it; "" is a new one if On,
+	// and otherwise the one that weftd was started in.
 	TUNNetns string
 
 	// Place is where weftd found itself after it went there. It is no flag: main derives it.
@@ -196,8 +200,8 @@ type Place struct {
 	FD        int
 	// User says that weftd has rights there, and none over the underlay's namespace.
 	User bool
-	// Path is the file that named it, PID a process in it by which others enter; 0 if none is known. Own says that
-	// weftd made it.
+	// Path is the file that named it, PID a process in it by which others enter; 0 if none is known. Own says
+	// that weftd made it.
 	Path string
 	PID  int
 	Own  bool
@@ -211,6 +215,7 @@ type Setting struct {
 	Name string
 	// Value is as printed; a secret shows as "set".
 	Value string
-	// Source is "flag", "env NAME" or "default", with what the default follows from in brackets, if it follows from anything.
+	// Source is "flag", "env NAME" or "default", with what the default follows from in brackets, if it follows
+	// from anything.
 	Source string
 }

@@ -9,11 +9,13 @@ import (
 	"strings"
 )
 
-// Reader reads the settings: at the start, and again whenever a reload asks for it. The command line and the environment of a
-// process cannot change, but the file of --environment-file can. It is for one goroutine at a time.
+// Reader reads the settings: at the start, and again whenever a reload asks for it. The command line and the
+// environment of a process cannot change, but the file of --environment-file can. It is for one goroutine at
+// a time.
 type Reader struct {
 	args, environ []string
-	// first is what the file had at the start, by name. A service manager that reads the same file has put it into environ too.
+	// first is what the file had at the start, by name. A service manager that reads the same file has put it
+	// into environ too.
 	first map[string]string
 }
 
@@ -22,9 +24,9 @@ func NewReader(args, environ []string) *Reader {
 	return &Reader{args: slices.Clone(args), environ: slices.Clone(environ)}
 }
 
-// Read is Parse, with what the file of --environment-file says in place of the environment's. more are further variables, which
-// the file does not replace. A variable that the file had at the first Read, and has no more, counts as unset, although systemd, which
-// reads the file too, put it into the environment.
+// Read is Parse, with what the file of --environment-file says in place of the environment's. more are
+// further variables, which the file does not replace. A variable that the file had at the first Read, and has
+// no more, counts as unset, although systemd, which reads the file too, put it into the environment.
 func (r *Reader) Read(more ...string) (Config, error) {
 	c, err := Parse(r.args, append(slices.Clone(r.environ), more...))
 	if c.EnvironmentFile == "" || errors.Is(err, ErrHelp) {
@@ -69,9 +71,10 @@ func readEnvironment(path string) (map[string]string, error) {
 	return map[string]string{}, fmt.Errorf("--environment-file: %w", err)
 }
 
-// Variables reads lines NAME=value as systemd's EnvironmentFile has them, and returns them without the quotation marks
-// around values. Empty lines and those that begin with # or ; say nothing. Of names twice the last counts. The error
-// names the lines that are no variables, without their text, since they may hold a password.
+// Variables reads lines NAME=value as systemd's EnvironmentFile has them, and returns them without the
+// quotation marks around values. Empty lines and those that begin with # or ; say nothing. Of names twice the
+// last counts. The error names the lines that are no variables, without their text, since they may hold a
+// password.
 func Variables(text string) ([]string, error) {
 	var out []string
 	var faults []error

@@ -36,7 +36,8 @@ type row struct {
 	name string
 	// own says that flanneld does not know it, and so has no variable for it.
 	own bool
-	// effect is what a reload does with another value; zero for a mode, which is something to do rather than a setting.
+	// effect is what a reload does with another value; zero for a mode, which is something to do rather than a
+	// setting.
 	effect Effect
 	bind   binder
 	usage  string
@@ -80,7 +81,9 @@ func define(fs *flag.FlagSet, c *Config, of ...section) {
 type binder func(fs *flag.FlagSet, c *Config, name, usage string)
 
 func text(field func(*Config) *string) binder {
-	return func(fs *flag.FlagSet, c *Config, name, usage string) { fs.StringVar(field(c), name, *field(c), usage) }
+	return func(fs *flag.FlagSet, c *Config, name, usage string) {
+		fs.StringVar(field(c), name, *field(c), usage)
+	}
 }
 
 func boolean(field func(*Config) *bool) binder {

@@ -6,7 +6,8 @@ import (
 )
 
 func networkFlags() section {
-	return section{"The network configuration. It is in the store; these are about how it gets there, and what is " +
+	return section{"The network configuration. It is in the store; these are about how it gets there, and " +
+		"what is " +
 		"believed of it", []row{
 		{name: "net-config-path", effect: Restart,
 			bind: text(func(c *Config) *string { return &c.NetConfigPath }),

@@ -55,25 +55,26 @@ func embeddedFlags() section {
 }
 
 func kubeFlags() section {
-	return section{"The store: Kubernetes. weftd runs as a DaemonSet there, which sets these by arguments", []row{
-		{name: "kube-subnet-mgr", effect: Restart,
-			bind: boolean(func(c *Config) *bool { return &c.Kube.On }),
-			usage: "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the " +
-				"own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name"},
-		{name: "kube-api-url", effect: Live,
-			bind: value(func(c *Config) flag.Value { return urlValue{&c.Kube.APIURL} }),
-			usage: "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as " +
-				"pods find it"},
-		{name: "kubeconfig-file", effect: Live,
-			bind:  text(func(c *Config) *string { return &c.Kube.Kubeconfig }),
-			usage: "kubeconfig `file` that says how the Kubernetes API is reached, and who we are there"},
-		{name: "kube-annotation-prefix", effect: Restart,
-			bind: text(func(c *Config) *string { return &c.Kube.AnnotationPrefix }),
-			usage: "`prefix` of the annotations on nodes: a domain, perhaps with a slash and the " +
-				"beginning of the name"},
-		{name: "set-node-network-unavailable", effect: Restart,
-			bind: boolean(func(c *Config) *bool { return &c.Kube.SetNodeNetworkUnavailable }),
-			usage: "set the node's condition NetworkUnavailable: false once packets can flow, true when " +
-				"they cannot for long"},
-	}}
+	return section{"The store: Kubernetes. weftd runs as a DaemonSet there, which sets these by arguments",
+		[]row{
+			{name: "kube-subnet-mgr", effect: Restart,
+				bind: boolean(func(c *Config) *bool { return &c.Kube.On }),
+				usage: "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the " +
+					"own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name"},
+			{name: "kube-api-url", effect: Live,
+				bind: value(func(c *Config) flag.Value { return urlValue{&c.Kube.APIURL} }),
+				usage: "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as " +
+					"pods find it"},
+			{name: "kubeconfig-file", effect: Live,
+				bind:  text(func(c *Config) *string { return &c.Kube.Kubeconfig }),
+				usage: "kubeconfig `file` that says how the Kubernetes API is reached, and who we are there"},
+			{name: "kube-annotation-prefix", effect: Restart,
+				bind: text(func(c *Config) *string { return &c.Kube.AnnotationPrefix }),
+				usage: "`prefix` of the annotations on nodes: a domain, perhaps with a slash and the " +
+					"beginning of the name"},
+			{name: "set-node-network-unavailable", effect: Restart,
+				bind: boolean(func(c *Config) *bool { return &c.Kube.SetNodeNetworkUnavailable }),
+				usage: "set the node's condition NetworkUnavailable: false once packets can flow, true when " +
+					"they cannot for long"},
+		}}
 }

@@ -6,7 +6,8 @@ import (
 )
 
 func TestAnOpenHealthServerIsRemarkedOn(t *testing.T) {
-	for args, want := range map[string]bool{"": false, "--healthz-port=8081": true, "--healthz-port=8081 --healthz-ip=0.0.0.0": false} {
+	for args, want := range map[string]bool{"": false, "--healthz-port=8081": true,
+		"--healthz-port=8081 --healthz-ip=0.0.0.0": false} {
 		c, err := Parse(strings.Fields(args), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -15,7 +16,8 @@ func TestAnOpenHealthServerIsRemarkedOn(t *testing.T) {
 			t.Errorf("%q: %q", args, q)
 		}
 	}
-	if c, err := Parse(nil, []string{"FLANNELD_HEALTHZ_IP=0.0.0.0", "FLANNELD_HEALTHZ_PORT=1"}); err != nil || !c.HealthzIPGiven {
+	if c, err := Parse(nil, []string{"FLANNELD_HEALTHZ_IP=0.0.0.0", "FLANNELD_HEALTHZ_PORT=1"}); err != nil ||
+		!c.HealthzIPGiven {
 		t.Errorf("by the environment: %v, given %v", err, c.HealthzIPGiven)
 	}
 }

@@ -15,13 +15,16 @@ func (c *Config) validateKube() []error {
 		c.Kube.AnnotationPrefix = defaults().Kube.AnnotationPrefix
 	}
 	if c.Embedded.On {
-		faults = append(faults, errors.New("--kube-subnet-mgr and --embedded-etcd are both given: subnets come from one of the two; leave one out"))
+		faults = append(faults, errors.New("--kube-subnet-mgr and --embedded-etcd are both given: subnets come "+
+			"from one of the two; leave one out"))
 	}
 	if c.NetConfigPath == "" {
-		faults = append(faults, errors.New("--net-config-path is empty: with --kube-subnet-mgr, name the file with the network configuration"))
+		faults = append(faults, errors.New("--net-config-path is empty: with --kube-subnet-mgr, name the file "+
+			"with the network configuration"))
 	}
 	if u, err := url.Parse(c.Kube.APIURL); err == nil && u.User != nil { // which logs and status would show
-		faults = append(faults, errors.New("--kube-api-url has a user name in it: put credentials into a kubeconfig and name it with --kubeconfig-file"))
+		faults = append(faults, errors.New("--kube-api-url has a user name in it: put credentials into a "+
+			"kubeconfig and name it with --kubeconfig-file"))
 	}
 	return faults
 }
@@ -29,11 +32,13 @@ func (c *Config) validateKube() []error {
 // kubeRemarks lists the flags that were given and have no effect because subnets come from elsewhere.
 func (c Config) kubeRemarks() []string {
 	idle := func(name string) bool {
-		own := strings.HasPrefix(name, "kube-") || name == "kubeconfig-file" || name == "set-node-network-unavailable"
+		own := strings.HasPrefix(name, "kube-") || name == "kubeconfig-file" ||
+			name == "set-node-network-unavailable"
 		if !c.Kube.On {
 			return own
 		}
-		return strings.HasPrefix(name, "etcd-") || strings.HasPrefix(name, "embedded-etcd-") || name == "subnet-lease-renew-margin"
+		return strings.HasPrefix(name, "etcd-") || strings.HasPrefix(name, "embedded-etcd-") ||
+			name == "subnet-lease-renew-margin"
 	}
 	because := "without --kube-subnet-mgr"
 	if c.Kube.On {
@@ -58,7 +63,8 @@ func (c Config) kubeRemarks() []string {
 func (c Config) Quiet() []string {
 	out := c.healthzRemarks()
 	for _, name := range c.Unused {
-		out = append(out, fmt.Sprintf("environment variable %s is flannel's and has no effect: no event is lost here, and a start does not wait for the API server", name))
+		out = append(out, fmt.Sprintf("environment variable %s is flannel's and has no effect: no event is lost "+
+			"here, and a start does not wait for the API server", name))
 	}
 	return out
 }

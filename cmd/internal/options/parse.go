@@ -30,14 +30,16 @@ func Parse(args, environ []string) (Config, error) {
 		return c, nil
 	}
 	if fs.NArg() > 0 {
-		faults = append(faults, fmt.Errorf("argument %q is not a flag, and what follows it is not read; a boolean flag is switched off by --flag=false", fs.Arg(0)))
+		faults = append(faults, fmt.Errorf("argument %q is not a flag, and what follows it is not read; a "+
+			"boolean flag is switched off by --flag=false", fs.Arg(0)))
 	}
 	sources := map[string]string{}
 	fs.Visit(func(f *flag.Flag) { sources[f.Name] = "flag" })
 	env := environment(environ)
 	faults = append(faults, fromEnvironment(fs, env, sources)...)
 	c.Unknown, c.Unused = unknown(fs, env), unused(env)
-	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"], env["POD_NAMESPACE"]
+	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"],
+		env["POD_NAMESPACE"]
 	c.WireGuardKeyFile = env["WIREGUARD_KEY_FILE"]
 	c.Rootless.Given = sources["rootless"] != ""
 	if !c.Rootless.Given && env[Inside] != "" {
@@ -50,7 +52,9 @@ func Parse(args, environ []string) (Config, error) {
 	c.Settings = settings(fs, sources, derived)
 	c.sources = sources
 	if sources["tun-netns"] != "" && c.Rootless.TUNNetns == "" {
-		faults = append(faults, errors.New("--tun-netns is given and empty, as by a command in $(…) that printed nothing: give it the id of a process in the namespace, or its path; without the flag weftd makes a namespace of its own"))
+		faults = append(faults, errors.New("--tun-netns is given and empty, as by a command in $(…) that printed "+
+			"nothing: give it the id of a process in the namespace, or its path; without the flag weftd makes a "+
+			"namespace of its own"))
 	}
 	c.NetConfigGiven = sources["net-config-path"] != ""
 	c.HealthzIPGiven = sources["healthz-ip"] != ""

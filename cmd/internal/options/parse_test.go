@@ -78,10 +78,13 @@ func TestPrecedence(t *testing.T) {
 	}{
 		{"default", "", nil, "/coreos.com/network", "default"},
 		{"flannel's variable", "", []string{"FLANNELD_ETCD_PREFIX=/f"}, "/f", "env FLANNELD_ETCD_PREFIX"},
-		{"our variable first", "", []string{"FLANNELD_ETCD_PREFIX=/f", "WEFTD_ETCD_PREFIX=/w"}, "/w", "env WEFTD_ETCD_PREFIX"},
+		{"our variable first", "", []string{"FLANNELD_ETCD_PREFIX=/f", "WEFTD_ETCD_PREFIX=/w"}, "/w",
+			"env WEFTD_ETCD_PREFIX"},
 		{"flag first", "-etcd-prefix /x", []string{"WEFTD_ETCD_PREFIX=/w"}, "/x", "flag"},
-		{"empty is unset", "", []string{"WEFTD_ETCD_PREFIX=", "FLANNELD_ETCD_PREFIX=/f"}, "/f", "env FLANNELD_ETCD_PREFIX"},
-		{"both empty", "", []string{"WEFTD_ETCD_PREFIX=", "FLANNELD_ETCD_PREFIX="}, "/coreos.com/network", "default"},
+		{"empty is unset", "", []string{"WEFTD_ETCD_PREFIX=", "FLANNELD_ETCD_PREFIX=/f"}, "/f",
+			"env FLANNELD_ETCD_PREFIX"},
+		{"both empty", "", []string{"WEFTD_ETCD_PREFIX=", "FLANNELD_ETCD_PREFIX="}, "/coreos.com/network",
+			"default"},
 		{"the other form of a flag", "--etcd-prefix=/y/", nil, "/y/", "flag"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,13 +101,17 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	c, err := Parse([]string{"-iface", "eth0", "--iface=10.0.0.1", "-public-ipv6=2001:db8::1", "-v=2", "--ip-masq", "-subnet-lease-renew-margin", "1439",
-		"-iptables-forward-rules=false", "--embedded-etcd", "--etcd-endpoints", "a:1, b:2"}, []string{"FLANNELD_PUBLIC_IP=192.0.2.7", "FLANNELD_VERSION=true", "WEFTD_IP_MASK=1"})
+	c, err := Parse([]string{"-iface", "eth0", "--iface=10.0.0.1", "-public-ipv6=2001:db8::1", "-v=2",
+		"--ip-masq", "-subnet-lease-renew-margin", "1439",
+		"-iptables-forward-rules=false", "--embedded-etcd", "--etcd-endpoints", "a:1, b:2"},
+		[]string{"FLANNELD_PUBLIC_IP=192.0.2.7", "FLANNELD_VERSION=true", "WEFTD_IP_MASK=1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(c.Underlay.Ifaces, []string{"eth0", "10.0.0.1"}) || c.Underlay.PublicIP != netip.MustParseAddr("192.0.2.7") ||
-		c.Log.Verbosity != 2 || !c.Rules.IPMasq || c.Rules.ForwardRules || c.RenewMargin != 1439*time.Minute || !c.Embedded.On ||
+	if !slices.Equal(c.Underlay.Ifaces, []string{"eth0", "10.0.0.1"}) ||
+		c.Underlay.PublicIP != netip.MustParseAddr("192.0.2.7") ||
+		c.Log.Verbosity != 2 || !c.Rules.IPMasq || c.Rules.ForwardRules || c.RenewMargin != 1439*time.Minute ||
+		!c.Embedded.On ||
 		!slices.Equal(c.Store.Endpoints, []string{"a:1", "b:2"}) {
 		t.Errorf("%+v", c)
 	}
@@ -114,7 +121,8 @@ func TestValues(t *testing.T) {
 	if !slices.Equal(c.Unknown, []string{"WEFTD_IP_MASK"}) {
 		t.Errorf("unknown variables %q", c.Unknown)
 	}
-	if c, err := Parse([]string{"--iface", "x"}, []string{"FLANNELD_IFACE=y"}); err != nil || !slices.Equal(c.Underlay.Ifaces, []string{"x"}) {
+	if c, err := Parse([]string{"--iface", "x"}, []string{"FLANNELD_IFACE=y"}); err != nil ||
+		!slices.Equal(c.Underlay.Ifaces, []string{"x"}) {
 		t.Errorf("flag and variable were mixed: %q %v", c.Underlay.Ifaces, err)
 	}
 }
@@ -131,15 +139,21 @@ func TestFaults(t *testing.T) {
 		{"bad variable of ours", "", []string{"WEFTD_PUBLIC_IP=::1"}, []string{"WEFTD_PUBLIC_IP", "IPv4"}},
 		{"bad flag", "--public-ip nowhere", nil, []string{"-public-ip", "nowhere"}},
 		{"two sources", "--kube-subnet-mgr --embedded-etcd", nil, []string{"--kube-subnet-mgr", "--embedded-etcd"}},
-		{"credentials in the open", "--kube-subnet-mgr --kube-api-url=https://u:hunter2@192.0.2.1", nil, []string{"--kube-api-url", "--kubeconfig-file"}},
-		{"no network", "--kube-subnet-mgr --net-config-path=", nil, []string{"--net-config-path", "--kube-subnet-mgr"}},
-		{"all at once", "-subnet-lease-renew-margin 0 -healthz-port 70000 --log-format xml --iface-regex [ --subnet-file= --cache-dir=",
+		{"credentials in the open", "--kube-subnet-mgr --kube-api-url=https://u:hunter2@192.0.2.1", nil,
+			[]string{"--kube-api-url", "--kubeconfig-file"}},
+		{"no network", "--kube-subnet-mgr --net-config-path=", nil,
+			[]string{"--net-config-path", "--kube-subnet-mgr"}},
+		{"all at once", "-subnet-lease-renew-margin 0 -healthz-port 70000 --log-format xml --iface-regex [ " +
+			"--subnet-file= --cache-dir=",
 			[]string{"WEFTD_IPTABLES_RESYNC=soon"},
-			[]string{"renew-margin", "70000", "xml", "iface-regex", "subnet-file", "WEFTD_IPTABLES_RESYNC", "cache-dir"}},
+			[]string{"renew-margin", "70000", "xml", "iface-regex", "subnet-file", "WEFTD_IPTABLES_RESYNC",
+				"cache-dir"}},
 		{"negative time", "-iptables-resync=-1", nil, []string{"-iptables-resync"}},
-		{"two passwords", "--etcd-username u --etcd-password p --etcd-password-file f", nil, []string{"both given"}},
+		{"two passwords", "--etcd-username u --etcd-password p --etcd-password-file f", nil,
+			[]string{"both given"}},
 		{"no endpoint", "--etcd-endpoints ,", nil, []string{"--etcd-endpoints"}},
-		{"embedded in the open", "--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379", nil, []string{"192.0.2.1:2379", "insecure"}},
+		{"embedded in the open", "--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379", nil,
+			[]string{"192.0.2.1:2379", "insecure"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Parse(strings.Fields(tt.args), tt.env)
@@ -165,7 +179,8 @@ func TestModes(t *testing.T) {
 	if c, err := Parse([]string{"-version"}, []string{"FLANNELD_V=many"}); err != nil || !c.Version {
 		t.Errorf("-version: %v", err)
 	}
-	if c, err := Parse([]string{"--embedded-etcd", "--embedded-etcd-listen=0.0.0.0:2379", "--embedded-etcd-insecure", "--check"}, nil); err != nil || !c.Check {
+	if c, err := Parse([]string{"--embedded-etcd", "--embedded-etcd-listen=0.0.0.0:2379",
+		"--embedded-etcd-insecure", "--check"}, nil); err != nil || !c.Check {
 		t.Errorf("--check: %v", err)
 	}
 }

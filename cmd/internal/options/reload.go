@@ -28,8 +28,9 @@ func (e Effect) String() string {
 	return ""
 }
 
-// EffectOf says what a reload does with the flag of that name, which is one of Config.Settings. With the embedded etcd, which has
-// the certificates too, other files than before take a restart; new contents of the same files do not.
+// EffectOf says what a reload does with the flag of that name, which is one of Config.Settings. With the
+// embedded etcd, which has the certificates too, other files than before take a restart; new contents of the
+// same files do not.
 func (c Config) EffectOf(name string) Effect {
 	e := rowOf(name).effect
 	if e == 0 || c.Embedded.On && strings.HasPrefix(name, "etcd-") {
@@ -60,8 +61,8 @@ func (c Config) Changes(now Config) []Change {
 	return out
 }
 
-// With returns c with those settings of now that a reload can change. source says that those about the store, or the API server,
-// are among them.
+// With returns c with those settings of now that a reload can change. source says that those about the store,
+// or the API server, are among them.
 func (c Config) With(now Config, source bool) Config {
 	out := c
 	out.Log = now.Log

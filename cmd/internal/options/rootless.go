@@ -7,20 +7,20 @@ import (
 	"strconv"
 )
 
-// Inside is the environment variable by which a weftd that went into a user namespace knows that, and where its network
-// namespace is. A process that has it is rootless, whatever its user id seems to be.
+// Inside is the environment variable by which a weftd that went into a user namespace knows that, and where
+// its network namespace is. A process that has it is rootless, whatever its user id seems to be.
 const Inside = "WEFT_INSIDE"
 
 // Dirs are the directories of one user's weftd (XDG Base Directory Specification).
 type Dirs struct {
-	// Runtime has sockets and what else does not outlast a reboot, State what does. RuntimeFrom and StateFrom say
-	// what they follow from.
+	// Runtime has sockets and what else does not outlast a reboot, State what does. RuntimeFrom and StateFrom
+	// say what they follow from.
 	Runtime, State         string
 	RuntimeFrom, StateFrom string
 }
 
-// UserDirs finds them from the environment and the user's id. A home may be on a file server that many hosts share: the state of each
-// is in a directory of its own, by the host's name.
+// UserDirs finds them from the environment and the user's id. A home may be on a file server that many hosts
+// share: the state of each is in a directory of its own, by the host's name.
 func UserDirs(env func(string) string, uid int, host string) (Dirs, error) {
 	var d Dirs
 	switch state, home := env("XDG_STATE_HOME"), env("HOME"); {
@@ -29,7 +29,8 @@ func UserDirs(env func(string) string, uid int, host string) (Dirs, error) {
 	case filepath.IsAbs(home):
 		d.State, d.StateFrom = filepath.Join(home, ".local", "state"), "HOME"
 	default:
-		return d, errors.New("--rootless: neither XDG_STATE_HOME nor HOME names a directory: set one, or give --cache-dir, --control-socket and --subnet-file")
+		return d, errors.New("--rootless: neither XDG_STATE_HOME nor HOME names a directory: set one, or give " +
+			"--cache-dir, --control-socket and --subnet-file")
 	}
 	d.State = filepath.Join(d.State, "weft", filepath.Base(host))
 	if run := env("XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
@@ -66,7 +67,8 @@ func userFiles() []userFile {
 	}
 }
 
-// userDefaults puts what nobody gave into the user's directories, and notes in derived what that follows from.
+// userDefaults puts what nobody gave into the user's directories, and notes in derived what that follows
+// from.
 func (c *Config) userDefaults(env, sources, derived map[string]string) []error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -93,7 +95,8 @@ func (c *Config) userDefaults(env, sources, derived map[string]string) []error {
 	return nil
 }
 
-// UserID is the environment variable with the user's id as it is outside of the user namespace that weftd went into.
+// UserID is the environment variable with the user's id as it is outside of the user namespace that weftd
+// went into.
 const UserID = "WEFT_UID"
 
 // rootlessDefault says, for --help, what the default is without root.
@@ -111,8 +114,8 @@ func rootlessDefault(flag string) string {
 	return ""
 }
 
-// IdentityPart is what of the machine this node is: all of it, or one user's state directory, since other users of the
-// machine, and root, may be nodes too.
+// IdentityPart is what of the machine this node is: all of it, or one user's state directory, since other
+// users of the machine, and root, may be nodes too.
 func (c Config) IdentityPart() string {
 	if !c.Rootless.On {
 		return ""

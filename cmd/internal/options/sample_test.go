@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// generated returns the part of a file between begin and the first end behind it, and has -update replace it by want.
+// generated returns the part of a file between begin and the first end behind it, and has -update replace it
+// by want.
 func generated(t *testing.T, file, begin, end, want string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -45,8 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSampleEnvironment has weftd.env show each variable, with the flag's usage and its default. Without the comment
-// signs it changes nothing.
+// TestSampleEnvironment has weftd.env show each variable, with the flag's usage and its default. Without the
+// comment signs it changes nothing.
 func TestSampleEnvironment(t *testing.T) {
 	c := defaults()
 	fs := newFlagSet(&c)

@@ -22,7 +22,8 @@ func TestNoVerbPrintsASecret(t *testing.T) {
 	}
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T", "%p", "%t"} {
-		for _, v := range []any{c, &c, c.Store, &c.Store, c.Store.Password, &c.Store.Password, []any{c}, map[string]any{"c": c}, struct{ c Config }{c}} {
+		for _, v := range []any{c, &c, c.Store, &c.Store, c.Store.Password, &c.Store.Password, []any{c},
+			map[string]any{"c": c}, struct{ c Config }{c}} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}
 	}
@@ -60,7 +61,8 @@ func TestNoURLShowsAPassword(t *testing.T) {
 			given, environ := args, []string(nil)
 			if name, value, ok := strings.Cut(args[len(args)-1], "="); env && ok {
 				given = args[:len(args)-1]
-				environ = []string{"FLANNELD_" + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(name, "--"), "-", "_")) + "=" + value}
+				environ = []string{"FLANNELD_" + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(name, "--"), "-",
+					"_")) + "=" + value}
 			}
 			c, err := Parse(given, environ)
 			_, checked := c.StoreClient(nil).Check()

@@ -8,7 +8,8 @@ import (
 func TestTheEmbeddedServerIsTheStoreUnlessAnotherIsNamed(t *testing.T) {
 	for _, tt := range []struct{ args, env, want string }{
 		{"--embedded-etcd", "", "unix:///var/lib/weft/etcd/client/etcd.sock"},
-		{"--embedded-etcd --embedded-etcd-dir /srv/e --embedded-etcd-listen=", "", "unix:///srv/e/client/etcd.sock"},
+		{"--embedded-etcd --embedded-etcd-dir /srv/e --embedded-etcd-listen=", "",
+			"unix:///srv/e/client/etcd.sock"},
 		{"--embedded-etcd --embedded-etcd-listen 127.0.0.1:2379", "", "http://127.0.0.1:2379"},
 		{"--embedded-etcd --embedded-etcd-listen 0.0.0.0:23 --embedded-etcd-insecure", "", "http://127.0.0.1:23"},
 		{"--embedded-etcd --embedded-etcd-listen [::]:23 --embedded-etcd-insecure", "", "http://[::1]:23"},
@@ -33,8 +34,10 @@ func TestStoreFlagsOfAnotherCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := func(name string) bool { return name == "etcd-prefix" }
-	s, err := f.Store(given, []string{"WEFTD_ETCD_PREFIX=/y", "FLANNELD_ETCD_ENDPOINTS=http://192.0.2.1:1", "WEFTD_ETCD_PASSWORD=hunter2"})
-	if err != nil || s.Prefix != "/x" || s.Endpoints[0] != "http://192.0.2.1:1" || s.Password.Reveal() != "hunter2" {
+	s, err := f.Store(given, []string{"WEFTD_ETCD_PREFIX=/y", "FLANNELD_ETCD_ENDPOINTS=http://192.0.2.1:1",
+		"WEFTD_ETCD_PASSWORD=hunter2"})
+	if err != nil || s.Prefix != "/x" || s.Endpoints[0] != "http://192.0.2.1:1" ||
+		s.Password.Reveal() != "hunter2" {
 		t.Errorf("%+v %v", s, err)
 	}
 	if _, err := NewStoreFlags().Store(func(string) bool { return false }, []string{"WEFTD_ETCD_ENDPOINTS=,"}); err == nil {
@@ -43,7 +46,8 @@ func TestStoreFlagsOfAnotherCommand(t *testing.T) {
 }
 
 func TestRemarks(t *testing.T) {
-	c, err := Parse(strings.Fields("--etcd-username u --etcd-password hunter2 --embedded-etcd --embedded-etcd-listen 0.0.0.0:1 --embedded-etcd-insecure"), []string{"WEFTD_NONSENSE=1"})
+	c, err := Parse(strings.Fields("--etcd-username u --etcd-password hunter2 --embedded-etcd "+
+		"--embedded-etcd-listen 0.0.0.0:1 --embedded-etcd-insecure"), []string{"WEFTD_NONSENSE=1"})
 	if err != nil {
 		t.Fatal(err)
 	}

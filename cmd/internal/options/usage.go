@@ -11,7 +11,8 @@ func Usage(w io.Writer) {
 	c := defaults()
 	fs := newFlagSet(&c)
 	fmt.Fprintf(w, "weftd joins this host to a flat network of containers. It takes flanneld's flags.\n\n")
-	fmt.Fprintf(w, "usage: weftd [flags]\n\nFlags (-flag and --flag are the same; each may come from WEFTD_FLAG, and flannel's from FLANNELD_FLAG):\n\n")
+	fmt.Fprintf(w, "usage: weftd [flags]\n\nFlags (-flag and --flag are the same; each may come from "+
+		"WEFTD_FLAG, and flannel's from FLANNELD_FLAG):\n\n")
 	fs.VisitAll(func(f *flag.Flag) {
 		arg, text := flag.UnquoteUsage(f)
 		if isBool(f) {

@@ -77,7 +77,8 @@ func (c *Config) validate() []error {
 func (s *Store) validate() []error {
 	var faults []error
 	if len(s.Endpoints) == 0 {
-		faults = append(faults, errors.New("--etcd-endpoints is empty: name at least one, such as http://127.0.0.1:2379"))
+		faults = append(faults, errors.New("--etcd-endpoints is empty: name at least one, such as "+
+			"http://127.0.0.1:2379"))
 	}
 	s.Prefix = path.Clean(s.Prefix)
 	if s.Password.Reveal() != "" && s.PasswordFile != "" {

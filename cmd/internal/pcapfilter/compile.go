@@ -37,7 +37,8 @@ func Compile(text string) (*Filter, error) {
 	}
 	c.emit(bpf.RetConstant{Val: whole})
 	if f.program = c.resolve(); len(f.program) > maxProgram {
-		return nil, fmt.Errorf("filter: it makes %d instructions, and the kernel takes %d: write a shorter one", len(f.program), maxProgram)
+		return nil, fmt.Errorf("filter: it makes %d instructions, and the kernel takes %d: write a shorter one",
+			len(f.program), maxProgram)
 	}
 	vm, err := bpf.NewVM(f.program)
 	if err != nil {
@@ -169,8 +170,8 @@ func (c *compiler) proto(n proto, yes, no int) {
 	c.protocol(40, n.protocol, yes, no)
 }
 
-// fragmentHeader is the IPv6 next-header value of a fragment. As in pcap, it is the one extension header that a protocol is
-// sought behind.
+// fragmentHeader is the IPv6 next-header value of a fragment. As in pcap, it is the one extension header that
+// a protocol is sought behind.
 const fragmentHeader = 44
 
 // protocol tests the protocol at an offset; -1 is any.

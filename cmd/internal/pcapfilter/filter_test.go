@@ -64,11 +64,15 @@ func packets() [][]byte {
 func filters() []string {
 	return []string{
 		"ip", "ip6", "tcp", "udp", "icmp", "icmp6", "sctp", "host 10.1.1.5", "src host 10.1.1.5", "dst 10.1.1.5",
-		"src or dst host 10.9.1.5", "src and dst net 10.1.0.0/16", "net 10.1.0.0/16", "dst net 10.1.2.0/24", "net fd00:1::/32",
-		"host fd00:9::7", "port 80", "port 80 or 443", "tcp port 80", "udp src port 53", "udp dst port 53", "portrange 50-100",
+		"src or dst host 10.9.1.5", "src and dst net 10.1.0.0/16", "net 10.1.0.0/16", "dst net 10.1.2.0/24",
+		"net fd00:1::/32",
+		"host fd00:9::7", "port 80", "port 80 or 443", "tcp port 80", "udp src port 53", "udp dst port 53",
+		"portrange 50-100",
 		"src and dst port 53", "ip proto 47", "ip6 proto 58", "ip proto 6", "not port 53", "! tcp",
-		"tcp or udp and port 53", "tcp or (udp and port 53)", "udp and not (src port 53 or host 10.1.2.7)", "less 40", "greater 41",
-		"net 0.0.0.0/0", "tcp and src 10.1.1.5 and dst 10.1.2.7", "ip && tcp || ip6", "src net 10.1.0.0/16 or fd00::/16",
+		"tcp or udp and port 53", "tcp or (udp and port 53)", "udp and not (src port 53 or host 10.1.2.7)",
+		"less 40", "greater 41",
+		"net 0.0.0.0/0", "tcp and src 10.1.1.5 and dst 10.1.2.7", "ip && tcp || ip6",
+		"src net 10.1.0.0/16 or fd00::/16",
 	}
 }
 
@@ -82,7 +86,8 @@ func TestFiltersMeanWhatPcapsDo(t *testing.T) {
 	}
 	all := packets()
 	for i, p := range all { // the time is the packet's number
-		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(int64(i+1), 0), CaptureLength: len(p), Length: len(p)}, p); err != nil {
+		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(int64(i+1), 0), CaptureLength: len(p),
+			Length: len(p)}, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,8 +170,8 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzFilter has any text and any packet: the filter is refused, or its program means what it says and is one that the kernel
-// takes.
+// FuzzFilter has any text and any packet: the filter is refused, or its program means what it says and is one
+// that the kernel takes.
 func FuzzFilter(f *testing.F) {
 	for i, text := range filters() {
 		f.Add(text, packets()[i%len(packets())])
@@ -201,7 +206,8 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// slow evaluates a filter as it was parsed. Where the packet ends too early it panics with tooShort, and does not match.
+// slow evaluates a filter as it was parsed. Where the packet ends too early it panics with tooShort, and does
+// not match.
 type slow []byte
 
 const tooShort = "the packet ends"

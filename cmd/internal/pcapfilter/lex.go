@@ -22,7 +22,8 @@ func lex(s string) (words []token, err error) {
 			i++
 		case c == '&' || c == '|':
 			if i+1 == len(s) || s[i+1] != c {
-				return nil, fmt.Errorf("filter: %q at byte %d: only && and || are known (tests of single bits, as in tcp[13] & 2, are not)", s[i:i+1], i)
+				return nil, fmt.Errorf("filter: %q at byte %d: only && and || are known (tests of single bits, as in "+
+					"tcp[13] & 2, are not)", s[i:i+1], i)
 			}
 			words = append(words, token{s[i : i+2], i})
 			i += 2

@@ -192,7 +192,8 @@ func (p *parser) primitive() (node, error) {
 				return nil, p.fault("%q is not expected here: and or or is missing", p.peek())
 			}
 			if _, _, err := address(p.peek()); err != nil {
-				return nil, p.fault("%q is not known: it is no address, and none of host, net, port, portrange, proto, less, greater, src, dst, ip, ip6, tcp, udp, sctp, icmp, icmp6, and, or, not", p.peek())
+				return nil, p.fault("%q is not known: it is no address, and none of host, net, port, portrange, proto, "+
+					"less, greater, src, dst, ip, ip6, tcp, udp, sctp, icmp, icmp6, and, or, not", p.peek())
 			}
 		}
 	}
@@ -284,7 +285,8 @@ func (p *parser) network(q qualifiers, word string) (node, error) {
 	prefix, cidr, err := address(word)
 	switch {
 	case err != nil:
-		return nil, p.fault("%s %q: an IP address%s belongs there (names are not looked up)", q.kind, word, map[bool]string{true: " with its length, as in 10.1.0.0/16,"}[q.kind == "net"])
+		return nil, p.fault("%s %q: an IP address%s belongs there (names are not looked up)", q.kind, word,
+			map[bool]string{true: " with its length, as in 10.1.0.0/16,"}[q.kind == "net"])
 	case q.kind == "host" && cidr:
 		return nil, p.fault("host %q is a network: write net %s", word, word)
 	case prefix != prefix.Masked():
@@ -309,12 +311,14 @@ func (p *parser) ports(q qualifiers, word string) (node, error) {
 	a, err := strconv.ParseUint(from, 10, 16)
 	b, err2 := strconv.ParseUint(to, 10, 16)
 	if err != nil || err2 != nil || ranged && q.kind == "port" {
-		return nil, p.fault("%s %q: a number from 0 to 65535%s belongs there (names of services are not looked up)", q.kind, word, map[bool]string{true: ", or two as in 8000-8080,"}[q.kind == "portrange"])
+		return nil, p.fault("%s %q: a number from 0 to 65535%s belongs there (names of services are not looked up)",
+			q.kind, word, map[bool]string{true: ", or two as in 8000-8080,"}[q.kind == "portrange"])
 	}
 	if q.protocol == 1 || q.protocol == 58 {
 		return nil, p.fault("%s has no ports", q.word)
 	}
-	n := ports{proto: q.proto, from: uint16(min(a, b)), to: uint16(max(a, b)), src: q.src, dst: q.dst, all: q.all}
+	n := ports{proto: q.proto, from: uint16(min(a, b)), to: uint16(max(a, b)), src: q.src, dst: q.dst,
+		all: q.all}
 	if !n.src && !n.dst {
 		n.src, n.dst = true, true
 	}
@@ -329,7 +333,8 @@ func (p *parser) proto(q qualifiers, word string) (node, error) {
 		number, err = named.protocol, nil
 	}
 	if err != nil || q.protocol >= 0 || q.src || q.dst {
-		return nil, p.fault("proto %q: a number from 0 to 255, or one of tcp, udp, sctp, icmp, icmp6 belongs there, and only ip or ip6 before proto", word)
+		return nil, p.fault("proto %q: a number from 0 to 255, or one of tcp, udp, sctp, icmp, icmp6 belongs "+
+			"there, and only ip or ip6 before proto", word)
 	}
 	return proto{q.version, number}, nil
 }

@@ -44,7 +44,8 @@ func (h Host) askDaemon(ctx context.Context, q Question) (o Outcome) {
 	}
 	for at := 0; at < len(o.RTTs); at += each {
 		n := min(each, len(o.RTTs)-at)
-		a, err := h.Weftd.Ask(ctx, control.AskRequest{Address: q.To, Count: n, Interval: min(q.Interval, control.MaxAsk-timeout), Timeout: timeout})
+		a, err := h.Weftd.Ask(ctx, control.AskRequest{Address: q.To, Count: n,
+			Interval: min(q.Interval, control.MaxAsk-timeout), Timeout: timeout})
 		switch {
 		case errors.Is(err, control.ErrNotFound):
 			return Outcome{Cannot: "this node's weftd knows of no way to ask it (any more): weft peers"}
@@ -79,7 +80,8 @@ type conversation struct {
 // look is how long a poll waits at the most, so that the end of the context is seen.
 const look = 100 * time.Millisecond
 
-// run sends the questions, and returns when all are answered, when their time is over, or when ICMP has said of the first and the last the same.
+// run sends the questions, and returns when all are answered, when their time is over, or when ICMP has said
+// of the first and the last the same.
 func (c *conversation) run(ctx context.Context) Outcome {
 	n := len(c.q.Sizes)
 	c.o.RTTs, c.sentAt = make([]time.Duration, n), make([]time.Time, n)
@@ -95,7 +97,8 @@ func (c *conversation) run(ctx context.Context) Outcome {
 		var until time.Time
 		if sent < n {
 			until = next
-		} else if until = c.sentAt[n-1].Add(c.q.Timeout); !now.Before(until) || c.o.answered() == n || c.o.Said != nil && now.After(c.sentAt[n-1].Add(grace)) {
+		} else if until = c.sentAt[n-1].Add(c.q.Timeout); !now.Before(until) || c.o.answered() == n ||
+			c.o.Said != nil && now.After(c.sentAt[n-1].Add(grace)) {
 			break
 		}
 		c.wait(min(look, max(time.Millisecond, until.Sub(now))))
@@ -148,7 +151,8 @@ func local(errno unix.Errno) *diagnose.Said {
 	return s
 }
 
-// mostAtOnce is how many packets are read until it is looked again whether the time is over: what comes need not end.
+// mostAtOnce is how many packets are read until it is looked again whether the time is over: what comes need
+// not end.
 const mostAtOnce = 1000
 
 // wait takes in what comes within d.
@@ -203,7 +207,8 @@ func (c *conversation) errors() (some bool) {
 }
 
 func (c *conversation) said(s *diagnose.Said) {
-	if c.q.Layer == diagnose.Underlay || c.q.Layer == diagnose.Port { // through the overlay it may be the data plane here that says so
+	if c.q.Layer == diagnose.Underlay || c.q.Layer == diagnose.Port {
+		// through the overlay it may be the data plane here that says so
 		if isLocal(s.By) {
 			s.By = netip.Addr{}
 		}

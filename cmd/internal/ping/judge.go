@@ -103,18 +103,22 @@ func (s *seen) verdict(f *layerResult) (Verdict, string) {
 	case diagnose.Answered:
 		switch {
 		case f.MTUUnfinished && f.MTU == 0:
-			return Note, fmt.Sprintf("packets of %d bytes and more were lost while others passed, and the search for a limit did not end: ask again", least(f.To))
+			return Note, fmt.Sprintf("packets of %d bytes and more were lost while others passed, and the search "+
+				"for a limit did not end: ask again", least(f.To))
 		case f.MTUUnfinished:
-			return Note, fmt.Sprintf("packets of %d bytes passed, and the search for a limit below %d did not end: ask again", f.MTU, f.Expected)
+			return Note, fmt.Sprintf("packets of %d bytes passed, and the search for a limit below %d did not end: "+
+				"ask again", f.MTU, f.Expected)
 		}
 		if f.wide != nil && f.MTU < f.Expected {
-			return Note, fmt.Sprintf("the way carries %d bytes and not %d, as %s says: senders are told, and nothing is lost for long", f.MTU, f.Expected, f.wide.Who())
+			return Note, fmt.Sprintf("the way carries %d bytes and not %d, as %s says: senders are told, and "+
+				"nothing is lost for long", f.MTU, f.Expected, f.wide.Who())
 		}
 		return OK, ""
 	case diagnose.Lossy:
 		return Broken, fmt.Sprintf("%d of %d questions, or their answers, were lost", f.Sent-f.Answered, f.Sent)
 	case diagnose.Narrow:
-		return Broken, fmt.Sprintf("packets above %d bytes are lost without a word, and up to %d are sent", f.MTU, f.Expected)
+		return Broken, fmt.Sprintf("packets above %d bytes are lost without a word, and up to %d are sent", f.MTU,
+			f.Expected)
 	case diagnose.Refused, diagnose.Unsent, diagnose.Silent:
 	}
 	said := ""
@@ -126,19 +130,24 @@ func (s *seen) verdict(f *layerResult) (Verdict, string) {
 		case f.Layer == diagnose.Port && !s.w.AnswersPort:
 			return OK, "nobody answers at the " + s.w.path().What() + " itself; what goes through it does"
 		case f.Layer == diagnose.Bridge:
-			return Note, "the bridge's address does not answer, and the pod behind it does: a rule for INPUT there, or pods without a bridge"
+			return Note, "the bridge's address does not answer, and the pod behind it does: a rule for INPUT there, " +
+				"or pods without a bridge"
 		}
-		return Note, "it does not answer itself, and what rests on it does: a firewall drops these questions" + inBrackets(said)
+		return Note, "it does not answer itself, and what rests on it does: a firewall drops these questions" +
+			inBrackets(said)
 	}
 	switch {
 	case f.Layer == diagnose.Port && f.out.NoAnswers != "" && f.State == diagnose.Silent:
 		return Unknown, f.out.NoAnswers
 	case f.Layer == diagnose.Port && !s.w.AnswersPort && f.State == diagnose.Silent:
-		return Unknown, "nobody answers at the " + s.w.path().What() + " itself, and nobody rejected it: the layers above tell"
+		return Unknown, "nobody answers at the " + s.w.path().What() +
+			" itself, and nobody rejected it: the layers above tell"
 	case f.Layer == diagnose.Daemon && f.State == diagnose.Refused:
 		return Broken, "its host answers that nothing listens there" + inBrackets(said)
-	case f.Layer == diagnose.Bridge && !s.w.Pod.IsValid() && (s.answers(diagnose.DataPlane) || s.answers(diagnose.Daemon)):
-		return Note, "nobody has the bridge's address: there has been no pod on that node yet, or its bridge is gone (ip -br addr there)" + inBrackets(said)
+	case f.Layer == diagnose.Bridge && !s.w.Pod.IsValid() &&
+		(s.answers(diagnose.DataPlane) || s.answers(diagnose.Daemon)):
+		return Note, "nobody has the bridge's address: there has been no pod on that node yet, or its bridge is " +
+			"gone (ip -br addr there)" + inBrackets(said)
 	case f.State == diagnose.Silent:
 		return Broken, "no answer"
 	}
@@ -192,7 +201,8 @@ func (s *seen) fact(f *layerResult) diagnose.Fact {
 
 func (w Route) path() diagnose.Path {
 	return diagnose.Path{
-		Peer: w.Peer, Local: w.Local, Weft: w.Weft, Carried: w.carried(), Under: w.Under, UnderFrom: w.UnderFrom, Link: w.Link,
+		Peer: w.Peer, Local: w.Local, Weft: w.Weft, Carried: w.carried(), Under: w.Under, UnderFrom: w.UnderFrom,
+		Link:    w.Link,
 		UDPPort: w.UDPPort, Protocol: w.Protocol, From: w.From, Gateway: w.Gateway, Pod: w.Pod,
 	}
 }

@@ -22,8 +22,8 @@ type Known struct {
 	// Running says that this node's weftd answers, and Asks that it asks its peers.
 	Running, Asks bool
 	Config        routing.Network
-	// Own, Under4 and Under6 are this node's, Link is its underlay's device with UnderMTU, MTU the largest inner packet, and Path what moves
-	// the packets.
+	// Own, Under4 and Under6 are this node's, Link is its underlay's device with UnderMTU, MTU the largest inner
+	// packet, and Path what moves the packets.
 	Own            lease.Subnets
 	Under4, Under6 netip.Addr
 	Link, Path     string
@@ -42,7 +42,8 @@ type Node struct {
 	Weft           bool
 	Recv           []string
 	MTU            int
-	// Unused says that weftd does not use it as a peer. Answerers are the overlay addresses at which its weftd answers questions.
+	// Unused says that weftd does not use it as a peer. Answerers are the overlay addresses at which its weftd
+	// answers questions.
 	Unused    bool
 	Answerers []netip.Addr
 	Reached   []control.Reached
@@ -69,7 +70,8 @@ func Learn(ctx context.Context, socket string, environ []string) (Known, error) 
 // running is what a weftd that answers knows.
 func running(st control.Status, peers control.Peers, leases control.Leases) (Known, error) {
 	k := Known{
-		Source: "the running weftd", Running: true, Asks: peers.Probing, Link: st.Underlay.Link, UnderMTU: st.Underlay.MTU, MTU: st.Backend.MTU,
+		Source: "the running weftd", Running: true, Asks: peers.Probing, Link: st.Underlay.Link,
+		UnderMTU: st.Underlay.MTU, MTU: st.Backend.MTU,
 		Under4: st.Underlay.Address, Under6: st.Underlay.IPv6Address, Path: st.Backend.Path,
 	}
 	if k.Path == "" {
@@ -79,7 +81,8 @@ func running(st control.Status, peers control.Peers, leases control.Leases) (Kno
 		k.Notes = append(k.Notes, "this node is not ready, so that what follows may be its own fault: weft status")
 	}
 	if st.Lease == nil {
-		return k, fmt.Errorf("this node has no subnet yet, and so no way to another: weft status says what it waits for")
+		return k, fmt.Errorf("this node has no subnet yet, and so no way to another: weft status says what it " +
+			"waits for")
 	}
 	k.Own = lease.Subnets{V4: st.Lease.Subnet, V6: st.Lease.IPv6Subnet}
 	var err error
@@ -88,7 +91,8 @@ func running(st control.Status, peers control.Peers, leases control.Leases) (Kno
 	}
 	for _, r := range leases.Leases {
 		k.Nodes = append(k.Nodes, Node{
-			Name: r.Name, ID: r.Node, Own: r.Own, Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet}, Under4: r.PublicIP, Under6: r.PublicIPv6, Unused: !r.Own,
+			Name: r.Name, ID: r.Node, Own: r.Own, Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet},
+			Under4: r.PublicIP, Under6: r.PublicIPv6, Unused: !r.Own,
 		})
 	}
 	for _, p := range peers.Peers {
@@ -98,7 +102,8 @@ func running(st control.Status, peers control.Peers, leases control.Leases) (Kno
 			k.Nodes = append(k.Nodes, nodeOf(p))
 		}
 		n := &k.Nodes[i]
-		n.Name, n.ID, n.Weft, n.Recv, n.MTU, n.Reached, n.Unused = p.Name, p.NodeID, p.Weft, p.Recv, p.MTU, p.Reached, false
+		n.Name, n.ID, n.Weft, n.Recv, n.MTU, n.Reached, n.Unused = p.Name, p.NodeID, p.Weft, p.Recv, p.MTU,
+			p.Reached, false
 		for _, x := range p.Probes {
 			if x.By == byUDP {
 				n.Answerers = append(n.Answerers, x.Address)
@@ -106,7 +111,8 @@ func running(st control.Status, peers control.Peers, leases control.Leases) (Kno
 		}
 	}
 	if !slices.ContainsFunc(k.Nodes, func(n Node) bool { return n.Own }) {
-		k.Nodes = append(k.Nodes, Node{Name: st.Name, ID: st.NodeID, Own: true, Subnets: k.Own, Under4: st.Underlay.PublicIP, Under6: st.Underlay.PublicIPv6})
+		k.Nodes = append(k.Nodes, Node{Name: st.Name, ID: st.NodeID, Own: true, Subnets: k.Own,
+			Under4: st.Underlay.PublicIP, Under6: st.Underlay.PublicIPv6})
 	}
 	return k, nil
 }
@@ -146,24 +152,30 @@ func fallBack(ctx context.Context, socket string, environ []string, because erro
 		f = doctor.Gather(ctx, r)
 	}
 	k := Known{
-		Source: f.Network.RecordsFrom, Config: f.Network.Network, Own: f.Network.Own, Link: f.Links.Underlay.Name, UnderMTU: f.Links.Underlay.MTU, MTU: f.Network.MTU,
+		Source: f.Network.RecordsFrom, Config: f.Network.Network, Own: f.Network.Own, Link: f.Links.Underlay.Name,
+		UnderMTU: f.Links.Underlay.MTU, MTU: f.Network.MTU,
 		Under4: f.Links.Underlay.Addr4, Under6: f.Links.Underlay.Addr6, Path: userSpace,
 	}
 	if len(f.Network.Records) == 0 {
-		return k, fmt.Errorf("%w; and without it no node is known: neither the state that it left in --cache-dir nor the store says of any (weft doctor says why)", because)
+		return k, fmt.Errorf("%w; and without it no node is known: neither the state that it left in --cache-dir "+
+			"nor the store says of any (weft doctor says why)", because)
 	}
 	carrier := k.Config.Facts().Carrier
-	if carrier == routing.CarrierKernel || carrier == routing.CarrierEither && slices.ContainsFunc(f.Links.Links, func(l doctor.Link) bool {
-		return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind)
-	}) {
+	if carrier == routing.CarrierKernel || carrier == routing.CarrierEither &&
+		slices.ContainsFunc(f.Links.Links, func(l doctor.Link) bool {
+			return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind)
+		}) {
 		k.Path = kernelPath
 	}
-	k.Notes = append(k.Notes, "weftd of this node does not answer ("+why+"), so that no other node's weftd can be asked")
+	k.Notes = append(k.Notes, "weftd of this node does not answer ("+why+
+		"), so that no other node's weftd can be asked")
 	if k.Path != kernelPath {
-		k.Notes = append(k.Notes, "it moves the packets here, and so nothing that goes through the overlay could be asked: start it first")
+		k.Notes = append(k.Notes, "it moves the packets here, and so nothing that goes through the overlay could "+
+			"be asked: start it first")
 	}
 	for _, r := range f.Network.Records {
-		n := Node{Name: r.Called(), ID: r.Node(), Own: r.Subnets == k.Own, Subnets: r.Subnets, Under4: r.PublicIP, Under6: r.PublicIPv6}
+		n := Node{Name: r.Called(), ID: r.Node(), Own: r.Subnets == k.Own, Subnets: r.Subnets, Under4: r.PublicIP,
+			Under6: r.PublicIPv6}
 		if r.Weft != nil {
 			n.Weft, n.Recv, n.MTU = true, r.Weft.Recv, r.Weft.MTU
 		}
@@ -190,7 +202,8 @@ var ErrNoWay = errors.New("there is no way to ask")
 func (k Known) Routes(n Node, want Want) ([]Route, error) {
 	var out []Route
 	for _, six := range []bool{false, true} {
-		if want.Pod.IsValid() && want.Pod.Is6() != six || len(want.Families) > 0 && !slices.Contains(want.Families, family(six)) {
+		if want.Pod.IsValid() && want.Pod.Is6() != six || len(want.Families) > 0 &&
+			!slices.Contains(want.Families, family(six)) {
 			continue
 		}
 		if w, ok := k.way(n, six, want.Pod); ok {
@@ -201,7 +214,8 @@ func (k Known) Routes(n Node, want Want) ([]Route, error) {
 	case len(out) > 0:
 		return out, nil
 	case len(want.Families) > 0:
-		return nil, fmt.Errorf("%w: %s and this node have no subnets of IPv%d both", ErrNoWay, n.Name, want.Families[0])
+		return nil, fmt.Errorf("%w: %s and this node have no subnets of IPv%d both", ErrNoWay, n.Name,
+			want.Families[0])
 	}
 	return nil, fmt.Errorf("%w: %s and this node have no subnets of one family", ErrNoWay, n.Name)
 }
@@ -216,8 +230,10 @@ func family(six bool) int {
 func (k Known) way(n Node, six bool, pod netip.Addr) (Route, bool) {
 	facts := k.Config.Facts()
 	w := Route{
-		Six: six, Peer: n.Name, Local: n.Own, Backend: k.Config.BackendType, Path: k.Path, Weft: n.Weft, Direct: facts.Direct, Link: k.Link,
-		UDPPort: facts.Port, AnswersPort: facts.Port != 0 && slices.Contains(n.Recv, "probe"), Not: map[diagnose.Layer]string{},
+		Six: six, Peer: n.Name, Local: n.Own, Backend: k.Config.BackendType, Path: k.Path, Weft: n.Weft,
+		Direct: facts.Direct, Link: k.Link,
+		UDPPort: facts.Port, AnswersPort: facts.Port != 0 && slices.Contains(n.Recv, "probe"),
+		Not: map[diagnose.Layer]string{},
 	}
 	subnet, own := n.Subnets.V4, k.Own.V4
 	w.Under, w.UnderFrom = n.Under4, k.Under4
@@ -288,6 +304,7 @@ func (k Known) limits(w *Route, n Node, subnet netip.Prefix) {
 	case !k.Asks:
 		w.Not[diagnose.Daemon] = "this node asks nobody (--probe=false, or Backend.Probe)"
 	case !slices.Contains(n.Answerers, w.Overlay):
-		w.Not[diagnose.Daemon] = "its record names no port for questions: it runs with --probe=false, or an older weft"
+		w.Not[diagnose.Daemon] = "its record names no port for questions: it runs with --probe=false, or an " +
+			"older weft"
 	}
 }

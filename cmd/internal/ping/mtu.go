@@ -9,20 +9,23 @@ import (
 )
 
 const (
-	// steps is how many sizes are asked for at once, and copies how often each, since one lost packet proves nothing. Where some
-	// of the small ones are lost too, it is lossyCopies.
+	// steps is how many sizes are asked for at once, and copies how often each, since one lost packet proves
+	// nothing. Where some of the small ones are lost too, it is lossyCopies.
 	steps, copies, lossyCopies = 8, 2, 6
-	// patient and hasty bound how long the answer to a size may take: four of the longest round trips that were seen.
+	// patient and hasty bound how long the answer to a size may take: four of the longest round trips that were
+	// seen.
 	hasty, patient = 250 * time.Millisecond, time.Second
 )
 
-// A limit is believed after so many rounds in which its size passed and one more did not. The rounds are bounded, since in one that is lost
-// whole neither passes, and so are the searches, since a limit that is none is searched again.
+// A limit is believed after so many rounds in which its size passed and one more did not. The rounds are
+// bounded, since in one that is lost whole neither passes, and so are the searches, since a limit that is
+// none is searched again.
 const proofs, mostRounds, mostSearches = 3, 6, 3
 
 // width is what a search for the largest packet found.
 type width struct {
-	// passed is the largest that passed; 0 if none did. done says that it is the largest of all, or as large as the layer's.
+	// passed is the largest that passed; 0 if none did. done says that it is the largest of all, or as large as
+	// the layer's.
 	passed int
 	done   bool
 	// said is what a router, or this host, said of a packet that is too long.

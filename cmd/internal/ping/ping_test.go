@@ -69,7 +69,8 @@ func said(by netip.Addr, k diagnose.Kind, text string) layerFake {
 // ways of the kinds that are told apart.
 func userspace() Route {
 	return Route{
-		Peer: "b", Backend: "udp", Path: "raw", Weft: true, Under: peerAt, UnderFrom: hereAt, Link: "eth0", UDPPort: 8285, AnswersPort: true,
+		Peer: "b", Backend: "udp", Path: "raw", Weft: true, Under: peerAt, UnderFrom: hereAt, Link: "eth0",
+		UDPPort: 8285, AnswersPort: true,
 		Overlay: overlay, From: ours, Gateway: gateway, MTU: 1472, UnderMTU: 1500,
 	}
 }
@@ -82,7 +83,8 @@ func kernel() Route {
 
 func hostGW() Route {
 	w := userspace()
-	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.Direct, w.MTU, w.Overlay, w.From = "host-gw", kernelPath, 0, false, true, 1500, peerAt, hereAt
+	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.Direct, w.MTU, w.Overlay, w.From = "host-gw", kernelPath, 0,
+		false, true, 1500, peerAt, hereAt
 	return w
 }
 
@@ -108,10 +110,11 @@ func toPod(w Route) Route { w.Pod = thisPod; return w }
 
 func ownPod() Route { w := toPod(userspace()); w.Local = true; return w }
 
-// Each row is a fault: what answers, which layer is said to be the first broken one, what cannot be told from it, the words of the
-// causes in their order, and for each a word of its command.
+// Each row is a fault: what answers, which layer is said to be the first broken one, what cannot be told from
+// it, the words of the causes in their order, and for each a word of its command.
 func TestBrokenLayersHaveTheirCauses(t *testing.T) {
-	all := []diagnose.Layer{diagnose.Underlay, diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
+	all := []diagnose.Layer{diagnose.Underlay, diagnose.Port, diagnose.DataPlane, diagnose.Daemon,
+		diagnose.Bridge, diagnose.Pod}
 	for _, c := range []struct {
 		name   string
 		way    Route
@@ -127,88 +130,150 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"a flannel node", toPod(flannel()), dead(diagnose.Daemon), false, "", nil, nil},
 		{"a pod of this node", ownPod(), fake{}, false, "", nil, nil},
 		{"ICMP is dropped on the underlay", userspace(), dead(diagnose.Underlay), false, "", nil, nil},
-		{"ICMP is dropped everywhere", userspace(), dead(diagnose.Underlay, diagnose.DataPlane, diagnose.Bridge), false, "", nil, nil},
+		{"ICMP is dropped everywhere", userspace(), dead(diagnose.Underlay, diagnose.DataPlane, diagnose.Bridge),
+			false, "", nil, nil},
 		{"no bridge, and no pod asked for", userspace(), dead(diagnose.Bridge), false, "", nil, nil},
 		{"pods without a bridge", toPod(userspace()), dead(diagnose.Bridge), false, "", nil, nil},
-		{"a smaller MTU that is said", userspace(), fake{diagnose.Underlay: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig, MTU: 1400}}},
-			diagnose.Port: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig, MTU: 1400}}}}, false, "", nil, nil},
+		{"a smaller MTU that is said", userspace(),
+			fake{diagnose.Underlay: {carries: 1400,
+				out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig, MTU: 1400}}},
+				diagnose.Port: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig,
+					MTU: 1400}}}}, false, "", nil, nil},
 
-		{"nothing answers", toPod(userspace()), dead(all...), false, diagnose.Underlay, []diagnose.Layer{diagnose.Port, diagnose.DataPlane},
-			[]string{"ip neigh show 192.0.2.2 | here", "tracepath -n 192.0.2.2 | here", "tcpdump -ni any host 192.0.2.1 | on b", "weft lease list b | here"}},
-		{"the neighbour is gone", userspace(), dead(all...).with(diagnose.Underlay, said(netip.Addr{}, diagnose.KindHost, "no route to host")), false, diagnose.Underlay, nil,
+		{"nothing answers", toPod(userspace()), dead(all...), false, diagnose.Underlay,
+			[]diagnose.Layer{diagnose.Port, diagnose.DataPlane},
+			[]string{"ip neigh show 192.0.2.2 | here", "tracepath -n 192.0.2.2 | here",
+				"tcpdump -ni any host 192.0.2.1 | on b", "weft lease list b | here"}},
+		{"the neighbour is gone", userspace(), dead(all...).with(diagnose.Underlay,
+			said(netip.Addr{}, diagnose.KindHost, "no route to host")), false, diagnose.Underlay, nil,
 			[]string{"ip neigh show 192.0.2.2 | here", "ip -br addr | on b", "ip route get 192.0.2.2 | here"}},
-		{"no route", userspace(), dead(all...).with(diagnose.Underlay, said(netip.Addr{}, diagnose.KindNet, "network is unreachable")), false, diagnose.Underlay, nil,
+		{"no route", userspace(), dead(all...).with(diagnose.Underlay,
+			said(netip.Addr{}, diagnose.KindNet, "network is unreachable")), false, diagnose.Underlay, nil,
 			[]string{"no-route observed | ip route get 192.0.2.2 | here"}},
-		{"this host forbids it", userspace(), dead(all...).with(diagnose.Underlay, said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Underlay, nil,
+		{"this host forbids it", userspace(), dead(all...).with(diagnose.Underlay,
+			said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Underlay, nil,
 			[]string{"own-output observed | iptables -S OUTPUT | here"}},
-		{"the router does not reach it", userspace(), dead(all...).with(diagnose.Underlay, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindHost, "")), false, diagnose.Underlay, nil,
+		{"the router does not reach it", userspace(),
+			dead(all...).with(diagnose.Underlay, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindHost, "")),
+			false, diagnose.Underlay, nil,
 			[]string{"ping -c3 192.0.2.254 | here", "tracepath | here", "weft status | on b"}},
-		{"the router forbids it", userspace(), dead(all...).with(diagnose.Underlay, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindProhibited, "")), false, diagnose.Underlay, nil,
+		{"the router forbids it", userspace(), dead(all...).with(diagnose.Underlay,
+			said(netip.MustParseAddr("192.0.2.254"), diagnose.KindProhibited, "")), false, diagnose.Underlay, nil,
 			[]string{"forbidden observed | tracepath | here"}},
 
-		{"the port is silent", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.Port, []diagnose.Layer{diagnose.DataPlane},
-			[]string{"tcpdump -ni any udp port 8285 and host 192.0.2.1 | on b", "systemctl status weftd | on b", "weft doctor | here"}},
-		{"the peer is deaf", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), true, diagnose.Port, nil, []string{"dropped-one-way | udp dst port 8285 and src host 192.0.2.1 | on b", "own-rule | weft doctor | here"}},
-		{"nothing listens", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
+		{"the port is silent", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon,
+			diagnose.Bridge), false, diagnose.Port, []diagnose.Layer{diagnose.DataPlane},
+			[]string{"tcpdump -ni any udp port 8285 and host 192.0.2.1 | on b", "systemctl status weftd | on b",
+				"weft doctor | here"}},
+		{"the peer is deaf", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge),
+			true, diagnose.Port, nil, []string{"dropped-one-way | udp dst port 8285 and src host 192.0.2.1 | on b",
+				"own-rule | weft doctor | here"}},
+		{"nothing listens", userspace(), dead(diagnose.DataPlane, diagnose.Daemon,
+			diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ss -lunp sport = :8285 | on b", "grep -n reject | on b"}},
-		{"no device listens", kernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
+		{"no device listens", kernel(), dead(diagnose.DataPlane, diagnose.Daemon,
+			diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ip -d link show type vxlan | on b", "grep -n reject | on b"}},
-		{"the peer's firewall rejects", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Port, nil,
+		{"the peer's firewall rejects", userspace(),
+			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
+				said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Port, nil,
 			[]string{"grep -n reject | on b"}},
-		{"a router rejects", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindProhibited, "")), false, diagnose.Port, nil,
+		{"a router rejects", userspace(), dead(diagnose.DataPlane, diagnose.Daemon,
+			diagnose.Bridge).with(diagnose.Port, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindProhibited,
+			"")), false, diagnose.Port, nil,
 			[]string{"grep -n reject | here"}},
-		{"this host rejects the port", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Port, nil,
+		{"this host rejects the port", userspace(),
+			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
+				said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Port, nil,
 			[]string{"own-output observed | -e 8285 | here"}},
 
-		{"nothing takes the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProtocol, "")), false, diagnose.Port, nil,
+		{"nothing takes the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon,
+			diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProtocol, "")), false, diagnose.Port, nil,
 			[]string{"ss -wlnp | on b", "grep -n reject | on b"}},
-		{"a device of ipip is gone", ipipKernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
+		{"a device of ipip is gone", ipipKernel(),
+			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
+				said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ip -d link show type ipip | on b", "grep -n reject | on b"}},
-		{"the peer's firewall rejects the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Port, nil,
+		{"the peer's firewall rejects the protocol", ipip(),
+			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
+				said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Port, nil,
 			[]string{"grep -n reject | on b"}},
-		{"this host rejects the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port, said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Port, nil,
+		{"this host rejects the protocol", ipip(),
+			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
+				said(netip.Addr{}, diagnose.KindProhibited, "operation not permitted")), false, diagnose.Port, nil,
 			[]string{"own-output observed | -e 4 | here"}},
-		{"the protocol is answered for, and it works", ipip(), fake{}.with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, "", nil, nil},
+		{"the protocol is answered for, and it works", ipip(),
+			fake{}.with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, "", nil, nil},
 
-		{"the kernel's tunnel is silent", kernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.DataPlane, []diagnose.Layer{diagnose.Port},
-			[]string{"tcpdump -ni any udp port 8472 | on b", "ip -d link show type vxlan | on b", "weft doctor | here", "iptables -S INPUT | on b"}},
-		{"flannel's tunnel is silent", flannel(), dead(diagnose.DataPlane, diagnose.Bridge), false, diagnose.DataPlane, []diagnose.Layer{diagnose.Port},
+		{"the kernel's tunnel is silent", kernel(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge),
+			false, diagnose.DataPlane, []diagnose.Layer{diagnose.Port},
+			[]string{"tcpdump -ni any udp port 8472 | on b", "ip -d link show type vxlan | on b", "weft doctor | here",
+				"iptables -S INPUT | on b"}},
+		{"flannel's tunnel is silent", flannel(), dead(diagnose.DataPlane, diagnose.Bridge), false,
+			diagnose.DataPlane, []diagnose.Layer{diagnose.Port},
 			[]string{"tcpdump | on b", "systemctl status flanneld | on b", "weft doctor | here", "iptables | on b"}},
-		{"the port answers, and not the overlay", userspace(), dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.DataPlane, nil,
-			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here", "nft list ruleset | on b", "weft capture --dropped | on b", "rp_filter | on b"}},
-		{"this data plane knows nobody there", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(ours, diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
+		{"the port answers, and not the overlay", userspace(),
+			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge), false, diagnose.DataPlane, nil,
+			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here", "nft list ruleset | on b",
+				"weft capture --dropped | on b", "rp_filter | on b"}},
+		{"this data plane knows nobody there", userspace(),
+			dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(ours, diagnose.KindNet, "")), false,
+			diagnose.DataPlane, nil,
 			[]string{"own-data-plane observed | weft peers b | here"}},
-		{"the packets leave the overlay", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(netip.MustParseAddr("192.0.2.254"), diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
+		{"the packets leave the overlay", userspace(),
+			dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane,
+				said(netip.MustParseAddr("192.0.2.254"), diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
 			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here"}},
-		{"no route into the overlay", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane, said(netip.Addr{}, diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
+		{"no route into the overlay", userspace(), dead(diagnose.Daemon, diagnose.Bridge).with(diagnose.DataPlane,
+			said(netip.Addr{}, diagnose.KindNet, "")), false, diagnose.DataPlane, nil,
 			[]string{"ip route get 10.42.2.0 from 10.42.1.0 | here", "iptables -S OUTPUT | here"}},
 
-		{"its weftd is frozen, and the kernel carries", kernel(), dead(diagnose.Daemon), false, diagnose.Daemon, nil,
+		{"its weftd is frozen, and the kernel carries", kernel(), dead(diagnose.Daemon), false,
+			diagnose.Daemon, nil,
 			[]string{"ps -o pid,stat | on b", "iptables -S INPUT | on b", "weft peers | on b"}},
-		{"its weftd does not run", kernel(), dead().with(diagnose.Daemon, said(peerAt, diagnose.KindPort, "")), false, diagnose.Daemon, nil,
+		{"its weftd does not run", kernel(), dead().with(diagnose.Daemon, said(peerAt, diagnose.KindPort, "")),
+			false, diagnose.Daemon, nil,
 			[]string{"journalctl -u weftd | on b", "systemctl cat weftd | on b"}},
-		{"this host cannot send to it", hostGW(), dead().with(diagnose.Daemon, layerFake{out: Outcome{Said: &diagnose.Said{Text: "x"}}}), false, diagnose.Daemon, nil, []string{"own-output | OUTPUT | here", "no-source | ip route get | here"}},
+		{"this host cannot send to it", hostGW(),
+			dead().with(diagnose.Daemon, layerFake{out: Outcome{Said: &diagnose.Said{Text: "x"}}}), false,
+			diagnose.Daemon, nil, []string{"own-output | OUTPUT | here", "no-source | ip route get | here"}},
 
-		{"no bridge for the pod", toPod(userspace()), dead(diagnose.Bridge, diagnose.Pod), false, diagnose.Bridge, []diagnose.Layer{diagnose.Pod},
-			[]string{"grep -F 10.42.2.1/ | on b", "spec.nodeName=b | on b", "ip route get 10.42.2.7 | on b", "nft list ruleset | on b"}},
+		{"no bridge for the pod", toPod(userspace()), dead(diagnose.Bridge, diagnose.Pod), false, diagnose.Bridge,
+			[]diagnose.Layer{diagnose.Pod},
+			[]string{"grep -F 10.42.2.1/ | on b", "spec.nodeName=b | on b", "ip route get 10.42.2.7 | on b",
+				"nft list ruleset | on b"}},
 		{"no such pod", toPod(userspace()), dead(diagnose.Pod), false, diagnose.Pod, nil,
-			[]string{"ip neigh show 10.42.2.7 | on b", "iptables -S FORWARD | on b", "ip -br link | on b", "forwarding-off | ip_forward | on b", "nsenter | on b"}},
+			[]string{"ip neigh show 10.42.2.7 | on b", "iptables -S FORWARD | on b", "ip -br link | on b",
+				"forwarding-off | ip_forward | on b", "nsenter | on b"}},
 		{"no such pod here", ownPod(), dead(diagnose.Pod), false, diagnose.Pod, nil,
-			[]string{"ip neigh show 10.42.2.7 | here", "iptables | here", "ip -br link | here", "sysctl | here", "nsenter | here"}},
-		{"a policy forbids the pod", toPod(userspace()), dead().with(diagnose.Pod, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Pod, nil,
+			[]string{"ip neigh show 10.42.2.7 | here", "iptables | here", "ip -br link | here", "sysctl | here",
+				"nsenter | here"}},
+		{"a policy forbids the pod", toPod(userspace()),
+			dead().with(diagnose.Pod, said(peerAt, diagnose.KindProhibited, "")), false, diagnose.Pod, nil,
 			[]string{"iptables | on b", "ip neigh | on b", "ip -br link | on b", "sysctl | on b", "nsenter | on b"}},
 
-		{"a part is lost on the underlay", userspace(), fake{diagnose.Underlay: {every: 3}, diagnose.Port: {every: 3}, diagnose.DataPlane: {every: 3}}, false, diagnose.Underlay, nil,
+		{"a part is lost on the underlay", userspace(),
+			fake{diagnose.Underlay: {every: 3}, diagnose.Port: {every: 3}, diagnose.DataPlane: {every: 3}}, false,
+			diagnose.Underlay, nil,
 			[]string{"ip -s link show eth0 | here", "ethtool -S | on b", "mtr -n | here"}},
-		{"a part is lost in the tunnel", kernel(), fake{diagnose.DataPlane: {every: 3}}, false, diagnose.DataPlane, nil,
-			[]string{"weft status | on b", "nft list ruleset | here", "nft list ruleset | on b", "tcpdump -ni eth0 udp port 8472 and host 192.0.2.2 | here"}},
-		{"a part is lost at the pod", toPod(userspace()), fake{diagnose.Pod: {every: 3}}, false, diagnose.Pod, nil, []string{"ip -s link | on b", "top | on b"}},
-		{"large ones are lost on the underlay", userspace(), fake{diagnose.Underlay: {carries: 1400}, diagnose.Port: {carries: 1400}, diagnose.DataPlane: {carries: 1372}, diagnose.Bridge: {carries: 1372}}, false, diagnose.Underlay, nil,
-			[]string{"ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2 | here", "grep -i icmp | here", "ip link show | on b", `weft status | here`}},
-		{"large ones are lost in the tunnel", kernel(), fake{diagnose.DataPlane: {carries: 1300}, diagnose.Bridge: {carries: 1300}}, false, diagnose.DataPlane, nil,
+		{"a part is lost in the tunnel", kernel(), fake{diagnose.DataPlane: {every: 3}}, false,
+			diagnose.DataPlane, nil,
+			[]string{"weft status | on b", "nft list ruleset | here", "nft list ruleset | on b",
+				"tcpdump -ni eth0 udp port 8472 and host 192.0.2.2 | here"}},
+		{"a part is lost at the pod", toPod(userspace()), fake{diagnose.Pod: {every: 3}}, false, diagnose.Pod, nil,
+			[]string{"ip -s link | on b", "top | on b"}},
+		{"large ones are lost on the underlay", userspace(),
+			fake{diagnose.Underlay: {carries: 1400}, diagnose.Port: {carries: 1400},
+				diagnose.DataPlane: {carries: 1372}, diagnose.Bridge: {carries: 1372}}, false, diagnose.Underlay, nil,
+			[]string{"ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2 | here",
+				"grep -i icmp | here", "ip link show | on b", `weft status | here`}},
+		{"large ones are lost in the tunnel", kernel(),
+			fake{diagnose.DataPlane: {carries: 1300}, diagnose.Bridge: {carries: 1300}}, false,
+			diagnose.DataPlane, nil,
 			[]string{"greater 1300 | here", "ip link show | on b"}},
 	} {
-		r := Run(t.Context(), c.fake, c.way, Options{Count: 5, Interval: 1, Timeout: time.Second}, heardWhile(c.heard))
+		r := Run(t.Context(), c.fake, c.way, Options{Count: 5, Interval: 1, Timeout: time.Second},
+			heardWhile(c.heard))
 		if r.Broken != c.broken || !slices.Equal(r.Alike, c.alike) {
 			t.Errorf("%s: got %q, or %v; want %q, or %v: %+v", c.name, r.Broken, r.Alike, c.broken, c.alike, r.Layers)
 		}
@@ -250,8 +315,10 @@ func heardWhile(heard bool) func() (uint64, bool) {
 // What was not asked is not said to be broken, and why is said.
 func TestWhatCannotBeAskedIsSaid(t *testing.T) {
 	w := toPod(userspace())
-	w.Not = map[diagnose.Layer]string{diagnose.DataPlane: "no weftd", diagnose.Daemon: "no weftd", diagnose.Bridge: "no weftd", diagnose.Pod: "no weftd"}
-	f := fake{diagnose.Underlay: {out: Outcome{Cannot: needs}}, diagnose.Port: {out: Outcome{NoAnswers: "no right"}}}
+	w.Not = map[diagnose.Layer]string{diagnose.DataPlane: "no weftd", diagnose.Daemon: "no weftd",
+		diagnose.Bridge: "no weftd", diagnose.Pod: "no weftd"}
+	f := fake{diagnose.Underlay: {out: Outcome{Cannot: needs}},
+		diagnose.Port: {out: Outcome{NoAnswers: "no right"}}}
 	r := Run(t.Context(), f, w, Options{Count: 2, Interval: 1, Timeout: 1}, nil)
 	if r.Broken != "" || len(r.Layers) != 6 {
 		t.Errorf("got %+v", r)
@@ -270,17 +337,20 @@ func TestWidestIsExact(t *testing.T) {
 			for _, every := range []int{0, 11} {
 				rounds := 0
 				a := counting{fake{diagnose.Underlay: {carries: carries, every: every}}, &rounds}
-				f := layerResult{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1), RTT: &RTT{Max: time.Millisecond}}}
+				f := layerResult{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1),
+					RTT: &RTT{Max: time.Millisecond}}}
 				got := widest(t.Context(), a, Question{Layer: diagnose.Underlay, To: peerAt}, f)
 				if want := min(carries, expected); got.passed != want || !got.done || rounds > 9+proofs {
-					t.Errorf("of %d with %d and a loss of each %d.: got %+v after %d rounds", expected, carries, every, got, rounds)
+					t.Errorf("of %d with %d and a loss of each %d.: got %+v after %d rounds", expected, carries, every,
+						got, rounds)
 				}
 			}
 		}
 	}
 }
 
-// Bursts that are lost on the way make no limit, wherever in the search they are: what is said to be one is one, and else what passed did.
+// Bursts that are lost on the way make no limit, wherever in the search they are: what is said to be one is
+// one, and else what passed did.
 func TestLostBurstsMakeNoLimit(t *testing.T) {
 	const expected, most = 1500, 20
 	f := layerResult{Row: Row{Expected: expected, Sent: 5, Answered: 5, RTT: &RTT{Max: time.Millisecond}}}
@@ -289,7 +359,8 @@ func TestLostBurstsMakeNoLimit(t *testing.T) {
 		for first := range most {
 			for second := first; second <= most; second++ {
 				for length := 1; length <= 4; length *= 2 {
-					got := widest(t.Context(), &bursts{f: fake{diagnose.Underlay: {carries: carries}}, at: []int{first, second}, length: length}, Question{Layer: diagnose.Underlay, To: peerAt}, f)
+					got := widest(t.Context(), &bursts{f: fake{diagnose.Underlay: {carries: carries}},
+						at: []int{first, second}, length: length}, Question{Layer: diagnose.Underlay, To: peerAt}, f)
 					if got.done && got.passed != carries || got.passed > carries {
 						t.Errorf("with %d and bursts of %d at %d and %d: %+v", carries, length, first, second, got)
 					}
@@ -305,10 +376,13 @@ func TestLostBurstsMakeNoLimit(t *testing.T) {
 	}
 }
 
-// All that is as long as every path carries is lost, for as long as it is asked for: there is no limit of 0 bytes, and no layer is broken.
+// All that is as long as every path carries is lost, for as long as it is asked for: there is no limit of 0
+// bytes, and no layer is broken.
 func TestNoLimitOfNothing(t *testing.T) {
-	r := Run(t.Context(), fake{diagnose.Underlay: {carries: 575}}, userspace(), Options{Count: 5, Interval: 1, Timeout: time.Second}, nil)
-	if x := r.Layers[0]; x.MTU != 0 || !x.MTUUnfinished || x.Verdict != Note || r.Broken != "" || len(r.Causes) != 0 {
+	r := Run(t.Context(), fake{diagnose.Underlay: {carries: 575}}, userspace(),
+		Options{Count: 5, Interval: 1, Timeout: time.Second}, nil)
+	if x := r.Layers[0]; x.MTU != 0 || !x.MTUUnfinished || x.Verdict != Note || r.Broken != "" ||
+		len(r.Causes) != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -341,9 +415,11 @@ func (c counting) Ask(ctx context.Context, q Question) Outcome { *c.n++; return 
 
 // A question that is lost is asked again, so that one and a third of all are told apart.
 func TestLossIsAskedAgain(t *testing.T) {
-	r := Run(t.Context(), fake{diagnose.Underlay: {every: 4}}, userspace(), Options{Count: 4, Interval: 1, Timeout: 1}, nil)
+	r := Run(t.Context(), fake{diagnose.Underlay: {every: 4}}, userspace(),
+		Options{Count: 4, Interval: 1, Timeout: 1}, nil)
 	x := r.Layers[0]
-	if x.Sent != 4+lookAgain || x.State != diagnose.Lossy || x.Loss == nil || fmt.Sprintf("%.2f", *x.Loss) != "0.25" || x.RTT.Min != 2*time.Millisecond {
+	if x.Sent != 4+lookAgain || x.State != diagnose.Lossy || x.Loss == nil ||
+		fmt.Sprintf("%.2f", *x.Loss) != "0.25" || x.RTT.Min != 2*time.Millisecond {
 		t.Errorf("got %+v, %v", x, *x.Loss)
 	}
 }
@@ -359,20 +435,28 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 		{`"Type":"wireguard","Mode":"separate","ListenPort":7000,"ListenPortV6":7001`, [2]uint16{7000, 7001}},
 		{`"Type":"udp"`, [2]uint16{8285, 8285}},
 	} {
-		network, err := routing.Parse([]byte(`{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{` + c.backend + `}}`))
+		network, err := routing.Parse(
+			[]byte(`{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{` +
+				c.backend + `}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24"), V6: netip.MustParsePrefix("fd42:0:0:1::/64")}
-		k := Known{Running: true, Config: network, Own: own, Under4: hereAt, Under6: netip.MustParseAddr("2001:db8::1"), Link: "eth0", Path: "socket", MTU: 1400, UnderMTU: 1500}
-		n := Node{Name: "b", Weft: true, Under4: under[0], Under6: under[1], Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24"), V6: netip.MustParsePrefix("fd42:0:0:2::/64")}}
+		own := lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24"),
+			V6: netip.MustParsePrefix("fd42:0:0:1::/64")}
+		k := Known{Running: true, Config: network, Own: own, Under4: hereAt,
+			Under6: netip.MustParseAddr("2001:db8::1"), Link: "eth0", Path: "socket", MTU: 1400, UnderMTU: 1500}
+		n := Node{Name: "b", Weft: true, Under4: under[0], Under6: under[1],
+			Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24"),
+				V6: netip.MustParsePrefix("fd42:0:0:2::/64")}}
 		ways, err := k.Routes(n, Want{})
 		if err != nil || len(ways) != 2 {
 			t.Fatalf("%s: %d ways, %v", c.backend, len(ways), err)
 		}
 		for i, w := range ways {
-			if q := w.question(diagnose.Port); q.To != under[i] || q.Port != c.port[i] || w.Protocol != 0 || !slices.Contains(w.layers(), diagnose.Port) {
-				t.Errorf("%s: IPv%d is asked at %v port %d, protocol %d", c.backend, family(w.Six), q.To, q.Port, w.Protocol)
+			if q := w.question(diagnose.Port); q.To != under[i] || q.Port != c.port[i] || w.Protocol != 0 ||
+				!slices.Contains(w.layers(), diagnose.Port) {
+				t.Errorf("%s: IPv%d is asked at %v port %d, protocol %d", c.backend, family(w.Six), q.To, q.Port,
+					w.Protocol)
 			}
 		}
 	}
@@ -380,9 +464,12 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := Known{Running: true, Config: network, Own: lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24")}, Under4: hereAt, Path: "socket"}
-	ways, err := k.Routes(Node{Name: "b", Weft: true, Under4: peerAt, Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
-	if err != nil || len(ways) != 1 || ways[0].question(diagnose.Port).By != byIPIP || ways[0].question(diagnose.Port).Port != 0 || !slices.Contains(ways[0].layers(), diagnose.Port) {
+	k := Known{Running: true, Config: network, Own: lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24")},
+		Under4: hereAt, Path: "socket"}
+	ways, err := k.Routes(Node{Name: "b", Weft: true, Under4: peerAt,
+		Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
+	if err != nil || len(ways) != 1 || ways[0].question(diagnose.Port).By != byIPIP ||
+		ways[0].question(diagnose.Port).Port != 0 || !slices.Contains(ways[0].layers(), diagnose.Port) {
 		t.Errorf("ipip: %+v, %v", ways, err)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-// SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another one.
+// SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another
+// one.
 const SchemaVersion = 1
 
-// Verdict is what is said of a layer. Unknown says that it could not be asked, or that nobody would answer either way.
+// Verdict is what is said of a layer. Unknown says that it could not be asked, or that nobody would answer
+// either way.
 type Verdict string
 
 // The verdicts.
@@ -25,7 +27,8 @@ const (
 type Report struct {
 	SchemaVersion int       `json:"schema_version"`
 	At            time.Time `json:"at"`
-	// Target is what was asked for, Node the name of the node that it is or is on, and ID its identity if it has one.
+	// Target is what was asked for, Node the name of the node that it is or is on, and ID its identity if it has
+	// one.
 	Target string `json:"target"`
 	Node   string `json:"node"`
 	ID     string `json:"nodeID,omitempty"`
@@ -47,11 +50,12 @@ type Result struct {
 	Backend string `json:"backend"`
 	Path    string `json:"path,omitempty"`
 	Layers  []Row  `json:"layers"`
-	// Broken is the first broken layer, "" for none. Alike are the layers that may be broken in its place: nothing that can be asked from here tells
-	// them apart.
+	// Broken is the first broken layer, "" for none. Alike are the layers that may be broken in its place:
+	// nothing that can be asked from here tells them apart.
 	Broken diagnose.Layer   `json:"firstBroken,omitempty"`
 	Alike  []diagnose.Layer `json:"indistinguishable,omitempty"`
-	// Causes has the one that was observed of what is broken, or else all that are not excluded, the likeliest first.
+	// Causes has the one that was observed of what is broken, or else all that are not excluded, the likeliest
+	// first.
 	Causes []diagnose.Cause `json:"causes,omitempty"`
 }
 
@@ -64,14 +68,16 @@ type Row struct {
 	To   netip.Addr `json:"to,omitzero"`
 	Port uint16     `json:"port,omitempty"`
 	By   string     `json:"by,omitempty"`
-	// Sent and Answered count questions. Loss is the part of them without an answer, from 0 to 1; nil where that says nothing.
+	// Sent and Answered count questions. Loss is the part of them without an answer, from 0 to 1; nil where that
+	// says nothing.
 	Sent     int      `json:"sent"`
 	Answered int      `json:"answered"`
 	Loss     *float64 `json:"loss,omitempty"`
 	// RTT is nil if nothing was answered.
 	RTT *RTT `json:"rtt,omitempty"`
-	// MTU is the largest packet that passed, headers of IP included, in bytes: an outer one on the underlay and at the port, and else an inner one. It is 0 if none
-	// was looked for, or none of those passed. MTUUnfinished says that larger ones may pass too. Expected is what the links at both ends carry.
+	// MTU is the largest packet that passed, headers of IP included, in bytes: an outer one on the underlay and
+	// at the port, and else an inner one. It is 0 if none was looked for, or none of those passed. MTUUnfinished
+	// says that larger ones may pass too. Expected is what the links at both ends carry.
 	MTU           int  `json:"mtu,omitempty"`
 	MTUUnfinished bool `json:"mtuUnfinished,omitempty"`
 	Expected      int  `json:"expectedMTU,omitempty"`

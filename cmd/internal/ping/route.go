@@ -7,7 +7,8 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-// Route is what is to be asked in one family. A zero address means that the layer does not exist on this route.
+// Route is what is to be asked in one family. A zero address means that the layer does not exist on this
+// route.
 type Route struct {
 	Six bool
 	// Peer is the node's name in sentences.
@@ -30,7 +31,8 @@ type Route struct {
 	Overlay, From netip.Addr
 	// Gateway is the address of the node's bridge, and Pod that of the pod.
 	Gateway, Pod netip.Addr
-	// MTU is the largest inner packet, and UnderMTU the largest outer one, that both ends carry, in bytes; 0 if that is not known.
+	// MTU is the largest inner packet, and UnderMTU the largest outer one, that both ends carry, in bytes; 0 if
+	// that is not known.
 	MTU, UnderMTU int
 	// Not says why layers cannot be asked.
 	Not map[diagnose.Layer]string
@@ -48,7 +50,9 @@ func (w Route) layers() []diagnose.Layer {
 		layer diagnose.Layer
 		there bool
 	}{
-		{diagnose.Underlay, !w.Local && w.Under.IsValid()}, {diagnose.Port, !w.Local && (w.UDPPort != 0 || w.Protocol != 0)}, {diagnose.DataPlane, !w.Local && !w.Direct}, {diagnose.Daemon, !w.Local},
+		{diagnose.Underlay, !w.Local && w.Under.IsValid()},
+		{diagnose.Port, !w.Local && (w.UDPPort != 0 || w.Protocol != 0)},
+		{diagnose.DataPlane, !w.Local && !w.Direct}, {diagnose.Daemon, !w.Local},
 		{diagnose.Bridge, w.Gateway.IsValid()}, {diagnose.Pod, w.Pod.IsValid()},
 	} {
 		if l.there {
@@ -84,7 +88,8 @@ func (w Route) question(l diagnose.Layer) Question {
 	return q
 }
 
-// expected is the largest packet that the layer should carry, 0 if it is not asked for that: a daemon is behind the same way as the data plane.
+// expected is the largest packet that the layer should carry, 0 if it is not asked for that: a daemon is
+// behind the same way as the data plane.
 func (w Route) expected(l diagnose.Layer) int {
 	switch l {
 	case diagnose.Underlay:
@@ -113,7 +118,8 @@ type Question struct {
 	By       string
 	From, To netip.Addr
 	Port     uint16
-	// Probe says that what is sent to Port asks for an answer; else it is an empty datagram, to which only ICMP says something.
+	// Probe says that what is sent to Port asks for an answer; else it is an empty datagram, to which only ICMP
+	// says something.
 	Probe bool
 	// Sizes has the length of each question as an IP packet, in bytes; 0 for the shortest. None is fragmented.
 	Sizes             []int
@@ -124,12 +130,12 @@ type Question struct {
 type Outcome struct {
 	// RTTs has an element for each question: the round trip, or 0 for no answer.
 	RTTs []time.Duration
-	// Said is the first ICMP message that came back, or what this host's kernel said in its place; nil for none. One about a packet that is too long is in
-	// TooBig only.
+	// Said is the first ICMP message that came back, or what this host's kernel said in its place; nil for none.
+	// One about a packet that is too long is in TooBig only.
 	Said   *diagnose.Said
 	TooBig *diagnose.Said
-	// Cannot says why this host could not ask at all: a right that is missing, or a weftd that does not answer. NoAnswers is the same for what
-	// it could ask, but not hear: only Said counts then.
+	// Cannot says why this host could not ask at all: a right that is missing, or a weftd that does not answer.
+	// NoAnswers is the same for what it could ask, but not hear: only Said counts then.
 	Cannot, NoAnswers string
 }
 

@@ -10,15 +10,16 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-// Asker asks one series of questions, and waits for the answers: until all are there, or nothing can come any more. It is called concurrently.
+// Asker asks one series of questions, and waits for the answers: until all are there, or nothing can come any
+// more. It is called concurrently.
 type Asker interface {
 	Ask(ctx context.Context, q Question) Outcome
 }
 
 // Options say how much is asked.
 type Options struct {
-	// Count is how many questions a layer gets, Interval the time from one to the next, Timeout how long an answer may take, and Size
-	// the length of each as an IP packet, 0 for the shortest.
+	// Count is how many questions a layer gets, Interval the time from one to the next, Timeout how long an
+	// answer may take, and Size the length of each as an IP packet, 0 for the shortest.
 	Count             int
 	Interval, Timeout time.Duration
 	Size              int
@@ -34,8 +35,8 @@ type layerResult struct {
 	wide *diagnose.Said
 }
 
-// Run asks all layers of w at once, so that a way that is wholly broken takes no longer than one layer does, and judges what came of it. arrived, if not nil,
-// returns how many packets the data plane got from the peer.
+// Run asks all layers of w at once, so that a way that is wholly broken takes no longer than one layer does,
+// and judges what came of it. arrived, if not nil, returns how many packets the data plane got from the peer.
 func Run(ctx context.Context, a Asker, w Route, o Options, arrived func() (uint64, bool)) Result {
 	var before uint64
 	counted := false
@@ -57,7 +58,8 @@ func Run(ctx context.Context, a Asker, w Route, o Options, arrived func() (uint6
 	return s.judge()
 }
 
-// Lost questions are asked again, lookAgain at once, so that one that is lost and a third of all are told apart.
+// Lost questions are asked again, lookAgain at once, so that one that is lost and a third of all are told
+// apart.
 const lookAgain, againEvery = 20, 50 * time.Millisecond
 
 func ask(ctx context.Context, a Asker, w Route, l diagnose.Layer, o Options) layerResult {
@@ -68,12 +70,14 @@ func ask(ctx context.Context, a Asker, w Route, l diagnose.Layer, o Options) lay
 		return f
 	}
 	q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{o.Size}, o.Count), o.Interval, o.Timeout
-	if l == diagnose.Port && !q.Probe { // it would be counted as malformed by whoever reads it, and nobody answers
+	if l == diagnose.Port && !q.Probe {
+		// it would be counted as malformed by whoever reads it, and nobody answers
 		q.Sizes = []int{0, 0}
 	}
 	f.out = a.Ask(ctx, q)
 	if n := f.out.answered(); n > 0 && n < len(f.out.RTTs) {
-		q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{o.Size}, lookAgain), min(o.Interval, againEvery), min(o.Timeout, time.Second)
+		q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{o.Size}, lookAgain), min(o.Interval, againEvery),
+			min(o.Timeout, time.Second)
 		more := a.Ask(ctx, q)
 		f.out.RTTs = append(f.out.RTTs, more.RTTs...)
 	}

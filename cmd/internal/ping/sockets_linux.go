@@ -14,7 +14,8 @@ import (
 )
 
 // needs says which right is missing.
-const needs = "this process may not send ICMP: run it as root, with CAP_NET_RAW, or in a group of sysctl net.ipv4.ping_group_range"
+const needs = "this process may not send ICMP: run it as root, with CAP_NET_RAW, or in a group of sysctl " +
+	"net.ipv4.ping_group_range"
 
 // The types of ICMP messages (RFC 792, RFC 4443).
 const (
@@ -92,13 +93,16 @@ func echoSocket(six bool) (fd int, datagrams bool, err error) {
 
 type option struct{ level, name, value int }
 
-// An error of a packet comes back with its sender, no packet is fragmented, and what this host's kernel has learnt of the path is not believed.
+// An error of a packet comes back with its sender, no packet is fragmented, and what this host's kernel has
+// learnt of the path is not believed.
 func v4Options() []option {
-	return []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE}, {unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
+	return []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE},
+		{unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
 }
 
 func v6Options() []option {
-	return []option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
+	return []option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
 }
 
 func set(fd int, options []option) error {
@@ -107,11 +111,13 @@ func set(fd int, options []option) error {
 			return err
 		}
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20) // large answers to a search for the MTU come at once
+	// large answers to a search for the MTU come at once
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
 	return nil
 }
 
-// point binds a socket to q.From and connects it to q.To. It returns what this host's kernel has against it, nil for nothing.
+// point binds a socket to q.From and connects it to q.To. It returns what this host's kernel has against it,
+// nil for nothing.
 func point(fd int, q Question, port uint16) *diagnose.Said {
 	if q.From.IsValid() {
 		if err := unix.Bind(fd, sockaddr(q.From, 0)); err != nil {
@@ -141,8 +147,9 @@ func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.As4(), Port: int(port)}
 }
 
-// askPort sends datagrams to the overlay's port from one that nobody has. A data plane of weft answers a question about the size to the overlay's port of
-// this host, where a packet socket sees it; to all others it is an empty datagram, which only ICMP has an answer to.
+// askPort sends datagrams to the overlay's port from one that nobody has. A data plane of weft answers a
+// question about the size to the overlay's port of this host, where a packet socket sees it; to all others it
+// is an empty datagram, which only ICMP has an answer to.
 func askPort(ctx context.Context, q Question) Outcome {
 	domain, options, ip := unix.AF_INET, v4Options(), 20
 	if q.To.Is6() {
@@ -161,7 +168,8 @@ func askPort(ctx context.Context, q Question) Outcome {
 	if q.Probe {
 		in, err := answersSocket(q.Port)
 		if err != nil {
-			c.o.NoAnswers = "what its data plane answers cannot be heard without CAP_NET_RAW, only whether ICMP refuses it: run this as root"
+			c.o.NoAnswers = "what its data plane answers cannot be heard without CAP_NET_RAW, only whether ICMP " +
+				"refuses it: run this as root"
 		} else {
 			defer func() { _ = unix.Close(in) }()
 			c.in = in
@@ -182,7 +190,8 @@ func askPort(ctx context.Context, q Question) Outcome {
 	return c.run(ctx)
 }
 
-// askProtocol sends packets of IP in IP with nothing in them that anybody would take, to which only ICMP has an answer.
+// askProtocol sends packets of IP in IP with nothing in them that anybody would take, to which only ICMP has
+// an answer.
 func askProtocol(ctx context.Context, q Question) Outcome {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_IPIP)
 	if errors.Is(err, unix.EPERM) {
@@ -193,7 +202,8 @@ func askProtocol(ctx context.Context, q Question) Outcome {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // what the overlay's nodes send it is not for us
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing})
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: 1, Filter: &nothing})
 	if err == nil {
 		err = set(fd, v4Options())
 	}
@@ -212,11 +222,13 @@ func askProtocol(ctx context.Context, q Question) Outcome {
 // longestAnswer is the length of an answer with the headers of IPv6 and UDP, in bytes.
 const longestAnswer = 40 + 8 + encap.ProbeLen
 
-// answersSocket opens a packet socket for the datagrams from that UDP port that are no longer than an answer: of all that a node carries the answers would
-// be lost in the queue. It is for all protocols, since the rule by which path raw keeps datagrams from the host's own sockets drops them before those for
-// one protocol see them.
+// answersSocket opens a packet socket for the datagrams from that UDP port that are no longer than an answer:
+// of all that a node carries the answers would be lost in the queue. It is for all protocols, since the rule
+// by which path raw keeps datagrams from the host's own sockets drops them before those for one protocol see
+// them.
 func answersSocket(port uint16) (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // hears nothing before it has its filter
+	// hears nothing before it has its filter
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -240,9 +252,11 @@ func answersSocket(port uint16) (int, error) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))})
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{
+			Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))})
 	}
 	if err != nil {
 		_ = unix.Close(fd)

@@ -10,7 +10,8 @@ import (
 	"weft/test/netns"
 )
 
-// A node carries a lot of small packets: only those from the port that was asked may fill the queue of answers.
+// A node carries a lot of small packets: only those from the port that was asked may fill the queue of
+// answers.
 func TestOnlyThePortsDatagramsAreAnswers(t *testing.T) {
 	netns.Need(t) // raw sockets
 	for _, loopback := range []string{"127.0.0.1", "::1"} {

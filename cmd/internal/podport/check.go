@@ -15,7 +15,8 @@ const maxID, maxText = 200, 512
 // Check refuses what is no key. Both of its parts are used in file names and in metrics.
 func (k Key) Check() error {
 	if !isName(k.ID, maxID) {
-		return fmt.Errorf("%q is no id of a pod: want up to %d of a-z, A-Z, 0-9, _, . and -, the first of them a letter or a digit", clip(k.ID), maxID)
+		return fmt.Errorf("%q is no id of a pod: want up to %d of a-z, A-Z, 0-9, _, . and -, the first of them a "+
+			"letter or a digit", clip(k.ID), maxID)
 	}
 	return CheckInterface(k.Interface)
 }
@@ -34,7 +35,8 @@ func (k Key) Compare(l Key) int {
 func CheckInterface(name string) error {
 	bad := func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII || r == '/' || r == ':' || r == '%' }
 	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.ContainsFunc(name, bad) {
-		return fmt.Errorf("%q is no name of an interface: want 1 to 15 characters without blanks, /, : and %%", clip(name))
+		return fmt.Errorf("%q is no name of an interface: want 1 to 15 characters without blanks, /, : and %%",
+			clip(name))
 	}
 	return nil
 }

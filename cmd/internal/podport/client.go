@@ -27,9 +27,9 @@ type Client struct {
 	Timeout time.Duration
 }
 
-// Attach hands over the pod's descriptors: the TUN's, and behind it those of the files of Settings (podtun.OpenSettings), if there are any. All
-// stay the caller's to close. Beside an error weftd has no port for it. The error wraps ErrRefused if weftd said so, and
-// then says what to do.
+// Attach hands over the pod's descriptors: the TUN's, and behind it those of the files of Settings
+// (podtun.OpenSettings), if there are any. All stay the caller's to close. Beside an error weftd has no port
+// for it. The error wraps ErrRefused if weftd said so, and then says what to do.
 func (c Client) Attach(ctx context.Context, r Request, fds []int) (Pod, error) {
 	p, err := c.attach(ctx, r, fds)
 	if errors.Is(err, ErrRefused) && len(fds) > 2 {
@@ -113,7 +113,8 @@ func (c Client) dial(ctx context.Context) (*smallhttp.Exchange, error) {
 // refusal is the error of an answer that is one.
 func refusal(x *smallhttp.Exchange) error {
 	if !x.JSON {
-		return fmt.Errorf("%w: a weftd that is older than the direct attachment of pods: %w", x.Unexpected(), ErrRefused)
+		return fmt.Errorf("%w: a weftd that is older than the direct attachment of pods: %w", x.Unexpected(),
+			ErrRefused)
 	}
 	var e struct {
 		Error string `json:"error"`

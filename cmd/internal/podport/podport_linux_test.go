@@ -25,12 +25,14 @@ func addrs(text ...string) (l []netip.Addr) {
 // sound is a request that nothing is wrong with.
 func sound() Request {
 	return Request{
-		Key: Key{ID: "a1", Interface: "eth0"}, Name: "web", Netns: "/run/netns/web", By: "weft attach", Addresses: addrs("10.42.1.2", "fd00:42::2"), MTU: 1450,
+		Key: Key{ID: "a1", Interface: "eth0"}, Name: "web", Netns: "/run/netns/web", By: "weft attach",
+		Addresses: addrs("10.42.1.2", "fd00:42::2"), MTU: 1450,
 		Reservation: &Reservation{Dir: "/var/lib/cni/networks", Network: "weft"},
 	}
 }
 
-// TestCheck: whatever comes over the socket is refused unless it is sound, and what is wrong with it is named.
+// TestCheck: whatever comes over the socket is refused unless it is sound, and what is wrong with it is
+// named.
 func TestCheck(t *testing.T) {
 	for _, ok := range []func(*Request){
 		func(*Request) {},
@@ -90,7 +92,8 @@ func TestCheck(t *testing.T) {
 	} {
 		r := sound()
 		c.make(&r)
-		if err := r.Check(); err == nil || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n\x1b\x00") || len(err.Error()) > 300 {
+		if err := r.Check(); err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.ContainsAny(err.Error(), "\n\x1b\x00") || len(err.Error()) > 300 {
 			t.Errorf("%+v: %v, want %q", r, err, c.want)
 		}
 	}
@@ -135,7 +138,8 @@ func TestInspectTUN(t *testing.T) {
 		switch {
 		case c.want == "" && (err != nil || got != name):
 			t.Errorf("%#x: %q, %v", c.flags, got, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), name)):
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), name)):
 			t.Errorf("%#x: %q, %v, want %q", c.flags, got, err, c.want)
 		}
 		inside := n.Do(func() error { _, err := InspectTUN(fd); return err })
@@ -161,14 +165,16 @@ func TestInspectTUN(t *testing.T) {
 	}
 	defer unix.Close(pipe[0])
 	_ = unix.Close(pipe[1])
-	for fd, want := range map[int]string{int(null.Fd()): "/dev/net/tun", pipe[0]: "/dev/net/tun", bare: "no device", -1: "descriptor"} {
+	for fd, want := range map[int]string{int(null.Fd()): "/dev/net/tun", pipe[0]: "/dev/net/tun",
+		bare: "no device", -1: "descriptor"} {
 		if name, err := InspectTUN(fd); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("descriptor %d: %q, %v, want %q", fd, name, err, want)
 		}
 	}
 }
 
-// TestTheClientAgainstGarbage: whatever answers, the client returns an error that says what it was, and of which kind.
+// TestTheClientAgainstGarbage: whatever answers, the client returns an error that says what it was, and of
+// which kind.
 func TestTheClientAgainstGarbage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -212,7 +218,8 @@ func TestTheClientAgainstGarbage(t *testing.T) {
 			t.Errorf("%q: %v, want %q of kind %v", c.answer, err, c.want, c.is)
 		}
 		answers <- c.answer
-		if _, err := k.Detach(t.Context(), Key{"a", "eth0"}); err == nil && !strings.Contains(c.answer, "{}") { // JSON of a pod without anything
+		if _, err := k.Detach(t.Context(), Key{"a", "eth0"}); err == nil && !strings.Contains(c.answer, "{}") {
+			// JSON of a pod without anything
 			t.Errorf("%q: a pod was detached", c.answer)
 		}
 		answers <- c.answer
@@ -220,14 +227,16 @@ func TestTheClientAgainstGarbage(t *testing.T) {
 			t.Errorf("%q: a pod was attached", c.answer)
 		}
 	}
-	for _, after := range []string{"", "{", "[]", `{"status":200}`, `{"status":409,"error":"taken"}`, `{"status":500}`} {
+	for _, after := range []string{"", "{", "[]", `{"status":200}`, `{"status":409,"error":"taken"}`,
+		`{"status":500}`} {
 		answers <- "HTTP/1.1 101 Switching Protocols\r\n\r\n" + after
 		if p, err := k.Attach(t.Context(), sound(), []int{0}); err == nil {
 			t.Errorf("upgraded, and then %q: %+v", after, p)
 		}
 	}
 	// What is not sound is not even asked.
-	if _, err := k.Attach(t.Context(), Request{}, []int{0}); err == nil || !strings.Contains(err.Error(), "no id") {
+	if _, err := k.Attach(t.Context(), Request{}, []int{0}); err == nil ||
+		!strings.Contains(err.Error(), "no id") {
 		t.Errorf("attach nothing: %v", err)
 	}
 	if _, err := k.Detach(t.Context(), Key{}); err == nil || !strings.Contains(err.Error(), "no id") {

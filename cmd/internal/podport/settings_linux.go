@@ -17,15 +17,16 @@ const sysfsMagic = 0x62656572
 // Settings are the names of an interface's files in sysfs whose descriptors follow the TUN's, in their order.
 func Settings() []string { return []string{"mtu", "tx_queue_len"} }
 
-// InspectSetting returns the number that fd says: fd has to be the file in sysfs of that setting of the interface, open for
-// reading and writing. It is borrowed.
+// InspectSetting returns the number that fd says: fd has to be the file in sysfs of that setting of the
+// interface, open for reading and writing. It is borrowed.
 func InspectSetting(fd int, name, setting string) (int, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return 0, fmt.Errorf("descriptor: %w", err)
 	}
 	at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil || int64(fs.Type) != sysfsMagic || path.Base(at) != setting || path.Base(path.Dir(at)) != name {
+	if err != nil || int64(fs.Type) != sysfsMagic || path.Base(at) != setting ||
+		path.Base(path.Dir(at)) != name {
 		return 0, fmt.Errorf("a descriptor is not the file %s of %s in sysfs", setting, name)
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)

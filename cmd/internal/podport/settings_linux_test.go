@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is not the file of that interface's MTU, or cannot be written, is refused. TestPodsAreAttachedDirectly has some that are taken.
+// What is not the file of that interface's MTU, or cannot be written, is refused. TestPodsAreAttachedDirectly
+// has some that are taken.
 func TestInspectSettingRefuses(t *testing.T) {
 	for _, c := range []struct{ path, name, want string }{
 		{"/dev/null", "lo", "file"},

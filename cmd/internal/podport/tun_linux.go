@@ -14,16 +14,17 @@ const tunGetDevNetns = 0x54e3
 // The number of /dev/net/tun (Documentation/admin-guide/devices.txt).
 const tunMajor, tunMinor = 10, 200
 
-// InspectTUN returns the name that the device behind fd has now. An error says why fd cannot be a pod's port: it is
-// no TUN, its packets do not begin with a virtio-net header, it has several queues, or its device is in this process' own
-// network namespace, where no pod is. fd is borrowed.
+// InspectTUN returns the name that the device behind fd has now. An error says why fd cannot be a pod's port:
+// it is no TUN, its packets do not begin with a virtio-net header, it has several queues, or its device is in
+// this process' own network namespace, where no pod is. fd is borrowed.
 func InspectTUN(fd int) (name string, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return "", fmt.Errorf("descriptor: %w", err)
 	}
 	// Other devices give other meanings to the numbers of the requests below.
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != tunMajor || unix.Minor(st.Rdev) != tunMinor {
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != tunMajor ||
+		unix.Minor(st.Rdev) != tunMinor {
 		return "", errors.New("the descriptor is none of /dev/net/tun")
 	}
 	req, err := unix.NewIfreq("")

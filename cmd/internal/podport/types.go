@@ -11,8 +11,8 @@ const Upgrade = "weft-descriptor"
 // ByWeft is Request.By of the command weft attach.
 const ByWeft = "weft attach"
 
-// QueueLen is how many packets may wait in a pod's interface for weftd: as many as package podtun makes room for. A
-// superpacket has 64 KB, and no socket buffer bounds them.
+// QueueLen is how many packets may wait in a pod's interface for weftd: as many as package podtun makes room
+// for. A superpacket has 64 KB, and no socket buffer bounds them.
 const QueueLen = 1000
 
 // Bounds of a request.
@@ -47,11 +47,11 @@ type Request struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// MTU is that of the interface, in bytes.
 	MTU int `json:"mtu"`
-	// FollowsMTU says that the MTU is the overlay's, and changes with it. weftd decides: it is so if the two are the same when the
-	// pod is attached.
+	// FollowsMTU says that the MTU is the overlay's, and changes with it. weftd decides: it is so if the two are
+	// the same when the pod is attached.
 	FollowsMTU bool `json:"followsMTU,omitempty"`
-	// Reservation says where the addresses are reserved, for weftd to free them when the namespace is gone. It is nil
-	// if somebody else does.
+	// Reservation says where the addresses are reserved, for weftd to free them when the namespace is gone. It
+	// is nil if somebody else does.
 	Reservation *Reservation `json:"reservation,omitempty"`
 }
 
@@ -82,7 +82,8 @@ type Node struct {
 	// Attaches says that this weftd can attach pods now. If not, Why says what keeps it, with the remedy.
 	Attaches bool   `json:"attaches"`
 	Why      string `json:"why,omitempty"`
-	// Subnets are the node's own, of which pods have their addresses, and Networks the overlay's; at most one of each family.
+	// Subnets are the node's own, of which pods have their addresses, and Networks the overlay's; at most one of
+	// each family.
 	Subnets  []netip.Prefix `json:"subnets,omitempty"`
 	Networks []netip.Prefix `json:"networks,omitempty"`
 	// MTU is the largest inner packet, in bytes.
@@ -95,7 +96,8 @@ const (
 	Attached = "attached"
 	// Waiting pods have a descriptor, and get their port as soon as there is a data plane.
 	Waiting = "waiting"
-	// Missing pods were attached to an earlier weftd, and their descriptor is lost: they have to be attached again.
+	// Missing pods were attached to an earlier weftd, and their descriptor is lost: they have to be attached
+	// again.
 	Missing = "missing"
 )
 
@@ -109,8 +111,8 @@ type Pod struct {
 	Problem string `json:"problem,omitempty"`
 	// Note is what whoever has just attached it should know although nothing is wrong with it.
 	Note string `json:"note,omitempty"`
-	// Sent is what the pod has sent, and Received what was delivered to it, in packets as they would be on the wire, since it
-	// was attached or weftd began to carry packets anew.
+	// Sent is what the pod has sent, and Received what was delivered to it, in packets as they would be on the
+	// wire, since it was attached or weftd began to carry packets anew.
 	SentPackets     uint64 `json:"sentPackets"`
 	SentBytes       uint64 `json:"sentBytes"`
 	ReceivedPackets uint64 `json:"receivedPackets"`

@@ -58,7 +58,8 @@ func (s Spec) check() error {
 	for _, dst := range s.routes() {
 		want := route(l, dst)
 		if !slices.ContainsFunc(routes, func(r netlink.Route) bool {
-			return r.Dst != nil && r.Dst.String() == want.Dst.String() && (len(want.Gw) == 0 && len(r.Gw) == 0 || r.Gw.Equal(want.Gw))
+			return r.Dst != nil && r.Dst.String() == want.Dst.String() && (len(want.Gw) == 0 && len(r.Gw) == 0 ||
+				r.Gw.Equal(want.Gw))
 		}) {
 			fault("it has no route to %s", dst)
 		}

@@ -26,8 +26,8 @@ type Task struct {
 	What string `json:"what"`
 	// Spec is what the interface is to be. Of TaskRemove only Netns and Name count.
 	Spec Spec `json:"spec"`
-	// Networks, unless there are none, take the place of Spec.Routes: everything leads into the overlay, but where the namespace has
-	// another default route in that family, only these.
+	// Networks, unless there are none, take the place of Spec.Routes: everything leads into the overlay, but
+	// where the namespace has another default route in that family, only these.
 	Networks []netip.Prefix `json:"networks,omitempty"`
 }
 
@@ -41,9 +41,10 @@ const (
 // Descriptors of the process that does a task inside.
 const insideSocket, insideUser, insideNet, insideProgram = 3, 4, 5, 6
 
-// Do does a task, and returns the TUN if the task is to make it. Where this process lacks the rights, since it is an ordinary user's or the pod's
-// namespace belongs to another user namespace, another process does it there: nsenter executes helper, a command of this program that calls
-// Inside. Go's threads cannot enter a user namespace.
+// Do does a task, and returns the TUN if the task is to make it. Where this process lacks the rights, since
+// it is an ordinary user's or the pod's namespace belongs to another user namespace, another process does it
+// there: nsenter executes helper, a command of this program that calls Inside. Go's threads cannot enter a
+// user namespace.
 func Do(ctx context.Context, t Task, helper []string) (*os.File, error) {
 	tun, err := t.do(t.Spec.Netns, Make)
 	if !errors.Is(err, unix.EPERM) || len(helper) == 0 {
@@ -78,7 +79,8 @@ func (t Task) do(netns string, make func(Spec) (*os.File, error)) (*os.File, err
 	return make(s)
 }
 
-// routesBeside are the routes that suit a namespace: all of a family, but where another interface than name has its default route.
+// routesBeside are the routes that suit a namespace: all of a family, but where another interface than name
+// has its default route.
 func routesBeside(netns, name string, networks []netip.Prefix) (out []netip.Prefix, err error) {
 	ns, err := os.Open(netns)
 	if err != nil {
@@ -126,7 +128,8 @@ type as string
 
 const (
 	asItself as = "--preserve-credentials" // the same user outside, which mostly is root inside
-	asRoot   as = "--setuid=0"             // root inside, which is another user outside (podman's --userns=keep-id)
+	// root inside, which is another user outside (podman's --userns=keep-id)
+	asRoot as = "--setuid=0"
 )
 
 // enter has a process in the pod's user and network namespaces do the task.
@@ -173,7 +176,8 @@ func (t Task) enterAs(ctx context.Context, who as, helper []string, user, net *o
 	if err != nil {
 		return nil, errors.Join(err, theirs.Close())
 	}
-	args := []string{fmt.Sprintf("--user=/proc/self/fd/%d", insideUser), fmt.Sprintf("--net=/proc/self/fd/%d", insideNet), string(who)}
+	args := []string{fmt.Sprintf("--user=/proc/self/fd/%d", insideUser),
+		fmt.Sprintf("--net=/proc/self/fd/%d", insideNet), string(who)}
 	if who == asRoot {
 		args = append(args, "--setgid=0")
 	}
@@ -211,8 +215,9 @@ func whyInside(err error, said string, user *os.File) error {
 	return errors.New(rest)
 }
 
-// mayEnter refuses root the user namespace of another user. The process inside would still be root to the files of this host, and whoever owns
-// the namespace has the right to trace whatever runs in it. Root has no need for it either, unless something else is denied.
+// mayEnter refuses root the user namespace of another user. The process inside would still be root to the
+// files of this host, and whoever owns the namespace has the right to trace whatever runs in it. Root has no
+// need for it either, unless something else is denied.
 func mayEnter(user *os.File) error {
 	if os.Geteuid() != 0 {
 		return nil // a user's own, or one that nsenter cannot enter
@@ -222,12 +227,14 @@ func mayEnter(user *os.File) error {
 		return fmt.Errorf("%w: whose its user namespace is is not known (NS_GET_OWNER_UID: %w)", errNotEntered, err)
 	}
 	if owner != 0 {
-		return fmt.Errorf("%w: it is user %d's, who could do with root's process there as he likes: run this as that user", errNotEntered, owner)
+		return fmt.Errorf("%w: it is user %d's, who could do with root's process there as he likes: run this as "+
+			"that user", errNotEntered, owner)
 	}
 	return nil
 }
 
-// insideSays is in front of the error of the process inside, to be told from nsenter's own; existsText is in the one that stands for fs.ErrExist.
+// insideSays is in front of the error of the process inside, to be told from nsenter's own; existsText is in
+// the one that stands for fs.ErrExist.
 const insideSays, existsText = "in the pod's namespaces: ", "the pod has an interface of that name"
 
 // receive takes the TUN that the process inside has sent before it ended.
@@ -273,8 +280,8 @@ func inside(stdin io.Reader) error {
 	return nil
 }
 
-// makeApart is Make where the caller is in the pod's namespace itself: the TUN is opened in another one, made for that, which is what the
-// descriptor keeps alive.
+// makeApart is Make where the caller is in the pod's namespace itself: the TUN is opened in another one, made
+// for that, which is what the descriptor keeps alive.
 func makeApart(s Spec) (tun *os.File, err error) {
 	own, err := os.Open("/proc/self/ns/net")
 	if err != nil {

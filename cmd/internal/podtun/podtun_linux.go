@@ -16,7 +16,8 @@ import (
 	"weft/routing/ownthread"
 )
 
-// Gateway6 is the gateway of the routes of IPv6. It is no address of any device; its neighbour entry is permanent.
+// Gateway6 is the gateway of the routes of IPv6. It is no address of any device; its neighbour entry is
+// permanent.
 func Gateway6() netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1}) }
 
 // Spec says what a pod's interface has to be.
@@ -36,13 +37,14 @@ type Spec struct {
 // temporary is what the TUN is called until it is in the pod's namespace; the kernel puts a number there.
 const temporary = "weft-new%d"
 
-// queueLen is how many packets wait in the TUN for weftd before the kernel drops the next one: as many as in the host's TUN. The kernel's own
-// default is 500. What a pod loses of a flood of small packets it loses there, while the worker waits for its CPU.
-// What waits is nobody's socket buffer, 64 KB for a superpacket, so that the length bounds what a pod can have the host hold.
+// queueLen is how many packets wait in the TUN for weftd before the kernel drops the next one: as many as in
+// the host's TUN. The kernel's own default is 500. What a pod loses of a flood of small packets it loses
+// there, while the worker waits for its CPU. What waits is nobody's socket buffer, 64 KB for a superpacket,
+// so that the length bounds what a pod can have the host hold.
 const queueLen = 1000
 
-// Make makes the interface and returns its descriptor, which the caller owns. An error means that nothing is left of it. The error
-// wraps fs.ErrExist if the pod has such an interface already.
+// Make makes the interface and returns its descriptor, which the caller owns. An error means that nothing is
+// left of it. The error wraps fs.ErrExist if the pod has such an interface already.
 func Make(s Spec) (tun *os.File, err error) {
 	ns, err := os.Open(s.Netns)
 	if err != nil {
@@ -97,7 +99,8 @@ func open() (tun *os.File, name string, err error) {
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EACCES):
-		return "it is not this user's to open: its usual mode is 0666, which harms nobody, so as root: chmod 0666 /dev/net/tun"
+		return "it is not this user's to open: its usual mode is 0666, which harms nobody, so as root: chmod " +
+			"0666 /dev/net/tun"
 	case errors.Is(err, unix.EPERM):
 		return "the control group of this container or unit forbids the device 10:200: allow it"
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
@@ -140,7 +143,8 @@ func (s Spec) configure(temporary string) error {
 		return fmt.Errorf("set it up: %w", err)
 	}
 	if six {
-		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V6, State: netlink.NUD_PERMANENT, IP: Gateway6().AsSlice()}
+		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V6, State: netlink.NUD_PERMANENT,
+			IP: Gateway6().AsSlice()}
 		if err := netlink.NeighSet(n); err != nil {
 			return fmt.Errorf("neighbour %s: %w", Gateway6(), err)
 		}
@@ -172,8 +176,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// settings lets the interface have addresses of IPv6 if the pod is to have them, and no others than those: an address that the kernel
-// makes up would be one that the pod may not send from.
+// settings lets the interface have addresses of IPv6 if the pod is to have them, and no others than those: an
+// address that the kernel makes up would be one that the pod may not send from.
 func settings(name string, six bool) error {
 	dir := filepath.Join("/proc/sys/net/ipv6/conf", name)
 	off := "1"
@@ -189,8 +193,8 @@ func settings(name string, six bool) error {
 	return errors.Join(faults...)
 }
 
-// Remove deletes the interface from the pod's namespace. It is no error if the namespace or the interface is gone. An interface
-// of that name that is no TUN is somebody else's, and an error.
+// Remove deletes the interface from the pod's namespace. It is no error if the namespace or the interface is
+// gone. An interface of that name that is no TUN is somebody else's, and an error.
 func Remove(netns, name string) error {
 	ns, err := os.Open(netns)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -209,7 +213,8 @@ func Remove(netns, name string) error {
 			return err
 		}
 		if !isTUN(l) {
-			return fmt.Errorf("%s in %s is a %s and no TUN: it is not what was attached, and stays", name, netns, l.Type())
+			return fmt.Errorf("%s in %s is a %s and no TUN: it is not what was attached, and stays", name,
+				netns, l.Type())
 		}
 		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("delete %s in %s: %w", name, netns, err)

@@ -24,7 +24,8 @@ func TestInterface(t *testing.T) {
 	s := Spec{
 		Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pod.FD()), Name: "eth0", MTU: 1400,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.9.3.2"), netip.MustParseAddr("fd00::2")},
-		Routes:    []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+		Routes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("0.0.0.0/0"),
+			netip.MustParsePrefix("::/0")},
 	}
 	made := func(s Spec) (tun *os.File, err error) {
 		err = host.Do(func() error { tun, err = Make(s); return err })
@@ -105,7 +106,8 @@ func TestInterface(t *testing.T) {
 	}
 	pod.Close()
 	await.OK(t, "the device is gone", func() error {
-		if _, err := unix.Read(int(tun.Fd()), make([]byte, 2000)); !errors.Is(err, unix.EBADFD) && !errors.Is(err, unix.EIO) {
+		if _, err := unix.Read(int(tun.Fd()), make([]byte, 2000)); !errors.Is(err, unix.EBADFD) &&
+			!errors.Is(err, unix.EIO) {
 			return fmt.Errorf("read: %v", err)
 		}
 		return nil
@@ -117,7 +119,8 @@ func addressesIn(pod *netns.Namespace, l netlink.Link) (out []netip.Addr, err er
 	return out, err
 }
 
-// Who owns a user namespace may trace what runs in it, so that root's helper does not go into that of another user.
+// Who owns a user namespace may trace what runs in it, so that root's helper does not go into that of another
+// user.
 func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
 	netns.Root(t, "only root can start a process as another user")
 	cmd := exec.Command("unshare", "-Urn", "sleep", "60")
@@ -139,14 +142,17 @@ func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
 		}
 		return nil
 	})
-	task := Task{What: TaskRemove, Spec: Spec{Netns: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid), Name: "eth0"}}
-	if _, err := task.enter(t.Context(), []string{"/bin/true"}); !errors.Is(err, errNotEntered) || !strings.Contains(err.Error(), "user 65534's") {
+	task := Task{What: TaskRemove, Spec: Spec{Netns: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid),
+		Name: "eth0"}}
+	if _, err := task.enter(t.Context(), []string{"/bin/true"}); !errors.Is(err, errNotEntered) ||
+		!strings.Contains(err.Error(), "user 65534's") {
 		t.Errorf("entered as root: %v", err)
 	}
 }
 
 func TestWhatToDoAboutTheDevice(t *testing.T) {
-	for err, want := range map[error]string{unix.EACCES: "chmod 0666", unix.EPERM: "control group", unix.ENOENT: "module", unix.ENODEV: "module", unix.EMFILE: "descriptors"} {
+	for err, want := range map[error]string{unix.EACCES: "chmod 0666", unix.EPERM: "control group",
+		unix.ENOENT: "module", unix.ENODEV: "module", unix.EMFILE: "descriptors"} {
 		if got := remedy(err); !strings.Contains(got, want) {
 			t.Errorf("%v: %q", err, got)
 		}
@@ -187,7 +193,8 @@ func TestWhatIsSaidInside(t *testing.T) {
 			t.Errorf("%q: %v, want %v", said, got, want)
 		}
 	}
-	if got := whyInside(failed, insideSays+"MTU 9: invalid argument", user); got == nil || got.Error() != "MTU 9: invalid argument" {
+	if got := whyInside(failed, insideSays+"MTU 9: invalid argument", user); got == nil ||
+		got.Error() != "MTU 9: invalid argument" {
 		t.Errorf("%v", got)
 	}
 }

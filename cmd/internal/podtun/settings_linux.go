@@ -11,16 +11,18 @@ import (
 	"weft/routing/ownthread"
 )
 
-// OpenSettings opens the files in sysfs of those settings of the interface, for reading and writing. Who has them and CAP_NET_ADMIN over the
-// pod's network namespace changes the settings without entering that, and does not keep it alive, as a socket in it would. It takes the
-// rights to mount (CAP_SYS_ADMIN), and Linux 5.2.
+// OpenSettings opens the files in sysfs of those settings of the interface, for reading and writing. Who has
+// them and CAP_NET_ADMIN over the pod's network namespace changes the settings without entering that, and
+// does not keep it alive, as a socket in it would. It takes the rights to mount (CAP_SYS_ADMIN), and Linux
+// 5.2.
 func OpenSettings(netns, name string, settings []string) (files []*os.File, err error) {
 	ns, err := os.Open(netns)
 	if err != nil {
 		return nil, fmt.Errorf("the pod's network namespace: %w", err)
 	}
 	defer ns.Close()
-	err = ownthread.In(int(ns.Fd()), func() error { // a sysfs is that of the network namespace that it was mounted in
+	err = ownthread.In(int(ns.Fd()), func() error {
+		// a sysfs is that of the network namespace that it was mounted in
 		files, err = openSettings(name, settings)
 		return err
 	})
@@ -39,7 +41,8 @@ func openSettings(name string, settings []string) (files []*os.File, err error) 
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return nil, os.NewSyscallError("fsconfig", err)
 	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("fsmount", err)
 	}

@@ -67,12 +67,14 @@ func fillExpiry(ctx context.Context, s lease.Store, r *lease.Record) {
 }
 
 // ClusterOwned says why no record is deleted in a cluster that assigns the subnets.
-const ClusterOwned = "a Kubernetes cluster gives out the subnets: a node's is its podCIDR, and is free when the Node object is gone (kubectl delete node NODE)"
+const ClusterOwned = "a Kubernetes cluster gives out the subnets: a node's is its podCIDR, and is free " +
+	"when the Node object is gone (kubectl delete node NODE)"
 
 // Release deletes the record of req.Subnet if it is still as it was read. refuse
 // may object to the record, which req.Force overrules. The error wraps
 // control.ErrNotFound or control.ErrRefused if that is the reason.
-func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, refuse func(lease.Record) error) (control.Released, error) {
+func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest,
+	refuse func(lease.Record) error) (control.Released, error) {
 	want, err := lease.ParseSubnets(req.Subnet)
 	if err != nil {
 		return control.Released{}, err
@@ -83,7 +85,8 @@ func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, ref
 	}
 	r, ok := find(snap.Records, want)
 	if !ok {
-		return control.Released{}, fmt.Errorf("%s: %w in the store (see weft lease list)", want, control.ErrNotFound)
+		return control.Released{}, fmt.Errorf("%s: %w in the store (see weft lease list)", want,
+			control.ErrNotFound)
 	}
 	if err := refuse(r); err != nil && !req.Force {
 		return control.Released{}, fmt.Errorf("%s: %w: %w", r.Subnets, control.ErrRefused, err)
@@ -91,7 +94,8 @@ func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, ref
 	fillExpiry(ctx, s, &r)
 	switch err := s.Delete(ctx, r.Subnets, r.Revision); {
 	case errors.Is(err, lease.ErrConflict):
-		return control.Released{}, fmt.Errorf("%s: %w: its owner has just renewed it, so it is alive", r.Subnets, control.ErrRefused)
+		return control.Released{}, fmt.Errorf("%s: %w: its owner has just renewed it, so it is alive", r.Subnets,
+			control.ErrRefused)
 	case err != nil:
 		return control.Released{}, fmt.Errorf("release %s: %w", r.Subnets, err)
 	}

@@ -15,7 +15,8 @@ import (
 func filled() *leasetest.Store {
 	s := leasetest.New("c1", []byte(`{"Network":"10.42.0.0/16"}`))
 	s.PutRaw("10.42.1.0-24", []byte(`{"PublicIP":"192.0.2.1","PublicIPv6":null,"Weft":{"Node":"a"}}`), lease.TTL)
-	s.PutRaw("10.42.2.0-24", []byte(`{"PublicIP":"192.0.2.2","PublicIPv6":null,"BackendType":"vxlan"}`), time.Hour)
+	s.PutRaw("10.42.2.0-24", []byte(`{"PublicIP":"192.0.2.2","PublicIPv6":null,"BackendType":"vxlan"}`),
+		time.Hour)
 	s.PutRaw("10.42.3.0-24", []byte(`{"PublicIP":"192.0.2.3","PublicIPv6":null}`), 0)
 	s.PutRaw("10.42.4.0-24", []byte(`nonsense`), 0)
 	return s
@@ -60,7 +61,8 @@ func TestRelease(t *testing.T) {
 		{"a flannel node's", control.ReleaseRequest{Subnet: "10.42.2.0/24"}, refuse, nil, "", "10.42.2.0-24"},
 		{"by its key", control.ReleaseRequest{Subnet: "10.42.3.0-24"}, refuse, nil, "", "10.42.3.0-24"},
 		{"in use", control.ReleaseRequest{Subnet: "10.42.1.0/24"}, refuse, control.ErrRefused, "in use", ""},
-		{"in use, forced", control.ReleaseRequest{Subnet: "10.42.1.0/24", Force: true}, refuse, nil, "", "10.42.1.0-24"},
+		{"in use, forced", control.ReleaseRequest{Subnet: "10.42.1.0/24", Force: true}, refuse, nil, "",
+			"10.42.1.0-24"},
 		{"absent", control.ReleaseRequest{Subnet: "10.42.9.0/24"}, allow, control.ErrNotFound, "10.42.9.0/24", ""},
 		{"nonsense", control.ReleaseRequest{Subnet: "x"}, allow, nil, "x", ""},
 	} {
@@ -83,7 +85,8 @@ func TestRelease(t *testing.T) {
 func TestAnOwnerThatRenewsKeepsItsRecord(t *testing.T) {
 	s := filled()
 	_, err := Release(t.Context(), s, control.ReleaseRequest{Subnet: "10.42.1.0/24"}, func(lease.Record) error {
-		s.PutRaw("10.42.1.0-24", []byte(`{"PublicIP":"192.0.2.1","PublicIPv6":null,"Weft":{"Node":"a"}}`), lease.TTL)
+		s.PutRaw("10.42.1.0-24", []byte(`{"PublicIP":"192.0.2.1","PublicIPv6":null,"Weft":{"Node":"a"}}`),
+			lease.TTL)
 		return nil
 	})
 	if !errors.Is(err, control.ErrRefused) || s.Value("10.42.1.0-24") == nil {

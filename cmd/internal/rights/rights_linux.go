@@ -24,8 +24,8 @@ type Message struct {
 	N int
 	// FDs are the caller's, and closed on exec.
 	FDs []int
-	// Lost says that more descriptors were sent than there was room for, in the call or in this process (RLIMIT_NOFILE). Cut
-	// says the same of bytes, where packets are received.
+	// Lost says that more descriptors were sent than there was room for, in the call or in this process
+	// (RLIMIT_NOFILE). Cut says the same of bytes, where packets are received.
 	Lost, Cut bool
 }
 
@@ -42,7 +42,8 @@ func Send(c *net.UnixConn, b []byte, fds []int) error {
 	return err
 }
 
-// Receive reads into b once, and takes up to most descriptors. The Message is as complete as it could be beside an error.
+// Receive reads into b once, and takes up to most descriptors. The Message is as complete as it could be
+// beside an error.
 func Receive(c *net.UnixConn, b []byte, most int) (m Message, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*most))
 	n, rn, flags, _, err := c.ReadMsgUnix(b, oob)
@@ -73,11 +74,12 @@ func Parse(b []byte) (fds []int, err error) {
 	return fds, nil
 }
 
-// atOnce is how many descriptors are closed at once, each by a thread of its own while the kernel lets it wait.
+// atOnce is how many descriptors are closed at once, each by a thread of its own while the kernel lets it
+// wait.
 const atOnce = 16
 
-// Close closes descriptors that were duplicates: nothing is lost with them. The last one of a packet socket or of a TUN waits for RCU, which takes
-// 5 to 30 ms: those of fds wait together.
+// Close closes descriptors that were duplicates: nothing is lost with them. The last one of a packet socket
+// or of a TUN waits for RCU, which takes 5 to 30 ms: those of fds wait together.
 func Close(fds []int) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -111,7 +113,9 @@ func Peer(c syscall.Conn) (cred unix.Ucred, err error) {
 		return unix.Ucred{}, err
 	}
 	var found *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { found, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
+	if cerr := raw.Control(func(fd uintptr) {
+		found, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil {
 		return unix.Ucred{}, cerr
 	}
 	if err != nil {
@@ -126,7 +130,8 @@ func SameUser(c syscall.Conn) error {
 	case err != nil:
 		return err
 	case int(cred.Uid) != os.Geteuid():
-		return fmt.Errorf("the process at the other end is user %d's, and this one user %d's", cred.Uid, os.Geteuid())
+		return fmt.Errorf("the process at the other end is user %d's, and this one user %d's", cred.Uid,
+			os.Geteuid())
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func pair(t *testing.T) (a, b *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestDescriptorsCross sends a pipe's end: it works at the other side, is closed on exec there, and stays the sender's.
+// TestDescriptorsCross sends a pipe's end: it works at the other side, is closed on exec there, and stays the
+// sender's.
 func TestDescriptorsCross(t *testing.T) {
 	a, b := pair(t)
 	r, w, err := os.Pipe()
@@ -47,7 +48,8 @@ func TestDescriptorsCross(t *testing.T) {
 	if err != nil || string(buf[:m.N]) != "one" || len(m.FDs) != 1 || m.Lost || m.Cut {
 		t.Fatalf("%+v %v", m, err)
 	}
-	if flags, err := unix.FcntlInt(uintptr(m.FDs[0]), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+	if flags, err := unix.FcntlInt(uintptr(m.FDs[0]), unix.F_GETFD, 0); err != nil ||
+		flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("flags %#x, %v: a child would have it", flags, err)
 	}
 	if _, err := unix.Write(m.FDs[0], []byte("x")); err != nil {

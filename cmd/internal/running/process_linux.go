@@ -45,7 +45,8 @@ func (p Process) file(name string) string {
 	return filepath.Join("/proc", strconv.Itoa(p.PID), name)
 }
 
-// Settings returns those with which weftd was started. They are as complete as they could be read also with an error.
+// Settings returns those with which weftd was started. They are as complete as they could be read also with
+// an error.
 func (p Process) Settings() (options.Config, error) {
 	if len(p.Args) == 0 {
 		return options.Parse(nil, nil)
@@ -53,8 +54,8 @@ func (p Process) Settings() (options.Config, error) {
 	return options.Parse(p.Args[1:], p.Environ)
 }
 
-// Path returns where this process finds the file that weftd calls path: weftd may run in a container, and path may be
-// relative to its directory.
+// Path returns where this process finds the file that weftd calls path: weftd may run in a container, and
+// path may be relative to its directory.
 func (p Process) Path(path string) string {
 	if !filepath.IsAbs(path) {
 		cwd, err := os.Readlink(p.file("cwd"))
@@ -72,8 +73,9 @@ func (p Process) Path(path string) string {
 	return within(p.file("root"), path)
 }
 
-// within follows the symbolic links of path in root, where an absolute one begins at root. The kernel would have it
-// begin at the caller's own root: /var/run, which most images have as a link to /run, would be the host's.
+// within follows the symbolic links of path in root, where an absolute one begins at root. The kernel would
+// have it begin at the caller's own root: /var/run, which most images have as a link to /run, would be the
+// host's.
 func within(root, path string) string {
 	done, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -98,9 +100,9 @@ func within(root, path string) string {
 	return filepath.Join(root, done)
 }
 
-// Find returns the process of a weftd that answers, 0 if it is not known from here. listener is the process that made
-// its control socket, which an earlier weftd may have done. reported is the pid that it says it has, which is that of
-// its own PID namespace.
+// Find returns the process of a weftd that answers, 0 if it is not known from here. listener is the process
+// that made its control socket, which an earlier weftd may have done. reported is the pid that it says it
+// has, which is that of its own PID namespace.
 func Find(listener, reported int) int {
 	switch {
 	case listener <= 0 || reported <= 0: // it is not visible, so that its pid means another process here
@@ -119,7 +121,8 @@ func named(pid int) bool {
 	return err == nil && strings.TrimSpace(string(b)) == "weftd"
 }
 
-// namespaced returns the pids of a process, from this PID namespace to its own; nil if there is no such process.
+// namespaced returns the pids of a process, from this PID namespace to its own; nil if there is no such
+// process.
 func namespaced(pid int) (out []int) {
 	b, err := os.ReadFile(Process{PID: pid}.file("status"))
 	if err != nil {

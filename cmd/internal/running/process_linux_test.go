@@ -44,7 +44,8 @@ func TestFilesOfARunningProcess(t *testing.T) {
 		return p
 	}
 	p := start("sh", "-c", "echo; read x", "--iface=eth9")
-	if !slices.Equal(p.Args, []string{"sh", "-c", "echo; read x", "--iface=eth9"}) || !slices.Contains(p.Environ, "WEFTD_CACHE_DIR=state") {
+	if !slices.Equal(p.Args, []string{"sh", "-c", "echo; read x", "--iface=eth9"}) ||
+		!slices.Contains(p.Environ, "WEFTD_CACHE_DIR=state") {
 		t.Errorf("%+v", p)
 	}
 	p.Args = []string{"weftd", "--iface=eth9"}
@@ -58,7 +59,8 @@ func TestFilesOfARunningProcess(t *testing.T) {
 	if got := p.Path("/etc/x"); got != "/etc/x" {
 		t.Errorf("the same files as here: %s", got)
 	}
-	p = start("unshare", "--mount", "sh", "-c", "mount -t tmpfs none "+dir+"/state && touch "+dir+"/state/inside && echo && read x")
+	p = start("unshare", "--mount", "sh", "-c", "mount -t tmpfs none "+dir+"/state && touch "+dir+
+		"/state/inside && echo && read x")
 	if _, err := os.Stat(filepath.Join(p.Path(filepath.Join(dir, "state")), "inside")); err != nil {
 		t.Error(err)
 	}
@@ -73,8 +75,8 @@ func TestNoProcess(t *testing.T) {
 	}
 }
 
-// TestFindTellsWeftdFromOthers: the control socket of a weftd that was upgraded was made by another process, and the pid
-// that one in a pod reports is another process's here.
+// TestFindTellsWeftdFromOthers: the control socket of a weftd that was upgraded was made by another process,
+// and the pid that one in a pod reports is another process's here.
 func TestFindTellsWeftdFromOthers(t *testing.T) {
 	t.Parallel()
 	start := func(argv ...string) int {
@@ -125,7 +127,8 @@ func TestLinksEndInTheRootOfTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"var/run": "/run", "a/up": "../../../run", "a/loop": "loop", "run/secrets/token": "..data/token"} {
+	for link, to := range map[string]string{"var/run": "/run", "a/up": "../../../run", "a/loop": "loop",
+		"run/secrets/token": "..data/token"} {
 		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,8 @@ func UnitVariables() ([]string, error) {
 func Mentions(environ []string) bool {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "FLANNELD_") || strings.HasPrefix(name, "WEFTD_") && name != "WEFTD_CONTROL_SOCKET" {
+		if strings.HasPrefix(name, "FLANNELD_") || strings.HasPrefix(name, "WEFTD_") &&
+			name != "WEFTD_CONTROL_SOCKET" {
 			return true
 		}
 	}

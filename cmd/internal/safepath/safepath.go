@@ -19,9 +19,9 @@ const (
 	unmapped = 65534
 )
 
-// Check returns the path, without links, to which path leads. The error says that others than root and this process's user
-// can write to what is there, or put something else there: by a directory above, a link on the way, or a directory above
-// that. A directory that is sticky, as /tmp, lets nobody replace what is not his.
+// Check returns the path, without links, to which path leads. The error says that others than root and this
+// process's user can write to what is there, or put something else there: by a directory above, a link on the
+// way, or a directory above that. A directory that is sticky, as /tmp, lets nobody replace what is not his.
 func Check(path string) (real string, err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
@@ -82,7 +82,8 @@ func foreign(at string, s *syscall.Stat_t) error {
 	return fmt.Errorf("%s belongs to user %d: chown root %s", at, s.Uid, at)
 }
 
-// readOnly reports whether at is a directory that is mounted for reading alone: as a ConfigMap's volume is, whose mode is 0777.
+// readOnly reports whether at is a directory that is mounted for reading alone: as a ConfigMap's volume is,
+// whose mode is 0777.
 func readOnly(at string, s *syscall.Stat_t) bool {
 	var on unix.Statfs_t
 	return s.Mode&unix.S_IFMT == unix.S_IFDIR && unix.Statfs(at, &on) == nil && on.Flags&unix.ST_RDONLY != 0

@@ -14,8 +14,8 @@ import (
 
 const nobody = 65534
 
-// TestCheck: whoever may write to the file, to a directory above it or above a link on the way, or owns one of them, may
-// change what the path leads to.
+// TestCheck: whoever may write to the file, to a directory above it or above a link on the way, or owns one
+// of them, may change what the path leads to.
 func TestCheck(t *testing.T) {
 	netns.Root(t, "only root can give files away")
 	top, err := filepath.EvalSymlinks(t.TempDir())
@@ -25,7 +25,8 @@ func TestCheck(t *testing.T) {
 	p := func(name string) string { return filepath.Join(top, name) }
 	if err := errors.Join(
 		os.MkdirAll(p("a/b"), 0o755), os.MkdirAll(p("links/far"), 0o755), os.WriteFile(p("a/b/file"), nil, 0o644),
-		os.Symlink("../links/far/second", p("a/first")), os.Symlink(p("a/b/file"), p("links/far/second")), os.Symlink("loop", p("loop")),
+		os.Symlink("../links/far/second", p("a/first")), os.Symlink(p("a/b/file"), p("links/far/second")),
+		os.Symlink("loop", p("loop")),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,8 @@ func TestCheck(t *testing.T) {
 		}
 	}
 
-	// In a sticky directory a link is its owner's, who may replace it. Elsewhere its owner may do nothing with it.
+	// In a sticky directory a link is its owner's, who may replace it. Elsewhere its owner may do nothing with
+	// it.
 	if err := os.Lchown(link, nobody, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,8 @@ func TestCheckReadOnly(t *testing.T) {
 	netns.Root(t, "only root can have a directory that another user owns")
 	dir := t.TempDir()
 	runtime.LockOSThread() // not unlocked: the thread ends with the test, and its mounts with it
-	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
 		t.Fatal(err)
 	}
 	mount := func(flags uintptr) error { return unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0777") }

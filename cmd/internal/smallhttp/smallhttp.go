@@ -1,5 +1,6 @@
-// Package smallhttp asks a running weftd over its control socket. It has only as much of HTTP as that takes: the client in
-// cmd/internal/control links net/http, which would more than double the size of a program that is started for every pod.
+// Package smallhttp asks a running weftd over its control socket. It has only as much of HTTP as that takes:
+// the client in cmd/internal/control links net/http, which would more than double the size of a program that
+// is started for every pod.
 package smallhttp
 
 import (
@@ -41,7 +42,8 @@ type Exchange struct {
 	stop   func()
 }
 
-// Dial connects to socket; "" is DefaultSocket. The whole exchange takes no longer than timeout, and ends with ctx.
+// Dial connects to socket; "" is DefaultSocket. The whole exchange takes no longer than timeout, and ends
+// with ctx.
 func Dial(ctx context.Context, socket string, timeout time.Duration) (*Exchange, error) {
 	x := &Exchange{socket: socket}
 	if x.socket == "" {
@@ -70,15 +72,17 @@ func (x *Exchange) Close() {
 	_ = x.Conn.Close() // nothing was written that a close could lose
 }
 
-// Ask sends a request, such as "GET /v1/status", and reads the answer's first line and headers. upgrade is the protocol that
-// is asked for; "" for none.
+// Ask sends a request, such as "GET /v1/status", and reads the answer's first line and headers. upgrade is
+// the protocol that is asked for; "" for none.
 func (x *Exchange) Ask(what string, body []byte, upgrade string) error {
-	version, headers := "HTTP/1.0", "Connection: close\r\n" // the answer is neither chunked nor followed by another
+	// the answer is neither chunked nor followed by another
+	version, headers := "HTTP/1.0", "Connection: close\r\n"
 	if upgrade != "" {
 		version, headers = "HTTP/1.1", "Connection: Upgrade\r\nUpgrade: "+upgrade+"\r\n"
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s\r\nHost: weftd\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", what, version, headers, len(body))
+	fmt.Fprintf(&b, "%s %s\r\nHost: weftd\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
+		what, version, headers, len(body))
 	b.Write(body)
 	if _, err := x.Conn.Write(b.Bytes()); err != nil {
 		return x.Fault(err)
@@ -130,7 +134,9 @@ func (x *Exchange) Unexpected() error {
 func (x *Exchange) Fault(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; in Kubernetes the pods of its DaemonSet; another socket is named with --control-socket, and in a CNI configuration with controlSocket)", ErrNotListening, x.socket)
+		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; in Kubernetes the pods of its "+
+			"DaemonSet; another socket is named with --control-socket, and in a CNI configuration with controlSocket)",
+			ErrNotListening, x.socket)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s may be opened only by root, or by the user that weftd runs as", x.socket)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):

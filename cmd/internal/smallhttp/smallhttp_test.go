@@ -18,7 +18,8 @@ import (
 
 const long = 30 * time.Second
 
-// answering returns a socket where every request is answered with text, after which the connection is closed; with "" there is never an answer.
+// answering returns a socket where every request is answered with text, after which the connection is closed;
+// with "" there is never an answer.
 func answering(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -68,14 +69,15 @@ func TestWithAServerOfNetHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		if r.URL.Path == "/refuse" {
-			w.WriteHeader(http.StatusConflict)
-		}
-		_ = json.NewEncoder(w).Encode(echo{r.Method, r.URL.Path, r.Host, string(b), r.Header.Get("Content-Type")})
-	})}}
+	s := &httptest.Server{Listener: l,
+		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			if r.URL.Path == "/refuse" {
+				w.WriteHeader(http.StatusConflict)
+			}
+			_ = json.NewEncoder(w).Encode(echo{r.Method, r.URL.Path, r.Host, string(b), r.Header.Get("Content-Type")})
+		})}}
 	s.Start()
 	defer s.Close()
 	long := strings.Repeat("x", 1<<20) // more than a socket's buffer and than what a server sends in one piece
@@ -85,7 +87,8 @@ func TestWithAServerOfNetHTTP(t *testing.T) {
 		want       echo
 	}{
 		{"GET /v1/status", "", 200, echo{"GET", "/v1/status", "weftd", "", "application/json"}},
-		{"POST /v1/pods/detach", `{"id":"a"}`, 200, echo{"POST", "/v1/pods/detach", "weftd", `{"id":"a"}`, "application/json"}},
+		{"POST /v1/pods/detach", `{"id":"a"}`, 200, echo{"POST", "/v1/pods/detach", "weftd", `{"id":"a"}`,
+			"application/json"}},
 		{"POST /refuse", long, 409, echo{"POST", "/refuse", "weftd", long, "application/json"}},
 	} {
 		x, err := Dial(t.Context(), path, 30*time.Second)
@@ -102,7 +105,8 @@ func TestWithAServerOfNetHTTP(t *testing.T) {
 	}
 }
 
-// TestAfterAnUpgrade: what follows a status of 101 is read from the connection, on which descriptors were sent.
+// TestAfterAnUpgrade: what follows a status of 101 is read from the connection, on which descriptors were
+// sent.
 func TestAfterAnUpgrade(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -119,7 +123,8 @@ func TestAfterAnUpgrade(t *testing.T) {
 		}
 		defer conn.Close()
 		r, err := http.ReadRequest(bufio.NewReader(conn))
-		if err == nil && (r.ProtoMinor != 1 || r.Header.Get("Upgrade") != "weft-descriptor" || r.Header.Get("Connection") != "Upgrade") {
+		if err == nil && (r.ProtoMinor != 1 || r.Header.Get("Upgrade") != "weft-descriptor" ||
+			r.Header.Get("Connection") != "Upgrade") {
 			err = errors.New("the request asks for no upgrade")
 		}
 		if err == nil {
@@ -180,8 +185,10 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"half a value":            {answering(t, "HTTP/1.0 200 OK\r\n\r\n{"), "unexpected EOF", long},
 		"another value":           {answering(t, "HTTP/1.0 200 OK\r\n\r\n[]"), "array", long},
 		"a line without end":      {answering(t, strings.Repeat("x", MaxAnswer+100)), "EOF", long},
-		"a long line":             {answering(t, strings.Repeat("x", 100)+"\n"), strings.Repeat("x", 64) + `…"`, long},
-		"a value without end":     {answering(t, "HTTP/1.0 200 OK\r\n\r\n\""+strings.Repeat("x", MaxAnswer)), "unexpected EOF", long},
+		"a long line": {answering(t, strings.Repeat("x", 100)+"\n"), strings.Repeat("x", 64) +
+			`…"`, long},
+		"a value without end": {answering(t, "HTTP/1.0 200 OK\r\n\r\n\""+strings.Repeat("x", MaxAnswer)),
+			"unexpected EOF", long},
 	} {
 		var v struct{}
 		_, err := ask(t.Context(), c.socket, c.limit, &v)

@@ -8,8 +8,8 @@ import (
 	"weft/routing"
 )
 
-// KubeNode holds what weftd knew of its own Node, for its next start with Kubernetes. With etcd there is no such
-// file.
+// KubeNode holds what weftd knew of its own Node, for its next start with Kubernetes. With etcd there is no
+// such file.
 const KubeNode = "kube-node.json"
 
 // Pods are the pods that were attached directly, with what weftd has to remember of them.
@@ -21,7 +21,8 @@ const Namespace = "namespace"
 // Names are all files, those of every store and backend.
 func Names() []string {
 	return []string{
-		lease.CacheFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ExtensionFile, routing.HookFile, routing.ForwardingFile,
+		lease.CacheFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ExtensionFile, routing.HookFile,
+		routing.ForwardingFile,
 		events.File, events.Former, Pods, Namespace,
 	}
 }

@@ -1,4 +1,5 @@
-// Package systemdtest stands in for systemd's descriptor store in tests that count on more restarts than are tried with systemd itself.
+// Package systemdtest stands in for systemd's descriptor store in tests that count on more restarts than are
+// tried with systemd itself.
 package systemdtest
 
 import (
@@ -17,7 +18,8 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// Manager is a service manager with the descriptor store that sd_notify(3) and sd_listen_fds(3) describe. It is safe for concurrent use.
+// Manager is a service manager with the descriptor store that sd_notify(3) and sd_listen_fds(3) describe. It
+// is safe for concurrent use.
 type Manager struct {
 	// Path is the socket of NOTIFY_SOCKET, and Most is FileDescriptorStoreMax=.
 	Path string
@@ -99,7 +101,8 @@ func (m *Manager) told(vars map[string]string, fds []int) []int {
 			return s.name == vars["FDNAME"]
 		})
 	case vars["FDSTORE"] == "1":
-		if name := vars["FDNAME"]; name == "" || len(name) > 255 || strings.ContainsAny(name, ":\n") || vars["FDPOLL"] != "0" {
+		if name := vars["FDNAME"]; name == "" || len(name) > 255 || strings.ContainsAny(name, ":\n") ||
+			vars["FDPOLL"] != "0" {
 			m.t.Errorf("%q", vars)
 		}
 		for len(fds) > 0 && len(m.store) < m.Most && !m.has(fds[0]) {
@@ -109,8 +112,8 @@ func (m *Manager) told(vars map[string]string, fds []int) []int {
 	return fds
 }
 
-// has reports whether fd is a duplicate of one that is kept. Systemd drops such a one, under whatever name it comes: what is kept has the name
-// under which it came first, and goes with that.
+// has reports whether fd is a duplicate of one that is kept. Systemd drops such a one, under whatever name it
+// comes: what is kept has the name under which it came first, and goes with that.
 func (m *Manager) has(fd int) bool {
 	return slices.ContainsFunc(m.store, func(s stored) bool {
 		is, err := same(s.fd, fd)
@@ -143,10 +146,12 @@ func (m *Manager) Env() map[string]string {
 	for _, s := range m.store {
 		names = append(names, s.name)
 	}
-	return map[string]string{"NOTIFY_SOCKET": m.Path, "FDSTORE": strconv.Itoa(m.Most), "LISTEN_FDS": strconv.Itoa(len(names)), "LISTEN_FDNAMES": strings.Join(names, ":")}
+	return map[string]string{"NOTIFY_SOCKET": m.Path, "FDSTORE": strconv.Itoa(m.Most),
+		"LISTEN_FDS": strconv.Itoa(len(names)), "LISTEN_FDNAMES": strings.Join(names, ":")}
 }
 
-// Hand gives cmd, which has not started, its variables and what is kept. release closes the duplicates once it has.
+// Hand gives cmd, which has not started, its variables and what is kept. release closes the duplicates once
+// it has.
 func (m *Manager) Hand(cmd *exec.Cmd) (release func(), err error) {
 	program, err := filepath.EvalSymlinks(cmd.Path) // which may be this process's own
 	if err != nil {

@@ -13,8 +13,8 @@ const dupfdQuery = 1024 + 3
 // kcmpFile is KCMP_FILE of include/uapi/linux/kcmp.h.
 const kcmpFile = 0
 
-// same reports whether a and b are duplicates of one another (one open file description). An error says that the kernel does not
-// tell: kcmp(2) is a choice when it is built, and may be filtered.
+// same reports whether a and b are duplicates of one another (one open file description). An error says that
+// the kernel does not tell: kcmp(2) is a choice when it is built, and may be filtered.
 func same(a, b int) (bool, error) {
 	if n, err := unix.FcntlInt(uintptr(a), dupfdQuery, b); err == nil {
 		return n == 1, nil

@@ -57,12 +57,14 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// Grafana takes a file with a schema that it can migrate, without an id of another installation, whose panels have ids of their
-// own, do not lie upon each other in its 24 columns, and ask the data source that the reader chooses.
+// Grafana takes a file with a schema that it can migrate, without an id of another installation, whose panels
+// have ids of their own, do not lie upon each other in its 24 columns, and ask the data source that the
+// reader chooses.
 func TestGrafanaTakesTheDashboard(t *testing.T) {
 	t.Parallel()
 	d := readDashboard(t)
-	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`).MatchString(d.UID) || d.ID != nil || d.SchemaVersion < 36 || d.SchemaVersion > 41 {
+	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`).MatchString(d.UID) || d.ID != nil || d.SchemaVersion < 36 ||
+		d.SchemaVersion > 41 {
 		t.Errorf("uid %q, id %v, schema %d", d.UID, d.ID, d.SchemaVersion)
 	}
 	variables := map[string]bool{"__rate_interval": true}
@@ -73,10 +75,12 @@ func TestGrafanaTakesTheDashboard(t *testing.T) {
 		}
 		variables[v.Name] = true
 	}
-	if len(d.Templating.List) == 0 || d.Templating.List[0].Name != "datasource" || d.Templating.List[0].Type != "datasource" {
+	if len(d.Templating.List) == 0 || d.Templating.List[0].Name != "datasource" ||
+		d.Templating.List[0].Type != "datasource" {
 		t.Error("the data source is not the first variable, on which the others depend")
 	}
-	units := map[string]bool{"short": true, "bps": true, "pps": true, "percentunit": true, "s": true, "bytes": true, "decbytes": true}
+	units := map[string]bool{"short": true, "bps": true, "pps": true, "percentunit": true, "s": true,
+		"bytes": true, "decbytes": true}
 	ids, taken := map[int]string{}, map[[2]int]string{}
 	for _, p := range d.Panels {
 		if other, twice := ids[p.ID]; twice || p.ID <= 0 {
@@ -112,8 +116,9 @@ func TestGrafanaTakesTheDashboard(t *testing.T) {
 	}
 }
 
-// Each panel shows something for a node that was scraped, with all labels of its legend. The series are those of
-// testdata/scrape.txt, with counters that grow; what a panel shows only in trouble is asked for in health too.
+// Each panel shows something for a node that was scraped, with all labels of its legend. The series are those
+// of testdata/scrape.txt, with counters that grow; what a panel shows only in trouble is asked for in health
+// too.
 func TestEveryPanelShowsWhatWasScraped(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/scrape.txt")
@@ -134,16 +139,19 @@ func TestEveryPanelShowsWhatWasScraped(t *testing.T) {
 		if strings.HasSuffix(name, "_total") {
 			grow = "+60"
 		}
-		fmt.Fprintf(&out, "      - {series: %q, values: %q}\n", name+"{"+strings.TrimSuffix(by+","+labels, ",")+"}", line[at+1:]+grow+"x30")
+		fmt.Fprintf(&out, "      - {series: %q, values: %q}\n", name+"{"+strings.TrimSuffix(by+","+labels, ",")+"}",
+			line[at+1:]+grow+"x30")
 	}
 	out.WriteString("    promql_expr_test:\n")
-	variables := strings.NewReplacer("$__rate_interval", "4m", `=~"$job"`, `=~"(weft|other)"`, `=~"$instance"`, `=~".+"`)
+	variables := strings.NewReplacer("$__rate_interval", "4m", `=~"$job"`, `=~"(weft|other)"`,
+		`=~"$instance"`, `=~".+"`)
 	quiet := strings.NewReplacer("> 0", ">= 0", "< on", "<= on")
 	exprs := 0
 	for _, p := range readDashboard(t).Panels {
 		for _, q := range p.Targets {
 			expr := quiet.Replace(variables.Replace(q.Expr))
-			for _, l := range append(regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1), nil) {
+			for _, l := range append(regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1),
+				nil) {
 				ask := fmt.Sprintf("count(%s) > bool 0", expr)
 				if l != nil {
 					ask = fmt.Sprintf(`count(label_replace(%s, "shown", "yes", %q, ".+")) by (shown) > bool 0`, expr, l[1])
@@ -153,7 +161,8 @@ func TestEveryPanelShowsWhatWasScraped(t *testing.T) {
 					labels = `{shown="yes"}`
 				}
 				exprs++
-				fmt.Fprintf(&out, "      # %s\n      - expr: %q\n        eval_time: 25m\n        exp_samples: [{labels: %q, value: 1}]\n", p.Title, ask, labels)
+				fmt.Fprintf(&out, "      # %s\n      - expr: %q\n        eval_time: 25m\n        exp_samples: "+
+					"[{labels: %q, value: 1}]\n", p.Title, ask, labels)
 			}
 		}
 	}

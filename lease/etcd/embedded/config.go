@@ -41,7 +41,8 @@ const maxSocket = 107
 func (c Config) Check() error {
 	_, err := c.ListenURL()
 	if n := len(c.Socket()); c.Listen == "" && n > maxSocket {
-		err = errors.Join(err, fmt.Errorf("embedded etcd: the path of its socket, %s, has %d bytes, and %d are the most: choose a shorter directory", c.Socket(), n, maxSocket))
+		err = errors.Join(err, fmt.Errorf("embedded etcd: the path of its socket, %s, has %d bytes, and %d are "+
+			"the most: choose a shorter directory", c.Socket(), n, maxSocket))
 	}
 	if c.Dir == "" {
 		err = errors.Join(err, errors.New("embedded etcd: no data directory"))
@@ -84,7 +85,8 @@ func (c Config) ListenURL() (url.URL, error) {
 		return url.URL{}, fmt.Errorf("embedded etcd on %q: want an address and port such as 192.0.2.1:2379", addr)
 	}
 	if !ap.Addr().Unmap().IsLoopback() && !c.TLS() && !c.Insecure {
-		return url.URL{}, fmt.Errorf("embedded etcd on %s: an address that is not loopback needs TLS (certificate and key) or --embedded-etcd-insecure", ap)
+		return url.URL{}, fmt.Errorf("embedded etcd on %s: an address that is not loopback needs TLS "+
+			"(certificate and key) or --embedded-etcd-insecure", ap)
 	}
 	return url.URL{Scheme: scheme, Host: ap.String()}, nil
 }

@@ -20,7 +20,8 @@ type Report struct {
 // Args are the process's arguments for c; its logger is left out. With debug it logs all that etcd
 // says, else etcd's errors.
 func (c Config) Args(debug bool) []string {
-	args := []string{"--dir=" + c.Dir, "--listen=" + c.Listen, "--cert-file=" + c.CertFile, "--key-file=" + c.KeyFile, "--ca-file=" + c.CAFile}
+	args := []string{"--dir=" + c.Dir, "--listen=" + c.Listen, "--cert-file=" + c.CertFile, "--key-file=" +
+		c.KeyFile, "--ca-file=" + c.CAFile}
 	for name, on := range map[string]bool{"--insecure": c.Insecure, "--no-sync": c.NoSync, "--debug": debug} {
 		if on {
 			args = append(args, name)

@@ -20,7 +20,8 @@ func TestArgumentsComeBack(t *testing.T) {
 			}
 		}
 	}
-	for args, want := range map[string]string{"--nonsense": "nonsense", "x": `"x"`, "--help": "--embedded-etcd"} {
+	for args, want := range map[string]string{"--nonsense": "nonsense", "x": `"x"`,
+		"--help": "--embedded-etcd"} {
 		if _, _, err := embedded.ParseArgs([]string{args}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", args, err)
 		}

@@ -57,7 +57,8 @@ type process struct {
 	log  *logBuffer
 }
 
-// Start runs an etcd on ports of 127.0.0.1 until the test ends. They are the test's own also while it does not run.
+// Start runs an etcd on ports of 127.0.0.1 until the test ends. They are the test's own also while it does
+// not run.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartWith(t, Options{})

@@ -9,8 +9,8 @@ import (
 	"weft/lease/internal/loop"
 )
 
-// TestRun: what came before comes first, then begin. Once ctx has ended the core learns that before the answer that is
-// due, which Run waits for.
+// TestRun: what came before comes first, then begin. Once ctx has ended the core learns that before the
+// answer that is due, which Run waits for.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

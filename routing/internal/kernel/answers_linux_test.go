@@ -13,7 +13,8 @@ func TestLateAnswersAreNoneOfTheNextBatch(t *testing.T) {
 	var messages []syscall.NetlinkMessage
 	for _, seq := range []uint32{askBatch - 1, askBatch, 2 * askBatch, askBatch + 1} {
 		messages = append(messages, syscall.NetlinkMessage{
-			Header: syscall.NlMsghdr{Type: unix.RTM_NEWROUTE, Seq: seq}, Data: append(make([]byte, 7), RouteUnicast, 0, 0, 0, 0),
+			Header: syscall.NlMsghdr{Type: unix.RTM_NEWROUTE, Seq: seq},
+			Data:   append(make([]byte, 7), RouteUnicast, 0, 0, 0, 0),
 		})
 	}
 	if n := takeAnswers(answers, messages, askBatch, 2*askBatch); n != 2 {

@@ -15,13 +15,15 @@ import (
 // Conf6 has a directory of settings for each link, as Conf4.
 const Conf6 = "/proc/sys/net/ipv6/conf"
 
-// Bridged is a link on which the kernel takes all of a prefix to be, as a bridge of pods that has their gateway's address.
+// Bridged is a link on which the kernel takes all of a prefix to be, as a bridge of pods that has their
+// gateway's address.
 type Bridged struct {
 	Link   Device
 	Prefix netip.Prefix // masked
 }
 
-// Bridged lists the links of others that have an address with a prefix inside one of subnets, in a steady order.
+// Bridged lists the links of others that have an address with a prefix inside one of subnets, in a steady
+// order.
 func (k *Kernel) Bridged(subnets []netip.Prefix) ([]Bridged, error) {
 	as, err := k.addrs()
 	if err != nil {
@@ -34,7 +36,9 @@ func (k *Kernel) Bridged(subnets []netip.Prefix) ([]Bridged, error) {
 			continue
 		}
 		p := fromIPNet(a.IPNet)
-		in := slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.IsValid() && p.Bits() >= s.Bits() && s.Contains(p.Addr()) })
+		in := slices.ContainsFunc(subnets, func(s netip.Prefix) bool {
+			return s.IsValid() && p.Bits() >= s.Bits() && s.Contains(p.Addr())
+		})
 		if in && !p.IsSingleIP() {
 			out, index = append(out, Bridged{Prefix: p.Masked()}), append(index, a.LinkIndex)
 		}
@@ -47,7 +51,8 @@ func (k *Kernel) Bridged(subnets []netip.Prefix) ([]Bridged, error) {
 		return nil, err
 	}
 	for i := range out {
-		if j := slices.IndexFunc(ds, func(d Device) bool { return d.Index == index[i] }); j >= 0 && ds[j].Alias != Alias {
+		if j := slices.IndexFunc(ds, func(d Device) bool { return d.Index == index[i] }); j >= 0 &&
+			ds[j].Alias != Alias {
 			out[i].Link = ds[j]
 		}
 	}
@@ -94,7 +99,8 @@ func (k *Kernel) changeProxy(link int, a netip.Addr, change func(*netlink.Neigh)
 	return change(&netlink.Neigh{LinkIndex: link, Family: family, Flags: unix.NTF_PROXY, IP: a.AsSlice()})
 }
 
-// AnswerForOthers has a link's settings let proxy entries work, and at once: without it the kernel lets a neighbour wait for up to
+// AnswerForOthers has a link's settings let proxy entries work, and at once: without it the kernel lets a
+// neighbour wait for up to
 // 0.8 s. In IPv4 an entry is all that it takes; in IPv6 they are looked at only where that is switched on, so that only its error counts.
 func (k *Kernel) AnswerForOthers(link string, six bool) error {
 	return k.Do(func() error {
@@ -106,7 +112,8 @@ func (k *Kernel) AnswerForOthers(link string, six bool) error {
 		err := WriteSetting(filepath.Join(Conf6, link), proxyNDP, "1")
 		var s *settingError
 		if errors.As(err, &s) {
-			return fmt.Errorf("net.ipv6.conf.%s.%s is not 1, and cannot be set from here: %w", strings.ReplaceAll(link, ".", "/"), proxyNDP, s.err)
+			return fmt.Errorf("net.ipv6.conf.%s.%s is not 1, and cannot be set from here: %w",
+				strings.ReplaceAll(link, ".", "/"), proxyNDP, s.err)
 		}
 		return err
 	})

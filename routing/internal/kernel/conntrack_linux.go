@@ -15,8 +15,8 @@ import (
 	"weft/tunnel/nlattr"
 )
 
-// Attributes of a flow, and of what they contain (linux/netfilter/nfnetlink_conntrack.h), and a bit of its status
-// (nf_conntrack_common.h).
+// Attributes of a flow, and of what they contain (linux/netfilter/nfnetlink_conntrack.h), and a bit of its
+// status (nf_conntrack_common.h).
 const (
 	ctaTupleReply = 2
 	ctaStatus     = 3
@@ -33,29 +33,34 @@ const (
 
 	ipsDestinationNAT = 1 << 5
 
-	tcpFinWait, tcpClose = 4, 8 // of enum tcp_conntrack, first and last of the states in which one side has ended the connection
+	// of enum tcp_conntrack, first and last of the states in which one side has ended the connection
+	tcpFinWait, tcpClose = 4, 8
 )
 
-// Translated is a flow whose destination the host's rules have translated; tunnel.Translated has the same fields.
+// Translated is a flow whose destination the host's rules have translated; tunnel.Translated has the same
+// fields.
 type Translated struct {
-	// Client opened the flow, and Backend is whom the host made of the address that it asked for. Ports are 0 where Proto has none; of an echo
-	// both are its identifier.
+	// Client opened the flow, and Backend is whom the host made of the address that it asked for. Ports are 0
+	// where Proto has none; of an echo both are its identifier.
 	Client, Backend netip.AddrPort
 	Proto           uint8 // IANA's number
-	// Left is how long the flow is known if no more packet comes; Closing says of TCP that one side has ended it.
+	// Left is how long the flow is known if no more packet comes; Closing says of TCP that one side has ended
+	// it.
 	Left    time.Duration
 	Closing bool
 }
 
-// offloadedFor is how long a flow is known whose time the kernel does not say: one that a flow table of nf_tables carries, which ends when nothing
-// passes for 30 seconds by default and is connection tracking's again.
+// offloadedFor is how long a flow is known whose time the kernel does not say: one that a flow table of
+// nf_tables carries, which ends when nothing passes for 30 seconds by default and is connection tracking's
+// again.
 const offloadedFor = 3 * time.Minute
 
 // conntrackCount has the number of flows that connection tracking knows. There is none without the module.
 const conntrackCount = "/proc/sys/net/netfilter/nf_conntrack_count"
 
-// TranslatedFlows lists the flows whose destination the rules of the namespace have translated, and whose client is one of those asked for. Without
-// connection tracking there are none, and it is not loaded for that.
+// TranslatedFlows lists the flows whose destination the rules of the namespace have translated, and whose
+// client is one of those asked for. Without connection tracking there are none, and it is not loaded for
+// that.
 func (k *Kernel) TranslatedFlows(client func(netip.Addr) bool) (flows []Translated, err error) {
 	err = k.Do(func() error {
 		count, err := os.ReadFile(conntrackCount)
@@ -77,7 +82,8 @@ func (k *Kernel) TranslatedFlows(client func(netip.Addr) bool) (flows []Translat
 	return flows, nil
 }
 
-// translated asks in the calling thread's namespace. The kernel sends only what is wanted; one that does not know the filter sends everything.
+// translated asks in the calling thread's namespace. The kernel sends only what is wanted; one that does not
+// know the filter sends everything.
 func translated(family uint8, client func(netip.Addr) bool) (flows []Translated, err error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})

@@ -13,7 +13,8 @@ import (
 	"weft/test/netns"
 )
 
-// TestTranslatedFlows has nftables translate real flows of both families, and others not: the kernel's connection tracking tells of those that were.
+// TestTranslatedFlows has nftables translate real flows of both families, and others not: the kernel's
+// connection tracking tells of those that were.
 func TestTranslatedFlows(t *testing.T) {
 	k := inNamespace(t)
 	anybody := func(netip.Addr) bool { return true }
@@ -36,7 +37,8 @@ func TestTranslatedFlows(t *testing.T) {
 		left, most time.Duration
 	}
 	var want []flow
-	for _, f := range [][3]string{{"10.1.1.5", "10.96.0.10", "10.1.1.5"}, {"fd00:1:1::5", "fd96::10", "fd00:1:1::5"}} {
+	for _, f := range [][3]string{{"10.1.1.5", "10.96.0.10", "10.1.1.5"},
+		{"fd00:1:1::5", "fd96::10", "fd00:1:1::5"}} {
 		l, err := net.Listen("tcp", net.JoinHostPort(f[2], "8080"))
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +75,8 @@ func TestTranslatedFlows(t *testing.T) {
 		}
 		for _, w := range want {
 			if !slices.ContainsFunc(got, func(g kernel.Translated) bool {
-				return g.Client == w.Client && g.Backend == w.Backend && g.Proto == w.Proto && g.Left >= w.left && g.Left <= w.most && !g.Closing
+				return g.Client == w.Client && g.Backend == w.Backend && g.Proto == w.Proto && g.Left >= w.left &&
+					g.Left <= w.most && !g.Closing
 			}) {
 				return fmt.Errorf("it does not tell of %+v", w)
 			}

@@ -13,8 +13,8 @@ type Counters struct {
 	RxPackets, RxBytes, RxDropped, RxErrors uint64
 }
 
-// ReadCounters reads those of a device by name, in the calling thread's network namespace. It needs no Kernel, so that it
-// waits for nobody who has one.
+// ReadCounters reads those of a device by name, in the calling thread's network namespace. It needs no
+// Kernel, so that it waits for nobody who has one.
 func ReadCounters(device string) (c Counters, err error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

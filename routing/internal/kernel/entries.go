@@ -73,7 +73,8 @@ func planNeighs(c *Changes, have, want []Neigh, own Ownership) {
 	there := make(map[Neigh]bool, len(have))
 	for _, h := range have {
 		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.Addr}] && h.Permanent && own.OwnsLink(h.Link) && own.contains(h.Addr) {
+		if own.Sweep && !wanted[key{h.Link, h.Addr}] && h.Permanent && own.OwnsLink(h.Link) &&
+			own.contains(h.Addr) {
 			c.DelNeighs = append(c.DelNeighs, h)
 		}
 	}
@@ -101,7 +102,8 @@ func planFDBs(c *Changes, have, want []FDB, own Ownership) {
 	there := make(map[FDB]bool, len(have))
 	for _, h := range have {
 		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.OwnsLink(h.Link) && !group(h.MAC) && h.MAC != (MAC{}) {
+		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.OwnsLink(h.Link) && !group(h.MAC) &&
+			h.MAC != (MAC{}) {
 			c.DelFDBs = append(c.DelFDBs, h)
 		}
 	}

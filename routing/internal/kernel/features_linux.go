@@ -19,8 +19,9 @@ const Forwarding = "rx-udp-gro-forwarding"
 // GRO is the kernel's name of what joins arriving segments.
 const GRO = "rx-gro"
 
-// Features are the names of the features that are active on each of the links with those numbers, as ethtool -k has
-// them (net/ethtool/common.c). It takes Linux 5.7. The error of a link that does not exist wraps ErrNoLink.
+// Features are the names of the features that are active on each of the links with those numbers, as ethtool
+// -k has them (net/ethtool/common.c). It takes Linux 5.7. The error of a link that does not exist wraps
+// ErrNoLink.
 func (k *Kernel) Features(links ...int) (active []map[string]bool, err error) {
 	err = k.ethtool(func(ask ethtoolAsk) error {
 		for _, link := range links {
@@ -42,8 +43,8 @@ func (k *Kernel) Features(links ...int) (active []map[string]bool, err error) {
 	return active, err
 }
 
-// Feature says whether a feature of a link is on. The error of a link that does not exist wraps ErrNoLink. What the
-// kernel does not know is off.
+// Feature says whether a feature of a link is on. The error of a link that does not exist wraps ErrNoLink.
+// What the kernel does not know is off.
 func (k *Kernel) Feature(link int, feature string) (on bool, err error) {
 	active, err := k.Features(link)
 	if err != nil {
@@ -55,8 +56,8 @@ func (k *Kernel) Feature(link int, feature string) (on bool, err error) {
 // errFeatureStays says what a kernel does not: it answers that all is well, and a feature is as it was.
 var errFeatureStays = errors.New("it stays as it was: the driver, or another feature, asks for that")
 
-// SetFeature switches a feature of a link, as ethtool -K does. The error is that of Feature, or wraps unix.EPERM
-// without CAP_NET_ADMIN.
+// SetFeature switches a feature of a link, as ethtool -K does. The error is that of Feature, or wraps
+// unix.EPERM without CAP_NET_ADMIN.
 func (k *Kernel) SetFeature(link int, feature string, on bool) error {
 	wanted := func(a *mdlayher.AttributeEncoder) {
 		a.Nested(unix.ETHTOOL_A_FEATURES_WANTED, func(a *mdlayher.AttributeEncoder) error {
@@ -72,7 +73,8 @@ func (k *Kernel) SetFeature(link int, feature string, on bool) error {
 		})
 	}
 	err := k.ethtool(func(ask ethtoolAsk) error {
-		_, err := ask(unix.ETHTOOL_MSG_FEATURES_SET, mdlayher.Acknowledge, link, unix.ETHTOOL_FLAG_OMIT_REPLY, wanted)
+		_, err := ask(unix.ETHTOOL_MSG_FEATURES_SET, mdlayher.Acknowledge, link, unix.ETHTOOL_FLAG_OMIT_REPLY,
+			wanted)
 		return err
 	})
 	if err == nil {
@@ -84,7 +86,8 @@ func (k *Kernel) SetFeature(link int, feature string, on bool) error {
 	return Wrap(fmt.Sprintf("%s of link %d", feature, link), err)
 }
 
-// ethtoolAsk sends one request about a link, with the attributes that add adds, and returns those of the first answer.
+// ethtoolAsk sends one request about a link, with the attributes that add adds, and returns those of the
+// first answer.
 type ethtoolAsk func(command uint8, flags mdlayher.HeaderFlags, link int, header uint32,
 	add func(*mdlayher.AttributeEncoder)) ([]byte, error)
 
@@ -163,8 +166,8 @@ type LinkKind struct {
 	Name  string
 	// Kind is as in ip -d link: vlan, macvlan, bond, bridge, veth; "device" for hardware, and what has none.
 	Kind string
-	// Parent is the link that it stands on, Master the one that it is a port of, by number; 0 for none. A Parent in another
-	// namespace is not one.
+	// Parent is the link that it stands on, Master the one that it is a port of, by number; 0 for none. A Parent
+	// in another namespace is not one.
 	Parent, Master int
 	Up             bool
 }
@@ -196,14 +199,16 @@ func (k *Kernel) LinkKind(index int) (LinkKind, error) {
 
 func kindOf(l netlink.Link) LinkKind {
 	a := l.Attrs()
-	kind := LinkKind{Index: a.Index, Name: a.Name, Kind: l.Type(), Parent: a.ParentIndex, Master: a.MasterIndex, Up: a.RawFlags&unix.IFF_UP != 0}
+	kind := LinkKind{Index: a.Index, Name: a.Name, Kind: l.Type(), Parent: a.ParentIndex, Master: a.MasterIndex,
+		Up: a.RawFlags&unix.IFF_UP != 0}
 	if a.NetNsID >= 0 || kind.Kind == "veth" { // the other end of a veth is no parent
 		kind.Parent = 0
 	}
 	return kind
 }
 
-// Place names the kernel's network namespace in this boot: another boot, or another namespace, has another place.
+// Place names the kernel's network namespace in this boot: another boot, or another namespace, has another
+// place.
 func (k *Kernel) Place() (place string, err error) {
 	err = k.Do(func() error {
 		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

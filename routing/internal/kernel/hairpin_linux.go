@@ -24,8 +24,8 @@ const tapMTU = 65521
 // every frame to the link's egress. If was is not 0, the TAP has to be the one with that index. index is the
 // TAP's. What is in place already is left as it is.
 //
-// The error says which piece of the kernel is missing. It wraps ErrNoLink if there is no such TAP. Hairpin needs
-// CAP_NET_ADMIN. The TAP and its filters stay when this process ends; then nobody writes to it.
+// The error says which piece of the kernel is missing. It wraps ErrNoLink if there is no such TAP. Hairpin
+// needs CAP_NET_ADMIN. The TAP and its filters stay when this process ends; then nobody writes to it.
 func (k *Kernel) Hairpin(tap string, was, to int) (index int, err error) {
 	d, err := k.Device(tap)
 	if err != nil {
@@ -70,9 +70,10 @@ func (k *Kernel) redirect(l netlink.Link, to int) error {
 	}
 	// One key with an empty mask matches everything. cls_matchall is missing from more kernels.
 	filter := &netlink.U32{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Sel:         &nl.TcU32Sel{Nkeys: 1, Flags: nl.TC_U32_TERMINAL, Keys: []nl.TcU32Key{{}}},
-		Actions:     []netlink.Action{netlink.NewMirredAction(to)},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
+			Priority: 1, Protocol: unix.ETH_P_ALL},
+		Sel:     &nl.TcU32Sel{Nkeys: 1, Flags: nl.TC_U32_TERMINAL, Keys: []nl.TcU32Key{{}}},
+		Actions: []netlink.Action{netlink.NewMirredAction(to)},
 	}
 	if err := k.h.FilterAdd(filter); err != nil {
 		return fmt.Errorf("%s: cls_u32 with act_mirred (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED): %w", tap, err)
@@ -91,7 +92,9 @@ func clsact(l netlink.Link) netlink.Qdisc {
 
 // redirects reports whether the ingress of l has one filter, which redirects all to that link.
 func (k *Kernel) redirects(l netlink.Link, to int) bool {
-	filters, err := dump(func() ([]netlink.Filter, error) { return k.h.FilterList(l, netlink.HANDLE_MIN_INGRESS) })
+	filters, err := dump(func() ([]netlink.Filter, error) {
+		return k.h.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+	})
 	if err != nil {
 		return false
 	}

@@ -39,8 +39,8 @@ type Ingress struct {
 // ingressChain is the name of the table's only chain.
 const ingressChain = "ingress"
 
-// ingressTables are the names that a socket's table may have. The second one is for a successor, while the one before
-// it still has its own.
+// ingressTables are the names that a socket's table may have. The second one is for a successor, while the
+// one before it still has its own.
 func ingressTables(local netip.AddrPort) [2]string {
 	name := fmt.Sprintf(ingressPrefix+"%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
 	return [2]string{name, name + "b"}
@@ -123,7 +123,8 @@ func (i *Ingress) own(name string) error {
 	return err
 }
 
-// Owner is the descriptor to which the table belongs. It is i's; the table stays while anybody has a duplicate.
+// Owner is the descriptor to which the table belongs. It is i's; the table stays while anybody has a
+// duplicate.
 func (i *Ingress) Owner() (fd int) {
 	if raw, err := i.raw.SyscallConn(); err == nil {
 		_ = raw.Control(func(n uintptr) { fd = int(n) })
@@ -185,10 +186,12 @@ func ingressRule(local netip.AddrPort) []expr.Any {
 		return &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: value}
 	}
 	port := func(offset uint32) []expr.Any {
-		return []expr.Any{load(expr.PayloadBaseNetworkHeader, offset+2, 2), is(binary.BigEndian.AppendUint16(nil, local.Port())...)}
+		return []expr.Any{load(expr.PayloadBaseNetworkHeader, offset+2, 2),
+			is(binary.BigEndian.AppendUint16(nil, local.Port())...)}
 	}
 	masked := func(mask ...byte) expr.Any {
-		return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
+		return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask,
+			Xor: make([]byte, len(mask))}
 	}
 	network := func(offset, size uint32) expr.Any { return load(expr.PayloadBaseNetworkHeader, offset, size) }
 	// A VLAN tag that is beside the frame is put back for this comparison

@@ -16,9 +16,10 @@ import (
 // ingressPrefix begins the names of the tables that path raw makes, one for each socket.
 const ingressPrefix = "weft-raw-"
 
-// IngressTables lists the nf_tables tables of family netdev that path raw left in the current network namespace: they
-// have one of its names and its rule. A table with an owner is none, since it belongs to a process that runs, which may
-// be another network's weftd, and the kernel removes it with that. A kernel without nf_tables has none.
+// IngressTables lists the nf_tables tables of family netdev that path raw left in the current network
+// namespace: they have one of its names and its rule. A table with an owner is none, since it belongs to a
+// process that runs, which may be another network's weftd, and the kernel removes it with that. A kernel
+// without nf_tables has none.
 func IngressTables() ([]string, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -37,8 +38,8 @@ func IngressTables() ([]string, error) {
 	return names, nil
 }
 
-// hasOwner reports whether a table that was listed has an owner. The library reads the flags, which the kernel sends in
-// network order, in the machine's.
+// hasOwner reports whether a table that was listed has an owner. The library reads the flags, which the
+// kernel sends in network order, in the machine's.
 func hasOwner(t *nftables.Table) bool {
 	return binaryutil.BigEndian.Uint32(binaryutil.NativeEndian.PutUint32(t.Flags))&tableOwner != 0
 }
@@ -67,7 +68,8 @@ func hasIngressRule(c *nftables.Conn, t *nftables.Table) bool {
 
 // absentNFTables returns err, or nil if it is the answer of a kernel without nf_tables.
 func absentNFTables(err error) error {
-	for _, absent := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOENT} {
+	for _, absent := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT,
+		unix.ENOENT} {
 		if errors.Is(err, absent) {
 			return nil
 		}

@@ -22,7 +22,8 @@ type Kernel struct {
 	VXLANKind string
 	// WireGuardKind is the same for ProbeWireGuard.
 	WireGuardKind string
-	// RunKind is the kind of frame that ProbeFrames sends; a test sets one that no kernel has. 0 is that of a run of datagrams.
+	// RunKind is the kind of frame that ProbeFrames sends; a test sets one that no kernel has. 0 is that of a
+	// run of datagrams.
 	RunKind uint8
 }
 
@@ -136,7 +137,8 @@ func (k *Kernel) Devices() ([]Device, error) {
 func fromLink(l netlink.Link) Device {
 	a := l.Attrs()
 	d := Device{
-		Link:  Link{Name: a.Name, Alias: a.Alias, MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0},
+		Link: Link{Name: a.Name, Alias: a.Alias, MTU: a.MTU, TxQueueLen: a.TxQLen,
+			Up: a.RawFlags&unix.IFF_UP != 0},
 		Index: a.Index,
 	}
 	if t, ok := l.(*netlink.Tuntap); ok {
@@ -188,8 +190,10 @@ func LowPort(err error) error {
 	if !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	return fmt.Errorf("%w: below net.ipv4.ip_unprivileged_port_start, mostly 1024, it takes CAP_NET_BIND_SERVICE, which this weftd does not have: "+
-		"give it to its unit or container, or give the network a Backend.Port above 1023 (ListenPort, with type wireguard)", err)
+	return fmt.Errorf("%w: below net.ipv4.ip_unprivileged_port_start, mostly 1024, it takes "+
+		"CAP_NET_BIND_SERVICE, which this weftd does not have: "+
+		"give it to its unit or container, or give the network a Backend.Port above 1023 (ListenPort, with type "+
+		"wireguard)", err)
 }
 
 // dump repeats a listing that a change interrupted, as the kernel says. After a few

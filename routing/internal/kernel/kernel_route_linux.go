@@ -212,7 +212,8 @@ func fromIPNet(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(fromIP(n.IP), bits)
 }
 
-// MainRoutes lists the unicast routes of the main table, one for each next hop. names are the links' by number.
+// MainRoutes lists the unicast routes of the main table, one for each next hop. names are the links' by
+// number.
 func (k *Kernel) MainRoutes(names map[int]string) ([]Route, error) {
 	var rs []Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -232,7 +233,8 @@ func eachHop(r netlink.Route, names map[int]string) []Route {
 	if r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0 {
 		return nil
 	}
-	one := Route{Dst: fromIPNet(r.Dst), Metric: uint32(r.Priority), Scope: uint8(r.Scope), Protocol: uint8(r.Protocol)}
+	one := Route{Dst: fromIPNet(r.Dst), Metric: uint32(r.Priority), Scope: uint8(r.Scope),
+		Protocol: uint8(r.Protocol)}
 	if len(r.MultiPath) == 0 {
 		one.Gateway, one.Link = fromIP(r.Gw), names[r.LinkIndex]
 		return []Route{one}

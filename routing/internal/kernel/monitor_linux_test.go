@@ -21,7 +21,8 @@ func rtattr(kind uint16, v ...byte) []byte {
 }
 
 func TestInterest(t *testing.T) {
-	i := kernel.Interest{Own: map[int]bool{7: true}, Names: map[string]bool{"flannel0": true}, Networks: []netip.Prefix{pfx("10.5.0.0/16")}}
+	i := kernel.Interest{Own: map[int]bool{7: true}, Names: map[string]bool{"flannel0": true},
+		Networks: []netip.Prefix{pfx("10.5.0.0/16")}}
 	link := func(index int32, name string) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b[4:], uint32(index))
@@ -48,9 +49,12 @@ func TestInterest(t *testing.T) {
 		{"another link", unix.RTM_NEWLINK, link(9, "flannel"), false},
 		{"an address of ours", unix.RTM_DELADDR, ifaddr, true},
 		{"another's address", unix.RTM_DELADDR, make([]byte, unix.SizeofIfAddrmsg), false},
-		{"a route by our link", unix.RTM_DELROUTE, route(unix.RT_TABLE_MAIN, rtattr(unix.RTA_DST, 172, 16, 0, 0), rtattr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, 7)...)), true},
-		{"a route within our network", unix.RTM_NEWROUTE, route(unix.RT_TABLE_MAIN, rtattr(unix.RTA_DST, 10, 5, 9, 0)), true},
-		{"a route in another table", unix.RTM_NEWROUTE, route(unix.RT_TABLE_LOCAL, rtattr(unix.RTA_DST, 10, 5, 9, 0)), false},
+		{"a route by our link", unix.RTM_DELROUTE, route(unix.RT_TABLE_MAIN, rtattr(unix.RTA_DST, 172, 16, 0, 0),
+			rtattr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, 7)...)), true},
+		{"a route within our network", unix.RTM_NEWROUTE,
+			route(unix.RT_TABLE_MAIN, rtattr(unix.RTA_DST, 10, 5, 9, 0)), true},
+		{"a route in another table", unix.RTM_NEWROUTE,
+			route(unix.RT_TABLE_LOCAL, rtattr(unix.RTA_DST, 10, 5, 9, 0)), false},
 		{"the default route", unix.RTM_NEWROUTE, route(unix.RT_TABLE_MAIN), false},
 		{"truncated", unix.RTM_NEWROUTE, make([]byte, 3), false},
 		{"something else", unix.RTM_NEWNEIGH, link(7, "flannel0"), false},
@@ -62,7 +66,8 @@ func TestInterest(t *testing.T) {
 }
 
 func FuzzInterest(f *testing.F) {
-	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_DST, 10, 5, 0, 0)...))
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg),
+		rtattr(unix.RTA_DST, 10, 5, 0, 0)...))
 	f.Add(uint16(unix.RTM_NEWLINK), append(make([]byte, unix.SizeofIfInfomsg), 3, 0, 3, 0))
 	f.Add(uint16(unix.RTM_NEWADDR), []byte{})
 	i := kernel.Interest{Networks: []netip.Prefix{pfx("10.5.0.0/16")}}

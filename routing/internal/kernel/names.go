@@ -31,7 +31,8 @@ func IsVTEPName(name string) bool {
 	return ok
 }
 
-// WireGuardName returns the name of the device of type wireguard, which is flannel's: six is the one for IPv6 alone, where there are two.
+// WireGuardName returns the name of the device of type wireguard, which is flannel's: six is the one for IPv6
+// alone, where there are two.
 func WireGuardName(six bool) string {
 	if six {
 		return "flannel-wg-v6"

@@ -122,17 +122,19 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	}
 	var out []FDB
 	for _, n := range l {
-		if n.Flags&netlink.NTF_SELF == 0 || n.Flags&netlink.NTF_EXT_LEARNED != 0 || len(n.HardwareAddr) != len(MAC{}) {
+		if n.Flags&netlink.NTF_SELF == 0 || n.Flags&netlink.NTF_EXT_LEARNED != 0 ||
+			len(n.HardwareAddr) != len(MAC{}) {
 			continue
 		}
-		out = append(out, FDB{Link: links[n.LinkIndex], MAC: MAC(n.HardwareAddr), Dst: fromIP(n.IP), Permanent: n.State&netlink.NUD_PERMANENT != 0})
+		out = append(out, FDB{Link: links[n.LinkIndex], MAC: MAC(n.HardwareAddr), Dst: fromIP(n.IP),
+			Permanent: n.State&netlink.NUD_PERMANENT != 0})
 	}
 	return out, nil
 }
 
 // listNeighs asks on a socket of its own. The kernel checks requests on the Handle's socket strictly, and the
-// library's request for this dump has uninitialized padding, so that it would be refused now and then. The only flag
-// that the kernel takes in a request is NTF_PROXY, for proxy entries instead of neighbours.
+// library's request for this dump has uninitialized padding, so that it would be refused now and then. The
+// only flag that the kernel takes in a request is NTF_PROXY, for proxy entries instead of neighbours.
 func (k *Kernel) listNeighs(family int, flags byte, links map[int]string) ([]netlink.Neigh, error) {
 	var out []netlink.Neigh
 	err := k.Do(func() error {
@@ -142,7 +144,8 @@ func (k *Kernel) listNeighs(family int, flags byte, links map[int]string) ([]net
 			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 		})
 		for _, m := range msgs {
-			if len(m) < unix.SizeofNdMsg || links[int(int32(nl.NativeEndian().Uint32(m[4:])))] == "" || int(m[0]) != family {
+			if len(m) < unix.SizeofNdMsg || links[int(int32(nl.NativeEndian().Uint32(m[4:])))] == "" ||
+				int(m[0]) != family {
 				continue
 			}
 			if n, err := netlink.NeighDeserialize(m); err == nil {
@@ -174,7 +177,8 @@ func (k *Kernel) changeNeigh(n Neigh, change func(*netlink.Neigh) error) error {
 }
 
 func (k *Kernel) changeFDB(f FDB, change func(*netlink.Neigh) error) error {
-	return k.changeEntry(f.Link, netlink.Neigh{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: f.Dst.AsSlice(), HardwareAddr: hardware(f.MAC)}, change)
+	return k.changeEntry(f.Link, netlink.Neigh{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
+		IP: f.Dst.AsSlice(), HardwareAddr: hardware(f.MAC)}, change)
 }
 
 func (k *Kernel) changeEntry(link string, n netlink.Neigh, change func(*netlink.Neigh) error) error {

@@ -80,8 +80,8 @@ func (k *Kernel) RoutesTo(dsts []netip.Addr, local netip.AddrPort) ([]Answer, er
 	return answers, Wrap("ask for routes", err)
 }
 
-// takeAnswers enters what messages say, and returns how many of them answer the requests from first to last. Others are
-// late ones, of a batch before.
+// takeAnswers enters what messages say, and returns how many of them answer the requests from first to last.
+// Others are late ones, of a batch before.
 func takeAnswers(answers []Answer, messages []syscall.NetlinkMessage, first, last int) (n int) {
 	for _, m := range messages {
 		seq := int(m.Header.Seq)

@@ -34,8 +34,10 @@ func TestAnswerNeighbour(t *testing.T) {
 		why  string
 	}{
 		{"on the link", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7}, "192.0.2.2", ""},
-		{"by a gateway", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")}, "192.0.2.9", ""},
-		{"by an IPv6 gateway", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("fe80::9")}, "fe80::9", ""},
+		{"by a gateway", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")},
+			"192.0.2.9", ""},
+		{"by an IPv6 gateway", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("fe80::9")},
+			"fe80::9", ""},
 		{"by another link", kernel.Answer{Kind: kernel.RouteUnicast, Link: 8}, "", "eth0"},
 		{"ours", kernel.Answer{Kind: unix.RTN_LOCAL, Link: 1}, "", "type"},
 		{"blackhole", kernel.Answer{Kind: unix.RTN_BLACKHOLE, Link: 7}, "", "type"},
@@ -47,7 +49,8 @@ func TestAnswerNeighbour(t *testing.T) {
 		{"nothing at all", kernel.Answer{}, "", "type 0"},
 	} {
 		via, err := c.a.Neighbour(dst, eth)
-		if c.via != "" && (err != nil || via != addr(c.via)) || c.via == "" && (err == nil || via.IsValid() || !strings.Contains(err.Error(), c.why)) {
+		if c.via != "" && (err != nil || via != addr(c.via)) ||
+			c.via == "" && (err == nil || via.IsValid() || !strings.Contains(err.Error(), c.why)) {
 			t.Errorf("%s: %v, %v", c.name, via, err)
 		}
 	}
@@ -82,8 +85,10 @@ func TestNeighbourUsable(t *testing.T) {
 func TestCovers(t *testing.T) {
 	sorted := []netip.Addr{addr("192.0.2.2"), addr("192.0.2.200"), addr("198.51.100.1"), addr("2001:db8::2")}
 	for p, want := range map[string]bool{
-		"0.0.0.0/0": true, "::/0": true, "192.0.2.2/32": true, "192.0.2.3/32": false, "192.0.2.128/25": true, "192.0.2.64/26": false,
-		"198.51.100.0/24": true, "203.0.113.0/24": false, "2001:db8::/32": true, "2001:db9::/32": false, "10.0.0.0/8": false,
+		"0.0.0.0/0": true, "::/0": true, "192.0.2.2/32": true, "192.0.2.3/32": false, "192.0.2.128/25": true,
+		"192.0.2.64/26":   false,
+		"198.51.100.0/24": true, "203.0.113.0/24": false, "2001:db8::/32": true, "2001:db9::/32": false,
+		"10.0.0.0/8": false,
 	} {
 		if got := kernel.Covers(pfx(p), sorted); got != want {
 			t.Errorf("%s: %v", p, got)
@@ -97,7 +102,8 @@ func TestCovers(t *testing.T) {
 // TestHopInterest is which notifications have the next hops looked at: those that say
 // nothing new about a neighbour do not.
 func TestHopInterest(t *testing.T) {
-	i := kernel.Interest{Hops: kernel.HopInterest{Link: 7, Others: map[int]bool{8: true}, Peers: []netip.Addr{addr("192.0.2.2")},
+	i := kernel.Interest{Hops: kernel.HopInterest{Link: 7, Others: map[int]bool{8: true},
+		Peers:  []netip.Addr{addr("192.0.2.2")},
 		MACs:   map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}, addr("192.0.2.5"): {}},
 		Silent: map[netip.Addr]bool{addr("192.0.2.5"): true}}}
 	index := func(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
@@ -124,12 +130,15 @@ func TestHopInterest(t *testing.T) {
 	}{
 		{"confirmed again", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, kernel.NudReachable), 0},
 		{"stale", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, kernel.NudStale), 0},
-		{"another MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, kernel.NudReachable), kernel.ChangedNeighbours},
+		{"another MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, kernel.NudReachable),
+			kernel.ChangedNeighbours},
 		{"failed", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, unix.NUD_FAILED), kernel.ChangedNeighbours},
-		{"failed, and had no MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, kernel.NudFailed), kernel.ChangedNeighbours},
+		{"failed, and had no MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, kernel.NudFailed),
+			kernel.ChangedNeighbours},
 		{"failed as before", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.5", encap.MAC{}, kernel.NudFailed), 0},
 		{"deleted", unix.RTM_DELNEIGH, neigh(7, "192.0.2.2", macPeer, kernel.NudStale), kernel.ChangedNeighbours},
-		{"resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", macPeer, kernel.NudReachable), kernel.ChangedNeighbours},
+		{"resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", macPeer, kernel.NudReachable),
+			kernel.ChangedNeighbours},
 		{"still not resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, unix.NUD_INCOMPLETE), 0},
 		{"nobody's neighbour", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.4", macPeer, kernel.NudReachable), 0},
 		{"another link's", unix.RTM_NEWNEIGH, neigh(8, "192.0.2.2", macGate, kernel.NudReachable), 0},
@@ -164,7 +173,8 @@ func TestRouteRequest(t *testing.T) {
 		68, 0, 0, 0, 26, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, // RTM_GETROUTE, NLM_F_REQUEST, sequence 5
 		2, 32, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, // AF_INET, whole addresses
 		8, 0, 1, 0, 198, 51, 100, 2, 8, 0, 2, 0, 192, 0, 2, 1, // RTA_DST, RTA_SRC
-		5, 0, 27, 0, 17, 0, 0, 0, 6, 0, 28, 0, 0x20, 0x5d, 0, 0, 6, 0, 29, 0, 0x20, 0x5d, 0, 0, // RTA_IP_PROTO, RTA_SPORT, RTA_DPORT
+		// RTA_IP_PROTO, RTA_SPORT, RTA_DPORT
+		5, 0, 27, 0, 17, 0, 0, 0, 6, 0, 28, 0, 0x20, 0x5d, 0, 0, 6, 0, 29, 0, 0x20, 0x5d, 0, 0,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -172,11 +182,14 @@ func TestRouteRequest(t *testing.T) {
 }
 
 func FuzzHopMessages(f *testing.F) {
-	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_GATEWAY, 192, 0, 2, 9)...))
-	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_METRICS, rtattr(unix.RTAX_MTU, 0, 5, 0, 0)...)...))
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg),
+		rtattr(unix.RTA_GATEWAY, 192, 0, 2, 9)...))
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg),
+		rtattr(unix.RTA_METRICS, rtattr(unix.RTAX_MTU, 0, 5, 0, 0)...)...))
 	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_VIA, 10, 0, 1)...))
 	f.Add(uint16(unix.NLMSG_ERROR), []byte{0, 0, 0, 0x80})
-	f.Add(uint16(unix.RTM_NEWNEIGH), append([]byte{2, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0}, rtattr(unix.NDA_DST, 192, 0, 2, 2)...))
+	f.Add(uint16(unix.RTM_NEWNEIGH), append([]byte{2, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0},
+		rtattr(unix.NDA_DST, 192, 0, 2, 2)...))
 	h := kernel.HopInterest{Link: 7, Peers: []netip.Addr{addr("192.0.2.2")}}
 	f.Fuzz(func(t *testing.T, kind uint16, b []byte) {
 		m := syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b}
@@ -204,7 +217,8 @@ func TestRoutesTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dsts := []netip.Addr{addr("192.0.2.2"), addr("198.51.100.1"), addr("203.0.113.1"), addr("203.0.114.1"), addr("8.8.8.8"), addr("192.0.2.1")}
+	dsts := []netip.Addr{addr("192.0.2.2"), addr("198.51.100.1"), addr("203.0.113.1"), addr("203.0.114.1"),
+		addr("8.8.8.8"), addr("192.0.2.1")}
 	got, err := k.RoutesTo(dsts, netip.MustParseAddrPort("192.0.2.1:8285"))
 	if err != nil {
 		t.Fatal(err)

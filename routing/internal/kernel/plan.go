@@ -75,15 +75,18 @@ type State struct {
 
 // Equal reports whether s and t list the same objects in the same order.
 func (s State) Equal(t State) bool {
-	return slices.Equal(s.Links, t.Links) && slices.Equal(s.Tunnels, t.Tunnels) && slices.Equal(s.Addrs, t.Addrs) &&
+	return slices.Equal(s.Links, t.Links) && slices.Equal(s.Tunnels, t.Tunnels) &&
+		slices.Equal(s.Addrs, t.Addrs) &&
 		slices.Equal(s.Routes, t.Routes) && slices.Equal(s.Neighs, t.Neighs) && slices.Equal(s.FDBs, t.FDBs)
 }
 
 // With returns the objects of s, and then those of t.
 func (s State) With(t State) State {
 	return State{
-		Links: slices.Concat(s.Links, t.Links), Tunnels: slices.Concat(s.Tunnels, t.Tunnels), Addrs: slices.Concat(s.Addrs, t.Addrs),
-		Routes: slices.Concat(s.Routes, t.Routes), Neighs: slices.Concat(s.Neighs, t.Neighs), FDBs: slices.Concat(s.FDBs, t.FDBs),
+		Links: slices.Concat(s.Links, t.Links), Tunnels: slices.Concat(s.Tunnels, t.Tunnels),
+		Addrs:  slices.Concat(s.Addrs, t.Addrs),
+		Routes: slices.Concat(s.Routes, t.Routes), Neighs: slices.Concat(s.Neighs, t.Neighs),
+		FDBs: slices.Concat(s.FDBs, t.FDBs),
 	}
 }
 
@@ -147,9 +150,9 @@ func (o Ownership) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// Changes is a plan, in the order in which it is applied: everything is added before anything is deleted, and a
-// peer's entries are added before the route that leads to them. Setting an entry replaces the one for the same
-// address. Len is 0 if there is nothing to do.
+// Changes is a plan, in the order in which it is applied: everything is added before anything is deleted, and
+// a peer's entries are added before the route that leads to them. Setting an entry replaces the one for the
+// same address. Len is 0 if there is nothing to do.
 type Changes struct {
 	// Tunnels are all that are wanted and ours, those included that are as they should be.
 	Tunnels       []TunnelChange
@@ -175,7 +178,8 @@ type Changes struct {
 type Conflict struct{ Want, Have Route }
 
 func (c Conflict) String() string {
-	return fmt.Sprintf("route %v is taken by one of protocol %d dev %s, which is not ours: delete it, or stop what made it",
+	return fmt.Sprintf("route %v is taken by one of protocol %d dev %s, which is not ours: delete it, or stop "+
+		"what made it",
 		c.Want.Dst, c.Have.Protocol, c.Have.Link)
 }
 
@@ -185,12 +189,13 @@ func (c Changes) Len() int {
 	for _, v := range c.Tunnels {
 		n += v.Len()
 	}
-	return n + len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
+	return n + len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(
+		c.ReplaceRoutes) +
 		len(c.DelRoutes) + len(c.DelNeighs) + len(c.DelFDBs) + len(c.DelAddrs)
 }
 
-// Plan says how to get from have to want. It is pure and deterministic. Of want.Links one that have lacks is left
-// out: creating it is the caller's.
+// Plan says how to get from have to want. It is pure and deterministic. Of want.Links one that have lacks is
+// left out: creating it is the caller's.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
 	have, want, own = planTunnels(&c, have, want, own)
@@ -245,7 +250,9 @@ func planRoutes(c *Changes, have, want State, own Ownership) {
 	for _, w := range want.Routes {
 		wanted[w.slot()] = true
 		inPlace := there[w.slot()]
-		switch i := slices.IndexFunc(inPlace, func(h Route) bool { return !own.ownsRoute(h) && !own.adoptsRoute(h) }); {
+		switch i := slices.IndexFunc(inPlace, func(h Route) bool {
+			return !own.ownsRoute(h) && !own.adoptsRoute(h)
+		}); {
 		case slices.Contains(inPlace, w):
 		case i >= 0:
 			c.Conflicts = append(c.Conflicts, Conflict{Want: w, Have: inPlace[i]})
@@ -271,7 +278,8 @@ func planRoutes(c *Changes, have, want State, own Ownership) {
 
 func sortAddrs(as []Addr) {
 	slices.SortFunc(as, func(a, b Addr) int {
-		return cmp.Or(cmp.Compare(a.Link, b.Link), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+		return cmp.Or(cmp.Compare(a.Link, b.Link), a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
 	})
 }
 
@@ -295,7 +303,8 @@ const DefaultMetric6 = 1024
 // PeerRoute returns a route to a peer's subnet. It has no metric of its own: that is 0 in IPv4 and
 // DefaultMetric6 in IPv6.
 func PeerRoute(subnet netip.Prefix, via netip.Addr, link string, mtu int) Route {
-	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: ScopeUniverse, Protocol: RouteProtocol, MTU: mtu}
+	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: ScopeUniverse, Protocol: RouteProtocol,
+		MTU: mtu}
 	if subnet.Addr().Is6() {
 		r.Metric = DefaultMetric6
 	}

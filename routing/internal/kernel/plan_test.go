@@ -19,14 +19,22 @@ func TestPlan(t *testing.T) {
 	flannels.Scope, flannels.Protocol = ScopeUniverse, ProtoBoot
 	state := func(l []Link, a []Addr, r []Route) State { return State{Links: l, Addrs: a, Routes: r} }
 	want := state([]Link{ours}, []Addr{own4}, []Route{route4, route6})
-	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}, Sweep: true,
-		Adopts: func(r Route) bool { return r.Protocol == ProtoBoot && r.Link == dev && r.Dst == pfx("10.5.0.0/16") }}
+	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")},
+		Sweep: true,
+		Adopts: func(r Route) bool {
+			return r.Protocol == ProtoBoot && r.Link == dev &&
+				r.Dst == pfx("10.5.0.0/16")
+		}}
 	edit := func(r Route, f func(*Route)) Route { f(&r); return r }
 	fresh := Link{Name: dev, MTU: 1500, TxQueueLen: 500}
 	longer, longerOff := ours, ours
 	longer.TxQueueLen, longerOff.TxQueueLen, longerOff.Up = 5000, 5000, false
 	byHand := edit(route4, func(r *Route) { r.Protocol = 4 }) // RTPROT_STATIC
-	stray := edit(route4, func(r *Route) { r.Dst = pfx("10.5.9.0/24"); r.Link = "eth0"; r.Gateway = addr("192.0.2.9") })
+	stray := edit(route4, func(r *Route) {
+		r.Dst = pfx("10.5.9.0/24")
+		r.Link = "eth0"
+		r.Gateway = addr("192.0.2.9")
+	})
 
 	for _, c := range []struct {
 		name string
@@ -39,29 +47,43 @@ func TestPlan(t *testing.T) {
 		{"flannel's device is adopted", state([]Link{fresh}, []Addr{own4}, nil), own,
 			Changes{SetLinks: []Link{ours}, AddRoutes: []Route{route4, route6}, Adopted: []string{"link flannel0"}}},
 		{"all in place", want, own, Changes{}},
-		{"the operator's longer queue stays", State{Links: []Link{longer}, Addrs: want.Addrs, Routes: want.Routes}, own, Changes{}},
-		{"also while something else is put right", State{Links: []Link{longerOff}, Addrs: want.Addrs, Routes: want.Routes}, own, Changes{SetLinks: []Link{longer}}},
-		{"no device yet: that is the caller's", State{}, own, Changes{AddAddrs: []Addr{own4}, AddRoutes: []Route{route4, route6}}},
-		{"drift of every kind", State{Links: []Link{{Name: dev, Alias: Alias, MTU: 1500, TxQueueLen: 500}}, Routes: []Route{route6}}, own,
+		{"the operator's longer queue stays", State{Links: []Link{longer}, Addrs: want.Addrs, Routes: want.Routes},
+			own, Changes{}},
+		{"also while something else is put right", State{Links: []Link{longerOff}, Addrs: want.Addrs,
+			Routes: want.Routes}, own, Changes{SetLinks: []Link{longer}}},
+		{"no device yet: that is the caller's", State{}, own,
+			Changes{AddAddrs: []Addr{own4}, AddRoutes: []Route{route4, route6}}},
+		{"drift of every kind", State{Links: []Link{{Name: dev, Alias: Alias, MTU: 1500, TxQueueLen: 500}},
+			Routes: []Route{route6}}, own,
 			Changes{SetLinks: []Link{ours}, AddAddrs: []Addr{own4}, AddRoutes: []Route{route4}}},
-		{"flannel's route is taken over in place", state([]Link{ours}, []Addr{own4}, []Route{flannels, route6}), own,
+		{"flannel's route is taken over in place", state([]Link{ours}, []Addr{own4}, []Route{flannels, route6}),
+			own,
 			Changes{ReplaceRoutes: []Route{route4}, Adopted: []string{"route 10.5.0.0/16 dev flannel0"}}},
-		{"our own route with another shape is replaced in place", state([]Link{ours}, []Addr{own4}, []Route{edit(route4, func(r *Route) { r.Scope = ScopeUniverse }), route6}), own,
+		{"our own route with another shape is replaced in place",
+			state([]Link{ours}, []Addr{own4}, []Route{edit(route4, func(r *Route) { r.Scope = ScopeUniverse }),
+				route6}), own,
 			Changes{ReplaceRoutes: []Route{route4}}},
-		{"a foreign route in the place is not touched", state([]Link{ours}, []Addr{own4}, []Route{byHand, route6}), own,
+		{"a foreign route in the place is not touched", state([]Link{ours}, []Addr{own4}, []Route{byHand, route6}),
+			own,
 			Changes{Conflicts: []Conflict{{route4, byHand}}}},
 		{"a foreign route by another device with flannel's protocol neither",
-			state([]Link{ours}, []Addr{own4}, []Route{edit(flannels, func(r *Route) { r.Link = "flannel9" }), route6}), own,
+			state([]Link{ours}, []Addr{own4}, []Route{edit(flannels, func(r *Route) { r.Link = "flannel9" }), route6}),
+			own,
 			Changes{Conflicts: []Conflict{{route4, edit(flannels, func(r *Route) { r.Link = "flannel9" })}}}},
 		{"leftovers of ours go: old address, old network, route of an earlier backend",
-			state([]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}), own,
-			Changes{DelAddrs: []Addr{{dev, pfx("10.5.2.0/32")}}, DelRoutes: []Route{stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}}},
+			state([]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}},
+				[]Route{route4, route6, stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}), own,
+			Changes{DelAddrs: []Addr{{dev, pfx("10.5.2.0/32")}},
+				DelRoutes: []Route{stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}}},
 		{"what others put on our device stays",
-			state([]Link{ours}, []Addr{own4, {dev, pfx("172.16.0.1/32")}, {dev, pfx("fe80::1/64")}}, []Route{route4, route6, edit(byHand, func(r *Route) { r.Dst = pfx("10.5.7.0/24") })}), own, Changes{}},
+			state([]Link{ours}, []Addr{own4, {dev, pfx("172.16.0.1/32")}, {dev, pfx("fe80::1/64")}},
+				[]Route{route4, route6, edit(byHand, func(r *Route) { r.Dst = pfx("10.5.7.0/24") })}), own, Changes{}},
 		{"another instance's route, with our mark, stays",
-			state([]Link{ours}, []Addr{own4}, []Route{route4, route6, edit(route4, func(r *Route) { r.Dst = pfx("10.9.0.0/16"); r.Link = "flannel1" })}), own, Changes{}},
+			state([]Link{ours}, []Addr{own4}, []Route{route4, route6,
+				edit(route4, func(r *Route) { r.Dst = pfx("10.9.0.0/16"); r.Link = "flannel1" })}), own, Changes{}},
 		{"no deletes before the first complete set",
-			state([]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray}), Ownership{Links: own.Links, Networks: own.Networks}, Changes{}},
+			state([]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray}),
+			Ownership{Links: own.Links, Networks: own.Networks}, Changes{}},
 		{"the right address with a wrong length is added, then the wrong one goes",
 			state([]Link{ours}, []Addr{{dev, pfx("10.5.1.0/24")}}, []Route{route4, route6}), own,
 			Changes{AddAddrs: []Addr{own4}, DelAddrs: []Addr{{dev, pfx("10.5.1.0/24")}}}},
@@ -104,17 +126,21 @@ var _ changer = (*recorder)(nil)
 
 func TestApplyAddsBeforeDeletesAndTriesAll(t *testing.T) {
 	c := Changes{
-		SetLinks: []Link{{Name: "a"}}, AddAddrs: []Addr{{"a", pfx("10.0.0.1/32")}}, AddRoutes: []Route{{Dst: pfx("10.1.0.0/16")}},
-		ReplaceRoutes: []Route{{Dst: pfx("10.2.0.0/16")}}, DelRoutes: []Route{{Dst: pfx("10.3.0.0/16")}}, DelAddrs: []Addr{{"a", pfx("10.0.0.2/32")}},
+		SetLinks: []Link{{Name: "a"}}, AddAddrs: []Addr{{"a", pfx("10.0.0.1/32")}},
+		AddRoutes:     []Route{{Dst: pfx("10.1.0.0/16")}},
+		ReplaceRoutes: []Route{{Dst: pfx("10.2.0.0/16")}}, DelRoutes: []Route{{Dst: pfx("10.3.0.0/16")}},
+		DelAddrs:  []Addr{{"a", pfx("10.0.0.2/32")}},
 		Conflicts: []Conflict{{Want: Route{Dst: pfx("10.4.0.0/16")}, Have: Route{Link: "x", Protocol: 4}}},
 	}
 	k := &recorder{fail: "+addr 10.0.0.1/32"}
 	result, err := Apply(k, c)
-	want := []string{"link a", "+addr 10.0.0.1/32", "+route 10.1.0.0/16", "=route 10.2.0.0/16", "-route 10.3.0.0/16", "-addr 10.0.0.2/32"}
+	want := []string{"link a", "+addr 10.0.0.1/32", "+route 10.1.0.0/16", "=route 10.2.0.0/16",
+		"-route 10.3.0.0/16", "-addr 10.0.0.2/32"}
 	if !slices.Equal(k.calls, want) || result.Done != 5 {
 		t.Errorf("calls %q, %d done", k.calls, result.Done)
 	}
-	const says = "add address 10.0.0.1/32 dev a: no\nroute 10.4.0.0/16 is taken by one of protocol 4 dev x, which is not ours: delete it, or stop what made it"
+	const says = "add address 10.0.0.1/32 dev a: no\nroute 10.4.0.0/16 is taken by one of protocol 4 dev x, " +
+		"which is not ours: delete it, or stop what made it"
 	if err == nil || err.Error() != says {
 		t.Errorf("error %q", err)
 	}

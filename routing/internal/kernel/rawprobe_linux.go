@@ -59,13 +59,14 @@ func (k *Kernel) RawObstacle(link string, local netip.Addr) error {
 	return i.Close()
 }
 
-// ErrNoRuns says that packet sockets of this kernel carry no runs of UDP datagrams. Linux before 6.2 refuses to send
-// one, and drops one that a peer's kernel, or a device here, has joined.
-var ErrNoRuns = errors.New("packet sockets of this kernel carry no runs of UDP datagrams (VIRTIO_NET_HDR_GSO_UDP_L4, Linux 6.2), " +
+// ErrNoRuns says that packet sockets of this kernel carry no runs of UDP datagrams. Linux before 6.2 refuses
+// to send one, and drops one that a peer's kernel, or a device here, has joined.
+var ErrNoRuns = errors.New("packet sockets of this kernel carry no runs of UDP datagrams " +
+	"(VIRTIO_NET_HDR_GSO_UDP_L4, Linux 6.2), " +
 	"so that bulk would be sent one by one, and lost where it arrives joined")
 
-// ProbeFrames says why packet sockets cannot send and receive what path raw does: it sends a run of datagrams by the loopback
-// device. The IP stack drops the run, since its link address is nobody's.
+// ProbeFrames says why packet sockets cannot send and receive what path raw does: it sends a run of datagrams
+// by the loopback device. The IP stack drops the run, since its link address is nobody's.
 func (k *Kernel) ProbeFrames() error {
 	kind := cmp.Or(k.RunKind, encap.VNetGSOUDPL4)
 	return k.Do(func() error {
@@ -97,7 +98,8 @@ func (k *Kernel) ProbeFrames() error {
 		case errors.Is(err, unix.EINVAL):
 			return ErrNoRuns
 		case errors.Is(err, unix.ENETDOWN):
-			return errors.New("whether packet sockets carry runs of datagrams is not known, since the loopback device is down: ip link set lo up")
+			return errors.New("whether packet sockets carry runs of datagrams is not known, since the loopback " +
+				"device is down: ip link set lo up")
 		case err != nil:
 			return fmt.Errorf("send a run of datagrams by the loopback device: %w", err)
 		}
@@ -148,12 +150,14 @@ func openProbeSocket() (probeSocket, error) {
 func (s probeSocket) close() { go func() { _ = unix.Close(int(s)) }() }
 
 func (s probeSocket) bind(link int, protocol uint16) error {
-	return unix.Bind(int(s), &unix.SockaddrLinklayer{Ifindex: link, Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))})
+	return unix.Bind(int(s), &unix.SockaddrLinklayer{Ifindex: link,
+		Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))})
 }
 
 // only has the socket receive frames to mac alone, since the loopback device may be busy.
 func (s probeSocket) only(mac encap.MAC) error {
-	const load, same, end = unix.BPF_LD | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+	const load, same, end = unix.BPF_LD | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+		unix.BPF_RET | unix.BPF_K
 	program := [...]unix.SockFilter{
 		{Code: load | unix.BPF_W, K: 0},
 		{Code: same, Jf: 3, K: binary.BigEndian.Uint32(mac[:])},
@@ -162,7 +166,8 @@ func (s probeSocket) only(mac encap.MAC) error {
 		{Code: end, K: 1 << 16},
 		{Code: end, K: 0},
 	}
-	return unix.SetsockoptSockFprog(int(s), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	return unix.SetsockoptSockFprog(int(s), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 }
 
 // Protected says which IPsec policy holds for datagrams of this host, and returns nil if there is
@@ -174,7 +179,8 @@ func (k *Kernel) Protected() error {
 		return l, err
 	})
 	switch {
-	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP),
+		errors.Is(err, unix.ECONNREFUSED):
 		return nil // a kernel without IPsec
 	case err != nil:
 		return fmt.Errorf("list IPsec policies, which frames would pass by: %w", err)

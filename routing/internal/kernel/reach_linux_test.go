@@ -17,7 +17,8 @@ func TestWaysOfBothFamilies(t *testing.T) {
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	netns.IP(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	netns.IP(t, "-6 route add 2001:db8:9::/48 via 2001:db8::fe")
-	near, far := map[string]string{"192.0.2.9": "192.0.2.1", "2001:db8::9": "2001:db8::1"}, []string{"198.51.100.2", "2001:db8:9::2"}
+	near, far := map[string]string{"192.0.2.9": "192.0.2.1", "2001:db8::9": "2001:db8::1"},
+		[]string{"198.51.100.2", "2001:db8:9::2"}
 	d, err := k.Device("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,8 @@ func TestWaysOfBothFamilies(t *testing.T) {
 	}
 	var all []netip.Addr
 	for a, from := range near {
-		if got := k.Reach(netip.MustParseAddr(a)); got.Err != nil || got.Index != d.Index || got.Src.String() != from {
+		if got := k.Reach(netip.MustParseAddr(a)); got.Err != nil || got.Index != d.Index ||
+			got.Src.String() != from {
 			t.Errorf("%s: %+v", a, got)
 		}
 		all = append(all, netip.MustParseAddr(a))
@@ -45,7 +47,8 @@ func TestWaysOfBothFamilies(t *testing.T) {
 		}
 	}
 	for i, via := range []string{"192.0.2.254", "2001:db8::fe"} {
-		if h := hops[netip.MustParseAddr(far[i])]; h != (kernel.Hop{Link: "eth0", Gateway: netip.MustParseAddr(via)}) {
+		if h := hops[netip.MustParseAddr(far[i])]; h !=
+			(kernel.Hop{Link: "eth0", Gateway: netip.MustParseAddr(via)}) {
 			t.Errorf("%s: %+v", far[i], h)
 		}
 	}

@@ -53,7 +53,8 @@ func (k *Kernel) Loosen(link string) error {
 	})
 }
 
-// ReversePathDrops returns how many packets reverse path filtering has dropped in the namespace since it exists.
+// ReversePathDrops returns how many packets reverse path filtering has dropped in the namespace since it
+// exists.
 func (k *Kernel) ReversePathDrops() (n uint64, err error) {
 	err = k.Do(func() error {
 		b, err := os.ReadFile("/proc/thread-self/net/netstat")

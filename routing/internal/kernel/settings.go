@@ -39,10 +39,14 @@ func SettingNotes(device string, err error) []string {
 		}
 		switch s.name {
 		case acceptLocal:
-			notes = append(notes, fmt.Sprintf("senders on this host get no ICMPv4 errors of the overlay, so they do not learn of a smaller path MTU or a missing route: %v. "+
-				"Make /proc/sys writable for weftd, or set net.ipv4.conf.%s.accept_local=1 from outside, or net.ipv4.conf.default.accept_local=1 before weftd first starts (docker run --sysctl)", s, strings.ReplaceAll(device, ".", "/")))
+			notes = append(notes, fmt.Sprintf("senders on this host get no ICMPv4 errors of the overlay, so they do "+
+				"not learn of a smaller path MTU or a missing route: %v. "+
+				"Make /proc/sys writable for weftd, or set net.ipv4.conf.%s.accept_local=1 from outside, or "+
+				"net.ipv4.conf.default.accept_local=1 before weftd first starts (docker run --sysctl)", s,
+				strings.ReplaceAll(device, ".", "/")))
 		case ignoreLinkDown:
-			notes = append(notes, fmt.Sprintf("while weftd is stopped, packets for the overlay go to the default route: %v. "+
+			notes = append(notes, fmt.Sprintf("while weftd is stopped, packets for the overlay go to the default "+
+				"route: %v. "+
 				"Make /proc/sys writable for weftd, or set it from outside", s))
 		}
 	}

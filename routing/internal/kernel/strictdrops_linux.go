@@ -12,9 +12,9 @@ type StrictDrops struct {
 	first uint64
 }
 
-// Note is for the operator, about a peer that is reached by the tunnel although a plain route was looked for, "" for none;
-// "" if nothing is lost, or it cannot be known. It blames a peer only once packets were dropped: where both sides use
-// the tunnel a strict link does no harm.
+// Note is for the operator, about a peer that is reached by the tunnel although a plain route was looked for,
+// "" for none; "" if nothing is lost, or it cannot be known. It blames a peer only once packets were dropped:
+// where both sides use the tunnel a strict link does no harm.
 func (s *StrictDrops) Note(k *Kernel, link, peer string) string {
 	n, err := k.ReversePathDrops()
 	if err != nil {
@@ -29,6 +29,8 @@ func (s *StrictDrops) Note(k *Kernel, link, peer string) string {
 	if strict, err := k.IsStrict(link); err != nil || !strict {
 		return ""
 	}
-	return fmt.Sprintf("%d packets were dropped by rp_filter since weftd started, which is strict on %s: this node reaches %s by the tunnel, and what it sends plainly is taken for forged; sysctl -w net.ipv4.conf.%s.rp_filter=%d",
+	return fmt.Sprintf("%d packets were dropped by rp_filter since weftd started, which is strict on %s: this "+
+		"node reaches %s by the tunnel, and what it sends plainly is taken for forged; sysctl -w "+
+		"net.ipv4.conf.%s.rp_filter=%d",
 		n-s.first, link, peer, strings.ReplaceAll(link, ".", "/"), ReversePathLoose)
 }

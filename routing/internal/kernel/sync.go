@@ -34,8 +34,8 @@ type Result struct {
 	Settings []error
 }
 
-// Apply makes the changes in order: devices first, since all else is on them, then adds before deletes, so that there is
-// no moment without a route. It tries everything and joins the errors.
+// Apply makes the changes in order: devices first, since all else is on them, then adds before deletes, so
+// that there is no moment without a route. It tries everything and joins the errors.
 func Apply(k changer, c Changes) (Result, error) {
 	var t tried
 	for _, s := range c.Strangers {
@@ -67,8 +67,8 @@ type tried struct {
 	faults []error
 }
 
-// device brings one device that tunnels to what is wanted. Its settings come before it is up: with the other family on, the
-// kernel would greet the tunnel at once.
+// device brings one device that tunnels to what is wanted. Its settings come before it is up: with the other
+// family on, the kernel would greet the tunnel at once.
 func (t *tried) device(k changer, c TunnelChange) {
 	fresh, set := c.Create || c.Recreate != "", c.Set
 	if c.Recreate != "" {
@@ -110,7 +110,9 @@ func (c Changes) without(links []string) Changes {
 	c.SetNeighs = slices.DeleteFunc(slices.Clone(c.SetNeighs), func(n Neigh) bool { return gone(n.Link) })
 	c.SetFDBs = slices.DeleteFunc(slices.Clone(c.SetFDBs), func(f FDB) bool { return gone(f.Link) })
 	c.AddRoutes = slices.DeleteFunc(slices.Clone(c.AddRoutes), func(r Route) bool { return gone(r.Link) })
-	c.ReplaceRoutes = slices.DeleteFunc(slices.Clone(c.ReplaceRoutes), func(r Route) bool { return gone(r.Link) })
+	c.ReplaceRoutes = slices.DeleteFunc(slices.Clone(c.ReplaceRoutes), func(r Route) bool {
+		return gone(r.Link)
+	})
 	return c
 }
 

@@ -42,7 +42,8 @@ func (k *Kernel) SetIPv6(link string, ipv6 bool) error {
 		if have, err := ReadSetting(dir, addrGenMode); err == nil && have != "1" {
 			errs = append(errs, WriteSetting(dir, disableIPv6, "1"))
 		}
-		errs = append(errs, WriteSetting(dir, addrGenMode, "1"), WriteSetting(dir, ignoreLinkDown, "0"), WriteSetting(dir, disableIPv6, off))
+		errs = append(errs, WriteSetting(dir, addrGenMode, "1"), WriteSetting(dir, ignoreLinkDown, "0"),
+			WriteSetting(dir, disableIPv6, off))
 		if err := errors.Join(errs...); ipv6 || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -19,8 +19,8 @@ type Tunnel struct {
 	// Index is the link's number; 0 if there is none yet. It is not compared.
 	Index int
 
-	// A device cannot change these. Local is the outer source address. The rest is of vxlan: Under is the number of the
-	// underlay link.
+	// A device cannot change these. Local is the outer source address. The rest is of vxlan: Under is the number
+	// of the underlay link.
 	VNI           uint32
 	Port          uint16
 	Under         int
@@ -52,9 +52,9 @@ type TunnelChange struct {
 // Stranger is a device of a name that we want, and why it is not ours to take.
 type Stranger struct{ Name, Why string }
 
-// planTunnels says what to do about the devices themselves, and what remains to be compared of what is on them: with a device
-// that has to go, all that is on it goes too, and with another MAC the kernel forgets its neighbours. On a stranger's
-// nothing is wanted, and nothing is ours.
+// planTunnels says what to do about the devices themselves, and what remains to be compared of what is on
+// them: with a device that has to go, all that is on it goes too, and with another MAC the kernel forgets its
+// neighbours. On a stranger's nothing is wanted, and nothing is ours.
 func planTunnels(c *Changes, have, want State, own Ownership) (State, State, Ownership) {
 	for _, w := range want.Tunnels {
 		i := slices.IndexFunc(have.Tunnels, func(h Tunnel) bool { return h.Name == w.Name })
@@ -126,11 +126,12 @@ func (p TunnelChange) Len() int {
 	return len(p.Set)
 }
 
-// strange says why a device is not ours to take, of whose addresses all are among addrs; "" if it is. One that we
-// brought up stays ours, whatever somebody does to it.
+// strange says why a device is not ours to take, of whose addresses all are among addrs; "" if it is. One
+// that we brought up stays ours, whatever somebody does to it.
 func (o Ownership) strange(d Tunnel, kind string, addrs []Addr) string {
 	if d.Kind != kind {
-		return fmt.Sprintf("link %s is of type %s, and not of type %s: ip link del %s if nothing uses it", d.Name, d.Kind, kind, d.Name)
+		return fmt.Sprintf("link %s is of type %s, and not of type %s: ip link del %s if nothing uses it", d.Name,
+			d.Kind, kind, d.Name)
 	}
 	if o.Made[d.Name] == d.Index && d.Index != 0 {
 		return ""
@@ -161,7 +162,8 @@ func TunnelStrange(d Tunnel, addrs []netip.Prefix, networks []netip.Prefix) stri
 		elsewhere = "choose another VNI, or "
 	}
 	if d.Alias != "" && d.Alias != Alias {
-		return fmt.Sprintf("link %s has the alias %q, so it is another program's: %sip link del %s", d.Name, d.Alias, elsewhere, d.Name)
+		return fmt.Sprintf("link %s has the alias %q, so it is another program's: %sip link del %s", d.Name,
+			d.Alias, elsewhere, d.Name)
 	}
 	var others []string
 	for _, a := range addrs {

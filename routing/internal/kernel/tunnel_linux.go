@@ -14,9 +14,11 @@ import (
 
 // ErrNoVXLAN says that this kernel makes no vxlan devices: it was built without, or the module
 // vxlan is not installed. It is the kernel's own answer to a request for one.
-var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in linux-modules-extra, would bring it)")
+var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in linux-modules-extra, would " +
+	"bring it)")
 
-// Tunnel looks up a device. Of one that is of another kind it has name, number, alias and kind. The error wraps ErrNoLink.
+// Tunnel looks up a device. Of one that is of another kind it has name, number, alias and kind. The error
+// wraps ErrNoLink.
 func (k *Kernel) Tunnel(name string) (Tunnel, error) {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -69,8 +71,10 @@ func fromVXLAN(x *netlink.Vxlan) Tunnel {
 	copy(v.MAC[:], x.HardwareAddr)
 	v.Other = othersOf([]option{
 		{"group", fromIP(x.Group).IsValid() && !fromIP(x.Group).IsUnspecified()},
-		{"ttl", x.TTL != 0}, {"tos", x.TOS != 0}, {"proxy", x.Proxy}, {"rsc", x.RSC}, {"l2miss", x.L2miss}, {"l3miss", x.L3miss},
-		{"external", x.FlowBased}, {"noage", x.NoAge}, {"limit", x.Limit != 0}, {"port range", x.PortLow != 0 || x.PortHigh != 0},
+		{"ttl", x.TTL != 0}, {"tos", x.TOS != 0}, {"proxy", x.Proxy}, {"rsc", x.RSC}, {"l2miss", x.L2miss},
+		{"l3miss", x.L3miss},
+		{"external", x.FlowBased}, {"noage", x.NoAge}, {"limit", x.Limit != 0},
+		{"port range", x.PortLow != 0 || x.PortHigh != 0},
 		{"udp6zerocsumtx", x.UDP6ZeroCSumTx}, {"udp6zerocsumrx", x.UDP6ZeroCSumRx},
 	}...)
 	return v
@@ -81,7 +85,8 @@ func fromIPIP(x *netlink.Iptun) Tunnel {
 	v.Local = fromIP(x.Local)
 	v.Other = othersOf([]option{
 		{"remote", fromIP(x.Remote).IsValid() && !fromIP(x.Remote).IsUnspecified()},
-		{"ttl", x.Ttl != 0}, {"tos", x.Tos != 0}, {"dev", x.Link != 0}, {"external", x.FlowBased}, {"encap", x.EncapType != 0},
+		{"ttl", x.Ttl != 0}, {"tos", x.Tos != 0}, {"dev", x.Link != 0}, {"external", x.FlowBased},
+		{"encap", x.EncapType != 0},
 	}...)
 	return v
 }
@@ -148,24 +153,28 @@ func (k *Kernel) like(v Tunnel) string {
 		switch x := l.(type) {
 		case *netlink.Vxlan:
 			if v.Kind == KindVXLAN && x.VxlanId == int(v.VNI) && x.Port == int(v.Port) {
-				return fmt.Sprintf("link %s has VNI %d on port %d: ip link del %s if nothing uses it, or choose another VNI", x.Name, v.VNI, v.Port, x.Name)
+				return fmt.Sprintf("link %s has VNI %d on port %d: ip link del %s if nothing uses it, or choose "+
+					"another VNI", x.Name, v.VNI, v.Port, x.Name)
 			}
 		case *netlink.Iptun:
 			if v.Kind == KindIPIP && fromIP(x.Local) == v.Local && !fromIP(x.Remote).IsValid() {
-				return fmt.Sprintf("link %s sends from %v to any address: ip link del %s if nothing uses it", x.Name, v.Local, x.Name)
+				return fmt.Sprintf("link %s sends from %v to any address: ip link del %s if nothing uses it", x.Name,
+					v.Local, x.Name)
 			}
 		}
 	}
 	return ""
 }
 
-// IsProbe reports whether l is the device of ProbeVXLAN, ProbeWireGuard or ProbeIPIP, which is never marked: it should be gone at once.
+// IsProbe reports whether l is the device of ProbeVXLAN, ProbeWireGuard or ProbeIPIP, which is never marked:
+// it should be gone at once.
 func IsProbe(l netlink.Link) bool {
 	if l.Type() == wireGuardKind || l.Type() == KindIPIP {
 		return l.Attrs().Name == probeDevice && l.Attrs().Flags&net.FlagUp == 0
 	}
 	x, ok := l.(*netlink.Vxlan)
-	return ok && x.Name == probeDevice && x.VxlanId == probeVNI && x.Port == probePort && x.Attrs().Flags&net.FlagUp == 0
+	return ok && x.Name == probeDevice && x.VxlanId == probeVNI && x.Port == probePort &&
+		x.Attrs().Flags&net.FlagUp == 0
 }
 
 // VTEPsOnPort lists the vxlan devices of a UDP port.
@@ -207,7 +216,8 @@ func (k *Kernel) DelLink(name string) error {
 	return nil
 }
 
-// SetTunnel changes the named attributes (TunnelChange.Set) to those of v. The error wraps ErrNoLink if it is gone.
+// SetTunnel changes the named attributes (TunnelChange.Set) to those of v. The error wraps ErrNoLink if it is
+// gone.
 func (k *Kernel) SetTunnel(v Tunnel, names []string) (done int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -230,7 +240,8 @@ func (k *Kernel) SetTunnel(v Tunnel, names []string) (done int, err error) {
 			err = k.h.LinkSetAlias(l, v.Alias)
 		case "up":
 			if err = k.h.LinkSetUp(l); errors.Is(err, unix.EADDRINUSE) {
-				err = fmt.Errorf("%w: another program has a socket on UDP port %d: stop it, or choose another Port", err, v.Port)
+				err = fmt.Errorf("%w: another program has a socket on UDP port %d: stop it, or choose another Port",
+					err, v.Port)
 			}
 		}
 		if err != nil {
@@ -318,7 +329,8 @@ func ethtool(socket int, name string, v *ethtoolValue) error {
 	}
 	copy(req.name[:unix.IFNAMSIZ-1], name)
 	req.data = unsafe.Pointer(v)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&req))); errno != 0 {
 		return errno
 	}
 	return nil

@@ -11,7 +11,8 @@ import (
 )
 
 func TestPlanVTEP(t *testing.T) {
-	want := Tunnel{Name: "flannel.1", Kind: KindVXLAN, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	want := Tunnel{Name: "flannel.1", Kind: KindVXLAN, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
+		Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
 	edit := func(f func(*Tunnel)) *Tunnel { v := want; f(&v); return &v }
 	for _, c := range []struct {
 		name string
@@ -20,12 +21,15 @@ func TestPlanVTEP(t *testing.T) {
 	}{
 		{"as wanted", &want, TunnelChange{}},
 		{"flannel's", edit(func(v *Tunnel) { v.Alias = "" }), TunnelChange{Set: []string{"alias"}}},
-		{"MAC and link changed by others", edit(func(v *Tunnel) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), TunnelChange{Set: []string{"mac", "mtu", "up"}}},
+		{"MAC and link changed by others", edit(func(v *Tunnel) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }),
+			TunnelChange{Set: []string{"mac", "mtu", "up"}}},
 		{"another port", edit(func(v *Tunnel) { v.Port = 4789 }), TunnelChange{Recreate: "port 4789, want 8472"}},
 		{"another underlay", edit(func(v *Tunnel) { v.Under, v.Local = 4, addr("192.0.2.9") }),
 			TunnelChange{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
-		{"GBP and learning", edit(func(v *Tunnel) { v.GBP, v.Learning = true, true }), TunnelChange{Recreate: "GBP true, want false; learning true, want false"}},
-		{"an attribute that we do not set", edit(func(v *Tunnel) { v.Other = "it has ttl" }), TunnelChange{Recreate: "it has ttl"}},
+		{"GBP and learning", edit(func(v *Tunnel) { v.GBP, v.Learning = true, true }),
+			TunnelChange{Recreate: "GBP true, want false; learning true, want false"}},
+		{"an attribute that we do not set", edit(func(v *Tunnel) { v.Other = "it has ttl" }),
+			TunnelChange{Recreate: "it has ttl"}},
 	} {
 		c.want.Want = want
 		if got := planTunnel(*c.have, want); !cmp.Equal(got, c.want, compareState) {
@@ -38,7 +42,8 @@ func TestPlanVTEP(t *testing.T) {
 		ours  bool
 	}{
 		{"", nil, true}, {Alias, nil, true}, {"", []netip.Prefix{pfx("10.5.1.0/32")}, true},
-		{Alias, []netip.Prefix{pfx("fe80::1/64")}, true}, {Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
+		{Alias, []netip.Prefix{pfx("fe80::1/64")}, true},
+		{Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
 	} {
 		if why := TunnelStrange(Tunnel{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
@@ -49,7 +54,8 @@ func TestPlanVTEP(t *testing.T) {
 
 // TestPlanIPIP has the device of another boot, of flannel's, of another address and of somebody else.
 func TestPlanIPIP(t *testing.T) {
-	w := Tunnel{Name: IPIPName, Kind: KindIPIP, Alias: Alias, MTU: 1480, Up: true, Local: addr("192.0.2.1"), Loose: true}
+	w := Tunnel{Name: IPIPName, Kind: KindIPIP, Alias: Alias, MTU: 1480, Up: true, Local: addr("192.0.2.1"),
+		Loose: true}
 	edit := func(f func(*Tunnel)) []Tunnel { h := w; h.Index = 4; f(&h); return []Tunnel{h} }
 	for _, c := range []struct {
 		name    string
@@ -62,13 +68,16 @@ func TestPlanIPIP(t *testing.T) {
 		{"flannel's", edit(func(h *Tunnel) { h.Alias = "" }), TunnelChange{Set: []string{"alias"}}, false},
 		{"with an older address", edit(func(h *Tunnel) { h.Local = addr("192.0.2.9") }),
 			TunnelChange{Recreate: "local address 192.0.2.9, want 192.0.2.1"}, false},
-		{"with a remote", edit(func(h *Tunnel) { h.Other = "it has remote" }), TunnelChange{Recreate: "it has remote"}, false},
+		{"with a remote", edit(func(h *Tunnel) { h.Other = "it has remote" }),
+			TunnelChange{Recreate: "it has remote"}, false},
 		{"somebody else's", edit(func(h *Tunnel) { h.Alias = "mine" }), TunnelChange{}, true},
 		{"another kind", edit(func(h *Tunnel) { h.Kind = "gre" }), TunnelChange{}, true},
 	} {
-		got := Plan(State{Tunnels: c.have}, State{Tunnels: []Tunnel{w}}, Ownership{Links: []string{IPIPName}, Networks: []netip.Prefix{net4}})
+		got := Plan(State{Tunnels: c.have}, State{Tunnels: []Tunnel{w}},
+			Ownership{Links: []string{IPIPName}, Networks: []netip.Prefix{net4}})
 		c.want.Want = w
-		if c.foreign != (len(got.Strangers) == 1) || !c.foreign && !cmp.Equal(got.Tunnels, []TunnelChange{c.want}, compareState) {
+		if c.foreign != (len(got.Strangers) == 1) || !c.foreign && !cmp.Equal(got.Tunnels, []TunnelChange{c.want},
+			compareState) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -78,7 +87,8 @@ func TestPlanIPIP(t *testing.T) {
 func TestPlanOnTunnels(t *testing.T) {
 	const dev, other = "flannel.1", "flannel-v6.1"
 	m2 := mac("0e:00:00:00:00:02")
-	vtep := Tunnel{Name: dev, Kind: KindVXLAN, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	vtep := Tunnel{Name: dev, Kind: KindVXLAN, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
+		Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
 	edit := func(f func(*Tunnel)) Tunnel { v := vtep; f(&v); return v }
 	route := PeerRoute(pfx("10.5.2.0/24"), addr("10.5.2.0"), dev, 0)
 	plain := PeerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)
@@ -88,9 +98,11 @@ func TestPlanOnTunnels(t *testing.T) {
 	}
 	with := func(v Tunnel) State { s := want; s.Tunnels = []Tunnel{v}; return s }
 	bare := Changes{AddAddrs: want.Addrs, SetNeighs: want.Neighs, SetFDBs: want.FDBs, AddRoutes: []Route{route}}
-	flannels := Route{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: ProtoBoot}
+	flannels := Route{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true,
+		Protocol: ProtoBoot}
 	foreign := with(edit(func(v *Tunnel) { v.Alias = "" }))
-	foreign.Addrs, foreign.Routes = []Addr{{dev, pfx("10.9.1.0/32")}, {dev, pfx("10.9.2.0/32")}}, []Route{flannels, plain}
+	foreign.Addrs, foreign.Routes = []Addr{{dev, pfx("10.9.1.0/32")}, {dev, pfx("10.9.2.0/32")}},
+		[]Route{flannels, plain}
 	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{net4, net6}, Sweep: true, SweepAdopted: true,
 		Adopts: func(r Route) bool { return r.Protocol == ProtoBoot && r.OnLink }}
 	made := own
@@ -102,30 +114,39 @@ func TestPlanOnTunnels(t *testing.T) {
 		want Changes
 	}{
 		{"all in place", want, own, Changes{Tunnels: []TunnelChange{{Want: vtep}}}},
-		{"no device", State{Routes: []Route{plain}}, own, func() Changes { c := bare; c.Tunnels = []TunnelChange{{Want: vtep, Create: true}}; return c }()},
-		{"with one that has to go all that is on it goes", with(edit(func(v *Tunnel) { v.Port = 4789 })), own, func() Changes {
+		{"no device", State{Routes: []Route{plain}}, own, func() Changes {
 			c := bare
-			c.Tunnels = []TunnelChange{{Want: vtep, Recreate: "port 4789, want 8472"}}
+			c.Tunnels = []TunnelChange{{Want: vtep, Create: true}}
 			return c
 		}()},
+		{"with one that has to go all that is on it goes", with(edit(func(v *Tunnel) { v.Port = 4789 })), own,
+			func() Changes {
+				c := bare
+				c.Tunnels = []TunnelChange{{Want: vtep, Recreate: "port 4789, want 8472"}}
+				return c
+			}()},
 		{"with another MAC its neighbours are gone", with(edit(func(v *Tunnel) { v.MAC[5] = 9 })), own,
 			Changes{Tunnels: []TunnelChange{{Want: vtep, Set: []string{"mac"}}}, SetNeighs: want.Neighs}},
 		{"flannel's", with(edit(func(v *Tunnel) { v.Alias = "" })), own,
 			Changes{Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, Adopted: []string{"link " + dev}}},
 		{"on a stranger's nothing is wanted or ours", foreign, own, Changes{Strangers: []Stranger{{dev,
-			"link flannel.1 has the address 10.9.1.0/32, 10.9.2.0/32 of another network: choose another VNI, or ip link del flannel.1 if nothing uses it"}}}},
+			"link flannel.1 has the address 10.9.1.0/32, 10.9.2.0/32 of another network: choose another VNI, or ip " +
+				"link del flannel.1 if nothing uses it"}}}},
 		{"one that we brought up stays ours", foreign, made, Changes{
-			Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs, AddRoutes: []Route{route},
+			Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs,
+			AddRoutes: []Route{route},
 			DelRoutes: []Route{flannels}, Adopted: []string{"link " + dev}}},
-		{"another kind of link", State{Tunnels: []Tunnel{{Name: dev, Kind: "bridge"}}, Routes: []Route{plain}}, made, Changes{Strangers: []Stranger{{dev,
-			"link flannel.1 is of type bridge, and not of type vxlan: ip link del flannel.1 if nothing uses it"}}}},
+		{"another kind of link", State{Tunnels: []Tunnel{{Name: dev, Kind: "bridge"}}, Routes: []Route{plain}},
+			made, Changes{Strangers: []Stranger{{dev,
+				"link flannel.1 is of type bridge, and not of type vxlan: ip link del flannel.1 if nothing uses it"}}}},
 	} {
 		if got := Plan(c.have, want, c.own); !cmp.Equal(got, c.want, compareState) {
 			t.Errorf("%s (-want +got):\n%s", c.name, cmp.Diff(c.want, got, compareState))
 		}
 	}
 	// What is wanted beside a stranger's device is not lost with it.
-	two := want.With(State{Tunnels: []Tunnel{edit(func(v *Tunnel) { v.Name = other })}, Addrs: []Addr{{other, pfx("fd00:5:0:1::/128")}}})
+	two := want.With(State{Tunnels: []Tunnel{edit(func(v *Tunnel) { v.Name = other })},
+		Addrs: []Addr{{other, pfx("fd00:5:0:1::/128")}}})
 	got := Plan(foreign, two, own)
 	if len(got.Tunnels) != 1 || !got.Tunnels[0].Create || !slices.Equal(got.AddAddrs, two.Addrs[1:]) {
 		t.Errorf("%+v", got)
@@ -140,11 +161,14 @@ func (r *recorder) SetTunnel(v Tunnel, names []string) (int, error) {
 	return len(names), r.note(fmt.Sprintf("link %s %v", v.Name, names))
 }
 
-// TestApplyDevicesFirst: settings come before a device is up, and one that cannot be had costs only what is on it.
+// TestApplyDevicesFirst: settings come before a device is up, and one that cannot be had costs only what is
+// on it.
 func TestApplyDevicesFirst(t *testing.T) {
 	c := Changes{
-		Tunnels:  []TunnelChange{{Want: Tunnel{Name: "a"}, Create: true}, {Want: Tunnel{Name: "b"}, Recreate: "port"}, {Want: Tunnel{Name: "c"}, Set: []string{"mtu", "up"}}},
-		AddAddrs: []Addr{{"a", pfx("10.5.1.0/32")}, {"b", pfx("10.5.2.0/32")}}, AddRoutes: []Route{{Dst: pfx("10.5.3.0/24"), Link: "a"}, {Dst: pfx("10.5.4.0/24"), Link: "b"}},
+		Tunnels: []TunnelChange{{Want: Tunnel{Name: "a"}, Create: true},
+			{Want: Tunnel{Name: "b"}, Recreate: "port"}, {Want: Tunnel{Name: "c"}, Set: []string{"mtu", "up"}}},
+		AddAddrs:  []Addr{{"a", pfx("10.5.1.0/32")}, {"b", pfx("10.5.2.0/32")}},
+		AddRoutes: []Route{{Dst: pfx("10.5.3.0/24"), Link: "a"}, {Dst: pfx("10.5.4.0/24"), Link: "b"}},
 		Strangers: []Stranger{{"d", "a bridge"}},
 	}
 	a := []string{"+link a", "settle a", "link a [alias up]"}
@@ -157,17 +181,23 @@ func TestApplyDevicesFirst(t *testing.T) {
 		done    int
 		faults  int
 	}{
-		{"", [][]string{a, b, last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24", "+route 10.5.4.0/24"}}, nil, 8, 1},
+		{"", [][]string{a, b, last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24",
+			"+route 10.5.4.0/24"}}, nil, 8, 1},
 		{"+link a", [][]string{a[:1], b, last, {"+addr 10.5.2.0/32", "+route 10.5.4.0/24"}}, []string{"a"}, 5, 2},
-		{"-link b", [][]string{a, b[:1], last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24", "+route 10.5.4.0/24"}}, nil, 7, 2},
-		{"settle b", [][]string{a, b, last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24", "+route 10.5.4.0/24"}}, nil, 8, 1},
+		{"-link b", [][]string{a, b[:1], last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24",
+			"+route 10.5.4.0/24"}}, nil, 7, 2},
+		{"settle b", [][]string{a, b, last, {"+addr 10.5.1.0/32", "+addr 10.5.2.0/32", "+route 10.5.3.0/24",
+			"+route 10.5.4.0/24"}}, nil, 8, 1},
 	} {
 		k := &recorder{fail: x.fail}
 		result, err := Apply(k, c)
-		if want := slices.Concat(x.calls...); !slices.Equal(k.calls, want) || result.Done != x.done || !slices.Equal(result.Missing, x.missing) {
-			t.Errorf("%s fails: %d done, missing %q\n got %q\nwant %q", x.fail, result.Done, result.Missing, k.calls, want)
+		if want := slices.Concat(x.calls...); !slices.Equal(k.calls, want) || result.Done != x.done ||
+			!slices.Equal(result.Missing, x.missing) {
+			t.Errorf("%s fails: %d done, missing %q\n got %q\nwant %q", x.fail, result.Done, result.Missing,
+				k.calls, want)
 		}
-		if err == nil || len(Joined(err)) != x.faults || (len(result.Settings) > 0) != strings.HasPrefix(x.fail, "settle") {
+		if err == nil || len(Joined(err)) != x.faults || (len(result.Settings) > 0) != strings.HasPrefix(x.fail,
+			"settle") {
 			t.Errorf("%s fails: %v, settings %v", x.fail, err, result.Settings)
 		}
 	}
@@ -175,7 +205,8 @@ func TestApplyDevicesFirst(t *testing.T) {
 
 func TestChecksumFault(t *testing.T) {
 	for release, want := range map[string]bool{
-		"4.15.0-213-generic": true, "5.4.0-150-generic": true, "5.6.19": true, "5.7.0": false, "5.10.0-28-amd64": false, "6.18.44-fc": false, "": false, "x": false,
+		"4.15.0-213-generic": true, "5.4.0-150-generic": true, "5.6.19": true, "5.7.0": false,
+		"5.10.0-28-amd64": false, "6.18.44-fc": false, "": false, "x": false,
 	} {
 		if got := ChecksumFault(release); got != want {
 			t.Errorf("%s: %v", release, got)

@@ -10,9 +10,10 @@ import (
 	"weft/routing/ownthread"
 )
 
-// ErrNoWireGuard says that this kernel makes no WireGuard devices: it was built without, or the module wireguard is not
-// installed. It is the kernel's own answer to a request for one.
-var ErrNoWireGuard = errors.New("this kernel has no WireGuard (Linux has it from 5.6 on, as the module wireguard)")
+// ErrNoWireGuard says that this kernel makes no WireGuard devices: it was built without, or the module
+// wireguard is not installed. It is the kernel's own answer to a request for one.
+var ErrNoWireGuard = errors.New("this kernel has no WireGuard (Linux has it from 5.6 on, as the module " +
+	"wireguard)")
 
 // wireGuardKind is the kernel's name of the driver.
 const wireGuardKind = "wireguard"
@@ -32,8 +33,8 @@ func (k *Kernel) Kind(name string) (kind, alias string, err error) {
 	return l.Type(), l.Attrs().Alias, nil
 }
 
-// AddWireGuard makes a device without a key. It is up, since only then a handshake begins when it gets its peers. The error wraps
-// ErrNoWireGuard if the kernel cannot.
+// AddWireGuard makes a device without a key. It is up, since only then a handshake begins when it gets its
+// peers. The error wraps ErrNoWireGuard if the kernel cannot.
 func (k *Kernel) AddWireGuard(name string) error {
 	a := netlink.NewLinkAttrs()
 	a.Name = name
@@ -45,8 +46,8 @@ func (k *Kernel) AddWireGuard(name string) error {
 	return Wrap("add link "+name, err)
 }
 
-// ProbeWireGuard asks the kernel whether it can make WireGuard devices, by making one for a moment. The error wraps
-// ErrNoWireGuard if it cannot.
+// ProbeWireGuard asks the kernel whether it can make WireGuard devices, by making one for a moment. The error
+// wraps ErrNoWireGuard if it cannot.
 func (k *Kernel) ProbeWireGuard() error {
 	kind := wireGuardKind
 	if k.WireGuardKind != "" {
@@ -57,7 +58,8 @@ func (k *Kernel) ProbeWireGuard() error {
 	return k.probe(&netlink.GenericLink{LinkAttrs: a, LinkType: kind}, "WireGuard", ErrNoWireGuard)
 }
 
-// probe makes the link probeDevice for a moment; what is its kind's name for people. The error wraps missing if the kernel has none such.
+// probe makes the link probeDevice for a moment; what is its kind's name for people. The error wraps missing
+// if the kernel has none such.
 func (k *Kernel) probe(l netlink.Link, what string, missing error) error {
 	err := k.addLink(l, missing)
 	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
@@ -72,7 +74,8 @@ func (k *Kernel) probe(l netlink.Link, what string, missing error) error {
 	return k.DelLink(probeDevice)
 }
 
-// ProbeWireGuardAside runs Kernel.ProbeWireGuard in a network namespace of its own, so that the host's is not touched.
+// ProbeWireGuardAside runs Kernel.ProbeWireGuard in a network namespace of its own, so that the host's is not
+// touched.
 func ProbeWireGuardAside() error { return aside("WireGuard", (*Kernel).ProbeWireGuard) }
 
 // aside asks something of a network namespace that is made for it.

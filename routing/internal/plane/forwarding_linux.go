@@ -21,7 +21,8 @@ const ForwardingFile = "rx-udp-gro-forwarding.json"
 // retryForwarding is how long after a fault the feature is tried again.
 const retryForwarding = time.Minute
 
-// forwardedLink is what ForwardingFile holds. A link's name and number mean the same link in the same place only.
+// forwardedLink is what ForwardingFile holds. A link's name and number mean the same link in the same place
+// only.
 type forwardedLink struct {
 	Link  string `json:"link"`
 	Index int    `json:"index"`
@@ -30,8 +31,8 @@ type forwardedLink struct {
 	Declined bool `json:"declined,omitempty"`
 }
 
-// forwarder keeps the feature of the underlay's link as forwarding decides, and the note of it. Its methods are
-// called by one goroutine at a time.
+// forwarder keeps the feature of the underlay's link as forwarding decides, and the note of it. Its methods
+// are called by one goroutine at a time.
 type forwarder struct {
 	forwarding
 	k     *kernel.Kernel
@@ -44,8 +45,8 @@ type forwarder struct {
 	again time.Time      // no try before, after a fault
 }
 
-// TendForwarding looks after the feature of the underlay's device that has the kernel join what arrives, and says
-// what an operator should know of it; "" if there is nothing.
+// TendForwarding looks after the feature of the underlay's device that has the kernel join what arrives, and
+// says what an operator should know of it; "" if there is nothing.
 func (p *Plane) TendForwarding(link string) string {
 	p.forward.tend(link)
 	return p.forward.says()
@@ -139,7 +140,8 @@ func (f *forwarder) tend(link string) {
 		err = f.make(f.next(s), forwardedLink{Link: link, Index: dev.Index, Place: f.place})
 	}
 	if err != nil && f.fault == nil {
-		f.log.Warn("rx-udp-gro-forwarding is left as it is", "event", event.ReceiveJoining, "link", link, "error", err)
+		f.log.Warn("rx-udp-gro-forwarding is left as it is", "event", event.ReceiveJoining, "link", link,
+			"error", err)
 	}
 	if f.fault = err; err != nil {
 		f.again = time.Now().Add(retryForwarding)
@@ -174,7 +176,8 @@ func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 		if err := f.k.SetFeature(n.Index, kernel.Forwarding, true); err != nil {
 			return errors.Join(err, f.save(nil))
 		}
-		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives it back", "event", event.ReceiveJoining, "link", n.Link)
+		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives "+
+			"it back", "event", event.ReceiveJoining, "link", n.Link)
 	case giveBack:
 		if err := f.k.SetFeature(n.Index, kernel.Forwarding, false); err != nil {
 			return err
@@ -182,7 +185,8 @@ func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 		f.log.Info("turned rx-udp-gro-forwarding off again", "event", event.ReceiveJoining, "link", n.Link)
 		return f.save(nil)
 	case decline:
-		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "event", event.ReceiveJoining, "link", n.Link)
+		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "event", event.ReceiveJoining,
+			"link", n.Link)
 		n.Declined = true
 		return f.save(&n)
 	case undecline:
@@ -220,7 +224,8 @@ func (f *forwarder) says() string {
 	return ""
 }
 
-// giveBackForwarding turns the feature of a link off that weft had turned on, and says what it turned off: "" for nothing.
+// giveBackForwarding turns the feature of a link off that weft had turned on, and says what it turned off: ""
+// for nothing.
 func giveBackForwarding(k *kernel.Kernel, n forwardedLink, dry bool) (string, error) {
 	dev, err := k.Device(n.Link)
 	if errors.Is(err, kernel.ErrNoLink) || err == nil && dev.Index != n.Index || n.Declined {
@@ -241,7 +246,8 @@ func giveBackForwarding(k *kernel.Kernel, n forwardedLink, dry bool) (string, er
 }
 
 // GiveBack turns off what weftd had turned on of the underlay's device, by what it noted in its state
-// directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM without CAP_NET_ADMIN.
+// directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM
+// without CAP_NET_ADMIN.
 func GiveBack(stateDir string, dry bool) (what string, err error) {
 	file := filepath.Join(stateDir, ForwardingFile)
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {

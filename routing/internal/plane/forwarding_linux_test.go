@@ -13,8 +13,8 @@ import (
 	"weft/test/netns"
 )
 
-// TestForwardingIsGivenBack has the feature of a link turned on, found by the next process, given back by a cleanup,
-// and respected where somebody turned it off.
+// TestForwardingIsGivenBack has the feature of a link turned on, found by the next process, given back by a
+// cleanup, and respected where somebody turned it off.
 func TestForwardingIsGivenBack(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -114,7 +114,8 @@ func TestForwardingWithoutFeature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.SetFeature(dev.Index, "rx-nothing", true); err == nil || !strings.Contains(err.Error(), "rx-nothing") {
+	if err := k.SetFeature(dev.Index, "rx-nothing", true); err == nil ||
+		!strings.Contains(err.Error(), "rx-nothing") {
 		t.Errorf("a feature that is not: %v", err)
 	}
 	noDir := filepath.Join(t.TempDir(), "file")
@@ -129,7 +130,8 @@ func TestForwardingWithoutFeature(t *testing.T) {
 	if on, err := forwards(k, "eth0"); err != nil || on {
 		t.Errorf("turned on (%v, %v) without a note of it", on, err)
 	}
-	if !strings.Contains(f.says(), "not to be had") || strings.Count(log.String(), "event=receive_joining ") != 1 {
+	if !strings.Contains(f.says(), "not to be had") ||
+		strings.Count(log.String(), "event=receive_joining ") != 1 {
 		t.Errorf("it says %q and logs:\n%s", f.says(), log.String())
 	}
 }

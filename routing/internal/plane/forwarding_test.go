@@ -70,7 +70,8 @@ func TestForwarding(t *testing.T) {
 		})
 	}
 	// What a process before turned on, this one gives back where the word is another now.
-	if f := (forwarding{word: ForwardingOff}); f.next(forwardingSeen{on: true, ours: true, veth: true}) != giveBack {
+	if f := (forwarding{word: ForwardingOff}); f.next(forwardingSeen{on: true, ours: true, veth: true}) !=
+		giveBack {
 		t.Error("not given back")
 	}
 }

@@ -28,7 +28,8 @@ func underName(six bool) string {
 	return keptUnder + "4"
 }
 
-// takeUp opens a port: of what was inherited under a name, if that is what is wanted, else anew, with open and nil.
+// takeUp opens a port: of what was inherited under a name, if that is what is wanted, else anew, with open
+// and nil.
 func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 	k, ok := p.o.Inherited[name]
 	if !ok {
@@ -41,7 +42,8 @@ func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 	delete(p.o.Inherited, name)
 	err := open(&k)
 	if err == nil {
-		p.log.Info("port taken over from an earlier weftd", "port", name, "kind", k.Kind, "discarded_packets", discarded)
+		p.log.Info("port taken over from an earlier weftd", "port", name, "kind", k.Kind,
+			"discarded_packets", discarded)
 		return nil
 	}
 	p.log.Info("port of an earlier weftd is made anew", "port", name, "cause", err)
@@ -50,7 +52,8 @@ func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 	return open(nil)
 }
 
-// keep has a port kept for the next process. extra, if not 0, is a further descriptor behind those of the port.
+// keep has a port kept for the next process. extra, if not 0, is a further descriptor behind those of the
+// port.
 func (p *Plane) keep(name string, port tunnel.Port, extra int) {
 	if p.o.Keep == nil {
 		return
@@ -101,8 +104,8 @@ func (p *Plane) disinherit(names ...string) {
 	}
 }
 
-// takeIngress opens the ingress filter of a port of path raw that was kept, and closes the one that came with it: the
-// last descriptor of k owns that. So there is one at each moment.
+// takeIngress opens the ingress filter of a port of path raw that was kept, and closes the one that came with
+// it: the last descriptor of k owns that. So there is one at each moment.
 func (p *Plane) takeIngress(k *tunnel.Kept, link string, local netip.AddrPort) (*kernel.Ingress, error) {
 	last := len(k.FDs) - 1
 	if k.Kind != tunnel.KindRaw || last < 0 {
@@ -136,8 +139,9 @@ func (p *Plane) Pause() { p.engine.Pause() }
 // Resume is Engine.Resume.
 func (p *Plane) Resume() { p.engine.Resume() }
 
-// Begin has an engine that took ports up read what has waited in them, once it can deliver that: there is a table, a TUN and a port on the
-// underlay. What it read before it could only drop. With anyway it begins with what there is.
+// Begin has an engine that took ports up read what has waited in them, once it can deliver that: there is a
+// table, a TUN and a port on the underlay. What it read before it could only drop. With anyway it begins with
+// what there is.
 func (p *Plane) Begin(anyway bool) {
 	whole := p.table != nil && p.tun != 0 && (p.sockets[0].id != 0 || p.sockets[1].id != 0)
 	if !p.waits || !whole && !anyway {

@@ -53,7 +53,8 @@ func (h *holder) inherited(t *testing.T) map[string]tunnel.Kept {
 func heldPlane(t *testing.T, k *kernel.Kernel, path tunnel.Path, h *holder) *Plane {
 	t.Helper()
 	p, err := New(k, Options{
-		Format: encap.FormatIP, Port: encap.PortIP, Path: path, Logger: slog.New(slog.DiscardHandler), Nudge: func(kernel.Change) {},
+		Format: encap.FormatIP, Port: encap.PortIP, Path: path, Logger: slog.New(slog.DiscardHandler),
+		Nudge:     func(kernel.Change) {},
 		Inherited: h.inherited(t), Keep: h.keep,
 	})
 	if err != nil {
@@ -64,11 +65,12 @@ func heldPlane(t *testing.T, k *kernel.Kernel, path tunnel.Path, h *holder) *Pla
 
 // opened opens all ports of p.
 func opened(p *Plane) error {
-	return errors.Join(p.Listen(addr("192.0.2.1"), netip.Addr{}, "eth0", nil), p.EnsureTUN([]netip.Prefix{pfx("10.5.0.0/16")}, nil))
+	return errors.Join(p.Listen(addr("192.0.2.1"), netip.Addr{}, "eth0", nil),
+		p.EnsureTUN([]netip.Prefix{pfx("10.5.0.0/16")}, nil))
 }
 
-// A data plane that ends while it takes ports up leaves nothing with the holder: what is there would be in the way of the next one, which has the same
-// TUN and the same port.
+// A data plane that ends while it takes ports up leaves nothing with the holder: what is there would be in
+// the way of the next one, which has the same TUN and the same port.
 func TestNothingIsKeptOfAPlaneThatHasEnded(t *testing.T) {
 	for _, path := range []tunnel.Path{tunnel.PathPortable, tunnel.PathSocket, tunnel.PathRaw} {
 		t.Run(path.String(), func(t *testing.T) {

@@ -43,7 +43,10 @@ func (r hopRoutes) add(dst netip.Addr, a kernel.Answer, link kernel.EtherInfo) {
 
 // keep is a copy with those of addrs that it knows, and the ones that it does not.
 func (r hopRoutes) keep(addrs []netip.Addr) (known hopRoutes, missing []netip.Addr) {
-	if len(addrs) == len(r.via) && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { _, ok := r.via[a]; return !ok }) {
+	if len(addrs) == len(r.via) && !slices.ContainsFunc(addrs, func(a netip.Addr) bool {
+		_, ok := r.via[a]
+		return !ok
+	}) {
 		return r, nil // the usual case, and a copy for thousands of peers is much garbage
 	}
 	known = newHopRoutes(len(addrs))
@@ -85,9 +88,10 @@ func neighbourMACs(ns []kernel.Neighbour, wanted map[netip.Addr]bool) map[netip.
 	return macs
 }
 
-// silentNeighbours are those that the kernel asked for in vain: FAILED, and until they answer also while it asks
-// again. was are those of before, wanted the ones that matter.
-func silentNeighbours(was map[netip.Addr]bool, ns []kernel.Neighbour, wanted map[netip.Addr]bool) map[netip.Addr]bool {
+// silentNeighbours are those that the kernel asked for in vain: FAILED, and until they answer also while it
+// asks again. was are those of before, wanted the ones that matter.
+func silentNeighbours(was map[netip.Addr]bool, ns []kernel.Neighbour,
+	wanted map[netip.Addr]bool) map[netip.Addr]bool {
 	silent := map[netip.Addr]bool{}
 	for a := range was {
 		if wanted[a] {

@@ -29,7 +29,8 @@ func nextHopsFollow(t *testing.T, near, peer, gate, host string) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	netns.EtherLink(t, "eth1", 1500, "192.0.3.1/24", "2001:db8:1::1/64")
-	d := newDriven(t, k, "192.0.2.1", "2001:db8::1", tunnel.PeerSpec{Name: "two", Addr: addr(peer), Subnets: []netip.Prefix{pfx("10.5.2.0/24")}})
+	d := newDriven(t, k, "192.0.2.1", "2001:db8::1",
+		tunnel.PeerSpec{Name: "two", Addr: addr(peer), Subnets: []netip.Prefix{pfx("10.5.2.0/24")}})
 	d.follow(t)
 	local := macUs
 	netns.IP(t, "link set eth0 address %v", local)
@@ -37,7 +38,8 @@ func nextHopsFollow(t *testing.T, near, peer, gate, host string) {
 		t.Helper()
 		want := tunnel.NextHop{Local: local, Remote: mac}
 		d.awaitHops(t, what, func(got map[netip.Addr]tunnel.NextHop) error {
-			if h, ok := got[addr(peer)]; mac == (encap.MAC{}) && len(got) > 0 || mac != (encap.MAC{}) && (!ok || h != want || len(got) != 1) {
+			if h, ok := got[addr(peer)]; mac == (encap.MAC{}) && len(got) > 0 || mac != (encap.MAC{}) &&
+				(!ok || h != want || len(got) != 1) {
 				return fmt.Errorf("next hops %v, want %v", got, want)
 			}
 			return nil

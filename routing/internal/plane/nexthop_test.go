@@ -40,8 +40,12 @@ func TestNextHops(t *testing.T) {
 		r.add(addr(dst), a, eth)
 	}
 	macs := neighbourMACs([]kernel.Neighbour{
-		{Addr: addr("192.0.2.2"), MAC: macPeer, State: kernel.NudStale}, {Addr: addr("192.0.2.9"), MAC: macGate, State: kernel.NudReachable}, {Addr: addr("2001:db8::2"), MAC: macPeer, State: kernel.NudPermanent},
-		{Addr: addr("192.0.2.3"), MAC: macPeer, State: unix.NUD_FAILED}, {Addr: addr("192.0.2.4"), MAC: macUs, State: kernel.NudReachable}, {Addr: addr("192.0.2.200"), MAC: macPeer, State: kernel.NudReachable},
+		{Addr: addr("192.0.2.2"), MAC: macPeer, State: kernel.NudStale},
+		{Addr: addr("192.0.2.9"), MAC: macGate, State: kernel.NudReachable},
+		{Addr: addr("2001:db8::2"), MAC: macPeer, State: kernel.NudPermanent},
+		{Addr: addr("192.0.2.3"), MAC: macPeer, State: unix.NUD_FAILED},
+		{Addr: addr("192.0.2.4"), MAC: macUs, State: kernel.NudReachable},
+		{Addr: addr("192.0.2.200"), MAC: macPeer, State: kernel.NudReachable},
 	}, r.wanted)
 	if len(macs) != 4 {
 		t.Errorf("neighbours kept: %v", macs)
@@ -58,8 +62,10 @@ func TestNextHops(t *testing.T) {
 	if !maps.Equal(r.others, map[int]bool{8: true}) {
 		t.Errorf("other links: %v", r.others)
 	}
-	known, missing := r.keep([]netip.Addr{addr("192.0.2.2"), addr("192.0.2.5"), addr("192.0.2.77"), addr("203.0.113.1")})
-	if !slices.Equal(missing, []netip.Addr{addr("192.0.2.5"), addr("192.0.2.77")}) || len(known.via) != 2 || !maps.Equal(known.wanted, map[netip.Addr]bool{addr("192.0.2.2"): true}) {
+	known, missing := r.keep([]netip.Addr{addr("192.0.2.2"), addr("192.0.2.5"), addr("192.0.2.77"),
+		addr("203.0.113.1")})
+	if !slices.Equal(missing, []netip.Addr{addr("192.0.2.5"), addr("192.0.2.77")}) || len(known.via) != 2 ||
+		!maps.Equal(known.wanted, map[netip.Addr]bool{addr("192.0.2.2"): true}) {
 		t.Errorf("kept %v, missing %v", known, missing)
 	}
 }
@@ -74,12 +80,16 @@ func TestSilentNeighbours(t *testing.T) {
 		have []kernel.Neighbour
 		want []netip.Addr
 	}{
-		{"asked for the first time", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}}, nil},
-		{"failed, and a stranger", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: kernel.NudFailed}, {Addr: c, MAC: encap.MAC{}, State: kernel.NudFailed}}, []netip.Addr{a}},
-		{"asked for again", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}, {Addr: b, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a, b}},
+		{"asked for the first time", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}},
+			nil},
+		{"failed, and a stranger", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: kernel.NudFailed},
+			{Addr: c, MAC: encap.MAC{}, State: kernel.NudFailed}}, []netip.Addr{a}},
+		{"asked for again", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE},
+			{Addr: b, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a, b}},
 		{"forgotten", nil, []netip.Addr{a, b}},
 		{"answers", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudReachable}}, []netip.Addr{b}},
-		{"heard of", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudStale}, {Addr: b, MAC: macPeer, State: kernel.NudStale}}, nil},
+		{"heard of", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudStale},
+			{Addr: b, MAC: macPeer, State: kernel.NudStale}}, nil},
 		{"failed again", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a}},
 	} {
 		silent = silentNeighbours(silent, step.have, wanted)
@@ -91,7 +101,8 @@ func TestSilentNeighbours(t *testing.T) {
 		t.Errorf("nobody's next hop any more: %v", got)
 	}
 	r := hopRoutes{via: map[netip.Addr]netip.Addr{a: a, addr("198.51.100.1"): a, b: b, addr("203.0.113.1"): {}}}
-	if got := r.undeliverable(silent, true); !maps.Equal(got, map[netip.Addr]bool{a: true, addr("198.51.100.1"): true}) {
+	if got := r.undeliverable(silent, true); !maps.Equal(got,
+		map[netip.Addr]bool{a: true, addr("198.51.100.1"): true}) {
 		t.Errorf("behind a silent one: %v", got)
 	}
 	if got := r.undeliverable(nil, false); len(got) != 3 {

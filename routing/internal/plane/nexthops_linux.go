@@ -63,10 +63,10 @@ func (h *hopState) interest() kernel.HopInterest {
 	return i
 }
 
-// UpdateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
-// path the peers whose next hop answers nobody. With
-// kernel.ChangedRoutes it asks the kernel for all routes anew, else only for those that it does not
-// know. Neighbours are listed each time: a listing for all peers. link is the underlay's.
+// UpdateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane
+// on any path the peers whose next hop answers nobody. With kernel.ChangedRoutes it asks the kernel for all
+// routes anew, else only for those that it does not know. Neighbours are listed each time: a listing for all
+// peers. link is the underlay's.
 func (p *Plane) UpdateNextHops(link string, c kernel.Change) error {
 	err := p.readNextHops(link, c)
 	if err != nil && len(p.raws()) == 0 {

@@ -20,7 +20,8 @@ import (
 
 // Options are what a data plane is made of.
 type Options struct {
-	// Format is that of the datagrams, Port the UDP port that every node receives them on; ipip has none, and no path but socket.
+	// Format is that of the datagrams, Port the UDP port that every node receives them on; ipip has none, and no
+	// path but socket.
 	Format encap.Format
 	Port   uint16
 	// Path is how packets are moved. With Auto it is the best that the kernel, the underlay's
@@ -29,7 +30,8 @@ type Options struct {
 	Auto bool
 	// Off are the offloads that paths socket and raw do without.
 	Off tunnel.OffloadSet
-	// Forwarding is one of ForwardingWords: what is done with the underlay device's feature rx-udp-gro-forwarding.
+	// Forwarding is one of ForwardingWords: what is done with the underlay device's feature
+	// rx-udp-gro-forwarding.
 	Forwarding string
 	// StateDir is a directory that outlives the process; "" for none.
 	StateDir string
@@ -45,7 +47,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Nudge asks whoever calls the methods to look again at what may have changed. It must not block.
 	Nudge func(kernel.Change)
-	// PortLost, if not nil, is called for each port that died by itself, also for one that is not the plane's. It must not block.
+	// PortLost, if not nil, is called for each port that died by itself, also for one that is not the plane's.
+	// It must not block.
 	PortLost func(tunnel.PortID)
 }
 
@@ -71,9 +74,11 @@ type Plane struct {
 	lost   map[tunnel.PortID]bool
 }
 
-// New makes a data plane without ports, with its TUN in the namespace of k, which is borrowed until Close returns, as Options.Outside is.
+// New makes a data plane without ports, with its TUN in the namespace of k, which is borrowed until Close
+// returns, as Options.Outside is.
 func New(k *kernel.Kernel, o Options) (*Plane, error) {
-	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
+	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, path: o.Path, log: o.Logger,
+		lost: map[tunnel.PortID]bool{}}
 	p.waits = len(o.Inherited) > 0
 	cfg := tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
@@ -81,7 +86,8 @@ func New(k *kernel.Kernel, o Options) (*Plane, error) {
 	}
 	forwarding := o.Forwarding
 	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {
-		forwarding = ForwardingOff // the ports read nothing that is joined: an earlier process' feature is given back
+		// the ports read nothing that is joined: an earlier process' feature is given back
+		forwarding = ForwardingOff
 	}
 	var err error
 	if p.engine, err = tunnel.New(cfg); err != nil {
@@ -171,14 +177,16 @@ func (p *Plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 	if plainErr != nil {
 		return nil, plainErr
 	}
-	p.log.Warn("paths raw and socket need what this kernel's TUN has not: path portable it is", "event", event.PathChosen, "cause", err)
+	p.log.Warn("paths raw and socket need what this kernel's TUN has not: path portable it is", "event",
+		event.PathChosen, "cause", err)
 	p.path = tunnel.PathPortable
 	return plain, nil
 }
 
 // underlayOptions are those of an underlay port at local, on any path.
 func (p *Plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
-	return tunnel.UDPOptions{Local: local, Format: p.o.Format, Queues: p.engine.Queues(), Lanes: p.engine.Lanes(), Off: p.o.Off, Logger: p.log}
+	return tunnel.UDPOptions{Local: local, Format: p.o.Format, Queues: p.engine.Queues(),
+		Lanes: p.engine.Lanes(), Off: p.o.Off, Logger: p.log}
 }
 
 // newSocket binds an underlay socket as the path, which is not raw, wants it.
@@ -220,8 +228,8 @@ func (p *Plane) reap(id tunnel.PortID) bool {
 	return true
 }
 
-// Publish swaps in the table of s. Peers that were unsound are refused, and the others in use. Beside an error
-// what was in place stays: before the first, nobody is let in.
+// Publish swaps in the table of s. Peers that were unsound are refused, and the others in use. Beside an
+// error what was in place stays: before the first, nobody is let in.
 func (p *Plane) Publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) {
 	var t *tunnel.Table
 	if p.table == nil {

@@ -41,7 +41,8 @@ func newDriven(t *testing.T, k *kernel.Kernel, addr4, addr6 string, peers ...tun
 	}
 	var err error
 	d.Plane, err = New(k, Options{
-		Format: encap.FormatIP, Port: encap.PortIP, Path: tunnel.PathRaw, Auto: true, Logger: slog.New(slog.DiscardHandler),
+		Format: encap.FormatIP, Port: encap.PortIP, Path: tunnel.PathRaw, Auto: true,
+		Logger: slog.New(slog.DiscardHandler),
 		Nudge: func(ch kernel.Change) {
 			select {
 			case d.kick <- ch:
@@ -52,7 +53,8 @@ func newDriven(t *testing.T, k *kernel.Kernel, addr4, addr6 string, peers ...tun
 	if err != nil {
 		t.Fatal(err)
 	}
-	if refused, err := d.Publish(tunnel.Spec{UnderlayMTU: 1500, Check: tunnel.CheckStrict, Peers: peers}); err != nil || len(refused) > 0 {
+	if refused, err := d.Publish(tunnel.Spec{UnderlayMTU: 1500, Check: tunnel.CheckStrict, Peers: peers}); err !=
+		nil || len(refused) > 0 {
 		t.Fatalf("refused %v, error %v", refused, err)
 	}
 	d.look(t, kernel.ChangedAll)
@@ -143,7 +145,8 @@ func (d *driven) onRaw() error {
 	return nil
 }
 
-// TestFilterThatCouldNotBeMade: a port whose ingress filter is gone, and could not be made again, is opened anew.
+// TestFilterThatCouldNotBeMade: a port whose ingress filter is gone, and could not be made again, is opened
+// anew.
 func TestFilterThatCouldNotBeMade(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -193,8 +196,8 @@ func TestRawStaysWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// TestRawWhenItIsPossible: a port that is on path socket for an obstacle looks again only after a while, and is on path
-// raw once the obstacle is gone.
+// TestRawWhenItIsPossible: a port that is on path socket for an obstacle looks again only after a while, and
+// is on path raw once the obstacle is gone.
 func TestRawWhenItIsPossible(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -224,7 +227,8 @@ func TestRefusedPeersAreNotAskedFor(t *testing.T) {
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	d := newDriven(t, k, "192.0.2.1", "")
 	peer := func(n byte, subnet string) tunnel.PeerSpec {
-		return tunnel.PeerSpec{Name: fmt.Sprint(n), Addr: netip.AddrFrom4([4]byte{192, 0, 2, n}), Subnets: []netip.Prefix{pfx(subnet)}}
+		return tunnel.PeerSpec{Name: fmt.Sprint(n), Addr: netip.AddrFrom4([4]byte{192, 0, 2, n}),
+			Subnets: []netip.Prefix{pfx(subnet)}}
 	}
 	refused, err := d.Publish(tunnel.Spec{UnderlayMTU: 1500, Check: tunnel.CheckStrict, Peers: []tunnel.PeerSpec{
 		peer(2, "10.5.2.0/24"), peer(3, "10.5.2.0/24"), peer(4, "10.5.4.0/24"),

@@ -15,8 +15,8 @@ import (
 	"weft/tunnel"
 )
 
-// Obstacle says, of options that ask for path raw in words, why it is not possible on the link, from the first of
-// the underlay's own addresses; nil if it is, or if another path will do.
+// Obstacle says, of options that ask for path raw in words, why it is not possible on the link, from the
+// first of the underlay's own addresses; nil if it is, or if another path will do.
 func (o Options) Obstacle(k *kernel.Kernel, link string, local []netip.Addr) error {
 	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
 		return nil
@@ -79,14 +79,18 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	switch {
 	case works && errno.Exhausted(err):
 		return s.path, s.why
-	case works && s.path == tunnel.PathRaw && (errors.Is(err, kernel.ErrNoLink) || err == nil && e.Index == s.frames.link):
+	case works && s.path == tunnel.PathRaw && (errors.Is(err, kernel.ErrNoLink) ||
+		err == nil && e.Index == s.frames.link):
 		return tunnel.PathRaw, nil // as it is; if the link is gone, until there is another
 	case err != nil:
 		return tunnel.PathSocket, err
-	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.Index == s.index && time.Now().Before(s.retry):
+	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.Index == s.index &&
+		time.Now().Before(s.retry):
 		return tunnel.PathSocket, s.why
-	case s.id == 0 && p.o.Inherited[underName(local.Addr().Is6())].Kind != tunnel.KindSockets: // for which raw was not possible
-		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without the probe of the ingress filter, which takes time
+	case s.id == 0 && p.o.Inherited[underName(local.Addr().Is6())].Kind != tunnel.KindSockets:
+		// for which raw was not possible there is no port that a fault would cost: open finds out, without the
+		// probe of the ingress filter, which takes time
+		return tunnel.PathRaw, nil
 	}
 	if err := p.out.RawObstacle(link, local.Addr()); err != nil {
 		return tunnel.PathSocket, err
@@ -116,7 +120,8 @@ func (p *Plane) listen(six bool, local netip.AddrPort, link string) error {
 }
 
 // open makes the port of a path, and one of path socket where raw fails.
-func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link string, why error) (error, error) {
+func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link string,
+	why error) (error, error) {
 	name := underName(local.Addr().Is6())
 	if path == tunnel.PathRaw {
 		why = p.takeUp(name, func(k *tunnel.Kept) error { return p.openRaw(s, local, link, k) })
@@ -154,7 +159,8 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 // openRaw opens a port of path raw. The ingress filter comes before the first frame, so that
 // none arrives twice.
 //
-// Of a port that was kept, from, the last descriptor is the ingress filter's owner. Both are taken up, or neither.
+// Of a port that was kept, from, the last descriptor is the ingress filter's owner. Both are taken up, or
+// neither.
 func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *tunnel.Kept) error {
 	e, err := p.out.Ether(link)
 	if err != nil {
@@ -172,7 +178,8 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *
 			return err
 		}
 	}
-	o := tunnel.RawOptions{UDPOptions: p.underlayOptions(local), Link: e.Index, TAP: kernel.TAPName(local.Addr().Is6())}
+	o := tunnel.RawOptions{UDPOptions: p.underlayOptions(local), Link: e.Index,
+		TAP: kernel.TAPName(local.Addr().Is6())}
 	o.From = from
 	var port *tunnel.Raw
 	err = p.out.Do(func() (err error) { port, err = tunnel.OpenRaw(o); return err })
@@ -194,7 +201,8 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *
 	}
 	*s = socketPort{id: id, local: local, path: tunnel.PathRaw, frames: f}
 	if !p.tend(s, link) { // without the filter every datagram would arrive twice
-		return errors.Join(fmt.Errorf("link %s or its ingress filter went while the port was opened", link), p.closePort(s))
+		return errors.Join(fmt.Errorf("link %s or its ingress filter went while the port was opened", link),
+			p.closePort(s))
 	}
 	p.keep(underName(local.Addr().Is6()), port, f.ingress.Owner())
 	return nil
@@ -249,7 +257,8 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 // explain notes why a port is not on path raw, and says so once.
 func (p *Plane) explain(s *socketPort, why error, link string) error {
 	if why != nil && (s.why == nil || s.why.Error() != why.Error()) {
-		p.log.Warn("path raw is not possible: path socket it is", "event", event.PathChosen, "local", s.local, "cause", why)
+		p.log.Warn("path raw is not possible: path socket it is", "event", event.PathChosen, "local", s.local,
+			"cause", why)
 	}
 	if s.why == nil || !time.Now().Before(s.retry) {
 		s.retry = time.Now().Add(retryRaw)
@@ -339,7 +348,8 @@ func (p *Plane) Notes() []string {
 	var notes []string
 	for _, s := range p.sockets {
 		if s.id != 0 && s.why != nil {
-			notes = append(notes, fmt.Sprintf("%v is on path %v, since raw is not possible: %v", s.local, s.path, s.why))
+			notes = append(notes, fmt.Sprintf("%v is on path %v, since raw is not possible: %v", s.local,
+				s.path, s.why))
 		}
 		if s.frames != nil && s.frames.note != "" {
 			notes = append(notes, s.frames.note)

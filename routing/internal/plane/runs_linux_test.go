@@ -14,7 +14,8 @@ import (
 // noRun is a kind of frame that no kernel has.
 const noRun = 99
 
-// TestRawNeedsRuns: where packet sockets cannot carry runs of datagrams, path socket is chosen, and stays when path raw is looked at again.
+// TestRawNeedsRuns: where packet sockets cannot carry runs of datagrams, path socket is chosen, and stays
+// when path raw is looked at again.
 func TestRawNeedsRuns(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")

@@ -19,8 +19,9 @@ type deviceState struct {
 	index int
 }
 
-// EnsureTUN makes sure that we hold the TUN, and opens it if not. nets are the overlay's networks, former those that
-// this node was in before. Where the kernel's TUN does for a lesser path only, the ports are asked to follow it.
+// EnsureTUN makes sure that we hold the TUN, and opens it if not. nets are the overlay's networks, former
+// those that this node was in before. Where the kernel's TUN does for a lesser path only, the ports are asked
+// to follow it.
 func (p *Plane) EnsureTUN(nets, former []netip.Prefix) error {
 	path := p.path
 	err := p.ensureTUN(nets, former)
@@ -74,7 +75,8 @@ func (p *Plane) firstTUN(nets, all []netip.Prefix) error {
 		case !errors.Is(err, unix.EBUSY):
 			return err
 		case i >= 0 && len(addrs[ds[i].Index]) > 0:
-			return fmt.Errorf("%w: a running process has it with an address in this network: stop flanneld or the other weftd", err)
+			return fmt.Errorf("%w: a running process has it with an address in this network: stop flanneld or the "+
+				"other weftd", err)
 		}
 		inUse[name] = true
 	}
@@ -139,7 +141,8 @@ func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
 			p.log.Warn("the kernel's vxlan device holds the port", "device", v.Name, "port", v.Port, "error", err)
 			continue
 		}
-		p.log.Info("removed the kernel's vxlan device, whose port the data plane takes", "event", event.TakenOver, "device", v.Name, "port", v.Port)
+		p.log.Info("removed the kernel's vxlan device, whose port the data plane takes", "event", event.TakenOver,
+			"device", v.Name, "port", v.Port)
 		freed = true
 	}
 	return freed
@@ -162,7 +165,8 @@ func (p *Plane) AddInterest(i *kernel.Interest) {
 // an address in our network is ours from before, or flannel's (then it is adopted); one that has
 // our alias and no address yet was left by a crash; else the first free name is for a new
 // one. inUse are names that another process turned out to hold.
-func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Prefix, inUse map[string]bool) string {
+func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Prefix,
+	inUse map[string]bool) string {
 	var bare string
 	there := make(map[string]bool, len(ds))
 	ds = slices.Clone(ds)

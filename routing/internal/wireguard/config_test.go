@@ -87,8 +87,10 @@ func TestDifference(t *testing.T) {
 func TestText(t *testing.T) {
 	next, _ := difference(Config{Peers: []Peer{peer(1)}}, Config{Port: 7, Peers: []Peer{peer(2)}}, true)
 	zeros := strings.Repeat("00", 31)
-	want := "private_key=00" + zeros + "\nlisten_port=7\npublic_key=01" + zeros + "\nremove=true\npublic_key=02" + zeros +
-		"\npreshared_key=00" + zeros + "\nendpoint=192.0.2.2:51820\nreplace_allowed_ips=true\nallowed_ip=10.5.2.0/24\n" +
+	want := "private_key=00" + zeros + "\nlisten_port=7\npublic_key=01" + zeros +
+		"\nremove=true\npublic_key=02" + zeros +
+		"\npreshared_key=00" + zeros +
+		"\nendpoint=192.0.2.2:51820\nreplace_allowed_ips=true\nallowed_ip=10.5.2.0/24\n" +
 		"persistent_keepalive_interval=0\n"
 	if got := text(next); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -97,7 +99,8 @@ func TestText(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	zeros := strings.Repeat("00", 31)
-	d, err := parse("private_key=ff\nlisten_port=7\npublic_key=02" + zeros + "\npreshared_key=ee\nendpoint=[2001:db8::1]:7\n" +
+	d, err := parse("private_key=ff\nlisten_port=7\npublic_key=02" + zeros +
+		"\npreshared_key=ee\nendpoint=[2001:db8::1]:7\n" +
 		"last_handshake_time_sec=0\nlast_handshake_time_nsec=0\nrx_bytes=5\ntx_bytes=6\nallowed_ip=10.5.2.0/24\n" +
 		"public_key=01" + zeros + "\nlast_handshake_time_sec=9\nlast_handshake_time_nsec=8\n")
 	if err != nil || len(d.Peers) != 2 {
@@ -105,7 +108,8 @@ func TestParse(t *testing.T) {
 	}
 	a, b := d.Peers[0], d.Peers[1]
 	if a.PublicKey[0] != 2 || !a.LastHandshakeTime.IsZero() || a.ReceiveBytes != 5 || a.TransmitBytes != 6 ||
-		a.Endpoint.String() != "[2001:db8::1]:7" || len(a.AllowedIPs) != 1 || a.AllowedIPs[0].String() != "10.5.2.0/24" ||
+		a.Endpoint.String() != "[2001:db8::1]:7" || len(a.AllowedIPs) != 1 ||
+		a.AllowedIPs[0].String() != "10.5.2.0/24" ||
 		b.PublicKey[0] != 1 || b.LastHandshakeTime.UnixNano() != 9_000_000_008 {
 		t.Errorf("%+v", d)
 	}
@@ -143,7 +147,8 @@ func keys(ns ...byte) (ps []wgtypes.Peer) {
 func TestDevice(t *testing.T) {
 	f := &fake{device: wgtypes.Device{Peers: keys(1, 9)}}
 	d := &Device{name: "flannel-wg", control: f}
-	c := Config{Private: NewPrivateKey(), Port: 7, Peers: []Peer{peer(1), peer(2, func(p *Peer) { p.Keepalive = 25 })}}
+	c := Config{Private: NewPrivateKey(), Port: 7,
+		Peers: []Peer{peer(1), peer(2, func(p *Peer) { p.Keepalive = 25 })}}
 	for i, step := range []struct {
 		edit func()
 		err  error

@@ -50,7 +50,8 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	all.Write(b)
 	_, bad := ParseSecret(s.base64() + "x")
 	all.WriteString(bad.Error())
-	for _, form := range []string{s.base64(), s.Hex(), strings.Trim(fmt.Sprint(s.bytes()), "[]"), s.base64()[:20]} {
+	for _, form := range []string{s.base64(), s.Hex(), strings.Trim(fmt.Sprint(s.bytes()), "[]"),
+		s.base64()[:20]} {
 		if strings.Contains(all.String(), form) {
 			t.Errorf("%q is in %s", form, all.String())
 		}
@@ -99,7 +100,8 @@ func TestKeyFile(t *testing.T) {
 		{strings.Repeat("A", 43) + "=", 0o600, []string{"zeros"}},
 		{strings.TrimSpace(string(good)), 0o400, nil}, // as flannel writes it
 	} {
-		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte(c.content), 0o600), os.Chmod(file, c.mode)); err != nil {
+		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte(c.content), 0o600),
+			os.Chmod(file, c.mode)); err != nil {
 			t.Fatal(err)
 		}
 		got, _, err := LoadKey(file)
@@ -110,7 +112,8 @@ func TestKeyFile(t *testing.T) {
 			continue
 		}
 		for _, w := range append(c.want, file) {
-			if !errors.Is(err, ErrKeyFile) || !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), string(good[:20])) {
+			if !errors.Is(err, ErrKeyFile) || !strings.Contains(err.Error(), w) ||
+				strings.Contains(err.Error(), string(good[:20])) {
 				t.Errorf("%q, mode %o: %v, want %q", c.content, c.mode, err, w)
 			}
 		}

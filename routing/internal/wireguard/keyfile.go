@@ -63,10 +63,12 @@ func unsafeFile(info fs.FileInfo) string {
 	}
 	if open := info.Mode().Perm() & 0o077; open != 0 {
 		return fmt.Sprintf("has mode %04o, so that others than its owner can get at the key, or did already: "+
-			"delete it, and this node makes a new one; chmod 600 it only if nobody else was ever on this host", info.Mode().Perm())
+			"delete it, and this node makes a new one; chmod 600 it only if nobody else was ever on this host",
+			info.Mode().Perm())
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Sprintf("belongs to user %d, who knows the key: delete it, and this node makes a new one", st.Uid)
+		return fmt.Sprintf("belongs to user %d, who knows the key: delete it, and this node makes a new one",
+			st.Uid)
 	}
 	return ""
 }

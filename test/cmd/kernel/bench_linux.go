@@ -36,9 +36,11 @@ func newBench(ctx context.Context) (*bench, error) {
 	if err := unix.Uname(&u); err != nil {
 		return nil, err
 	}
-	b.runs = !regexp.MustCompile(`^([1-5]|6\.[01])\.`).Match(u.Release[:]) // Linux 6.2; Debian adds nothing of that to older ones
+	// Linux 6.2; Debian adds nothing of that to older ones
+	b.runs = !regexp.MustCompile(`^([1-5]|6\.[01])\.`).Match(u.Release[:])
 	// Of all types this one has the smallest packets, for which the pods are made.
-	b.lab, err = lab.Up(ctx, lab.Spec{WeftdPath: weftd, PodsPerNode: 1, Store: lab.Separate, ReadyTimeout: 2 * time.Minute,
+	b.lab, err = lab.Up(ctx, lab.Spec{WeftdPath: weftd, PodsPerNode: 1, Store: lab.Separate,
+		ReadyTimeout:  2 * time.Minute,
 		NetworkConfig: config(`"Type":"wireguard","Userspace":"never"`)})
 	if err != nil {
 		return nil, err
@@ -79,7 +81,8 @@ func (b *bench) stop(ctx context.Context) error {
 		if n.Daemon.PID() != 0 {
 			err = n.Stop(ctx)
 		}
-		_, left := n.Command(ctx, b.weft, "cleanup", "--files", "--subnet-file", n.SubnetFile, "--cache-dir", n.CacheDir, "--control-socket", n.ControlSocket)
+		_, left := n.Command(ctx, b.weft, "cleanup", "--files", "--subnet-file", n.SubnetFile, "--cache-dir",
+			n.CacheDir, "--control-socket", n.ControlSocket)
 		faults = append(faults, err, left)
 	}
 	return errors.Join(faults...)
@@ -91,15 +94,20 @@ func (b *bench) isClean(ctx context.Context) error {
 	if err != nil || slices.Equal(now, b.clean) {
 		return err
 	}
-	gone := slices.DeleteFunc(slices.Clone(b.clean), func(line string) bool { return slices.Contains(now, line) })
+	gone := slices.DeleteFunc(slices.Clone(b.clean), func(line string) bool {
+		return slices.Contains(now, line)
+	})
 	more := slices.DeleteFunc(now, func(line string) bool { return slices.Contains(b.clean, line) })
-	return fmt.Errorf("weft cleanup leaves another state; gone:\n%s\nnew:\n%s", strings.Join(gone, "\n"), strings.Join(more, "\n"))
+	return fmt.Errorf("weft cleanup leaves another state; gone:\n%s\nnew:\n%s", strings.Join(gone, "\n"),
+		strings.Join(more, "\n"))
 }
 
-// state is what the kernel has of links, addresses, routes, rules and settings on the nodes, without what changes by itself.
+// state is what the kernel has of links, addresses, routes, rules and settings on the nodes, without what
+// changes by itself.
 func (b *bench) state(ctx context.Context) (lines []string, err error) {
 	for _, n := range b.lab.Nodes() {
-		out, err := n.Command(ctx, "sh", "-ec", `modprobe -a ipip ip6_tunnel sit # which make a device in each namespace
+		out, err := n.Command(ctx, "sh", "-ec",
+			`modprobe -a ipip ip6_tunnel sit # which make a device in each namespace
 ip -d -o link | sed -E 's/^[0-9]+: //; s/_timer +[0-9.]+//g'; ip -o addr | sed 's/^[0-9]*: //;s/valid_lft.*//'
 for family in -4 -6; do ip $family route show table all; ip $family rule; done | sed 's/ expires [^ ]*//'
 ip neigh show nud permanent; nft list ruleset; ethtool -k eth0
@@ -133,7 +141,8 @@ func (b *bench) flows(ctx context.Context) error {
 	return nil
 }
 
-// well says what weftd and weft doctor on the nodes find wrong, and whether another path than the wanted one is in use.
+// well says what weftd and weft doctor on the nodes find wrong, and whether another path than the wanted one
+// is in use.
 func (b *bench) well(ctx context.Context, path string) error {
 	var faults []error
 	for _, n := range b.lab.Nodes() {
@@ -156,7 +165,9 @@ func (b *bench) well(ctx context.Context, path string) error {
 		if err := errors.Join(b.ask(ctx, n, &status, "status"), b.ask(ctx, n, &doctor, "doctor")); err != nil {
 			return err
 		}
-		fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(n.Name+": "+format, args...)) }
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Errorf(n.Name+": "+format, args...))
+		}
 		if !status.Ready || status.Backend.Error != "" || path != "" && status.Backend.Path != path {
 			fault("ready %v, %+v, want path %s", status.Ready, status.Backend, path)
 		}

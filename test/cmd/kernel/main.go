@@ -1,5 +1,6 @@
-// Command kernel has two nodes of a lab carry packets in each way that a kernel matters to, on the kernel that it finds itself on, and says for each
-// whether all is well. make test-kernel runs it in guests with Debian's kernels (boot).
+// Command kernel has two nodes of a lab carry packets in each way that a kernel matters to, on the kernel
+// that it finds itself on, and says for each whether all is well. make test-kernel runs it in guests with
+// Debian's kernels (boot).
 package main
 
 import (

@@ -17,7 +17,8 @@ func (h help) section(heading string) []string { return h.sections[heading] }
 // parseHelp takes a text apart at its headings: lines that begin at the left and end with a colon.
 func parseHelp(text string) help {
 	h := help{sections: map[string][]string{}}
-	heading := regexp.MustCompile(`^(Usage|Available Commands|Examples|Flags|Global Flags|Aliases|Additional help topics):$`)
+	heading := regexp.MustCompile(
+		`^(Usage|Available Commands|Examples|Flags|Global Flags|Aliases|Additional help topics):$`)
 	in, before := "", []string{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")

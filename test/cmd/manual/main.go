@@ -1,5 +1,5 @@
-// Command manual writes manual pages from what weft's programs say of themselves: a page for each command of weft, one for
-// weftd and one for weft-cni. The release runs it; no product links it.
+// Command manual writes manual pages from what weft's programs say of themselves: a page for each command of
+// weft, one for weftd and one for weft-cni. The release runs it; no product links it.
 //
 //	manual -o FOLDER -version VERSION -date YYYY-MM-DD PROGRAMS
 //
@@ -130,7 +130,8 @@ func (m maker) daemon() error {
 	p.section("DESCRIPTION")
 	p.paragraphs(head[:1])
 	p.section("OPTIONS")
-	p.paragraphs([]string{"-flag and --flag are the same; each may come from the variable WEFTD_FLAG, and flannel's from FLANNELD_FLAG. " +
+	p.paragraphs([]string{"-flag and --flag are the same; each may come from the variable WEFTD_FLAG, and " +
+		"flannel's from FLANNELD_FLAG. " +
 		"Those that end with [weft] are not flannel's."})
 	for _, f := range strings.Split("\n  --"+flags, "\n  --")[1:] {
 		if f == "" {
@@ -141,13 +142,16 @@ func (m maker) daemon() error {
 	}
 	p.section("FILES")
 	for _, f := range [][2]string{
-		{"/etc/weft/weftd.env", "settings for the unit of systemd"}, {"/run/flannel/subnet.env", "the node's subnet and MTU, for CNI plugins"},
-		{"/run/weft/weftd.sock", "where weft(1) asks"}, {"/var/lib/weft", "the node's identity, the last known peers, the last good network configuration"},
+		{"/etc/weft/weftd.env", "settings for the unit of systemd"},
+		{"/run/flannel/subnet.env", "the node's subnet and MTU, for CNI plugins"},
+		{"/run/weft/weftd.sock", "where weft(1) asks"},
+		{"/var/lib/weft", "the node's identity, the last known peers, the last good network configuration"},
 	} {
 		p.tagged(f[0], f[1])
 	}
 	p.section("EXIT STATUS")
-	p.paragraphs([]string{"0 only for a stop that was asked for, and for --check without a fault; 1 for a fault; 2 for a command line that is not understood."})
+	p.paragraphs([]string{"0 only for a stop that was asked for, and for --check without a fault; 1 for a " +
+		"fault; 2 for a command line that is not understood."})
 	p.section("SEE ALSO")
 	p.paragraphs([]string{"weft(1), weft-cni(8)"})
 	return m.write(p)

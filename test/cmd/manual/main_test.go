@@ -48,7 +48,8 @@ Use "weft [command] --help" for more.
 E
 fi
 `)
-	script("weftd", "printf 'weftd joins.\\n\\nusage: weftd [flags]\\n\\nFlags:\\n\\n  --check\\n        check\\n  --v level\\n        .level \\\\n (default 0)\\n'")
+	script("weftd", "printf 'weftd joins.\\n\\nusage: weftd [flags]\\n\\nFlags:\\n\\n  --check\\n        "+
+		"check\\n  --v level\\n        .level \\\\n (default 0)\\n'")
 	script("weft-cni", "echo 'weft-cni is a plugin'")
 	if err := run([]string{"-o", out, "-version", "v1", "-date", "2026-01-02", programs}); err != nil {
 		t.Fatal(err)
@@ -65,9 +66,11 @@ fi
 		t.Errorf("pages %q, want %q", names, want)
 	}
 	for file, wants := range map[string][]string{
-		"weft-lease.1": {".TH WEFT-LEASE 1 \"2026-01-02\" \"weft v1\" \"weft\"\n.SH NAME\nweft\\-lease \\- List leases\n", ".SH EXAMPLES\n.nf\n  weft lease \\-\\-json\n.fi\n",
+		"weft-lease.1": {".TH WEFT-LEASE 1 \"2026-01-02\" \"weft v1\" \"weft\"\n.SH NAME\nweft\\-lease \\- List " +
+			"leases\n", ".SH EXAMPLES\n.nf\n  weft lease \\-\\-json\n.fi\n",
 			".TP\n\\fB\\-h, \\-\\-help\\fR\nhelp for lease\n", ".PP\nExit status: 0 \\- or 1.\n", "weft\\-" + "lease"},
-		"weft.1":  {".SH COMMANDS\n.TP\n\\fBhelp\\fR\nHelp\n", "SEE ALSO\n.PP\nweft\\-lease(1), weftd(8), weft\\-cni(8)\n"},
+		"weft.1": {".SH COMMANDS\n.TP\n\\fBhelp\\fR\nHelp\n",
+			"SEE ALSO\n.PP\nweft\\-lease(1), weftd(8), weft\\-cni(8)\n"},
 		"weftd.8": {"\\fB\\-\\-check\\fR\ncheck\n", "\\fB\\-\\-v level\\fR\n\\&.level \\en (default 0)\n"},
 	} {
 		b, err := os.ReadFile(filepath.Join(out, file))

@@ -50,8 +50,8 @@ func (p *page) tagged(term, text string) {
 	fmt.Fprintf(p, ".TP\n\\fB%s\\fR\n%s\n", escape(term), escape(text))
 }
 
-// escape makes text mean itself in roff: no escape sequence, no request at the beginning of a line, each minus a minus, and no
-// character that wants an encoding.
+// escape makes text mean itself in roff: no escape sequence, no request at the beginning of a line, each
+// minus a minus, and no character that wants an encoding.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	for _, r := range text {

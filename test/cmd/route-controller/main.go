@@ -1,5 +1,5 @@
-// Command route-controller is a reference for controllers of networks of type route-hook: nodes give it their views, and it programs the
-// routes of the Linux router that it runs on.
+// Command route-controller is a reference for controllers of networks of type route-hook: nodes give it their
+// views, and it programs the routes of the Linux router that it runs on.
 package main
 
 import (

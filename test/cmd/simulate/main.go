@@ -21,7 +21,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit status: 0 if no seed breaks a rule, 1 if one does, and 2 if it was asked for what there is not.
+// run returns the exit status: 0 if no seed breaks a rule, 1 if one does, and 2 if it was asked for what
+// there is not.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -74,7 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 1
 	}
-	fmt.Fprintf(stdout, "%d seeds, %d of them broke a rule, %d steps; what met what within ten seconds:\n%s\n", seed-*from, faults, seen.Steps, seen)
+	fmt.Fprintf(stdout, "%d seeds, %d of them broke a rule, %d steps; what met what within ten seconds:\n%s\n",
+		seed-*from, faults, seen.Steps, seen)
 	if faults > 0 {
 		return 1
 	}

@@ -1,6 +1,7 @@
-// Command talker is what runs in the namespaces of ordinary users in tests, and in their containers: it answers others of its kind, and does what
-// its standard input tells it to. Each line there is a Request, and gets a Reply on standard output. It ends with its input.
-// It is one static file, so that it can be the whole root file system of a container.
+// Command talker is what runs in the namespaces of ordinary users in tests, and in their containers: it
+// answers others of its kind, and does what its standard input tells it to. Each line there is a Request, and
+// gets a Reply on standard output. It ends with its input. It is one static file, so that it can be the whole
+// root file system of a container.
 package main
 
 import (

@@ -136,7 +136,8 @@ func enter(holder int, mounts string) error {
 			continue
 		}
 		var files []*os.File
-		for _, kind := range []string{"pid", "net", "mnt"} { // all are opened first: /proc is another one afterwards
+		for _, kind := range []string{"pid", "net", "mnt"} {
+			// all are opened first: /proc is another one afterwards
 			f, err := os.Open(ns + "/" + kind)
 			if err != nil {
 				return err

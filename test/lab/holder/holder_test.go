@@ -37,8 +37,10 @@ func users(t *testing.T, test func(*testing.T, user)) {
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			u := user{binary: filepath.Join(dir, "weft"), root: filepath.Join(dir, "labs"), uid: uid}
 			copyBinary(t, u.binary)
-			// The user can reach the program in this folder, write nothing there, and has a state directory of their own.
-			for _, err := range []error{os.Chmod(dir, 0o755), os.Mkdir(u.root, 0o700), os.Chown(u.root, int(uid), int(uid))} {
+			// The user can reach the program in this folder, write nothing there, and has a state directory of their
+			// own.
+			for _, err := range []error{os.Chmod(dir, 0o755), os.Mkdir(u.root, 0o700),
+				os.Chown(u.root, int(uid), int(uid))} {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -95,7 +97,8 @@ func (u user) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(u.binary, args...)
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), cli+"=1", stateEnv+"="+u.root)
-	cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.uid}, Pdeathsig: unix.SIGKILL}
+	cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.uid},
+		Pdeathsig: unix.SIGKILL}
 	return cmd
 }
 
@@ -193,7 +196,8 @@ func TestUpExecDown(t *testing.T) {
 		u.want(t, "eth0\nlo\n", 0, inOne("node2-pod1", "ls", "/sys/class/net")...)
 		u.want(t, "/\n", 7, inOne("node1", "sh", "-c", "pwd; exit 7")...)
 		u.want(t, "0\n", 0, inOne("node1", "sh", "-c", "id -u; ls -d /proc/self/fd >/dev/null")...)
-		if out, status := u.run(t, "standard input", inOne("node1", "cat")...); out != "standard input" || status != 0 {
+		if out, status := u.run(t, "standard input", inOne("node1", "cat")...); out != "standard input" ||
+			status != 0 {
 			t.Errorf("standard input: %q, status %d", out, status)
 		}
 		u.want(t, "true\n", 0, "down", "one")
@@ -223,7 +227,11 @@ func TestExecIsTheCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill() })
-			if b := make([]byte, 3); func() bool { _, err := io.ReadFull(out, b); return err != nil || string(b) != "go\n" }() {
+			if b := make([]byte, 3); func() bool {
+				_, err := io.ReadFull(out, b)
+				return err != nil ||
+					string(b) != "go\n"
+			}() {
 				t.Fatalf("first words %q", b)
 			}
 			return cmd

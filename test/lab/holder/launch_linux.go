@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	statusEnv = "WEFT_LAB_STATUS" // if it is set, this process is a holder that writes its news to descriptor statusFD
+	// if it is set, this process is a holder that writes its news to descriptor statusFD
+	statusEnv = "WEFT_LAB_STATUS"
 	statusFD  = 3
 	logFile   = "holder.log"
 )

@@ -129,7 +129,8 @@ func Init() (is bool, status int, err error) {
 
 // explainRefusal adds to an error of making namespaces what the administrator can do about it.
 func explainRefusal(err error) error {
-	remedy := "run it as root, or allow user namespaces on this machine (user_namespaces(7)); a container may need --privileged or another seccomp profile"
+	remedy := "run it as root, or allow user namespaces on this machine (user_namespaces(7)); a container may " +
+		"need --privileged or another seccomp profile"
 	for _, knob := range []struct{ file, bad, good string }{
 		{"kernel/unprivileged_userns_clone", "0", "1"},
 		{"kernel/apparmor_restrict_unprivileged_userns", "1", "0"},
@@ -137,9 +138,11 @@ func explainRefusal(err error) error {
 	} {
 		b, readErr := os.ReadFile("/proc/sys/" + knob.file)
 		if readErr == nil && strings.TrimSpace(string(b)) == knob.bad {
-			remedy = fmt.Sprintf("run it as root, or: sudo sysctl %s=%s", strings.ReplaceAll(knob.file, "/", "."), knob.good)
+			remedy = fmt.Sprintf("run it as root, or: sudo sysctl %s=%s", strings.ReplaceAll(knob.file, "/", "."),
+				knob.good)
 			break
 		}
 	}
-	return fmt.Errorf("an ordinary user's lab needs user namespaces, which are refused here: %w; %s", err, remedy)
+	return fmt.Errorf("an ordinary user's lab needs user namespaces, which are refused here: %w; %s",
+		err, remedy)
 }

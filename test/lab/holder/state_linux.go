@@ -50,7 +50,8 @@ func stateRoot() (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "weft-lab"), nil
 	}
-	// It is refused if somebody else owns a folder with this name, since they could read and end the user's labs.
+	// It is refused if somebody else owns a folder with this name, since they could read and end the user's
+	// labs.
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("weft-lab-%d", os.Geteuid()))
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
@@ -69,7 +70,8 @@ var nameForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}$`)
 
 func stateDir(name string) (string, error) {
 	if !nameForm.MatchString(name) {
-		return "", fmt.Errorf("lab name %q: want 1 to 32 letters, digits, dots, dashes, underscores, the first of them a letter or digit", name)
+		return "", fmt.Errorf("lab name %q: want 1 to 32 letters, digits, dots, dashes, underscores, the first "+
+			"of them a letter or digit", name)
 	}
 	root, err := stateRoot()
 	return filepath.Join(root, name), err
@@ -92,7 +94,8 @@ func lock(dir string) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// If the directory was removed between the two calls, this file is in no directory, and its lock keeps nobody out.
+		// If the directory was removed between the two calls, this file is in no directory, and its lock keeps
+		// nobody out.
 		mine, err := f.Stat()
 		if err != nil {
 			_ = f.Close()
@@ -181,7 +184,8 @@ func (c *claim) leave(left []netns.Process) error {
 		return nil
 	}
 	names := fmt.Sprint(left)
-	return errors.Join(fmt.Errorf("%w %s", ErrLeft, names), os.WriteFile(filepath.Join(c.dir, leftFile), []byte(names), 0o600))
+	return errors.Join(fmt.Errorf("%w %s", ErrLeft, names),
+		os.WriteFile(filepath.Join(c.dir, leftFile), []byte(names), 0o600))
 }
 
 // release gives the name up. With keep it leaves the directory, which is a leftover from then on.
@@ -257,7 +261,8 @@ func endHolder(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, downFile), nil, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.WriteFile(filepath.Join(dir, downFile), nil, 0o600); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID is a network namespace as long as it exists. The kernel gives the numbers of one that is gone to another.
+// ID is a network namespace as long as it exists. The kernel gives the numbers of one that is gone to
+// another.
 type ID struct{ dev, ino uint64 }
 
 // ID returns the namespace's.
@@ -22,7 +23,8 @@ func (n *Namespace) ID() (ID, error) {
 	return ID{st.Dev, st.Ino}, err
 }
 
-// IDOf returns that of the namespace that a process is in, 0 for this process. It fails for a process that has ended.
+// IDOf returns that of the namespace that a process is in, 0 for this process. It fails for a process that
+// has ended.
 func IDOf(pid int) (ID, error) {
 	who := "self"
 	if pid != 0 {
@@ -41,8 +43,8 @@ type Process struct {
 
 func (p Process) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.PID) }
 
-// End kills all processes in the namespaces, also those that outlived whoever started them, and returns the ones that are still there after within. It leaves
-// this process and the namespace of this process alone.
+// End kills all processes in the namespaces, also those that outlived whoever started them, and returns the
+// ones that are still there after within. It leaves this process and the namespace of this process alone.
 func End(within time.Duration, ids ...ID) (left []Process) {
 	own, err := IDOf(0)
 	if err != nil {
@@ -62,7 +64,8 @@ func End(within time.Duration, ids ...ID) (left []Process) {
 			if err != nil {
 				continue
 			}
-			if id, err := IDOf(p.PID); err == nil && slices.Contains(ids, id) { // it is no other that got the number meanwhile
+			if id, err := IDOf(p.PID); err == nil && slices.Contains(ids, id) {
+				// it is no other that got the number meanwhile
 				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // if it may not be killed, it is left
 			}
 			_ = unix.Close(fd)

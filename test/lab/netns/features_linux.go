@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// typeMask is NLA_TYPE_MASK of netlink.h. It takes the flags for nesting and byte order out of an attribute's type.
+// typeMask is NLA_TYPE_MASK of netlink.h. It takes the flags for nesting and byte order out of an attribute's
+// type.
 const typeMask = 0x3fff
 
 // Features returns whether each feature of a device is on. Their names are those that ethtool -k has for
@@ -34,7 +35,8 @@ func (n *Namespace) Features(device string) (map[string]bool, error) {
 // change one of them; the others are changed nevertheless.
 func (n *Namespace) SetFeatures(device string, want map[string]bool) error {
 	err := n.Do(func() error {
-		// The request has attributes within attributes, as netlink.h has them, with names and values of linux/ethtool_netlink.h.
+		// The request has attributes within attributes, as netlink.h has them, with names and values of
+		// linux/ethtool_netlink.h.
 		set := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED|unix.NLA_F_NESTED, nil)
 		bits := set.AddRtAttr(unix.ETHTOOL_A_BITSET_BITS|unix.NLA_F_NESTED, nil)
 		for name, on := range want {
@@ -44,7 +46,8 @@ func (n *Namespace) SetFeatures(device string, want map[string]bool) error {
 				bit.AddRtAttr(unix.ETHTOOL_A_BITSET_BIT_VALUE, nil)
 			}
 		}
-		_, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_SET, mdlayher.Acknowledge, featuresHeader(device, unix.ETHTOOL_FLAG_OMIT_REPLY), set)
+		_, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_SET, mdlayher.Acknowledge,
+			featuresHeader(device, unix.ETHTOOL_FLAG_OMIT_REPLY), set)
 		return err
 	})
 	if err != nil {
@@ -57,7 +60,8 @@ func (n *Namespace) SetFeatures(device string, want map[string]bool) error {
 	var faults []error
 	for name, on := range want {
 		if got[name] != on {
-			faults = append(faults, fmt.Errorf("%s: %s stays %s on %s", n.name, name, map[bool]string{true: "on", false: "off"}[got[name]], device))
+			faults = append(faults, fmt.Errorf("%s: %s stays %s on %s", n.name, name,
+				map[bool]string{true: "on", false: "off"}[got[name]], device))
 		}
 	}
 	return errors.Join(faults...)
@@ -70,8 +74,8 @@ func featuresHeader(device string, flags uint32) *nl.RtAttr {
 	return header
 }
 
-// askEthtool sends one request from the calling thread's namespace and returns the attributes of what answers it: of the
-// reply, or of an acknowledgement, which has none that matter, if flags ask for one.
+// askEthtool sends one request from the calling thread's namespace and returns the attributes of what answers
+// it: of the reply, or of an acknowledgement, which has none that matter, if flags ask for one.
 func askEthtool(command uint8, flags mdlayher.HeaderFlags, attributes ...*nl.RtAttr) ([]byte, error) {
 	conn, err := genetlink.Dial(nil)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 // user is root. It has to call First.
 func Isolate(cmd *exec.Cmd) {
 	type ids = struct{ ContainerID, HostID, Size int }
-	attr := &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET}
+	attr := &unix.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET}
 	attr.UidMappings = append(attr.UidMappings, ids{0, os.Geteuid(), 1})
 	attr.GidMappings = append(attr.GidMappings, ids{0, os.Getegid(), 1})
 	cmd.SysProcAttr = attr

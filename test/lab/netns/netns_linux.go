@@ -51,8 +51,8 @@ func New(name string) (*Namespace, error) {
 	return begin(name, func() error { return unix.Unshare(unix.CLONE_NEWNET) })
 }
 
-// Of returns the namespace that the process with that id is in, as long as it lives. This process needs CAP_SYS_ADMIN in the user namespace that
-// owns it as well.
+// Of returns the namespace that the process with that id is in, as long as it lives. This process needs
+// CAP_SYS_ADMIN in the user namespace that owns it as well.
 func Of(name string, pid int) (*Namespace, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -160,7 +160,8 @@ func (n *Namespace) Name() string { return n.name }
 // FD is the namespace's descriptor, valid until Close.
 func (n *Namespace) FD() int { return int(n.file.Fd()) }
 
-// Netlink returns a netlink handle whose socket is inside the namespace. It can be used on any thread until Close.
+// Netlink returns a netlink handle whose socket is inside the namespace. It can be used on any thread until
+// Close.
 func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
 
 // Do runs fn on the namespace's own thread and returns its error. Calls run one at
@@ -224,14 +225,16 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 		cmd.SysProcAttr = &unix.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	if !n.joined.Load() { // else Go takes a parent in another PID namespace for one that is dead, and sends the signal at once
+	if !n.joined.Load() {
+		// else Go takes a parent in another PID namespace for one that is dead, and sends the signal at once
 		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
 	return n.Do(cmd.Start)
 }
 
-// Join moves the namespace's thread into the mount and UTS namespaces of the process with that id, and what is started from now on into its PID namespace as well, of
-// which it has to be the first process. What is started so dies with that process.
+// Join moves the namespace's thread into the mount and UTS namespaces of the process with that id, and what
+// is started from now on into its PID namespace as well, of which it has to be the first process. What is
+// started so dies with that process.
 func (n *Namespace) Join(pid int) error {
 	kinds := []string{"mnt", "uts", "pid"}
 	var files []*os.File

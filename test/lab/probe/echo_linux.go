@@ -53,8 +53,8 @@ type echoer struct {
 	rtts    [][]time.Duration // by target and request; 0 without an answer
 }
 
-// echoHead is the length of the payload's beginning: the target's index, the request's number, and nanoseconds since
-// the start.
+// echoHead is the length of the payload's beginning: the target's index, the request's number, and
+// nanoseconds since the start.
 const echoHead = 4 + 4 + 8
 
 // Echo lets every endpoint ping every other (ICMP or ICMPv6 by its address) at the same
@@ -219,7 +219,8 @@ func (e *echoer) answered(payload []byte, now time.Duration) {
 	rtt := now - time.Duration(binary.BigEndian.Uint64(payload[8:]))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if target < 0 || target >= len(e.rtts) || n < 0 || n >= len(e.rtts[target]) || rtt <= 0 || e.rtts[target][n] != 0 {
+	if target < 0 || target >= len(e.rtts) || n < 0 || n >= len(e.rtts[target]) || rtt <= 0 ||
+		e.rtts[target][n] != 0 {
 		return // not ours, or a duplicate
 	}
 	e.rtts[target][n] = rtt

@@ -25,7 +25,8 @@ type PacedPlan struct {
 	Count int
 	// Size is the UDP payload in bytes, at least 16; 64 by default.
 	Size int
-	// Wait is how long after the last packet, or the last one that was late, another late one still counts; 1 s by default.
+	// Wait is how long after the last packet, or the last one that was late, another late one still counts; 1 s
+	// by default.
 	Wait time.Duration
 }
 
@@ -137,7 +138,8 @@ func widen(conn syscall.Conn) error {
 	}
 	return raw.Control(func(fd uintptr) {
 		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) != nil {
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as much as an ordinary user may have
+			// as much as an ordinary user may have
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20)
 		}
 	})
 }
@@ -185,8 +187,9 @@ func sleepUntil(t time.Time) {
 	}
 }
 
-// look is how long receive waits for a packet before it asks whether it is over. A deadline that has passed is one for packets
-// that are there too, so the last look begins after the time is over: what came while this process had no processor counts.
+// look is how long receive waits for a packet before it asks whether it is over. A deadline that has passed
+// is one for packets that are there too, so the last look begins after the time is over: what came while this
+// process had no processor counts.
 const look = 50 * time.Millisecond
 
 func (p *Paced) receive() {
@@ -272,7 +275,8 @@ func (p *Paced) Wait() PacedResult {
 
 // String writes the result as one line for a test's log.
 func (r PacedResult) String() string {
-	s := fmt.Sprintf("%d sent, %d received, %d lost, %d duplicate, %d reordered, longest silence %s, one way p50 %s p99 %s",
+	s := fmt.Sprintf("%d sent, %d received, %d lost, %d duplicate, %d reordered, longest silence %s, one way "+
+		"p50 %s p99 %s",
 		r.Sent, r.Received, r.Lost, r.Duplicates, r.Reordered, r.LongestSilence.Round(time.Microsecond),
 		Quantile(r.Delays, 0.5).Round(time.Microsecond), Quantile(r.Delays, 0.99).Round(time.Microsecond))
 	if r.Refused > 0 {

@@ -19,7 +19,8 @@ import (
 func twoHosts(t *testing.T) (a, b Endpoint) {
 	t.Helper()
 	netns.Need(t)
-	a, b = Endpoint{Name: "a", Addr: netip.MustParseAddr("192.0.2.1")}, Endpoint{Name: "b", Addr: netip.MustParseAddr("192.0.2.2")}
+	a, b = Endpoint{Name: "a", Addr: netip.MustParseAddr("192.0.2.1")},
+		Endpoint{Name: "b", Addr: netip.MustParseAddr("192.0.2.2")}
 	for _, e := range []*Endpoint{&a, &b} {
 		ns := netns.New(t, e.Name)
 		e.NS = ns
@@ -84,7 +85,8 @@ func cut(t *testing.T, b Endpoint) {
 func TestEcho(t *testing.T) {
 	a, b := twoHosts(t)
 	for _, ends := range [][]Endpoint{{a, b}, {v6(a), v6(b)}} {
-		got, err := Echo(t.Context(), ends, EchoPlan{Count: 5, Interval: 2 * time.Millisecond, Wait: await.Patience})
+		got, err := Echo(t.Context(), ends, EchoPlan{Count: 5, Interval: 2 * time.Millisecond,
+			Wait: await.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +104,8 @@ func TestEcho(t *testing.T) {
 func TestEchoCountsWhatIsLost(t *testing.T) {
 	a, b := twoHosts(t)
 	cut(t, b)
-	got, err := Echo(t.Context(), []Endpoint{a, b}, EchoPlan{Count: 3, Interval: 2 * time.Millisecond, Wait: 50 * time.Millisecond})
+	got, err := Echo(t.Context(), []Endpoint{a, b},
+		EchoPlan{Count: 3, Interval: 2 * time.Millisecond, Wait: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +118,8 @@ func TestEchoCountsWhatIsLost(t *testing.T) {
 
 func TestPacedCountsLoss(t *testing.T) {
 	a, b := twoHosts(t)
-	p, err := StartPaced(t.Context(), PacedPlan{From: a, To: b, Rate: 2000, Count: 500, Wait: 200 * time.Millisecond})
+	p, err := StartPaced(t.Context(), PacedPlan{From: a, To: b, Rate: 2000, Count: 500,
+		Wait: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

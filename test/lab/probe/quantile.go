@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Quantile returns the smallest of values that the share q (0 to 1) of them does not exceed (nearest rank), so it is
-// always one that was measured. It is 0 if there are no values. values is not changed.
+// Quantile returns the smallest of values that the share q (0 to 1) of them does not exceed (nearest rank),
+// so it is always one that was measured. It is 0 if there are no values. values is not changed.
 func Quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0

@@ -47,8 +47,9 @@ func Users() []User { return []User{Ada(), Bob()} }
 //go:embed prepare.sh
 var prepare string
 
-// Open makes host a machine that ordinary users can log in to. From then on everything that is started in the host is in its mount and PID
-// namespaces. programs are files that every user can run, from Bin. All processes end when the lab is closed.
+// Open makes host a machine that ordinary users can log in to. From then on everything that is started in the
+// host is in its mount and PID namespaces. programs are files that every user can run, from Bin. All
+// processes end when the lab is closed.
 func Open(host *lab.Host, programs ...string) error {
 	args := []string{"-eu", "-c", prepare, "prepare"}
 	for _, p := range programs {
@@ -73,7 +74,8 @@ func Open(host *lab.Host, programs ...string) error {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "ready\n" {
 		_ = first.Process.Kill()
-		return fmt.Errorf("%s: prepare it for ordinary users: %w: %s%s", host.Name, errors.Join(err, first.Wait()), line, fault.String())
+		return fmt.Errorf("%s: prepare it for ordinary users: %w: %s%s", host.Name, errors.Join(err, first.Wait()),
+			line, fault.String())
 	}
 	go func() { // ends when the lab is closed, and its first process killed
 		_, _ = io.Copy(io.Discard, out)
@@ -92,22 +94,24 @@ func listed(users []User) string {
 
 // Options of a session.
 type Options struct {
-	// SetUID lets programs such as newuidmap have the rights of their owner. Without it no program that is started can ever have
-	// more rights than the user (PR_SET_NO_NEW_PRIVS).
+	// SetUID lets programs such as newuidmap have the rights of their owner. Without it no program that is
+	// started can ever have more rights than the user (PR_SET_NO_NEW_PRIVS).
 	SetUID bool
 	// Env is added to the environment, as NAME=value.
 	Env []string
 }
 
-// Argv returns what to start in a host that Open has prepared, so that u runs the program with a login's environment and nothing else. The process's id
-// is the program's own, and it dies with the lab.
+// Argv returns what to start in a host that Open has prepared, so that u runs the program with a login's
+// environment and nothing else. The process's id is the program's own, and it dies with the lab.
 func Argv(u User, o Options, program string, args ...string) []string {
 	id := strconv.Itoa(u.ID)
-	argv := []string{"/usr/bin/setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--inh-caps=-all", "--pdeathsig", "KILL"}
+	argv := []string{"/usr/bin/setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--inh-caps=-all",
+		"--pdeathsig", "KILL"}
 	if !o.SetUID {
 		argv = append(argv, "--no-new-privs")
 	}
-	argv = append(argv, "/usr/bin/env", "-i", "-C", u.Home(), "PATH="+Bin+":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME="+u.Home(),
+	argv = append(argv, "/usr/bin/env", "-i", "-C", u.Home(),
+		"PATH="+Bin+":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME="+u.Home(),
 		"USER="+u.Name, "LOGNAME="+u.Name, "XDG_RUNTIME_DIR="+u.RuntimeDir(), "LANG=C.UTF-8")
 	return append(append(append(argv, o.Env...), program), args...)
 }

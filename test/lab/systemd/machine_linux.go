@@ -49,7 +49,8 @@ func targets() []string {
 	return []string{"sysinit", "basic", "network-online", "multi-user", "shutdown"}
 }
 
-// Boot starts a systemd in host. It does not wait for what that starts. All of its processes end with Close, or with this process.
+// Boot starts a systemd in host. It does not wait for what that starts. All of its processes end with Close,
+// or with this process.
 func Boot(host *lab.Host, o Options) (m *Machine, err error) {
 	files, root := filepath.Join(o.Dir, "files"), filepath.Join(o.Dir, "root")
 	m = &Machine{kmsg: filepath.Join(o.Dir, "kmsg")}
@@ -62,7 +63,8 @@ func Boot(host *lab.Host, o Options) (m *Machine, err error) {
 		all[path] = text
 	}
 	for path, text := range all {
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(files+path), 0o755), os.WriteFile(files+path, []byte(text), 0o644))
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(files+path), 0o755),
+			os.WriteFile(files+path, []byte(text), 0o644))
 	}
 	wants := files + units + "multi-user.target.wants/"
 	err = errors.Join(err, os.MkdirAll(wants, 0o755), os.MkdirAll(root, 0o755), os.WriteFile(m.kmsg, nil, 0o644))
@@ -84,7 +86,8 @@ func Boot(host *lab.Host, o Options) (m *Machine, err error) {
 	m.first.Env = append(os.Environ(), "HOST="+host.Name, "ROOT="+root, "FILES="+files, "KMSG="+m.kmsg)
 	m.first.Stderr = &m.fault
 	m.first.WaitDelay = time.Second // what it started may have its standard error
-	m.first.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+	m.first.SysProcAttr = &unix.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		UseCgroupFD: true, CgroupFD: m.group.fd}
 	if err := host.NS.Start(m.first); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: start its first process: %w", host.Name, err), m.group.remove())
@@ -98,9 +101,11 @@ func (m *Machine) PID() int { return m.first.Process.Pid }
 // Path returns how this process reaches a file of the machine's.
 func (m *Machine) Path(path string) string { return fmt.Sprintf("/proc/%d/root%s", m.PID(), path) }
 
-// Command runs a program in all namespaces of the machine and returns what it printed. An error has what it said.
+// Command runs a program in all namespaces of the machine and returns what it printed. An error has what it
+// said.
 func (m *Machine) Command(ctx context.Context, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(m.PID()), "-m", "-p", "-n", "-i", "-u", "-C", "--", name}, args...)...)
+	cmd := exec.CommandContext(ctx, "nsenter",
+		append([]string{"-t", strconv.Itoa(m.PID()), "-m", "-p", "-n", "-i", "-u", "-C", "--", name}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)

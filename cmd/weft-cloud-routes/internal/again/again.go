@@ -10,8 +10,9 @@ import (
 // Attempts is how often a call is tried before its error counts.
 const Attempts = 5
 
-// Do calls try until it says that another try does no better, or Attempts times, and returns its last error. It waits before each further try: before the
-// second one for first or half as much more or less, and then for twice as long each time. An error of ctx ends it.
+// Do calls try until it says that another try does no better, or Attempts times, and returns its last error.
+// It waits before each further try: before the second one for first or half as much more or less, and then
+// for twice as long each time. An error of ctx ends it.
 func Do(ctx context.Context, first time.Duration, try func() (again bool, err error)) error {
 	var err error
 	wait := first

@@ -60,7 +60,8 @@ func (r *refusal) throttled() bool {
 
 // busy: the table, or its VPC, is being changed, and takes no further change meanwhile.
 func (r *refusal) busy() bool {
-	return r.has("taskconflict", "operationconflict", "lasttokenprocessing", "systembusy", "routeentrystatus", "statusrouteentry", "incorrectstatus", "incorrectvpcstatus", "routetablestatus",
+	return r.has("taskconflict", "operationconflict", "lasttokenprocessing", "systembusy", "routeentrystatus",
+		"statusrouteentry", "incorrectstatus", "incorrectvpcstatus", "routetablestatus",
 		"distributelock", "distibutelock") // the second is how the API writes it
 }
 
@@ -72,10 +73,12 @@ func (r *refusal) gone() bool { return r.has("notfound", "notexist") }
 
 // forbidden: it is the credentials' fault.
 func (r *refusal) forbidden() bool {
-	return r.status == http.StatusUnauthorized || r.status == http.StatusForbidden || r.has("forbidden", "nopermission", "accesskey", "signature", "securitytoken")
+	return r.status == http.StatusUnauthorized || r.status == http.StatusForbidden ||
+		r.has("forbidden", "nopermission", "accesskey", "signature", "securitytoken")
 }
 
-// call makes a call, several times if need be, and decodes its answer into out. All calls may be made twice: what is created once is a duplicate then.
+// call makes a call, several times if need be, and decodes its answer into out. All calls may be made twice:
+// what is created once is a duplicate then.
 func (c *Cloud) call(ctx context.Context, p product, action string, query map[string]string, out any) error {
 	in := map[string]*string{"RegionId": &c.o.Region}
 	for k, v := range query {
@@ -111,7 +114,8 @@ func (c *Cloud) call(ctx context.Context, p product, action string, query map[st
 // try makes a call once.
 func (p product) try(ctx context.Context, action string, query map[string]*string, out any) error {
 	answer, err := p.client.CallApiWithCtx(ctx, &openapi.Params{
-		Action: &action, Version: &p.version, Protocol: &p.scheme, Pathname: dara.String("/"), Method: dara.String(http.MethodPost), AuthType: dara.String("AK"),
+		Action: &action, Version: &p.version, Protocol: &p.scheme, Pathname: dara.String("/"),
+		Method: dara.String(http.MethodPost), AuthType: dara.String("AK"),
 		Style: dara.String("RPC"), ReqBodyType: dara.String("formData"), BodyType: dara.String("string"),
 	}, &models.OpenApiRequest{Query: query}, &dara.RuntimeOptions{})
 	var e *tea.SDKError
@@ -131,7 +135,8 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 	return nil
 }
 
-// unwrapped is the message of an API without what the client puts around it: the id of the request is another one each time, and what is said of a route would be, too.
+// unwrapped is the message of an API without what the client puts around it: the id of the request is another
+// one each time, and what is said of a route would be, too.
 func unwrapped(message string) string {
 	return regexp.MustCompile(`^code: \d+, |,? request id: \S*$`).ReplaceAllString(message, "")
 }
@@ -140,7 +145,8 @@ func unwrapped(message string) string {
 type transport struct{ client *http.Client }
 
 func newTransport() transport {
-	return transport{&http.Client{Timeout: answerWithin, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return transport{&http.Client{Timeout: answerWithin,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // Call implements dara.HttpClient.

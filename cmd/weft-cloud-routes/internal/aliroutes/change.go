@@ -12,7 +12,8 @@ import (
 	"weft/routing/routecontrol"
 )
 
-// changer changes one route table. A call takes as many routes as it may, since a table that is being changed takes no other change for some seconds.
+// changer changes one route table. A call takes as many routes as it may, since a table that is being changed
+// takes no other change for some seconds.
 type changer struct {
 	*Cloud
 	t table.Table
@@ -20,7 +21,8 @@ type changer struct {
 
 var _ table.Bulk = changer{}
 
-// entriesAtMost is how many routes are in a call. The API takes 50; so many fit into a URL of 8 KB, where it wants them.
+// entriesAtMost is how many routes are in a call. The API takes 50; so many fit into a URL of 8 KB, where it
+// wants them.
 const entriesAtMost = 10
 
 // Most implements table.Bulk.
@@ -43,7 +45,8 @@ func (c changer) CreateAll(ctx context.Context, want []table.Want) map[netip.Pre
 		if w.Dst.Addr().Is6() {
 			version = "6"
 		}
-		for k, v := range map[string]string{"RouteTableId": c.t.ID, "DstCidrBlock": w.Dst.String(), "IpVersion": version, "NextHopType": "Instance", "NextHop": w.Target,
+		for k, v := range map[string]string{"RouteTableId": c.t.ID, "DstCidrBlock": w.Dst.String(),
+			"IpVersion": version, "NextHopType": "Instance", "NextHop": w.Target,
 			"Name": "weft", "Description": c.description()} {
 			query[at+k] = v
 		}
@@ -63,9 +66,11 @@ func (c changer) CreateAll(ctx context.Context, want []table.Want) map[netip.Pre
 		case fault == nil:
 			c.o.Logger.Info("route begun", "table", c.t.ID, "subnet", w.Dst, "instance", w.Target)
 		case isRefusal && r.exists(): // an answer was lost, or the read was of before
-			out[w.Dst] = fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w", routecontrol.ErrPending)
+			out[w.Dst] = fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w",
+				routecontrol.ErrPending)
 		case isRefusal && r.full():
-			out[w.Dst] = fmt.Errorf("%w: it has %d routes of all kinds; Alibaba Cloud raises the quota of custom routes when asked: %w", table.ErrFull, len(c.t.Have), fault)
+			out[w.Dst] = fmt.Errorf("%w: it has %d routes of all kinds; Alibaba Cloud raises the quota of custom "+
+				"routes when asked: %w", table.ErrFull, len(c.t.Have), fault)
 		default:
 			out[w.Dst] = fault
 		}
@@ -83,7 +88,8 @@ func slowed(faults map[netip.Prefix]error) error {
 	return nil
 }
 
-// createHalves makes two calls in place of one. What has no room has none in the second one either, and there is none once the cloud asks for fewer.
+// createHalves makes two calls in place of one. What has no room has none in the second one either, and there
+// is none once the cloud asks for fewer.
 func (c changer) createHalves(ctx context.Context, want []table.Want) map[netip.Prefix]error {
 	half := len(want) / 2
 	faults := c.CreateAll(ctx, want[:half])
@@ -110,7 +116,8 @@ func (c changer) createHalves(ctx context.Context, want []table.Want) map[netip.
 	return faults
 }
 
-// DeleteAll implements table.Bulk. Routes are named by their ids, so that one that somebody else has put in its place stays.
+// DeleteAll implements table.Bulk. Routes are named by their ids, so that one that somebody else has put in
+// its place stays.
 func (c changer) DeleteAll(ctx context.Context, routes []table.Route) map[netip.Prefix]error {
 	query := map[string]string{}
 	for i, r := range routes {
@@ -161,19 +168,24 @@ func (c changer) Delete(ctx context.Context, r table.Route) error {
 // Replace implements table.Changer. A table has one route to a destination, which gets another next hop.
 func (c changer) Replace(ctx context.Context, r table.Replacement) error {
 	var answer struct{}
-	err := c.call(ctx, c.vpc, "ModifyRouteEntry", map[string]string{"RouteEntryId": r.Old[0].Name, "NewNextHopType": "Instance", "NewNextHopId": r.Want.Target}, &answer)
+	err := c.call(ctx, c.vpc, "ModifyRouteEntry",
+		map[string]string{"RouteEntryId": r.Old[0].Name, "NewNextHopType": "Instance",
+			"NewNextHopId": r.Want.Target}, &answer)
 	var no *refusal
 	switch {
 	case errors.As(err, &no) && no.gone() && no.has("routeentry"): // it was deleted since it was read
 		return fmt.Errorf("the route that it takes the place of is gone: %w", routecontrol.ErrPending)
 	case err == nil:
-		c.o.Logger.Info("route's change begun", "table", c.t.ID, "subnet", r.Want.Dst, "instance", r.Want.Target, "before", r.Old[0].Target)
+		c.o.Logger.Info("route's change begun", "table", c.t.ID, "subnet", r.Want.Dst, "instance", r.Want.Target,
+			"before", r.Old[0].Target)
 	}
 	return err
 }
 
-// entries makes a call for several routes, and returns by destination what it did not do; an error is of all of them.
-func (c changer) entries(ctx context.Context, action string, query map[string]string) (map[netip.Prefix]error, error) {
+// entries makes a call for several routes, and returns by destination what it did not do; an error is of all
+// of them.
+func (c changer) entries(ctx context.Context, action string, query map[string]string) (map[netip.Prefix]error,
+	error) {
 	var answer failed
 	if err := c.call(ctx, c.vpc, action, query, &answer); err != nil {
 		return nil, err

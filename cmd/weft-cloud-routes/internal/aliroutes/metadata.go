@@ -16,8 +16,8 @@ import (
 	"github.com/aliyun/credentials-go/credentials/providers"
 )
 
-// metadata asks an instance's metadata service, each time with a session of its own ("security hardening mode"), and past any proxy of the environment: it answers in
-// plain text, and hands out credentials.
+// metadata asks an instance's metadata service, each time with a session of its own ("security hardening
+// mode"), and past any proxy of the environment: it answers in plain text, and hands out credentials.
 type metadata struct {
 	base   string
 	client *http.Client
@@ -66,12 +66,13 @@ func (m metadata) do(ctx context.Context, method, path, header, value string) (s
 	return text, nil
 }
 
-// credentialsFrom chooses where credentials come from by what there is, and names it: whoever has set something hears what is wrong with that, and not that
-// there was nothing elsewhere either.
+// credentialsFrom chooses where credentials come from by what there is, and names it: whoever has set
+// something hears what is wrong with that, and not that there was nothing elsewhere either.
 func credentialsFrom(m metadata) (known credentials.Credential, from string, err error) {
 	var p providers.CredentialsProvider
 	file := os.Getenv("ALIBABA_CLOUD_CONFIG_FILE")
-	if home, _ := os.UserHomeDir(); file == "" && home != "" { // else it would be one of the directory that this runs in
+	if home, _ := os.UserHomeDir(); file == "" && home != "" {
+		// else it would be one of the directory that this runs in
 		file = filepath.Join(home, ".aliyun", "config.json")
 	}
 	_, missing := os.Stat(file)
@@ -100,8 +101,8 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 	return credentials.FromCredentialsProvider("sts", p), from, nil
 }
 
-// roleOf reports whether the profile of the aliyun command's file that counts is that of an instance's role, and its name; "" if it has none. What is wrong
-// with a file the library says.
+// roleOf reports whether the profile of the aliyun command's file that counts is that of an instance's role,
+// and its name; "" if it has none. What is wrong with a file the library says.
 func roleOf(file string) (name string, ok bool) {
 	var f struct {
 		Current  string `json:"current"`
@@ -134,10 +135,12 @@ type role struct {
 	mu    sync.Mutex
 	have  *providers.Credentials
 	until time.Time
-	rest  time.Time // until when the service is not asked while the credentials are good, since it did not answer
+	// until when the service is not asked while the credentials are good, since it did not answer
+	rest time.Time
 }
 
-// renewBefore is how long before their end credentials are asked for anew. The service has new ones half an hour before.
+// renewBefore is how long before their end credentials are asked for anew. The service has new ones half an
+// hour before.
 const renewBefore = 10 * time.Minute
 
 // askAgain is after how long a service that did not answer is asked again: each call would wait for it.
@@ -146,7 +149,8 @@ const askAgain = 30 * time.Second
 // GetProviderName implements providers.CredentialsProvider.
 func (r *role) GetProviderName() string { return "ecs_ram_role" }
 
-// GetCredentials implements providers.CredentialsProvider. While the service does not answer, those that it gave last serve on until their end.
+// GetCredentials implements providers.CredentialsProvider. While the service does not answer, those that it
+// gave last serve on until their end.
 func (r *role) GetCredentials() (*providers.Credentials, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,8 +189,11 @@ func (r *role) ask() (*providers.Credentials, time.Time, error) {
 		Code, AccessKeyID, AccessKeySecret, SecurityToken string
 		Expiration                                        time.Time
 	}
-	if err := json.Unmarshal([]byte(text), &a); err != nil || a.AccessKeyID == "" || a.AccessKeySecret == "" || a.SecurityToken == "" {
-		return nil, time.Time{}, fmt.Errorf("what the metadata service answers for role %s is no credentials (code %q)", name, a.Code)
+	if err := json.Unmarshal([]byte(text), &a); err != nil || a.AccessKeyID == "" || a.AccessKeySecret == "" ||
+		a.SecurityToken == "" {
+		return nil, time.Time{}, fmt.Errorf("what the metadata service answers for role %s is no credentials "+
+			"(code %q)", name, a.Code)
 	}
-	return &providers.Credentials{AccessKeyId: a.AccessKeyID, AccessKeySecret: a.AccessKeySecret, SecurityToken: a.SecurityToken, ProviderName: r.GetProviderName()}, a.Expiration, nil
+	return &providers.Credentials{AccessKeyId: a.AccessKeyID, AccessKeySecret: a.AccessKeySecret,
+		SecurityToken: a.SecurityToken, ProviderName: r.GetProviderName()}, a.Expiration, nil
 }

@@ -18,19 +18,22 @@ import (
 // alone leaves no credentials but those of an instance.
 func alone(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE", "ALIBABA_CLOUD_CLI_PROFILE_DISABLED"} {
+	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET",
+		"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE", "ALIBABA_CLOUD_CLI_PROFILE_DISABLED"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
 }
 
-// Region, VPC and credentials are those of the instance, by the metadata service with a session, and past any proxy.
+// Region, VPC and credentials are those of the instance, by the metadata service with a session, and past any
+// proxy.
 func TestMetadataTellsWhereAndWho(t *testing.T) {
 	w := newWorld(t, nil)
 	alone(t)
 	m := alitest.Metadata("vpc-1", time.Hour)
 	t.Cleanup(m.Close)
-	if tr, ok := newMetadata(m.URL).client.Transport.(*http.Transport); !ok || tr.Proxy != nil { // which Go itself passes by only on loopback
+	if tr, ok := newMetadata(m.URL).client.Transport.(*http.Transport); !ok || tr.Proxy != nil {
+		// which Go itself passes by only on loopback
 		t.Error("a proxy of the environment would be given credentials")
 	}
 	o := w.cloud.o
@@ -46,10 +49,12 @@ func TestMetadataTellsWhereAndWho(t *testing.T) {
 	w.has("vtb-1", inA)
 	m.Close()
 	w.round(a4, false) // the credentials are good for an hour
-	for _, missing := range []func(*Options){func(o *Options) { o.Region = "" }, func(o *Options) { o.VPC = "" }, func(*Options) {}} {
+	for _, missing := range []func(*Options){func(o *Options) { o.Region = "" }, func(o *Options) { o.VPC = "" },
+		func(*Options) {}} {
 		o := w.cloud.o
 		missing(&o)
-		want := map[bool]string{o.Region == "": "--region", o.VPC == "": "--vpc", o.Region != "" && o.VPC != "": "RAM"}[true]
+		want := map[bool]string{o.Region == "": "--region", o.VPC == "": "--vpc", o.Region != "" &&
+			o.VPC != "": "RAM"}[true]
 		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -103,7 +108,9 @@ func TestWhereCredentialsAreLookedFor(t *testing.T) {
 	w := newWorld(t, nil)
 	o := w.cloud.o
 	file := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(file, []byte(`{"current":"one","profiles":[{"name":"one","mode":"AK","access_key_id":"`+alitest.KeyID+`","access_key_secret":"`+alitest.Secret+`"}]}`), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(`{"current":"one","profiles":[{"name":"one","mode":"AK","access_key_id":"`+alitest.KeyID+
+			`","access_key_secret":"`+alitest.Secret+`"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ variable, value, want string }{
@@ -128,7 +135,8 @@ func TestWhereCredentialsAreLookedFor(t *testing.T) {
 	}
 }
 
-// The role of the instance that the aliyun command's file names is asked for as without it: with a session, and past any proxy.
+// The role of the instance that the aliyun command's file names is asked for as without it: with a session,
+// and past any proxy.
 func TestTheFileNamesTheInstancesRole(t *testing.T) {
 	alone(t)
 	t.Setenv("ALIBABA_CLOUD_PROFILE", "")
@@ -137,7 +145,8 @@ func TestTheFileNamesTheInstancesRole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.json")
 	write := func(current string) {
 		t.Helper()
-		text := `{"current":"` + current + `","profiles":[{"name":"keys","mode":"AK"},{"name":"one","mode":"EcsRamRole"},{"name":"two","mode":"EcsRamRole","ram_role_name":"` + alitest.Role + `"}]}`
+		text := `{"current":"` + current +
+			`","profiles":[{"name":"keys","mode":"AK"},{"name":"one","mode":"EcsRamRole"},{"name":"two","mode":"EcsRamRole","ram_role_name":"` + alitest.Role + `"}]}`
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +179,8 @@ func TestWithoutAHome(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(".aliyun", "config.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, from, err := credentialsFrom(newMetadata("http://127.0.0.1:1")); err != nil || from != "the role of this instance (http://127.0.0.1:1)" {
+	if _, from, err := credentialsFrom(newMetadata("http://127.0.0.1:1")); err != nil ||
+		from != "the role of this instance (http://127.0.0.1:1)" {
 		t.Errorf("%s, %v", from, err)
 	}
 }
@@ -180,7 +190,8 @@ func TestAWrongSecret(t *testing.T) {
 	w := newWorld(t, nil)
 	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "another")
 	_, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false)
-	if err == nil || !strings.Contains(err.Error(), "SignatureDoesNotMatch") || w.Results["DescribeInstances refused"] != 1 {
+	if err == nil || !strings.Contains(err.Error(), "SignatureDoesNotMatch") ||
+		w.Results["DescribeInstances refused"] != 1 {
 		t.Errorf("%v, %v", err, w.Results)
 	}
 	w.server.With(func(c *alitest.Cloud) {
@@ -204,7 +215,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Program(context.Background(), tabletest.Routes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
+	if _, err := c.Program(context.Background(), tabletest.Routes(a4), false); err == nil ||
+		!strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
 		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
 	}
 }

@@ -18,7 +18,8 @@ import (
 // Options are what a Cloud is made from.
 type Options struct {
 	table.Options
-	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service knows.
+	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service
+	// knows.
 	Region, VPC string
 	// Tag is "KEY=VALUE": that of our route tables and instances, and, in their descriptions, of our routes.
 	Tag string
@@ -50,9 +51,12 @@ func CheckTag(tag string) error {
 	case !ok || key == "" || value == "":
 		return fmt.Errorf("%q: want KEY=VALUE", tag)
 	case len(key) > 128 || len(value) > 128 || len(tag) > tagAtMost:
-		return fmt.Errorf("%q is longer than this program takes: 128 characters for key and value, and %d together", tag, tagAtMost)
-	case strings.HasPrefix(key, "aliyun") || strings.HasPrefix(key, "acs:") || strings.Contains(tag, "http://") || strings.Contains(tag, "https://"):
-		return fmt.Errorf("%q: Alibaba Cloud takes no keys that begin with aliyun or acs:, and no http:// or https://", tag)
+		return fmt.Errorf("%q is longer than this program takes: 128 characters for key and value, and %d together",
+			tag, tagAtMost)
+	case strings.HasPrefix(key, "aliyun") || strings.HasPrefix(key, "acs:") ||
+		strings.Contains(tag, "http://") || strings.Contains(tag, "https://"):
+		return fmt.Errorf("%q: Alibaba Cloud takes no keys that begin with aliyun or acs:, and no http:// or "+
+			"https://", tag)
 	}
 	return nil
 }
@@ -62,14 +66,15 @@ func CheckEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
 	}
-	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.Scheme != "https" && !local(u) {
+	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
+		u.Scheme != "https" && !local(u) {
 		return fmt.Errorf("%q: want https://HOST", endpoint)
 	}
 	return nil
 }
 
-// CheckMetadata returns what is wrong with the URL of a metadata service, which answers in plain text and hands out credentials: it is on the host's own link, or on
-// the host itself.
+// CheckMetadata returns what is wrong with the URL of a metadata service, which answers in plain text and
+// hands out credentials: it is on the host's own link, or on the host itself.
 func CheckMetadata(endpoint string) error {
 	if endpoint == Metadata {
 		return nil
@@ -97,7 +102,8 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Metadata == "" {
 		o.Metadata = Metadata
 	}
-	if err := errors.Join(CheckTag(o.Tag), CheckEndpoint(o.VPCEndpoint), CheckEndpoint(o.ECSEndpoint), CheckMetadata(o.Metadata)); err != nil {
+	if err := errors.Join(CheckTag(o.Tag), CheckEndpoint(o.VPCEndpoint), CheckEndpoint(o.ECSEndpoint),
+		CheckMetadata(o.Metadata)); err != nil {
 		return nil, err
 	}
 	if o.backoff == 0 {
@@ -131,7 +137,8 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 		to             *product
 		name, version  string
 		endpoint, flag string
-	}{{&c.vpc, "vpc", "2016-04-28", o.VPCEndpoint, "--vpc-endpoint"}, {&c.ecs, "ecs", "2014-05-26", o.ECSEndpoint, "--ecs-endpoint"}} {
+	}{{&c.vpc, "vpc", "2016-04-28", o.VPCEndpoint, "--vpc-endpoint"},
+		{&c.ecs, "ecs", "2014-05-26", o.ECSEndpoint, "--ecs-endpoint"}} {
 		if p.endpoint == "" {
 			p.endpoint = "https://" + p.name + "." + o.Region + ".aliyuncs.com"
 		}
@@ -139,7 +146,8 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.flag, err)
 		}
-		client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host, HttpClient: newTransport()})
+		client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host,
+			HttpClient: newTransport()})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.flag, err)
 		}

@@ -13,7 +13,8 @@ import (
 var _ routecontrol.Programmer = (*Cloud)(nil)
 
 // Program implements routecontrol.Programmer.
-func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error,
+	error) {
 	f, err := c.fleet(ctx)
 	if err != nil {
 		return nil, table.PendingIfSlow(err)

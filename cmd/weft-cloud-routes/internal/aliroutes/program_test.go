@@ -30,13 +30,16 @@ func ours() map[string]string { return map[string]string{"weft-routes": "blue"} 
 
 const ourDescription = "made by weft-cloud-routes, tag weft-routes=blue"
 
-// newWorld has instances a, b and c at 10.0.0.1 and so on, and a table with what the cloud puts there. Others have an instance, a table and another VPC.
+// newWorld has instances a, b and c at 10.0.0.1 and so on, and a table with what the cloud puts there. Others
+// have an instance, a table and another VPC.
 func newWorld(t *testing.T, change func(*alitest.Cloud, *Options)) *world {
 	t.Helper()
 	c := alitest.Cloud{
 		Limit: 100, Calls: cloudtest.Calls{Faults: map[string][]cloudtest.Fault{}},
 		Tables: []*alitest.Table{
-			{ID: "vtb-1", VPC: "vpc-1", Tags: ours(), Routes: []*alitest.Route{{Dst: "10.0.0.0/24", Hop: "vsw-1", HopType: "local", Type: "System"}, {Dst: "100.64.0.0/10", HopType: "service", Type: "System"}}},
+			{ID: "vtb-1", VPC: "vpc-1", Tags: ours(),
+				Routes: []*alitest.Route{{Dst: "10.0.0.0/24", Hop: "vsw-1", HopType: "local", Type: "System"},
+					{Dst: "100.64.0.0/10", HopType: "service", Type: "System"}}},
 			{ID: "vtb-others", VPC: "vpc-1"}, {ID: "vtb-elsewhere", VPC: "vpc-2", Tags: ours()},
 		},
 		Instances: []*alitest.Instance{
@@ -45,10 +48,12 @@ func newWorld(t *testing.T, change func(*alitest.Cloud, *Options)) *world {
 		},
 	}
 	for i, n := range []string{"a", "b", "c"} {
-		c.Instances = append(c.Instances, &alitest.Instance{ID: "i-" + n, VPC: "vpc-1", Status: "Running", Tags: ours(), Addrs: []string{fmt.Sprintf("10.0.0.%d", i+1), fmt.Sprintf("2001:db8::%d", i+1)}})
+		c.Instances = append(c.Instances, &alitest.Instance{ID: "i-" + n, VPC: "vpc-1", Status: "Running",
+			Tags: ours(), Addrs: []string{fmt.Sprintf("10.0.0.%d", i+1), fmt.Sprintf("2001:db8::%d", i+1)}})
 	}
 	w := &world{T: t}
-	o := Options{Options: w.Watch.Options(), Region: alitest.Region, VPC: "vpc-1", Tag: "weft-routes=blue", backoff: time.Millisecond}
+	o := Options{Options: w.Watch.Options(), Region: alitest.Region, VPC: "vpc-1", Tag: "weft-routes=blue",
+		backoff: time.Millisecond}
 	if change != nil {
 		change(&c, &o)
 	}
@@ -85,7 +90,8 @@ const (
 	inA, inB   = "10.5.1.0/24 i-a", "10.5.2.0/24 i-b"
 )
 
-// Routes of both families come, move and go; a second round changes nothing; and what is others' is as it was.
+// Routes of both families come, move and go; a second round changes nothing; and what is others' is as it
+// was.
 func TestRoutesComeMoveAndGo(t *testing.T) {
 	w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
 		c.Page = 1
@@ -102,7 +108,8 @@ func TestRoutesComeMoveAndGo(t *testing.T) {
 	w.server.With(func(c *alitest.Cloud) { c.Calls.Calls = nil })
 	w.round(a4+", "+b4+", "+b6, false)
 	w.server.With(func(c *alitest.Cloud) {
-		if c.Count("DescribeInstances")+c.Count("DescribeRouteTableList")+c.Count("DescribeRouteEntryList") != len(c.Calls.Calls) {
+		if c.Count("DescribeInstances")+c.Count("DescribeRouteTableList")+c.Count("DescribeRouteEntryList") !=
+			len(c.Calls.Calls) {
 			t.Errorf("nothing changed, and the calls were %q", c.Calls.Calls)
 		}
 	})
@@ -141,7 +148,8 @@ func TestAChangeTakesTime(t *testing.T) {
 	w.round(a4, false)
 	w.server.With(func(c *alitest.Cloud) { c.Slow = 3 })
 	w.round(a4+", "+b4, false, "10.5.2.0/24 still at work on it pending")
-	w.round("10.5.1.0/24 10.0.0.3, "+b4, false, "10.5.1.0/24 still at work on it pending") // the call was refused while b's route was on its way, and taken then
+	// the call was refused while b's route was on its way, and taken then
+	w.round("10.5.1.0/24 10.0.0.3, "+b4, false, "10.5.1.0/24 still at work on it pending")
 	w.server.With(func(c *alitest.Cloud) {
 		if c.Count("ModifyRouteEntry") < 2 {
 			t.Errorf("%q", c.Calls.Calls)
@@ -176,9 +184,12 @@ func TestOthersRoutesStay(t *testing.T) {
 		}
 	})
 	w.round(a4+", "+b4+", 10.5.4.0/24 10.0.0.99", false,
-		"10.5.1.0/24 vtb-1: somebody else's route to 10.5.1.0/24, by i-a, is in the way", "10.5.2.0/24 to 10.5.2.128/25, by vpn-1, takes a part of it",
+		"10.5.1.0/24 vtb-1: somebody else's route to 10.5.1.0/24, by i-a, is in the way",
+		"10.5.2.0/24 to 10.5.2.128/25, by vpn-1, takes a part of it",
 		"10.5.4.0/24 no instance of vpc-1 with the tag weft-routes=blue has the address 10.0.0.99")
-	w.has("vtb-1", "10.5.1.0/24 i-a", "10.5.2.0/24 i-b", "10.5.2.128/25 vpn-1", "10.5.6.0/24 i-a", "10.6.8.0/24 i-a") // the one of ours that nobody wants is gone
+	// the one of ours that nobody wants is gone
+	w.has("vtb-1", "10.5.1.0/24 i-a", "10.5.2.0/24 i-b", "10.5.2.128/25 vpn-1", "10.5.6.0/24 i-a",
+		"10.6.8.0/24 i-a")
 }
 
 // A cloud that has its bad minutes.
@@ -187,7 +198,8 @@ func TestFaultsOfACloud(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"throttled for a while": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
-				c.Faults["CreateRouteEntries"] = []cloudtest.Fault{throttled, {Code: "TaskConflict", Status: 400}, {Code: "ServiceUnavailable", Status: 503}}
+				c.Faults["CreateRouteEntries"] = []cloudtest.Fault{throttled, {Code: "TaskConflict", Status: 400},
+					{Code: "ServiceUnavailable", Status: 503}}
 			})
 			w.round(a4, false)
 			w.has("vtb-1", inA)
@@ -195,11 +207,15 @@ func TestFaultsOfACloud(t *testing.T) {
 		"throttled for long": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
 				c.Faults["CreateRouteEntries"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
-				c.Tables[0].Routes = append(c.Tables[0].Routes, &alitest.Route{Dst: "10.5.8.0/24", Hop: "i-a", HopType: "Instance", Type: "Custom", Description: ourDescription})
+				c.Tables[0].Routes = append(c.Tables[0].Routes,
+					&alitest.Route{Dst: "10.5.8.0/24", Hop: "i-a", HopType: "Instance", Type: "Custom",
+						Description: ourDescription})
 			})
-			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending", "10.5.2.0/24 asks for fewer calls pending", "10.5.8.0/24 it stays: vpc:CreateRouteEntries pending")
+			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending",
+				"10.5.2.0/24 asks for fewer calls pending", "10.5.8.0/24 it stays: vpc:CreateRouteEntries pending")
 			w.server.With(func(c *alitest.Cloud) {
-				if c.Count("CreateRouteEntries") != again.Attempts || c.Count("DeleteRouteEntries") != 0 || w.Results["CreateRouteEntries throttled"] != 1 {
+				if c.Count("CreateRouteEntries") != again.Attempts || c.Count("DeleteRouteEntries") != 0 ||
+					w.Results["CreateRouteEntries throttled"] != 1 {
 					t.Errorf("%q, %v", c.Calls.Calls, w.Results)
 				}
 			})
@@ -208,7 +224,8 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"somebody else changes the table for long": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
-				c.Faults["CreateRouteEntries"] = slices.Repeat([]cloudtest.Fault{{Code: "TaskConflict", Status: 400}}, again.Attempts)
+				c.Faults["CreateRouteEntries"] = slices.Repeat([]cloudtest.Fault{{Code: "TaskConflict", Status: 400}},
+					again.Attempts)
 			})
 			w.round(a4, false, "10.5.1.0/24 is not taken while something else is being changed (TaskConflict) pending")
 			w.round(a4, false)
@@ -217,7 +234,8 @@ func TestFaultsOfACloud(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
 				c.Faults["DescribeRouteEntryList"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
-			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err,
+				routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
@@ -230,7 +248,8 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"all answers are lost": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
-				c.Faults["CreateRouteEntries"] = append([]cloudtest.Fault{{Done: true}}, slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
+				c.Faults["CreateRouteEntries"] = append([]cloudtest.Fault{{Done: true}},
+					slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
 			})
 			w.round(a4, false)
 			w.has("vtb-1", inA)
@@ -245,22 +264,28 @@ func TestFaultsOfACloud(t *testing.T) {
 		"the table is full": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
 				c.Limit = 2
-				c.Tables[0].Routes = append(c.Tables[0].Routes, &alitest.Route{Dst: "10.5.8.0/24", Hop: "i-a", HopType: "Instance", Type: "Custom", Description: ourDescription})
+				c.Tables[0].Routes = append(c.Tables[0].Routes,
+					&alitest.Route{Dst: "10.5.8.0/24", Hop: "i-a", HopType: "Instance", Type: "Custom",
+						Description: ourDescription})
 			})
-			w.round(a4+", "+b4, true, "10.5.2.0/24 vtb-1: the table is full: it has 3 routes of all kinds; Alibaba Cloud raises the quota")
+			w.round(a4+", "+b4, true, "10.5.2.0/24 vtb-1: the table is full: it has 3 routes of all kinds; Alibaba "+
+				"Cloud raises the quota")
 			w.has("vtb-1", inA, "10.5.8.0/24 i-a")
 			w.round(a4+", "+b4, false) // what is not wanted makes room
 			w.has("vtb-1", inA, inB)
 		},
 		"the table is full, and a call fails as a whole": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) { c.Limit, c.Whole = 2, true })
-			w.round(a4+", "+b4+", "+c4+", 10.5.4.0/24 10.0.0.3", false, "10.5.3.0/24 the table is full", "10.5.4.0/24 the table is full")
+			w.round(a4+", "+b4+", "+c4+", 10.5.4.0/24 10.0.0.3", false, "10.5.3.0/24 the table is full",
+				"10.5.4.0/24 the table is full")
 			w.has("vtb-1", inA, inB)
 		},
 		"one route spoils a call": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
 				c.Whole = true
-				c.Tables[0].Routes = append(c.Tables[0].Routes, &alitest.Route{Dst: "10.5.8.0/24", Hop: "i-a", HopType: "Instance", Type: "Custom", Description: ourDescription})
+				c.Tables[0].Routes = append(c.Tables[0].Routes,
+					&alitest.Route{Dst: "10.5.8.0/24", Hop: "i-a", HopType: "Instance", Type: "Custom",
+						Description: ourDescription})
 			})
 			f, err := w.cloud.fleet(t.Context())
 			if err != nil {
@@ -286,14 +311,17 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"it does not answer for long": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
-				c.Faults["CreateRouteEntries"] = slices.Repeat([]cloudtest.Fault{{Code: "InternalError", Status: 500}}, again.Attempts)
+				c.Faults["CreateRouteEntries"] = slices.Repeat([]cloudtest.Fault{{Code: "InternalError", Status: 500}},
+					again.Attempts)
 			})
 			w.round(a4, false, "10.5.1.0/24 InternalError pending")
 			w.round(a4, false)
 		},
 		"it asks for fewer calls while one is divided": func(t *testing.T) {
 			for action, change := range map[string]func(changer, []table.Want) map[netip.Prefix]error{
-				"CreateRouteEntries": func(ch changer, w []table.Want) map[netip.Prefix]error { return ch.CreateAll(t.Context(), w) },
+				"CreateRouteEntries": func(ch changer, w []table.Want) map[netip.Prefix]error {
+					return ch.CreateAll(t.Context(), w)
+				},
 				"DeleteRouteEntries": func(ch changer, w []table.Want) map[netip.Prefix]error {
 					var routes []table.Route
 					for _, x := range w {
@@ -303,7 +331,8 @@ func TestFaultsOfACloud(t *testing.T) {
 				},
 			} {
 				w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
-					c.Faults[action] = append([]cloudtest.Fault{{Code: "Unknown", Status: 400}}, slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)...)
+					c.Faults[action] = append([]cloudtest.Fault{{Code: "Unknown", Status: 400}},
+						slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)...)
 				})
 				var want []table.Want
 				for _, x := range tabletest.Routes(a4 + ", " + b4 + ", " + c4) {
@@ -329,7 +358,8 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"the same refusal is said in the same words": func(t *testing.T) {
 			const want = "the route is not to be had."
-			for _, message := range []string{"code: 400, " + want + " request id: 0C2EE7A8-74D4", "code: 400, " + want + " request id: ", want} {
+			for _, message := range []string{"code: 400, " + want + " request id: 0C2EE7A8-74D4", "code: 400, " +
+				want + " request id: ", want} {
 				if got := unwrapped(message); got != want {
 					t.Errorf("%q of %q", got, message)
 				}
@@ -355,7 +385,9 @@ func TestFaultsOfACloud(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.server.With(func(c *alitest.Cloud) {
-					c.Tables[0].Routes = slices.DeleteFunc(c.Tables[0].Routes, func(r *alitest.Route) bool { return r.Hop == "i-a" })
+					c.Tables[0].Routes = slices.DeleteFunc(c.Tables[0].Routes, func(r *alitest.Route) bool {
+						return r.Hop == "i-a"
+					})
 				})
 				if faults := (changer{w.cloud, tables[0]}).DeleteAll(t.Context(), tables[0].Have[2:]); len(faults) > 0 {
 					t.Errorf("%v", faults)
@@ -365,16 +397,21 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"rights are missing": func(t *testing.T) {
 			no := cloudtest.Fault{Code: "Forbidden.RAM", Status: http.StatusForbidden}
-			w := newWorld(t, func(c *alitest.Cloud, _ *Options) { c.Faults["CreateRouteEntries"] = []cloudtest.Fault{no} })
-			w.round(a4+", "+b4, false, "10.5.1.0/24 may not vpc:CreateRouteEntries: Forbidden.RAM: as the test wants", "10.5.2.0/24 may not vpc:CreateRouteEntries")
+			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
+				c.Faults["CreateRouteEntries"] = []cloudtest.Fault{no}
+			})
+			w.round(a4+", "+b4, false, "10.5.1.0/24 may not vpc:CreateRouteEntries: Forbidden.RAM: as the test wants",
+				"10.5.2.0/24 may not vpc:CreateRouteEntries")
 			w.server.With(func(c *alitest.Cloud) { c.Faults["DescribeInstances"] = []cloudtest.Fault{no} })
-			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "ecs:DescribeInstances") || errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil ||
+				!strings.Contains(err.Error(), "ecs:DescribeInstances") || errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
 		"no table has the tag": func(t *testing.T) {
 			w := newWorld(t, func(c *alitest.Cloud, _ *Options) { c.Tables = c.Tables[1:] })
-			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "weft-routes=blue") {
+			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil ||
+				!strings.Contains(err.Error(), "weft-routes=blue") {
 				t.Error(err)
 			}
 		},

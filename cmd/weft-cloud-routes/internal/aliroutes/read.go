@@ -25,7 +25,8 @@ type fleet struct {
 // tag is of either form in which answers have one.
 type tag struct{ Key, Value, TagKey, TagValue string }
 
-// tagged reports whether tags have ours: a tag in a request that an API did not know would be ignored, and everybody's tables were ours.
+// tagged reports whether tags have ours: a tag in a request that an API did not know would be ignored, and
+// everybody's tables were ours.
 func (c *Cloud) tagged(tags []tag) bool {
 	for _, t := range tags {
 		if t.Key+t.TagKey == c.key && t.Value+t.TagValue == c.value {
@@ -65,7 +66,8 @@ type instanceJSON struct {
 func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 	f := fleet{map[netip.Addr]instance{}, map[string]instance{}}
 	query := map[string]string{"VpcId": c.o.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value, "MaxResults": "100",
-		"AdditionalAttributes.1": "NETWORK_PRIMARY_ENI_IP"} // without it an instance's IPv6 addresses are not among the answers
+		// without it an instance's IPv6 addresses are not among the answers
+		"AdditionalAttributes.1": "NETWORK_PRIMARY_ENI_IP"}
 	for {
 		var page struct {
 			NextToken string
@@ -109,7 +111,8 @@ func (f fleet) add(j instanceJSON) {
 // tables reads the route tables that have the tag.
 func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 	const most = 50
-	query := map[string]string{"VpcId": c.o.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value, "PageSize": strconv.Itoa(most)}
+	query := map[string]string{"VpcId": c.o.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value,
+		"PageSize": strconv.Itoa(most)}
 	var out []table.Table
 	for number, seen := 1, 0; ; number++ {
 		query["PageNumber"] = strconv.Itoa(number)
@@ -141,7 +144,8 @@ func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has", c.o.VPC, c.o.Tag)
+		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has",
+			c.o.VPC, c.o.Tag)
 	}
 	return out, nil
 }
@@ -200,7 +204,8 @@ func (c *Cloud) route(dst netip.Prefix, e entryJSON, f fleet) table.Route {
 	if out.Target = strings.Join(hops, " and "); out.Target == "" {
 		out.Target = "something of the cloud's own"
 	}
-	out.Ours = len(hops) == 1 && plain && e.Type == "Custom" && e.ServiceType == "" && e.Description == c.description() && c.o.Inside(dst)
+	out.Ours = len(hops) == 1 && plain && e.Type == "Custom" && e.ServiceType == "" &&
+		e.Description == c.description() && c.o.Inside(dst)
 	if i, known := f.byID[out.Target]; known {
 		out.Down = !i.running // the table goes on having it as before
 	}

@@ -31,30 +31,36 @@ var _ table.Changer = changer{}
 func (c changer) Create(ctx context.Context, w table.Want) error {
 	v4, v6 := blocks(w.Dst)
 	_, err := c.client.CreateRoute(ctx, &ec2.CreateRouteInput{
-		RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: aws.String(w.Target),
+		RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6,
+		NetworkInterfaceId: aws.String(w.Target),
 	})
 	switch err = c.called("CreateRoute", err); {
 	case has(err, "RouteAlreadyExists"): // an answer was lost, or the read was of before
 		return fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w", routecontrol.ErrPending)
 	case has(err, "RouteLimitExceeded"):
-		return fmt.Errorf("%w: it has %d routes of all kinds; AWS raises the quota when asked: %w", table.ErrFull, len(c.t.Have), err)
+		return fmt.Errorf("%w: it has %d routes of all kinds; AWS raises the quota when asked: %w", table.ErrFull,
+			len(c.t.Have), err)
 	case err == nil:
 		c.o.Logger.Info("route created", "table", c.t.ID, "subnet", w.Dst, "interface", w.Target)
 	}
 	return err
 }
 
-// Replace implements table.Changer. A table has one route to a destination, so that the old one is gone with the call.
+// Replace implements table.Changer. A table has one route to a destination, so that the old one is gone with
+// the call.
 func (c changer) Replace(ctx context.Context, r table.Replacement) error {
 	v4, v6 := blocks(r.Want.Dst)
 	_, err := c.client.ReplaceRoute(ctx, &ec2.ReplaceRouteInput{
-		RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: aws.String(r.Want.Target),
+		RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6,
+		NetworkInterfaceId: aws.String(r.Want.Target),
 	})
 	switch err = c.called("ReplaceRoute", err); {
-	case has(err, "InvalidParameterValue") && strings.Contains(err.Error(), "no route"): // it was deleted since it was read
+	case has(err, "InvalidParameterValue") && strings.Contains(err.Error(), "no route"):
+		// it was deleted since it was read
 		return fmt.Errorf("the route that it takes the place of is gone: %w", routecontrol.ErrPending)
 	case err == nil:
-		c.o.Logger.Info("route replaced", "table", c.t.ID, "subnet", r.Want.Dst, "interface", r.Want.Target, "before", r.Old[0].Target)
+		c.o.Logger.Info("route replaced", "table", c.t.ID, "subnet", r.Want.Dst, "interface", r.Want.Target,
+			"before", r.Old[0].Target)
 	}
 	return err
 }
@@ -62,7 +68,8 @@ func (c changer) Replace(ctx context.Context, r table.Replacement) error {
 // Delete implements table.Changer.
 func (c changer) Delete(ctx context.Context, r table.Route) error {
 	v4, v6 := blocks(r.Dst)
-	_, err := c.client.DeleteRoute(ctx, &ec2.DeleteRouteInput{RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6})
+	_, err := c.client.DeleteRoute(ctx, &ec2.DeleteRouteInput{RouteTableId: aws.String(c.t.ID),
+		DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6})
 	switch err = c.called("DeleteRoute", err); {
 	case has(err, "InvalidRoute.NotFound"):
 		return nil
@@ -98,7 +105,8 @@ func (c *Cloud) called(call string, err error) error {
 		a = table.Throttled
 	case errors.As(err, &e) && has(err, "UnauthorizedOperation", "AuthFailure", "AccessDenied"):
 		a, err = table.Forbidden, &refusal{e}
-	case errors.As(err, &e) && errors.As(err, &answer) && answer.HTTPStatusCode() < http.StatusInternalServerError:
+	case errors.As(err, &e) && errors.As(err, &answer) &&
+		answer.HTTPStatusCode() < http.StatusInternalServerError:
 		a, err = table.Refused, &refusal{e}
 	}
 	return c.o.Said(call, "ec2:"+call, a, err)

@@ -22,17 +22,20 @@ import (
 // Options are what a Cloud is made from.
 type Options struct {
 	table.Options
-	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service knows.
+	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service
+	// knows.
 	Region, VPC string
 	// Tag is "KEY=VALUE": that of our route tables and instances.
 	Tag string
-	// KeepSourceCheck says that the source/destination check of instances is not switched off: routes to those that have it on are refused.
+	// KeepSourceCheck says that the source/destination check of instances is not switched off: routes to those
+	// that have it on are refused.
 	KeepSourceCheck bool
 
 	maxBackoff time.Duration // between tries of one call; 0 for the default
 }
 
-// Calls are tried again.Attempts times, with waits of up to backoffAtMost in between; one try may take answerWithin.
+// Calls are tried again.Attempts times, with waits of up to backoffAtMost in between; one try may take
+// answerWithin.
 const (
 	backoffAtMost  = 10 * time.Second
 	metadataWithin = 5 * time.Second
@@ -46,8 +49,9 @@ type Cloud struct {
 	key, value string // the tag
 }
 
-// Open finds region, VPC and credentials, and makes no call that needs rights. What the environment and the files of the AWS command say counts (AWS_REGION,
-// AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so on), then the instance's metadata service.
+// Open finds region, VPC and credentials, and makes no call that needs rights. What the environment and the
+// files of the AWS command say counts (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so on), then the
+// instance's metadata service.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
 	key, value, ok := strings.Cut(o.Tag, "=")
 	if !ok || key == "" {
@@ -56,9 +60,13 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if o.maxBackoff == 0 {
 		o.maxBackoff = backoffAtMost
 	}
-	set := []func(*config.LoadOptions) error{config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerWithin)), config.WithRetryer(func() aws.Retryer {
-		return retry.NewStandard(func(s *retry.StandardOptions) { s.MaxAttempts, s.MaxBackoff = again.Attempts, o.maxBackoff })
-	})}
+	set := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerWithin)),
+		config.WithRetryer(func() aws.Retryer {
+			return retry.NewStandard(func(s *retry.StandardOptions) {
+				s.MaxAttempts, s.MaxBackoff = again.Attempts, o.maxBackoff
+			})
+		})}
 	if o.Region != "" {
 		set = append(set, config.WithRegion(o.Region))
 	}

@@ -17,7 +17,8 @@ import (
 var _ routecontrol.Programmer = (*Cloud)(nil)
 
 // Program implements routecontrol.Programmer.
-func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error,
+	error) {
 	f, err := c.fleet(ctx)
 	if err != nil {
 		return nil, table.PendingIfSlow(err)
@@ -43,7 +44,8 @@ func (l look) Target(hop netip.Addr) (string, error) {
 		return "", fmt.Errorf("no instance of %s with the tag %s has the address %v", l.o.VPC, l.o.Tag, hop)
 	}
 	if n.checked && l.o.KeepSourceCheck {
-		return "", fmt.Errorf("the source/destination check of %s (%s) is on, and --keep-source-check forbids to switch it off", n.instance, n.id)
+		return "", fmt.Errorf("the source/destination check of %s (%s) is on, and --keep-source-check forbids to "+
+			"switch it off", n.instance, n.id)
 	}
 	return n.id, nil
 }
@@ -56,7 +58,8 @@ func (l look) Change(ctx context.Context, t table.Table, p table.Plan) map[netip
 	return table.Apply(ctx, changer{l.Cloud, t}, p)
 }
 
-// Ready implements table.Cloud. It switches the source/destination check off at the interfaces that are wanted as targets.
+// Ready implements table.Cloud. It switches the source/destination check off at the interfaces that are
+// wanted as targets.
 func (l look) Ready(ctx context.Context, want []table.Want) map[string]error {
 	faults, checked := map[string]error{}, map[string]nic{}
 	for _, n := range l.fleet.byAddr {
@@ -71,10 +74,12 @@ func (l look) Ready(ctx context.Context, want []table.Want) map[string]error {
 		}
 		delete(checked, w.Target) // an interface may have the routes of both families
 		_, err := l.client.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
-			NetworkInterfaceId: aws.String(n.id), SourceDestCheck: &types.AttributeBooleanValue{Value: aws.Bool(false)},
+			NetworkInterfaceId: aws.String(n.id),
+			SourceDestCheck:    &types.AttributeBooleanValue{Value: aws.Bool(false)},
 		})
 		if err = l.called("ModifyNetworkInterfaceAttribute", err); err != nil {
-			faults[n.id] = fmt.Errorf("the source/destination check of %s (%s) is on, and stays: %w", n.instance, n.id, table.PendingIfSlow(err))
+			faults[n.id] = fmt.Errorf("the source/destination check of %s (%s) is on, and stays: %w", n.instance, n.id,
+				table.PendingIfSlow(err))
 			continue
 		}
 		l.o.Logger.Info("source/destination check switched off", "instance", n.instance, "interface", n.id)

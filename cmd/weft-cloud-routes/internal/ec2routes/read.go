@@ -41,13 +41,15 @@ func (c *Cloud) filters(more ...types.Filter) []types.Filter {
 	}, more...)
 }
 
-// fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; of one that is being terminated only the interfaces
-// count, for the routes to them are still ours; one that was terminated is none.
+// fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; of
+// one that is being terminated only the interfaces count, for the routes to them are still ours; one that was
+// terminated is none.
 func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 	f := fleet{byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}, others: map[string]bool{}}
 	pages := ec2.NewDescribeInstancesPaginator(c.client, &ec2.DescribeInstancesInput{
 		MaxResults: aws.Int32(instancesPage),
-		Filters:    c.filters(types.Filter{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped", "shutting-down"}}),
+		Filters: c.filters(types.Filter{Name: aws.String("instance-state-name"),
+			Values: []string{"pending", "running", "stopping", "stopped", "shutting-down"}}),
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
@@ -65,7 +67,8 @@ func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 
 func (f fleet) add(i types.Instance) {
 	for _, x := range i.NetworkInterfaces {
-		n := nic{aws.ToString(x.NetworkInterfaceId), aws.ToString(i.InstanceId), x.SourceDestCheck == nil || *x.SourceDestCheck}
+		n := nic{aws.ToString(x.NetworkInterfaceId), aws.ToString(i.InstanceId), x.SourceDestCheck == nil ||
+			*x.SourceDestCheck}
 		f.ids[n.id] = true
 		if i.State != nil && i.State.Name == types.InstanceStateNameShuttingDown {
 			continue
@@ -86,10 +89,12 @@ func (f fleet) at(text string, n nic) {
 	}
 }
 
-// tables reads the route tables that have the tag, and into f what has to be known to say whose their routes are.
+// tables reads the route tables that have the tag, and into f what has to be known to say whose their routes
+// are.
 func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 	var read []types.RouteTable
-	pages := ec2.NewDescribeRouteTablesPaginator(c.client, &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: c.filters()})
+	pages := ec2.NewDescribeRouteTablesPaginator(c.client,
+		&ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: c.filters()})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err = c.called("DescribeRouteTables", err); err != nil {
@@ -114,20 +119,22 @@ func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 		out = append(out, rt)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has", c.o.VPC, c.o.Tag)
+		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has",
+			c.o.VPC, c.o.Tag)
 	}
 	return out, nil
 }
 
-// askFor notes of each interface to which EC2 drops packets, and which is none of our instances', whether it exists: that of somebody else's instance that
-// was stopped does. Most rounds have nothing to ask.
+// askFor notes of each interface to which EC2 drops packets, and which is none of our instances', whether it
+// exists: that of somebody else's instance that was stopped does. Most rounds have nothing to ask.
 func (c *Cloud) askFor(ctx context.Context, read []types.RouteTable, f fleet) error {
 	var ids []string
 	for _, t := range read {
 		for _, r := range t.Routes {
 			id := aws.ToString(r.NetworkInterfaceId)
 			dst, ok := destination(r)
-			if _, asked := f.others[id]; !ok || id == "" || asked || f.ids[id] || r.State != types.RouteStateBlackhole || !c.mayBeOurs(dst, r) {
+			if _, asked := f.others[id]; !ok || id == "" || asked || f.ids[id] ||
+				r.State != types.RouteStateBlackhole || !c.mayBeOurs(dst, r) {
 				continue
 			}
 			f.others[id] = false
@@ -137,7 +144,8 @@ func (c *Cloud) askFor(ctx context.Context, read []types.RouteTable, f fleet) er
 	for some := range slices.Chunk(ids, interfacesPage) {
 		pages := ec2.NewDescribeNetworkInterfacesPaginator(c.client, &ec2.DescribeNetworkInterfacesInput{
 			MaxResults: aws.Int32(interfacesPage),
-			Filters:    []types.Filter{{Name: aws.String("network-interface-id"), Values: some}}, // unlike NetworkInterfaceIds, no error for one that is gone
+			// unlike NetworkInterfaceIds, no error for one that is gone
+			Filters: []types.Filter{{Name: aws.String("network-interface-id"), Values: some}},
 		})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
@@ -169,7 +177,8 @@ func (c *Cloud) route(dst netip.Prefix, r types.Route, f fleet) table.Route {
 		out.Ours = c.mayBeOurs(dst, r) && (f.ids[out.Target] || asked && !exists)
 		return out
 	}
-	for _, t := range []*string{r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId, r.EgressOnlyInternetGatewayId,
+	for _, t := range []*string{r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId,
+		r.EgressOnlyInternetGatewayId,
 		r.CarrierGatewayId, r.LocalGatewayId, r.InstanceId, r.CoreNetworkArn, r.OdbNetworkArn} {
 		if aws.ToString(t) != "" {
 			out.Target = *t

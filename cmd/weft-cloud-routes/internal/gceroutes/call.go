@@ -17,7 +17,8 @@ import (
 	"weft/cmd/weft-cloud-routes/internal/table"
 )
 
-// api makes calls, each several times if need be. All of them may be made twice: what is created has a name, and requests that change something have an id.
+// api makes calls, each several times if need be. All of them may be made twice: what is created has a name,
+// and requests that change something have an id.
 type api struct {
 	base    string // with a slash at its end
 	client  *http.Client
@@ -39,14 +40,17 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.reason, r.message) }
 
 func (r *refusal) throttled() bool {
-	return r.status == http.StatusTooManyRequests || slices.Contains([]string{"rateLimitExceeded", "userRateLimitExceeded"}, r.reason)
+	return r.status == http.StatusTooManyRequests ||
+		slices.Contains([]string{"rateLimitExceeded", "userRateLimitExceeded"}, r.reason)
 }
 
 func (r *refusal) full() bool {
-	return !r.throttled() && slices.Contains([]string{"quotaExceeded", "limitExceeded", "QUOTA_EXCEEDED", "LIMIT_EXCEEDED"}, r.reason)
+	return !r.throttled() && slices.Contains([]string{"quotaExceeded", "limitExceeded", "QUOTA_EXCEEDED",
+		"LIMIT_EXCEEDED"}, r.reason)
 }
 
-// do makes a call and decodes its answer into out. name is what counts it, and is the permission that it takes.
+// do makes a call and decodes its answer into out. name is what counts it, and is the permission that it
+// takes.
 func (a api) do(ctx context.Context, name, method, path string, query url.Values, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -72,7 +76,8 @@ func (a api) said(name string, err error) error {
 		answer = table.OK
 	case errors.As(err, &r) && r.throttled():
 		answer = table.Throttled
-	case errors.As(err, &r) && (r.status == http.StatusUnauthorized || r.status == http.StatusForbidden && !r.full()):
+	case errors.As(err, &r) && (r.status == http.StatusUnauthorized || r.status == http.StatusForbidden &&
+		!r.full()):
 		answer = table.Forbidden
 	case errors.As(err, &r) && r.status < http.StatusInternalServerError:
 		answer = table.Refused

@@ -57,7 +57,8 @@ type newRoute struct {
 func (c *changer) Create(ctx context.Context, w table.Want) error {
 	var op operation
 	err := c.api.do(ctx, "compute.routes.create", http.MethodPost, "global/routes", url.Values{}, newRoute{
-		Name: c.name(w), Description: c.description(), Network: "projects/" + c.o.Project + "/global/networks/" + c.o.Network,
+		Name: c.name(w), Description: c.description(), Network: "projects/" + c.o.Project + "/global/networks/" +
+			c.o.Network,
 		DestRange: w.Dst.String(), Priority: priority, Instance: "projects/" + w.Target,
 	}, &op)
 	var r *refusal
@@ -80,7 +81,8 @@ func (c *changer) Replace(ctx context.Context, r table.Replacement) error {
 // Delete implements table.Changer.
 func (c *changer) Delete(ctx context.Context, x table.Route) error {
 	var op operation
-	err := c.api.do(ctx, "compute.routes.delete", http.MethodDelete, "global/routes/"+x.Name, url.Values{}, nil, &op)
+	err := c.api.do(ctx, "compute.routes.delete", http.MethodDelete, "global/routes/"+x.Name,
+		url.Values{}, nil, &op)
 	var r *refusal
 	switch {
 	case errors.As(err, &r) && r.status == http.StatusNotFound:
@@ -112,7 +114,8 @@ func (c *changer) over(ctx context.Context, op operation, deadline time.Time) er
 		if err := again.Sleep(ctx, c.o.poll); err != nil {
 			return err
 		}
-		if err := c.api.do(ctx, "compute.globalOperations.get", http.MethodGet, "global/operations/"+op.Name, url.Values{}, nil, &op); err != nil {
+		if err := c.api.do(ctx, "compute.globalOperations.get", http.MethodGet, "global/operations/"+op.Name,
+			url.Values{}, nil, &op); err != nil {
 			return fmt.Errorf("it is not known what became of it: %w: %w", err, routecontrol.ErrPending)
 		}
 	}

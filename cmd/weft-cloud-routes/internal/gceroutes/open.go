@@ -20,9 +20,11 @@ import (
 // Options are what a Cloud is made from.
 type Options struct {
 	table.Options
-	// Project and Network say where; "" for those of the instance that this runs on, which the metadata service knows.
+	// Project and Network say where; "" for those of the instance that this runs on, which the metadata service
+	// knows.
 	Project, Network string
-	// Name is our mark: of the names and descriptions of our routes. Label is "KEY=VALUE", that of instances that may be next hops.
+	// Name is our mark: of the names and descriptions of our routes. Label is "KEY=VALUE", that of instances
+	// that may be next hops.
 	Name, Label string
 	// Endpoint is the API's; "" for Endpoint.
 	Endpoint string
@@ -33,7 +35,8 @@ type Options struct {
 // Endpoint is the API's, of which project and what is in it are below.
 const Endpoint = "https://compute.googleapis.com/compute/v1/"
 
-// How long is waited: before the second try of a call, between two looks at an operation, and for all operations of a round.
+// How long is waited: before the second try of a call, between two looks at an operation, and for all
+// operations of a round.
 const (
 	backoffFirst    = time.Second
 	pollEvery       = time.Second
@@ -44,7 +47,8 @@ const (
 // CheckName returns what is wrong with a name.
 func CheckName(name string) error {
 	if !regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`).MatchString(name) {
-		return fmt.Errorf("%q: want a small letter, then small letters, digits and hyphens, no more than 30 in all: the names of routes begin with it", name)
+		return fmt.Errorf("%q: want a small letter, then small letters, digits and hyphens, no more than 30 in "+
+			"all: the names of routes begin with it", name)
 	}
 	return nil
 }
@@ -63,8 +67,8 @@ type Cloud struct {
 	api api
 }
 
-// Open finds project, network and credentials: what the environment says (GOOGLE_APPLICATION_CREDENTIALS), the files of the gcloud command, then the instance's
-// metadata service. It makes no call that needs rights.
+// Open finds project, network and credentials: what the environment says (GOOGLE_APPLICATION_CREDENTIALS),
+// the files of the gcloud command, then the instance's metadata service. It makes no call that needs rights.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if err := errors.Join(CheckName(o.Name), CheckLabel(o.Label)); err != nil {
 		return nil, err
@@ -99,7 +103,8 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 		// The transport adds the token to whatever request comes, and so to one that an answer sends elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client, o.backoff, o.Options}}, nil
+	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client,
+		o.backoff, o.Options}}, nil
 }
 
 // ownNetwork is the network of the first interface of the instance that this runs on.

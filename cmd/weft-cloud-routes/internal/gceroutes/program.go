@@ -12,8 +12,10 @@ import (
 
 var _ routecontrol.Programmer = (*Cloud)(nil)
 
-// Program implements routecontrol.Programmer. A route cannot be changed, only made anew under another name: the new one is there before the old one goes.
-func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+// Program implements routecontrol.Programmer. A route cannot be changed, only made anew under another name:
+// the new one is there before the old one goes.
+func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error,
+	error) {
 	f, err := c.fleet(ctx)
 	if err != nil {
 		return nil, table.PendingIfSlow(err)
@@ -37,9 +39,11 @@ func (l look) Target(hop netip.Addr) (string, error) {
 	i, ok := l.instances[hop]
 	switch {
 	case !ok:
-		return "", fmt.Errorf("no instance of project %s with the label %s has the address %v in network %s", l.o.Project, l.o.Label, hop, l.o.Network)
+		return "", fmt.Errorf("no instance of project %s with the label %s has the address %v in network %s",
+			l.o.Project, l.o.Label, hop, l.o.Network)
 	case !i.forwards:
-		return "", fmt.Errorf("%s may not forward packets of others: it has to be created with --can-ip-forward, which takes effect for a stopped instance only", i.link)
+		return "", fmt.Errorf("%s may not forward packets of others: it has to be created with --can-ip-forward, "+
+			"which takes effect for a stopped instance only", i.link)
 	}
 	return i.link, nil
 }

@@ -33,19 +33,24 @@ func newWorld(t *testing.T, change func(*computetest.Cloud, *Options)) *world {
 	t.Helper()
 	c := computetest.Cloud{
 		Limit: 100, Slow: 1, Calls: cloudtest.Calls{Faults: map[string][]cloudtest.Fault{}},
-		Routes: []*computetest.Route{{Name: "default-route-1", Network: "net-1", Dst: "0.0.0.0/0", Priority: 1000, Gateway: "default-internet-gateway"}},
+		Routes: []*computetest.Route{{Name: "default-route-1", Network: "net-1", Dst: "0.0.0.0/0", Priority: 1000,
+			Gateway: "default-internet-gateway"}},
 		Instances: []*computetest.Instance{
 			{Name: "others", Zone: "z-1", Network: "net-1", Status: "RUNNING", V4: "10.0.0.99", Forwards: true},
-			{Name: "elsewhere", Zone: "z-1", Network: "net-2", Status: "RUNNING", V4: "10.0.0.1", Forwards: true, Labels: map[string]string{"weft-routes": "blue"}},
+			{Name: "elsewhere", Zone: "z-1", Network: "net-2", Status: "RUNNING", V4: "10.0.0.1", Forwards: true,
+				Labels: map[string]string{"weft-routes": "blue"}},
 		},
 	}
 	for i, n := range []string{"a", "b", "c"} {
-		c.Instances = append(c.Instances, &computetest.Instance{Name: n, Zone: fmt.Sprintf("z-%d", i%2+1), Network: "net-1", Status: "RUNNING", Labels: map[string]string{"weft-routes": "blue"},
-			V4: fmt.Sprintf("10.0.0.%d", i+1), V6: fmt.Sprintf("fd20::%d", i+1), External6: fmt.Sprintf("2001:db8:%d::", i+1), Forwards: true})
+		c.Instances = append(c.Instances, &computetest.Instance{Name: n, Zone: fmt.Sprintf("z-%d", i%2+1),
+			Network: "net-1", Status: "RUNNING", Labels: map[string]string{"weft-routes": "blue"},
+			V4: fmt.Sprintf("10.0.0.%d", i+1), V6: fmt.Sprintf("fd20::%d", i+1),
+			External6: fmt.Sprintf("2001:db8:%d::", i+1), Forwards: true})
 	}
 	w := &world{T: t}
 	o := Options{
-		Options: w.Watch.Options(), Project: computetest.Project, Network: "net-1", Name: "blue", Label: "weft-routes=blue", backoff: time.Millisecond, poll: time.Millisecond,
+		Options: w.Watch.Options(), Project: computetest.Project, Network: "net-1", Name: "blue",
+		Label: "weft-routes=blue", backoff: time.Millisecond, poll: time.Millisecond,
 	}
 	if change != nil {
 		change(&c, &o)
@@ -82,7 +87,8 @@ func (w *world) has(routes ...string) {
 
 const a4, b4 = "10.5.1.0/24 10.0.0.1", "10.5.2.0/24 10.0.0.2"
 
-// Routes of both families come, move and go; a second round changes nothing; and what is others' is as it was.
+// Routes of both families come, move and go; a second round changes nothing; and what is others' is as it
+// was.
 func TestRoutesComeMoveAndGo(t *testing.T) {
 	w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Page = 2 })
 	const a6, c6 = "fd00:5:0:1::/64 fd20::1", "fd00:5:0:3::/64 2001:db8:3::"
@@ -98,7 +104,8 @@ func TestRoutesComeMoveAndGo(t *testing.T) {
 			t.Errorf("nothing changed, and the calls were %q", c.Calls.Calls)
 		}
 	})
-	w.round("10.5.1.0/24 10.0.0.3", true) // a is gone, and c has its subnet: the new route was there before the old one went
+	// a is gone, and c has its subnet: the new route was there before the old one went
+	w.round("10.5.1.0/24 10.0.0.3", true)
 	w.has("10.5.1.0/24 c", "10.5.2.0/24 b", "fd00:5:0:1::/64 a", "fd00:5:0:3::/64 c")
 	w.round("10.5.1.0/24 10.0.0.3", false)
 	w.has("10.5.1.0/24 c")
@@ -115,19 +122,28 @@ func TestOthersRoutesStay(t *testing.T) {
 	w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
 		c.Instances[4].Forwards = false
 		c.Routes = append(c.Routes,
-			&computetest.Route{Name: "weft-blue-mine", Description: "by hand", Network: "net-1", Dst: "10.5.1.0/24", Priority: 1000, Instance: instance},
-			&computetest.Route{Name: "mine", Description: ourDescription, Network: "net-1", Dst: "10.5.6.0/24", Priority: 1000, Instance: instance},
-			&computetest.Route{Name: "weft-red-1", Description: "made by weft-cloud-routes, name red", Network: "net-1", Dst: "10.5.7.0/24", Priority: 1000, Instance: instance},
+			&computetest.Route{Name: "weft-blue-mine", Description: "by hand", Network: "net-1", Dst: "10.5.1.0/24",
+				Priority: 1000, Instance: instance},
+			&computetest.Route{Name: "mine", Description: ourDescription, Network: "net-1", Dst: "10.5.6.0/24",
+				Priority: 1000, Instance: instance},
+			&computetest.Route{Name: "weft-red-1", Description: "made by weft-cloud-routes, name red",
+				Network: "net-1", Dst: "10.5.7.0/24", Priority: 1000, Instance: instance},
 			&computetest.Route{Name: "part", Network: "net-1", Dst: "10.5.2.128/25", Priority: 10, Gateway: "vpn"},
 			&computetest.Route{Name: "fallback", Network: "net-1", Dst: "10.5.5.0/24", Priority: 2000, Gateway: "vpn"},
-			&computetest.Route{Name: "weft-blue-2", Description: ourDescription, Network: "net-2", Dst: "10.5.8.0/24", Priority: 1000, Instance: instance},
-			&computetest.Route{Name: "weft-blue-3", Description: ourDescription, Network: "net-1", Dst: "10.6.8.0/24", Priority: 1000, Instance: instance},
-			&computetest.Route{Name: "weft-blue-4", Description: ourDescription, Network: "net-1", Dst: "10.5.9.0/24", Priority: 1000, Instance: computetest.Project + "/zones/z-1/instances/gone"})
+			&computetest.Route{Name: "weft-blue-2", Description: ourDescription, Network: "net-2", Dst: "10.5.8.0/24",
+				Priority: 1000, Instance: instance},
+			&computetest.Route{Name: "weft-blue-3", Description: ourDescription, Network: "net-1", Dst: "10.6.8.0/24",
+				Priority: 1000, Instance: instance},
+			&computetest.Route{Name: "weft-blue-4", Description: ourDescription, Network: "net-1", Dst: "10.5.9.0/24",
+				Priority: 1000, Instance: computetest.Project + "/zones/z-1/instances/gone"})
 	})
 	w.round(a4+", "+b4+", 10.5.3.0/24 10.0.0.3, 10.5.4.0/24 10.0.0.99, 10.5.5.0/24 10.0.0.1", false,
-		"10.5.1.0/24 by blue-project/zones/z-1/instances/a, is in the way", "10.5.2.0/24 to 10.5.2.128/25, by vpn, takes a part of it",
-		"10.5.3.0/24 blue-project/zones/z-1/instances/c may not forward packets of others", "10.5.4.0/24 no instance of project blue-project with the label weft-routes=blue has the address 10.0.0.99")
-	w.has("10.5.1.0/24 a", "10.5.2.0/24 b", "10.5.5.0/24 a", "10.5.6.0/24 a", "10.5.7.0/24 a", "10.5.8.0/24 a", "10.6.8.0/24 a")
+		"10.5.1.0/24 by blue-project/zones/z-1/instances/a, is in the way",
+		"10.5.2.0/24 to 10.5.2.128/25, by vpn, takes a part of it",
+		"10.5.3.0/24 blue-project/zones/z-1/instances/c may not forward packets of others",
+		"10.5.4.0/24 no instance of project blue-project with the label weft-routes=blue has the address 10.0.0.99")
+	w.has("10.5.1.0/24 a", "10.5.2.0/24 b", "10.5.5.0/24 a", "10.5.6.0/24 a", "10.5.7.0/24 a", "10.5.8.0/24 a",
+		"10.6.8.0/24 a")
 }
 
 // A cloud that has its bad minutes.
@@ -136,7 +152,8 @@ func TestFaultsOfACloud(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"throttled for a while": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Faults["POST routes"] = []cloudtest.Fault{throttled, {Code: "rateLimitExceeded", Status: http.StatusTooManyRequests}, {Code: "backendError", Status: 503}}
+				c.Faults["POST routes"] = []cloudtest.Fault{throttled,
+					{Code: "rateLimitExceeded", Status: http.StatusTooManyRequests}, {Code: "backendError", Status: 503}}
 			})
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
@@ -145,7 +162,8 @@ func TestFaultsOfACloud(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
 				c.Faults["POST routes"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
-			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending", "10.5.2.0/24 asks for fewer calls pending")
+			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending",
+				"10.5.2.0/24 asks for fewer calls pending")
 			w.server.With(func(c *computetest.Cloud) {
 				if c.Count("POST routes") != again.Attempts || w.Results["compute.routes.create throttled"] != 1 {
 					t.Errorf("%q, %v", c.Calls.Calls, w.Results)
@@ -158,25 +176,30 @@ func TestFaultsOfACloud(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
 				c.Faults["GET routes"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
-			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err,
+				routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
 		"an answer is lost": func(t *testing.T) {
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []cloudtest.Fault{{Done: true}} })
+			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
+				c.Faults["POST routes"] = []cloudtest.Fault{{Done: true}}
+			})
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
 		"all answers are lost": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Slow, c.Faults["POST routes"] = 0, append([]cloudtest.Fault{{Done: true}}, slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
+				c.Slow, c.Faults["POST routes"] = 0, append([]cloudtest.Fault{{Done: true}},
+					slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
 			})
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
 		"an operation is lost sight of": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Slow, c.Faults["GET operations"] = 2, slices.Repeat([]cloudtest.Fault{{Code: "backendError", Status: 500}}, again.Attempts)
+				c.Slow, c.Faults["GET operations"] = 2,
+					slices.Repeat([]cloudtest.Fault{{Code: "backendError", Status: 500}}, again.Attempts)
 			})
 			w.round(a4, false, "10.5.1.0/24 not known what became of it pending")
 		},
@@ -190,7 +213,9 @@ func TestFaultsOfACloud(t *testing.T) {
 		"there is no room": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
 				c.Limit = 3
-				c.Routes = append(c.Routes, &computetest.Route{Name: "weft-blue-1", Description: ourDescription, Network: "net-1", Dst: "10.5.8.0/24", Priority: 1000, Instance: computetest.Project + "/zones/z-1/instances/a"})
+				c.Routes = append(c.Routes, &computetest.Route{Name: "weft-blue-1", Description: ourDescription,
+					Network: "net-1", Dst: "10.5.8.0/24", Priority: 1000, Instance: computetest.Project +
+						"/zones/z-1/instances/a"})
 			})
 			w.round(a4, true)
 			w.round(a4+", "+b4, true, "10.5.2.0/24 the table is full: Google raises the quota")
@@ -213,17 +238,22 @@ func TestFaultsOfACloud(t *testing.T) {
 			w := newWorld(t, nil)
 			w.round(a4, false)
 			w.server.With(func(c *computetest.Cloud) {
-				c.Slow, c.Faults["DELETE routes"] = 0, []cloudtest.Fault{{Code: "notFound", Status: http.StatusNotFound, Done: true}}
+				c.Slow, c.Faults["DELETE routes"] = 0,
+					[]cloudtest.Fault{{Code: "notFound", Status: http.StatusNotFound, Done: true}}
 			})
 			w.round("", false)
 			w.has()
 		},
 		"rights are missing": func(t *testing.T) {
 			no := cloudtest.Fault{Code: "forbidden", Status: http.StatusForbidden}
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []cloudtest.Fault{no} })
+			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
+				c.Faults["POST routes"] = []cloudtest.Fault{no}
+			})
 			w.round(a4, false, "10.5.1.0/24 may not compute.routes.create: 403 forbidden")
 			w.server.With(func(c *computetest.Cloud) { c.Faults["GET instances"] = []cloudtest.Fault{no} })
-			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "may not compute.instances.list") || errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil ||
+				!strings.Contains(err.Error(), "may not compute.instances.list") ||
+				errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
@@ -242,7 +272,8 @@ func TestMetadataTellsWhere(t *testing.T) {
 	w.has("10.5.1.0/24 a")
 }
 
-// An answer that sends elsewhere is an error: the token goes nowhere but to the API, in whatever place the other one is.
+// An answer that sends elsewhere is an error: the token goes nowhere but to the API, in whatever place the
+// other one is.
 func TestNoRedirectIsFollowed(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -256,7 +287,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Program(t.Context(), tabletest.Routes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
+	if _, err := c.Program(t.Context(), tabletest.Routes(a4), false); err == nil ||
+		!strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
 		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
 	}
 }

@@ -34,7 +34,8 @@ type instanceJSON struct {
 	} `json:"networkInterfaces"`
 }
 
-// fleet reads the instances that have the label, by their addresses in the network. One that is stopped keeps them.
+// fleet reads the instances that have the label, by their addresses in the network. One that is stopped keeps
+// them.
 func (c *Cloud) fleet(ctx context.Context) (map[netip.Addr]instance, error) {
 	key, value, _ := strings.Cut(c.o.Label, "=")
 	out := map[netip.Addr]instance{}
@@ -46,7 +47,8 @@ func (c *Cloud) fleet(ctx context.Context) (map[netip.Addr]instance, error) {
 			} `json:"items"`
 			Next string `json:"nextPageToken"`
 		}
-		if err := c.api.do(ctx, "compute.instances.list", http.MethodGet, "aggregated/instances", query, nil, &page); err != nil {
+		if err := c.api.do(ctx, "compute.instances.list", http.MethodGet, "aggregated/instances", query, nil,
+			&page); err != nil {
 			return nil, err
 		}
 		for _, zone := range page.Items {
@@ -84,7 +86,8 @@ func below(link string) string {
 	return rest
 }
 
-// priority is that of our routes, and the API's default. Of two routes to one destination the one with the smaller number counts.
+// priority is that of our routes, and the API's default. Of two routes to one destination the one with the
+// smaller number counts.
 const priority = 1000
 
 // routes reads those of the network.
@@ -165,7 +168,9 @@ func (c *Cloud) prefix() string { return "weft-" + c.o.Name + "-" }
 
 func (c *Cloud) description() string { return "made by weft-cloud-routes, name " + c.o.Name }
 
-// name is a route's: the same for the same, so that one whose answer was lost is not made twice, and another for another next hop, so that both can be there.
+// name is a route's: the same for the same, so that one whose answer was lost is not made twice, and another
+// for another next hop, so that both can be there.
 func (c *Cloud) name(w table.Want) string {
-	return fmt.Sprintf("%s%x", c.prefix(), sha256.Sum256([]byte(w.Dst.String()+" "+w.Target)))[:len(c.prefix())+16]
+	return fmt.Sprintf("%s%x", c.prefix(),
+		sha256.Sum256([]byte(w.Dst.String()+" "+w.Target)))[:len(c.prefix())+16]
 }

@@ -22,7 +22,8 @@ var (
 const (
 	// applyAtMost is after how long no further call is begun.
 	applyAtMost = 2 * time.Minute
-	// outagesAtMost is how many calls in a row the cloud may not answer, or not be able to, before there is no further one: each was tried several times.
+	// outagesAtMost is how many calls in a row the cloud may not answer, or not be able to, before there is no
+	// further one: each was tried several times.
 	outagesAtMost = 2
 )
 
@@ -33,7 +34,8 @@ type Changer interface {
 	Delete(context.Context, Route) error
 }
 
-// Bulk is a Changer that creates and deletes several routes with one call, at the most so many. It returns by destination what did not work.
+// Bulk is a Changer that creates and deletes several routes with one call, at the most so many. It returns by
+// destination what did not work.
 type Bulk interface {
 	Changer
 	Most() int
@@ -41,9 +43,10 @@ type Bulk interface {
 	DeleteAll(context.Context, []Route) map[netip.Prefix]error
 }
 
-// Apply makes the changes of a plan, adding before it deletes, and returns by destination what did not work. It tries everything, but for what the table
-// has no room for, which it tries once more after it has deleted something. Once the cloud asks for fewer calls, does not answer several in a row, or
-// applyAtMost has passed, so that the plan may be of long ago, the rest is pending.
+// Apply makes the changes of a plan, adding before it deletes, and returns by destination what did not work.
+// It tries everything, but for what the table has no room for, which it tries once more after it has deleted
+// something. Once the cloud asks for fewer calls, does not answer several in a row, or applyAtMost has
+// passed, so that the plan may be of long ago, the rest is pending.
 func Apply(ctx context.Context, c Changer, p Plan) map[netip.Prefix]error {
 	b, ok := c.(Bulk)
 	if !ok {
@@ -56,7 +59,9 @@ func Apply(ctx context.Context, c Changer, p Plan) map[netip.Prefix]error {
 func (a *applier) apply(ctx context.Context, c Changer, b Bulk, p Plan) map[netip.Prefix]error {
 	a.creates(ctx, b, p.Create)
 	for _, r := range p.Replace {
-		a.do(ctx, []netip.Prefix{r.Want.Dst}, func() map[netip.Prefix]error { return one(r.Want.Dst, c.Replace(ctx, r)) })
+		a.do(ctx, []netip.Prefix{r.Want.Dst}, func() map[netip.Prefix]error {
+			return one(r.Want.Dst, c.Replace(ctx, r))
+		})
 	}
 	freed := false
 	for some := range slices.Chunk(p.Delete, b.Most()) {
@@ -135,7 +140,8 @@ func (a *applier) creates(ctx context.Context, b Bulk, want []Want) {
 	}
 }
 
-// do makes one call, unless no more are to be made, and reports whether it worked for one of its destinations.
+// do makes one call, unless no more are to be made, and reports whether it worked for one of its
+// destinations.
 func (a *applier) do(ctx context.Context, dsts []netip.Prefix, call func() map[netip.Prefix]error) bool {
 	if a.stop == nil && !time.Now().Before(a.until) {
 		a.stop = fmt.Errorf("changes took longer than %v: %w", applyAtMost, routecontrol.ErrPending)

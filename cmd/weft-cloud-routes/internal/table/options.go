@@ -13,13 +13,16 @@ type Options struct {
 	// Networks are the overlay's: no other route is ours.
 	Networks []netip.Prefix
 	Logger   *slog.Logger
-	// Called is told of each call by its name, and of its result: "ok", "throttled", "refused" or "failed". It is nil, or safe for concurrent use.
+	// Called is told of each call by its name, and of its result: "ok", "throttled", "refused" or "failed". It
+	// is nil, or safe for concurrent use.
 	Called func(call, result string)
-	// Sized is told how many routes of each family a table has, others' included, whenever one is read; nil for nobody.
+	// Sized is told how many routes of each family a table has, others' included, whenever one is read; nil for
+	// nobody.
 	Sized func(table, family string, routes int)
 }
 
-// Inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours: it is neither made nor deleted.
+// Inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's
+// subnet, and so not ours: it is neither made nor deleted.
 func (o Options) Inside(dst netip.Prefix) bool {
 	for _, n := range o.Networks {
 		if n.Bits() < dst.Bits() && n.Contains(dst.Addr()) {
@@ -54,9 +57,11 @@ const (
 	Failed           // it could not, or did not answer
 )
 
-// Said counts a call of a name, and says what its error means for people. right is what the credentials need for it, in the cloud's words.
+// Said counts a call of a name, and says what its error means for people. right is what the credentials need
+// for it, in the cloud's words.
 func (o Options) Said(call, right string, a Answer, err error) error {
-	result := map[Answer]string{OK: "ok", Throttled: "throttled", Forbidden: "refused", Refused: "refused", Failed: "failed"}[a]
+	result := map[Answer]string{OK: "ok", Throttled: "throttled", Forbidden: "refused", Refused: "refused",
+		Failed: "failed"}[a]
 	if o.Called != nil {
 		o.Called(call, result)
 	}
@@ -74,7 +79,8 @@ func (o Options) Said(call, right string, a Answer, err error) error {
 	return fmt.Errorf("%s: %w", right, err)
 }
 
-// outage is the error of a call that the cloud did not answer, or could not: nobody has to mend anything, and a later round tries again.
+// outage is the error of a call that the cloud did not answer, or could not: nobody has to mend anything, and
+// a later round tries again.
 type outage struct{ err error }
 
 func (o *outage) Error() string { return o.err.Error() }

@@ -13,7 +13,8 @@ import (
 // Route is one that a table has.
 type Route struct {
 	Dst netip.Prefix
-	// Target is what packets are sent to, in the cloud's own words: the form of Want.Target if a route of ours could have it.
+	// Target is what packets are sent to, in the cloud's own words: the form of Want.Target if a route of ours
+	// could have it.
 	Target string
 	// Name is the cloud's for the route; "" where routes have none.
 	Name string
@@ -21,7 +22,8 @@ type Route struct {
 	Ours bool
 	// Down says that the cloud drops what the route is for: its target is gone, or stopped.
 	Down bool
-	// Busy says that the cloud is still at work on it: until it has done that, it cannot be counted on, or changed.
+	// Busy says that the cloud is still at work on it: until it has done that, it cannot be counted on, or
+	// changed.
 	Busy bool
 }
 
@@ -45,8 +47,9 @@ type Replacement struct {
 	Want Want
 }
 
-// Make returns what makes a table of have one of want, no two of which have one destination. With keep nothing is deleted. A route of somebody else's is
-// neither changed nor shadowed. The plan is in the order of destinations.
+// Make returns what makes a table of have one of want, no two of which have one destination. With keep
+// nothing is deleted. A route of somebody else's is neither changed nor shadowed. The plan is in the order of
+// destinations.
 func Make(have []Route, want []Want, keep bool) Plan {
 	ours, foreign := split(have)
 	var p Plan
@@ -64,7 +67,8 @@ func Make(have []Route, want []Want, keep bool) Plan {
 				p.Replace = append(p.Replace, Replacement{there, w})
 				continue
 			}
-			p.Delete = append(p.Delete, slices.Delete(slices.Clone(there), right, right+1)...) // of ours: two with one destination share its packets
+			// of ours: two with one destination share its packets
+			p.Delete = append(p.Delete, slices.Delete(slices.Clone(there), right, right+1)...)
 		}
 	}
 	for dst, rs := range ours {
@@ -78,7 +82,8 @@ func Make(have []Route, want []Want, keep bool) Plan {
 	return p
 }
 
-// busy reports whether the cloud is at work on one of routes with one destination. Then nothing is changed there: it would be refused.
+// busy reports whether the cloud is at work on one of routes with one destination. Then nothing is changed
+// there: it would be refused.
 func busy(routes []Route) bool {
 	return slices.ContainsFunc(routes, func(r Route) bool { return r.Busy })
 }
@@ -95,8 +100,8 @@ func split(have []Route) (ours, foreign map[netip.Prefix][]Route) {
 	return ours, foreign
 }
 
-// Judge says of each route that is wanted, and has a target, why it is not in place in a table of have; one that is in place is not mentioned. reasons is what came of
-// the changes made before have was read.
+// Judge says of each route that is wanted, and has a target, why it is not in place in a table of have; one
+// that is in place is not mentioned. reasons is what came of the changes made before have was read.
 func Judge(have []Route, want []Want, reasons map[netip.Prefix]error) map[netip.Prefix]error {
 	ours, foreign := split(have)
 	var others bart.Lite
@@ -124,7 +129,8 @@ func Judge(have []Route, want []Want, reasons map[netip.Prefix]error) map[netip.
 			faults[w.Dst] = fmt.Errorf("the table has it, and the cloud drops its packets: does %s run?", w.Target)
 		default:
 			for narrower := range others.Subnets(w.Dst) {
-				faults[w.Dst] = fmt.Errorf("somebody else's route to %v, by %s, takes a part of it", narrower, foreign[narrower][0].Target)
+				faults[w.Dst] = fmt.Errorf("somebody else's route to %v, by %s, takes a part of it", narrower,
+					foreign[narrower][0].Target)
 				break
 			}
 		}

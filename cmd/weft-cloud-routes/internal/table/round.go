@@ -20,7 +20,8 @@ type Table struct {
 
 // Cloud is what a round asks of a cloud, whose instances were read when the round began.
 type Cloud interface {
-	// Inside reports whether a destination may be one of ours: what is not would not be known for ours when it is there.
+	// Inside reports whether a destination may be one of ours: what is not would not be known for ours when it
+	// is there.
 	Inside(dst netip.Prefix) bool
 	// Target is where packets for a next hop are sent, as Want.Target. An error says why there is nothing.
 	Target(hop netip.Addr) (string, error)
@@ -38,7 +39,8 @@ type Step func(Plan) Plan
 // All is a whole plan: for a cloud that can change the target of a route.
 func All(p Plan) Plan { return p }
 
-// Additions are what is to come, and Deletions what is to go: for a cloud in which a route has to be seen before the one whose place it takes is deleted.
+// Additions are what is to come, and Deletions what is to go: for a cloud in which a route has to be seen
+// before the one whose place it takes is deleted.
 func Additions(p Plan) Plan { return Plan{Create: p.Create, Replace: p.Replace} }
 
 // Deletions are the other part of Additions.
@@ -47,7 +49,8 @@ func Deletions(p Plan) Plan { return Plan{Delete: p.Delete} }
 func (p Plan) empty() bool { return len(p.Create)+len(p.Replace)+len(p.Delete) == 0 }
 
 // Round is routecontrol.Programmer's Program.
-func Round(ctx context.Context, c Cloud, routes []routehook.Route, keep bool, steps ...Step) (map[netip.Prefix]error, error) {
+func Round(ctx context.Context, c Cloud, routes []routehook.Route, keep bool,
+	steps ...Step) (map[netip.Prefix]error, error) {
 	tables, err := c.Tables(ctx)
 	if err != nil {
 		return nil, PendingIfSlow(err)
@@ -82,16 +85,19 @@ type round struct {
 	faults map[netip.Prefix]error
 	// reasons has what did not work in each table.
 	reasons map[string]map[netip.Prefix]error
-	// freed says that something was deleted after something else was created, which may have room in the next round.
+	// freed says that something was deleted after something else was created, which may have room in the next
+	// round.
 	freed bool
 }
 
-// targets finds where each route is to lead. One that cannot lead anywhere has a fault, and no target, so that what there is stays.
+// targets finds where each route is to lead. One that cannot lead anywhere has a fault, and no target, so
+// that what there is stays.
 func (r *round) targets(ctx context.Context, c Cloud, routes []routehook.Route) {
 	for _, x := range routes {
 		target, err := c.Target(x.NextHop)
 		if !c.Inside(x.Subnet) {
-			err = errors.New("it is no part of one of --networks: a route to all of one is nobody's subnet, and would not be known for ours")
+			err = errors.New("it is no part of one of --networks: a route to all of one is nobody's subnet, and " +
+				"would not be known for ours")
 		}
 		if err != nil {
 			target, r.faults[x.Subnet] = "", err
@@ -107,7 +113,8 @@ func (r *round) targets(ctx context.Context, c Cloud, routes []routehook.Route) 
 	}
 }
 
-// note keeps what did not work. What was said first of a destination stands: it is about what comes, which matters more than what goes.
+// note keeps what did not work. What was said first of a destination stands: it is about what comes, which
+// matters more than what goes.
 func (r *round) note(table string, reasons map[netip.Prefix]error) {
 	all := maps.Clone(reasons)
 	if all == nil {
@@ -162,7 +169,8 @@ func again(ctx context.Context, c Cloud, before []Table) ([]Table, error) {
 	return out, nil
 }
 
-// join is what is said of a route that two tables have something to say of: whoever has to mend something hears of that first.
+// join is what is said of a route that two tables have something to say of: whoever has to mend something
+// hears of that first.
 func join(a, b error) error {
 	switch {
 	case a == nil:

@@ -16,7 +16,8 @@ import (
 // route reads "DST TARGET [foreign] [down] [busy]".
 func route(s string) Route {
 	f := strings.Fields(s)
-	return Route{Dst: netip.MustParsePrefix(f[0]), Target: f[1], Ours: !slices.Contains(f, "foreign"), Down: slices.Contains(f, "down"), Busy: slices.Contains(f, "busy")}
+	return Route{Dst: netip.MustParsePrefix(f[0]), Target: f[1], Ours: !slices.Contains(f, "foreign"),
+		Down: slices.Contains(f, "down"), Busy: slices.Contains(f, "busy")}
 }
 
 func routes(s string) (out []Route) {
@@ -54,7 +55,8 @@ func TestMake(t *testing.T) {
 		name, have, want, plan string
 		keep                   bool
 	}{
-		{"an empty table, in the order of destinations", "", "10.5.2.0/24 b, fd00:5::/64 a, 10.5.1.0/24 a", "+10.5.1.0/24 a, +10.5.2.0/24 b, +fd00:5::/64 a", false},
+		{"an empty table, in the order of destinations", "", "10.5.2.0/24 b, fd00:5::/64 a, 10.5.1.0/24 a",
+			"+10.5.1.0/24 a, +10.5.2.0/24 b, +fd00:5::/64 a", false},
 		{"nothing to do", "10.5.1.0/24 a", "10.5.1.0/24 a", "", false},
 		{"a subnet moved", "10.5.1.0/24 a", "10.5.1.0/24 b", "=10.5.1.0/24 b for a", false},
 		{"a node left", "10.5.1.0/24 a, 10.5.2.0/24 b", "10.5.1.0/24 a", "-10.5.2.0/24 b", false},
@@ -81,7 +83,8 @@ func TestJudge(t *testing.T) {
 		pending          bool
 	}{
 		{"in place", "10.5.1.0/24 a", "10.5.1.0/24 a", nil, "", false},
-		{"in place although the answer was lost", "10.5.1.0/24 a", "10.5.1.0/24 a", errors.New("connection reset"), "", false},
+		{"in place although the answer was lost", "10.5.1.0/24 a", "10.5.1.0/24 a", errors.New("connection reset"),
+			"", false},
 		{"shown late", "", "10.5.1.0/24 a", nil, "shows", true},
 		{"still the old one", "10.5.1.0/24 b", "10.5.1.0/24 a", nil, "shows", true},
 		{"refused", "", "10.5.1.0/24 a", ErrFull, "table", false},
@@ -89,7 +92,8 @@ func TestJudge(t *testing.T) {
 		{"on its way", "10.5.1.0/24 a busy", "10.5.1.0/24 a", nil, "still", true},
 		{"the old one is on its way", "10.5.1.0/24 b busy", "10.5.1.0/24 a", ErrFull, "still", true},
 		{"in the way", "10.5.1.0/24 igw foreign", "10.5.1.0/24 a", nil, "igw", false},
-		{"a part is elsewhere", "10.5.1.0/24 a, 10.5.1.128/25 x foreign", "10.5.1.0/24 a", nil, "10.5.1.128/25", false},
+		{"a part is elsewhere", "10.5.1.0/24 a, 10.5.1.128/25 x foreign", "10.5.1.0/24 a", nil,
+			"10.5.1.128/25", false},
 		{"a wider one of somebody else's", "10.5.1.0/24 a, 10.5.0.0/16 x foreign", "10.5.1.0/24 a", nil, "", false},
 		{"without a target others say why", "", "10.5.1.0/24 -", nil, "", false},
 	} {
@@ -98,7 +102,8 @@ func TestJudge(t *testing.T) {
 			reasons[dst] = c.reason
 		}
 		err := Judge(routes(c.have), wants(c.want), reasons)[dst]
-		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) || errors.Is(err, routecontrol.ErrPending) != c.pending {
+		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) ||
+			errors.Is(err, routecontrol.ErrPending) != c.pending {
 			t.Errorf("%s: %v, want %q, pending %v", c.name, err, c.fault, c.pending)
 		}
 	}
@@ -139,10 +144,13 @@ func TestApplyToAFullTable(t *testing.T) {
 	if !slices.Equal(c.have, []string{"10.5.8.0/24", "10.5.1.0/24"}) {
 		t.Errorf("%q", c.have)
 	}
-	if len(reasons) != 2 || !errors.Is(reasons[p.Create[1].Dst], ErrFull) || !errors.Is(reasons[p.Create[2].Dst], ErrFull) || errors.Is(reasons[p.Create[2].Dst], routecontrol.ErrPending) {
+	if len(reasons) != 2 || !errors.Is(reasons[p.Create[1].Dst], ErrFull) ||
+		!errors.Is(reasons[p.Create[2].Dst], ErrFull) ||
+		errors.Is(reasons[p.Create[2].Dst], routecontrol.ErrPending) {
 		t.Errorf("%v", reasons)
 	}
-	if used := 100 - c.calls; used != 4 { // one that found it full, one deleted, one with room, one that found it full
+	if used := 100 - c.calls; used != 4 {
+		// one that found it full, one deleted, one with room, one that found it full
 		t.Errorf("%d calls", used)
 	}
 }
@@ -178,11 +186,13 @@ func (d *dead) Replace(context.Context, Replacement) error { return d.call() }
 
 func (d *dead) Delete(context.Context, Route) error { return d.call() }
 
-// A cloud that does not answer is asked twice in a row, and what it did not do is pending: nobody has to mend anything.
+// A cloud that does not answer is asked twice in a row, and what it did not do is pending: nobody has to mend
+// anything.
 func TestApplyToACloudThatDoesNotAnswer(t *testing.T) {
 	for works, want := range map[int]int{0: 2, 1: 3, 2: 4} {
 		d := &dead{works: works}
-		reasons := Apply(context.Background(), d, Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"), Delete: routes("10.5.9.0/24 b, 10.5.10.0/24 b")})
+		reasons := Apply(context.Background(), d, Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"),
+			Delete: routes("10.5.9.0/24 b, 10.5.10.0/24 b")})
 		if d.calls != want || len(reasons) != 5-min(works, 1) {
 			t.Errorf("call %d works: %d calls, want %d: %v", works, d.calls, want, reasons)
 		}
@@ -200,7 +210,8 @@ func TestApplyEnds(t *testing.T) {
 	p := Plan{Create: wants("10.5.1.0/24 a"), Delete: routes("10.5.9.0/24 b")}
 	a := applier{reasons: map[netip.Prefix]error{}, until: time.Now()}
 	reasons := a.apply(context.Background(), c, single{c}, p)
-	if c.calls != 100 || len(reasons) != 2 || !errors.Is(reasons[p.Create[0].Dst], routecontrol.ErrPending) || !errors.Is(reasons[p.Delete[0].Dst], routecontrol.ErrPending) {
+	if c.calls != 100 || len(reasons) != 2 || !errors.Is(reasons[p.Create[0].Dst], routecontrol.ErrPending) ||
+		!errors.Is(reasons[p.Delete[0].Dst], routecontrol.ErrPending) {
 		t.Errorf("%d calls left, %v", c.calls, reasons)
 	}
 }

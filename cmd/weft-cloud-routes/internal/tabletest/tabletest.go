@@ -24,8 +24,11 @@ type Watch struct {
 func (w *Watch) Options() table.Options {
 	w.Results, w.Sizes = map[string]int{}, map[string]int{}
 	return table.Options{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd00:5::/48")}, Logger: slog.New(slog.DiscardHandler),
-		Called: func(call, result string) { w.Results[call+" "+result]++ }, Sized: func(t, family string, n int) { w.Sizes[t+" "+family] = n },
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd00:5::/48")},
+		Logger:   slog.New(slog.DiscardHandler),
+		Called:   func(call, result string) { w.Results[call+" "+result]++ }, Sized: func(t, family string, n int) {
+			w.Sizes[t+" "+family] = n
+		},
 	}
 }
 
@@ -33,13 +36,15 @@ func (w *Watch) Options() table.Options {
 func Routes(s string) (out []routehook.Route) {
 	for x := range strings.SplitSeq(s, ", ") {
 		if subnet, hop, ok := strings.Cut(x, " "); ok {
-			out = append(out, routehook.Route{Subnet: netip.MustParsePrefix(subnet), NextHop: netip.MustParseAddr(hop)})
+			out = append(out, routehook.Route{Subnet: netip.MustParsePrefix(subnet),
+				NextHop: netip.MustParseAddr(hop)})
 		}
 	}
 	return out
 }
 
-// Round makes one, and compares what is said of each route with faults: "SUBNET a part of the reason", with "pending" behind it for those that are.
+// Round makes one, and compares what is said of each route with faults: "SUBNET a part of the reason", with
+// "pending" behind it for those that are.
 func Round(t *testing.T, p routecontrol.Programmer, routes string, keep bool, faults ...string) {
 	t.Helper()
 	got, err := p.Program(context.Background(), Routes(routes), keep)
@@ -53,7 +58,8 @@ func Round(t *testing.T, p routecontrol.Programmer, routes string, keep bool, fa
 		subnet, part, _ := strings.Cut(f, " ")
 		part, pending := strings.CutSuffix(part, " pending")
 		err := got[netip.MustParsePrefix(subnet)]
-		if err == nil || !strings.Contains(err.Error(), part) || errors.Is(err, routecontrol.ErrPending) != pending {
+		if err == nil || !strings.Contains(err.Error(), part) ||
+			errors.Is(err, routecontrol.ErrPending) != pending {
 			t.Errorf("%s: %v, want %q, pending %v", subnet, err, part, pending)
 		}
 	}

@@ -58,7 +58,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{socket(t, "HTTP/1.0 200 OK\r\n\r\n[]"), "array", long},
 		{socket(t, strings.Repeat("x", smallhttp.MaxAnswer+100)), "ask weftd", long},
 	} {
-		if s, err := Daemon(context.Background(), c.path, c.limit); err == nil || !strings.Contains(err.Error(), c.want) {
+		if s, err := Daemon(context.Background(), c.path, c.limit); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %+v, %.200v, want something with %q", s, err, c.want)
 		}
 	}
@@ -90,7 +91,8 @@ func TestDaemon(t *testing.T) {
 		}
 	}()
 	s, err := Daemon(ctx, path, 30*time.Second)
-	if err != nil || s.Ready || s.Version != "v1" || len(s.NotReady) != 2 || s.NotReady[0] != "no network config" || s.Backend != (Backend{"udp", "raw"}) {
+	if err != nil || s.Ready || s.Version != "v1" || len(s.NotReady) != 2 ||
+		s.NotReady[0] != "no network config" || s.Backend != (Backend{"udp", "raw"}) {
 		t.Errorf("got %.300v, %v", s, err)
 	}
 }

@@ -68,7 +68,9 @@ type Record struct {
 // Dir is the directory that holds the files. Attachments of several networks may share it.
 type Dir string
 
-func (d Dir) own(id ID) string          { return filepath.Join(string(d), id.Container+separator+id.Interface) }
+func (d Dir) own(id ID) string {
+	return filepath.Join(string(d), id.Container+separator+id.Interface)
+}
 func (d Dir) flannels(id string) string { return filepath.Join(string(d), id) }
 
 // Save writes the record of id and replaces an earlier one, in one step, so that a crash leaves
@@ -189,7 +191,8 @@ func (d Dir) List() ([]Record, error) {
 		switch {
 		case !e.Type().IsRegular():
 			continue
-		case ours && r.ID.Check() != nil, !ours && (utils.ValidateContainerID(container) != nil || !d.isFlannels(container)):
+		case ours && r.ID.Check() != nil, !ours && (utils.ValidateContainerID(container) != nil ||
+			!d.isFlannels(container)):
 			continue
 		}
 		if r.Text, err = read(path); errors.Is(err, fs.ErrNotExist) {

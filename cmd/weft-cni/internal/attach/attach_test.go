@@ -26,7 +26,8 @@ func TestSaveLoadRemove(t *testing.T) {
 		if err != nil || string(rec.Text) != text || rec.Flannel || rec.ID != id {
 			t.Fatalf("got %+v, %v", rec, err)
 		}
-		if flannels, err := os.ReadFile(filepath.Join(string(d), "c0ffee")); err != nil || string(flannels) != text {
+		if flannels, err := os.ReadFile(filepath.Join(string(d), "c0ffee")); err != nil ||
+			string(flannels) != text {
 			t.Fatalf("flannel's plugin would read %q, %v", flannels, err)
 		}
 	}
@@ -130,7 +131,8 @@ func TestHostileNames(t *testing.T) {
 	parent := t.TempDir()
 	d := Dir(filepath.Join(parent, "state"))
 	for _, id := range []ID{
-		{"../x", "eth0"}, {"..", "eth0"}, {"", "eth0"}, {"a/b", "eth0"}, {"a:b", "eth0"}, {".weft-1", "eth0"}, {"a\x00", "eth0"},
+		{"../x", "eth0"}, {"..", "eth0"}, {"", "eth0"}, {"a/b", "eth0"}, {"a:b", "eth0"}, {".weft-1", "eth0"},
+		{"a\x00", "eth0"},
 		{"a", ""}, {"a", "../b"}, {"a", ".."}, {"a", "b:c"}, {"a", "b c"}, {"a", "longer-than-fifteen"},
 	} {
 		var e *types.Error
@@ -191,7 +193,8 @@ func TestList(t *testing.T) {
 	for _, r := range records {
 		got = append(got, r.ID.Container+"/"+r.ID.Interface+"="+string(r.Text))
 	}
-	want := []string{"a/eth0=" + ID{"a", "eth0"}.String(), "a/net1=" + ID{"a", "net1"}.String(), "b/eth0=" + ID{"b", "eth0"}.String(), "c/=flannel's"}
+	want := []string{"a/eth0=" + ID{"a", "eth0"}.String(), "a/net1=" + ID{"a", "net1"}.String(),
+		"b/eth0=" + ID{"b", "eth0"}.String(), "c/=flannel's"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -202,7 +205,8 @@ func TestList(t *testing.T) {
 		t.Errorf("what a crash left: %v", err)
 	}
 	write("d:eth0", strings.Repeat("x", maxText+1))
-	if records, err := d.List(); err == nil || !strings.Contains(err.Error(), "d:eth0") || len(records) != len(want) {
+	if records, err := d.List(); err == nil || !strings.Contains(err.Error(), "d:eth0") ||
+		len(records) != len(want) {
 		t.Errorf("with a file too large: %d records, %v", len(records), err)
 	}
 }

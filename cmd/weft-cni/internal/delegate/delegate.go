@@ -52,7 +52,8 @@ func New(path string, stderr io.Writer) *Caller {
 func (c *Caller) Find(name string) (string, error) {
 	path, err := c.exec.FindInPath(name, filepath.SplitList(c.path))
 	if err != nil {
-		return "", fmt.Errorf("plugin %s: %w: install it there (Debian: containernetworking-plugins; or github.com/containernetworking/plugins)", name, err)
+		return "", fmt.Errorf("plugin %s: %w: install it there (Debian: containernetworking-plugins; or "+
+			"github.com/containernetworking/plugins)", name, err)
 	}
 	return path, nil
 }
@@ -168,7 +169,8 @@ func (c *Caller) sinceOrUnsupported(ctx context.Context, d netconf.Delegate, com
 // negotiate calls do, and calls it again with an older version of the specification if the
 // plugin refuses d's. It does not ask the plugin for its versions first, since that would
 // cost a process for every pod, mostly for nothing.
-func (c *Caller) negotiate(ctx context.Context, d netconf.Delegate, do func(string, netconf.Delegate) error) error {
+func (c *Caller) negotiate(ctx context.Context, d netconf.Delegate,
+	do func(string, netconf.Delegate) error) error {
 	path, err := c.Find(d.Type)
 	if err != nil {
 		return err

@@ -60,7 +60,8 @@ echo a remark >&2
 
 func parsed(t *testing.T, version, more string) netconf.Delegate {
 	t.Helper()
-	d, err := netconf.ParseDelegate([]byte(`{"cniVersion":"` + version + `","ipam":{},"name":"n","type":"fake"` + more + `}`))
+	d, err := netconf.ParseDelegate([]byte(`{"cniVersion":"` + version + `","ipam":{},"name":"n","type":"fake"` +
+		more + `}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,8 @@ func TestCallsCarryTheAttachment(t *testing.T) {
 		t.Fatal(err)
 	}
 	const conf = `/nonexistent:DIR {"cniVersion":"1.0.0","ipam":{},"name":"n","type":"fake"}`
-	want := []string{"ADD 1.0.0 id eth7 /ns A=b;C=d " + conf, "CHECK 1.0.0 id eth7 /ns A=b;C=d " + conf, "DEL 1.0.0 id eth7   " + conf}
+	want := []string{"ADD 1.0.0 id eth7 /ns A=b;C=d " + conf, "CHECK 1.0.0 id eth7 /ns A=b;C=d " + conf,
+		"DEL 1.0.0 id eth7   " + conf}
 	if got := calls(); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -96,7 +98,8 @@ func TestOlderDelegate(t *testing.T) {
 			t.Fatalf("%s: %v", asked, err)
 		}
 		var text bytes.Buffer
-		if err := r.PrintTo(&text); err != nil || !strings.Contains(text.String(), `"cniVersion": "`+asked+`"`) || !strings.Contains(text.String(), "10.0.0.2/24") {
+		if err := r.PrintTo(&text); err != nil || !strings.Contains(text.String(), `"cniVersion": "`+asked+`"`) ||
+			!strings.Contains(text.String(), "10.0.0.2/24") {
 			t.Errorf("%s: the result is %s, %v", asked, text.String(), err)
 		}
 		if got, want := len(calls()), map[bool]int{true: 2, false: 1}[asked == "1.1.0"]; got != want {
@@ -106,12 +109,14 @@ func TestOlderDelegate(t *testing.T) {
 
 	// What ADD gave is in the older version too when it is handed over.
 	c, calls := fake(t, "0.4.0")
-	prev := `,"prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mtu":1450}],` + strings.ReplaceAll(result, `"}]`, `","interface":0}]`) + `}`
+	prev := `,"prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mtu":1450}],` +
+		strings.ReplaceAll(result, `"}]`, `","interface":0}]`) + `}`
 	if err := c.Check(t.Context(), parsed(t, "1.1.0", prev), call); err != nil {
 		t.Fatal(err)
 	}
 	last := calls()[1]
-	if !strings.HasPrefix(last, "CHECK 0.4.0") || !strings.Contains(last, `"version":"4"`) || strings.Contains(last, "1.1.0") {
+	if !strings.HasPrefix(last, "CHECK 0.4.0") || !strings.Contains(last, `"version":"4"`) ||
+		strings.Contains(last, "1.1.0") {
 		t.Errorf("got %s", last)
 	}
 }
@@ -121,7 +126,8 @@ func TestCommandsThatADelegateLacks(t *testing.T) {
 		versions []string
 		check    bool
 		gc       bool
-	}{{[]string{"0.3.1"}, false, false}, {[]string{"0.3.1", "0.4.0", "1.0.0"}, true, false}, {[]string{"1.0.0", "1.1.0"}, true, true}} {
+	}{{[]string{"0.3.1"}, false, false}, {[]string{"0.3.1", "0.4.0", "1.0.0"}, true, false},
+		{[]string{"1.0.0", "1.1.0"}, true, true}} {
 		p, calls := fake(t, c.versions...)
 		d := parsed(t, "1.1.0", "")
 		unsupported := func(what string, err error, known bool) {
@@ -153,7 +159,8 @@ func TestErrorsOfTheDelegate(t *testing.T) {
 		}
 	}
 	before := len(calls())
-	if _, err := c.Add(t.Context(), parsed(t, "0.3.1", ""), Call{}); err == nil || !strings.Contains(err.Error(), "incompatible") {
+	if _, err := c.Add(t.Context(), parsed(t, "0.3.1", ""), Call{}); err == nil ||
+		!strings.Contains(err.Error(), "incompatible") {
 		t.Errorf("with no version in common: %v", err)
 	}
 	if n := len(calls()) - before; n != 1 {
@@ -167,7 +174,9 @@ func TestErrorsOfTheDelegate(t *testing.T) {
 		t.Error("a type that is a path was run")
 	}
 	d.Type = "missing"
-	if err := c.Del(t.Context(), d, Call{}); err == nil || !strings.Contains(fmt.Sprint(err), "containernetworking-plugins") || !strings.Contains(fmt.Sprint(err), "/nonexistent") {
+	if err := c.Del(t.Context(), d, Call{}); err == nil ||
+		!strings.Contains(fmt.Sprint(err), "containernetworking-plugins") ||
+		!strings.Contains(fmt.Sprint(err), "/nonexistent") {
 		t.Errorf("a plugin that is not installed: %v", err)
 	}
 }

@@ -30,7 +30,9 @@ func Of(subnet netip.Prefix) netip.Prefix {
 
 // former reports whether a is the gateway of a subnet of the network that is not the node's.
 func (n Node) former(a netip.Prefix) bool {
-	if !slices.ContainsFunc(n.Networks, func(p netip.Prefix) bool { return p.Contains(a.Addr()) && p.Bits() <= a.Bits() }) {
+	if !slices.ContainsFunc(n.Networks, func(p netip.Prefix) bool {
+		return p.Contains(a.Addr()) && p.Bits() <= a.Bits()
+	}) {
 		return false
 	}
 	sameFamily := func(s netip.Prefix) bool { return s.Addr().Is4() == a.Addr().Is4() }
@@ -44,12 +46,17 @@ func (n Node) former(a netip.Prefix) bool {
 // address among the others. A bridge that does not exist yet has no former gateway.
 func (n Node) Add(bridge string) error {
 	l, have, err := addresses(bridge)
-	if err != nil || l == nil || !slices.ContainsFunc(have, func(a address) bool { return a.Addr().Is4() && n.former(a.Prefix) }) {
+	if err != nil || l == nil || !slices.ContainsFunc(have, func(a address) bool {
+		return a.Addr().Is4() && n.former(a.Prefix)
+	}) {
 		return err
 	}
 	for _, s := range n.Subnets {
-		if gw := Of(s); s.Addr().Is4() && !slices.ContainsFunc(have, func(a address) bool { return a.Prefix == gw }) {
-			a := &netlink.Addr{IPNet: &net.IPNet{IP: gw.Addr().AsSlice(), Mask: net.CIDRMask(gw.Bits(), gw.Addr().BitLen())}, Scope: unix.RT_SCOPE_LINK}
+		if gw := Of(s); s.Addr().Is4() && !slices.ContainsFunc(have, func(a address) bool {
+			return a.Prefix == gw
+		}) {
+			a := &netlink.Addr{IPNet: &net.IPNet{IP: gw.Addr().AsSlice(),
+				Mask: net.CIDRMask(gw.Bits(), gw.Addr().BitLen())}, Scope: unix.RT_SCOPE_LINK}
 			if err := netlink.AddrAdd(l, a); err != nil && !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("give %s the address %s beside that of a former subnet: %w", bridge, gw, err)
 			}
@@ -69,7 +76,8 @@ func (n Node) Retire(bridge string, inUse func(subnet netip.Prefix) bool) error 
 	for _, a := range have {
 		if n.former(a.Prefix) && !inUse(a.Masked()) {
 			if err := netlink.AddrDel(l, a.link); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-				faults = append(faults, fmt.Errorf("take the address %s of a former subnet from %s: %w", a.Prefix, bridge, err))
+				faults = append(faults, fmt.Errorf("take the address %s of a former subnet from %s: %w", a.Prefix,
+					bridge, err))
 			}
 		}
 	}

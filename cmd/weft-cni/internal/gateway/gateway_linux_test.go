@@ -56,7 +56,8 @@ func TestFormer(t *testing.T) {
 		{"not in the network", "10.245.3.1/24", dual(), false},
 		{"wider than the network", "10.244.0.1/8", dual(), false},
 		{"link-local", "fe80::1/64", dual(), false},
-		{"a family that the node has no subnet of", "fd42:0:0:3::1/64", Node{Networks: dual().Networks, Subnets: dual().Subnets[:1]}, false},
+		{"a family that the node has no subnet of", "fd42:0:0:3::1/64",
+			Node{Networks: dual().Networks, Subnets: dual().Subnets[:1]}, false},
 	} {
 		if got := tt.node.former(netip.MustParsePrefix(tt.addr)); got != tt.want {
 			t.Errorf("%s: %s former: %v, want %v", tt.why, tt.addr, got, tt.want)
@@ -109,7 +110,8 @@ func add(t *testing.T, n *netns.Namespace, node Node) {
 	}
 }
 
-// The new gateway comes before the former one, since plugin bridge compares only the first; IPv6 is left to the plugin.
+// The new gateway comes before the former one, since plugin bridge compares only the first; IPv6 is left to
+// the plugin.
 func TestAdd(t *testing.T) {
 	for _, tt := range []struct {
 		why  string
@@ -117,8 +119,10 @@ func TestAdd(t *testing.T) {
 		want string
 	}{
 		{"a former gateway", []string{"10.244.3.1/24"}, "10.244.7.1/24 10.244.3.1/24"},
-		{"one of each family", []string{"10.244.3.1/24", "fd42:0:0:3::1/64"}, "10.244.7.1/24 10.244.3.1/24 fd42:0:0:3::1/64"},
-		{"two former ones", []string{"10.244.3.1/24", "10.244.4.1/24"}, "10.244.7.1/24 10.244.3.1/24 10.244.4.1/24"},
+		{"one of each family", []string{"10.244.3.1/24", "fd42:0:0:3::1/64"},
+			"10.244.7.1/24 10.244.3.1/24 fd42:0:0:3::1/64"},
+		{"two former ones", []string{"10.244.3.1/24", "10.244.4.1/24"},
+			"10.244.7.1/24 10.244.3.1/24 10.244.4.1/24"},
 		{"the gateway of today alone", []string{"10.244.7.1/24"}, "10.244.7.1/24"},
 		{"no address yet", nil, ""},
 		{"the operator's address", []string{"192.0.2.1/24"}, "192.0.2.1/24"},
@@ -145,15 +149,20 @@ func TestRetire(t *testing.T) {
 		asked int
 	}{
 		{"nobody is left", nil, "10.244.7.1/24 192.0.2.1/24 fd42:0:0:7::1/64", 2},
-		{"an IPv4 address is in use", prefixes("10.244.3.0/24"), "10.244.7.1/24 10.244.3.1/24 192.0.2.1/24 fd42:0:0:7::1/64", 2},
-		{"an IPv6 address is in use", prefixes("fd42:0:0:3::/64"), "10.244.7.1/24 192.0.2.1/24 fd42:0:0:3::1/64 fd42:0:0:7::1/64", 2},
+		{"an IPv4 address is in use", prefixes("10.244.3.0/24"),
+			"10.244.7.1/24 10.244.3.1/24 192.0.2.1/24 fd42:0:0:7::1/64", 2},
+		{"an IPv6 address is in use", prefixes("fd42:0:0:3::/64"),
+			"10.244.7.1/24 192.0.2.1/24 fd42:0:0:3::1/64 fd42:0:0:7::1/64", 2},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			n := host(t, &netlink.Bridge{}, "10.244.3.1/24", "192.0.2.1/24", "fd42:0:0:7::1/64", "fd42:0:0:3::1/64")
 			add(t, n, dual())
 			asked := 0
 			err := n.Do(func() error {
-				return dual().Retire("cni0", func(subnet netip.Prefix) bool { asked++; return slices.Contains(tt.used, subnet) })
+				return dual().Retire("cni0", func(subnet netip.Prefix) bool {
+					asked++
+					return slices.Contains(tt.used, subnet)
+				})
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -165,11 +174,14 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// Without the bridge, or with another kind of link in its place, there is nothing to do: plugin bridge makes the
-// one, and refuses the other.
+// Without the bridge, or with another kind of link in its place, there is nothing to do: plugin bridge makes
+// the one, and refuses the other.
 func TestNoBridge(t *testing.T) {
 	n := host(t, &netlink.Veth{PeerName: "other"}, "10.244.3.1/24")
-	inUse := func(netip.Prefix) bool { t.Error("asked about the address of a link that is no bridge"); return false }
+	inUse := func(netip.Prefix) bool {
+		t.Error("asked about the address of a link that is no bridge")
+		return false
+	}
 	for _, name := range []string{"cni0", "absent"} {
 		err := n.Do(func() error { return errors.Join(dual().Add(name), dual().Retire(name, inUse)) })
 		if err != nil {
@@ -180,7 +192,8 @@ func TestNoBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, err := n.Netlink().AddrList(l, netlink.FAMILY_V4); err != nil || len(have) != 1 || fmt.Sprint(have[0].IPNet) != "10.244.3.1/24" {
+	if have, err := n.Netlink().AddrList(l, netlink.FAMILY_V4); err != nil || len(have) != 1 ||
+		fmt.Sprint(have[0].IPNet) != "10.244.3.1/24" {
 		t.Errorf("cni0 has %v, %v", have, err)
 	}
 }

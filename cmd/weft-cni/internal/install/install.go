@@ -45,10 +45,14 @@ func (n *names) Set(s string) error {
 func (f *flags) set(w io.Writer) *flag.FlagSet {
 	fs := flag.NewFlagSet("install", flag.ContinueOnError)
 	fs.SetOutput(w)
-	fs.StringVar(&f.binDir, "bin-dir", defaultBinDir, "`directory` where the runtime looks for plugins; made if missing; \"\" installs no program")
-	fs.Var(&f.names, "name", "`name` to install the program under: the type in network configurations; may be repeated (default "+defaultName+")")
-	fs.StringVar(&f.conf, "conf", "", "network configuration to install, a .conflist or .conf `file`; - is standard input")
-	fs.StringVar(&f.confFile, "conf-file", "", "`file` to install it as, such as /etc/cni/net.d/10-flannel.conflist")
+	fs.StringVar(&f.binDir, "bin-dir", defaultBinDir,
+		"`directory` where the runtime looks for plugins; made if missing; \"\" installs no program")
+	fs.Var(&f.names, "name", "`name` to install the program under: the type in network configurations; may be "+
+		"repeated (default "+defaultName+")")
+	fs.StringVar(&f.conf, "conf", "", "network configuration to install, a .conflist or .conf `file`; - is "+
+		"standard input")
+	fs.StringVar(&f.confFile, "conf-file", "",
+		"`file` to install it as, such as /etc/cni/net.d/10-flannel.conflist")
 	return fs
 }
 

@@ -17,7 +17,8 @@ func TestInstall(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	dir := t.TempDir()
-	conf, bin, to := filepath.Join(dir, "in"), filepath.Join(dir, "opt/cni/bin"), filepath.Join(dir, "etc/cni/net.d/10-flannel.conflist")
+	conf, bin, to := filepath.Join(dir, "in"), filepath.Join(dir, "opt/cni/bin"),
+		filepath.Join(dir, "etc/cni/net.d/10-flannel.conflist")
 	if err := os.WriteFile(conf, []byte(conflist), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +28,8 @@ func TestInstall(t *testing.T) {
 		if err := Run(args, &out); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := out.String(), "installed "+bin+"/flannel\ninstalled "+bin+"/weft\ninstalled "+to+"\n"; got != want {
+		if got, want := out.String(), "installed "+bin+"/flannel\ninstalled "+bin+"/weft\ninstalled "+to+
+			"\n"; got != want {
 			t.Errorf("said %q, want %q", got, want)
 		}
 	}
@@ -49,7 +51,9 @@ func TestInstall(t *testing.T) {
 	}
 	for _, d := range []string{bin, filepath.Dir(to)} {
 		entries, err := os.ReadDir(d)
-		if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") }) {
+		if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+			return strings.HasPrefix(e.Name(), ".")
+		}) {
 			t.Errorf("%s: %v, %v", d, entries, err)
 		}
 	}
@@ -111,7 +115,8 @@ func TestVersionsThatPluginsLack(t *testing.T) {
 		{`{"type":"broken"}`, `["0.4.0","1.0.0","1.1.0"]`, `["0.4.0","1.0.0"]`, "1.0.0"},
 		{`{"type":"none"}`, `["1.1.0","x"]`, `[]`, "1.0.0"},
 	} {
-		text := `{"cniVersion" : "1.0.0",  "cniVersions":%s ,"name":"a","plugins":[` + c.plugins + `],"more":{"cniVersions":["1.1.0"]}}` + "\n"
+		text := `{"cniVersion" : "1.0.0",  "cniVersions":%s ,"name":"a","plugins":[` + c.plugins +
+			`],"more":{"cniVersions":["1.1.0"]}}` + "\n"
 		conf, to := filepath.Join(dir, "conf"), filepath.Join(dir, "net.d/x.conflist")
 		if err := os.WriteFile(conf, []byte(strings.Replace(text, "%s", c.versions, 1)), 0o600); err != nil {
 			t.Fatal(err)
@@ -121,7 +126,8 @@ func TestVersionsThatPluginsLack(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(to)
-		if want := strings.Replace(text, "%s", c.want, 1); err != nil || string(got) != want || !strings.Contains(out.String(), c.said) {
+		if want := strings.Replace(text, "%s", c.want, 1); err != nil || string(got) != want ||
+			!strings.Contains(out.String(), c.said) {
 			t.Errorf("%s: %v\n got %swant %s%s", c.plugins, err, got, want, out.String())
 		}
 	}

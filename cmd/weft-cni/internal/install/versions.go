@@ -30,9 +30,9 @@ type offered struct {
 	} `json:"plugins"`
 }
 
-// trim removes from conf's cniVersions the versions that one of its plugins does not know, and prints a line for
-// each such plugin. It assumes that a plugin that cannot be asked knows no more than cniVersion. The rest of conf
-// stays byte for byte, and a conf without cniVersions stays as it is.
+// trim removes from conf's cniVersions the versions that one of its plugins does not know, and prints a line
+// for each such plugin. It assumes that a plugin that cannot be asked knows no more than cniVersion. The rest
+// of conf stays byte for byte, and a conf without cniVersions stays as it is.
 func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
 	var c offered
 	if err := json.Unmarshal(conf, &c); err != nil {
@@ -55,9 +55,11 @@ func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
 		switch {
 		case len(left) == before:
 		case err != nil:
-			fmt.Fprintf(stdout, "CNI versions newer than %s are left out: plugin %s cannot be asked for those that it knows: %v\n", c.CNIVersion, p.Type, err)
+			fmt.Fprintf(stdout, "CNI versions newer than %s are left out: plugin %s cannot be asked for those that "+
+				"it knows: %v\n", c.CNIVersion, p.Type, err)
 		default:
-			fmt.Fprintf(stdout, "CNI versions are %s: plugin %s knows %s\n", strings.Join(left, ", "), p.Type, strings.Join(known, ", "))
+			fmt.Fprintf(stdout, "CNI versions are %s: plugin %s knows %s\n", strings.Join(left, ", "), p.Type,
+				strings.Join(known, ", "))
 		}
 	}
 	if len(left) == len(c.CNIVersions) {
@@ -77,7 +79,8 @@ func (f flags) versions(name string) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	info, err := invoke.GetVersionInfo(ctx, path, &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}})
+	info, err := invoke.GetVersionInfo(ctx, path,
+		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}

@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// AttachDirect is the value of the key attach for pods whose interface is a port of weftd's data plane. Without the key, another
-// plugin makes the interface.
+// AttachDirect is the value of the key attach for pods whose interface is a port of weftd's data plane.
+// Without the key, another plugin makes the interface.
 const AttachDirect = "direct"
 
-// Direct is what the state of a directly attached pod says beside its addresses. Its delegate is the ipam plugin itself.
+// Direct is what the state of a directly attached pod says beside its addresses. Its delegate is the ipam
+// plugin itself.
 type Direct struct {
 	// MTU is that of the pod's interface, in bytes.
 	MTU int `json:"mtu"`
@@ -22,7 +23,8 @@ type Direct struct {
 	DefaultRoute bool `json:"isDefaultGateway"`
 }
 
-// Direct returns what d says of a directly attached pod; ok is false if d is the configuration of a plugin that makes the interface.
+// Direct returns what d says of a directly attached pod; ok is false if d is the configuration of a plugin
+// that makes the interface.
 func (d Delegate) Direct() (out Direct, ok bool) {
 	var attach string
 	if json.Unmarshal(d.keys["attach"], &attach) != nil || attach != AttachDirect {
@@ -44,9 +46,11 @@ func (c Config) checkDirect() (faults []error) {
 		text := string(c.Delegate[key])
 		switch {
 		case key == "type" && text != `"`+defaultType+`"`:
-			faults = append(faults, fmt.Errorf("delegate.type is %s, and with attach %q no plugin makes the interface: leave one of them out", text, AttachDirect))
+			faults = append(faults, fmt.Errorf("delegate.type is %s, and with attach %q no plugin makes the "+
+				"interface: leave one of them out", text, AttachDirect))
 		case key == "ipMasq" && text == "true":
-			faults = append(faults, fmt.Errorf("delegate.ipMasq: with attach %q the node masquerades, weftd --ip-masq", AttachDirect))
+			faults = append(faults, fmt.Errorf("delegate.ipMasq: with attach %q the node masquerades, weftd --ip-masq",
+				AttachDirect))
 		case key == "vlan" || key == "vlanTrunk" || key == "macspoofchk" && text == "true":
 			faults = append(faults, fmt.Errorf("delegate.%s: a pod with attach %q is on no bridge", key, AttachDirect))
 		}
@@ -61,8 +65,9 @@ func (c Config) checkDirect() (faults []error) {
 	return faults
 }
 
-// direct makes of d, without env, the configuration of a directly attached pod: it calls the ipam plugin, by the same means by which a bridge would be
-// called. flannel's plugin, were it to detach the pod, would free the address and do nothing else, which is right: the interface goes with the pod.
+// direct makes of d, without env, the configuration of a directly attached pod: it calls the ipam plugin, by
+// the same means by which a bridge would be called. flannel's plugin, were it to detach the pod, would free
+// the address and do nothing else, which is right: the interface goes with the pod.
 func (c Config) direct(d Delegate) Delegate {
 	out := Direct{ControlSocket: c.ControlSocket}
 	for key, into := range map[string]any{"mtu": &out.MTU, "isDefaultGateway": &out.DefaultRoute} {

@@ -7,10 +7,14 @@ import (
 
 func TestRenderDirect(t *testing.T) {
 	for _, c := range []struct{ name, conf, env, want string }{
-		{"kube-flannel's with the key", `{"name":"cbr0","cniVersion":"1.0.0","attach":"direct","controlSocket":"/s","delegate":{"hairpinMode":true,"isDefaultGateway":true}}`, env4,
-			`{"attach":"direct","cniVersion":"1.0.0","controlSocket":"/s",` + ipam4 + `,"isDefaultGateway":true,"mtu":1450,"name":"cbr0","type":"host-local"}`},
-		{"keys of its own", `{"name":"n","attach":"direct","controlSocket":"/s","delegate":{"mtu":1300,"type":"bridge","ipMasq":false},"dns":{"domain":"a"},"prevResult":{"ips":[]}}`, env4,
-			`{"attach":"direct","controlSocket":"/s","dns":{"domain":"a"},` + ipam4 + `,"isDefaultGateway":false,"mtu":1300,"name":"n","prevResult":{"ips":[]},"type":"host-local"}`},
+		{"kube-flannel's with the key",
+			`{"name":"cbr0","cniVersion":"1.0.0","attach":"direct","controlSocket":"/s","delegate":{"hairpinMode":true,"isDefaultGateway":true}}`, env4,
+			`{"attach":"direct","cniVersion":"1.0.0","controlSocket":"/s",` + ipam4 +
+				`,"isDefaultGateway":true,"mtu":1450,"name":"cbr0","type":"host-local"}`},
+		{"keys of its own",
+			`{"name":"n","attach":"direct","controlSocket":"/s","delegate":{"mtu":1300,"type":"bridge","ipMasq":false},"dns":{"domain":"a"},"prevResult":{"ips":[]}}`, env4,
+			`{"attach":"direct","controlSocket":"/s","dns":{"domain":"a"},` + ipam4 +
+				`,"isDefaultGateway":false,"mtu":1300,"name":"n","prevResult":{"ips":[]},"type":"host-local"}`},
 	} {
 		conf, err := Parse([]byte(c.conf))
 		if err != nil {

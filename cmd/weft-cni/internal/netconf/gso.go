@@ -33,7 +33,8 @@ func (l *GSOLimit) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	if err := json.Unmarshal(b, &l.Bytes); err != nil || l.Bytes < MinGSOMaxSize || l.Bytes > MaxGSOMaxSize {
-		return fmt.Errorf(`gsoMaxSize is %s: it takes "auto" or a number of bytes from %d to %d`, b, MinGSOMaxSize, MaxGSOMaxSize)
+		return fmt.Errorf(`gsoMaxSize is %s: it takes "auto" or a number of bytes from %d to %d`, b, MinGSOMaxSize,
+			MaxGSOMaxSize)
 	}
 	return nil
 }

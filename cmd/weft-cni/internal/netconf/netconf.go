@@ -74,7 +74,8 @@ func Parse(b []byte) (Config, error) {
 func (c Config) check() error {
 	var faults []error
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
-	for _, path := range [][2]string{{"subnetFile", c.SubnetFile}, {"dataDir", c.DataDir}, {"controlSocket", c.ControlSocket}} {
+	for _, path := range [][2]string{{"subnetFile", c.SubnetFile}, {"dataDir", c.DataDir},
+		{"controlSocket", c.ControlSocket}} {
 		if path[1] != "" && !filepath.IsAbs(path[1]) {
 			fault("%s: %q is not an absolute path", path[0], path[1])
 		}
@@ -116,14 +117,16 @@ func (c Config) ipamRoutes() ([]json.RawMessage, error) {
 	return routes, nil
 }
 
-// pluginName reads m[key], which has to be the name of a program and no path; absent is the name if m lacks it.
+// pluginName reads m[key], which has to be the name of a program and no path; absent is the name if m lacks
+// it.
 func pluginName(m map[string]json.RawMessage, object, key, absent string) (string, error) {
 	raw, ok := m[key]
 	if !ok {
 		return absent, nil
 	}
 	var s *string
-	if err := json.Unmarshal(raw, &s); err != nil || s == nil || *s == "" || strings.ContainsRune(*s, filepath.Separator) {
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil || *s == "" ||
+		strings.ContainsRune(*s, filepath.Separator) {
 		return "", fmt.Errorf("%s.%s is %s, not the name of a plugin", object, key, raw)
 	}
 	return *s, nil

@@ -45,11 +45,17 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestParseDefaults(t *testing.T) {
-	c, err := Parse([]byte(`{"name":"n","gsoMaxSize":"auto","cni.dev/attachments":[{"containerID":"a","ifname":"b"}]}`))
-	if err != nil || c.SubnetFile != "/run/flannel/subnet.env" || c.DataDir != "/var/lib/cni/flannel" || !c.GSOMaxSize.Auto || len(c.Valid) != 1 {
+	c,
+		err := Parse(
+		[]byte(`{"name":"n","gsoMaxSize":"auto","cni.dev/attachments":[{"containerID":"a","ifname":"b"}]}`))
+	if err != nil || c.SubnetFile != "/run/flannel/subnet.env" || c.DataDir != "/var/lib/cni/flannel" ||
+		!c.GSOMaxSize.Auto || len(c.Valid) != 1 {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	c, err = Parse([]byte(`{"name":"n","gsoMaxSize":61564,"cni.dev/valid-attachments":[],"cni.dev/attachments":[{"containerID":"a"}]}`))
+	c,
+		err = Parse(
+		[]byte(
+			`{"name":"n","gsoMaxSize":61564,"cni.dev/valid-attachments":[],"cni.dev/attachments":[{"containerID":"a"}]}`))
 	if err != nil || c.GSOMaxSize.Bytes != 61564 || len(c.Valid) != 0 {
 		t.Errorf("got %+v, %v", c, err)
 	}
@@ -74,13 +80,15 @@ func TestEnvOf(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                                "missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ",
-		"FLANNEL_MTU=1450\n":              "missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET, FLANNEL_IPMASQ",
-		env4 + "FLANNEL_MTU=70000":        "FLANNEL_MTU",
-		env4 + "FLANNEL_MTU=":             "FLANNEL_MTU",
-		env4 + "FLANNEL_SUBNET=":          "missing FLANNEL_SUBNET",
-		env4 + "FLANNEL_NETWORK=x":        "FLANNEL_NETWORK",
-		env4 + "FLANNEL_NETWORK=fd00::/8": "address",
+		"": "missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET, " +
+			"FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ",
+		"FLANNEL_MTU=1450\n": "missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET, " +
+			"FLANNEL_IPV6_SUBNET, FLANNEL_IPMASQ",
+		env4 + "FLANNEL_MTU=70000":                        "FLANNEL_MTU",
+		env4 + "FLANNEL_MTU=":                             "FLANNEL_MTU",
+		env4 + "FLANNEL_SUBNET=":                          "missing FLANNEL_SUBNET",
+		env4 + "FLANNEL_NETWORK=x":                        "FLANNEL_NETWORK",
+		env4 + "FLANNEL_NETWORK=fd00::/8":                 "address",
 		env4 + "FLANNEL_IPV6_NETWORK=::ffff:1.2.3.0/120":  "FLANNEL_IPV6_NETWORK",
 		env4 + "FLANNEL_SUBNET=10.244.3.1/24,10.1.1.1/24": "subnet",
 		strings.Repeat("#", 64<<10+1):                     "65536",
@@ -91,10 +99,14 @@ func TestEnvOf(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that, whatever the configuration and the subnet file, what is rendered is read back as it was.
+// FuzzParse checks that, whatever the configuration and the subnet file, what is rendered is read back as it
+// was.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"name":"cbr0","cniVersion":"0.3.1","type":"flannel","delegate":{"hairpinMode":true},"ipam":{"routes":[{"dst":"0.0.0.0/0"}]}}`), []byte(env4))
-	f.Add([]byte(`{"name":"n","gsoMaxSize":"auto","dns":{},"args":[],"prevResult":1,"runtimeConfig":"\u2028<"}`), []byte(envDual))
+	f.Add(
+		[]byte(
+			`{"name":"cbr0","cniVersion":"0.3.1","type":"flannel","delegate":{"hairpinMode":true},"ipam":{"routes":[{"dst":"0.0.0.0/0"}]}}`), []byte(env4))
+	f.Add([]byte(`{"name":"n","gsoMaxSize":"auto","dns":{},"args":[],"prevResult":1,"runtimeConfig":"\u2028<"}`),
+		[]byte(envDual))
 	f.Add([]byte(`{"name":"n","delegate":{"TYPE":"x","type":"y"}}`), []byte(envList))
 	f.Fuzz(func(t *testing.T, conf, text []byte) {
 		c, err := Parse(conf)
@@ -105,7 +117,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(env.Networks) == 0 || len(env.Subnets) == 0 || len(env.Subnets) > 2 || env.MTU < 0 || env.MTU > 65535 {
+		if len(env.Networks) == 0 || len(env.Subnets) == 0 || len(env.Subnets) > 2 || env.MTU < 0 ||
+			env.MTU > 65535 {
 			t.Fatalf("accepted %+v", env)
 		}
 		d, err := c.Render(env)
@@ -116,7 +129,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: %v", d.Text(), err)
 		}
-		if !bytes.Equal(back.Text(), d.Text()) || back.Type != d.Type || back.IPAMType != d.IPAMType || back.Name != d.Name {
+		if !bytes.Equal(back.Text(), d.Text()) || back.Type != d.Type || back.IPAMType != d.IPAMType ||
+			back.Name != d.Name {
 			t.Fatalf("%s is read back as %s", d.Text(), back.Text())
 		}
 	})
@@ -124,7 +138,8 @@ func FuzzParse(f *testing.F) {
 
 // FuzzParseDelegate reads state files, which may hold anything.
 func FuzzParseDelegate(f *testing.F) {
-	f.Add([]byte(`{"name":"n","type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}]]}}`))
+	f.Add(
+		[]byte(`{"name":"n","type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}]]}}`))
 	f.Add([]byte(`{"name":"n","type":"bridge","ipam":[]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -137,7 +137,8 @@ func ParseDelegate(text []byte) (Delegate, error) {
 		return Delegate{}, fmt.Errorf("delegate's configuration: %w", err)
 	}
 	if known.Type == "" || known.Name == "" {
-		return Delegate{}, fmt.Errorf("delegate's configuration: it has type %q and name %q, and needs both", known.Type, known.Name)
+		return Delegate{}, fmt.Errorf("delegate's configuration: it has type %q and name %q, and needs both",
+			known.Type, known.Name)
 	}
 	d.Type, d.Name, d.CNIVersion, d.IPAMType = known.Type, known.Name, known.CNIVersion, known.IPAM.Type
 	return d, nil

@@ -14,12 +14,13 @@ import (
 	"weft/test/netns"
 )
 
-// pair makes a host and a pod with a link between, which is eth0 in the pod and veth0 on the host, and returns both
-// namespaces and the path of the pod's.
+// pair makes a host and a pod with a link between, which is eth0 in the pod and veth0 on the host, and
+// returns both namespaces and the path of the pod's.
 func pair(t *testing.T) (host, pod *netns.Namespace, path string) {
 	t.Helper()
 	host, pod = netns.New(t, "host"), netns.New(t, "pod")
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.FD())}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "eth0",
+		PeerNamespace: netlink.NsFd(pod.FD())}
 	if err := host.Netlink().LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func TestLimitGSO(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := limits(t, pod, "eth0")
-		if got[0] != bytes || got[1] != bytes && got[1] != 0 { // kernels before 6.3 have one limit for both, and name no other
+		if got[0] != bytes || got[1] != bytes && got[1] != 0 {
+			// kernels before 6.3 have one limit for both, and name no other
 			t.Errorf("limits are %v, want %d", got, bytes)
 		}
 	}

@@ -17,7 +17,8 @@ type column struct {
 	cell        func(v Picture, p Peer) string
 }
 
-// columns are in the order in which they stand. The first is the peer's name, which has what the others leave.
+// columns are in the order in which they stand. The first is the peer's name, which has what the others
+// leave.
 func columns() []column {
 	rate := func(of func(Rate) float64, way func(Peer) *Rate) func(Picture, Peer) string {
 		return func(_ Picture, p Peer) string { return amount(way(p), of) }
@@ -45,8 +46,8 @@ const (
 	nameMost  = 40
 )
 
-// peerTable has a heading, and a row for each peer. Below it, where there is no end to the lines, stands what is wrong with the way to
-// them.
+// peerTable has a heading, and a row for each peer. Below it, where there is no end to the lines, stands what
+// is wrong with the way to them.
 func peerTable(v Picture, o Options) []Line {
 	if len(v.Peers) == 0 {
 		return []Line{{"no peers: no other node has a lease that is believed (see weft lease list)", Plain}}

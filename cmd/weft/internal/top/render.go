@@ -79,10 +79,12 @@ func Render(v Picture, o Options) []Line {
 	return out
 }
 
-// least is how many lines of the table of peers are kept before lines of less importance: its heading, and some of them.
+// least is how many lines of the table of peers are kept before lines of less importance: its heading, and
+// some of them.
 const least = 5
 
-// shorten leaves out what does not fit: of the low lines the last first, then peers, and of the head what is not its beginning.
+// shorten leaves out what does not fit: of the low lines the last first, then peers, and of the head what is
+// not its beginning.
 func shorten(head, low, table []Line, height int) (_, _, _ []Line) {
 	if len(head) > height {
 		return head[:height], nil, nil
@@ -154,7 +156,8 @@ func title(v Picture, o Options) string {
 // troubles are what somebody has to know before all numbers.
 func troubles(v Picture) (out []Line) {
 	if v.Error != "" {
-		out = append(out, Line{v.Error, Bad}, Line{"What follows is as of " + v.asOf().Format("15:04:05") + ".", Plain})
+		out = append(out, Line{v.Error, Bad}, Line{"What follows is as of " + v.asOf().Format("15:04:05") +
+			".", Plain})
 	}
 	if v.Note != "" {
 		out = append(out, Line{v.Note, Plain})
@@ -204,7 +207,8 @@ func plane(v Picture, width int) (out []Line) {
 	if len(v.Drops) > 0 {
 		var parts []string
 		for _, d := range v.Drops {
-			parts = append(parts, fmt.Sprintf("%s %s/s (%s)", d.Reason, si(d.PerSecond), map[string]string{"egress": "out", "ingress": "in", "kernel": "kernel's queue"}[d.Direction]))
+			parts = append(parts, fmt.Sprintf("%s %s/s (%s)", d.Reason, si(d.PerSecond),
+				map[string]string{"egress": "out", "ingress": "in", "kernel": "kernel's queue"}[d.Direction]))
 		}
 		out = append(out, Line{fit(width, pad("drops", 10), parts...), Bad})
 	}
@@ -214,7 +218,8 @@ func plane(v Picture, width int) (out []Line) {
 			whose = "with all else of this host"
 		}
 		bits := func(r Rate) float64 { return r.Bits }
-		parts := []string{fmt.Sprintf("out %s bit/s", amount(d.Out, bits)), fmt.Sprintf("in %s bit/s", amount(d.In, bits))}
+		parts := []string{fmt.Sprintf("out %s bit/s", amount(d.Out, bits)),
+			fmt.Sprintf("in %s bit/s", amount(d.In, bits))}
 		if number(d.Lost) > 0 {
 			parts, kind = append(parts, si(*d.Lost)+" lost/s"), Bad
 		}
@@ -225,7 +230,8 @@ func plane(v Picture, width int) (out []Line) {
 		for i, w := range v.Workers {
 			parts = append(parts, fmt.Sprintf("%d: %s %s/%s", i, percent(w.Load), some(w.PerRead), some(w.PerWrite)))
 		}
-		out = append(out, Line{fit(width, pad("workers", 10), append(parts, "(load, packets a read/a write)")...), Plain})
+		out = append(out, Line{fit(width, pad("workers", 10), append(parts, "(load, packets a read/a write)")...),
+			Plain})
 	}
 	var on, off []string
 	for _, o := range v.Offloads {

@@ -1,5 +1,5 @@
-// Package top is what weft top shows: what a node's data plane does now, made of two of weftd's answers, laid out for a terminal of
-// any size, and shown again and again. The model and the layout are pure.
+// Package top is what weft top shows: what a node's data plane does now, made of two of weftd's answers, laid
+// out for a terminal of any size, and shown again and again. The model and the layout are pure.
 package top
 
 import (
@@ -19,8 +19,8 @@ type Sample struct {
 	Peers             control.Peers
 }
 
-// Picture is what is shown of a node at one time. A rate that is not known is nil: the first sample has none, and neither has the first
-// after a restart.
+// Picture is what is shown of a node at one time. A rate that is not known is nil: the first sample has none,
+// and neither has the first after a restart.
 type Picture struct {
 	Time time.Time `json:"time"`
 	// Error says why weftd did not answer; then there are no rates, and the rest is as of AsOf. Note says what
@@ -42,7 +42,8 @@ type Picture struct {
 	// Out is to peers and In from them, in inner packets.
 	Out *Rate `json:"out,omitempty"`
 	In  *Rate `json:"in,omitempty"`
-	// Devices are those on which the kernel counts, where it moves the packets; Out and In are then the sum of the overlay's own.
+	// Devices are those on which the kernel counts, where it moves the packets; Out and In are then the sum of
+	// the overlay's own.
 	Devices []Device `json:"devices,omitempty"`
 	// Drops has the reasons that occurred since the sample before.
 	Drops    []Drop    `json:"drops,omitempty"`
@@ -57,7 +58,8 @@ type Rate struct {
 	Bits    float64 `json:"bitsPerSecond"`
 }
 
-// Device is one on which the kernel counts. Overlay says that it is the overlay's own; else the host's other packets are counted too.
+// Device is one on which the kernel counts. Overlay says that it is the overlay's own; else the host's other
+// packets are counted too.
 type Device struct {
 	Name    string `json:"name"`
 	Overlay bool   `json:"overlay"`
@@ -67,16 +69,16 @@ type Device struct {
 	Lost *float64 `json:"lostPerSecond,omitempty"`
 }
 
-// Drop is how many packets a second are dropped for one reason. Direction is egress or ingress, or kernel for those that the kernel drops
-// as a queue of weftd's is full; then Reason is the queue.
+// Drop is how many packets a second are dropped for one reason. Direction is egress or ingress, or kernel for
+// those that the kernel drops as a queue of weftd's is full; then Reason is the queue.
 type Drop struct {
 	Direction string  `json:"direction"`
 	Reason    string  `json:"reason"`
 	PerSecond float64 `json:"packetsPerSecond"`
 }
 
-// Worker is what one worker does. Load is the part of the time in which it does not wait for packets, from 0 to 1. PerRead and
-// PerWrite are packets that a system call moves, nil if there was none.
+// Worker is what one worker does. Load is the part of the time in which it does not wait for packets, from 0
+// to 1. PerRead and PerWrite are packets that a system call moves, nil if there was none.
 type Worker struct {
 	Load     *float64 `json:"load,omitempty"`
 	Packets  *float64 `json:"packetsPerSecond,omitempty"`
@@ -120,7 +122,8 @@ type Peer struct {
 func Diff(before *Sample, now Sample) Picture {
 	s := now.Status
 	v := Picture{
-		Time: now.StatusAt, Name: s.Name, NodeID: s.NodeID, Uptime: s.Uptime, Ready: s.Ready, NotReady: s.NotReady, Alarm: s.Alarm,
+		Time: now.StatusAt, Name: s.Name, NodeID: s.NodeID, Uptime: s.Uptime, Ready: s.Ready, NotReady: s.NotReady,
+		Alarm:   s.Alarm,
 		Backend: s.Backend.Type, Path: s.Backend.Path, MTU: s.Backend.MTU, Peers: []Peer{},
 	}
 	old := Sample{}
@@ -136,7 +139,8 @@ func Diff(before *Sample, now Sample) Picture {
 	if v.Devices = d.devices(old.Status.Counters.Devices, s.Counters.Devices); routing.CarriesNothing(s.Backend.Path) {
 		v.Out, v.In = ofOverlay(v.Devices)
 	} else {
-		v.Out, v.In = d.flow(old.Status.Counters.Egress, s.Counters.Egress), d.flow(old.Status.Counters.Ingress, s.Counters.Ingress)
+		v.Out, v.In = d.flow(old.Status.Counters.Egress, s.Counters.Egress),
+			d.flow(old.Status.Counters.Ingress, s.Counters.Ingress)
 	}
 	v.Drops = d.drops(old.Status.Counters, s.Counters)
 	v.Workers = d.workers(old.Status.Counters.Workers, s.Counters.Workers)
@@ -179,7 +183,8 @@ func (v Picture) asOf() time.Time {
 	return v.AsOf
 }
 
-// begunAgain reports whether the counters are not those of before: weftd makes another data plane for another network configuration.
+// begunAgain reports whether the counters are not those of before: weftd makes another data plane for another
+// network configuration.
 func begunAgain(before, now control.Counters) bool {
 	return now.Egress.Received < before.Egress.Received || now.Ingress.Received < before.Ingress.Received
 }
@@ -213,8 +218,10 @@ func (d delta) devices(before, now []control.DeviceCounters) (out []Device) {
 		v := Device{Name: n.Name, Overlay: n.Overlay}
 		for _, b := range before {
 			if b.Name == n.Name {
-				v.Out, v.In = d.traffic(b.TxPackets, n.TxPackets, b.TxBytes, n.TxBytes), d.traffic(b.RxPackets, n.RxPackets, b.RxBytes, n.RxBytes)
-				v.Lost = d.rate(b.TxDropped+b.TxErrors+b.RxDropped+b.RxErrors, n.TxDropped+n.TxErrors+n.RxDropped+n.RxErrors)
+				v.Out, v.In = d.traffic(b.TxPackets, n.TxPackets, b.TxBytes, n.TxBytes),
+					d.traffic(b.RxPackets, n.RxPackets, b.RxBytes, n.RxBytes)
+				v.Lost = d.rate(b.TxDropped+b.TxErrors+b.RxDropped+b.RxErrors,
+					n.TxDropped+n.TxErrors+n.RxDropped+n.RxErrors)
 			}
 		}
 		out = append(out, v)
@@ -354,7 +361,8 @@ func (p *Peer) probes(l []control.Probe) {
 			p.PathMTU = q.PathMTU
 		}
 		p.LargeLost = p.LargeLost || q.LargeLost
-		p.LossOut, p.LossIn, p.Loss = larger(p.LossOut, q.LossOut), larger(p.LossIn, q.LossIn), larger(p.Loss, q.Loss)
+		p.LossOut, p.LossIn, p.Loss = larger(p.LossOut, q.LossOut), larger(p.LossIn, q.LossIn),
+			larger(p.Loss, q.Loss)
 		if p.Likely == "" {
 			p.Likely, p.Look = q.Likely, q.Look
 		}
@@ -382,8 +390,8 @@ const (
 // SortKeys are those by which peers can be sorted, the usual one first.
 func SortKeys() []string { return []string{ByTraffic, ByOut, ByIn, ByRTT, ByLoss, ByRefused, ByName} }
 
-// sorted returns the peers in the order of a key, the most first. Peers that do not answer come before all when it is about the way to
-// them. Of equal ones the name decides, so that rows stay where they are.
+// sorted returns the peers in the order of a key, the most first. Peers that do not answer come before all
+// when it is about the way to them. Of equal ones the name decides, so that rows stay where they are.
 func sorted(peers []Peer, key string) []Peer {
 	value := func(p Peer) float64 {
 		switch key {

@@ -1,5 +1,5 @@
-// Package wording has how weft's commands write what they found, for tables and lines on a terminal. Its functions are pure, and
-// safe for concurrent use.
+// Package wording has how weft's commands write what they found, for tables and lines on a terminal. Its
+// functions are pure, and safe for concurrent use.
 package wording
 
 import (
@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Clean replaces control characters by question marks, so that what others wrote into the store does not control the terminal.
+// Clean replaces control characters by question marks, so that what others wrote into the store does not
+// control the terminal.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {

@@ -60,7 +60,8 @@ func checkClouds(t *testing.T, name string, b []byte) {
 		}
 		names, there[file], texts[file] = append(names, file), true, string(text)
 	}
-	if want := []string{"LICENSE", "THIRD-PARTY-LICENCES", "docs/clouds.md", "docs/route-hook.openapi.json", "weft-cloud-routes"}; !slices.Equal(names, want) {
+	if want := []string{"LICENSE", "THIRD-PARTY-LICENCES", "docs/clouds.md", "docs/route-hook.openapi.json",
+		"weft-cloud-routes"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
 	links := 0
@@ -74,7 +75,9 @@ func checkClouds(t *testing.T, name string, b []byte) {
 	if links == 0 {
 		t.Error("no text links to another")
 	}
-	for _, want := range []string{"== Go and its standard library", "== github.com/aws/aws-sdk-go-v2/service/ec2", "== github.com/alibabacloud-go/darabonba-openapi/v2", "== cloud.google.com/go/compute/metadata"} {
+	for _, want := range []string{"== Go and its standard library",
+		"== github.com/aws/aws-sdk-go-v2/service/ec2", "== github.com/alibabacloud-go/darabonba-openapi/v2",
+		"== cloud.google.com/go/compute/metadata"} {
 		if !strings.Contains(texts["THIRD-PARTY-LICENCES"], want) {
 			t.Errorf("no %q", want)
 		}
@@ -83,7 +86,8 @@ func checkClouds(t *testing.T, name string, b []byte) {
 	if err := os.WriteFile(program, []byte(texts["weft-cloud-routes"]), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(program, "--version").Output(); err != nil || !strings.Contains(string(out), version) {
+	if out, err := exec.Command(program, "--version").Output(); err != nil ||
+		!strings.Contains(string(out), version) {
 		t.Errorf("%v: %s", err, out)
 	}
 	f, err := elf.Open(program)

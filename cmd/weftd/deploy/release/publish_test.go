@@ -40,14 +40,17 @@ func TestStamp(t *testing.T) {
 		{"devel", "0.0.0-devel", "devel", "Always"},
 	} {
 		dir := deployCopy(t)
-		if out, err := exec.Command("./stamp", "-r", "registry.example:5000/me/weft", c.version, dir).CombinedOutput(); err != nil {
+		if out, err := exec.Command("./stamp", "-r", "registry.example:5000/me/weft", c.version,
+			dir).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", c.version, err, out)
 		}
 		for file, want := range map[string][]string{
-			"chart/weft/Chart.yaml":            {"\nversion: " + c.chart + "\n", "\nappVersion: \"" + c.tag + "\"\n"},
-			"chart/weft/values.yaml":           {"\n    repository: registry.example:5000/me/weft\n"},
-			"kubernetes/leave/weft-leave.yaml": {"\n          image: registry.example:5000/me/weft:" + c.tag + "\n          imagePullPolicy: " + c.policy + "\n"},
-			"kubernetes/base/weft.yaml":        {"\n          image: registry.example:5000/me/weft:" + c.tag + "\n          imagePullPolicy: " + c.policy + "\n"},
+			"chart/weft/Chart.yaml":  {"\nversion: " + c.chart + "\n", "\nappVersion: \"" + c.tag + "\"\n"},
+			"chart/weft/values.yaml": {"\n    repository: registry.example:5000/me/weft\n"},
+			"kubernetes/leave/weft-leave.yaml": {"\n          image: registry.example:5000/me/weft:" + c.tag +
+				"\n          imagePullPolicy: " + c.policy + "\n"},
+			"kubernetes/base/weft.yaml": {"\n          image: registry.example:5000/me/weft:" + c.tag +
+				"\n          imagePullPolicy: " + c.policy + "\n"},
 		} {
 			text := "\n" + read(t, dir, file)
 			for _, w := range want {
@@ -58,14 +61,15 @@ func TestStamp(t *testing.T) {
 		}
 	}
 	for _, wrong := range [][]string{{"-r", "x;y", "v1.0.0"}, {"v1|e touch /tmp/x"}} {
-		if out, err := exec.Command("./stamp", append(wrong, deployCopy(t))...).CombinedOutput(); err == nil || !strings.Contains(string(out), "not what an image") {
+		if out, err := exec.Command("./stamp", append(wrong, deployCopy(t))...).CombinedOutput(); err == nil ||
+			!strings.Contains(string(out), "not what an image") {
 			t.Errorf("%q: %v: %s", wrong, err, out)
 		}
 	}
 }
 
-// The files in the repository are as the script stamp writes them: they have one version everywhere, and no tag that
-// may name another image tomorrow.
+// The files in the repository are as the script stamp writes them: they have one version everywhere, and no
+// tag that may name another image tomorrow.
 func TestVersionInTree(t *testing.T) {
 	dir := deployCopy(t)
 	chart := read(t, dir, "chart/weft/Chart.yaml")
@@ -81,8 +85,8 @@ func TestVersionInTree(t *testing.T) {
 	}
 }
 
-// publish signs every image and the chart by the digest that was pushed, and refuses a version that is no release. The
-// test replaces the programs that it calls by some that note their arguments.
+// publish signs every image and the chart by the digest that was pushed, and refuses a version that is no
+// release. The test replaces the programs that it calls by some that note their arguments.
 func TestPublish(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	digest := func(of string) string { return "sha256:" + strings.Repeat(of, 64) }
@@ -104,23 +108,29 @@ printf '{\n "buildx.build.ref": "x",\n "containerimage.digest": "sha256:%064d"\n
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	out, err := publish("-v", "v1.2.3", "-r", "registry.example/me", "-o", "/nowhere", "images", "chart", "checksums")
+	out, err := publish("-v", "v1.2.3", "-r", "registry.example/me", "-o", "/nowhere", "images", "chart",
+		"checksums")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	calls := read(t, log)
 	var want []string
 	for _, image := range [][3]string{{"default", "v1.2.3", "1"}, {"minimal", "v1.2.3-minimal", "2"}} {
-		want = append(want, "docker buildx build .*--target "+image[0]+" --build-arg VERSION=v1.2.3 --platform linux/amd64,linux/arm64,.* --provenance=mode=max --sbom=true --tag registry.example/me/weft:"+image[1]+" .*--push .",
+		want = append(want, "docker buildx build .*--target "+image[0]+
+			" --build-arg VERSION=v1.2.3 --platform linux/amd64,linux/arm64,.* --provenance=mode=max --sbom=true "+
+			"--tag registry.example/me/weft:"+image[1]+" .*--push .",
 			"cosign sign --yes registry.example/me/weft@"+digest(image[2]))
 	}
-	want = append(want, "helm lint --strict .*", "helm package .*", "helm push .*/weft-1.2.3.tgz oci://registry.example/me/charts",
-		"cosign sign --yes registry.example/me/charts/weft@"+digest("3"), "cosign sign-blob --yes --bundle /nowhere/SHA256SUMS.sigstore.json /nowhere/SHA256SUMS")
+	want = append(want, "helm lint --strict .*", "helm package .*",
+		"helm push .*/weft-1.2.3.tgz oci://registry.example/me/charts",
+		"cosign sign --yes registry.example/me/charts/weft@"+digest("3"),
+		"cosign sign-blob --yes --bundle /nowhere/SHA256SUMS.sigstore.json /nowhere/SHA256SUMS")
 	if !regexp.MustCompile("^" + strings.Join(want, "\n") + "\n$").MatchString(calls) {
 		t.Errorf("called\n%swant\n%s", calls, strings.Join(want, "\n"))
 	}
 	for _, args := range [][]string{
-		{"-v", "devel", "-r", "r/x", "chart"}, {"-v", "v1.2.3-dirty", "-r", "r/x", "chart"}, {"-v", "v1.2", "-r", "r/x", "chart"},
+		{"-v", "devel", "-r", "r/x", "chart"}, {"-v", "v1.2.3-dirty", "-r", "r/x", "chart"},
+		{"-v", "v1.2", "-r", "r/x", "chart"},
 		{"-v", "v1.2.3", "chart"}, {"-v", "v1.2.3", "-r", "r/x"}, {"-v", "v1.2.3", "-r", "r/x", "nothing"},
 	} {
 		if out, err := publish(args...); err == nil || !strings.Contains(out, "publish: ") {
@@ -130,12 +140,14 @@ printf '{\n "buildx.build.ref": "x",\n "containerimage.digest": "sha256:%064d"\n
 	if err := os.WriteFile(filepath.Join(bin, "helm"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := publish("-v", "v1.2.3", "-r", "r/x", "chart"); err == nil || !strings.Contains(out, "no digest") {
+	if out, err := publish("-v", "v1.2.3", "-r", "r/x", "chart"); err == nil ||
+		!strings.Contains(out, "no digest") {
 		t.Errorf("a push without a digest: %v: %s", err, out)
 	}
 }
 
-// The workflows parse, name every action by a commit and not by a tag that may be moved, and call targets that exist.
+// The workflows parse, name every action by a commit and not by a tag that may be moved, and call targets
+// that exist.
 func TestWorkflows(t *testing.T) {
 	root, err := filepath.Abs("../../../..")
 	if err != nil {
@@ -146,7 +158,8 @@ func TestWorkflows(t *testing.T) {
 	for name := range workflows {
 		names = append(names, filepath.Join(root, ".github/workflows", name))
 	}
-	lint := exec.Command("go", append([]string{"-C", filepath.Join(root, ".ci/actionlint"), "tool", "actionlint", "-shellcheck=", "-pyflakes="}, names...)...)
+	lint := exec.Command("go", append([]string{"-C", filepath.Join(root, ".ci/actionlint"), "tool", "actionlint",
+		"-shellcheck=", "-pyflakes="}, names...)...)
 	if out, err := lint.CombinedOutput(); err != nil {
 		t.Errorf("%v: %v\n%s", lint.Args, err, out)
 	}

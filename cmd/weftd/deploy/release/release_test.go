@@ -31,9 +31,11 @@ const version = "v1.2.3-test+1"
 func released(t *testing.T, root string) map[string][]byte {
 	t.Helper()
 	out := t.TempDir()
-	cmd := exec.Command(filepath.Join(root, "cmd/weftd/deploy/release/release"), "-o", out, "-v", version, runtime.GOARCH)
+	cmd := exec.Command(filepath.Join(root, "cmd/weftd/deploy/release/release"), "-o", out, "-v", version,
+		runtime.GOARCH)
 	// The script ignores flags in the environment, such as those with which this test was built.
-	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "GOFLAGS=-tags=nothing", "TMPDIR="+t.TempDir(), "TZ=Asia/Tokyo")
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "GOFLAGS=-tags=nothing",
+		"TMPDIR="+t.TempDir(), "TZ=Asia/Tokyo")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
 	}
@@ -64,14 +66,17 @@ func elsewhere(t *testing.T, root string) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-r", "go.mod", "go.sum", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "encap", "lease", "tunnel", "routing", "cmd", "bench"}
+	args := []string{"-r", "go.mod", "go.sum", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md",
+		"SECURITY.md", "docs", "encap", "lease", "tunnel", "routing", "cmd", "bench"}
 	cmd := exec.Command("cp", append(args, dir)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// Of test only these are copied: test/kube may have hundreds of megabytes in bin, and no binary is made from it.
-	cmd = exec.Command("sh", "-ec", `mkdir -p "$1/test/cmd" && cp -r test/lab "$1/test/" && cp -r test/cmd/manual "$1/test/cmd/"`, "sh", dir)
+	// Of test only these are copied: test/kube may have hundreds of megabytes in bin, and no binary is made from
+	// it.
+	cmd = exec.Command("sh", "-ec",
+		`mkdir -p "$1/test/cmd" && cp -r test/lab "$1/test/" && cp -r test/cmd/manual "$1/test/cmd/"`, "sh", dir)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -119,14 +124,20 @@ func TestRelease(t *testing.T) {
 	t.Run("archive", func(t *testing.T) { checkArchive(t, name, first[name+".tar.gz"]) })
 	t.Run("bill of materials", func(t *testing.T) {
 		checkSBOM(t, first[name+".cdx.json"], "weft@", filepath.Join(root, "go.mod"),
-			"github.com/vishvananda/netlink", "go.etcd.io/etcd/server/v3", "github.com/containernetworking/cni", "k8s.io/client-go")
+			"github.com/vishvananda/netlink", "go.etcd.io/etcd/server/v3", "github.com/containernetworking/cni",
+			"k8s.io/client-go")
 	})
 	if len(want) > 3 {
-		t.Run("archive of weft-cloud-routes", func(t *testing.T) { checkClouds(t, clouds, first[clouds+".tar.gz"]) })
+		t.Run("archive of weft-cloud-routes", func(t *testing.T) {
+			checkClouds(t, clouds, first[clouds+".tar.gz"])
+		})
 		t.Run("bill of materials of weft-cloud-routes", func(t *testing.T) {
-			checkSBOM(t, first[clouds+".cdx.json"], "weft/cmd/weft-cloud-routes@", filepath.Join(root, "cmd/weft-cloud-routes/go.mod"),
-				"github.com/aws/aws-sdk-go-v2/service/ec2", "github.com/alibabacloud-go/darabonba-openapi/v2", "golang.org/x/oauth2")
-			if bytes.Contains(first[name+".cdx.json"], []byte("aws-sdk-go")) || bytes.Contains(first[clouds+".cdx.json"], []byte("netlink")) {
+			checkSBOM(t, first[clouds+".cdx.json"], "weft/cmd/weft-cloud-routes@",
+				filepath.Join(root, "cmd/weft-cloud-routes/go.mod"),
+				"github.com/aws/aws-sdk-go-v2/service/ec2", "github.com/alibabacloud-go/darabonba-openapi/v2",
+				"golang.org/x/oauth2")
+			if bytes.Contains(first[name+".cdx.json"], []byte("aws-sdk-go")) ||
+				bytes.Contains(first[clouds+".cdx.json"], []byte("netlink")) {
 				t.Error("weft's list has modules of weft-cloud-routes, or the other way round")
 			}
 		})
@@ -156,7 +167,8 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		file, ok := strings.CutPrefix(h.Name, name+"/")
 		there[path.Clean(file)] = true
 		if want := map[string]string{ // files in which the version names an image or the chart
-			"deploy/chart/weft/Chart.yaml": "version: 1.2.3-test+1\n", "deploy/kubernetes/base/weft.yaml": "image: weft:v1.2.3-test_1\n",
+			"deploy/chart/weft/Chart.yaml":            "version: 1.2.3-test+1\n",
+			"deploy/kubernetes/base/weft.yaml":        "image: weft:v1.2.3-test_1\n",
 			"deploy/kubernetes/leave/weft-leave.yaml": "image: weft:v1.2.3-test_1\n"}[file]; want != "" {
 			if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), want) {
 				t.Errorf("%s: %v: no %q", file, err, want)
@@ -182,13 +194,16 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		}
 	}
 	checkLinks(t, texts, there)
-	for _, file := range []string{"man/weft.1", "man/weft-lease-release.1", "man/weft-doctor.1", "man/weftd.8", "man/weft-cni.8", "completions/weft.bash", "completions/weft.zsh",
-		"completions/weft.fish", "docs/troubleshooting.md", "deploy/weftd.env", "deploy/chart/weft/monitoring/rules.yaml", "deploy/chart/weft/monitoring/dashboard.json"} {
+	for _, file := range []string{"man/weft.1", "man/weft-lease-release.1", "man/weft-doctor.1", "man/weftd.8",
+		"man/weft-cni.8", "completions/weft.bash", "completions/weft.zsh",
+		"completions/weft.fish", "docs/troubleshooting.md", "deploy/weftd.env",
+		"deploy/chart/weft/monitoring/rules.yaml", "deploy/chart/weft/monitoring/dashboard.json"} {
 		if !there[file] {
 			t.Errorf("no %s", file)
 		}
 	}
-	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weft-etcd", "weftd"}; !slices.Equal(names, want) {
+	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md",
+		"THIRD-PARTY-LICENCES", "weft", "weft-cni", "weft-etcd", "weftd"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
 	if stamped != 3 {
@@ -213,7 +228,8 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		}
 	}
 	licences, err := os.ReadFile(filepath.Join(dir, "THIRD-PARTY-LICENCES"))
-	for _, want := range []string{"== Go and its standard library", "== go.etcd.io/etcd/server/v3", "== github.com/vishvananda/netlink"} {
+	for _, want := range []string{"== Go and its standard library", "== go.etcd.io/etcd/server/v3",
+		"== github.com/vishvananda/netlink"} {
 		if err != nil || !strings.Contains(string(licences), want) {
 			t.Errorf("%v: no %q", err, want)
 		}
@@ -237,7 +253,8 @@ func checkLinks(t *testing.T, texts map[string]string, there map[string]bool) {
 		}
 	}
 	// The texts must have these links, so that a reader can follow them.
-	for _, want := range []string{"README.md docs/flannel.md", "README.md CONTRIBUTING.md", "docs/install.md deploy/weftd.service",
+	for _, want := range []string{"README.md docs/flannel.md", "README.md CONTRIBUTING.md",
+		"docs/install.md deploy/weftd.service",
 		"docs/kubernetes.md deploy/chart/weft/README.md", "docs/monitoring.md docs/reference/metrics.md"} {
 		if !followed[want] {
 			t.Errorf("no link %s", want)
@@ -248,7 +265,8 @@ func checkLinks(t *testing.T, texts map[string]string, there map[string]bool) {
 	}
 }
 
-// checkSBOM compares a list of modules with the go.mod of what purl begins to name; some modules are in both for certain.
+// checkSBOM compares a list of modules with the go.mod of what purl begins to name; some modules are in both
+// for certain.
 func checkSBOM(t *testing.T, b []byte, purl, gomod string, some ...string) {
 	var bom struct {
 		BOMFormat, SpecVersion string
@@ -296,8 +314,8 @@ func TestReleaseRefusesAVersionThatIsNone(t *testing.T) {
 	}
 }
 
-// TestChangelog: versions follow each other, the newest first, and the chart's is the newest; what has no tag is its forerunner.
-// The notes of a release are its section.
+// TestChangelog: versions follow each other, the newest first, and the chart's is the newest; what has no tag
+// is its forerunner. The notes of a release are its section.
 func TestChangelog(t *testing.T) {
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join("../../../..", name))
@@ -321,7 +339,8 @@ func TestChangelog(t *testing.T) {
 			newest = m[1]
 		}
 	}
-	if chart := read("cmd/weftd/deploy/chart/weft/Chart.yaml"); !strings.Contains(chart, "\nappVersion: v"+newest+"\n") {
+	if chart := read("cmd/weftd/deploy/chart/weft/Chart.yaml"); !strings.Contains(chart, "\nappVersion: v"+
+		newest+"\n") {
 		t.Errorf("the chart's appVersion is not v%s:\n%s", newest, chart)
 	}
 	notes, err := exec.Command("./notes", "v"+newest+"-rc.1").Output()
@@ -331,7 +350,8 @@ func TestChangelog(t *testing.T) {
 	if err != nil || section == "" || strings.TrimSpace(string(notes)) != strings.TrimSpace(section) {
 		t.Errorf("the notes of v%s: %v\n%s\nwant\n%s", newest, err, notes, section)
 	}
-	if out, err := exec.Command("./notes", "v999.0.0").CombinedOutput(); err == nil || !strings.Contains(string(out), "no section") {
+	if out, err := exec.Command("./notes", "v999.0.0").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "no section") {
 		t.Errorf("the notes of a version that is not there: %v: %s", err, out)
 	}
 	out, err := exec.Command("./version").Output()

@@ -16,9 +16,9 @@ import (
 	"weft/routing"
 )
 
-// network returns the configuration with which weftd would start, the zero one if it is not known, and says what doctor
-// does not: what is wrong with a file that only a store without one would be given, and whether a start on this host
-// would go on with the last good configuration.
+// network returns the configuration with which weftd would start, the zero one if it is not known, and says
+// what doctor does not: what is wrong with a file that only a store without one would be given, and whether a
+// start on this host would go on with the last good configuration.
 func (r *report) network(cfg options.Config, n doctor.Network) routing.Network {
 	if cfg.NetConfigGiven && n.From != doctor.FileSource+cfg.NetConfigPath {
 		b, err := os.ReadFile(cfg.NetConfigPath)
@@ -38,7 +38,8 @@ func (r *report) network(cfg options.Config, n doctor.Network) routing.Network {
 	if err := n.Contains(n.Own); err != nil && !cfg.Renumber {
 		r.fault(fmt.Errorf("a start would go on with the last good network config: %w", err))
 	} else if why := n.Unfit(n.Own); why != "" {
-		r.remark("network-config: this node would get another subnet than %s, and its pods would be cut off: %s", n.Own, why)
+		r.remark("network-config: this node would get another subnet than %s, and its pods would be cut off: %s",
+			n.Own, why)
 	}
 	return n.Network
 }
@@ -60,7 +61,8 @@ func (r *report) kube(cfg options.Config) []string {
 		r.remark("node id: %s (--node-id), not the node's name", cfg.NodeID)
 	}
 	if file, err := kubemode.ReadNetwork(cfg.NetConfigPath); err == nil && len(file.Ignored) > 0 {
-		r.remark("network-config: %s have no effect: the cluster gives out subnets", strings.Join(file.Ignored, ", "))
+		r.remark("network-config: %s have no effect: the cluster gives out subnets",
+			strings.Join(file.Ignored, ", "))
 	}
 	if err != nil {
 		return nil

@@ -50,13 +50,15 @@ func (r *report) fault(err error) {
 	}
 }
 
-// Run prints to w what cfg means on this host. parse is the error of the command line and
-// the environment, or nil. Run asks the store, or the API server, unless cfg.Offline is set; then it looks at nothing
-// but what a start needs. Its error is ErrFaults.
+// Run prints to w what cfg means on this host. parse is the error of the command line and the environment, or
+// nil. Run asks the store, or the API server, unless cfg.Offline is set; then it looks at nothing but what a
+// start needs. Its error is ErrFaults.
 func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) error {
 	r := &report{remarks: cfg.Remarks()}
 	r.remarks = append(r.remarks, cfg.Quiet()...)
-	facts := doctor.Gather(ctx, doctor.Request{Offline: cfg.Offline, Settings: &doctor.Settings{Config: cfg, From: "the flags and variables given here", Err: parse, Given: true}})
+	facts := doctor.Gather(ctx, doctor.Request{Offline: cfg.Offline,
+		Settings: &doctor.Settings{Config: cfg, From: "the flags and variables given here", Err: parse,
+			Given: true}})
 	if cfg.Offline {
 		r.remark("%s: was not asked (--offline)", facts.Store.What)
 	}
@@ -135,9 +137,11 @@ func (r *report) commands(cfg options.Config, network routing.Network) {
 	switch {
 	case why == "":
 	case cfg.AllowExtension:
-		r.remark("store: %s: anybody who writes there can take any subnet, and be root here (--allow-extension)", why)
+		r.remark("store: %s: anybody who writes there can take any subnet, and be root here (--allow-extension)",
+			why)
 	default:
-		r.remark("store: %s: anybody who writes there can take any subnet; weftd runs no commands of type extension from there without --allow-extension", why)
+		r.remark("store: %s: anybody who writes there can take any subnet; weftd runs no commands of type "+
+			"extension from there without --allow-extension", why)
 	}
 }
 
@@ -160,7 +164,8 @@ func (r *report) node(cfg options.Config) {
 		return
 	}
 	if source == lease.IdentityRandom {
-		r.remark("node id: a random one at the first start, since there is no /etc/machine-id; it lasts as long as %s does", cfg.CacheDir)
+		r.remark("node id: a random one at the first start, since there is no /etc/machine-id; it lasts as long "+
+			"as %s does", cfg.CacheDir)
 		return
 	}
 	r.remark("node id: %s (%s)", id, source)
@@ -168,9 +173,11 @@ func (r *report) node(cfg options.Config) {
 
 // published checks whether anybody could send to the addresses that weftd would publish.
 func (r *report) published(cfg options.Config) {
-	for flag, a := range map[string]netip.Addr{"--public-ip": cfg.Underlay.PublicIP, "--public-ipv6": cfg.Underlay.PublicIPv6} {
+	for flag, a := range map[string]netip.Addr{"--public-ip": cfg.Underlay.PublicIP,
+		"--public-ipv6": cfg.Underlay.PublicIPv6} {
 		if a.IsValid() && (a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast()) {
-			r.fault(fmt.Errorf("%s %s: no other host can send to it, and peers would not believe the record: want an address at which they reach this host", flag, a))
+			r.fault(fmt.Errorf("%s %s: no other host can send to it, and peers would not believe the record: want "+
+				"an address at which they reach this host", flag, a))
 		}
 	}
 }
@@ -187,7 +194,8 @@ func (r *report) backend(cfg options.Config, network routing.Network, u underlay
 	}
 	defer func() { _ = k.Close() }() // it was only asked
 	facts := network.Facts()
-	if err := presence.PortFree(k, u, facts.Port, facts.Port6); errors.Is(err, unix.EACCES) { // a weftd that runs has the port
+	if err := presence.PortFree(k, u, facts.Port, facts.Port6); errors.Is(err, unix.EACCES) {
+		// a weftd that runs has the port
 		r.fault(fmt.Errorf("network config: %w", err))
 	}
 	if facts.Controller && cfg.Hook.URL == "" {

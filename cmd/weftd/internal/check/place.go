@@ -7,8 +7,8 @@ import (
 	"weft/routing"
 )
 
-// place checks whether weftd would get to the network namespace of the TUN, by making one there for a moment, and whether the backend works between
-// two namespaces.
+// place checks whether weftd would get to the network namespace of the TUN, by making one there for a moment,
+// and whether the backend works between two namespaces.
 func (r *report) place(cfg options.Config, network routing.Network) {
 	where := "in a new network namespace"
 	if to := cfg.Rootless.TUNNetns; to != "" {

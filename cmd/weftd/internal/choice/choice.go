@@ -37,8 +37,8 @@ type Offer struct {
 	Fault error
 }
 
-// BackendError is the error of a network configuration whose backend could not be made. Any other error at that
-// time is this host's, and no other configuration would help.
+// BackendError is the error of a network configuration whose backend could not be made. Any other error at
+// that time is this host's, and no other configuration would help.
 type BackendError struct{ Err error }
 
 func (e *BackendError) Error() string { return e.Err.Error() }
@@ -106,13 +106,14 @@ type View struct {
 	Other []byte // its text; nil for none
 	Fault error  // why it cannot be used; nil if it could
 	// LastGood says that the one in use is the last good one, in place of the source's. Restart says that only a
-	// restart or a reload opens the source's. Stays says that a restart does not either, unless --renumber is given.
+	// restart or a reload opens the source's. Stays says that a restart does not either, unless --renumber is
+	// given.
 	LastGood, Restart, Stays bool
 }
 
-// These bound the waits. A backend that cannot be made is tried again after openAgain while nothing runs. The source
-// is asked again after askFirst to askMost. The configuration in use is compared with the source's each lookEvery,
-// and each lookSoon until the source was heard, since readiness waits for that.
+// These bound the waits. A backend that cannot be made is tried again after openAgain while nothing runs. The
+// source is asked again after askFirst to askMost. The configuration in use is compared with the source's
+// each lookEvery, and each lookSoon until the source was heard, since readiness waits for that.
 const (
 	openAgain         = 5 * time.Second
 	askFirst, askMost = 100 * time.Millisecond, 2 * time.Second
@@ -206,9 +207,11 @@ func (c *Choice) notOpened(in Input) Step {
 		return Step{Do: Fail, Why: in.OpenErr}
 	case c.trying.LastGood:
 		c.instead = true
-		return Step{Do: Wait, Why: fmt.Errorf("config: the last good one: the backend does not start: %w", in.OpenErr)}
+		return Step{Do: Wait, Why: fmt.Errorf("config: the last good one: the backend does not start: %w",
+			in.OpenErr)}
 	}
-	return Step{Do: Wait, Again: openAgain, Why: fmt.Errorf("config: the backend does not start: %w", in.OpenErr)}
+	return Step{Do: Wait, Again: openAgain, Why: fmt.Errorf("config: the backend does not start: %w",
+		in.OpenErr)}
 }
 
 // ended follows the end of the network in use.
@@ -238,7 +241,8 @@ func (c *Choice) look(in Input) Step {
 		v.Restart, v.Stays = true, c.unfit(in, o.NetworkConfig) != nil
 	default:
 		if in.OpenErr != nil {
-			c.refused.add(o.Raw, fmt.Errorf("it cannot be served here, and is tried again: %w", in.OpenErr), true, in.Now)
+			c.refused.add(o.Raw, fmt.Errorf("it cannot be served here, and is tried again: %w", in.OpenErr),
+				true, in.Now)
 		}
 		if v.Fault = c.unfit(in, o.NetworkConfig); v.Fault == nil {
 			v.Fault = c.refused.now(o.Raw, in.Now)
@@ -254,7 +258,8 @@ func (c *Choice) look(in Input) Step {
 		s.Again = lookSoon
 	}
 	if c.trial.failed(in) {
-		why := fmt.Errorf("it was tried, and did not come into place; a restart tries it again: %s", strings.Join(in.Unready, "; "))
+		why := fmt.Errorf("it was tried, and did not come into place; a restart tries it again: %s",
+			strings.Join(in.Unready, "; "))
 		in.Ended, in.Blameless = why, in.Silent
 		return c.ended(in)
 	}
@@ -302,8 +307,9 @@ func (c *Choice) moves(in Input, n lease.NetworkConfig) error {
 		return nil
 	}
 	if why := n.Unfit(in.Own); why != "" {
-		return fmt.Errorf("this node would get another subnet, which cuts its pods off (%s): that takes a restart: "+
-			"weft upgrade, or systemctl restart weftd", why)
+		return fmt.Errorf(
+			"this node would get another subnet, which cuts its pods off (%s): that takes a restart: "+
+				"weft upgrade, or systemctl restart weftd", why)
 	}
 	return nil
 }

@@ -59,8 +59,8 @@ func within(subnet string, also func(*Input)) func(*Input) {
 	}
 }
 
-// TestNext has a row for each way in which a configuration comes into use, stays, and goes. "1" is the last good
-// one, where there is one.
+// TestNext has a row for each way in which a configuration comes into use, stays, and goes. "1" is the last
+// good one, where there is one.
 func TestNext(t *testing.T) {
 	const s = time.Second
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -104,18 +104,19 @@ func TestNext(t *testing.T) {
 			{offer: "2", want: "back 1", again: 5 * s}, // it was refused just now
 			{fails: errHost, want: "fail", why: true},
 		}},
-		{name: "a start with the last good one opens another until both were the same once", good: true, looks: []look{
-			{want: "back 1"},
-			{offer: "!", in: placed, want: "keep", again: s, shown: "fault lastgood"},
-			{offer: "2", in: placed, want: "open 2"},
-			{offer: "2", fails: errBackend, in: placed, want: "keep", again: s, shown: "fault lastgood"},
-			{at: 4 * s, offer: "2", in: placed, want: "keep", again: s, shown: "fault lastgood"},
-			{at: 6 * s, offer: "2", in: placed, want: "open 2"},
-			{at: 6 * s, offer: "2", fails: errBackend, in: placed, want: "keep", again: s, shown: "fault lastgood"},
-			{at: 15 * s, offer: "2", in: placed, want: "keep", again: s, shown: "fault lastgood"},
-			{at: 15 * s, offer: "3", in: placed, want: "open 3"}, // another text is tried at once
-			{at: 15 * s, offer: "3", in: held, want: "keep", again: s, shown: "same"},
-		}},
+		{name: "a start with the last good one opens another until both were the same once", good: true,
+			looks: []look{
+				{want: "back 1"},
+				{offer: "!", in: placed, want: "keep", again: s, shown: "fault lastgood"},
+				{offer: "2", in: placed, want: "open 2"},
+				{offer: "2", fails: errBackend, in: placed, want: "keep", again: s, shown: "fault lastgood"},
+				{at: 4 * s, offer: "2", in: placed, want: "keep", again: s, shown: "fault lastgood"},
+				{at: 6 * s, offer: "2", in: placed, want: "open 2"},
+				{at: 6 * s, offer: "2", fails: errBackend, in: placed, want: "keep", again: s, shown: "fault lastgood"},
+				{at: 15 * s, offer: "2", in: placed, want: "keep", again: s, shown: "fault lastgood"},
+				{at: 15 * s, offer: "3", in: placed, want: "open 3"}, // another text is tried at once
+				{at: 15 * s, offer: "3", in: held, want: "keep", again: s, shown: "same"},
+			}},
 		{name: "a change while weftd runs waits for a restart", looks: []look{
 			{want: "wait"},
 			{offer: "1", want: "open 1"},
@@ -187,11 +188,12 @@ func TestNext(t *testing.T) {
 			{want: "back 1"},
 			{offer: "2", in: within("10.1.7.0/24", nothing), want: "open 2"},
 		}},
-		{name: "the cluster assigns a subnet, and takes it back", good: true, set: Choice{Assigned: true}, looks: []look{
-			{want: "back 1"},
-			{offer: "2", in: within("10.1.7.0/24", nothing), want: "keep", again: s, shown: "fault lastgood"},
-			{offer: "2", in: within("10.1.7.0/24", lost), want: "open 2"},
-		}},
+		{name: "the cluster assigns a subnet, and takes it back", good: true, set: Choice{Assigned: true},
+			looks: []look{
+				{want: "back 1"},
+				{offer: "2", in: within("10.1.7.0/24", nothing), want: "keep", again: s, shown: "fault lastgood"},
+				{offer: "2", in: within("10.1.7.0/24", lost), want: "open 2"},
+			}},
 		{name: "reload", looks: []look{
 			{want: "wait"},
 			{offer: "1", want: "open 1"},
@@ -234,7 +236,8 @@ func TestNext(t *testing.T) {
 				}
 				got := c.Next(in)
 				if s := text(got); s != l.want || got.Again != l.again || (got.Why != nil) != l.why {
-					t.Fatalf("look %d: %s, again after %v, because %v; want %s, %v, %v", i, s, got.Again, got.Why, l.want, l.again, l.why)
+					t.Fatalf("look %d: %s, again after %v, because %v; want %s, %v, %v", i, s, got.Again, got.Why, l.want,
+						l.again, l.why)
 				}
 				if s := shown(got.View); s != l.shown && got.Do == Keep {
 					t.Errorf("look %d: shown %q, want %q", i, s, l.shown)

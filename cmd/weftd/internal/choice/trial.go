@@ -6,9 +6,9 @@ import (
 	"weft/lease"
 )
 
-// TrialFor is how long a new configuration has to come into place, with a lease, before the last good one comes
-// back, since pods may have no network meanwhile. FaultFor is the same for one that has its lease and whose
-// backend reports an error.
+// TrialFor is how long a new configuration has to come into place, with a lease, before the last good one
+// comes back, since pods may have no network meanwhile. FaultFor is the same for one that has its lease and
+// whose backend reports an error.
 const (
 	TrialFor = 30 * time.Second
 	FaultFor = 3 * time.Second
@@ -33,8 +33,8 @@ func (t *trial) failed(in Input) bool {
 	return t.on && (in.Now.Sub(t.began) > TrialFor || !t.faulty.IsZero() && in.Now.Sub(t.faulty) > FaultFor)
 }
 
-// retryFirst and retryMost bound the wait before a configuration whose backend could not be made is tried again.
-// The attempt does not disturb the one in use.
+// retryFirst and retryMost bound the wait before a configuration whose backend could not be made is tried
+// again. The attempt does not disturb the one in use.
 const retryFirst, retryMost = 5 * time.Second, 5 * time.Minute
 
 // refusal is the last configuration that was tried and did not work.

@@ -72,7 +72,8 @@ func Keep(o Options) (keep []cap.Value, why string) {
 	}
 	if f := o.foreign(); len(f) > 0 {
 		keep = append(keep, cap.DAC_OVERRIDE)
-		why = fmt.Sprintf("%s belongs to another user, or has no write permission for its own", strings.Join(f, ", "))
+		why = fmt.Sprintf("%s belongs to another user, or has no write permission for its own",
+			strings.Join(f, ", "))
 	}
 	if o.OtherNamespace {
 		keep = append(keep, cap.SYS_ADMIN)

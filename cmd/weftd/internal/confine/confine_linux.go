@@ -61,7 +61,8 @@ func needs(cfg options.Config) Options {
 	if cfg.UsesEmbedded() {
 		o.Files = append(o.Files, cfg.Embedded.Dir)
 	}
-	if _, err := os.Stat(hostlocal.DefaultDir); err == nil { // where the addresses of pods that are gone are freed
+	if _, err := os.Stat(hostlocal.DefaultDir); err == nil {
+		// where the addresses of pods that are gone are freed
 		o.Files = append(o.Files, hostlocal.DefaultDir)
 	}
 	slices.Sort(o.Files)

@@ -39,8 +39,9 @@ func (o outcome) refused(t *testing.T, attempts ...string) {
 // byCapabilities are attempts that fail for want of a capability, and byFiles those that only landlock
 // refuses to a process of root's.
 var (
-	byCapabilities = []string{"mount", "make a device", "change the root", "write to the memory of a process with more rights", "enter a namespace", "become another user"}
-	byFiles        = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
+	byCapabilities = []string{"mount", "make a device", "change the root",
+		"write to the memory of a process with more rights", "enter a namespace", "become another user"}
+	byFiles = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
 )
 
 // try gives up rights in a process of its own, which is linked without C code as weftd is.
@@ -66,7 +67,8 @@ const usual = "CapPrm 3404, CapEff 3404, CapBnd 3404, NoNewPrivs 1"
 
 func TestRightsAreGivenUp(t *testing.T) {
 	netns.Root(t, "only root can give up root's rights")
-	for _, tool := range []string{"/bin/true", "/bin/mount"} { // an attempt with a program that is missing would be refused too
+	for _, tool := range []string{"/bin/true", "/bin/mount"} {
+		// an attempt with a program that is missing would be refused too
 		if _, err := os.Stat(tool); err != nil {
 			t.Fatalf("%s is missing (package coreutils or mount): %v", tool, err)
 		}
@@ -83,7 +85,8 @@ func TestRightsAreGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mine, theirs, foreign := filepath.Join(own, "x"), filepath.Join(other, "x"), filepath.Join(t.TempDir(), "nobody's")
+	mine, theirs, foreign := filepath.Join(own, "x"), filepath.Join(other, "x"),
+		filepath.Join(t.TempDir(), "nobody's")
 	if err := os.WriteFile(foreign, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -111,13 +114,15 @@ func TestRightsAreGivenUp(t *testing.T) {
 	})
 	t.Run("files", func(t *testing.T) {
 		dir := filepath.Join(own, "made", "by", "it")
-		o := try(t, program, nil, options.ConfineFiles, dir, filepath.Join(dir, "x"), mine, theirs, setting, "/dev/null")
+		o := try(t, program, nil, options.ConfineFiles, dir, filepath.Join(dir, "x"), mine, theirs, setting,
+			"/dev/null")
 		for _, rights := range append(o.Threads, o.Child) {
 			if rights != usual {
 				t.Errorf("%s, want %s", rights, usual)
 			}
 		}
-		for file, want := range map[string]string{filepath.Join(dir, "x"): "", mine: unix.EACCES.Error(), theirs: unix.EACCES.Error(), setting: "", "/dev/null": ""} {
+		for file, want := range map[string]string{filepath.Join(dir, "x"): "", mine: unix.EACCES.Error(),
+			theirs: unix.EACCES.Error(), setting: "", "/dev/null": ""} {
 			if o.Written[file] != want {
 				t.Errorf("%s: %q, want %q", file, o.Written[file], want)
 			}
@@ -133,7 +138,8 @@ func TestRightsAreGivenUp(t *testing.T) {
 	})
 	t.Run("passed on", func(t *testing.T) { // a file gives none after no_new_privs
 		out, err := exec.Command(program, "pass", own).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "NoNewPrivs:\t1\n") || !strings.Contains(string(out), "\nUid:\t65534\t") ||
+		if err != nil || !strings.Contains(string(out), "NoNewPrivs:\t1\n") ||
+			!strings.Contains(string(out), "\nUid:\t65534\t") ||
 			strings.Contains(string(out), "CapEff:\t0000000000000000\n") {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -143,7 +149,8 @@ func TestRightsAreGivenUp(t *testing.T) {
 		if o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {
 			t.Errorf("%+v", o)
 		}
-		for _, a := range append(slices.Clone(byCapabilities), byFiles...) { // else it would be no wonder that the others cannot
+		for _, a := range append(slices.Clone(byCapabilities), byFiles...) {
+			// else it would be no wonder that the others cannot
 			if why := o.Attempts[a]; why != "" {
 				t.Logf("this test's own process cannot %s: %s", a, why)
 			}
@@ -171,13 +178,17 @@ func TestWhatIsKept(t *testing.T) {
 		why  string
 	}{
 		{"the usual", Options{Files: []string{own, filepath.Join(own, "not", "there")}}, nil, ""},
-		{"another user's directory", Options{Files: []string{own, foreign}}, []cap.Value{cap.DAC_OVERRIDE}, foreign},
-		{"one to be made in another user's", Options{Files: []string{filepath.Join(foreign, "x")}}, []cap.Value{cap.DAC_OVERRIDE}, "x"},
-		{"one that its owner may not write to", Options{Files: []string{closed}}, []cap.Value{cap.DAC_OVERRIDE}, closed},
+		{"another user's directory", Options{Files: []string{own, foreign}}, []cap.Value{cap.DAC_OVERRIDE},
+			foreign},
+		{"one to be made in another user's", Options{Files: []string{filepath.Join(foreign, "x")}},
+			[]cap.Value{cap.DAC_OVERRIDE}, "x"},
+		{"one that its owner may not write to", Options{Files: []string{closed}}, []cap.Value{cap.DAC_OVERRIDE},
+			closed},
 		{"a TUN elsewhere", Options{OtherNamespace: true}, []cap.Value{cap.SYS_ADMIN}, ""},
 	} {
 		keep, why := Keep(c.o)
-		if !slices.Equal(keep, append(slices.Clone(base), c.more...)) || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+		if !slices.Equal(keep, append(slices.Clone(base), c.more...)) || (why == "") != (c.why == "") ||
+			!strings.Contains(why, c.why) {
 			t.Errorf("%s: %v, %q", c.name, keep, why)
 		}
 	}

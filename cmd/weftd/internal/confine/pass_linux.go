@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pass has the next program that the calling thread executes keep the thread's capabilities. Without it one whose user
-// is not root loses them: after no_new_privs a file gives none. undo takes it back.
+// Pass has the next program that the calling thread executes keep the thread's capabilities. Without it one
+// whose user is not root loses them: after no_new_privs a file gives none. undo takes it back.
 func Pass() (undo func(), err error) {
 	undo = func() {}
 	if os.Geteuid() == 0 {
@@ -38,7 +38,8 @@ func Pass() (undo func(), err error) {
 		if d[c/32].Permitted&(1<<(c%32)) == 0 {
 			continue
 		}
-		if is, err := unix.PrctlRetInt(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, c, 0, 0); err == nil && is == 1 {
+		if is, err := unix.PrctlRetInt(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, c, 0, 0); err == nil &&
+			is == 1 {
 			continue
 		}
 		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0); err != nil {

@@ -16,7 +16,8 @@ import (
 	"weft/tunnel"
 )
 
-// capturePause is the time between two looks at what workers have copied, so that they need not wake the reader.
+// capturePause is the time between two looks at what workers have copied, so that they need not wake the
+// reader.
 const capturePause = 20 * time.Millisecond
 
 // captureSource has the packets of a capture.
@@ -71,11 +72,14 @@ func (c *captures) Capture(ctx context.Context, r control.CaptureRequest, w cont
 	return pump(ctx, source, r, w)
 }
 
-// errStops is the end of a capture that nobody asked for: weftd ends. (Where the reader has gone, nobody hears it.)
+// errStops is the end of a capture that nobody asked for: weftd ends. (Where the reader has gone, nobody
+// hears it.)
 var errStops = errors.New("weftd stops: capture again when it is back")
 
-// pump writes packets until ctx ends, or as many as were asked for. The error says that it ended before its time, which is ctx's deadline.
-func pump(ctx context.Context, source captureSource, r control.CaptureRequest, out control.CaptureWriter) error {
+// pump writes packets until ctx ends, or as many as were asked for. The error says that it ended before its
+// time, which is ctx's deadline.
+func pump(ctx context.Context, source captureSource, r control.CaptureRequest,
+	out control.CaptureWriter) error {
 	var received, told uint64
 	count := func() error { return out.Write(control.Captured{Received: received, Missed: source.missed()}) }
 	if err := count(); err != nil {
@@ -143,7 +147,8 @@ func (g *overlay) captureOf(called string) (*captured, error) {
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("peer %q: none of the %d peers has that name, identity, address or subnet (weft peers lists them): %w", called, len(peers), control.ErrNotFound)
+	return nil, fmt.Errorf("peer %q: none of the %d peers has that name, identity, address or subnet (weft "+
+		"peers lists them): %w", called, len(peers), control.ErrNotFound)
 }
 
 // recordNames are what a record's node is called, the best name first.
@@ -180,7 +185,8 @@ func recordAddrs(r lease.Record) (l []netip.Addr) {
 	return l
 }
 
-// errPlaneEnded says that the data plane that is captured from has ended, as for another network configuration.
+// errPlaneEnded says that the data plane that is captured from has ended, as for another network
+// configuration.
 var errPlaneEnded = errors.New("the data plane was replaced, or ends: capture again")
 
 // planeCapture is a capture in weft's own data plane.
@@ -189,7 +195,8 @@ type planeCapture struct {
 	names map[netip.Addr]string // what people call the peers that there were at the start
 }
 
-func (g *overlay) carriedCapture(r control.CaptureRequest, filter *pcapfilter.Filter, peer *captured) (captureSource, error) {
+func (g *overlay) carriedCapture(r control.CaptureRequest, filter *pcapfilter.Filter,
+	peer *captured) (captureSource, error) {
 	o := tunnel.CaptureOptions{Inner: r.Inner, Outer: r.Outer, Dropped: r.Dropped, SnapLen: r.SnapLen}
 	if r.Filter != "" {
 		o.Match = filter.Match

@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// A data plane that was replaced, since the network configuration is another one, carries no packets any more: whoever
-// captures there is not to wait for some.
+// A data plane that was replaced, since the network configuration is another one, carries no packets any
+// more: whoever captures there is not to wait for some.
 func TestACaptureEndsWithItsDataPlane(t *testing.T) {
 	e, err := tunnel.New(tunnel.Config{Port: 8285, Format: encap.FormatIP, Workers: 1})
 	if err != nil {

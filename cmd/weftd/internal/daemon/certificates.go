@@ -13,8 +13,8 @@ import (
 // certificatesEvery is the time between looks at the files by which the source is reached.
 const certificatesEvery = 30 * time.Second
 
-// watchCertificates takes up files by which the source is reached when they have been replaced, and says which of them are
-// about to stop working, before a connection is lost that cannot be made again.
+// watchCertificates takes up files by which the source is reached when they have been replaced, and says
+// which of them are about to stop working, before a connection is lost that cannot be made again.
 func (d *Daemon) watchCertificates(ctx context.Context) error {
 	for {
 		d.lookAtCertificates(ctx)
@@ -35,10 +35,12 @@ func (d *Daemon) lookAtCertificates(ctx context.Context) {
 	if len(notes) == 0 { // else what is wrong with the files is said already, and what was read before is in use
 		changed, err := d.reloadSource(ctx, d.settings())
 		if changed {
-			d.log.Info("the files by which the " + d.source.info().name + " is reached were replaced: the connection is made anew with them")
+			d.log.Info("the files by which the " + d.source.info().name +
+				" is reached were replaced: the connection is made anew with them")
 		}
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.info().name, err))
+			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of "+
+				"before are still in use: %v", d.source.info().name, err))
 		}
 	}
 	before := d.certificatesNow()
@@ -65,14 +67,16 @@ func (d *Daemon) certificatesNow() []string {
 func unreadable(files []string) (notes []string) {
 	for _, f := range files {
 		if _, err := os.ReadFile(f); err != nil {
-			notes = append(notes, fmt.Sprintf("%v: what was read before is still in use, until weftd is restarted", err))
+			notes = append(notes, fmt.Sprintf("%v: what was read before is still in use, until weftd is restarted",
+				err))
 		}
 	}
 	return notes
 }
 
-// certificateNotes says which of the PEM files cannot be read, have expired, or are about to. Of a file with several certificates
-// the one counts that lasts longest: the others are former authorities, or links of a chain that its issuer replaces with it.
+// certificateNotes says which of the PEM files cannot be read, have expired, or are about to. Of a file with
+// several certificates the one counts that lasts longest: the others are former authorities, or links of a
+// chain that its issuer replaces with it.
 func certificateNotes(files []string, now time.Time) (notes []string) {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -85,9 +89,11 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 		case !ok:
 			notes = append(notes, f+": no certificate is in it; "+lastsUntilLost)
 		case now.After(to):
-			notes = append(notes, fmt.Sprintf("%s has expired on %s: replace it; the connection in use lasts until it is lost, and the next one is refused", f, to.UTC().Format(time.RFC3339)))
+			notes = append(notes, fmt.Sprintf("%s has expired on %s: replace it; the connection in use lasts until "+
+				"it is lost, and the next one is refused", f, to.UTC().Format(time.RFC3339)))
 		case to.Sub(now) < soon(to.Sub(from)):
-			notes = append(notes, fmt.Sprintf("%s expires on %s: replace it, and weftd takes the new one by itself", f, to.UTC().Format(time.RFC3339)))
+			notes = append(notes, fmt.Sprintf("%s expires on %s: replace it, and weftd takes the new one by itself", f,
+				to.UTC().Format(time.RFC3339)))
 		}
 	}
 	return notes
@@ -96,8 +102,8 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 // lastsUntilLost says what becomes of a connection whose certificate cannot be read any more.
 const lastsUntilLost = "the connection in use lasts until it is lost, and the next one may be refused"
 
-// soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a week at most. What renews
-// certificates does so earlier.
+// soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a
+// week at most. What renews certificates does so earlier.
 func soon(whole time.Duration) time.Duration { return min(whole/10, 7*24*time.Hour) }
 
 // dates returns between which times the certificate is good that lasts longest of those in b.

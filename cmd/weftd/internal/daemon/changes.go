@@ -11,7 +11,8 @@ import (
 	"weft/routing"
 )
 
-// show stores v for the status, and logs it if it is not the same as before. theirs is the source's configuration.
+// show stores v for the status, and logs it if it is not the same as before. theirs is the source's
+// configuration.
 func (d *Daemon) show(g *overlay, shown choice.View, theirs routing.Network) {
 	v := configView{View: shown}
 	if v.Other != nil {
@@ -27,13 +28,17 @@ func (d *Daemon) show(g *overlay, shown choice.View, theirs routing.Network) {
 	where := d.source.info().where
 	switch {
 	case v.LastGood:
-		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken up by itself", "event", events.Config, "of", where, "cause", v.Fault, "theirs", clip(v.Other))
+		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken "+
+			"up by itself", "event", events.Config, "of", where, "cause", v.Fault, "theirs", clip(v.Other))
 	case errors.Is(v.Fault, lease.ErrNoConfig):
-		d.log.Warn("the network configuration is gone; packets go on as before, and so they do after a restart", "event", events.Config, "of", where)
+		d.log.Warn("the network configuration is gone; packets go on as before, and so they do after a restart",
+			"event", events.Config, "of", where)
 	case v.Fault != nil:
-		d.log.Warn("the network configuration is not good; packets go on as before, and so they do after a restart", "event", events.Config, "of", where, "cause", v.Fault, "theirs", clip(v.Other))
+		d.log.Warn("the network configuration is not good; packets go on as before, and so they do after a restart",
+			"event", events.Config, "of", where, "cause", v.Fault, "theirs", clip(v.Other))
 	case v.Other != nil:
-		d.log.Warn("the network configuration is not the one in use: weft reload applies it, or a restart", "event", events.Config, "of", where, "a_restart_changes", v.changes, "theirs", clip(v.Other))
+		d.log.Warn("the network configuration is not the one in use: weft reload applies it, or a restart", "event",
+			events.Config, "of", where, "a_restart_changes", v.changes, "theirs", clip(v.Other))
 	default:
 		d.log.Info("the network configuration is the one in use again", "event", events.Config, "of", where)
 	}
@@ -56,7 +61,8 @@ func (d *Daemon) changes(g *overlay, network routing.Network, stays bool) []stri
 	}
 	own := g.member.Status().Own.Subnets
 	if stays {
-		return append(out, "nothing, since the node's subnet "+own.String()+" is not in that network: the restart goes on with this configuration, unless --renumber is given")
+		return append(out, "nothing, since the node's subnet "+own.String()+
+			" is not in that network: the restart goes on with this configuration, unless --renumber is given")
 	}
 	if why := network.Unfit(own); why != "" && own != (lease.Subnets{}) && d.source.info().allocates {
 		out = append(out, fmt.Sprintf("own subnet from %s to another, which cuts its pods off (%s)", own, why))

@@ -55,7 +55,8 @@ func (g *overlay) isProven() bool { return g.configNow().proven }
 // configStatus returns what weft status shows of it.
 func configStatus(network routing.Network, v configView) control.Config {
 	c := control.Config{
-		InUse: string(routing.WithoutSecrets(network.Raw)), LastGood: v.LastGood, Other: clip(v.Other), Changes: v.changes,
+		InUse: string(routing.WithoutSecrets(network.Raw)), LastGood: v.LastGood, Other: clip(v.Other),
+		Changes: v.changes,
 		Differs: v.text() != configView{}.text(),
 	}
 	if v.Fault != nil {

@@ -24,7 +24,8 @@ func (d *Daemon) owner() string {
 	if d.self.state != "" {
 		return d.self.state
 	}
-	path, err := filepath.Abs(d.cfg.CacheDir) // it cannot be named: its path tells it from another one on this host
+	// it cannot be named: its path tells it from another one on this host
+	path, err := filepath.Abs(d.cfg.CacheDir)
 	if err != nil {
 		return ""
 	}
@@ -62,7 +63,8 @@ func (d *Daemon) custodyStatus() *control.Custody {
 		return nil
 	}
 	return &control.Custody{
-		By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Ports: s.Ports, PortDescriptors: s.PortDescriptors,
-		Discarded: s.Discarded, Fault: s.Fault,
+		By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Ports: s.Ports,
+		PortDescriptors: s.PortDescriptors,
+		Discarded:       s.Discarded, Fault: s.Fault,
 	}
 }

@@ -56,7 +56,8 @@ type self struct {
 // Run runs the daemon with checked flags until ctx ends; then it returns nil. An
 // error says what was wrong and what to do. Device, routes, lease and subnet file
 // stay as they are in either case.
-func Run(ctx context.Context, cfg options.Config, program Program, version string, log *slog.Logger) (err error) {
+func Run(ctx context.Context, cfg options.Config, program Program, version string,
+	log *slog.Logger) (err error) {
 	history, log, ended := keepHistory(cfg.CacheDir, log)
 	defer func() { ended(err) }()
 	d := &Daemon{
@@ -134,7 +135,8 @@ func (d *Daemon) prepare() (err error) {
 	d.identify(d.source.info().node)
 	d.self.name = d.hostName()
 	if d.self.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
-		d.degraded.note(d.log, "state directory: this node cannot be told from a copy of it, but by its address", err)
+		d.degraded.note(d.log, "state directory: this node cannot be told from a copy of it, but by its address",
+			err)
 	}
 	d.lastGood = openLastGood(d.cfg.CacheDir, d.source, d.log)
 	if d.lastGood.cached == nil {

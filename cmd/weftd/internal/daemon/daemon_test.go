@@ -47,11 +47,14 @@ func TestSubnetFileIsFlannels(t *testing.T) {
 		name, config string
 		want         subnetenv.File
 	}{
-		{"IPv4", `{"Network":"10.42.0.0/16"}`, subnetenv.File{Networks: []netip.Prefix{p("10.42.0.0/16")}, Subnet: p("10.42.7.1/24"), MTU: 1472, IPMasq: true}},
+		{"IPv4", `{"Network":"10.42.0.0/16"}`, subnetenv.File{Networks: []netip.Prefix{p("10.42.0.0/16")},
+			Subnet: p("10.42.7.1/24"), MTU: 1472, IPMasq: true}},
 		{"both", `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/16"}`,
-			subnetenv.File{Networks: []netip.Prefix{p("10.42.0.0/16")}, Subnet: p("10.42.7.1/24"), IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
+			subnetenv.File{Networks: []netip.Prefix{p("10.42.0.0/16")}, Subnet: p("10.42.7.1/24"),
+				IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
 		{"IPv6", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/16"}`,
-			subnetenv.File{IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
+			subnetenv.File{IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472,
+				IPMasq: true}},
 	} {
 		if got := subnetFile(parse(t, tt.config).NetworkConfig, own, 1472, true); !got.Equal(tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
@@ -64,16 +67,21 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 	if got := previous(path, discard()); !got.Equal(subnetenv.File{}) {
 		t.Errorf("without a file: %v", got)
 	}
-	if err := os.WriteFile(path, []byte("FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"), 0o644); err != nil {
+	if err := os.WriteFile(path,
+		[]byte(
+			"FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := previous(path, discard()); got.Subnet != netip.MustParsePrefix("10.42.7.0/24") || got.IPv6Subnet.IsValid() {
+	if got := previous(path, discard()); got.Subnet != netip.MustParsePrefix("10.42.7.0/24") ||
+		got.IPv6Subnet.IsValid() {
 		t.Errorf("got %v", got)
 	} else {
 		if f := former(got, parse(t, `{"Network":"10.42.0.0/16"}`).NetworkConfig); len(f) != 0 {
 			t.Errorf("the same network is no former one: %v", f)
 		}
-		if f := former(got, parse(t, `{"Network":"10.43.0.0/16"}`).NetworkConfig); len(f) != 1 || f[0] != netip.MustParsePrefix("10.42.0.0/16") {
+		if f := former(got, parse(t, `{"Network":"10.43.0.0/16"}`).NetworkConfig); len(f) != 1 ||
+			f[0] != netip.MustParsePrefix("10.42.0.0/16") {
 			t.Errorf("former networks %v", f)
 		}
 	}
@@ -86,7 +94,8 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 }
 
 func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
-	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Prefix: "/p", Logger: discard()})
+	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Prefix: "/p",
+		Logger: discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,16 +115,19 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 		{"ours", `{"Network":"10.42.0.0/16"}`, record("a"), true},
 		{"without a lease", `{"Network":"10.42.0.0/16"}`, lease.Record{}, false},
 		{"another node's", `{"Network":"10.42.0.0/16"}`, record("b"), false},
-		{"a backend that this build has not", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`, record("a"), false},
+		{"a backend that this build has not", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`,
+			record("a"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			saved := lease.Cached{Own: tt.own, Memory: lease.Memory{ClusterID: "c", Revision: 1, Config: []byte(tt.config)}}
+			saved := lease.Cached{Own: tt.own, Memory: lease.Memory{ClusterID: "c", Revision: 1,
+				Config: []byte(tt.config)}}
 			if _, err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
 			f, cached := openLastGood(dir, src, discard()).read()
-			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.config.Network != netip.MustParsePrefix("10.42.0.0/16")) {
+			if (cached != nil) != tt.want || tt.want &&
+				(f.node != "a" || f.config.Network != netip.MustParsePrefix("10.42.0.0/16")) {
 				t.Errorf("got %v %+v", cached, f)
 			}
 		})
@@ -150,10 +162,13 @@ func TestSeedIsReadAndCheckedAtStart(t *testing.T) {
 		t.Errorf("not asked for: %q %v", b, err)
 	}
 	cfg.NetConfigGiven = true
-	for text, fault := range map[string]string{`{"Network":"10.42.0.0/16"}`: "", `{`: path, `{"Network":"10.42.0.0/16","Backend":{}}`: "Backend", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`: "ipsec"} {
+	for text, fault := range map[string]string{`{"Network":"10.42.0.0/16"}`: "", `{`: path,
+		`{"Network":"10.42.0.0/16","Backend":{}}`:               "Backend",
+		`{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`: "ipsec"} {
 		write(text)
 		b, err := loadSeed(cfg)
-		if fault == "" && (err != nil || string(b) != text) || fault != "" && (err == nil || !strings.Contains(err.Error(), fault)) {
+		if fault == "" && (err != nil || string(b) != text) ||
+			fault != "" && (err == nil || !strings.Contains(err.Error(), fault)) {
 			t.Errorf("%s: %q %v", text, b, err)
 		}
 	}

@@ -12,7 +12,8 @@ type degraded struct {
 	why map[string]string
 }
 
-// note notes that the daemon goes on without what because of err; a nil err says that it has it now. Changes are logged.
+// note notes that the daemon goes on without what because of err; a nil err says that it has it now. Changes
+// are logged.
 func (d *degraded) note(log *slog.Logger, what string, err error) {
 	d.mu.Lock()
 	before, was := d.why[what]

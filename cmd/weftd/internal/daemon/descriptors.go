@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wanted is how many descriptors have to be free at once. Two listeners have a spare one each, which is free for a moment after a client
-// has had it.
+// wanted is how many descriptors have to be free at once. Two listeners have a spare one each, which is free
+// for a moment after a client has had it.
 const wanted = 3
 
 // descriptorsEvery is the time between two looks at whether this process may have another descriptor.
 const descriptorsEvery = 5 * time.Second
 
-// watchDescriptors notes when this process gets no descriptor more, and when it does again, until ctx ends. What is open stays
-// open, so packets, watches and the lease go on; but whatever has to be opened anew then, such as a connection to the store, fails in
-// its own way, and says so where nobody would look for the cause.
+// watchDescriptors notes when this process gets no descriptor more, and when it does again, until ctx ends.
+// What is open stays open, so packets, watches and the lease go on; but whatever has to be opened anew then,
+// such as a connection to the store, fails in its own way, and says so where nobody would look for the cause.
 func (d *Daemon) watchDescriptors(ctx context.Context) error {
 	for pause(ctx, descriptorsEvery) {
 		d.degraded.note(d.log, "descriptors to spare", descriptorFault())
@@ -46,18 +46,20 @@ func descriptorFault() error {
 	var limit unix.Rlimit
 	switch {
 	case errors.Is(err, unix.ENFILE):
-		return fmt.Errorf("%w on this host: another process may have most of them (see lsof), or fs.file-max is too low. New connections to the store and clients fail", err)
+		return fmt.Errorf("%w on this host: another process may have most of them (see lsof), or fs.file-max is "+
+			"too low. New connections to the store and clients fail", err)
 	case !errors.Is(err, unix.EMFILE) || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil:
 		return nil // another fault than the one that is looked for
 	}
-	return fmt.Errorf("%w: %d are allowed (RLIMIT_NOFILE). New connections to the store and of clients fail. Raise LimitNOFILE= in weftd's unit, and now: prlimit --pid %d --nofile=65536", err, limit.Cur, os.Getpid())
+	return fmt.Errorf("%w: %d are allowed (RLIMIT_NOFILE). New connections to the store and of clients fail. "+
+		"Raise LimitNOFILE= in weftd's unit, and now: prlimit --pid %d --nofile=65536", err, limit.Cur, os.Getpid())
 }
 
 // openSpare opens a descriptor that means nothing.
 func openSpare() (int, error) { return unix.Eventfd(0, unix.EFD_CLOEXEC) }
 
-// sparing is a listener that keeps a descriptor for a client that comes when there is no other: an operator is to be told what is
-// wrong. It serves one at a time then.
+// sparing is a listener that keeps a descriptor for a client that comes when there is no other: an operator
+// is to be told what is wrong. It serves one at a time then.
 type sparing struct {
 	net.Listener
 	mu    sync.Mutex

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWithoutDescriptorsSomebodyIsAnswered has this process get no descriptor more. A listener that spares one goes on with one client at a
-// time, and what is said names the limit and what to do. It is over when the limit is raised.
+// TestWithoutDescriptorsSomebodyIsAnswered has this process get no descriptor more. A listener that spares
+// one goes on with one client at a time, and what is said names the limit and what to do. It is over when the
+// limit is raised.
 func TestWithoutDescriptorsSomebodyIsAnswered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	open, err := net.Listen("unix", path)
@@ -53,7 +54,8 @@ func TestWithoutDescriptorsSomebodyIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }()
-	if err := descriptorFault(); !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "prlimit --pid "+strconv.Itoa(os.Getpid())) {
+	if err := descriptorFault(); !errors.Is(err, syscall.EMFILE) ||
+		!strings.Contains(err.Error(), "prlimit --pid "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("without descriptors: %v", err)
 	}
 	asks(1)

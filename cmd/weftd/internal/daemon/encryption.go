@@ -11,8 +11,9 @@ import (
 	"weft/routing"
 )
 
-// RotateKey implements control.KeyService. The record follows at once: until a peer has read it, what this node and the peer send each other
-// is lost. While another weftd takes this one's place it is refused: that one has read the key, and would go on with it.
+// RotateKey implements control.KeyService. The record follows at once: until a peer has read it, what this
+// node and the peer send each other is lost. While another weftd takes this one's place it is refused: that
+// one has read the key, and would go on with it.
 func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 	done, err := d.mayChange()
 	if err != nil {
@@ -25,7 +26,8 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 	}
 	before, after, err := g.backend.RotateKey(ctx)
 	if errors.Is(err, routing.ErrNoKey) {
-		return control.Rotated{}, fmt.Errorf("%w: backend %s has no key: only wireguard does", control.ErrRefused, g.backend.Type())
+		return control.Rotated{}, fmt.Errorf("%w: backend %s has no key: only wireguard does", control.ErrRefused,
+			g.backend.Type())
 	}
 	if err != nil {
 		return control.Rotated{}, err
@@ -59,8 +61,10 @@ func (g *overlay) encryption(now time.Time) map[netip.Prefix]control.Encryption 
 func unheard(p routing.EncryptedPeer, now time.Time) (likely, look string) {
 	switch p.Silence(now) {
 	case routing.PeerNeverAnswered:
-		return "no handshake has been answered since weftd started", fmt.Sprintf("does a firewall between the nodes "+
-			"let UDP to %v through, both ways? Does weftd run there, with the key of its record and this PSK?", p.Endpoint)
+		return "no handshake has been answered since weftd started",
+			fmt.Sprintf("does a firewall between the nodes "+
+				"let UDP to %v through, both ways? Does weftd run there, with the key of its record and this PSK?",
+				p.Endpoint)
 	case routing.PeerAnsweredBefore:
 		return fmt.Sprintf("no handshake has been answered for %v", now.Sub(p.Handshake).Round(time.Second)),
 			fmt.Sprintf("does the peer still run, with the key of its record, and does UDP to %v pass?", p.Endpoint)

@@ -25,8 +25,8 @@ type etcdSource struct {
 	store *etcd.Store
 	id    string
 	seed  []byte // network configuration for a store that has none, or nil
-	// program is the path of weft-etcd; "" if there is no embedded etcd. run writes server, and close reads it after
-	// run has returned.
+	// program is the path of weft-etcd; "" if there is no embedded etcd. run writes server, and close reads it
+	// after run has returned.
 	program string
 	server  *etcdchild.Process
 }
@@ -51,7 +51,8 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 		return nil, err
 	}
 	var from lease.IdentitySource
-	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir, Part: cfg.IdentityPart()}); errors.Is(err, lease.ErrNotStored) {
+	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir,
+		Part: cfg.IdentityPart()}); errors.Is(err, lease.ErrNotStored) {
 		log.Warn("this node's identity is not kept for the next start", "node", s.id, "reason", err)
 	} else if err != nil {
 		return nil, err
@@ -59,10 +60,13 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 	if s.store, err = etcd.New(storeCfg); err != nil {
 		return nil, err
 	}
-	log.Info("leases are in etcd", "node", s.id, "identity", from.String(), "store", s.store.Endpoints(), "prefix", cfg.Store.Prefix)
+	log.Info("leases are in etcd", "node", s.id, "identity", from.String(), "store", s.store.Endpoints(),
+		"prefix", cfg.Store.Prefix)
 	if from == lease.IdentityRandom {
-		log.Warn("there is no /etc/machine-id: this node's identity was drawn at random and lasts as long as the cache directory does; "+
-			"keep that on the host, or give --node-id, or the next start is another node's to the store", "dir", cfg.CacheDir)
+		log.Warn("there is no /etc/machine-id: this node's identity was drawn at random and lasts as long as the "+
+			"cache directory does; "+
+			"keep that on the host, or give --node-id, or the next start is another node's to the store", "dir",
+			cfg.CacheDir)
 	}
 	return s, nil
 }
@@ -134,7 +138,8 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 	}
 	key := s.cfg.Store.Prefix + "/config"
 	if snap.Config == nil {
-		return f, fmt.Sprintf("config: the store has none: write %s, a JSON object with Network, the range of all pods, "+
+		return f, fmt.Sprintf("config: the store has none: write %s, a JSON object with Network, the range of "+
+			"all pods, "+
 			"or start one node with --net-config-path FILE", key)
 	}
 	if f.config, err = routing.Parse(snap.Config); err != nil {
@@ -149,8 +154,9 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 func (s *etcdSource) member(o memberOptions) (member, error) {
 	return lease.NewKeeper(s.store, lease.Options{
 		Node: s.id, State: o.state, Underlay: o.alive,
-		Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, CheckConfig: checkConfig, Unproven: o.cached == nil,
-		Seed: s.seedFor(o.network.config.NetworkConfig), Local: o.local,
+		Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, CheckConfig: checkConfig,
+		Unproven: o.cached == nil,
+		Seed:     s.seedFor(o.network.config.NetworkConfig), Local: o.local,
 		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
 	})
@@ -169,8 +175,10 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 		return nil
 	}
 	if file, err := routing.Parse(s.seed); err != nil || !file.Equal(network) {
-		s.log.Warn("--net-config-path is not the configuration in use, which is the store's: the file is for a store that has none, and one that loses its own is not given it either",
-			"file", s.cfg.NetConfigPath, "remedy", "to have that of the file: etcdctl put "+s.cfg.Store.Prefix+"/config <"+s.cfg.NetConfigPath)
+		s.log.Warn("--net-config-path is not the configuration in use, which is the store's: the file is for a "+
+			"store that has none, and one that loses its own is not given it either",
+			"file", s.cfg.NetConfigPath, "remedy", "to have that of the file: etcdctl put "+s.cfg.Store.Prefix+
+				"/config <"+s.cfg.NetConfigPath)
 		return nil
 	}
 	return s.seed
@@ -184,7 +192,8 @@ func (s *etcdSource) offered(st lease.Status) choice.Offer {
 	return offerOf(st.StoreConfig, st.ConfigErr)
 }
 
-// read does not go by the watch, which is a moment behind: an operator writes a configuration and reloads at once.
+// read does not go by the watch, which is a moment behind: an operator writes a configuration and reloads at
+// once.
 func (s *etcdSource) read(ctx context.Context) (o choice.Offer, revision int64, err error) {
 	raw, revision, err := s.store.Config(ctx)
 	if err != nil {
@@ -203,7 +212,8 @@ func offerOf(raw []byte, absent error) choice.Offer {
 }
 
 // release refuses our own record, which is in use.
-func (s *etcdSource) release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error) {
+func (s *etcdSource) release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released,
+	error) {
 	return records.Release(ctx, s.store, req, func(r lease.Record) error {
 		if r.Node() == self {
 			return errors.New("it is this node's own, in use by its pods; stop weftd first, or use --force")
@@ -231,15 +241,16 @@ func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
 		if !serving() {
 			return fmt.Errorf("%w (see --embedded-etcd-dir and --embedded-etcd-listen)", err)
 		}
-		s.log.Error("the embedded etcd does not run; forwarding goes on without it", "reason", err, "retry", embeddedRetry)
+		s.log.Error("the embedded etcd does not run; forwarding goes on without it", "reason", err, "retry",
+			embeddedRetry)
 		if !pause(ctx, embeddedRetry) {
 			return nil
 		}
 	}
 }
 
-// runEmbedded returns nil when ctx ends, and does not end the server, which close does: until then the store is
-// there for the last writes of the daemon.
+// runEmbedded returns nil when ctx ends, and does not end the server, which close does: until then the store
+// is there for the last writes of the daemon.
 func (s *etcdSource) runEmbedded(ctx context.Context, cfg embedded.Config) error {
 	p, err := etcdchild.Start(ctx, s.program, cfg)
 	if err != nil {

@@ -14,16 +14,18 @@ import (
 	"weft/lease"
 )
 
-// keepHistory begins to write what happens to dir, and returns a logger whose lines are part of that. ended says that the
-// daemon ends, with err, and waits until everything is written.
-func keepHistory(dir string, plain *slog.Logger) (history *events.Log, log *slog.Logger, ended func(err error)) {
+// keepHistory begins to write what happens to dir, and returns a logger whose lines are part of that. ended
+// says that the daemon ends, with err, and waits until everything is written.
+func keepHistory(dir string, plain *slog.Logger) (history *events.Log, log *slog.Logger,
+	ended func(err error)) {
 	history = events.NewLog(dir)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		history.Run(ctx, func(err error) {
 			if err != nil { // said to the log alone: the history cannot hold it
-				plain.Warn("weft events will lack what happens now: the history cannot be written; nothing else depends on it", "reason", err)
+				plain.Warn("weft events will lack what happens now: the history cannot be written; nothing else "+
+					"depends on it", "reason", err)
 			} else {
 				plain.Info("the history of events is written again")
 			}
@@ -43,12 +45,15 @@ func keepHistory(dir string, plain *slog.Logger) (history *events.Log, log *slog
 	}
 }
 
-// peersSingly is how many peers that come, go or change at once are an event each; more are one event together.
+// peersSingly is how many peers that come, go or change at once are an event each; more are one event
+// together.
 const peersSingly = 8
 
-// tellPeers adds to the history which peers came, went and changed between two sets, which are sorted by subnets.
+// tellPeers adds to the history which peers came, went and changed between two sets, which are sorted by
+// subnets.
 func (d *Daemon) tellPeers(before, now []lease.Record) {
-	gone, came, changed := peerNews{kind: events.PeerGone}, peerNews{kind: events.PeerCome}, peerNews{kind: events.PeerChanged}
+	gone, came, changed := peerNews{kind: events.PeerGone}, peerNews{kind: events.PeerCome},
+		peerNews{kind: events.PeerChanged}
 	for len(before)+len(now) > 0 {
 		order := 0
 		switch {
@@ -106,7 +111,8 @@ func (n *peerNews) events() (out []events.Event) {
 		}}}
 	}
 	for i, r := range n.first {
-		details := map[string]string{"peer": r.Called(), "id": r.Node(), "addr": text(r.Address()), "subnets": r.Subnets.String()}
+		details := map[string]string{"peer": r.Called(), "id": r.Node(), "addr": text(r.Address()),
+			"subnets": r.Subnets.String()}
 		if n.what[i] != "" {
 			details["changes"] = n.what[i]
 		}
@@ -115,7 +121,8 @@ func (n *peerNews) events() (out []events.Event) {
 	return out
 }
 
-// differs says what has become another in a peer's record; "" if that is nothing that matters to packets or people.
+// differs says what has become another in a peer's record; "" if that is nothing that matters to packets or
+// people.
 func differs(a, b *lease.Record) string {
 	if a.Attrs.Equal(b.Attrs) && a.Name() == b.Name() {
 		return ""
@@ -146,7 +153,8 @@ func orNone(s string) string {
 	return s
 }
 
-// renewals notices when our lease was renewed so late that little was missing until its end. Only observe uses it.
+// renewals notices when our lease was renewed so late that little was missing until its end. Only observe
+// uses it.
 type renewals struct{ expires, seen time.Time }
 
 // tell logs a late renewal. margin is how long before the end the lease should have been renewed.
@@ -154,7 +162,8 @@ func (r *renewals) tell(own lease.Record, margin time.Duration, log *slog.Logger
 	now := time.Now()
 	left := r.expires.Sub(r.seen)
 	if !r.expires.IsZero() && own.Expires.After(r.expires.Add(time.Second)) && left < margin*3/4 {
-		log.Warn("the lease was renewed late", "event", events.LeaseLate, "subnets", own.Subnets.String(), "left", max(0, left).Round(time.Second), "margin", margin)
+		log.Warn("the lease was renewed late", "event", events.LeaseLate, "subnets", own.Subnets.String(), "left",
+			max(0, left).Round(time.Second), "margin", margin)
 	}
 	r.expires, r.seen = own.Expires, now
 }

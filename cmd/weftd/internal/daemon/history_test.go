@@ -34,7 +34,8 @@ func TestPeersAreInTheHistory(t *testing.T) {
 	history, _, ended := keepHistory(dir, slog.New(slog.DiscardHandler))
 	d.history = history
 	moved := func(r *lease.Record) { r.PublicIP = netip.MustParseAddr("192.0.2.99") }
-	d.tellPeers([]lease.Record{at(1, nil), at(2, nil), at(3, nil)}, []lease.Record{at(2, moved), at(3, nil), at(4, nil)})
+	d.tellPeers([]lease.Record{at(1, nil), at(2, nil), at(3, nil)},
+		[]lease.Record{at(2, moved), at(3, nil), at(4, nil)})
 	d.tellPeers(nil, many)
 	ended(errors.New("all is lost"))
 	got, err := events.Read(dir, time.Time{})
@@ -42,9 +43,12 @@ func TestPeersAreInTheHistory(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for i, want := range []string{
-		"peer_gone addr=192.0.2.1 id=id1 peer=host1 subnets=10.42.1.0/24", "peer_come addr=192.0.2.4 id=id4 peer=host4 subnets=10.42.4.0/24",
-		"peer_changed addr=192.0.2.99 changes=address 192.0.2.99, before 192.0.2.2 id=id2 peer=host2 subnets=10.42.2.0/24",
-		"peer_come among=host100, host101, host102, host103, host104, host105, host106, host107 count=100", "stopped reason=all is lost",
+		"peer_gone addr=192.0.2.1 id=id1 peer=host1 subnets=10.42.1.0/24",
+		"peer_come addr=192.0.2.4 id=id4 peer=host4 subnets=10.42.4.0/24",
+		"peer_changed addr=192.0.2.99 changes=address 192.0.2.99, before 192.0.2.2 id=id2 peer=host2 " +
+			"subnets=10.42.2.0/24",
+		"peer_come among=host100, host101, host102, host103, host104, host105, host106, host107 count=100",
+		"stopped reason=all is lost",
 	} {
 		text := string(got[i].Kind)
 		for _, k := range []string{"addr", "among", "changes", "count", "id", "peer", "reason", "subnets"} {

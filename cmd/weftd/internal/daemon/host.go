@@ -26,8 +26,8 @@ func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f Network) er
 	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.config.NetworkConfig))
 }
 
-// unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason, such as
-// a lack of descriptors, the daemon notes that and goes on without it.
+// unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason,
+// such as a lack of descriptors, the daemon notes that and goes on without it.
 func (d *Daemon) unlessTaken(claim string, err error) error {
 	if taken := new(presence.HostTakenError); errors.As(err, &taken) {
 		return err
@@ -42,9 +42,10 @@ func (g *overlay) portFault() error {
 	return presence.PortFree(g.outside, g.underlay(), f.Port, f.Port6)
 }
 
-// claimPort makes sure, before anything is written, that the port is free on which g's data plane is to listen. As
-// long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a node that carries
-// no packets would only mislead its peers. If there is a last good network configuration, that comes back after a while.
+// claimPort makes sure, before anything is written, that the port is free on which g's data plane is to
+// listen. As long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a
+// node that carries no packets would only mislead its peers. If there is a last good network configuration,
+// that comes back after a while.
 func (d *Daemon) claimPort(ctx context.Context, g *overlay) error {
 	port := g.network.config.Facts().Port
 	if g.plane == nil || port == 0 {

@@ -14,7 +14,8 @@ import (
 	"weft/routing/presence"
 )
 
-// Only another weftd keeps this one from starting. If a claim fails for any other reason, weftd goes on and says so.
+// Only another weftd keeps this one from starting. If a claim fails for any other reason, weftd goes on and
+// says so.
 func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	k, err := routing.OpenKernel()
 	if err != nil {
@@ -42,7 +43,8 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	if err != nil {
 		t.Errorf("without a descriptor: %v", err)
 	}
-	if notes := d.degraded.notes(); len(notes) != 1 || !strings.Contains(notes[0], unix.EMFILE.Error()) || !strings.Contains(log.String(), "level=WARN") {
+	if notes := d.degraded.notes(); len(notes) != 1 || !strings.Contains(notes[0], unix.EMFILE.Error()) ||
+		!strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("notes %q, log %s", notes, &log)
 	}
 	if err := d.claimHost(t.Context(), k, f); err != nil || len(d.degraded.notes()) != 0 {

@@ -22,7 +22,8 @@ const forgetWait = 300 * time.Millisecond
 // so it does not wait for the service manager, which may take seconds.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
-		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
+		// another one in its place cannot be opened while the program before may come back to it
+		d.upgrades.arrival.Settle()
 		ctx, cancel := context.WithTimeout(d.process.ctx, forgetWait)
 		defer cancel()
 		if err := d.custody.DropOne(ctx, portItem+name); err != nil {

@@ -15,7 +15,8 @@ import (
 	"weft/tunnel"
 )
 
-// A backend does not wait, with its lock held, until a busy service manager has heard of its ports: that hears of them when it is ready.
+// A backend does not wait, with its lock held, until a busy service manager has heard of its ports: that
+// hears of them when it is ready.
 func TestNoBackendWaitsForTheServiceManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -25,7 +26,9 @@ func TestNoBackendWaitsForTheServiceManager(t *testing.T) {
 	defer func() { _ = manager.Close() }()
 	env := map[string]string{"NOTIFY_SOCKET": path, "FDSTORE": "20"}
 	d := &Daemon{log: discard(), process: process{ctx: context.Background()}}
-	d.custody = custody.Open(t.Context(), custody.Options{Owner: "x", Getenv: func(name string) string { return env[name] }, Logger: d.log})
+	d.custody = custody.Open(t.Context(), custody.Options{Owner: "x", Getenv: func(name string) string {
+		return env[name]
+	}, Logger: d.log})
 	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

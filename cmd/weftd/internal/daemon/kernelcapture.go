@@ -43,9 +43,11 @@ func (g *overlay) taps(r control.CaptureRequest) (l []tap, err error) {
 	direct := slices.ContainsFunc(st.Reached, func(w routing.Reached) bool { return w.How == routing.HowRoute })
 	switch {
 	case r.Dropped && !r.Inner && !r.Outer:
-		return nil, fmt.Errorf("the kernel moves the packets of a %s network, and does not say which it drops: ip -s -s link, nstat -az, or perf trace -e skb:kfree_skb count them", st.Type)
+		return nil, fmt.Errorf("the kernel moves the packets of a %s network, and does not say which it drops: "+
+			"ip -s -s link, nstat -az, or perf trace -e skb:kfree_skb count them", st.Type)
 	case r.Outer && facts.Port == 0 && facts.Guard.Protocol == 0:
-		return nil, fmt.Errorf("a %s network has no outer packets: they travel as they are, and --inner shows them", st.Type)
+		return nil, fmt.Errorf("a %s network has no outer packets: they travel as they are, and --inner shows them",
+			st.Type)
 	case len(st.Devices) == 0 || underlay == "":
 		return nil, errors.New("there is no device yet")
 	}
@@ -134,8 +136,8 @@ func allOf(filters ...string) string {
 	return strings.Join(all, " and ")
 }
 
-// filter lets through what is to or from the peer's host or its pods. The kernel applies it, so that what others send on a busy device occupies
-// nobody. It is "" for every peer, nil.
+// filter lets through what is to or from the peer's host or its pods. The kernel applies it, so that what
+// others send on a busy device occupies nobody. It is "" for every peer, nil.
 func (c *captured) filter() string {
 	if c == nil {
 		return ""

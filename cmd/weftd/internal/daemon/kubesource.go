@@ -26,8 +26,9 @@ type kubeSource struct {
 	cfg    options.Config
 	log    *slog.Logger
 	client *kube.Client
-	fault  error                            // what was wrong with the file at the start
-	good   atomic.Pointer[kubemode.Network] // the last good configuration, which takes the place of a faulty file; nil for none
+	fault  error // what was wrong with the file at the start
+	// the last good configuration, which takes the place of a faulty file; nil for none
+	good atomic.Pointer[kubemode.Network]
 }
 
 var _ conditioned = (*kube.Manager)(nil)
@@ -50,19 +51,23 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 		return nil, errors.Join(s.fault, err)
 	}
 	if len(network.Ignored) > 0 {
-		log.Info("the cluster gives out subnets: these keys of the network configuration have no effect", "file", cfg.NetConfigPath, "keys", network.Ignored)
+		log.Info("the cluster gives out subnets: these keys of the network configuration have no effect", "file",
+			cfg.NetConfigPath, "keys", network.Ignored)
 	}
-	log.Info("subnets come from the Kubernetes API", "server", s.client.Endpoints(), "annotations", cfg.Kube.AnnotationPrefix, "network", cfg.NetConfigPath)
+	log.Info("subnets come from the Kubernetes API", "server", s.client.Endpoints(), "annotations",
+		cfg.Kube.AnnotationPrefix, "network", cfg.NetConfigPath)
 	return s, nil
 }
 
-// info has the fault of the file. Without a last good configuration weftd then ends, as flannel does, so that the pod's
-// state shows it.
+// info has the fault of the file. Without a last good configuration weftd then ends, as flannel does, so that
+// the pod's state shows it.
 func (s *kubeSource) info() info {
 	return info{
 		name: "API server", where: s.cfg.NetConfigPath, cache: "kubernetes " + s.cfg.Kube.AnnotationPrefix,
-		node: s.network(kubeNode{Name: s.cfg.Kube.NodeName}).node, routed: kubemode.Routed(s.cfg, s.client), fault: s.fault,
-		store: control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix},
+		node: s.network(kubeNode{Name: s.cfg.Kube.NodeName}).node, routed: kubemode.Routed(s.cfg, s.client),
+		fault: s.fault,
+		store: control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(),
+			Prefix: s.cfg.Kube.AnnotationPrefix},
 	}
 }
 
@@ -155,8 +160,8 @@ func identity(name string) string {
 // start without the API server. No packet waits for them.
 const confirmFirst, confirmMost = time.Second, 30 * time.Second
 
-// confirm asks for our Node until there is an answer, and compares it with the network. It returns errNodeChanged if
-// that does not hold any more, and nil if ctx ends first.
+// confirm asks for our Node until there is an answer, and compares it with the network. It returns
+// errNodeChanged if that does not hold any more, and nil if ctx ends first.
 func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 	for wait := confirmFirst; ; wait = min(2*wait, confirmMost) {
 		known, err := s.lookUp(ctx)
@@ -165,7 +170,8 @@ func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 		case f.same(now):
 			return nil
 		default:
-			return fmt.Errorf("%w: node %q with public addresses %q and %q, now node %q with %q and %q", errNodeChanged,
+			return fmt.Errorf("%w: node %q with public addresses %q and %q, now node %q with %q and %q",
+				errNodeChanged,
 				f.node, text(f.publicIP), text(f.publicIPv6), now.node, text(now.publicIP), text(now.publicIPv6))
 		}
 		if !pause(ctx, wait) {

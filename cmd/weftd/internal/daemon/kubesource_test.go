@@ -27,7 +27,8 @@ func kubeAt(t *testing.T, body *atomic.Value, change func(*options.Config)) *kub
 		w.Header().Set("Content-Type", "application/json")
 		if text == "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			text = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503,"reason":"ServiceUnavailable","message":"etcd is away"}`
+			text =
+				`{"kind":"Status","apiVersion":"v1","status":"Failure","code":503,"reason":"ServiceUnavailable","message":"etcd is away"}`
 		}
 		fmt.Fprint(w, text)
 	}))
@@ -35,7 +36,8 @@ func kubeAt(t *testing.T, body *atomic.Value, change func(*options.Config)) *kub
 	dir := t.TempDir()
 	cfg := options.Config{
 		CacheDir: filepath.Join(dir, "cache"), NetConfigPath: filepath.Join(dir, "net-conf.json"),
-		Kube: options.Kube{On: true, APIURL: server.URL, AnnotationPrefix: "flannel.alpha.coreos.com", NodeName: "a"},
+		Kube: options.Kube{On: true, APIURL: server.URL, AnnotationPrefix: "flannel.alpha.coreos.com",
+			NodeName: "a"},
 	}
 	if change != nil {
 		change(&cfg)
@@ -52,7 +54,8 @@ func kubeAt(t *testing.T, body *atomic.Value, change func(*options.Config)) *kub
 }
 
 func nodeObject(name, annotations string) string {
-	return fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":%q,"uid":"u","annotations":{%s}},"spec":{"podCIDR":"10.42.7.0/24"}}`, name, annotations)
+	return fmt.Sprintf(
+		`{"kind":"Node","apiVersion":"v1","metadata":{"name":%q,"uid":"u","annotations":{%s}},"spec":{"podCIDR":"10.42.7.0/24"}}`, name, annotations)
 }
 
 func TestAskLearnsWhoWeAre(t *testing.T) {
@@ -65,9 +68,11 @@ func TestAskLearnsWhoWeAre(t *testing.T) {
 	if _, why := ask(); !strings.HasPrefix(why, "API server: ") {
 		t.Errorf("without an answer: %q", why)
 	}
-	body.Store(nodeObject("a", `"flannel.alpha.coreos.com/node-public-ip":"192.0.2.9","flannel.alpha.coreos.com/node-public-ipv6":"2001:db8::9"`))
+	body.Store(nodeObject("a",
+		`"flannel.alpha.coreos.com/node-public-ip":"192.0.2.9","flannel.alpha.coreos.com/node-public-ipv6":"2001:db8::9"`))
 	f, why := ask()
-	want := Network{node: "a", config: parse(t, clusterConf), publicIP: netip.MustParseAddr("192.0.2.9"), publicIPv6: netip.MustParseAddr("2001:db8::9")}
+	want := Network{node: "a", config: parse(t, clusterConf), publicIP: netip.MustParseAddr("192.0.2.9"),
+		publicIPv6: netip.MustParseAddr("2001:db8::9")}
 	if why != "" || !f.same(want) || !f.config.Equal(want.config.NetworkConfig) {
 		t.Errorf("%q, %+v", why, f)
 	}
@@ -82,7 +87,8 @@ func TestAskLearnsWhoWeAre(t *testing.T) {
 		t.Errorf("it is what it was: %v", err)
 	}
 	body.Store(nodeObject("a", ""))
-	if err := s.confirm(t.Context(), f); !errors.Is(err, errNodeChanged) || !strings.Contains(err.Error(), "192.0.2.9") {
+	if err := s.confirm(t.Context(), f); !errors.Is(err, errNodeChanged) ||
+		!strings.Contains(err.Error(), "192.0.2.9") {
 		t.Errorf("the annotations are gone: %v", err)
 	}
 }
@@ -99,7 +105,8 @@ func TestIdentityThatIsGivenWins(t *testing.T) {
 func TestALongNameIsStillAnIdentity(t *testing.T) {
 	long := strings.Repeat("worker.", 30) + "example"
 	id, other := identity(long), identity(long+"s")
-	if _, _, err := lease.LoadIdentity(lease.IdentityOptions{Given: id}); err != nil || id == other || !strings.HasPrefix(id, "worker.worker.") {
+	if _, _, err := lease.LoadIdentity(lease.IdentityOptions{Given: id}); err != nil || id == other ||
+		!strings.HasPrefix(id, "worker.worker.") {
 		t.Errorf("%v: %q, %q", err, id, other)
 	}
 	if label := strings.Repeat("a", 63); identity(label) != label {
@@ -132,10 +139,14 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 		{"kept of another", known, "b", cached("b", clusterConf), "b", false},
 		{"another node's", known, "b", cached("a", clusterConf), "", false},
 		{"nobody's", kubeNode{}, "", cached("", clusterConf), "", false},
-		{"without a subnet", known, "a", lease.Cached{Memory: lease.Memory{Config: []byte(clusterConf)}}, "", false},
-		{"another configuration than the file's, which was served", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`), "a", true},
-		{"a configuration that this build cannot serve", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`), "", false},
-		{"the same configuration in other words", known, "a", cached("a", `{"SubnetLen":20,"Backend":{"Type":"udp"},"Network":"10.42.9.9/16"}`), "a", true},
+		{"without a subnet", known, "a", lease.Cached{Memory: lease.Memory{Config: []byte(clusterConf)}},
+			"", false},
+		{"another configuration than the file's, which was served", known, "a",
+			cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`), "a", true},
+		{"a configuration that this build cannot serve", known, "a",
+			cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`), "", false},
+		{"the same configuration in other words", known, "a",
+			cached("a", `{"SubnetLen":20,"Backend":{"Type":"udp"},"Network":"10.42.9.9/16"}`), "a", true},
 		{"no configuration's", known, "a", cached("a", ""), "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -167,7 +178,8 @@ func TestWhatWasKeptOfTheNodeMayBeGarbage(t *testing.T) {
 	if err := os.MkdirAll(s.cfg.CacheDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"", "{", `{}`, `{"name":"a","publicIP":"here"}`, `{"name":"` + strings.Repeat("a", maxNodeFile) + `"}`, `[]`} {
+	for _, text := range []string{"", "{", `{}`, `{"name":"a","publicIP":"here"}`, `{"name":"` +
+		strings.Repeat("a", maxNodeFile) + `"}`, `[]`} {
 		if err := os.WriteFile(s.nodeFile(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -198,10 +210,12 @@ func TestAFileThatChangesIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := s.offered(lease.Status{})
-		if err := o.Fault; !o.Known || (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) || len(o.Raw) == 0 {
+		if err := o.Fault; !o.Known || (err != nil) != (want != "") ||
+			err != nil && !strings.Contains(err.Error(), want) || len(o.Raw) == 0 {
 			t.Errorf("%s: %v", text, err)
 		}
-		if want == "" && !o.NetworkConfig.Equal(parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, "")).NetworkConfig) {
+		if want == "" && !o.NetworkConfig.Equal(
+			parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, "")).NetworkConfig) {
 			t.Errorf("%s: %+v", text, o.NetworkConfig)
 		}
 	}
@@ -223,7 +237,8 @@ func TestAFailedSaveOfTheNodeNamesTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := s.saveNode(kubeNode{Name: "a"}), s.saveNode(kubeNode{Name: "a"})
-	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), s.nodeFile()) {
+	if first == nil || second == nil || first.Error() != second.Error() ||
+		!strings.Contains(first.Error(), s.nodeFile()) {
 		t.Errorf("%v, then %v", first, second)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {

@@ -18,8 +18,8 @@ type lastGood struct {
 	cached *lease.Cached
 }
 
-// openLastGood reads what the last run saved. If there is nothing, weftd asks the source first. No fault of the cache
-// keeps the daemon from starting.
+// openLastGood reads what the last run saved. If there is nothing, weftd asks the source first. No fault of
+// the cache keeps the daemon from starting.
 func openLastGood(dir string, src source, log *slog.Logger) *lastGood {
 	l := &lastGood{cache: lease.NewCache(dir, src.info().cache), source: src, log: log}
 	first := "the " + src.info().name + " has to answer first"
@@ -36,7 +36,8 @@ func openLastGood(dir string, src source, log *slog.Logger) *lastGood {
 	return l
 }
 
-// forget lets what the last run saved go: in a large network it is large, and soon outdated. Later it is read again.
+// forget lets what the last run saved go: in a large network it is large, and soon outdated. Later it is read
+// again.
 func (l *lastGood) forget() { l.cached = nil }
 
 // read returns the last good configuration with its set, which is nil if there is none.

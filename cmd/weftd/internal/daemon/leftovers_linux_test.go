@@ -14,11 +14,12 @@ import (
 	"weft/test/netns"
 )
 
-// A backend whose packets the kernel moves, or nobody does, gives back the device's feature that a data plane had turned on; a data plane
-// tends it.
+// A backend whose packets the kernel moves, or nobody does, gives back the device's feature that a data plane
+// had turned on; a data plane tends it.
 func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
 	ns := netns.New(t, t.Name())
-	for path, given := range map[string]bool{routing.PathKernel: true, routing.PathNone: true, routing.PathUserspace: true, "raw": false} {
+	for path, given := range map[string]bool{routing.PathKernel: true, routing.PathNone: true,
+		routing.PathUserspace: true, "raw": false} {
 		const feature = "rx-udp-gro-forwarding"
 		if err := ns.SetFeatures("lo", map[string]bool{feature: true}); err != nil {
 			t.Fatal(err)

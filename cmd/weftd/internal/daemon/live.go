@@ -43,7 +43,8 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 			step = d.openAndServe(ctx, c, asked, nil)
 		case choice.GoBack:
 			if step.Why != nil {
-				d.log.Error("the network configuration cannot be served: going back to the last good one", "event", events.Config, "cause", step.Why)
+				d.log.Error("the network configuration cannot be served: going back to the last good one", "event",
+					events.Config, "cause", step.Why)
 			}
 			switch f, cached := d.lastGood.read(); {
 			case cached != nil:
@@ -84,7 +85,8 @@ func (f Network) choice() choice.Network {
 }
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
-func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f Network, cached *lease.Cached) choice.Step {
+func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f Network,
+	cached *lease.Cached) choice.Step {
 	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
 	final := func(err error) bool {
 		taken := (*presence.HostTakenError)(nil)
@@ -112,14 +114,16 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f Network, 
 		switch {
 		case after.next != nil:
 			g = after.next
-			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.network.config.Raw)))
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where,
+				"config", string(routing.WithoutSecrets(g.network.config.Raw)))
 		case after.decided:
 			return after.step
 		case errors.Is(err, errNodeChanged):
 			d.log.Info("starting over", "event", events.Config, "because", err)
 			return d.next(c, choice.Input{})
 		default: // another process may have the port, which is not the configuration's fault
-			return d.next(c, choice.Input{Running: &g.running, Ended: err, Blameless: errors.Is(err, syscall.EADDRINUSE)})
+			return d.next(c, choice.Input{Running: &g.running, Ended: err,
+				Blameless: errors.Is(err, syscall.EADDRINUSE)})
 		}
 	}
 }
@@ -131,7 +135,8 @@ type succession struct {
 	step    choice.Step
 }
 
-// watchConfig shows how the source's network configuration relates to g's, until ctx ends or another is to follow.
+// watchConfig shows how the source's network configuration relates to g's, until ctx ends or another is to
+// follow.
 func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *overlay) succession {
 	var good *choice.Network
 	if !g.isProven() {

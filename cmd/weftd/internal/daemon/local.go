@@ -48,7 +48,8 @@ func (d *Daemon) local(g *overlay) lease.Local {
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
-			Weft: &lease.Weft{Name: d.self.name, Recv: g.backend.Recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
+			Weft: &lease.Weft{Name: d.self.name, Recv: g.backend.Recv(), MTU: g.backend.MTU(), Probe: g.probePort(),
+				Addrs: u.Unadvertised()},
 		},
 		Underlay: u.Local(),
 	}
@@ -130,14 +131,17 @@ func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
 	return out
 }
 
-// subnetFile returns the subnet file in flannel's form: a subnet is written as its first address with its length.
+// subnetFile returns the subnet file in flannel's form: a subnet is written as its first address with its
+// length.
 func subnetFile(network lease.NetworkConfig, own lease.Subnets, mtu int, masq bool) subnetenv.File {
 	f := subnetenv.File{MTU: mtu, IPMasq: masq}
 	if network.EnableIPv4 && own.V4.IsValid() {
-		f.Networks, f.Subnet = []netip.Prefix{network.Network}, netip.PrefixFrom(own.V4.Addr().Next(), own.V4.Bits())
+		f.Networks, f.Subnet = []netip.Prefix{network.Network},
+			netip.PrefixFrom(own.V4.Addr().Next(), own.V4.Bits())
 	}
 	if network.EnableIPv6 && own.V6.IsValid() {
-		f.IPv6Networks, f.IPv6Subnet = []netip.Prefix{network.IPv6Network}, netip.PrefixFrom(own.V6.Addr().Next(), own.V6.Bits())
+		f.IPv6Networks, f.IPv6Subnet = []netip.Prefix{network.IPv6Network},
+			netip.PrefixFrom(own.V6.Addr().Next(), own.V6.Bits())
 	}
 	return f
 }

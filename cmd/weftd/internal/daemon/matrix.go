@@ -20,7 +20,8 @@ func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 	case g == nil:
 		return control.Matrix{}, fmt.Errorf("%w: there is no overlay yet: %s", control.ErrRefused, waiting)
 	case g.prober == nil:
-		return control.Matrix{}, fmt.Errorf("%w: this node asks nobody (--probe=false, or Backend.Probe)", control.ErrRefused)
+		return control.Matrix{}, fmt.Errorf("%w: this node asks nobody (--probe=false, or Backend.Probe)",
+			control.ErrRefused)
 	}
 	began := time.Now()
 	m, err := g.prober.Matrix(ctx)
@@ -28,7 +29,8 @@ func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 		return control.Matrix{}, err
 	}
 	set, _ := g.state()
-	self := control.MatrixNode{Name: d.called(g.member.Status().Own), NodeID: d.identity(), Self: true, Address: set.Own.Address()}
+	self := control.MatrixNode{Name: d.called(g.member.Status().Own), NodeID: d.identity(), Self: true,
+		Address: set.Own.Address()}
 	for _, s := range []netip.Prefix{set.Own.V4, set.Own.V6} {
 		if s.IsValid() {
 			self.Subnets = append(self.Subnets, s)
@@ -48,7 +50,8 @@ func matrixOf(m probe.Matrix, self control.MatrixNode, peers []lease.Record) con
 	all := []entry{{"", self}}
 	for _, r := range peers {
 		p := control.PeerOf(r)
-		all = append(all, entry{cmp.Or(r.Node(), r.Called()), control.MatrixNode{Name: p.Name, NodeID: p.NodeID, Subnets: p.Subnets, Address: p.Address}})
+		all = append(all, entry{cmp.Or(r.Node(), r.Called()),
+			control.MatrixNode{Name: p.Name, NodeID: p.NodeID, Subnets: p.Subnets, Address: p.Address}})
 	}
 	slices.SortStableFunc(all, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.key, b.key))
@@ -112,8 +115,10 @@ func tells(t probe.Telling, weft bool) (word, reason string) {
 // cellOf converts a cell of a node that is not known.
 func cellOf(c *probe.Cell) control.MatrixCell {
 	x := control.MatrixCell{
-		Node: -1, Address: c.Addr, By: "udp", Answers: c.Answers.String(), For: int64(c.For / time.Second), RTT: c.RTT.Nanoseconds(),
-		Lossy: c.Lossy, LargeLost: c.Hole, PathMTU: c.PathMTU, Heard: c.Heard, Silence: control.SilenceOf(c.Silence),
+		Node: -1, Address: c.Addr, By: "udp", Answers: c.Answers.String(), For: int64(c.For / time.Second),
+		RTT:   c.RTT.Nanoseconds(),
+		Lossy: c.Lossy, LargeLost: c.Hole, PathMTU: c.PathMTU, Heard: c.Heard,
+		Silence: control.SilenceOf(c.Silence),
 	}
 	share := func(percent int) *float64 {
 		if percent < 0 {

@@ -14,8 +14,8 @@ const (
 	// garbagePercent is how much garbage may pile up, in percent of what is in use. Go's own 100 nearly
 	// doubles the memory of a large network, to save time that is not needed: forwarding makes no garbage.
 	garbagePercent = 10
-	// encryptingPercent is likewise, where weftd encrypts: each collection empties the library's pools of buffers, which
-	// are then made again for what waits to be encrypted.
+	// encryptingPercent is likewise, where weftd encrypts: each collection empties the library's pools of
+	// buffers, which are then made again for what waits to be encrypted.
 	encryptingPercent = 100
 	// manyPeers is the number of peers from which on each new set is followed by a garbage collection. A change
 	// makes a new set and a new table, and may be the last for long, so that the old ones would stay till then.
@@ -39,8 +39,8 @@ func newMemory(workers int) *memory {
 	return &memory{tuneGC: !percent && !limit, workers: workers, resized: make(chan struct{}, 1)}
 }
 
-// tidy is called when a set has taken the place of another, or of none (first). before and now are their numbers of
-// peers, and path that of the backend.
+// tidy is called when a set has taken the place of another, or of none (first). before and now are their
+// numbers of peers, and path that of the backend.
 func (m *memory) tidy(path string, first bool, before, now int) {
 	if first { // not earlier, since packets wait for the start, which a collection would delay
 		m.tune(path)
@@ -56,9 +56,9 @@ func (m *memory) tidy(path string, first bool, before, now int) {
 	}
 }
 
-// tune fits Go's runtime to a backend with that path. The data plane's workers each have a processor of Go's more
-// (reserveProcessors), while they wait for packets. The library that encrypts passes packets between goroutines, and
-// more processors than the machine has make that slower.
+// tune fits Go's runtime to a backend with that path. The data plane's workers each have a processor of Go's
+// more (reserveProcessors), while they wait for packets. The library that encrypts passes packets between
+// goroutines, and more processors than the machine has make that slower.
 func (m *memory) tune(path string) {
 	encrypts := path == routing.PathUserspace
 	runtime.SetDefaultGOMAXPROCS()

@@ -7,8 +7,8 @@ import (
 )
 
 // hostName returns what our record says that people call us: the operator's choice, else the host's name.
-// weftd that runs in a container has the host's, too, if it shares the host's network, as it has to. In Kubernetes
-// it is "", since the Node has a name.
+// weftd that runs in a container has the host's, too, if it shares the host's network, as it has to. In
+// Kubernetes it is "", since the Node has a name.
 func (d *Daemon) hostName() string {
 	if d.cfg.Kube.On {
 		return ""
@@ -19,7 +19,8 @@ func (d *Daemon) hostName() string {
 	host, err := os.Hostname()
 	name := lease.HostName(host)
 	if name == "" {
-		d.log.Info("this host's name does not tell it from others: the node is called by its id, or as --node-name says", "host", host, "reason", err)
+		d.log.Info("this host's name does not tell it from others: the node is called by its id, or as "+
+			"--node-name says", "host", host, "reason", err)
 	}
 	return name
 }

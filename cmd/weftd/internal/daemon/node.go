@@ -15,7 +15,8 @@ import (
 // services are what the control socket's server calls.
 func (d *Daemon) services() control.Server {
 	return control.Server{
-		Pages: d, Leases: d, Pods: d, Probes: d, Captures: &captures{current: d.current}, Settings: d, Keys: d, Upgrades: d,
+		Pages: d, Leases: d, Pods: d, Probes: d, Captures: &captures{current: d.current}, Settings: d, Keys: d,
+		Upgrades: d,
 	}
 }
 
@@ -70,7 +71,8 @@ func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (contr
 	}
 	done, err := d.source.release(ctx, req, self)
 	if err == nil {
-		d.log.Info("lease released on request", "event", events.LeaseReleased, "subnet", req.Subnet, "node", done.Record.Node, "name", done.Record.Name, "force", req.Force)
+		d.log.Info("lease released on request", "event", events.LeaseReleased, "subnet", req.Subnet, "node",
+			done.Record.Node, "name", done.Record.Name, "force", req.Force)
 	}
 	return done, err
 }

@@ -63,7 +63,8 @@ func (d *Daemon) findFormer(g *overlay) {
 		return
 	}
 	set, _ := g.state()
-	if set.Own.Subnets == (lease.Subnets{}) || set.Own.Subnets == g.lookedFor && time.Since(g.looked) < formerEvery {
+	if set.Own.Subnets == (lease.Subnets{}) || set.Own.Subnets == g.lookedFor &&
+		time.Since(g.looked) < formerEvery {
 		return
 	}
 	g.looked, g.lookedFor = time.Now(), set.Own.Subnets
@@ -90,8 +91,10 @@ func (d *Daemon) findFormer(g *overlay) {
 
 // formerText says what bridges in the overlay's network mean that are not in this node's subnet.
 func formerText(bridges, own string) string {
-	return fmt.Sprintf("%s is within the overlay's network, and not in this node's subnet %s: pods with an address of it are cut off from other nodes. "+
-		"If that subnet was this node's, delete these pods, and they are made anew; if another program made the bridge, as Docker does, give that another network", bridges, own)
+	return fmt.Sprintf("%s is within the overlay's network, and not in this node's subnet %s: pods with an "+
+		"address of it are cut off from other nodes. "+
+		"If that subnet was this node's, delete these pods, and they are made anew; if another program made the "+
+		"bridge, as Docker does, give that another network", bridges, own)
 }
 
 // observe reads the readiness when something has changed, and once a second. It logs
@@ -176,7 +179,8 @@ func (d *Daemon) logReadiness(first bool, last, now []control.Verdict, after tim
 	case len(now) == 0:
 		d.log.Info("ready", "event", events.Ready, "after", after.Truncate(time.Millisecond))
 	case !first && len(last) == 0:
-		d.log.Warn("not ready any more", "event", events.NotReady, "reasons", control.Texts(now), "codes", control.Codes(now))
+		d.log.Warn("not ready any more", "event", events.NotReady, "reasons", control.Texts(now), "codes",
+			control.Codes(now))
 	default:
 		d.log.Debug("not ready", "reasons", control.Texts(now), "codes", control.Codes(now))
 	}

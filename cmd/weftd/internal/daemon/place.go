@@ -42,9 +42,11 @@ func (d *Daemon) sayPlace() {
 	if !p.Elsewhere {
 		return
 	}
-	d.log.Info("the TUN is in another network namespace than the underlay", "pid", p.PID, "path", p.Path, "made", p.Own)
+	d.log.Info("the TUN is in another network namespace than the underlay", "pid", p.PID, "path", p.Path,
+		"made", p.Own)
 	if p.User {
-		d.log.Info("without root: path raw, rx-udp-gro-forwarding and rules that guard the overlay's port need rights over the underlay's namespace, and are off")
+		d.log.Info("without root: path raw, rx-udp-gro-forwarding and rules that guard the overlay's port need " +
+			"rights over the underlay's namespace, and are off")
 	}
 }
 
@@ -53,8 +55,11 @@ func (d *Daemon) ofOneUser() string {
 	if !d.cfg.Rootless.Place.User {
 		return ""
 	}
-	return " A port of a host is one user's, and a network has one port on all hosts: if it is another user's weftd, or root's, have a network of your own, with a Backend.Port above 1023 and a Network of its own under another --etcd-prefix. " +
-		"If a weftd of yours had another --control-socket, as with another XDG_RUNTIME_DIR, or none, what keeps its descriptors (weftd holder) keeps the port too, until --holder-timeout is over or you end it"
+	return " A port of a host is one user's, and a network has one port on all hosts: if it is another user's " +
+		"weftd, or root's, have a network of your own, with a Backend.Port above 1023 and a Network of its own " +
+		"under another --etcd-prefix. " +
+		"If a weftd of yours had another --control-socket, as with another XDG_RUNTIME_DIR, or none, what keeps " +
+		"its descriptors (weftd holder) keeps the port too, until --holder-timeout is over or you end it"
 }
 
 // namespaceStatus says where the TUN is; nil where the underlay is.

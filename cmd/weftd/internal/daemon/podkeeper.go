@@ -70,7 +70,8 @@ func (k podKeeper) Forget(key podport.Key) error {
 
 // wait bounds how long an attach or a detach waits for whoever keeps descriptors.
 func (k podKeeper) wait() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(k.ctx, time.Second, errors.New("whoever keeps descriptors has not taken them yet"))
+	return context.WithTimeoutCause(k.ctx, time.Second,
+		errors.New("whoever keeps descriptors has not taken them yet"))
 }
 
 // Kept implements pods.Keeper. What this weftd cannot use, as of a later one, is forgotten.
@@ -80,7 +81,8 @@ func (k podKeeper) Kept() ([]pods.Kept, error) {
 	for _, i := range items {
 		p, err := readKeptPod(i)
 		if err != nil {
-			k.log.Warn("a descriptor that was kept is of no use to this weftd: if it is a pod's, that has to be attached again",
+			k.log.Warn("a descriptor that was kept is of no use to this weftd: if it is a pod's, that has to be "+
+				"attached again",
 				"name", i.Name, "reason", err)
 			rights.Close(i.FDs)
 			ctx, cancel := k.wait()
@@ -106,8 +108,10 @@ func readKeptPod(i custody.Item) (pods.Kept, error) {
 	if err := json.Unmarshal(i.Meta, &p); err != nil {
 		return pods.Kept{}, err
 	}
-	if p.Version != keptPodVersion || len(i.FDs) < 1 || len(i.FDs) > 1+len(podport.Settings()) || podItem+p.Request.Key.String() != i.Name {
-		return pods.Kept{}, fmt.Errorf("version %d with %d descriptors, of %s", p.Version, len(i.FDs), p.Request.Key)
+	if p.Version != keptPodVersion || len(i.FDs) < 1 || len(i.FDs) > 1+len(podport.Settings()) ||
+		podItem+p.Request.Key.String() != i.Name {
+		return pods.Kept{}, fmt.Errorf("version %d with %d descriptors, of %s", p.Version, len(i.FDs),
+			p.Request.Key)
 	}
 	return pods.Kept{Request: p.Request, FDs: i.FDs}, nil
 }

@@ -23,8 +23,8 @@ import (
 	"weft/tunnel"
 )
 
-// openPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done once no other
-// weftd answers on the control socket, and before anything is served there.
+// openPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done
+// once no other weftd answers on the control socket, and before anything is served there.
 func (d *Daemon) openPods(ctx context.Context) {
 	d.openCustody(ctx)
 	d.pods = newPods(d.cfg, podKeeper{ctx, d.custody, d.log.With("component", "pods")}, d.log)
@@ -44,7 +44,8 @@ func newPods(cfg options.Config, keeper pods.Keeper, log *slog.Logger) *pods.Set
 		log.Debug("which run of the kernel this is is not known", "reason", err)
 	}
 	return pods.New(pods.Options{
-		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Keeper: keeper, Free: freeAddresses, Reserved: checkAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
+		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Keeper: keeper, Free: freeAddresses,
+		Reserved: checkAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
 	})
 }
 
@@ -66,7 +67,8 @@ func checkAddresses(r podport.Request) error {
 }
 
 func reservationOf(r podport.Request) (hostlocal.Store, hostlocal.Holder) {
-	return hostlocal.Store{Dir: r.Reservation.Dir, Network: r.Reservation.Network}, hostlocal.Holder{Container: r.ID, Interface: r.Interface}
+	return hostlocal.Store{Dir: r.Reservation.Dir, Network: r.Reservation.Network},
+		hostlocal.Holder{Container: r.ID, Interface: r.Interface}
 }
 
 // podCarrier gives pods their ports of one overlay's data plane.
@@ -111,7 +113,8 @@ func (d *Daemon) servePods(g *overlay) {
 	d.pods.Serve(podCarrier{g.plane, d.log.With("component", "pods")}, "")
 }
 
-// learnFlows tells g's data plane, which has just begun or is about to, which flows the host's rules translate (Services): their answers go to the host.
+// learnFlows tells g's data plane, which has just begun or is about to, which flows the host's rules
+// translate (Services): their answers go to the host.
 func (d *Daemon) learnFlows(g *overlay) {
 	if g.plane == nil || len(d.pods.List().Pods) == 0 {
 		return
@@ -121,7 +124,8 @@ func (d *Daemon) learnFlows(g *overlay) {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
 	})
 	if err != nil {
-		d.log.Warn("connections of pods by way of a Service, of before this weftd, may break: which they are is not known", "reason", err)
+		d.log.Warn("connections of pods by way of a Service, of before this weftd, may break: which they are is "+
+			"not known", "reason", err)
 		return
 	}
 	known := make([]tunnel.Translated, len(flows))
@@ -136,7 +140,9 @@ func (d *Daemon) learnFlows(g *overlay) {
 
 // noPorts says why a network has no ports for pods, and what to do.
 func noPorts(backend string) string {
-	return "with Backend.Type " + backend + " the kernel moves the packets, and weftd has no ports for pods: join them by a bridge (weft-cni without \"attach\":\"direct\"), " +
+	return "with Backend.Type " + backend +
+		" the kernel moves the packets, and weftd has no ports for pods: join them by a bridge (weft-cni without " +
+		"\"attach\":\"direct\"), " +
 		"or use a backend whose packets weftd moves, which is type udp, or vxlan with \"Userspace\":\"always\""
 }
 
@@ -195,8 +201,10 @@ func (d *Daemon) podCounts() *control.PodCounts {
 		return nil
 	}
 	return &control.PodCounts{
-		Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, Problems: t.Problems, SentPackets: t.SentPackets, SentBytes: t.SentBytes,
-		ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, RefusedPackets: t.Refused, Busiest: busiest(d.pods.List().Pods),
+		Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, Problems: t.Problems,
+		SentPackets: t.SentPackets, SentBytes: t.SentBytes,
+		ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, RefusedPackets: t.Refused,
+		Busiest: busiest(d.pods.List().Pods),
 	}
 }
 
@@ -207,7 +215,8 @@ func busiest(all []podport.Pod) []control.PodTraffic {
 	})
 	var out []control.PodTraffic
 	for _, p := range all[:min(len(all), control.MostBusiest)] {
-		t := control.PodTraffic{Key: p.Key, Name: p.Name, SentPackets: p.SentPackets, SentBytes: p.SentBytes, ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes}
+		t := control.PodTraffic{Key: p.Key, Name: p.Name, SentPackets: p.SentPackets, SentBytes: p.SentBytes,
+			ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes}
 		for _, d := range p.Drops {
 			t.RefusedPackets += d.Packets
 		}

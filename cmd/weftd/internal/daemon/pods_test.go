@@ -15,14 +15,17 @@ import (
 func TestStatusNamesTheBusiestPods(t *testing.T) {
 	var all []podport.Pod
 	for i := range 2 * control.MostBusiest {
-		all = append(all, podport.Pod{Request: podport.Request{Key: podport.Key{ID: fmt.Sprint(i), Interface: "eth0"}}, SentBytes: uint64(i % 3), ReceivedBytes: uint64(i * 10), Drops: []podport.Drop{{Packets: 2}, {Packets: 3}}})
+		all = append(all, podport.Pod{Request: podport.Request{
+			Key: podport.Key{ID: fmt.Sprint(i), Interface: "eth0"}}, SentBytes: uint64(i % 3),
+			ReceivedBytes: uint64(i * 10), Drops: []podport.Drop{{Packets: 2}, {Packets: 3}}})
 	}
 	got := busiest(all)
 	if len(got) != control.MostBusiest {
 		t.Fatalf("%d pods, want %d", len(got), control.MostBusiest)
 	}
 	for i, p := range got {
-		if want := fmt.Sprint(2*control.MostBusiest - 1 - i); p.ID != want || p.RefusedPackets != 5 || p.ReceivedBytes == 0 {
+		if want := fmt.Sprint(2*control.MostBusiest - 1 - i); p.ID != want || p.RefusedPackets != 5 ||
+			p.ReceivedBytes == 0 {
 			t.Errorf("place %d has %+v, want pod %s", i, p, want)
 		}
 	}

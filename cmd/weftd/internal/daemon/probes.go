@@ -10,7 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration says no.
+// newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration
+// says no.
 func (d *Daemon) newProber(g *overlay) {
 	if !d.cfg.Probe || !g.network.config.Probing() {
 		return
@@ -31,7 +32,8 @@ func (d *Daemon) newProber(g *overlay) {
 	g.prober = probe.New(c)
 }
 
-// arrivals counts the packets from each peer, by its address on the underlay, and those to it that the kernel did not send.
+// arrivals counts the packets from each peer, by its address on the underlay, and those to it that the kernel
+// did not send.
 func (g *overlay) arrivals() (arrived, refused map[netip.Addr]uint64) {
 	peers := g.plane.Engine().Peers()
 	arrived, refused = make(map[netip.Addr]uint64, len(peers)), map[netip.Addr]uint64{}
@@ -61,14 +63,16 @@ func (g *overlay) rejections() map[netip.Addr]probe.Rejection {
 }
 
 const (
-	// probeEvery is the time between two looks at what may have changed beside the set: devices, and how peers are reached.
+	// probeEvery is the time between two looks at what may have changed beside the set: devices, and how peers
+	// are reached.
 	probeEvery = 10 * time.Second
-	// probeMany is the number of peers from which on looks are rarer, since each is at all of them: a changed set waits a second for so many, and
-	// probeEvery is as much longer.
+	// probeMany is the number of peers from which on looks are rarer, since each is at all of them: a changed
+	// set waits a second for so many, and probeEvery is as much longer.
 	probeMany = 1000
 )
 
-// probe tells the prober what there is now, if the set has changed since, or from time to time. A call may come from any goroutine.
+// probe tells the prober what there is now, if the set has changed since, or from time to time. A call may
+// come from any goroutine.
 func (g *overlay) probe(changed bool) {
 	if g == nil || g.prober == nil {
 		return
@@ -78,7 +82,8 @@ func (g *overlay) probe(changed bool) {
 	set, _ := g.state()
 	many, since := time.Duration(len(set.Peers)/probeMany), time.Since(g.probed)
 	g.changed = g.changed || changed
-	if set.Own.Subnets == (lease.Subnets{}) || since < (1+many)*probeEvery && (!g.changed || since < many*time.Second) {
+	if set.Own.Subnets == (lease.Subnets{}) || since < (1+many)*probeEvery &&
+		(!g.changed || since < many*time.Second) {
 		return
 	}
 	g.probed, g.changed = time.Now(), false
@@ -99,5 +104,6 @@ func alone(s *control.Snapshot) string {
 	if !s.Alone {
 		return ""
 	}
-	return "none of this node's peers answers through the overlay: weft doctor on this node says what is not excluded"
+	return "none of this node's peers answers through the overlay: weft doctor on this node says what is not " +
+		"excluded"
 }

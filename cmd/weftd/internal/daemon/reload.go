@@ -21,8 +21,8 @@ type Program struct {
 	Hangups <-chan os.Signal
 	// Read reads the settings as at the start; nil if they cannot be read again.
 	Read func() (options.Config, error)
-	// Arrival is what the program before left in this process, nil after an ordinary start. Exec executes another one, and
-	// returns only with an error.
+	// Arrival is what the program before left in this process, nil after an ordinary start. Exec executes
+	// another one, and returns only with an error.
 	Arrival *reexec.Arrival
 	Exec    func(reexec.Program, reexec.State) error
 	// Log changes level and format of the log.
@@ -68,8 +68,8 @@ func (d *Daemon) hangups(ctx context.Context) error {
 	}
 }
 
-// Reload implements control.Reloader. Settings are taken up all or none; what has to be tried, which is the way to the store and the
-// network configuration, each on its own.
+// Reload implements control.Reloader. Settings are taken up all or none; what has to be tried, which is the
+// way to the store and the network configuration, each on its own.
 func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	d.reloads.one.Lock()
 	defer d.reloads.one.Unlock()
@@ -79,7 +79,8 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	}
 	d.log.Info("reloading")
 	// Lists that are empty are no null in JSON.
-	out := control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{}, Faults: []string{}, Notes: []string{}}
+	out := control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{},
+		Faults: []string{}, Notes: []string{}}
 	before := d.settings()
 	now := before
 	if d.reloads.program.Read != nil {
@@ -97,10 +98,12 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	}
 	read, err := d.reloadSource(ctx, before.With(now, true))
 	if err != nil {
-		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v", d.source.info().name, err))
+		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v",
+			d.source.info().name, err))
 	}
 	if read {
-		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.info().name + " was made anew, with the files as they are now"})
+		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " +
+			d.source.info().name + " was made anew, with the files as they are now"})
 	}
 	after := before.With(now, err == nil)
 	d.reloads.settings.Store(&after)
@@ -145,7 +148,8 @@ func (d *Daemon) tellReloaded(r control.Reloaded) {
 	}
 }
 
-// reloadSource reads the files by which the source is reached again, and reports whether anything has changed.
+// reloadSource reads the files by which the source is reached again, and reports whether anything has
+// changed.
 func (d *Daemon) reloadSource(ctx context.Context, cfg options.Config) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTime)
 	defer cancel()
@@ -176,7 +180,9 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	}
 	offered, err := d.readConfig(ctx, out)
 	if err != nil {
-		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.info().where, err))
+		out.Faults = append(out.Faults,
+			fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.info().where,
+				err))
 		return
 	}
 	a := adoption{offered, make(chan adopted, 1)}
@@ -201,11 +207,13 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	}
 	switch {
 	case got.fault != nil:
-		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.info().where, got.fault))
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v",
+			key, d.source.info().where, got.fault))
 	case got.same:
 		note("that of %s is the one in use", d.source.info().where)
 	default:
-		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.info().where + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
+		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.info().where + " is taken up (" +
+			strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
 		out.Changed = append(out.Changed, change)
 	}
 }
@@ -228,5 +236,6 @@ func (d *Daemon) awaitPlace(ctx context.Context, before *overlay) string {
 			break
 		}
 	}
-	return fmt.Sprintf("it is not in place yet: weft status says why; if it is not %v after the reload, the last good one comes back", choice.TrialFor)
+	return fmt.Sprintf("it is not in place yet: weft status says why; if it is not %v after the reload, the "+
+		"last good one comes back", choice.TrialFor)
 }

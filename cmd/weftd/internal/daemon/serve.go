@@ -66,9 +66,9 @@ type overlay struct {
 	storeCut  string         // why the overlay cuts the store off; "" if it does not
 }
 
-// serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends
-// or one of these fails, or c has something else follow; then g is closed. The error wraps errNodeChanged if the
-// cached network turned out to be outdated.
+// serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends or one of these
+// fails, or c has something else follow; then g is closed. The error wraps errNodeChanged if the cached
+// network turned out to be outdated.
 func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *overlay) (after succession, err error) {
 	defer g.close()
 	if err := d.claimPort(ctx, g); err != nil {
@@ -133,7 +133,8 @@ func (g *overlay) close() {
 	closeKernels(g.kernel, g.outside)
 }
 
-func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f Network, cached *lease.Cached) (*overlay, error) {
+func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f Network,
+	cached *lease.Cached) (*overlay, error) {
 	g := &overlay{
 		network: f, running: f.choice(), cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),
@@ -148,7 +149,8 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	if g.chosen, err = underlay.Choose(outside, g.under); err != nil {
 		return nil, err
 	}
-	d.log.Info("underlay", "event", event.UnderlayChosen, "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
+	d.log.Info("underlay", "event", event.UnderlayChosen, "link", g.chosen.Name, "mtu", g.chosen.MTU, "local",
+		g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.config.NetworkConfig)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
@@ -156,7 +158,8 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	g.under4or6 = d.hasUnderlay(kept)
 	g.backend, err = routing.NewNode(ctx, routing.BackendConfig{
 		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
-		Network: f.config, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, Workers: d.cfg.Workers, Former: g.former,
+		Network: f.config, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile,
+		Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.settings()) },
 		Hook:            &d.cfg.Hook,
@@ -286,18 +289,21 @@ func (d *Daemon) applied(g *overlay, s lease.Set) {
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.tellPods(g) // before the file, with which this node is ready and may be asked to attach one
 	d.writeSubnetFile(g)
-	d.process.memory.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
+	d.process.memory.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers),
+		len(s.Peers))
 }
 
-// warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says or,
-// with the first set, the subnet file, which a CNI plugin may have read.
+// warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says
+// or, with the first set, the subnet file, which a CNI plugin may have read.
 func (g *overlay) warnMoved(log *slog.Logger, last, own lease.Subnets) {
 	if last == (lease.Subnets{}) {
 		last = g.before
 	}
 	for _, p := range [][2]netip.Prefix{{last.V4, own.V4}, {last.V6, own.V6}} {
 		if p[0].IsValid() && p[1].IsValid() && p[0] != p[1] {
-			log.Warn("this node's subnet is another one: pods that have an address of the former one are cut off until they are made anew", "event", lease.EventSubnetChanged, "before", p[0].String(), "now", p[1].String())
+			log.Warn("this node's subnet is another one: pods that have an address of the former one are cut off "+
+				"until they are made anew", "event", lease.EventSubnetChanged, "before", p[0].String(), "now",
+				p[1].String())
 		}
 	}
 }
@@ -310,12 +316,14 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 	for _, r := range now {
 		if !known[fmt.Sprint(r.Key, r.Reason)] {
-			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason, "detail", r.Detail)
+			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason,
+				"detail", r.Detail)
 		}
 	}
 }
 
-// state returns what changes under the overlay's lock: the last set, and why the subnet file could not be written.
+// state returns what changes under the overlay's lock: the last set, and why the subnet file could not be
+// written.
 func (g *overlay) state() (set lease.Set, fileWhy string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,9 +17,10 @@ func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
 func (d *Daemon) snapshotOf(g *overlay, waiting string, parts control.Parts) *control.Snapshot {
 	source := d.source.info()
 	s := &control.Snapshot{
-		At: time.Now(), Version: d.process.version, NodeID: d.identity(), Started: d.process.started, Waiting: waiting,
-		Source: control.Source{Name: source.name, Where: source.where, Assigns: !source.allocates},
-		Lease:  d.standing.read().heard, Cache: control.Cache{File: d.cacheFile()},
+		At: time.Now(), Version: d.process.version, NodeID: d.identity(), Started: d.process.started,
+		Waiting: waiting,
+		Source:  control.Source{Name: source.name, Where: source.where, Assigns: !source.allocates},
+		Lease:   d.standing.read().heard, Cache: control.Cache{File: d.cacheFile()},
 		Custody: d.custodyStatus(), Missing: d.degraded.notes(), Certificates: d.certificatesNow(),
 	}
 	if g != nil {
@@ -44,7 +45,8 @@ func (d *Daemon) readOverlay(s *control.Snapshot, g *overlay, parts control.Part
 	s.Cache.Used, s.Port = g.cached, int(g.network.config.Facts().Port)
 	s.NeedsRules = d.cfg.Rules.IPMasq || s.Backend.Encrypt != ""
 	g.mu.Lock()
-	s.Set, s.SubnetFile, s.StoreCut, s.Former, s.Compared = g.set, g.fileWhy, g.storeCut, g.formerWhy, g.config.compared
+	s.Set, s.SubnetFile, s.StoreCut, s.Former, s.Compared = g.set, g.fileWhy, g.storeCut, g.formerWhy,
+		g.config.compared
 	view := g.config.view
 	g.mu.Unlock()
 	s.Set.Rejected = s.Lease.Rejected

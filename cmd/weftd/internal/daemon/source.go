@@ -30,8 +30,8 @@ type source interface {
 	read(ctx context.Context) (o choice.Offer, revision int64, err error)
 	// member makes the part that keeps this node's lease.
 	member(o memberOptions) (member, error)
-	// reload makes it be reached as cfg says, with the files as they are now, and reports whether that is another way than before.
-	// With an error it is reached as before.
+	// reload makes it be reached as cfg says, with the files as they are now, and reports whether that is
+	// another way than before. With an error it is reached as before.
 	reload(ctx context.Context, cfg options.Config) (changed bool, err error)
 	// release deletes the record of req; self is this node's identity.
 	release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error)

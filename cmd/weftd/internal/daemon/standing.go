@@ -17,7 +17,8 @@ type standing struct {
 	heard   lease.Status // StoreSeen and StoreErr until there is an overlay, whose member has its own
 }
 
-// published has the standing that everybody reads. The goroutine of serveNetworks alone replaces it, once it runs.
+// published has the standing that everybody reads. The goroutine of serveNetworks alone replaces it, once it
+// runs.
 type published struct {
 	at    atomic.Pointer[standing]
 	nudge chan struct{} // holds one; asks observe to read the state, which has changed

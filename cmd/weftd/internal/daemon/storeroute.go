@@ -15,7 +15,8 @@ const lookupTimeout = 2 * time.Second
 
 // cutOff says why the overlay of network would cut this host off from src; "" if it
 // would not, or if that cannot be found out.
-func cutOff(ctx context.Context, place options.Place, src source, network lease.NetworkConfig, log *slog.Logger) string {
+func cutOff(ctx context.Context, place options.Place, src source, network lease.NetworkConfig,
+	log *slog.Logger) string {
 	if place.Elsewhere {
 		return "" // the overlay's routes are not where the store is asked
 	}

@@ -15,10 +15,12 @@ func (d *Daemon) writeSubnetFile(g *overlay) {
 		return
 	}
 	g.member.SetLocal(d.local(g))
-	d.putSubnetFile(g, subnetFile(g.network.config.NetworkConfig, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
+	d.putSubnetFile(g, subnetFile(g.network.config.NetworkConfig, set.Own.Subnets, status.MTU,
+		d.cfg.Rules.IPMasq), before)
 }
 
-// putSubnetFile writes f, if the file is not that already; before says why the last try failed, "" if it did not.
+// putSubnetFile writes f, if the file is not that already; before says why the last try failed, "" if it did
+// not.
 func (d *Daemon) putSubnetFile(g *overlay, f subnetenv.File, before string) {
 	why := ""
 	held, err := subnetenv.Holds(d.cfg.SubnetFile, f)
@@ -31,11 +33,14 @@ func (d *Daemon) putSubnetFile(g *overlay, f subnetenv.File, before string) {
 		}
 		switch again := f.Equal(g.wanted()); {
 		case why != "" && why != before:
-			d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "event", events.SubnetFile, "reason", why)
+			d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again",
+				"event", events.SubnetFile, "reason", why)
 		case why == "" && again && before == "":
-			d.log.Warn("the subnet file was gone or had been changed by somebody else: put back", "event", events.SubnetFile, "file", d.cfg.SubnetFile)
+			d.log.Warn("the subnet file was gone or had been changed by somebody else: put back", "event",
+				events.SubnetFile, "file", d.cfg.SubnetFile)
 		case why == "":
-			d.log.Info("subnet file written", "event", events.SubnetFile, "file", d.cfg.SubnetFile, "subnet", lease.Subnets{V4: f.Subnet, V6: f.IPv6Subnet}.String(), "mtu", f.MTU)
+			d.log.Info("subnet file written", "event", events.SubnetFile, "file", d.cfg.SubnetFile, "subnet",
+				lease.Subnets{V4: f.Subnet, V6: f.IPv6Subnet}.String(), "mtu", f.MTU)
 		}
 	}
 	g.mu.Lock()

@@ -24,7 +24,8 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 	g := &overlay{wake: make(chan struct{}, 1)}
 	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	d.setOverlay(g)
-	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+		Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	look := func() bool { // reports whether apply is to look at the file, and does so
 		d.keepSubnetFile()
 		select {
@@ -53,8 +54,10 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 		"with its directory": func() error { return os.RemoveAll(dir) },
 		"overwritten":        func() error { return os.WriteFile(path, []byte("FLANNEL_MTU=1400\n"), 0o644) },
 		"emptied":            func() error { return os.Truncate(path, 0) },
-		"of the same values": func() error { return os.WriteFile(path, append(good, "# FLANNEL_MTU=1400\n"...), 0o644) },
-		"too large":          func() error { return os.Truncate(path, 1<<20) },
+		"of the same values": func() error {
+			return os.WriteFile(path, append(good, "# FLANNEL_MTU=1400\n"...), 0o644)
+		},
+		"too large": func() error { return os.Truncate(path, 1<<20) },
 	} {
 		if err := harm(); err != nil {
 			t.Fatal(err)
@@ -94,13 +97,15 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 	}
 }
 
-// Without descriptors nobody can look at the subnet file. What was as it should be counts as such, so that the node stays ready.
+// Without descriptors nobody can look at the subnet file. What was as it should be counts as such, so that
+// the node stays ready.
 func TestSubnetFileThatCannotBeLookedAt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
 	g := &overlay{wake: make(chan struct{}, 1)}
 	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.DiscardHandler)}
 	d.setOverlay(g)
-	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+		Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	d.putSubnetFile(g, f, "not written yet")
 	without := func(do func()) {
 		t.Helper()

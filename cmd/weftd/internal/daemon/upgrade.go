@@ -26,9 +26,10 @@ import (
 	"weft/cmd/weftd/internal/rootless"
 )
 
-// An upgrade executes another program in this process. What the ports and pods have open stays open, and packets wait
-// in their queues until the new program reads them. The TUN's queue is not lengthened for that: the kernel takes a device
-// down and up to change it (dev_qdisc_change_tx_queue_len), and drops what is sent meanwhile. upgrade.go is the program before, arrival.go the one after.
+// An upgrade executes another program in this process. What the ports and pods have open stays open, and
+// packets wait in their queues until the new program reads them. The TUN's queue is not lengthened for that:
+// the kernel takes a device down and up to change it (dev_qdisc_change_tx_queue_len), and drops what is sent
+// meanwhile. upgrade.go is the program before, arrival.go the one after.
 
 // swap asks Run, which has main's thread, to execute a program. err hears why it could not.
 type swap struct {
@@ -39,8 +40,8 @@ type swap struct {
 
 // upgrades is what an upgrade, or another weftd that takes this one's place, goes by.
 type upgrades struct {
-	// arrival is what the program before left in this process, and arrived what of it is not taken up yet; nil after an
-	// ordinary start. carrying is set once a set is in force.
+	// arrival is what the program before left in this process, and arrived what of it is not taken up yet; nil
+	// after an ordinary start. carrying is set once a set is in force.
 	arrival  *reexec.Arrival
 	arrived  *reexec.State
 	carrying latch
@@ -49,10 +50,12 @@ type upgrades struct {
 	swaps    chan swap
 	exec     func(reexec.Program, reexec.State) error // Program.Exec
 
-	upgrading sync.Mutex   // held by an upgrade
-	changing  sync.RWMutex // held for reading while pods come or go and the key changes, for writing while another program takes this one's place
-	left      atomic.Bool  // another process has the ports, or is about to
-	last      atomic.Pointer[control.Upgrade]
+	upgrading sync.Mutex // held by an upgrade
+	// held for reading while pods come or go and the key changes, for writing while another program takes this
+	// one's place
+	changing sync.RWMutex
+	left     atomic.Bool // another process has the ports, or is about to
+	last     atomic.Pointer[control.Upgrade]
 
 	mu        sync.Mutex              // protects what follows
 	listeners map[string]net.Listener // what is served on, by name
@@ -65,7 +68,8 @@ func newUpgrades(p Program) upgrades {
 }
 
 // Upgrade implements control.Upgrader.
-func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u control.Upgrade, begin func(), err error) {
+func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u control.Upgrade, begin func(),
+	err error) {
 	refuse := func(format string, a ...any) (control.Upgrade, func(), error) {
 		return u, nil, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
 	}
@@ -169,15 +173,16 @@ func duplicate(l net.Listener) (fd int, err error) {
 	return fd, errors.Join(bad, err)
 }
 
-// mayRun returns the file that path leads to, or why it is not executed with weftd's rights: others than root and
-// weftd's own user can have put it there.
+// mayRun returns the file that path leads to, or why it is not executed with weftd's rights: others than root
+// and weftd's own user can have put it there.
 func mayRun(path string) (real string, err error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%q is no absolute path of a program: name one with --binary", path)
 	}
 	real, err = safepath.Check(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is not there: install the new weftd at that path, or name another with --binary", path)
+		return "", fmt.Errorf("%s is not there: install the new weftd at that path, or name another with --binary",
+			path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("weftd executes only what nobody but root and its own user can replace: %w", err)
@@ -189,8 +194,9 @@ func mayRun(path string) (real string, err error) {
 	return real, err
 }
 
-// binary is the path by which this program was started, arg0, which may be a link that leads to another file by the time
-// of an upgrade. If that is not known, it is the path of the file that this process runs, or that is there in its place.
+// binary is the path by which this program was started, arg0, which may be a link that leads to another file
+// by the time of an upgrade. If that is not known, it is the path of the file that this process runs, or that
+// is there in its place.
 func binary(arg0 string) string {
 	own, err := os.Executable()
 	if err != nil {
@@ -212,7 +218,8 @@ func binary(arg0 string) string {
 	return path
 }
 
-// Yielded is the error with which Run ends when another weftd has asked for this one's place. Nothing is undone.
+// Yielded is the error with which Run ends when another weftd has asked for this one's place. Nothing is
+// undone.
 type Yielded struct {
 	// Left is what is to be kept for the other one; its descriptors are the caller's.
 	Left custody.Left
@@ -229,9 +236,11 @@ func (*Yielded) Error() string { return "another weftd takes this one's place" }
 func (d *Daemon) MayYield(r control.YieldRequest) error {
 	switch {
 	case r.State == "" || r.State != d.self.state:
-		return fmt.Errorf("%w: it has another state directory (--cache-dir), so that it is another node", control.ErrRefused)
+		return fmt.Errorf("%w: it has another state directory (--cache-dir), so that it is another node",
+			control.ErrRefused)
 	case r.Netns != ownNetns():
-		return fmt.Errorf("%w: it is in another network namespace (hostNetwork in Kubernetes, --network=host with Docker)", control.ErrRefused)
+		return fmt.Errorf("%w: it is in another network namespace (hostNetwork in Kubernetes, --network=host "+
+			"with Docker)", control.ErrRefused)
 	}
 	return nil
 }
@@ -255,7 +264,8 @@ func (d *Daemon) Yield(answer func()) {
 
 // askYield has a weftd that answers on our control socket stop.
 func (d *Daemon) askYield(ctx context.Context) error {
-	err := control.AskYield(ctx, d.cfg.ControlSocket, control.YieldRequest{State: d.self.state, Netns: ownNetns()})
+	err := control.AskYield(ctx, d.cfg.ControlSocket,
+		control.YieldRequest{State: d.self.state, Netns: ownNetns()})
 	switch {
 	case errors.Is(err, control.ErrNoDaemon):
 		return nil

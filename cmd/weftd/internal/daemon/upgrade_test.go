@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A program is executed with weftd's rights only if nobody but root and weftd's own user can have put it where it is.
+// A program is executed with weftd's rights only if nobody but root and weftd's own user can have put it
+// where it is.
 func TestWhatOthersCanWriteIsNotExecuted(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -75,7 +76,8 @@ func TestWhatOthersCanWriteIsNotExecuted(t *testing.T) {
 	}
 }
 
-// A program is executed by the path that this process was started by, so that a link that was turned to another release leads there.
+// A program is executed by the path that this process was started by, so that a link that was turned to
+// another release leads there.
 func TestTheProgramIsWhereTheLinkLeads(t *testing.T) {
 	own, err := os.Executable()
 	if err != nil {
@@ -87,7 +89,8 @@ func TestTheProgramIsWhereTheLinkLeads(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
-	for arg, want := range map[string]string{link: link, "weftd": link, own: own, "/proc/self/exe": own, "/bin/sh": own, "-weftd": own, "": own} {
+	for arg, want := range map[string]string{link: link, "weftd": link, own: own, "/proc/self/exe": own,
+		"/bin/sh": own, "-weftd": own, "": own} {
 		if got := binary(arg); got != want {
 			t.Errorf("started as %q: %q, want %q", arg, got, want)
 		}

@@ -32,7 +32,8 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.openPods(ctx)
 	}
 	if port := d.cfg.HealthzPort; port != 0 {
-		h := ops.Handler(ops.Pages{Snapshot: d.Snapshot, PerPeer: d.cfg.MetricsPerPeer, PerPod: d.cfg.MetricsPerPod})
+		h := ops.Handler(ops.Pages{Snapshot: d.Snapshot, PerPeer: d.cfg.MetricsPerPeer,
+			PerPod: d.cfg.MetricsPerPod})
 		if !d.cfg.HealthzIPGiven {
 			h = ops.OnlyHere(h, options.MetricsElsewhere)
 		}
@@ -62,7 +63,8 @@ func (d *Daemon) serves(name string, l net.Listener) net.Listener {
 const openFirst, openMost = time.Second, 10 * time.Second
 
 // keepServing serves on l until ctx ends. If err says why there is no l, it calls open until that makes one.
-func (d *Daemon) keepServing(ctx context.Context, what string, l net.Listener, err error, open func() (net.Listener, error), serve func(context.Context, net.Listener) error) error {
+func (d *Daemon) keepServing(ctx context.Context, what string, l net.Listener, err error,
+	open func() (net.Listener, error), serve func(context.Context, net.Listener) error) error {
 	for wait := openFirst; ; wait = min(2*wait, openMost) {
 		if err == nil {
 			d.degraded.note(d.log, what, nil)

@@ -28,7 +28,8 @@ func Find() (string, error) {
 	}
 	path, err := exec.LookPath(embedded.Program)
 	if err != nil {
-		return "", fmt.Errorf("--embedded-etcd takes the program %s, which comes with weftd, and it is neither beside weftd nor in $PATH: put it there: %w", embedded.Program, err)
+		return "", fmt.Errorf("--embedded-etcd takes the program %s, which comes with weftd, and it is neither "+
+			"beside weftd nor in $PATH: put it there: %w", embedded.Program, err)
 	}
 	return path, nil
 }
@@ -78,8 +79,8 @@ func Start(ctx context.Context, program string, c embedded.Config) (*Process, er
 	}
 }
 
-// run starts the process and waits until it ends. It keeps its thread, since the kernel kills the child when the
-// thread that started it ends.
+// run starts the process and waits until it ends. It keeps its thread, since the kernel kills the child when
+// the thread that started it ends.
 func (p *Process) run(reports io.Reader, log *relay, started chan<- error, serves chan<- []string) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -136,6 +137,7 @@ func (p *Process) Close() {
 func environment(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return !strings.HasPrefix(name, "GO") && !strings.HasPrefix(name, "SSL_CERT_") && name != "TZ" && name != "TMPDIR"
+		return !strings.HasPrefix(name, "GO") && !strings.HasPrefix(name, "SSL_CERT_") && name != "TZ" &&
+			name != "TMPDIR"
 	})
 }

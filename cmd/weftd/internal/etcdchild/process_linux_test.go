@@ -21,7 +21,8 @@ import (
 	"weft/test/await"
 )
 
-// asEtcd is a variable that makes the test binary weft-etcd. The names of variables that the child gets begin with GO.
+// asEtcd is a variable that makes the test binary weft-etcd. The names of variables that the child gets begin
+// with GO.
 const asEtcd = "GO_WEFT_TEST_BE_ETCD"
 
 func TestMain(m *testing.M) {
@@ -76,13 +77,15 @@ func TestRestartKeepsDataAndIdentity(t *testing.T) {
 	p := start(t, c)
 	first, store := snapshot(t, p)
 	sn := lease.Subnets{V4: netip.MustParsePrefix("10.5.1.0/24")}
-	if _, err := store.Put(t.Context(), sn, lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.1")}, lease.TTL, 0); err != nil {
+	if _, err := store.Put(t.Context(), sn, lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.1")}, lease.TTL,
+		0); err != nil {
 		t.Fatal(err)
 	}
 	p.Close()
 	second, _ := snapshot(t, start(t, c))
 	if second.ClusterID != first.ClusterID || len(second.Records) != 1 || second.Records[0].Subnets != sn {
-		t.Errorf("after a restart: cluster %s, was %s; records %v", second.ClusterID, first.ClusterID, second.Records)
+		t.Errorf("after a restart: cluster %s, was %s; records %v", second.ClusterID, first.ClusterID,
+			second.Records)
 	}
 	if other, _ := snapshot(t, start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})); other.ClusterID == first.ClusterID {
 		t.Error("a new directory has the cluster id of another")
@@ -128,7 +131,8 @@ func TestStartRefuses(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	busy := start(t, embedded.Config{Dir: dir})
-	for _, c := range []embedded.Config{{Dir: dir}, {Dir: t.TempDir(), CertFile: "/none", KeyFile: "/none"}, {}} {
+	for _, c := range []embedded.Config{{Dir: dir}, {Dir: t.TempDir(), CertFile: "/none", KeyFile: "/none"},
+		{}} {
 		if _, err := tryStart(t, c); err == nil {
 			t.Errorf("%+v: started", c)
 		}
@@ -196,7 +200,8 @@ func shortDir(t *testing.T) string {
 func TestDefaultIsASocketOfOurOwn(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
-	left, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: mkdir(t, dir, "client", 0o777) + "/etcd.sock"})
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: mkdir(t, dir, "client", 0o777) +
+		"/etcd.sock"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +209,8 @@ func TestDefaultIsASocketOfOurOwn(t *testing.T) {
 	_ = left.Close()
 	cfg := embedded.Config{Dir: dir}
 	s := start(t, cfg)
-	if got := s.Endpoints(); len(got) != 1 || got[0] != "unix://"+dir+"/client/etcd.sock" || got[0] != cfg.Endpoint() {
+	if got := s.Endpoints(); len(got) != 1 || got[0] != "unix://"+dir+"/client/etcd.sock" ||
+		got[0] != cfg.Endpoint() {
 		t.Errorf("endpoints %q", got)
 	}
 	_, store := snapshot(t, s)

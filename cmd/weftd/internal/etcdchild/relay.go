@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// relay is an io.Writer for the log of etcd, a JSON object a line. Each becomes a record of log: what etcd calls an error
-// is a warning, and all else is for debugging, since what etcd warns of (a slow disk, a client that went away) is no
-// fault to its user. Any other line, such as those of a panic, becomes a warning.
+// relay is an io.Writer for the log of etcd, a JSON object a line. Each becomes a record of log: what etcd
+// calls an error is a warning, and all else is for debugging, since what etcd warns of (a slow disk, a client
+// that went away) is no fault to its user. Any other line, such as those of a panic, becomes a warning.
 type relay struct {
 	log  *slog.Logger
 	rest []byte // of a line that has not ended

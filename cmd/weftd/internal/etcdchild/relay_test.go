@@ -15,15 +15,17 @@ func TestRelay(t *testing.T) {
 {"level":"error","ts":"2026-01-02T03:04:05.678Z","msg":"three","error":"no space\nleft","stacktrace":"main.main"}
 {"level":"fatal","ts":"2026-01-02T03:04:05.678Z","msg":"four","error":"gone"}
 `
-	const want = "level=DEBUG msg=one a=[x] n=7\nlevel=DEBUG msg=two\nlevel=WARN msg=three error=\"no space\\nleft\"\nlevel=WARN msg=four error=gone\n"
+	const want = "level=DEBUG msg=one a=[x] n=7\nlevel=DEBUG msg=two\nlevel=WARN msg=three error=\"no " +
+		"space\\nleft\"\nlevel=WARN msg=four error=gone\n"
 	for _, size := range []int{1, 7, len(log)} {
 		var got bytes.Buffer
-		r := &relay{log: slog.New(slog.NewTextHandler(&got, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}}))}
+		r := &relay{log: slog.New(slog.NewTextHandler(&got,
+			&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))}
 		for part := range slices.Chunk([]byte(log), size) {
 			if n, err := r.Write(part); n != len(part) || err != nil {
 				t.Fatal(n, err)
@@ -57,7 +59,8 @@ func TestRelayOfWhatIsNoRecord(t *testing.T) {
 }
 
 func TestTheChildGetsNoSecrets(t *testing.T) {
-	got := environment([]string{"WEFTD_ETCD_PASSWORD=x", "FLANNELD_ETCD_PASSWORD=x", "GOGC=50", "NOTIFY_SOCKET=/x", "TZ=UTC", "PATH=/bin", "SSL_CERT_FILE=/f"})
+	got := environment([]string{"WEFTD_ETCD_PASSWORD=x", "FLANNELD_ETCD_PASSWORD=x", "GOGC=50",
+		"NOTIFY_SOCKET=/x", "TZ=UTC", "PATH=/bin", "SSL_CERT_FILE=/f"})
 	if want := []string{"GOGC=50", "TZ=UTC", "SSL_CERT_FILE=/f"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

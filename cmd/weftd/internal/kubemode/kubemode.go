@@ -53,7 +53,8 @@ const maxConfig = 1 << 20
 func ReadNetwork(path string) (Network, error) {
 	b, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Network{}, fmt.Errorf("--net-config-path %s: there is no such file: mount the ConfigMap with net-conf.json there (kube-flannel.yml calls it kube-flannel-cfg), or name another file", path)
+		return Network{}, fmt.Errorf("--net-config-path %s: there is no such file: mount the ConfigMap with "+
+			"net-conf.json there (kube-flannel.yml calls it kube-flannel-cfg), or name another file", path)
 	}
 	if err != nil {
 		return Network{}, fmt.Errorf("--net-config-path: %w", err)
@@ -107,6 +108,7 @@ func ParseNetwork(b []byte) (Network, error) {
 
 // allocates reports whether key says how subnets are given out.
 func allocates(key string) bool {
-	return slices.ContainsFunc([]string{"SubnetLen", "SubnetMin", "SubnetMax", "IPv6SubnetLen", "IPv6SubnetMin", "IPv6SubnetMax"},
+	return slices.ContainsFunc([]string{"SubnetLen", "SubnetMin", "SubnetMax", "IPv6SubnetLen", "IPv6SubnetMin",
+		"IPv6SubnetMax"},
 		func(known string) bool { return strings.EqualFold(key, known) })
 }

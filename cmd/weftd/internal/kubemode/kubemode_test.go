@@ -13,8 +13,11 @@ import (
 )
 
 func TestWhatTheClusterDecidesDoesNotCount(t *testing.T) {
-	n, err := ParseNetwork([]byte(`{"Network":"10.244.0.0/16","subnetLEN":99,"SubnetMin":"","IPv6SubnetMax":7,"EnableNFTables":true,"Backend":{"Type":"vxlan","VNI":7}}`))
-	if err != nil || n.NetworkConfig.Network != netip.MustParsePrefix("10.244.0.0/16") || !n.EnableNFTables || n.BackendType != "vxlan" {
+	n, err := ParseNetwork(
+		[]byte(
+			`{"Network":"10.244.0.0/16","subnetLEN":99,"SubnetMin":"","IPv6SubnetMax":7,"EnableNFTables":true,"Backend":{"Type":"vxlan","VNI":7}}`))
+	if err != nil || n.NetworkConfig.Network != netip.MustParsePrefix("10.244.0.0/16") || !n.EnableNFTables ||
+		n.BackendType != "vxlan" {
 		t.Errorf("%v, %+v", err, n)
 	}
 	if !slices.Equal(n.Ignored, []string{"IPv6SubnetMax", "SubnetMin", "subnetLEN"}) {
@@ -24,7 +27,8 @@ func TestWhatTheClusterDecidesDoesNotCount(t *testing.T) {
 	if err != nil || !again.Equal(n.NetworkConfig) || len(again.Ignored) > 0 {
 		t.Errorf("what is kept is another: %v, %s", err, n.Raw)
 	}
-	flannels := []byte("{\n  \"Network\": \"10.244.0.0/16\",\n  \"EnableNFTables\": false,\n  \"Backend\": {\n    \"Type\": \"vxlan\"\n  }\n}\n")
+	flannels := []byte("{\n  \"Network\": \"10.244.0.0/16\",\n  \"EnableNFTables\": false,\n  \"Backend\": " +
+		"{\n    \"Type\": \"vxlan\"\n  }\n}\n")
 	if n, err = ParseNetwork(flannels); err != nil || string(n.Raw) != string(flannels) {
 		t.Errorf("%v, %s", err, n.Raw)
 	}
@@ -45,11 +49,13 @@ func TestFaultsInTheFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadNetwork(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--net-config-path") {
+		if _, err := ReadNetwork(path); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "--net-config-path") {
 			t.Errorf("%.40s: %v", text, err)
 		}
 	}
-	if _, err := ReadNetwork(filepath.Join(dir, "none.json")); err == nil || !strings.Contains(err.Error(), "ConfigMap") {
+	if _, err := ReadNetwork(filepath.Join(dir, "none.json")); err == nil ||
+		!strings.Contains(err.Error(), "ConfigMap") {
 		t.Errorf("no file: %v", err)
 	}
 	if _, err := ReadNetwork(dir); err == nil || !strings.Contains(err.Error(), dir) {
@@ -59,9 +65,11 @@ func TestFaultsInTheFile(t *testing.T) {
 
 func TestEveryOptionReachesTheClient(t *testing.T) {
 	c := Client(options.Config{Kube: options.Kube{
-		On: true, APIURL: "u", Kubeconfig: "k", AnnotationPrefix: "p", SetNodeNetworkUnavailable: true, NodeName: "n", PodName: "o", PodNamespace: "s",
+		On: true, APIURL: "u", Kubeconfig: "k", AnnotationPrefix: "p", SetNodeNetworkUnavailable: true,
+		NodeName: "n", PodName: "o", PodNamespace: "s",
 	}}, nil)
-	if c.APIURL != "u" || c.Kubeconfig != "k" || c.AnnotationPrefix != "p" || !c.SetNodeNetworkUnavailable || c.NodeName != "n" || c.PodName != "o" || c.PodNamespace != "s" {
+	if c.APIURL != "u" || c.Kubeconfig != "k" || c.AnnotationPrefix != "p" || !c.SetNodeNetworkUnavailable ||
+		c.NodeName != "n" || c.PodName != "o" || c.PodNamespace != "s" {
 		t.Errorf("%+v", c)
 	}
 }

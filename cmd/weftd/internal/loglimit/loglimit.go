@@ -1,5 +1,5 @@
-// Package loglimit keeps repeated messages from flooding the log. Of lines that say the same only a few pass at
-// a time, and a later line says how many were left out.
+// Package loglimit keeps repeated messages from flooding the log. Of lines that say the same only a few pass
+// at a time, and a later line says how many were left out.
 package loglimit
 
 import (
@@ -22,7 +22,8 @@ const (
 	messageRefill = time.Second
 	// sumUpAfter is how long after the first line that was left out the sum is logged.
 	sumUpAfter = 10 * time.Second
-	// maxKeys is how many different lines are told apart at a time; those beyond it share a bucket for each level.
+	// maxKeys is how many different lines are told apart at a time; those beyond it share a bucket for each
+	// level.
 	maxKeys = 1024
 )
 
@@ -105,7 +106,8 @@ func (h *Handler) admit(r slog.Record, now time.Time) bool {
 	same := all
 	if k.of = why; why != "" {
 		all.pay(now, time.Duration(float64(messageRefill)/times))
-		// It is counted with the message, and not with its reason: whoever chooses reasons would choose the number of sums.
+		// It is counted with the message, and not with its reason: whoever chooses reasons would choose the number
+		// of sums.
 		if all.spent+1 > messageBurst*times {
 			h.leaveOut(all, r.Message, now)
 			return false
@@ -130,8 +132,9 @@ func (b *bucket) pay(now time.Time, every time.Duration) {
 	b.at = now
 }
 
-// bucket returns k's bucket. If there are too many, the one that was used longest ago is deleted, if it is full again and
-// has no sum that is not logged yet. Else k shares a bucket with all others of its level for which there is no room.
+// bucket returns k's bucket. If there are too many, the one that was used longest ago is deleted, if it is
+// full again and has no sum that is not logged yet. Else k shares a bucket with all others of its level for
+// which there is no room.
 func (h *shared) bucket(k key, now time.Time) *bucket {
 	b := h.keys[k]
 	if b != nil {
@@ -195,7 +198,8 @@ func (h *shared) sum(k key, b *bucket, now time.Time) {
 		return
 	}
 	r := slog.NewRecord(now, k.level, "lines were left out", 0)
-	r.AddAttrs(slog.Int("count", b.left), slog.String("like", b.message), slog.Duration("within", now.Sub(b.since)))
+	r.AddAttrs(slog.Int("count", b.left), slog.String("like", b.message),
+		slog.Duration("within", now.Sub(b.since)))
 	if k.of != "" {
 		r.AddAttrs(slog.String("because", k.of))
 	}
@@ -227,7 +231,8 @@ func reason(r slog.Record) string {
 // maxShape bounds what is kept of a text, in bytes.
 const maxShape = 200
 
-// shape returns text without the parts that differ each time: numbers, and so addresses, times and random names.
+// shape returns text without the parts that differ each time: numbers, and so addresses, times and random
+// names.
 func shape(text string) string {
 	b := make([]byte, 0, min(len(text), maxShape))
 	for i := 0; i < len(text) && len(b) < maxShape; i++ {

@@ -16,12 +16,13 @@ import (
 // logger writes to the buffer without times.
 func logger() (*slog.Logger, *bytes.Buffer, *Handler) {
 	var out bytes.Buffer
-	h := New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+	h := New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
 	return slog.New(h), &out, h
 }
 
@@ -42,7 +43,8 @@ func leftOut(t *testing.T, out *bytes.Buffer) (n int) {
 	return n
 }
 
-// Of an hour of each flood that was ever seen a few lines pass, all others are counted, and no other line is lost.
+// Of an hour of each flood that was ever seen a few lines pass, all others are counted, and no other line is
+// lost.
 func TestFloods(t *testing.T) {
 	for name, tt := range map[string]struct {
 		line func(log *slog.Logger, i int)
@@ -52,7 +54,8 @@ func TestFloods(t *testing.T) {
 			log.Info("path MTU lowered", "peer", fmt.Sprint("node-", i%1000), "mtu", 576+i%900)
 		}, "msg=\"path MTU lowered\""},
 		"a full disk with random names": {func(log *slog.Logger, i int) {
-			log.Error("not written", "reason", fmt.Sprintf("open /run/.subnet.env.%d: no space left on device", i*7919))
+			log.Error("not written", "reason", fmt.Sprintf("open /run/.subnet.env.%d: no space left on device",
+				i*7919))
 		}, "msg=\"not written\""},
 		"an error as a value": {func(log *slog.Logger, i int) {
 			log.Warn("no answer", "error", fmt.Errorf("dial 10.0.%d.%d:2379: %w", i%256, i%7, errors.New("refused")))
@@ -99,7 +102,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// However many reasons somebody makes up, the log grows by a bounded number of lines, sums included, and all are counted.
+// However many reasons somebody makes up, the log grows by a bounded number of lines, sums included, and all
+// are counted.
 func TestReasonsMadeUpAreCounted(t *testing.T) {
 	const lines, every = 20 * maxKeys, 2 * time.Millisecond
 	const took = lines * every
@@ -110,13 +114,15 @@ func TestReasonsMadeUpAreCounted(t *testing.T) {
 		"of one message": {func(log *slog.Logger, made string) {
 			log.Warn("a record is not believed", "key", made, "reason", "malformed", "detail", "no subnet in "+made)
 		}, messageBurst + int(took/messageRefill) + 1},
-		"as messages": {func(log *slog.Logger, made string) { log.Warn(made + " does not answer") }, maxKeys*int(took/refill+1) + burst},
+		"as messages": {func(log *slog.Logger, made string) { log.Warn(made + " does not answer") },
+			maxKeys*int(took/refill+1) + burst},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, out, h := logger()
 				for i := range lines {
-					tt.line(log, strings.Map(func(c rune) rune { return c - '0' + 'a' }, strconv.Itoa(i))) // numbers are no part of a shape
+					// numbers are no part of a shape
+					tt.line(log, strings.Map(func(c rune) rune { return c - '0' + 'a' }, strconv.Itoa(i)))
 					time.Sleep(every)
 				}
 				h.Flush()

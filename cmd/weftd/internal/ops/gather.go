@@ -21,7 +21,8 @@ type gatherer struct {
 
 func newGatherer(pages Pages) *gatherer {
 	process := prometheus.NewRegistry()
-	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	process.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &gatherer{process, families(), pages}
 }
 

@@ -60,7 +60,8 @@ func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
 		Backend: routing.Status{MTU: 1472, LastReconcile: time.Now()},
 		Plane: &control.Plane{
 			Peers: []tunnel.PeerStats{
-				{Name: "evil\"} 1\nweft_ready{x=\"\\", Addr: addrOf("192.0.2.1"), TxBytes: 1 << 63, LastRx: time.Unix(9, 0)},
+				{Name: "evil\"} 1\nweft_ready{x=\"\\", Addr: addrOf("192.0.2.1"), TxBytes: 1 << 63,
+					LastRx: time.Unix(9, 0)},
 				{Name: "ü", TxPackets: 7},
 			},
 			Workers: make([]tunnel.WorkerStats, 2),
@@ -70,10 +71,12 @@ func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(reference{newPage(s)})
 	w := newRecorder()
-	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	var ours []string
 	for line := range strings.Lines(scrape(t, s)) {
-		if f := strings.Fields(line); strings.HasPrefix(line, "weft_") || line[0] == '#' && strings.HasPrefix(f[2], "weft_") {
+		if f := strings.Fields(line); strings.HasPrefix(line, "weft_") || line[0] == '#' &&
+			strings.HasPrefix(f[2], "weft_") {
 			ours = append(ours, line)
 		}
 	}
@@ -92,18 +95,23 @@ func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
 
 // A name that is not UTF-8 breaks neither the page nor the daemon.
 func TestAnyNameIsALabel(t *testing.T) {
-	if text := scrape(t, &control.Snapshot{Plane: &control.Plane{Peers: []tunnel.PeerStats{{Name: "\xff\xfe"}}}}); !strings.Contains(text, "weft_peer_mtu_bytes{peer=\"\ufffd\"} 0\n") {
+	if text := scrape(t, &control.Snapshot{
+		Plane: &control.Plane{Peers: []tunnel.PeerStats{{Name: "\xff\xfe"}}}}); !strings.Contains(text,
+		"weft_peer_mtu_bytes{peer=\"\ufffd\"} 0\n") {
 		t.Error("a name of bytes that are no text")
 	}
 }
 
 // A scrape at ten thousand peers.
 func BenchmarkScrape(b *testing.B) {
-	s := &control.Snapshot{Plane: &control.Plane{Peers: make([]tunnel.PeerStats, 10000)}, Records: make([]lease.Record, 10000)}
+	s := &control.Snapshot{Plane: &control.Plane{Peers: make([]tunnel.PeerStats, 10000)},
+		Records: make([]lease.Record, 10000)}
 	for i := range s.Records {
 		name, addr := fmt.Sprint("node-", i), netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1})
-		s.Plane.Peers[i] = tunnel.PeerStats{Name: name, Addr: addr, TxBytes: 12345678, RxBytes: 2345678, TxPackets: 12345}
-		s.Records[i] = nodeOf(name, "0123456789abcdef", lease.Attrs{PublicIP: addr}, lease.Subnets{V4: netip.PrefixFrom(addr, 24)})
+		s.Plane.Peers[i] = tunnel.PeerStats{Name: name, Addr: addr, TxBytes: 12345678, RxBytes: 2345678,
+			TxPackets: 12345}
+		s.Records[i] = nodeOf(name, "0123456789abcdef", lease.Attrs{PublicIP: addr},
+			lease.Subnets{V4: netip.PrefixFrom(addr, 24)})
 	}
 	h := Handler(pagesOf(s))
 	b.ReportAllocs()

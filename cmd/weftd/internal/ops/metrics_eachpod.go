@@ -8,11 +8,12 @@ import (
 	"weft/cmd/internal/podport"
 )
 
-// maxPodLabel bounds the label of a pod, in bytes: who attaches a pod chooses its name, and who scrapes keeps it for weeks.
+// maxPodLabel bounds the label of a pod, in bytes: who attaches a pod chooses its name, and who scrapes keeps
+// it for weeks.
 const maxPodLabel = 128
 
-// podLabels returns a label for each of the pods' interfaces, so that no two of one name have the same interface: pods of one
-// name are told apart by their ids. A name that is too long gives way to the id.
+// podLabels returns a label for each of the pods' interfaces, so that no two of one name have the same
+// interface: pods of one name are told apart by their ids. A name that is too long gives way to the id.
 func podLabels(all []podport.Pod) []string {
 	type series struct{ name, iface string }
 	times := make(map[series]int, len(all))
@@ -30,7 +31,8 @@ func podLabels(all []podport.Pod) []string {
 		case times[series{name, p.Interface}] > 1:
 			name += " " + p.ID
 		}
-		if k := (series{name, p.Interface}); !seen[k] { // a second one would have whoever scrapes refuse the whole page
+		if k := (series{name, p.Interface}); !seen[k] {
+			// a second one would have whoever scrapes refuse the whole page
 			seen[k] = true
 			out[i] = name
 		}
@@ -54,7 +56,8 @@ func podInterfaceFamilies() []metric {
 		return each(name, help, prometheus.CounterValue, func(p *podport.Pod) float64 { return float64(v(p)) })
 	}
 	return []metric{
-		{"weft_pod_interface_info", "Always 1; the labels say which directly attached pod it is.", prometheus.GaugeValue, []string{"pod", "interface", "id", "addresses", "by"},
+		{"weft_pod_interface_info", "Always 1; the labels say which directly attached pod it is.",
+			prometheus.GaugeValue, []string{"pod", "interface", "id", "addresses", "by"},
 			func(s *page, emit func(float64, ...string)) {
 				labels := s.podNames
 				for i := range s.EachPod {
@@ -68,17 +71,26 @@ func podInterfaceFamilies() []metric {
 					}
 				}
 			}},
-		each("weft_pod_interface_attached", "1 if the directly attached pod has a port; 0 while it waits for one.", prometheus.GaugeValue, func(p *podport.Pod) float64 { return truth(p.State == podport.Attached) }),
-		count("weft_pod_interface_transmit_packets_total", "Packets from the pod.", func(p *podport.Pod) uint64 { return p.SentPackets }),
-		count("weft_pod_interface_transmit_bytes_total", "Bytes from the pod.", func(p *podport.Pod) uint64 { return p.SentBytes }),
-		count("weft_pod_interface_receive_packets_total", "Packets delivered to the pod.", func(p *podport.Pod) uint64 { return p.ReceivedPackets }),
-		count("weft_pod_interface_receive_bytes_total", "Bytes delivered to the pod.", func(p *podport.Pod) uint64 { return p.ReceivedBytes }),
-		count("weft_pod_interface_refused_packets_total", "Packets from or to the pod that were dropped; weft pods says why.", func(p *podport.Pod) uint64 {
-			var n uint64
-			for _, d := range p.Drops {
-				n += d.Packets
-			}
-			return n
+		each("weft_pod_interface_attached", "1 if the directly attached pod has a port; 0 while it waits for one.",
+			prometheus.GaugeValue, func(p *podport.Pod) float64 { return truth(p.State == podport.Attached) }),
+		count("weft_pod_interface_transmit_packets_total", "Packets from the pod.", func(p *podport.Pod) uint64 {
+			return p.SentPackets
 		}),
+		count("weft_pod_interface_transmit_bytes_total", "Bytes from the pod.", func(p *podport.Pod) uint64 {
+			return p.SentBytes
+		}),
+		count("weft_pod_interface_receive_packets_total", "Packets delivered to the pod.",
+			func(p *podport.Pod) uint64 { return p.ReceivedPackets }),
+		count("weft_pod_interface_receive_bytes_total", "Bytes delivered to the pod.", func(p *podport.Pod) uint64 {
+			return p.ReceivedBytes
+		}),
+		count("weft_pod_interface_refused_packets_total",
+			"Packets from or to the pod that were dropped; weft pods says why.", func(p *podport.Pod) uint64 {
+				var n uint64
+				for _, d := range p.Drops {
+					n += d.Packets
+				}
+				return n
+			}),
 	}
 }

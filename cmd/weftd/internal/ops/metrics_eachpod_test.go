@@ -13,7 +13,8 @@ import (
 func TestPodsHaveSeries(t *testing.T) {
 	long := strings.Repeat("x", maxPodLabel+1)
 	pod := func(name, id, iface string, sent uint64) podport.Pod {
-		return podport.Pod{Request: podport.Request{Key: podport.Key{ID: id, Interface: iface}, Name: name}, SentPackets: sent}
+		return podport.Pod{Request: podport.Request{Key: podport.Key{ID: id, Interface: iface}, Name: name},
+			SentPackets: sent}
 	}
 	web := pod("web", "1a", "eth0", 11)
 	web.By, web.State = "weft-cni", podport.Attached
@@ -32,13 +33,18 @@ func TestPodsHaveSeries(t *testing.T) {
 	text := scrape(t, s)
 	for _, want := range []string{
 		`weft_pod_interface_info{addresses="10.42.1.7 fd00:1::7",by="weft-cni",id="1a",interface="eth0",pod="web"} 1`,
-		`weft_pod_interface_attached{interface="eth0",pod="web"} 1`, `weft_pod_interface_attached{interface="net1",pod="web"} 0`,
-		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="web"} 11`, `weft_pod_interface_transmit_bytes_total{interface="eth0",pod="web"} 12`,
-		`weft_pod_interface_receive_packets_total{interface="eth0",pod="web"} 13`, `weft_pod_interface_receive_bytes_total{interface="eth0",pod="web"} 14`,
+		`weft_pod_interface_attached{interface="eth0",pod="web"} 1`,
+		`weft_pod_interface_attached{interface="net1",pod="web"} 0`,
+		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="web"} 11`,
+		`weft_pod_interface_transmit_bytes_total{interface="eth0",pod="web"} 12`,
+		`weft_pod_interface_receive_packets_total{interface="eth0",pod="web"} 13`,
+		`weft_pod_interface_receive_bytes_total{interface="eth0",pod="web"} 14`,
 		`weft_pod_interface_refused_packets_total{interface="eth0",pod="web"} 15`,
 		`weft_pod_interface_transmit_packets_total{interface="net1",pod="web"} 21`,
-		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="db 2b"} 31`, `weft_pod_interface_transmit_packets_total{interface="eth0",pod="db 3c"} 41`,
-		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="5e"} 61`, `weft_pod_interface_transmit_packets_total{interface="eth0",pod="6f"} 71`,
+		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="db 2b"} 31`,
+		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="db 3c"} 41`,
+		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="5e"} 61`,
+		`weft_pod_interface_transmit_packets_total{interface="eth0",pod="6f"} 71`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("%s is missing", want)

@@ -8,17 +8,20 @@ import (
 	"weft/routing/probe"
 )
 
-// probeFamilies are what this node's questions to its peers have shown. A node with an address in each family shows the worse one.
+// probeFamilies are what this node's questions to its peers have shown. A node with an address in each family
+// shows the worse one.
 func probeFamilies() []metric {
-	each := func(name, help string, labels []string, read func(p *probe.State, emit func(v float64, labels ...string))) metric {
-		return metric{name, help, prometheus.GaugeValue, append([]string{"peer"}, labels...), func(s *page, emit func(float64, ...string)) {
-			names := s.probeNames()
-			for i, p := range s.worstProbes() {
-				if names[i] != "" {
-					read(p, func(v float64, labels ...string) { emit(v, append([]string{names[i]}, labels...)...) })
+	each := func(name, help string, labels []string,
+		read func(p *probe.State, emit func(v float64, labels ...string))) metric {
+		return metric{name, help, prometheus.GaugeValue, append([]string{"peer"}, labels...),
+			func(s *page, emit func(float64, ...string)) {
+				names := s.probeNames()
+				for i, p := range s.worstProbes() {
+					if names[i] != "" {
+						read(p, func(v float64, labels ...string) { emit(v, append([]string{names[i]}, labels...)...) })
+					}
 				}
-			}
-		}}
+			}}
 	}
 	count := func(which probe.Answers) func(*page) float64 {
 		return func(s *page) float64 {
@@ -38,17 +41,20 @@ func probeFamilies() []metric {
 			all := s.worstProbes()
 			return truth(len(all) > 0 && count(probe.No)(s) == float64(len(all)))
 		}),
-		each("weft_peer_answers", "1 if the peer answers probes through the overlay; absent before that is known.", nil, func(p *probe.State, emit func(float64, ...string)) {
-			if p.Answers != probe.Unasked {
-				emit(truth(p.Answers == probe.Yes))
-			}
-		}),
-		each("weft_peer_round_trip_seconds", "Smoothed round trip to the peer through the overlay.", nil, func(p *probe.State, emit func(float64, ...string)) {
-			if p.RTT > 0 {
-				emit(p.RTT.Seconds())
-			}
-		}),
-		each("weft_peer_loss_ratio", "Share of the last 64 probes that was lost: out to the peer, in from it, or both for a peer that is asked by ICMP.",
+		each("weft_peer_answers", "1 if the peer answers probes through the overlay; absent before that is known.",
+			nil, func(p *probe.State, emit func(float64, ...string)) {
+				if p.Answers != probe.Unasked {
+					emit(truth(p.Answers == probe.Yes))
+				}
+			}),
+		each("weft_peer_round_trip_seconds", "Smoothed round trip to the peer through the overlay.", nil,
+			func(p *probe.State, emit func(float64, ...string)) {
+				if p.RTT > 0 {
+					emit(p.RTT.Seconds())
+				}
+			}),
+		each("weft_peer_loss_ratio", "Share of the last 64 probes that was lost: out to the peer, in from it, or "+
+			"both for a peer that is asked by ICMP.",
 			[]string{"direction"}, func(p *probe.State, emit func(float64, ...string)) {
 				out, in := "out", "in"
 				if p.Port == 0 {
@@ -61,11 +67,12 @@ func probeFamilies() []metric {
 					emit(p.In.Share(), in)
 				}
 			}),
-		each("weft_peer_path_mtu_bytes", "The largest inner packet that passed to the peer.", nil, func(p *probe.State, emit func(float64, ...string)) {
-			if p.PathMTU > 0 {
-				emit(float64(p.PathMTU))
-			}
-		}),
+		each("weft_peer_path_mtu_bytes", "The largest inner packet that passed to the peer.", nil,
+			func(p *probe.State, emit func(float64, ...string)) {
+				if p.PathMTU > 0 {
+					emit(float64(p.PathMTU))
+				}
+			}),
 	}
 }
 
@@ -83,7 +90,8 @@ func (s *page) worstProbes() []*probe.State {
 	return out
 }
 
-// probeNames are the labels of worstProbes: those of the peers' other metrics; "" for one that another has too.
+// probeNames are the labels of worstProbes: those of the peers' other metrics; "" for one that another has
+// too.
 func (s *page) probeNames() []string {
 	all := s.worstProbes()
 	out, seen := make([]string, len(all)), make(map[string]bool, len(all))

@@ -11,8 +11,8 @@ import (
 
 const monitoring = "../../deploy/chart/weft/monitoring/"
 
-// TestRulesAndDashboardNameMetrics: each metric in an expression of the alerts and of the dashboard is exported, with the
-// labels that the expression selects or groups by; those of recording rules are recorded.
+// TestRulesAndDashboardNameMetrics: each metric in an expression of the alerts and of the dashboard is
+// exported, with the labels that the expression selects or groups by; those of recording rules are recorded.
 func TestRulesAndDashboardNameMetrics(t *testing.T) {
 	read := func(name string) string {
 		b, err := os.ReadFile(monitoring + name)
@@ -52,7 +52,8 @@ func TestRulesAndDashboardNameMetrics(t *testing.T) {
 		labels[m.name] = append(m.labels, "job", "instance")
 	}
 	for _, e := range exprs {
-		for _, m := range regexp.MustCompile(`([a-z_]+:)?\b(weft_[a-z0-9_]+)(:[a-z0-9_]+)?(\{[^}]*\})?`).FindAllStringSubmatch(e, -1) {
+		for _, m := range regexp.MustCompile(
+			`([a-z_]+:)?\b(weft_[a-z0-9_]+)(:[a-z0-9_]+)?(\{[^}]*\})?`).FindAllStringSubmatch(e, -1) {
 			if m[1] != "" {
 				if !strings.Contains(rules, "record: "+m[1]+m[2]+m[3]+"\n") {
 					t.Errorf("nothing records %s, in %s", m[0], e)

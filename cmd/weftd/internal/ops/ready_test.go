@@ -31,7 +31,8 @@ func TestHealthAndReadiness(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	ready := control.Snapshot{
-		Compared: true, Lease: lease.Status{State: lease.Held, StoreSeen: time.Now()}, Backend: routing.Status{InPlace: true},
+		Compared: true, Lease: lease.Status{State: lease.Held, StoreSeen: time.Now()},
+		Backend: routing.Status{InPlace: true},
 	}
 	noted := ready
 	noted.Missing = []string{"one\nand more", "two"}
@@ -46,7 +47,8 @@ func TestHealthAndReadiness(t *testing.T) {
 		{"/healthz", lost, http.StatusOK, "flanneld is running"},
 		{"/readyz", ready, http.StatusOK, "flanneld is ready"}, // flannel's to the byte
 		{"/readyz", noted, http.StatusOK, "flanneld is ready\nwithout one; and more\nwithout two"},
-		{"/readyz", lost, http.StatusServiceUnavailable, "flanneld is not ready yet\nunderlay: eth0 is down\nsubnet file: x; y"},
+		{"/readyz", lost, http.StatusServiceUnavailable,
+			"flanneld is not ready yet\nunderlay: eth0 is down\nsubnet file: x; y"},
 	} {
 		s = tt.snapshot
 		if code, body := get(tt.path); code != tt.code || body != tt.body {
@@ -62,10 +64,12 @@ func TestABusyPortIsNamed(t *testing.T) {
 	}
 	defer l.Close()
 	ap := netip.MustParseAddrPort(l.Addr().String())
-	if _, err := Listen(ap.Addr(), int(ap.Port())); err == nil || !strings.Contains(err.Error(), "--healthz-port") {
+	if _, err := Listen(ap.Addr(), int(ap.Port())); err == nil ||
+		!strings.Contains(err.Error(), "--healthz-port") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := Listen(netip.MustParseAddr("192.0.2.77"), 0); err == nil || !strings.Contains(err.Error(), "--healthz-ip") {
+	if _, err := Listen(netip.MustParseAddr("192.0.2.77"), 0); err == nil ||
+		!strings.Contains(err.Error(), "--healthz-ip") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -90,13 +94,15 @@ func TestSystemdIsToldOnceThatItIsReady(t *testing.T) {
 	s.Readiness([]string{"e"})
 	done()
 	s.Stopping()
-	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready", "RELOADING=1\nMONOTONIC_USEC=", "STATUS=e", "READY=1\nSTATUS=e", "STOPPING=1\nSTATUS=stopping"} {
+	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready",
+		"RELOADING=1\nMONOTONIC_USEC=", "STATUS=e", "READY=1\nSTATUS=e", "STOPPING=1\nSTATUS=stopping"} {
 		b := make([]byte, 500)
 		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := c.Read(b)
-		if at, ok := strings.CutPrefix(string(b[:n]), want); ok && strings.HasSuffix(want, "USEC=") { // systemd waits for one that is later than its SIGHUP
+		if at, ok := strings.CutPrefix(string(b[:n]), want); ok && strings.HasSuffix(want, "USEC=") {
+			// systemd waits for one that is later than its SIGHUP
 			if usec, err := strconv.ParseInt(at, 10, 64); err != nil || usec < before || usec > monotonic(t) {
 				t.Errorf("at %q, %v: since %d", at, err, before)
 			}

@@ -94,7 +94,8 @@ func OnlyHere(h http.Handler, why string) http.Handler {
 func fromHere(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return err == nil && (from.Addr().Unmap().IsLoopback() || ok && from.Addr().Unmap() == to.AddrPort().Addr().Unmap())
+	return err == nil && (from.Addr().Unmap().IsLoopback() ||
+		ok && from.Addr().Unmap() == to.AddrPort().Addr().Unmap())
 }
 
 // text answers with first, and with more below it.

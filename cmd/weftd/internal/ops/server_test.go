@@ -78,7 +78,8 @@ func serveOn(t *testing.T, l net.Listener, h http.Handler) (at string) {
 
 // good is a node that is ready.
 func good() *control.Snapshot {
-	return &control.Snapshot{Compared: true, Lease: lease.Status{State: lease.Held, StoreSeen: time.Now()}, Backend: routing.Status{InPlace: true}}
+	return &control.Snapshot{Compared: true, Lease: lease.Status{State: lease.Held, StoreSeen: time.Now()},
+		Backend: routing.Status{InPlace: true}}
 }
 
 // connect opens a connection, sends on it, and closes it when the test ends.
@@ -98,8 +99,8 @@ func connect(t *testing.T, at, send string) net.Conn {
 	return c
 }
 
-// probe asks as a kubelet does, on a connection of its own. It asks again if the server closed that connection in
-// favour of dozens of others from the same address, which may come before the request.
+// probe asks as a kubelet does, on a connection of its own. It asks again if the server closed that
+// connection in favour of dozens of others from the same address, which may come before the request.
 func askPage(t *testing.T, at string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
@@ -139,7 +140,8 @@ func TestConnectionsAreBoundedAndProbesGetTheirTurn(t *testing.T) {
 func TestRequestsAreBounded(t *testing.T) {
 	at := served(t, Handler(pagesOf(good())))
 	for name, tt := range map[string]struct{ request, want string }{
-		"header":       {"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 3*maxHeader) + "\r\n\r\n", "431"},
+		"header": {"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 3*maxHeader) + "\r\n\r\n",
+			"431"},
 		"body":         {"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", "413"},
 		"chunked body": {"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", "413"},
 	} {
@@ -242,8 +244,9 @@ func TestPipeliningStarvesNobody(t *testing.T) {
 func TestAnswersAreShort(t *testing.T) {
 	at := served(t, Handler(pagesOf(good())))
 	for request, want := range map[string]int{
-		"GET //" + strings.Repeat("a", 3000): http.StatusNotFound, "GET /healthz/": http.StatusNotFound, "GET /a/../healthz": http.StatusNotFound,
-		"POST /healthz": http.StatusMethodNotAllowed, "HEAD /healthz": http.StatusOK,
+		"GET //" + strings.Repeat("a", 3000): http.StatusNotFound, "GET /healthz/": http.StatusNotFound,
+		"GET /a/../healthz": http.StatusNotFound,
+		"POST /healthz":     http.StatusMethodNotAllowed, "HEAD /healthz": http.StatusOK,
 	} {
 		c := connect(t, at, request+" HTTP/1.1\r\nHost: x\r\n\r\n")
 		b, err := io.ReadAll(c)
@@ -257,9 +260,11 @@ func TestMetricsAreForThisHostUnlessTold(t *testing.T) {
 	h := OnlyHere(Handler(pagesOf(good())), "ask the operator")
 	here := &net.TCPAddr{IP: net.IPv4(198, 51, 100, 1)}
 	for from, want := range map[string]int{
-		"192.0.2.1:7": http.StatusForbidden, "198.51.100.1:7": http.StatusOK, "127.0.0.1:7": http.StatusOK, "[::ffff:127.0.0.1]:7": http.StatusOK,
+		"192.0.2.1:7": http.StatusForbidden, "198.51.100.1:7": http.StatusOK, "127.0.0.1:7": http.StatusOK,
+		"[::ffff:127.0.0.1]:7": http.StatusOK,
 	} {
-		for path, want := range map[string]int{"/metrics": want, "/healthz": http.StatusOK, "/readyz": http.StatusOK} {
+		for path, want := range map[string]int{"/metrics": want, "/healthz": http.StatusOK,
+			"/readyz": http.StatusOK} {
 			r := httptest.NewRequest(http.MethodGet, path, nil)
 			r.RemoteAddr = from
 			w := newRecorder()

@@ -43,8 +43,9 @@ func (s *Systemd) Readiness(reasons []string) {
 	s.send(state)
 }
 
-// Reloading tells that a reload begins, in the form that a unit with Type=notify-reload waits for. The caller calls done at
-// its end. Before the first READY nothing is sent, since systemd would take the end of the reload for the end of the start.
+// Reloading tells that a reload begins, in the form that a unit with Type=notify-reload waits for. The caller
+// calls done at its end. Before the first READY nothing is sent, since systemd would take the end of the
+// reload for the end of the start.
 func (s *Systemd) Reloading() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

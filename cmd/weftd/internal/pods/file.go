@@ -64,7 +64,8 @@ func (s *Set) save() {
 	if err != nil {
 		s.dirty = true // as on a full disk, where there may be room later
 		if !s.unsaved {
-			s.o.Logger.Warn("pods are not saved: after a restart weftd cannot say which of them are missing. It is tried again each half minute", "reason", err)
+			s.o.Logger.Warn("pods are not saved: after a restart weftd cannot say which of them are missing. It is "+
+				"tried again each half minute", "reason", err)
 		}
 	} else if s.unsaved {
 		s.o.Logger.Info("pods are saved again", "file", s.o.File)
@@ -72,14 +73,16 @@ func (s *Set) save() {
 	s.unsaved = err != nil
 }
 
-// recall takes up what an earlier run left: with a descriptor what the keeper has, and as missing what only the file has. Pods of another
-// run of the kernel, and those whose namespaces are gone for certain, are forgotten, and their addresses freed.
+// recall takes up what an earlier run left: with a descriptor what the keeper has, and as missing what only
+// the file has. Pods of another run of the kernel, and those whose namespaces are gone for certain, are
+// forgotten, and their addresses freed.
 func (s *Set) recall() {
 	var kept []Kept
 	if s.o.Keeper != nil {
 		var err error
 		if kept, err = s.o.Keeper.Kept(); err != nil {
-			s.o.Logger.Warn("pods' descriptors that were kept cannot be had: the pods have to be attached again", "reason", err)
+			s.o.Logger.Warn("pods' descriptors that were kept cannot be had: the pods have to be attached again",
+				"reason", err)
 		}
 	}
 	old, err := read(s.o.File)
@@ -162,7 +165,8 @@ func read(path string) (s saved, err error) {
 	return s, json.Unmarshal(b, &s)
 }
 
-// look notes whether the namespace is visible here under the name that people are shown. Only then does the name say later that it is gone.
+// look notes whether the namespace is visible here under the name that people are shown. Only then does the
+// name say later that it is gone.
 func (p *pod) look() {
 	p.visible = false
 	if !filepath.IsAbs(p.Netns) {
@@ -170,7 +174,8 @@ func (p *pod) look() {
 	}
 	if info, err := os.Stat(p.Netns); err == nil {
 		st, ok := info.Sys().(*syscall.Stat_t)
-		if ok && p.By == podport.ByWeft && strings.HasPrefix(p.Netns, "/proc/") { // a process of that number may be another one here
+		if ok && p.By == podport.ByWeft && strings.HasPrefix(p.Netns, "/proc/") {
+			// a process of that number may be another one here
 			ok = p.ID == fmt.Sprintf("netns-%d", st.Ino)
 		}
 		if ok {

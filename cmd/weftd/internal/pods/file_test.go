@@ -21,7 +21,8 @@ func TestAProcessOfAnotherPIDNamespaceIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// What could not be written, as on a full disk, is written when there is room, though nothing else has changed meanwhile; the log says it once.
+// What could not be written, as on a full disk, is written when there is room, though nothing else has
+// changed meanwhile; the log says it once.
 func TestPodsAreSavedOnceThereIsRoom(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // in the place of the directory
@@ -42,7 +43,8 @@ func TestPodsAreSavedOnceThereIsRoom(t *testing.T) {
 	if got, err := read(o.File); err != nil || len(got.Pods) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if n := strings.Count(log.String(), "pods are not saved"); n != 1 || !strings.Contains(log.String(), "saved again") {
+	if n := strings.Count(log.String(), "pods are not saved"); n != 1 ||
+		!strings.Contains(log.String(), "saved again") {
 		t.Errorf("the log says it %d times:\n%s", n, log.String())
 	}
 }

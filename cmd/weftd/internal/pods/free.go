@@ -8,7 +8,8 @@ import (
 	"weft/cmd/internal/podport"
 )
 
-// free has what is reserved for p freed, which nobody waits for: another process may have the store of the reservations locked.
+// free has what is reserved for p freed, which nobody waits for: another process may have the store of the
+// reservations locked.
 func (s *Set) free(p *pod) {
 	if p.Reservation == nil || s.o.Free == nil {
 		return
@@ -22,8 +23,8 @@ func (s *Set) free(p *pod) {
 	}
 }
 
-// freeAll frees the addresses of pods that are gone, and tries those again that could not be freed, until ctx ends. What is left then is on disk, for the next
-// weftd.
+// freeAll frees the addresses of pods that are gone, and tries those again that could not be freed, until ctx
+// ends. What is left then is on disk, for the next weftd.
 func (s *Set) freeAll(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -59,13 +60,17 @@ func (s *Set) freeOne(r podport.Request, said map[podport.Key]bool) {
 	err := s.o.Free(r)
 	if err != nil && !said[r.Key] {
 		said[r.Key] = true
-		s.o.Logger.Warn("the addresses of a pod that is gone are still reserved, and no pod gets them; it is tried again, also by the next weftd. The files that are named after them in the directory are the reservations", "pod", r.Key.String(), "addresses", text(r.Addresses), "directory", r.Reservation.Dir+"/"+r.Reservation.Network, "reason", err)
+		s.o.Logger.Warn("the addresses of a pod that is gone are still reserved, and no pod gets them; it is "+
+			"tried again, also by the next weftd. The files that are named after them in the directory are the "+
+			"reservations", "pod", r.Key.String(), "addresses", text(r.Addresses), "directory", r.Reservation.Dir+"/"+
+			r.Reservation.Network, "reason", err)
 	}
 	if err != nil {
 		return
 	}
 	if said[r.Key] {
-		s.o.Logger.Info("the addresses of a pod that is gone are free now", "pod", r.Key.String(), "addresses", text(r.Addresses))
+		s.o.Logger.Info("the addresses of a pod that is gone are free now", "pod", r.Key.String(), "addresses",
+			text(r.Addresses))
 		delete(said, r.Key)
 	}
 	s.mu.Lock()

@@ -13,8 +13,9 @@ import (
 	"weft/test/await"
 )
 
-// While another process has the store of the reservations locked, weftd starts, attaches pods and forgets others; the addresses are freed when it lets
-// go, if need be by the next weftd, and until then no pod that looks like the former one is attached with them.
+// While another process has the store of the reservations locked, weftd starts, attaches pods and forgets
+// others; the addresses are freed when it lets go, if need be by the next weftd, and until then no pod that
+// looks like the former one is attached with them.
 func TestNobodyWaitsForALockedStore(t *testing.T) {
 	locked, freed := make(chan struct{}), make(chan string, 100)
 	var log strings.Builder
@@ -56,7 +57,8 @@ func TestNobodyWaitsForALockedStore(t *testing.T) {
 	if _, err := s.Attach(request("new", "10.42.1.200"), []int{descriptor(t)}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Attach(request("0", "10.42.1.201"), []int{descriptor(t)}); err == nil || !strings.Contains(err.Error(), "freed") {
+	if _, err := s.Attach(request("0", "10.42.1.201"), []int{descriptor(t)}); err == nil ||
+		!strings.Contains(err.Error(), "freed") {
 		t.Errorf("a pod whose reservation is about to be freed: %v", err)
 	}
 	close(locked)
@@ -85,8 +87,11 @@ func TestNobodyWaitsForALockedStore(t *testing.T) {
 
 // A pod is not attached with addresses that are not its own any more.
 func TestAddressesHaveToBeReserved(t *testing.T) {
-	s, _ := attached(t, Options{Reserved: func(podport.Request) error { return errors.New("10.42.1.7 is nobody's") }})
-	if _, err := s.Attach(request("1", "10.42.1.7"), []int{descriptor(t)}); err == nil || !strings.Contains(err.Error(), "try again") {
+	s, _ := attached(t, Options{Reserved: func(podport.Request) error {
+		return errors.New("10.42.1.7 is nobody's")
+	}})
+	if _, err := s.Attach(request("1", "10.42.1.7"), []int{descriptor(t)}); err == nil ||
+		!strings.Contains(err.Error(), "try again") {
 		t.Errorf("%v", err)
 	}
 }

@@ -24,7 +24,8 @@ func (s *Set) List() podport.Pods {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := podport.Pods{Pods: make([]podport.Pod, 0, len(s.pods)), Node: podport.Node{
-		Attaches: s.carrier != nil && len(s.local.Subnets) > 0, Why: s.why, Subnets: s.local.Subnets, Networks: s.local.Networks, MTU: s.local.MTU,
+		Attaches: s.carrier != nil && len(s.local.Subnets) > 0, Why: s.why, Subnets: s.local.Subnets,
+		Networks: s.local.Networks, MTU: s.local.MTU,
 	}}
 	if s.carrier != nil && len(s.local.Subnets) == 0 {
 		out.Node.Why = "this node has no subnet yet: see weft status"
@@ -52,7 +53,8 @@ func (s *Set) show(p *pod, stats []tunnel.PodStats) podport.Pod {
 func (s *Set) shown(p *pod, t tunnel.PodStats) podport.Pod {
 	out := podport.Pod{
 		Request: p.Request, State: p.state, Since: p.since, Problem: s.problem(p),
-		SentPackets: t.TxPackets, SentBytes: t.TxBytes, ReceivedPackets: t.RxPackets, ReceivedBytes: t.RxBytes, LastSeen: t.LastTx,
+		SentPackets: t.TxPackets, SentBytes: t.TxBytes, ReceivedPackets: t.RxPackets, ReceivedBytes: t.RxBytes,
+		LastSeen: t.LastTx,
 	}
 	if t.LastRx.After(t.LastTx) {
 		out.LastSeen = t.LastRx
@@ -70,7 +72,8 @@ func (s *Set) shown(p *pod, t tunnel.PodStats) podport.Pod {
 func (s *Set) problem(p *pod) string {
 	switch {
 	case p.state == podport.Missing:
-		return "weftd was restarted, and has no descriptor of its interface, which carries nothing until it is attached again: " + p.remedy()
+		return "weftd was restarted, and has no descriptor of its interface, which carries nothing until it is " +
+			"attached again: " + p.remedy()
 	case p.state == podport.Waiting && s.carrier == nil:
 		return "it carries nothing, since " + s.why
 	case p.state == podport.Waiting && p.why != "":

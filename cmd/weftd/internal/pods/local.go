@@ -26,16 +26,20 @@ func (l Local) refuses(a netip.Addr) string {
 	}
 	i := slices.IndexFunc(l.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 	if i < 0 {
-		return fmt.Sprintf("%s is not of this node's subnets %s: packets to it would go elsewhere, so ask for an address of these (--address auto does)", a, l.text())
+		return fmt.Sprintf("%s is not of this node's subnets %s: packets to it would go elsewhere, so ask for an "+
+			"address of these (--address auto does)", a, l.text())
 	}
 	s := l.Subnets[i]
 	switch {
 	case a == s.Addr():
-		return fmt.Sprintf("%s is the address of this node's own overlay device: ask for another one (--address auto does)", a)
+		return fmt.Sprintf("%s is the address of this node's own overlay device: ask for another one (--address "+
+			"auto does)", a)
 	case a == s.Addr().Next() && s.Bits() < a.BitLen()-1:
-		return fmt.Sprintf("%s is the gateway of the pods on the bridge: ask for another one (--address auto does)", a)
+		return fmt.Sprintf("%s is the gateway of the pods on the bridge: ask for another one (--address auto does)",
+			a)
 	case a.Is4() && s.Bits() < 31 && !s.Contains(a.Next()):
-		return fmt.Sprintf("%s is the broadcast address of this node's subnet: ask for another one (--address auto does)", a)
+		return fmt.Sprintf("%s is the broadcast address of this node's subnet: ask for another one (--address "+
+			"auto does)", a)
 	}
 	return ""
 }
@@ -60,7 +64,8 @@ func (s *Set) SetLocal(l Local) {
 	for _, p := range s.pods {
 		why := s.outside(p)
 		if why != "" && !p.outside {
-			s.o.Logger.Warn("pod has an address that is not this node's any more", "pod", p.Key.String(), "name", p.label(), "addresses", text(p.Addresses), "subnets", l.text())
+			s.o.Logger.Warn("pod has an address that is not this node's any more", "pod", p.Key.String(), "name",
+				p.label(), "addresses", text(p.Addresses), "subnets", l.text())
 		}
 		p.outside = why != ""
 	}
@@ -73,7 +78,8 @@ func (s *Set) outside(p *pod) string {
 	}
 	for _, a := range p.Addresses {
 		if !slices.ContainsFunc(s.local.Subnets, func(n netip.Prefix) bool { return n.Contains(a) }) {
-			return fmt.Sprintf("%s is not of this node's subnets %s any more, so that other nodes do not reach the pod: %s", a, s.local.text(), p.remedy())
+			return fmt.Sprintf("%s is not of this node's subnets %s any more, so that other nodes do not reach the "+
+				"pod: %s", a, s.local.text(), p.remedy())
 		}
 	}
 	return ""

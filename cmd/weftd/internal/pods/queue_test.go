@@ -14,7 +14,8 @@ import (
 	"weft/cmd/internal/podport"
 )
 
-// A pod that makes its queue longer than weftd's own gets that length again. The log says so at once, and not as often as the pod does it.
+// A pod that makes its queue longer than weftd's own gets that length again. The log says so at once, and not
+// as often as the pod does it.
 func TestQueuesStayShort(t *testing.T) {
 	before, dir := descriptors(t), t.TempDir()
 	var log bytes.Buffer

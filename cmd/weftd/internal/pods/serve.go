@@ -14,13 +14,14 @@ import (
 	"weft/tunnel"
 )
 
-// Serve gives all pods ports of c, in place of those of an earlier data plane, which has ended. A nil c takes them their
-// ports, and why says why there is no data plane.
+// Serve gives all pods ports of c, in place of those of an earlier data plane, which has ended. A nil c takes
+// them their ports, and why says why there is no data plane.
 func (s *Set) Serve(c Carrier, why string) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
 	s.lostMu.Lock()
-	s.lost = nil // of the earlier data plane, whose numbers the next one gives anew; a device that is gone is found below
+	// of the earlier data plane, whose numbers the next one gives anew; a device that is gone is found below
+	s.lost = nil
 	s.lostMu.Unlock()
 	s.mu.Lock()
 	s.carrier, s.why, s.former = c, why, Totals{}
@@ -61,11 +62,13 @@ func (s *Set) again(c Carrier, p *pod) {
 	p.why, p.retry = err.Error(), time.Now().Add(retryAfter)
 	s.mu.Unlock()
 	if said != err.Error() {
-		s.o.Logger.Warn("pod has no port; it is tried again", "pod", p.Key.String(), "name", p.label(), "reason", err)
+		s.o.Logger.Warn("pod has no port; it is tried again", "pod", p.Key.String(), "name", p.label(),
+			"reason", err)
 	}
 }
 
-// Lost says that a port died by itself. The data plane's workers call it: it does not block. Ports of others than pods are ignored.
+// Lost says that a port died by itself. The data plane's workers call it: it does not block. Ports of others
+// than pods are ignored.
 func (s *Set) Lost(id tunnel.PortID) {
 	s.lostMu.Lock()
 	s.lost = append(s.lost, id)
@@ -82,13 +85,15 @@ func gone(tun int) bool {
 	return errors.Is(unix.IoctlIfreq(tun, unix.TUNGETIFF, req), unix.EBADFD)
 }
 
-// settle is how long the file waits for more changes, and patience how often Run looks without being asked to.
+// settle is how long the file waits for more changes, and patience how often Run looks without being asked
+// to.
 const (
 	settle   = 100 * time.Millisecond
 	patience = 30 * time.Second
 )
 
-// Run forgets pods whose devices are gone, frees their addresses, tries again what failed and writes the file, until ctx ends.
+// Run forgets pods whose devices are gone, frees their addresses, tries again what failed and writes the
+// file, until ctx ends.
 func (s *Set) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -170,7 +175,8 @@ func (s *Set) reap() {
 	}
 }
 
-// forget looks after pods without a port, whose end nobody reads: those that are missing, and all while there is no data plane.
+// forget looks after pods without a port, whose end nobody reads: those that are missing, and all while there
+// is no data plane.
 func (s *Set) forget() {
 	s.serial.Lock()
 	defer s.serial.Unlock()
@@ -194,7 +200,8 @@ func (s *Set) forget() {
 func (s *Set) end(c Carrier, p *pod) {
 	s.unport(c, p)
 	s.remove(p)
-	s.o.Logger.Info("pod gone: its interface is no more, as when its namespace ends", "pod", p.Key.String(), "name", p.label(), "addresses", text(p.Addresses))
+	s.o.Logger.Info("pod gone: its interface is no more, as when its namespace ends", "pod", p.Key.String(),
+		"name", p.label(), "addresses", text(p.Addresses))
 	s.free(p)
 }
 

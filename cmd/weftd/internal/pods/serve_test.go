@@ -70,7 +70,8 @@ func TestAMissingPodEndsWithItsNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.forget()
-	if left := s.freeOwed(t.Context(), map[podport.Key]bool{}); left != 0 || len(s.List().Pods) != 1 || !slices.Equal(freed, []string{"2"}) {
+	if left := s.freeOwed(t.Context(), map[podport.Key]bool{}); left != 0 || len(s.List().Pods) != 1 ||
+		!slices.Equal(freed, []string{"2"}) {
 		t.Errorf("%+v, freed %v", s.List().Pods, freed)
 	}
 }

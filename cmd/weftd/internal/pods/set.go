@@ -30,8 +30,8 @@ type Carrier interface {
 
 // Keeper keeps what would be lost with this process.
 type Keeper interface {
-	// Keep has the keeper make duplicates of the pod's descriptors, and take in what is known of the pod, in place of what it had of the same
-	// key.
+	// Keep has the keeper make duplicates of the pod's descriptors, and take in what is known of the pod, in
+	// place of what it had of the same key.
 	Keep(r podport.Request, fds []int) error
 	// Note has the keeper take in what is known by now of a pod whose descriptors it has.
 	Note(r podport.Request) error
@@ -53,10 +53,11 @@ type Options struct {
 	File string
 	// Keeper may be nil.
 	Keeper Keeper
-	// Free frees the addresses of a pod that is gone, and whose Reservation is not nil. It may take a while, in which nobody waits for it.
+	// Free frees the addresses of a pod that is gone, and whose Reservation is not nil. It may take a while, in
+	// which nobody waits for it.
 	Free func(podport.Request) error
-	// Reserved says why the addresses of a pod, whose Reservation is not nil, are not reserved for it; nil if they are, or if that cannot be
-	// told. Reserved may be nil.
+	// Reserved says why the addresses of a pod, whose Reservation is not nil, are not reserved for it; nil if
+	// they are, or if that cannot be told. Reserved may be nil.
 	Reserved func(podport.Request) error
 	// Logger is required.
 	Logger *slog.Logger
@@ -136,7 +137,8 @@ func (p *pod) fds() (fds []int) {
 
 // New returns a set with what an earlier run left.
 func New(o Options) *Set {
-	s := &Set{o: o, pods: map[podport.Key]*pod{}, why: "weftd has just started", wake: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+	s := &Set{o: o, pods: map[podport.Key]*pod{}, why: "weftd has just started", wake: make(chan struct{}, 1),
+		freed: make(chan struct{}, 1)}
 	s.recall()
 	return s
 }
@@ -158,28 +160,33 @@ func (s *Set) mayAttach(r podport.Request) error {
 	if s.pods[r.Key] == nil && len(s.pods) >= podport.MaxPods {
 		return refuse("%d pods are attached to this node, which is as many as weftd takes", len(s.pods))
 	}
-	if slices.ContainsFunc(s.owed, func(o podport.Request) bool { return o.Key == r.Key }) { // else what the new one has reserved would be freed
-		return refuse("the addresses of an earlier pod of that name, which is gone, are about to be freed: try again in a moment; if that does not help, the log of weftd says what keeps them")
+	if slices.ContainsFunc(s.owed, func(o podport.Request) bool { return o.Key == r.Key }) {
+		// else what the new one has reserved would be freed
+		return refuse("the addresses of an earlier pod of that name, which is gone, are about to be freed: try " +
+			"again in a moment; if that does not help, the log of weftd says what keeps them")
 	}
 	for _, a := range r.Addresses {
 		if why := s.local.refuses(a); why != "" {
 			return refuse("%s", why)
 		}
 		if p := s.holder(a, r.Key); p != nil && p.state != podport.Missing {
-			return refuse("%s belongs to %s (%s): ask for another address (--address auto), or detach that pod first (weft detach %s --name %s)", a, p.Key, p.label(), p.ID, p.Interface)
+			return refuse("%s belongs to %s (%s): ask for another address (--address auto), or detach that pod "+
+				"first (weft detach %s --name %s)", a, p.Key, p.label(), p.ID, p.Interface)
 		}
 	}
 	return nil
 }
 
-// reserved refuses a pod whose addresses are not its own. What an earlier pod of the same key had reserved looks like the new one's, as long as it is not
-// freed: an id is made of a namespace's number, which the kernel gives anew.
+// reserved refuses a pod whose addresses are not its own. What an earlier pod of the same key had reserved
+// looks like the new one's, as long as it is not freed: an id is made of a namespace's number, which the
+// kernel gives anew.
 func (s *Set) reserved(r podport.Request) error {
 	if r.Reservation == nil || s.o.Reserved == nil {
 		return nil
 	}
 	if err := s.o.Reserved(r); err != nil {
-		return fmt.Errorf("%w: its addresses are not reserved for it any more, as when an earlier pod of that name has just ended: try again (%w)", control.ErrRefused, err)
+		return fmt.Errorf("%w: its addresses are not reserved for it any more, as when an earlier pod of that "+
+			"name has just ended: try again (%w)", control.ErrRefused, err)
 	}
 	return nil
 }
@@ -201,8 +208,9 @@ func (p *pod) label() string {
 	return p.Netns
 }
 
-// Attach takes the TUN into use, in place of an earlier one of the same pod. Its descriptor is the first, and those of its settings follow. Attach
-// takes them over, also beside an error, which is one of package control, or another one if the kernel did not do it.
+// Attach takes the TUN into use, in place of an earlier one of the same pod. Its descriptor is the first, and
+// those of its settings follow. Attach takes them over, also beside an error, which is one of package
+// control, or another one if the kernel did not do it.
 func (s *Set) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
@@ -228,7 +236,8 @@ func (s *Set) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 		return podport.Pod{}, err
 	}
 	for _, p := range stale {
-		s.o.Logger.Info("a pod that was missing is forgotten: another one has its address", "pod", p.Key.String(), "name", p.label(), "of", r.Key.String())
+		s.o.Logger.Info("a pod that was missing is forgotten: another one has its address", "pod", p.Key.String(),
+			"name", p.label(), "of", r.Key.String())
 		s.remove(p)
 	}
 	what := "pod attached"
@@ -255,7 +264,8 @@ func (s *Set) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	}
 	err = s.keep(p)
 	s.changed(c)
-	s.o.Logger.Info(what, "pod", r.Key.String(), "name", r.Name, "netns", r.Netns, "addresses", text(r.Addresses), "by", r.By)
+	s.o.Logger.Info(what, "pod", r.Key.String(), "name", r.Name, "netns", r.Netns, "addresses",
+		text(r.Addresses), "by", r.By)
 	out := s.show(p, nil)
 	if err != nil {
 		out.Note = "a restart of weftd would cut the pod off, since its descriptor is not kept: " + err.Error()
@@ -274,7 +284,8 @@ func (s *Set) keep(p *pod) error {
 // kept logs why p is not kept.
 func (s *Set) kept(p *pod, err error) error {
 	if err != nil {
-		s.o.Logger.Warn("pod is lost if weftd ends now: its descriptor is not kept, and it would have to be attached again", "pod", p.Key.String(), "reason", err)
+		s.o.Logger.Warn("pod is lost if weftd ends now: its descriptor is not kept, and it would have to be "+
+			"attached again", "pod", p.Key.String(), "reason", err)
 	}
 	return err
 }
@@ -322,8 +333,8 @@ func (s *Set) unport(c Carrier, p *pod) {
 	}
 }
 
-// Detach forgets a pod, and lets its device go. Its addresses are whoever's who asks: they are not freed. The error wraps
-// control.ErrNotFound if there is no such pod.
+// Detach forgets a pod, and lets its device go. Its addresses are whoever's who asks: they are not freed. The
+// error wraps control.ErrNotFound if there is no such pod.
 func (s *Set) Detach(k podport.Key) (podport.Pod, error) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
@@ -331,7 +342,8 @@ func (s *Set) Detach(k podport.Key) (podport.Pod, error) {
 	p, c := s.pods[k], s.carrier
 	s.mu.Unlock()
 	if p == nil {
-		return podport.Pod{}, fmt.Errorf("%s: %w that is attached directly: weft pods lists those that are", k, control.ErrNotFound)
+		return podport.Pod{}, fmt.Errorf("%s: %w that is attached directly: weft pods lists those that are", k,
+			control.ErrNotFound)
 	}
 	var stats []tunnel.PodStats
 	if c != nil {
@@ -358,7 +370,8 @@ func (s *Set) remove(p *pod) {
 	s.mu.Unlock()
 	if s.o.Keeper != nil {
 		if err := s.o.Keeper.Forget(p.Key); err != nil {
-			s.o.Logger.Warn("the keeper of pods' descriptors still has one that is not needed", "pod", p.Key.String(), "reason", err)
+			s.o.Logger.Warn("the keeper of pods' descriptors still has one that is not needed", "pod", p.Key.String(),
+				"reason", err)
 		}
 	}
 	p.close()

@@ -79,11 +79,13 @@ func ips(l ...string) (out []netip.Addr) {
 }
 
 func request(id string, addrs ...string) podport.Request {
-	return podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, Name: id, By: podport.ByWeft, Addresses: ips(addrs...), MTU: 1400, Reservation: &podport.Reservation{Dir: "/d", Network: "n"}}
+	return podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, Name: id, By: podport.ByWeft,
+		Addresses: ips(addrs...), MTU: 1400, Reservation: &podport.Reservation{Dir: "/d", Network: "n"}}
 }
 
 func local() Local {
-	return Local{MTU: 1472, Subnets: []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24"), netip.MustParsePrefix("fd00:1::/64")}}
+	return Local{MTU: 1472, Subnets: []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24"),
+		netip.MustParsePrefix("fd00:1::/64")}}
 }
 
 // descriptor is one of nothing in particular: a Set does not look into it.
@@ -171,7 +173,8 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 	one := newPlane()
 	s.Serve(one, "")
 	for id, addrs := range map[string][]string{"a": {"10.42.1.5", "fd00:1::5"}, "b": {"10.42.1.6"}} {
-		if p, err := s.Attach(request(id, addrs...), []int{descriptor(t)}); err != nil || p.State != podport.Attached {
+		if p, err := s.Attach(request(id, addrs...), []int{descriptor(t)}); err != nil ||
+			p.State != podport.Attached {
 			t.Fatal(p, err)
 		}
 	}
@@ -182,7 +185,8 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 		t.Errorf("attached again: %v, %d ports", err, len(one.ports))
 	}
 	one.fail = errors.New("no memory")
-	if _, err := s.Attach(request("c", "10.42.1.8"), []int{descriptor(t)}); err == nil || len(s.List().Pods) != 2 {
+	if _, err := s.Attach(request("c", "10.42.1.8"), []int{descriptor(t)}); err == nil ||
+		len(s.List().Pods) != 2 {
 		t.Errorf("a port that could not be made: %v", err)
 	}
 	if _, err := s.Attach(request("a", "10.42.1.9"), []int{descriptor(t)}); err == nil {
@@ -202,7 +206,8 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 	}
 	two := newPlane()
 	s.Serve(two, "")
-	if got := s.List(); len(two.ports) != 2 || got.Pods[0].State != podport.Attached || got.Pods[0].SentPackets == 0 || !got.Node.Attaches {
+	if got := s.List(); len(two.ports) != 2 || got.Pods[0].State != podport.Attached ||
+		got.Pods[0].SentPackets == 0 || !got.Node.Attaches {
 		t.Errorf("%d ports, %+v", len(two.ports), got)
 	}
 	s.SetLocal(Local{Subnets: []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}, MTU: 1472})
@@ -225,7 +230,8 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 func TestAddressesThatAPodCannotHave(t *testing.T) {
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	s.Serve(newPlane(), "")
-	if err := s.MayAttach(request("x", "10.42.1.7")); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "subnet") {
+	if err := s.MayAttach(request("x", "10.42.1.7")); !errors.Is(err, control.ErrRefused) ||
+		!strings.Contains(err.Error(), "subnet") {
 		t.Error(err)
 	}
 	s.SetLocal(local())
@@ -234,17 +240,21 @@ func TestAddressesThatAPodCannotHave(t *testing.T) {
 	}
 	defer s.Close()
 	for address, want := range map[string]string{
-		"10.42.2.5": "subnets", "10.42.1.0": "overlay", "10.42.1.1": "gateway", "10.42.1.255": "broadcast", "10.42.1.5": "eth0",
-		"fd00:1::": "overlay", "fd00:1::1": "gateway", "fd00:2::7": "node's", "10.42.1.2": "", "10.42.1.254": "", "fd00:1::ffff:ffff:ffff:ffff": "",
+		"10.42.2.5": "subnets", "10.42.1.0": "overlay", "10.42.1.1": "gateway", "10.42.1.255": "broadcast",
+		"10.42.1.5": "eth0",
+		"fd00:1::":  "overlay", "fd00:1::1": "gateway", "fd00:2::7": "node's", "10.42.1.2": "", "10.42.1.254": "",
+		"fd00:1::ffff:ffff:ffff:ffff": "",
 	} {
 		err := s.MayAttach(request("x", address))
-		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), want)) {
+		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, control.ErrRefused) ||
+			!strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
 	}
 }
 
-// After a restart a pod has its port again if its descriptor was kept, and else it is named, until the kernel is another one.
+// After a restart a pod has its port again if its descriptor was kept, and else it is named, until the kernel
+// is another one.
 func TestPodsAfterARestart(t *testing.T) {
 	before := descriptors(t)
 	k := &keeper{map[podport.Key]Kept{}}
@@ -283,10 +293,12 @@ func TestPodsAfterARestart(t *testing.T) {
 	p := newPlane()
 	s.Serve(p, "")
 	l := s.List().Pods
-	if len(l) != 2 || l[0].State != podport.Attached || l[1].State != podport.Missing || !strings.Contains(l[1].Problem, "weft attach") || len(p.ports) != 1 {
+	if len(l) != 2 || l[0].State != podport.Attached || l[1].State != podport.Missing ||
+		!strings.Contains(l[1].Problem, "weft attach") || len(p.ports) != 1 {
 		t.Errorf("%+v", l)
 	}
-	if _, err := s.Attach(request("other", "10.42.1.6"), []int{descriptor(t)}); err != nil || len(s.List().Pods) != 2 {
+	if _, err := s.Attach(request("other", "10.42.1.6"), []int{descriptor(t)}); err != nil ||
+		len(s.List().Pods) != 2 {
 		t.Errorf("an address of a pod that is missing: %v", err)
 	}
 	if _, err := s.Detach(request("kept").Key); err != nil {
@@ -298,7 +310,8 @@ func TestPodsAfterARestart(t *testing.T) {
 	_ = k.Forget(request("other").Key)
 	freed, o.Boot = nil, "2"
 	s = New(o)
-	if s.freeOwed(t.Context(), map[podport.Key]bool{}); len(s.List().Pods) != 0 || !slices.Equal(freed, []string{"other"}) {
+	if s.freeOwed(t.Context(), map[podport.Key]bool{}); len(s.List().Pods) != 0 ||
+		!slices.Equal(freed, []string{"other"}) {
 		t.Errorf("after a reboot: %+v, freed %v", s.List().Pods, freed)
 	}
 	if after := descriptors(t); after != before || len(k.kept) != 0 {

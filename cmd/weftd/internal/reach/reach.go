@@ -31,7 +31,10 @@ func Hosts(endpoints []string) []string {
 
 // Names returns the hosts of endpoints that are names, which have to be looked up.
 func Names(endpoints []string) []string {
-	return slices.DeleteFunc(Hosts(endpoints), func(h string) bool { _, err := netip.ParseAddr(h); return err == nil })
+	return slices.DeleteFunc(Hosts(endpoints), func(h string) bool {
+		_, err := netip.ParseAddr(h)
+		return err == nil
+	})
 }
 
 // Literals returns the hosts of endpoints that are addresses.

@@ -14,8 +14,8 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// Arrival is what the program before left to this one. Its methods are safe for concurrent use; those of nil, which
-// stands for an ordinary start, do nothing.
+// Arrival is what the program before left to this one. Its methods are safe for concurrent use; those of nil,
+// which stands for an ordinary start, do nothing.
 type Arrival struct {
 	mu      sync.Mutex
 	x       index
@@ -23,8 +23,8 @@ type Arrival struct {
 	settled bool
 }
 
-// Arrive returns what the program before left, nil for an ordinary start. It comes first of all: it keeps descriptors
-// from programs that this one starts, and waits for the children of the program before.
+// Arrive returns what the program before left, nil for an ordinary start. It comes first of all: it keeps
+// descriptors from programs that this one starts, and waits for the children of the program before.
 func Arrive() (*Arrival, error) {
 	number := os.Getenv(variable)
 	if number == "" {
@@ -109,7 +109,8 @@ func (a *Arrival) Settle() (first bool) {
 	return true
 }
 
-// Back executes the program before because of why. It returns if there is none, or if it is too late for that.
+// Back executes the program before because of why. It returns if there is none, or if it is too late for
+// that.
 func (a *Arrival) Back(why error) error {
 	if a == nil {
 		return nil

@@ -12,26 +12,28 @@ import (
 	"time"
 )
 
-// Verb is the argument by which a program says which format of the index it reads, and whether it takes the settings that
-// follow.
+// Verb is the argument by which a program says which format of the index it reads, and whether it takes the
+// settings that follow.
 const Verb = "upgrade-format"
 
 const (
-	// askTime bounds how long a program may take to answer one question, and answerMost how many bytes it may say.
+	// askTime bounds how long a program may take to answer one question, and answerMost how many bytes it may
+	// say.
 	askTime    = 10 * time.Second
 	answerMost = 64 << 10
 )
 
-// Ask returns the version of the program at path, or why it is not to be executed in weftd's place: it has to say that
-// it is a weftd, that it reads the index, and that it reads its arguments and environment. Faults of the host are none
-// of the program's: the one that runs has them, too.
+// Ask returns the version of the program at path, or why it is not to be executed in weftd's place: it has to
+// say that it is a weftd, that it reads the index, and that it reads its arguments and environment. Faults of
+// the host are none of the program's: the one that runs has them, too.
 func Ask(ctx context.Context, p Program) (version string, err error) {
 	env := append(environment(os.Environ()), p.Env...)
 	out, err := ask(ctx, p.Path, env, "--version")
 	line, _, _ := strings.Cut(out, "\n")
 	version, ok := strings.CutPrefix(line, "weftd ")
 	if err != nil || !ok {
-		return "", errors.Join(fmt.Errorf("with --version it does not say that it is a weftd, but %.60q", line), err)
+		return "", errors.Join(fmt.Errorf("with --version it does not say that it is a weftd, but %.60q", line),
+			err)
 	}
 	version = strings.TrimSpace(version)
 	out, err = ask(ctx, p.Path, env, append([]string{Verb}, p.Args...)...)
@@ -39,9 +41,11 @@ func Ask(ctx context.Context, p Program) (version string, err error) {
 	format, bad := strconv.Atoi(line)
 	switch {
 	case bad != nil || format != Format:
-		return version, errors.Join(errors.New("it does not read what this weftd would leave to it: restart weftd (systemctl restart weftd)"), err)
+		return version, errors.Join(errors.New("it does not read what this weftd would leave to it: restart "+
+			"weftd (systemctl restart weftd)"), err)
 	case err != nil || fault != "":
-		return version, errors.Join(fmt.Errorf("it does not take weftd's settings: %s", strings.TrimSpace(fault)), err)
+		return version, errors.Join(fmt.Errorf("it does not take weftd's settings: %s", strings.TrimSpace(fault)),
+			err)
 	}
 	return version, nil
 }

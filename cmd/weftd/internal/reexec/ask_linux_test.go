@@ -17,8 +17,10 @@ func TestAskTakesOnlyAWeftdThatReadsTheIndex(t *testing.T) {
 		{"one that leaves its output to a child", "echo weftd 1.2; sleep 10 &", "", false},
 		{"one that fails", "echo weftd 1.2; exit 3", "", false},
 		{"one of before", `case "$1" in --version) echo weftd 1.2;; upgrade-format) exit 2;; esac`, "1.2", false},
-		{"one of another format", `case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 99;; esac`, "1.2", false},
-		{"one that does not take a flag", `case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 2; echo "$2";; esac`, "1.2", false},
+		{"one of another format", `case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 99;; esac`,
+			"1.2", false},
+		{"one that does not take a flag",
+			`case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 2; echo "$2";; esac`, "1.2", false},
 	} {
 		path := filepath.Join(t.TempDir(), "weftd")
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {

@@ -30,8 +30,8 @@ type Program struct {
 	Namespace int
 }
 
-// Exec executes p in this process, which has to be on the thread that main began on: namespaces are a thread's. It
-// returns only with an error, and s stays the caller's.
+// Exec executes p in this process, which has to be on the thread that main began on: namespaces are a
+// thread's. It returns only with an error, and s stays the caller's.
 func Exec(p Program, s State) error {
 	x := indexOf(s)
 	own, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -43,8 +43,8 @@ func Exec(p Program, s State) error {
 	return x.execute(p.Path, append([]string{p.Name}, p.Args...), append(environment(os.Environ()), p.Env...))
 }
 
-// environment is what the next program gets. Its process number is this one's, so that WATCHDOG_PID stays right, and
-// LISTEN_PID would be believed, though the descriptors from 3 on are other ones by now.
+// environment is what the next program gets. Its process number is this one's, so that WATCHDOG_PID stays
+// right, and LISTEN_PID would be believed, though the descriptors from 3 on are other ones by now.
 func environment(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -16,10 +16,11 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// TestTheProcessNumberStays: the next program must not take descriptors from 3 on for the service manager's, and goes on to
-// serve the watchdog.
+// TestTheProcessNumberStays: the next program must not take descriptors from 3 on for the service manager's,
+// and goes on to serve the watchdog.
 func TestTheProcessNumberStays(t *testing.T) {
-	got := environment([]string{"LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b", "WATCHDOG_PID=7", "WATCHDOG_USEC=1", variable + "=9", "WEFT_CONFINED=files"})
+	got := environment([]string{"LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b", "WATCHDOG_PID=7",
+		"WATCHDOG_USEC=1", variable + "=9", "WEFT_CONFINED=files"})
 	if want := []string{"WATCHDOG_PID=7", "WATCHDOG_USEC=1", "WEFT_CONFINED=files"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -78,8 +79,9 @@ func TestIndexComesBack(t *testing.T) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	s := State{ID: "x", From: "1.2", Binary: "/bin/weftd", Asked: 3, Paused: 4, Listeners: map[string]int{"control": p[1]},
-		Kept: custody.Left{FDs: map[uint64]int{7: p[0]}, Shelved: []uint64{7}, Holder: 9}}
+	s := State{ID: "x", From: "1.2", Binary: "/bin/weftd", Asked: 3, Paused: 4,
+		Listeners: map[string]int{"control": p[1]},
+		Kept:      custody.Left{FDs: map[uint64]int{7: p[0]}, Shelved: []uint64{7}, Holder: 9}}
 	defer s.Close()
 	x := indexOf(s)
 	fd, err := x.write()
@@ -99,7 +101,8 @@ func TestIndexComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer got.Close()
-	if got.ID != "x" || got.Paused != 4 || len(got.Kept.FDs) != 1 || len(got.Kept.Shelved) != 1 || got.Kept.Holder != 9 || got.Listeners["control"] == p[1] {
+	if got.ID != "x" || got.Paused != 4 || len(got.Kept.FDs) != 1 || len(got.Kept.Shelved) != 1 ||
+		got.Kept.Holder != 9 || got.Listeners["control"] == p[1] {
 		t.Errorf("%+v", got)
 	}
 	if _, err := os.NewFile(uintptr(got.Listeners["control"]), "w").Write([]byte("y")); err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Outside are what a host has that weftd itself has no need of, or cannot look at without root, and that its user may need: subordinate ids and a
-// firewall. port is the overlay's, 0 if that is not known.
+// Outside are what a host has that weftd itself has no need of, or cannot look at without root, and that its
+// user may need: subordinate ids and a firewall. port is the overlay's, 0 if that is not known.
 func Outside(port int) []string {
 	name, uid := "", strconv.Itoa(os.Getuid())
 	if u, err := accounts.LookupId(uid); err == nil {
@@ -50,10 +50,12 @@ func subordinates(host fs.FS, name, uid string, newuidmap bool) string {
 	const alone = "; weftd, unshare and pasta have no need of them"
 	switch {
 	case len(lacking) > 0:
-		return fmt.Sprintf("subordinate ids: %s, and podman and RootlessKit need %d: as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s, with numbers that no other line has%s",
+		return fmt.Sprintf("subordinate ids: %s, and podman and RootlessKit need %d: as root: usermod "+
+			"--add-subuids 100000-165535 --add-subgids 100000-165535 %s, with numbers that no other line has%s",
 			strings.Join(lacking, ", "), enoughIDs, who, alone)
 	case !newuidmap:
-		return "subordinate ids: there is no newuidmap, by which podman and RootlessKit take them: apt-get install uidmap" + alone
+		return "subordinate ids: there is no newuidmap, by which podman and RootlessKit take them: apt-get " +
+			"install uidmap" + alone
 	}
 	return "subordinate ids: enough for podman and RootlessKit"
 }
@@ -83,10 +85,13 @@ func firewalls(host fs.FS, port int) string {
 		by = append(by, "ufw is enabled, so that it needs, as root: ufw allow "+number+"/udp")
 	}
 	if _, err := fs.Stat(host, "run/firewalld"); err == nil {
-		by = append(by, "firewalld runs, so that it needs, as root: firewall-cmd --permanent --add-port="+number+"/udp && firewall-cmd --reload")
+		by = append(by, "firewalld runs, so that it needs, as root: firewall-cmd --permanent --add-port="+number+
+			"/udp && firewall-cmd --reload")
 	}
 	if len(by) > 0 {
 		return "firewall: " + strings.Join(by, "; ")
 	}
-	return fmt.Sprintf("firewall: neither ufw nor firewalld is on; other rules of this host, and what lies between the hosts, nobody sees without root. %s has to be let in from the other hosts: once weftd runs, weft ping PEER says whether it is", what)
+	return fmt.Sprintf("firewall: neither ufw nor firewalld is on; other rules of this host, and what lies "+
+		"between the hosts, nobody sees without root. %s has to be let in from the other hosts: once weftd runs, "+
+		"weft ping PEER says whether it is", what)
 }

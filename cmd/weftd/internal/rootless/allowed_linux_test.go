@@ -30,7 +30,8 @@ func TestSubordinateIDs(t *testing.T) {
 			t.Errorf("%s: %s, want %q in it", c.what, got, c.want)
 		}
 	}
-	if got := subordinates(fstest.MapFS{}, "ada", "2001", true); !strings.Contains(got, "/etc/subgid") || !strings.Contains(got, "usermod --add-subuids") {
+	if got := subordinates(fstest.MapFS{}, "ada", "2001", true); !strings.Contains(got, "/etc/subgid") ||
+		!strings.Contains(got, "usermod --add-subuids") {
 		t.Errorf("without files: %s", got)
 	}
 }

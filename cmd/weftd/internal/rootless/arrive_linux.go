@@ -16,7 +16,8 @@ import (
 )
 
 // errNotRoot says that the user namespace gives us no rights.
-var errNotRoot = errors.New("this user is not root in that user namespace, and so has no rights there (podman's --userns=keep-id makes one like that): " +
+var errNotRoot = errors.New("this user is not root in that user namespace, and so has no rights there " +
+	"(podman's --userns=keep-id makes one like that): " +
 	"name a process in one whose root is this user (unshare -Urn, podman without --userns, RootlessKit)")
 
 // arrive is Enter after this program was executed in the user namespace.
@@ -62,11 +63,13 @@ func ownLock(cfg options.Config) error {
 	return os.Setenv(lockVariable, filepath.Join(filepath.Dir(cfg.ControlSocket), "xtables.lock"))
 }
 
-// forward has the kernel forward between the TUN and the other links of the network namespace that this thread is in, as containers there and pods that
-// go elsewhere by it need. The namespace is this user's alone. Where it is refused, the rules' notes say that it is missing.
+// forward has the kernel forward between the TUN and the other links of the network namespace that this
+// thread is in, as containers there and pods that go elsewhere by it need. The namespace is this user's
+// alone. Where it is refused, the rules' notes say that it is missing.
 func forward() {
 	const dir = "/proc/sys/net/"
-	if b, err := os.ReadFile(dir + "ipv6/conf/all/forwarding"); err == nil && strings.TrimSpace(string(b)) == "0" {
+	if b, err := os.ReadFile(dir + "ipv6/conf/all/forwarding"); err == nil &&
+		strings.TrimSpace(string(b)) == "0" {
 		// A router hears no advertisements, by which it may have its way out, unless it is told to.
 		files, _ := filepath.Glob(dir + "ipv6/conf/*/accept_ra") // no pattern of ours is malformed
 		for _, file := range files {
@@ -80,8 +83,8 @@ func forward() {
 	}
 }
 
-// joined reads the descriptor of the network namespace that was handed on, and closes that of the user namespace, in
-// which this process is.
+// joined reads the descriptor of the network namespace that was handed on, and closes that of the user
+// namespace, in which this process is.
 func joined(word string) (net int, err error) {
 	numbers, ok := strings.CutPrefix(word, wordJoin+":")
 	number, entered, has := strings.Cut(numbers, ":")
@@ -100,7 +103,8 @@ func joined(word string) (net int, err error) {
 	return net, nil
 }
 
-// make1 makes a network namespace with a loopback interface that is up, and that forwards, and returns its descriptor.
+// make1 makes a network namespace with a loopback interface that is up, and that forwards, and returns its
+// descriptor.
 func make1() (net int, err error) {
 	err = ownthread.InNew(func() (err error) {
 		if net, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {

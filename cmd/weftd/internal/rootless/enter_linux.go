@@ -19,14 +19,17 @@ import (
 
 // The words of the variable options.Inside, which say what a weftd that was executed again has to do.
 const (
-	wordJoin = "join" // and the descriptors of the network and, if it was entered by one, of the user namespace, each behind a colon
+	// and the descriptors of the network and, if it was entered by one, of the user namespace, each behind a
+	// colon
+	wordJoin = "join"
 	wordNew  = "new"  // make a network namespace
 	wordTry  = "try," // only try what follows it
 	wordKeep = "keep" // be in the network namespace, so that others find it
 )
 
-// Found reports whether this process is to be rootless though nobody asked for it: it has no rights over the network
-// namespace that it is in. A process that is root on this host is not: it lacks a capability by mistake.
+// Found reports whether this process is to be rootless though nobody asked for it: it has no rights over the
+// network namespace that it is in. A process that is root on this host is not: it lacks a capability by
+// mistake.
 func Found() bool {
 	if hasRights() {
 		return false
@@ -35,11 +38,12 @@ func Found() bool {
 	return os.Geteuid() != 0 || err == nil && here.Ino != firstUserNS
 }
 
-// firstUserNS is the inode of the user namespace that the kernel starts with (PROC_USER_INIT_INO of proc_ns.h).
+// firstUserNS is the inode of the user namespace that the kernel starts with (PROC_USER_INIT_INO of
+// proc_ns.h).
 const firstUserNS = 0xEFFFFFFD
 
-// Aside does what a process was executed for that is no weftd, but a part of one: it tries whether weftd can enter a
-// namespace, or keeps one. done says that this was such a process.
+// Aside does what a process was executed for that is no weftd, but a part of one: it tries whether weftd can
+// enter a namespace, or keeps one. done says that this was such a process.
 func Aside(stdin *os.File) (done bool, err error) {
 	word, tried := strings.CutPrefix(os.Getenv(options.Inside), wordTry)
 	switch {
@@ -51,9 +55,9 @@ func Aside(stdin *os.File) (done bool, err error) {
 	return false, nil
 }
 
-// Enter brings this process to where it has rights over the TUN's network namespace, and returns that. If it has to go into
-// another user namespace for that, it does not return: it executes args, this process's own, again. An error says what
-// is missing and what to do.
+// Enter brings this process to where it has rights over the TUN's network namespace, and returns that. If it
+// has to go into another user namespace for that, it does not return: it executes args, this process's own,
+// again. An error says what is missing and what to do.
 func Enter(cfg options.Config, args []string) (options.Place, error) {
 	if word := os.Getenv(options.Inside); word != "" {
 		outer := os.Getenv(options.UserID)
@@ -77,26 +81,28 @@ func Enter(cfg options.Config, args []string) (options.Place, error) {
 		}
 		return options.Place{}, again(t.way(), args)
 	case r.On:
-		// A second weftd by mistake would end at once, and have noted a keeper of its own, which ends with it: the first one's
-		// namespace would be lost to its next start.
+		// A second weftd by mistake would end at once, and have noted a keeper of its own, which ends with it: the
+		// first one's namespace would be lost to its next start.
 		if err := control.Occupied(cfg.ControlSocket); err != nil {
 			return options.Place{}, err
 		}
 		if t, ok := kept(cfg.CacheDir); ok {
 			return options.Place{}, again(t.way(), args)
 		}
-		return options.Place{}, again(way{tool: "unshare", args: []string{"--user", "--map-root-user"}, word: wordNew}, args)
+		return options.Place{}, again(way{tool: "unshare", args: []string{"--user", "--map-root-user"},
+			word: wordNew}, args)
 	}
 	return options.Place{}, nil
 }
 
-// Again returns the variables by which a program that is executed in this one's place finds itself in p, and the
-// descriptor that they name: 0 for none.
+// Again returns the variables by which a program that is executed in this one's place finds itself in p, and
+// the descriptor that they name: 0 for none.
 func Again(p options.Place) (env []string, namespace int) {
 	if !p.Inside {
 		return nil, 0
 	}
-	return []string{fmt.Sprintf("%s=%s:%d", options.Inside, wordJoin, p.FD), options.UserID + "=" + p.Outer}, p.FD
+	return []string{fmt.Sprintf("%s=%s:%d", options.Inside, wordJoin, p.FD), options.UserID + "=" + p.Outer},
+		p.FD
 }
 
 // Try says whether Enter would succeed, without going anywhere.
@@ -129,7 +135,8 @@ type way struct {
 	pid  int // whose it is; 0 if that is not known
 }
 
-// command is the command line that executes program in the user namespace, with the descriptors as they are numbered there.
+// command is the command line that executes program in the user namespace, with the descriptors as they are
+// numbered there.
 func (w way) command(tool, program string, args []string, user, net int) (argv []string, word string) {
 	argv = append([]string{tool}, w.args...)
 	if w.user != 0 {
@@ -163,7 +170,8 @@ func again(w way, args []string) error {
 		}
 	}
 	argv, word := w.command(tool, program, args[1:], w.user, w.net)
-	signal.Ignore(syscall.SIGHUP) // which asks a daemon to reload; ignored, it does not end the programs that are between here and there
+	// which asks a daemon to reload; ignored, it does not end the programs that are between here and there
+	signal.Ignore(syscall.SIGHUP)
 	return fmt.Errorf("execute %s: %w", tool, syscall.Exec(tool, argv, environment(word)))
 }
 
@@ -180,7 +188,8 @@ func environment(word string) []string {
 // programs finds the tool and this program.
 func (w way) programs() (tool, program string, err error) {
 	if tool, err = exec.LookPath(w.tool); err != nil {
-		return "", "", fmt.Errorf("%w: install util-linux, which has it: weftd enters the user namespace by it", err)
+		return "", "", fmt.Errorf("%w: install util-linux, which has it: weftd enters the user namespace by it",
+			err)
 	}
 	if program, err = os.Executable(); err != nil {
 		return "", "", fmt.Errorf("find this program, which is executed again: %w", err)

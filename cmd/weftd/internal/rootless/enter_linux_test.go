@@ -13,7 +13,8 @@ import (
 	"weft/cmd/internal/options"
 )
 
-// TestEnvironmentHasOneWord: a variable that was set before, even to nothing, does not hide what the next weftd is told.
+// TestEnvironmentHasOneWord: a variable that was set before, even to nothing, does not hide what the next
+// weftd is told.
 func TestEnvironmentHasOneWord(t *testing.T) {
 	t.Setenv(options.Inside, "")
 	t.Setenv(options.UserID, "7")
@@ -36,7 +37,8 @@ func TestEnvironmentHasOneWord(t *testing.T) {
 // TestWhatTheNextOneReads is what TestEnvironmentHasOneWord executes.
 func TestWhatTheNextOneReads(t *testing.T) { t.Log("reads", os.Getenv(options.Inside)) }
 
-// TestDescriptorsThatAreHandedOn: after arrival the network namespace's is closed on exec, and the user namespace's is closed.
+// TestDescriptorsThatAreHandedOn: after arrival the network namespace's is closed on exec, and the user
+// namespace's is closed.
 func TestDescriptorsThatAreHandedOn(t *testing.T) {
 	open := func(file string) int {
 		fd, err := unix.Open(file, unix.O_RDONLY, 0) // as nsenter leaves it: without close-on-exec
@@ -47,7 +49,8 @@ func TestDescriptorsThatAreHandedOn(t *testing.T) {
 	}
 	net, user := open("/proc/self/ns/net"), open("/proc/self/ns/user")
 	defer unix.Close(net)
-	_, word := way{tool: "nsenter", word: wordJoin, user: user, net: net}.command("nsenter", "weftd", nil, user, net)
+	_, word := way{tool: "nsenter", word: wordJoin, user: user, net: net}.command("nsenter", "weftd",
+		nil, user, net)
 	got, err := joined(word)
 	if err != nil || got != net {
 		t.Fatalf("%s: %d, %v, want %d", word, got, err, net)

@@ -17,13 +17,20 @@ func TestWhyNoNamespace(t *testing.T) {
 		h    host
 		want []string
 	}{
-		{"none allowed", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "0"}, []string{"user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces="}},
-		{"Debian's switch", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "1", cloneUser: "0"}, []string{"sysctl -w kernel.unprivileged_userns_clone=1"}},
-		{"AppArmor", fresh, "unshare: write failed /proc/self/uid_map: Operation not permitted", host{maxUser: "1", appArmor: "1"}, []string{"AppArmor", "apparmor_restrict"}},
-		{"too many", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "9"}, []string{"user.max_user_namespaces"}},
-		{"a sandbox", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "9"}, []string{"namespace", "Operation"}},
-		{"somebody else's", join, "nsenter: reassociate to namespace 'ns/user' failed: Operation not permitted", host{}, []string{"another user's", "start"}},
-		{"no device", join, "open /dev/net/tun: " + errNoAccess.Error(), host{maxUser: "0"}, []string{"chmod 0666 /dev/net/tun"}},
+		{"none allowed", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "0"},
+			[]string{"user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces="}},
+		{"Debian's switch", fresh, "unshare: unshare failed: Operation not permitted",
+			host{maxUser: "1", cloneUser: "0"}, []string{"sysctl -w kernel.unprivileged_userns_clone=1"}},
+		{"AppArmor", fresh, "unshare: write failed /proc/self/uid_map: Operation not permitted",
+			host{maxUser: "1", appArmor: "1"}, []string{"AppArmor", "apparmor_restrict"}},
+		{"too many", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "9"},
+			[]string{"user.max_user_namespaces"}},
+		{"a sandbox", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "9"},
+			[]string{"namespace", "Operation"}},
+		{"somebody else's", join, "nsenter: reassociate to namespace 'ns/user' failed: Operation not permitted",
+			host{}, []string{"another user's", "start"}},
+		{"no device", join, "open /dev/net/tun: " + errNoAccess.Error(), host{maxUser: "0"},
+			[]string{"chmod 0666 /dev/net/tun"}},
 		{"not root there", join, errNotRoot.Error(), host{}, []string{"keep-id"}},
 	} {
 		err := tt.w.explain(tt.said, tt.h)
@@ -55,7 +62,8 @@ func TestNamespacesThatAreNone(t *testing.T) {
 	}
 }
 
-// A process that may change its own namespace is told what it takes to enter another one, and an ordinary user's what to name.
+// A process that may change its own namespace is told what it takes to enter another one, and an ordinary
+// user's what to name.
 func TestWhyNotEntered(t *testing.T) {
 	t.Parallel()
 	for admin, want := range map[bool]string{true: "CAP_SYS_ADMIN", false: "unshare -Urn"} {

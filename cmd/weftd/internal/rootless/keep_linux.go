@@ -24,8 +24,8 @@ import (
 	"weft/routing/ownthread"
 )
 
-// hold starts the process that keeps the network namespace, which others enter by it, and notes it in the state directory: its id, and
-// when it was started, by which it is known from another one of that id.
+// hold starts the process that keeps the network namespace, which others enter by it, and notes it in the
+// state directory: its id, and when it was started, by which it is known from another one of that id.
 func hold(net int, stateDir string) (options.Place, error) {
 	p := options.Place{Elsewhere: true, FD: net, User: true, Own: true}
 	program, err := os.Executable()
@@ -42,7 +42,8 @@ func hold(net int, stateDir string) (options.Place, error) {
 	if err := ownthread.In(net, cmd.Start); err != nil {
 		return p, fmt.Errorf("keep the network namespace: %w", err)
 	}
-	go func() { _, _ = cmd.Process.Wait(); _ = alive.Close() }() // whoever kills it has others go on without a way in
+	// whoever kills it has others go on without a way in
+	go func() { _, _ = cmd.Process.Wait(); _ = alive.Close() }()
 	p.PID = cmd.Process.Pid
 	started, err := startOf(p.PID)
 	if err == nil {
@@ -97,8 +98,9 @@ func startOf(pid int) (string, error) {
 // keepEvery is the time between looks at who else is in a network namespace.
 const keepEvery = 2 * time.Second
 
-// keep is in the network namespace as long as weftd runs, whose end closes stdin, and after that as long as another process
-// is in it, so that the next weftd finds that, and until the next weftd has started one that keeps it.
+// keep is in the network namespace as long as weftd runs, whose end closes stdin, and after that as long as
+// another process is in it, so that the next weftd finds that, and until the next weftd has started one that
+// keeps it.
 func keep(stdin io.Reader) error {
 	_, _ = io.Copy(io.Discard, stdin) // however it ends, weftd has ended
 	for {
@@ -110,8 +112,8 @@ func keep(stdin io.Reader) error {
 	}
 }
 
-// youngerThan returns what reports whether a process was started after that one. Of two that started in one tick the higher id
-// counts as younger: of several, one is the youngest.
+// youngerThan returns what reports whether a process was started after that one. Of two that started in one
+// tick the higher id counts as younger: of several, one is the youngest.
 func youngerThan(pid int) func(int) bool {
 	than, err := startOf(pid)
 	return func(other int) bool {
@@ -123,8 +125,8 @@ func youngerThan(pid int) func(int) bool {
 	}
 }
 
-// whoIsIn reports whether another process than this one is in the network namespace of that file and does not merely keep it, and
-// which others keep it. Those that are somebody else's are not seen.
+// whoIsIn reports whether another process than this one is in the network namespace of that file and does not
+// merely keep it, and which others keep it. Those that are somebody else's are not seen.
 func whoIsIn(file string) (others bool, keepers []int, err error) {
 	here, err := stat(file)
 	if err != nil {
@@ -155,8 +157,8 @@ func whoIsIn(file string) (others bool, keepers []int, err error) {
 	return others, keepers, nil
 }
 
-// Watch returns an error when the process that named the TUN's namespace is gone and no other is in it, and nil when ctx ends.
-// A namespace of a path, which needs no process, and one of weftd's own are not watched.
+// Watch returns an error when the process that named the TUN's namespace is gone and no other is in it, and
+// nil when ctx ends. A namespace of a path, which needs no process, and one of weftd's own are not watched.
 func Watch(ctx context.Context, p options.Place) error {
 	if !p.Elsewhere || p.Own || p.PID == 0 {
 		return nil
@@ -167,7 +169,8 @@ func Watch(ctx context.Context, p options.Place) error {
 		go func() { // it ends with this process, or the other one
 			defer close(ended)
 			for {
-				if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
+				if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err,
+					unix.EINTR) {
 					return
 				}
 			}
@@ -184,7 +187,8 @@ func Watch(ctx context.Context, p options.Place) error {
 	defer tick.Stop()
 	for {
 		if others, _, err := whoIsIn(fmt.Sprint("/proc/self/fd/", p.FD)); err == nil && !others {
-			return fmt.Errorf("--tun-netns %d: the process is gone, and no other one is in its network namespace: nobody is left to carry packets for; start weftd with the namespace that took its place", p.PID)
+			return fmt.Errorf("--tun-netns %d: the process is gone, and no other one is in its network namespace: "+
+				"nobody is left to carry packets for; start weftd with the namespace that took its place", p.PID)
 		}
 		select {
 		case <-ctx.Done():

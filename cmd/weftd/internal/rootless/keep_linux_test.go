@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAloneInANamespace: this process does not count as another one in the network namespace, or a weftd of whose threads one
-// is there would wait for itself.
+// TestAloneInANamespace: this process does not count as another one in the network namespace, or a weftd of
+// whose threads one is there would wait for itself.
 func TestAloneInANamespace(t *testing.T) {
 	const inside = "WEFT_TEST_ALONE"
 	if os.Getenv(inside) != "" {

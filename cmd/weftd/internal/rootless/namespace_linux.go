@@ -24,7 +24,8 @@ type target struct {
 
 // way is how the target is entered.
 func (t target) way() way {
-	return way{tool: "nsenter", args: []string{"--preserve-credentials"}, word: wordJoin, user: t.user, net: t.net, pid: t.pid}
+	return way{tool: "nsenter", args: []string{"--preserve-credentials"}, word: wordJoin, user: t.user,
+		net: t.net, pid: t.pid}
 }
 
 func (t target) close() {
@@ -41,11 +42,15 @@ func find(word string) (t target, err error) {
 	t.net, err = unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && t.pid != 0:
-		return t, fmt.Errorf("there is no process %d: name one that runs in the network namespace (podman inspect --format {{.State.Pid}} NAME; RootlessKit writes its child's into child_pid in --state-dir)", t.pid)
+		return t, fmt.Errorf("there is no process %d: name one that runs in the network namespace (podman "+
+			"inspect --format {{.State.Pid}} NAME; RootlessKit writes its child's into child_pid in --state-dir)",
+			t.pid)
 	case errors.Is(err, fs.ErrNotExist):
-		return t, fmt.Errorf("%w: name the file of a network namespace, such as /run/netns/NAME, or the id of a process in it", err)
+		return t, fmt.Errorf("%w: name the file of a network namespace, such as /run/netns/NAME, or the id of a "+
+			"process in it", err)
 	case errors.Is(err, fs.ErrPermission) && t.pid != 0:
-		return t, fmt.Errorf("process %d is somebody else's (%s): name one of your own", t.pid, ownerOf(filepath.Dir(filepath.Dir(file))))
+		return t, fmt.Errorf("process %d is somebody else's (%s): name one of your own", t.pid,
+			ownerOf(filepath.Dir(filepath.Dir(file))))
 	case errors.Is(err, fs.ErrPermission):
 		return t, fmt.Errorf("%w: it is somebody else's (%s)", err, ownerOf(file))
 	case err != nil:
@@ -57,16 +62,20 @@ func find(word string) (t target, err error) {
 		}
 	}()
 	if kind, err := unix.IoctlRetInt(t.net, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
-		return t, fmt.Errorf("%s is no network namespace: ip netns makes one at /run/netns/NAME, and each process has one at /proc/PID/ns/net", file)
+		return t, fmt.Errorf("%s is no network namespace: ip netns makes one at /run/netns/NAME, and each "+
+			"process has one at /proc/PID/ns/net", file)
 	}
 	if same(t.net, "/proc/self/ns/net") {
 		if t.pid != 0 {
-			return t, fmt.Errorf("process %d is in the network namespace that weftd is started in: name one in a namespace of its own (unshare -Urn, rootless containers)", t.pid)
+			return t, fmt.Errorf("process %d is in the network namespace that weftd is started in: name one in a "+
+				"namespace of its own (unshare -Urn, rootless containers)", t.pid)
 		}
-		return t, errors.New("it is the network namespace that weftd is started in: name another one, or leave the flag out")
+		return t, errors.New("it is the network namespace that weftd is started in: name another one, or leave " +
+			"the flag out")
 	}
 	if t.user, err = unix.IoctlRetInt(t.net, unix.NS_GET_USERNS); err != nil {
-		return t, fmt.Errorf("its user namespace is not this user's to enter (%w): weftd has to be started by the user who made it, outside of it", err)
+		return t, fmt.Errorf("its user namespace is not this user's to enter (%w): weftd has to be started by "+
+			"the user who made it, outside of it", err)
 	}
 	unix.CloseOnExec(t.user)
 	t.ours = same(t.user, "/proc/self/ns/user")
@@ -76,8 +85,8 @@ func find(word string) (t target, err error) {
 	return t, nil
 }
 
-// safe refuses root the user namespace of another user: weftd would be root to this host's files there still, and whoever owns the namespace
-// has the right to trace what runs in it, and so to be root.
+// safe refuses root the user namespace of another user: weftd would be root to this host's files there still,
+// and whoever owns the namespace has the right to trace what runs in it, and so to be root.
 func (t target) safe() error {
 	if t.ours || os.Geteuid() != 0 {
 		return nil // nsenter enters a user's own alone
@@ -87,7 +96,8 @@ func (t target) safe() error {
 		return fmt.Errorf("whose its user namespace is is not known (NS_GET_OWNER_UID: %w)", err)
 	}
 	if owner != 0 {
-		return fmt.Errorf("its user namespace is user %d's, who could do in there with root's weftd as he likes: start weftd as that user", owner)
+		return fmt.Errorf("its user namespace is user %d's, who could do in there with root's weftd as he likes: "+
+			"start weftd as that user", owner)
 	}
 	return nil
 }
@@ -148,10 +158,12 @@ func (t target) direct(word string) (options.Place, error) {
 	return t.place(word), nil
 }
 
-// whyNotEntered is why a process that may change its own network namespace, or may not, cannot enter another one of its user namespace.
+// whyNotEntered is why a process that may change its own network namespace, or may not, cannot enter another
+// one of its user namespace.
 func whyNotEntered(admin bool) string {
 	if admin {
-		return "that takes CAP_SYS_ADMIN besides CAP_NET_ADMIN: give it to weftd (in its unit CapabilityBoundingSet=, and RestrictNamespaces=no; in a container --cap-add SYS_ADMIN)"
+		return "that takes CAP_SYS_ADMIN besides CAP_NET_ADMIN: give it to weftd (in its unit " +
+			"CapabilityBoundingSet=, and RestrictNamespaces=no; in a container --cap-add SYS_ADMIN)"
 	}
 	return "it is root's; an ordinary user names a namespace of its own (unshare -Urn, rootless containers)"
 }

@@ -69,8 +69,9 @@ func goThere() int {
 	return 0
 }
 
-// An ordinary user without capabilities gets a TUN in a namespace of its own, or of another process of its own, stays with
-// its sockets where it was, and keeps its process; and the next one finds the namespace in which somebody still is.
+// An ordinary user without capabilities gets a TUN in a namespace of its own, or of another process of its
+// own, stays with its sockets where it was, and keeps its process; and the next one finds the namespace in
+// which somebody still is.
 func TestAnOrdinaryUser(t *testing.T) {
 	netns.Root(t, "only root can become another user")
 	dir, err := os.MkdirTemp("", "weft-rootless-") // others can read it, unlike t.TempDir
@@ -102,11 +103,13 @@ func TestAnOrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const device = "mount -t tmpfs none /dev/net && mknod -m %s /dev/net/tun c 10 200 && exec setpriv --reuid %d --regid %d --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \"$@\""
+	const device = "mount -t tmpfs none /dev/net && mknod -m %s /dev/net/tun c 10 200 && exec setpriv --reuid " +
+		"%d --regid %d --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \"$@\""
 	start := func(mode, netns string) (f found, pid int, end func()) {
 		t.Helper()
 		cmd := exec.Command("unshare", "-m", "sh", "-c", fmt.Sprintf(device, mode, user, user), "sh", program)
-		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", role + "=go", "STATE=" + state, "NETNS=" + netns, "HERE=" + here}
+		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", role + "=go", "STATE=" + state, "NETNS=" + netns,
+			"HERE=" + here}
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -137,7 +140,8 @@ func TestAnOrdinaryUser(t *testing.T) {
 	if st, err := stat(fmt.Sprintf("/proc/%d", pid)); err != nil || st.Uid != user {
 		t.Errorf("the process is user %d's (%v), want %d", st.Uid, err, user)
 	}
-	inside := exec.Command("nsenter", "-t", fmt.Sprint(f.Place.PID), "-U", "-n", "--preserve-credentials", "sleep", "600")
+	inside := exec.Command("nsenter", "-t", fmt.Sprint(f.Place.PID), "-U", "-n", "--preserve-credentials",
+		"sleep", "600")
 	inside.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 	if err := inside.Start(); err != nil {
 		t.Fatal(err)
@@ -156,7 +160,8 @@ func TestAnOrdinaryUser(t *testing.T) {
 	})
 	end()
 	again, _, end := start("666", "")
-	if st, err := stat(fmt.Sprintf("/proc/%d/ns/net", again.Place.PID)); err != nil || st.Ino != first.Ino || !again.Place.Own || !again.TUN {
+	if st, err := stat(fmt.Sprintf("/proc/%d/ns/net", again.Place.PID)); err != nil || st.Ino != first.Ino ||
+		!again.Place.Own || !again.TUN {
 		t.Errorf("the next one: %+v, %v", again, err)
 	}
 	await.OK(t, "of those who keep the namespace, the former one has ended", func() error {
@@ -167,10 +172,12 @@ func TestAnOrdinaryUser(t *testing.T) {
 	})
 	end()
 	of, _, _ := start("666", fmt.Sprint(inside.Process.Pid))
-	if of.Err != "" || of.Place.Own || !of.Place.User || of.Place.PID != inside.Process.Pid || !of.TUN || !of.Outside {
+	if of.Err != "" || of.Place.Own || !of.Place.User || of.Place.PID != inside.Process.Pid || !of.TUN ||
+		!of.Outside {
 		t.Errorf("the namespace of a process: %+v", of)
 	}
-	if _, err := find(fmt.Sprint(inside.Process.Pid)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("user %d's", user)) {
+	if _, err := find(fmt.Sprint(inside.Process.Pid)); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf("user %d's", user)) {
 		t.Errorf("root in a user namespace whose owner may trace it: %v", err)
 	}
 	if f, _, _ := start("666", fmt.Sprint(os.Getpid())); !strings.Contains(f.Err, "somebody") {

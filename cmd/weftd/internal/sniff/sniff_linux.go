@@ -1,5 +1,5 @@
-// Package sniff reads copies of the packets that pass a device of the kernel, for captures of overlays whose packets the kernel
-// moves. What it reads begins with the IP header.
+// Package sniff reads copies of the packets that pass a device of the kernel, for captures of overlays whose
+// packets the kernel moves. What it reads begins with the IP header.
 package sniff
 
 import (
@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffer is a socket's share of memory for packets that are not read yet, in bytes. What does not fit is missed.
+// buffer is a socket's share of memory for packets that are not read yet, in bytes. What does not fit is
+// missed.
 const buffer = 4 << 20
 
 // Tap is a packet socket on one device. It is for one goroutine.
@@ -33,8 +34,8 @@ type Packet struct {
 	Data   []byte
 }
 
-// Open opens a Tap in the network namespace of the calling thread. filter is in front of it from the start; snapLen is how many
-// bytes of a packet are kept.
+// Open opens a Tap in the network namespace of the calling thread. filter is in front of it from the start;
+// snapLen is how many bytes of a packet are kept.
 func Open(device string, filter []bpf.RawInstruction, snapLen int) (t *Tap, err error) {
 	defer func() {
 		if err != nil {
@@ -59,14 +60,16 @@ func Open(device string, filter []bpf.RawInstruction, snapLen int) (t *Tap, err 
 	for i, in := range filter {
 		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w", err)
 	}
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) // less also does
 	var all [2]byte
 	binary.BigEndian.PutUint16(all[:], unix.ETH_P_ALL)
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16(all[:]), Ifindex: link.Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16(all[:]),
+		Ifindex: link.Index}); err != nil {
 		return nil, err
 	}
 	return &Tap{fd: fd, buf: make([]byte, snapLen)}, nil
@@ -86,14 +89,16 @@ func (t *Tap) Next() (p Packet, ok bool, err error) {
 		}
 		l, _ := from.(*unix.SockaddrLinklayer)
 		return Packet{
-			Time: time.Now(), Outbound: l != nil && l.Pkttype == unix.PACKET_OUTGOING, Length: n, Data: t.buf[:min(n, len(t.buf))],
+			Time: time.Now(), Outbound: l != nil && l.Pkttype == unix.PACKET_OUTGOING, Length: n,
+			Data: t.buf[:min(n, len(t.buf))],
 		}, true, nil
 	}
 }
 
 // Missed is how many packets found no room until now.
 func (t *Tap) Missed() uint64 {
-	if s, err := unix.GetsockoptTpacketStats(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil { // which sets them to 0
+	if s, err := unix.GetsockoptTpacketStats(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		// which sets them to 0
 		t.missed += uint64(s.Drops)
 	}
 	return t.missed

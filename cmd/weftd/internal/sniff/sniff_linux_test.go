@@ -38,7 +38,8 @@ func wire(t *testing.T) *ends {
 			t.Fatal(err)
 		}
 	}
-	must(e.ns[0].Netlink().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: device, PeerNamespace: netlink.NsFd(e.ns[1].FD())}))
+	must(e.ns[0].Netlink().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: device,
+		PeerNamespace: netlink.NsFd(e.ns[1].FD())}))
 	for i, ns := range e.ns {
 		link, err := ns.Netlink().LinkByName(device)
 		must(err)
@@ -54,7 +55,8 @@ func wire(t *testing.T) *ends {
 		}))
 		t.Cleanup(func() { _ = e.conn[i].Close() })
 	}
-	// Until the kernel has seen the carrier and knows the neighbour it drops what is too much, before a tap sees it.
+	// Until the kernel has seen the carrier and knows the neighbour it drops what is too much, before a tap sees
+	// it.
 	await.OK(t, "the far end hears", func() error {
 		e.send(t, 0, 9, nil)
 		must(e.conn[1].SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
@@ -94,8 +96,8 @@ func (e *ends) tap(t *testing.T, filter string, snapLen int) *sniff.Tap {
 	return tap
 }
 
-// TestTapShowsWhatPasses sends both ways, and sees what the filter lets through, with its way, from the IP header on, cut to the length that
-// was asked for.
+// TestTapShowsWhatPasses sends both ways, and sees what the filter lets through, with its way, from the IP
+// header on, cut to the length that was asked for.
 func TestTapShowsWhatPasses(t *testing.T) {
 	e := wire(t)
 	whole, short := e.tap(t, "udp dst port 9", 2000), e.tap(t, "src host 192.0.2.2 and udp dst port 9", 40)
@@ -126,7 +128,8 @@ func TestTapShowsWhatPasses(t *testing.T) {
 			if p.Outbound {
 				out++
 			}
-			if p.Length != 1228 || len(p.Data) != tt.data || p.Data[0] != 0x45 || (p.Data[15] == 1) != p.Outbound || p.Time.IsZero() {
+			if p.Length != 1228 || len(p.Data) != tt.data || p.Data[0] != 0x45 || (p.Data[15] == 1) != p.Outbound ||
+				p.Time.IsZero() {
 				t.Errorf("%s: outbound %v, %d of %d bytes: %x", name, p.Outbound, len(p.Data), p.Length, p.Data[:20])
 			}
 			if tt.data == 1228 && !bytes.Equal(p.Data[28:], payload) {
@@ -145,7 +148,8 @@ func TestTapShowsWhatPasses(t *testing.T) {
 	}
 }
 
-// TestTapCountsWhatItMisses has nobody read until the socket is full: packets pass all the same, and each is read or counted.
+// TestTapCountsWhatItMisses has nobody read until the socket is full: packets pass all the same, and each is
+// read or counted.
 func TestTapCountsWhatItMisses(t *testing.T) {
 	e := wire(t)
 	tap := e.tap(t, "udp dst port 10 and src host 192.0.2.1", 100)

@@ -10,7 +10,8 @@ import (
 )
 
 // remedy says what to do about a source to which anyone may write.
-const remedy = "have etcd ask for client certificates, or for a login by TLS; or, if everyone who can write there may be root on this node, give --allow-extension"
+const remedy = "have etcd ask for client certificates, or for a login by TLS; or, if everyone who can " +
+	"write there may be root on this node, give --allow-extension"
 
 // Commands returns nil if weftd may run them: only somebody who may be root on this host can have written the
 // network configuration, or the operator has allowed it. Else the error says why not, and what to do.

@@ -28,7 +28,8 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	beneath := filepath.Join(t.TempDir(), "shared", "beneath") // a directory above it may be written by others
-	if err := errors.Join(os.MkdirAll(beneath, 0o755), os.WriteFile(filepath.Join(beneath, "net.json"), nil, 0o644),
+	if err := errors.Join(os.MkdirAll(beneath, 0o755),
+		os.WriteFile(filepath.Join(beneath, "net.json"), nil, 0o644),
 		os.Chmod(filepath.Dir(beneath), 0o777)); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,8 @@ func TestCommands(t *testing.T) {
 		{"--embedded-etcd --etcd-endpoints http://192.0.2.1:2379", "is not TLS"},
 		{"--embedded-etcd --embedded-etcd-listen 127.0.0.1:2379", "certificate"},
 		{"--embedded-etcd --embedded-etcd-listen 0.0.0.0:2379 --embedded-etcd-insecure", "certificate"},
-		{fmt.Sprintf("--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379 --etcd-certfile %s --etcd-keyfile %s", cert, key), "certificate"},
+		{fmt.Sprintf("--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379 --etcd-certfile %s --etcd-keyfile %s",
+			cert, key), "certificate"},
 		{"--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379" + tls, ""},
 		{"--kube-subnet-mgr --net-config-path " + closed, ""},
 		{"--kube-subnet-mgr --net-config-path " + open, "written"},

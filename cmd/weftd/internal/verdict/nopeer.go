@@ -53,7 +53,8 @@ func NoPeer(s *control.Snapshot) (note control.Verdict, kinds []Unusable) {
 		reasons[skipped.Reason]++
 	}
 	for _, t := range mostFirst(types) {
-		say(UnusableType, "%s %s, this node runs %s", countOf(types[t], "peer publishes BackendType", "peers publish BackendType"), t, typeName(s.RecordType))
+		say(UnusableType, "%s %s, this node runs %s",
+			countOf(types[t], "peer publishes BackendType", "peers publish BackendType"), t, typeName(s.RecordType))
 	}
 	if len(types) == 0 {
 		for _, why := range mostFirst(reasons) {
@@ -70,11 +71,14 @@ func NoPeer(s *control.Snapshot) (note control.Verdict, kinds []Unusable) {
 		switch {
 		case n == 0:
 		case reason == lease.RejectOutside:
-			say(UnusableOutside, "%s outside Network %s", countOf(n, "record lies", "records lie"), lease.Subnets{V4: set.Config.Network, V6: set.Config.IPv6Network})
+			say(UnusableOutside, "%s outside Network %s", countOf(n, "record lies", "records lie"),
+				lease.Subnets{V4: set.Config.Network, V6: set.Config.IPv6Network})
 		case reason == lease.RejectLength:
-			say(UnusableLength, "%s another length than SubnetLen says", countOf(n, "record has a subnet of", "records have subnets of"))
+			say(UnusableLength, "%s another length than SubnetLen says",
+				countOf(n, "record has a subnet of", "records have subnets of"))
 		default:
-			say(UnusableOther, "%s not believed (%s, as %s)", countOf(n, "record is", "records are"), reason, detail[reason])
+			say(UnusableOther, "%s not believed (%s, as %s)", countOf(n, "record is", "records are"), reason,
+				detail[reason])
 		}
 	}
 	if len(why) == 0 {

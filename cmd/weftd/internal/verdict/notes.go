@@ -106,7 +106,8 @@ func unanswered(states []probe.State) []control.Verdict {
 		return nil
 	}
 	first := &states[0]
-	return []control.Verdict{control.NoPeerAnswers.Say(countOf(len(peers), "was asked", "were asked"), first.Fact)}
+	return []control.Verdict{control.NoPeerAnswers.Say(countOf(len(peers), "was asked", "were asked"),
+		first.Fact)}
 }
 
 // forgerRecent is how long an address that was forged on this host is named after its last packet, and

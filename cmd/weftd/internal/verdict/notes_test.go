@@ -32,25 +32,37 @@ func TestNotes(t *testing.T) {
 		{"missing parts, while it waits", func(s *control.Snapshot) {
 			s.Waiting, s.Missing, s.Former = "config: none", []string{"health server: taken", "x: y"}, "docker0"
 		}, []control.Code{control.WithoutPart, control.WithoutPart}},
-		{"nobody keeps pods", func(s *control.Snapshot) { s.Custody = &control.Custody{Items: 2, Fault: "x"} }, []control.Code{control.RestartLosesPods}},
-		{"nobody keeps ports", func(s *control.Snapshot) { s.Custody = &control.Custody{Fault: "x"} }, []control.Code{control.RestartLosesPorts}},
+		{"nobody keeps pods", func(s *control.Snapshot) { s.Custody = &control.Custody{Items: 2, Fault: "x"} },
+			[]control.Code{control.RestartLosesPods}},
+		{"nobody keeps ports", func(s *control.Snapshot) { s.Custody = &control.Custody{Fault: "x"} },
+			[]control.Code{control.RestartLosesPorts}},
 		{"pods are kept", func(s *control.Snapshot) { s.Custody = &control.Custody{Items: 2} }, nil},
-		{"certificate", func(s *control.Snapshot) { s.Certificates = []string{"ends"} }, []control.Code{control.CertificateFails}},
-		{"an assigned subnet outlasts a silence", assigned, []control.Code{control.LeaseNote, control.StoreUnheard}},
-		{"but not a refusal", func(s *control.Snapshot) { assigned(s); s.Lease.StoreRefuses = true }, []control.Code{control.LeaseNote}},
+		{"certificate", func(s *control.Snapshot) { s.Certificates = []string{"ends"} },
+			[]control.Code{control.CertificateFails}},
+		{"an assigned subnet outlasts a silence", assigned,
+			[]control.Code{control.LeaseNote, control.StoreUnheard}},
+		{"but not a refusal", func(s *control.Snapshot) { assigned(s); s.Lease.StoreRefuses = true },
+			[]control.Code{control.LeaseNote}},
 		{"an allocated one does not", func(s *control.Snapshot) { assigned(s); s.Source.Assigns = false }, nil},
-		{"cache", func(s *control.Snapshot) { s.Lease.CacheErr = errors.New("no space") }, []control.Code{control.CacheNotSaved}},
-		{"last good", func(s *control.Snapshot) { s.Config = control.Config{LastGood: true, Faults: []string{"x"}} }, []control.Code{control.ConfigLastGood}},
+		{"cache", func(s *control.Snapshot) { s.Lease.CacheErr = errors.New("no space") },
+			[]control.Code{control.CacheNotSaved}},
+		{"last good", func(s *control.Snapshot) {
+			s.Config = control.Config{LastGood: true, Faults: []string{"x"}}
+		}, []control.Code{control.ConfigLastGood}},
 		{"former subnet", func(s *control.Snapshot) { s.Former = "docker0" }, []control.Code{control.FormerSubnet}},
-		{"probes", func(s *control.Snapshot) { s.ProbeFaults = []string{"x"} }, []control.Code{control.ProbesFailing}},
+		{"probes", func(s *control.Snapshot) { s.ProbeFaults = []string{"x"} },
+			[]control.Code{control.ProbesFailing}},
 		{"no peer answers", func(s *control.Snapshot) {
-			s.Alone, s.Probes = true, []probe.State{{Way: probe.Way{Peer: "a"}, Answers: probe.No}, {Way: probe.Way{Peer: "b"}, Answers: probe.No}}
+			s.Alone, s.Probes = true, []probe.State{{Way: probe.Way{Peer: "a"}, Answers: probe.No},
+				{Way: probe.Way{Peer: "b"}, Answers: probe.No}}
 		}, []control.Code{control.NoPeerAnswers}},
 		{"one may answer", func(s *control.Snapshot) {
-			s.Alone, s.Probes = true, []probe.State{{Way: probe.Way{Peer: "a"}, Answers: probe.No}, {Way: probe.Way{Peer: "b"}}}
+			s.Alone, s.Probes = true, []probe.State{{Way: probe.Way{Peer: "a"}, Answers: probe.No},
+				{Way: probe.Way{Peer: "b"}}}
 		}, nil},
 		{"forgers, while they are recent", func(s *control.Snapshot) {
-			plane(s, control.Plane{Forgers: []tunnel.Stranger{{Packets: 9, LastRx: now.Add(-time.Minute)}, {Packets: 1, LastRx: now.Add(-time.Hour)}}})
+			plane(s, control.Plane{Forgers: []tunnel.Stranger{{Packets: 9, LastRx: now.Add(-time.Minute)},
+				{Packets: 1, LastRx: now.Add(-time.Hour)}}})
 		}, []control.Code{control.ForgedSource}},
 		{"a broken offload", func(s *control.Snapshot) {
 			plane(s, control.Plane{Stats: tunnel.Stats{Offloads: []tunnel.OffloadStats{

@@ -65,7 +65,8 @@ func Broken(s *control.Snapshot) (out []control.Verdict) {
 // silent, and one behind our own overlay stays so.
 func outlasts(s *control.Snapshot) bool {
 	st := &s.Lease
-	return s.Source.Assigns && st.Own.Subnets != (lease.Subnets{}) && st.StoreErr != nil && !st.StoreRefuses && s.StoreCut == ""
+	return s.Source.Assigns && st.Own.Subnets != (lease.Subnets{}) && st.StoreErr != nil && !st.StoreRefuses &&
+		s.StoreCut == ""
 }
 
 // store says what is wrong with the store, if anything is.
@@ -84,7 +85,8 @@ func store(s *control.Snapshot) (control.Verdict, bool) {
 	lasting := failing && s.At.Sub(st.StoreSince) > storeGrace
 	switch seen := st.StoreSeen; {
 	case st.StoreRefuses && (st.State != lease.Held || seen.IsZero() || lasting):
-		return control.StoreRefuses.Say(name, why), true // a refusal is an answer: when it last served us does not matter
+		// a refusal is an answer: when it last served us does not matter
+		return control.StoreRefuses.Say(name, why), true
 	case seen.IsZero():
 		return control.StoreUnheard.Say(name, why), true
 	case lasting && seen.After(st.StoreSince):

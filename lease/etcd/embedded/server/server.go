@@ -1,5 +1,5 @@
-// Package server is the program that embedded.Config describes: an etcd of one member. It links etcd's server, which
-// costs what that initialises at each start.
+// Package server is the program that embedded.Config describes: an etcd of one member. It links etcd's
+// server, which costs what that initialises at each start.
 package server
 
 import (
@@ -23,17 +23,19 @@ import (
 )
 
 const (
-	// member and peerURL are names that etcd demands. There is no second member, so nothing listens on the peer URL.
+	// member and peerURL are names that etcd demands. There is no second member, so nothing listens on the peer
+	// URL.
 	member  = "weft"
 	peerURL = "http://127.0.0.1:2380"
-	// patience is how long a former process, whose weftd was killed and starts again, may take to free its address.
+	// patience is how long a former process, whose weftd was killed and starts again, may take to free its
+	// address.
 	patience = 2 * time.Second
 )
 
-// Process is the whole of the program embedded.Program. It serves until lifeline ends, which that does with the process
-// that holds its other end, and returns nil then. It does not stop etcd first: what etcd has acknowledged is on disk, as
-// after a crash. Reports go to out, and etcd's log goes to standard error as JSON. What that log calls fatal ends the
-// process.
+// Process is the whole of the program embedded.Program. It serves until lifeline ends, which that does with
+// the process that holds its other end, and returns nil then. It does not stop etcd first: what etcd has
+// acknowledged is on disk, as after a crash. Reports go to out, and etcd's log goes to standard error as
+// JSON. What that log calls fatal ends the process.
 func Process(args []string, lifeline io.Reader, out io.Writer) error {
 	report := json.NewEncoder(out)
 	err := serve(args, lifeline, report)
@@ -127,7 +129,8 @@ func etcdConfig(c embedded.Config, debug bool) (*embed.Config, error) {
 	}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{*peer}
 	cfg.InitialCluster = member + "=" + peerURL
-	// etcd computes the cluster id from the token: a store whose directory was lost must not look like the one before.
+	// etcd computes the cluster id from the token: a store whose directory was lost must not look like the one
+	// before.
 	cfg.InitialClusterToken = rand.Text()
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
 	cfg.EnableGRPCGateway = false
@@ -159,8 +162,8 @@ func endpoint(scheme string, a net.Addr) string {
 	return scheme + "://" + ap.String()
 }
 
-// prepareSocket makes the directory of the socket at path, closes it to others, and refuses to take the socket of a
-// server that runs: etcd would remove it before it finds that the data are in use.
+// prepareSocket makes the directory of the socket at path, closes it to others, and refuses to take the
+// socket of a server that runs: etcd would remove it before it finds that the data are in use.
 func prepareSocket(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -178,7 +181,8 @@ func prepareSocket(path string) error {
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = conn.Close() // nothing was sent
-		return fmt.Errorf("another one answers on %s: stop it, or give this one a directory of its own: %w", path, syscall.EADDRINUSE)
+		return fmt.Errorf("another one answers on %s: stop it, or give this one a directory of its own: %w", path,
+			syscall.EADDRINUSE)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ func Enter(t *testing.T) *kernel.Kernel {
 	return Here(t)
 }
 
-// EnterAlone is Enter for a test that runs alone: it changes or measures the whole process, or takes again a port or
-// device that it has closed. The fork of another test has that until it runs its program.
+// EnterAlone is Enter for a test that runs alone: it changes or measures the whole process, or takes again a
+// port or device that it has closed. The fork of another test has that until it runs its program.
 func EnterAlone(t *testing.T) *kernel.Kernel {
 	t.Helper()
 	netns.TUN(t)

@@ -38,7 +38,8 @@ func main() {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		fmt.Fprintf(os.Stderr, "controlplane: call it by a link of one of these names: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(os.Stderr, "controlplane: call it by a link of one of these names: %s\n",
+			strings.Join(names, ", "))
 		os.Exit(2)
 	}
 	run()
