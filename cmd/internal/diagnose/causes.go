@@ -191,6 +191,7 @@ func (l *list) underlay(f Fact) {
 			"tracepath -n %s", to)
 		l.there("peer-firewall", "a firewall drops both ICMP and the overlay's port",
 			"packets arrive: then it is its own rules", "tcpdump -ni any host %s; "+rules, w.me())
+		l.neighbour()
 		l.here("record-old", "the record's address is not that of the host any more",
 			"another address than the host's",
 			"weft lease list %s", w.Peer)
@@ -249,6 +250,13 @@ func (l *list) ownRule() {
 		"weft doctor; "+rules+"; iptables -S")
 }
 
+// neighbour is for packets that leave, and may have another MAC address than the next hop's.
+func (l *list) neighbour() {
+	l.here("wrong-neighbour", "this host sends to a wrong MAC address, as a pinned neighbour entry has it",
+		"PERMANENT, or a MAC address that is not the next hop's",
+		"ip neigh show %v; ip route get %v", l.p.Under, l.p.Under)
+}
+
 func (l *list) frozen() {
 	l.there("weftd-frozen", "its weftd is stopped or frozen, so that it reads nothing",
 		"not running, or no answer within seconds", weftds+"; weft status")
@@ -284,6 +292,9 @@ func (l *list) port(f Fact) {
 			"tcpdump -ni any %s and src host %s; "+rules, strings.Replace(w.dump(), "udp port", "udp dst port", 1),
 			w.me())
 		l.ownRule()
+		if f.Probed { // which does not ask the underlay
+			l.neighbour()
+		}
 	default:
 		l.dropped()
 		l.frozen()

@@ -29,9 +29,9 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 		codes           string
 	}{
 		"nothing answers": {control.SilentEverything, "", nil, false,
-			"host-down network-broken peer-firewall record-old"},
+			"host-down network-broken peer-firewall wrong-neighbour record-old"},
 		"the underlay does":  {control.SilentUnderlay, "", nil, false, "dropped weftd-frozen own-rule"},
-		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule"},
+		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule wrong-neighbour"},
 		"its kernel answers": {control.SilentKernel, "", nil, false, "weftd-frozen peer-input not-known-there"},
 		"its port is closed": {control.SilentRefused, "", nil, false, "weftd-stopped no-probes"},
 		"own firewall":       {control.SilentUnsendable, probe.OwnFirewall, nil, true, "own-output"},

@@ -143,7 +143,7 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"nothing answers", toPod(userspace()), dead(all...), false, diagnose.Underlay,
 			[]diagnose.Layer{diagnose.Port, diagnose.DataPlane},
 			[]string{"ip neigh show 192.0.2.2 | here", "tracepath -n 192.0.2.2 | here",
-				"tcpdump -ni any host 192.0.2.1 | on b", "weft lease list b | here"}},
+				"tcpdump -ni any host 192.0.2.1 | on b", "ip neigh show 192.0.2.2 | here", "weft lease list b | here"}},
 		{"the neighbour is gone", userspace(), dead(all...).with(diagnose.Underlay,
 			said(netip.Addr{}, diagnose.KindHost, "no route to host")), false, diagnose.Underlay, nil,
 			[]string{"ip neigh show 192.0.2.2 | here", "ip -br addr | on b", "ip route get 192.0.2.2 | here"}},
