@@ -97,8 +97,10 @@ func (u user) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(u.binary, args...)
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), cli+"=1", stateEnv+"="+u.root)
-	cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.uid},
-		Pdeathsig: unix.SIGKILL}
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if u.uid != uint32(os.Geteuid()) {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: u.uid, Gid: u.uid}
+	}
 	return cmd
 }
 
