@@ -111,6 +111,16 @@ func bad(r Report) []string {
 	return out
 }
 
+// What weftd notes is told, but for what another check says with more.
+func TestNotesOfWeftd(t *testing.T) {
+	f := healthy(t)
+	f.Daemon.Status.Notes = []string{"no peer answers", "a disk is full"}
+	f.Daemon.Status.NoteCodes = []control.Code{control.NoPeerAnswers, control.CacheNotSaved}
+	if got := checkDaemon(f); len(got) != 1 || got[0].Verdict != Note || !strings.Contains(got[0].Found, "a disk is full") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Each row makes one fault in a healthy node. The checks name that one, with a remedy, and no other.
 func TestChecks(t *testing.T) {
 	dial := func(errno syscall.Errno) error {

@@ -43,7 +43,10 @@ func checkDaemon(f *Facts) []Finding {
 			"about this one").
 			do("nsenter --net --target %d weft doctor", d.PID))
 	}
-	for _, n := range d.Status.Notes {
+	for i, n := range d.Status.Notes {
+		if codes := d.Status.NoteCodes; i < len(codes) && codes[i] == control.NoPeerAnswers {
+			continue // check peer-answers says more
+		}
 		out = append(out, says(Note, "weftd says: %s", n))
 	}
 	return orOK(out, "weftd%s answers and is ready", pid(d.PID))
