@@ -253,7 +253,7 @@ func TestExecIsTheCommand(t *testing.T) {
 		}{
 			{`trap "exit 5" TERM; echo go; while :; do sleep 0.01; done`, unix.SIGTERM, 5},
 			{`trap "exit 6" USR1; echo go; while :; do sleep 0.01; done`, unix.SIGUSR1, 6},
-			{`trap "exit 8" HUP; echo go; while :; do sleep 0.01; done`, unix.SIGHUP, 8},
+			{`trap "exit 8" USR2; echo go; while :; do sleep 0.01; done`, unix.SIGUSR2, 8},
 			{`trap "exit 9" INT; echo go; while :; do sleep 0.01; done`, unix.SIGINT, 9},
 			{`echo go; exec sleep 1000`, unix.SIGTERM, 128 + 15},
 			{`echo go; exec sleep 1000`, unix.SIGKILL, 128 + 9},
