@@ -254,7 +254,7 @@ func deviceFor(ds []wireGuardDevice, six bool) *wireGuardDevice {
 	return nil
 }
 
-// want implements backendType. What is driven are the devices with their peers, []wireGuardDevice.
+// want implements backendType. The devices with their peers, []wireGuardDevice, are for the driver.
 func (w *wireGuard) want(s situation) desired {
 	devices := w.devices(s)
 	d := desired{driven: devices}

@@ -138,7 +138,9 @@ func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
 	addressed, ours := f.addresses(l)
 	if !addressed {
-		return isTUN(l) && isOpen(l) && !f.force && !f.running
+		// What the weftd of a dry run has open is ours, unless another network has a weftd here.
+		its := f.running && len(hostrules.OtherNetworks(f.networks())) == 0
+		return isTUN(l) && isOpen(l) && !f.force && !its
 	}
 	return !ours
 }

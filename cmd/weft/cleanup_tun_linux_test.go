@@ -151,3 +151,50 @@ func hold(t *testing.T, ns *netns.Namespace, name string) (release func()) {
 	}
 	return func() { _ = unix.Close(fd) }
 }
+
+// A dry run beside a running weftd counts a TUN without an address, which that weftd has open, as what a cleanup
+// after it takes, unless another network of weft is on the host.
+func TestDryRunBesideARunningWeftd(t *testing.T) {
+	netns.TUN(t)
+	netns.Programs(t, "nft:nftables")
+	ns := netns.New(t, "runner")
+	run := func(line string) {
+		t.Helper()
+		args := strings.Fields(line)
+		if err := ns.Run(exec.Command(args[0], args[1:]...)); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+	}
+	run("ip tuntap add flannel0 mode tun")
+	run("ip link set flannel0 alias weft up")
+	defer hold(t, ns, "flannel0")()
+	dir := t.TempDir()
+	f := &cleanupFlags{dryRun: true, cacheDir: dir, subnetFile: filepath.Join(dir, "subnet.env")}
+	text := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+	if err := os.WriteFile(f.subnetFile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	devices := func() (n int) {
+		t.Helper()
+		if err := ns.Do(func() error {
+			own, err := f.ownDevices()
+			n = len(own)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := devices(); n != 0 {
+		t.Errorf("%d devices without a weftd at the socket, want 0", n)
+	}
+	f.running = true
+	if n := devices(); n != 1 {
+		t.Errorf("%d devices beside a weftd, want 1", n)
+	}
+	run("nft add table inet weft")
+	run("nft add chain inet weft overlay-input-10.99.0.0/16")
+	if n := devices(); n != 0 {
+		t.Errorf("%d devices beside another network, want 0", n)
+	}
+}

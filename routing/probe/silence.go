@@ -64,6 +64,8 @@ func (w *way) fact() string {
 		return "what it sends arrives, and no answer does"
 	case s == UnderlayOnly:
 		return "its host answers on the underlay, and nothing comes through the overlay"
+	case s == Nothing && !w.Under.IsValid():
+		return "nothing of it answers"
 	case s == Nothing:
 		return "nothing of it answers, on the underlay neither"
 	case w.lossy:

@@ -449,14 +449,19 @@ func (w Path) under(f Fact) netip.Addr {
 }
 
 // outer is what the overlay's packets are on the wire, and dump the same in tcpdump's words.
-func (w Path) outer() string {
+func (w Path) outer() string { return w.words("UDP port %d", "IP protocol %d", "what goes to it") }
+
+func (w Path) dump() string { return w.words("udp port %d", "ip proto %d", "ip") }
+
+// words says one of three things, with the number that it is about.
+func (w Path) words(port, protocol, neither string) string {
 	switch {
 	case w.UDPPort != 0:
-		return fmt.Sprintf("UDP port %d", w.UDPPort)
+		return fmt.Sprintf(port, w.UDPPort)
 	case w.Protocol != 0:
-		return fmt.Sprintf("IP protocol %d", w.Protocol)
+		return fmt.Sprintf(protocol, w.Protocol)
 	}
-	return "what goes to it"
+	return neither
 }
 
 // What is the word for what has the overlay's packets on the wire.
@@ -465,14 +470,4 @@ func (w Path) What() string {
 		return "protocol"
 	}
 	return "port"
-}
-
-func (w Path) dump() string {
-	switch {
-	case w.UDPPort != 0:
-		return fmt.Sprintf("udp port %d", w.UDPPort)
-	case w.Protocol != 0:
-		return fmt.Sprintf("ip proto %d", w.Protocol)
-	}
-	return "ip"
 }

@@ -116,7 +116,8 @@ func TestNotesOfWeftd(t *testing.T) {
 	f := healthy(t)
 	f.Daemon.Status.Notes = []string{"no peer answers", "a disk is full"}
 	f.Daemon.Status.NoteCodes = []control.Code{control.NoPeerAnswers, control.CacheNotSaved}
-	if got := checkDaemon(f); len(got) != 1 || got[0].Verdict != Note || !strings.Contains(got[0].Found, "a disk is full") {
+	got := checkDaemon(f)
+	if len(got) != 1 || got[0].Verdict != Note || !strings.Contains(got[0].Found, "a disk is full") {
 		t.Errorf("%+v", got)
 	}
 }

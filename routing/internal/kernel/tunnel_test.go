@@ -46,7 +46,8 @@ func TestPlanVTEP(t *testing.T) {
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
 	} {
-		if why := TunnelStrange(Tunnel{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
+		why := TunnelStrange(Tunnel{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4})
+		if (why == "") != c.ours {
 			t.Errorf("alias %q, %v: %q", c.alias, c.addrs, why)
 		}
 	}
