@@ -16,10 +16,9 @@ var (
 // maxFrameHeader is the Ethernet, IPv6 and UDP header.
 const maxFrameHeader = EthernetLen + IPv6Len + UDPLen
 
-// FrameTemplate is the Ethernet, IP and UDP header of the datagrams that go to one
-// peer by one next hop. What all of them have in common is already summed. Make one
-// with [NewFrameTemplate]; it does not change afterwards, so that any number of
-// goroutines may use it.
+// FrameTemplate is the Ethernet, IP and UDP header of the datagrams that go to one peer by one next hop. The
+// part that all share is already summed. Make one with [NewFrameTemplate]; it does not change afterwards, so
+// that any number of goroutines may use it.
 type FrameTemplate struct {
 	head [maxFrameHeader]byte
 	six  bool

@@ -165,8 +165,8 @@ func (c *Core) answerDue() time.Time {
 	return c.Now
 }
 
-// answers reports whether we answer q. Who has held what it holds for longer than we gets no answer: so of
-// two that ask each other one does. Once the store went back neither knows since when: then who serves
+// answers reports whether we answer q. A node that has held its subnet for longer than we gets no answer: so
+// of two that ask each other one does. Once the store went back neither knows since when: then who serves
 // answers who does not.
 func (c *Core) answers(q question) bool {
 	ours := c.own.revision()

@@ -23,7 +23,7 @@ const (
 	silentLong, silentShort = 3, 1
 )
 
-// What is known of how the other owner lives.
+// States of the other owner's life.
 const (
 	livesInStore    = "it answers in the store"
 	livesOnUnderlay = "its address answers"

@@ -221,7 +221,7 @@ func (c *Core) end() {
 	c.Save(c.own.record(), true)
 }
 
-// accept keeps news for the next turn. What we say of ourselves counts at once.
+// accept keeps news for the next turn. Our own news counts at once.
 func (c *Core) accept(n News) {
 	if n.Local != nil {
 		c.Say(*n.Local)

@@ -10,10 +10,10 @@
 //	      nextWork ──Plan──> Call{WriteRecord}, a compare-and-swap
 //	      finish: Memory ──Check──> Set ──> Publish, SaveCache, Wait
 //
-// Core has no clock and does no I/O: Keeper is a Core with a Store, a clock and a disk (run.go). What
-// a turn waits for is a continuation; how we have our subnet is a tenure; what has to be done in
-// the store before the next write are duties; who else may be the owner is a contest. The State
-// that people see is computed of those (state.go).
+// Core has no clock and does no I/O: Keeper is a Core with a Store, a clock and a disk (run.go). A
+// continuation is the step that a turn waits for; a tenure is our way of having the subnet; duties are reads
+// and deletions due before the next write; a contest is about another owner. The State that people see is
+// computed of those (state.go).
 //
 // A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others
 // decide who owns what: lease/kube has a core of its own, of the same parts (Base, Rounds). The formats are

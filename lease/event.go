@@ -79,9 +79,10 @@ func (n *News) Merge(later News) {
 	n.Proven = n.Proven || later.Proven
 }
 
-// mergeMessages is old and then later. What somebody says again replaces what was said before: who was cut
-// off for long finds hundreds of one sender's questions. Of a flood from many senders the first are kept, of
-// questions and of answers, since who asks asks again, and an answer that is lost makes silent who lives.
+// mergeMessages is old and then later. A later message replaces the sender's earlier one, since a node that
+// was cut off for long finds hundreds of one sender's questions. Of a flood from many senders the first are
+// kept, of questions and of answers, since who asks asks again, and an answer that is lost makes silent who
+// lives.
 func mergeMessages(old, later []Message) []Message {
 	if len(later) == 0 {
 		return old

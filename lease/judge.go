@@ -92,8 +92,8 @@ func (h *holding) taken(r Record) error {
 
 // beaten looks for a record that was there when we created ours and that we had not seen: in dual stack two
 // keys can differ and still overlap, and two nodes with one address can start together. The later one yields.
-// Who had it before, and has put it back, yields only to who has its subnet since it was last seen: not to
-// who came while ours was there.
+// The former owner, who has put the record back, yields only to a node that has the subnet since it was last
+// seen: not to who came while ours was there.
 func (h *holding) beaten(self Self, s Snapshot, before bool) error {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets || r.since() > h.since() {

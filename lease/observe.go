@@ -55,8 +55,8 @@ func (c *Core) believeSnapshot(s Snapshot, n News) {
 	c.takeMessages(n)
 }
 
-// observe takes in what the store holds. What it returns has no configuration that is not good, so that
-// nobody goes by it.
+// observe takes in what the store holds. The result has no configuration unless it is good, so that nobody
+// goes by a bad one.
 func (c *Core) observe(s Snapshot) Snapshot {
 	st := &c.store
 	if s.ClusterID != st.clusterID || s.Revision < st.revision {

@@ -13,7 +13,7 @@ import (
 // ErrValue says that the value of a record does not decode.
 var ErrValue = errors.New("not the value of a record")
 
-// What one record may hold. A node writes a few hundred bytes.
+// Limits of one record. A node writes a few hundred bytes.
 const (
 	maxValue = 64 << 10 // bytes
 	maxAddrs = 64

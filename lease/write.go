@@ -63,7 +63,7 @@ func (c *Core) wrote(w write, r Result) error {
 // such as an address.
 const unsureMost = 16
 
-// unsure is l, which is not used any more, with a at its end. What is the oldest of too many is forgotten.
+// unsure is l, which is not used any more, with a at its end. The oldest of too many is forgotten.
 func unsure(l []Attrs, a Attrs) []Attrs {
 	// a store that takes nothing for hours has the same written again and again
 	l = append(slices.DeleteFunc(l, a.Equal), a)

@@ -112,7 +112,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 	result, err := kernel.Apply(c.k, plan)
 	done = result.Done
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
-		// What was in the way may have been ours, and is gone now.
+		// The obstacle may have been ours, and is gone now.
 		if have, again := c.k.State(at); again == nil {
 			plan := kernel.Plan(have, want, c.ownership(names))
 			plan.DelRoutes = c.without(plan.DelRoutes)

@@ -434,7 +434,7 @@ func dropPeer(l []extPeer, p extPeer) []extPeer {
 	return out
 }
 
-// extState is the state file. What an earlier boot made is gone with it.
+// extState is the state file. An earlier boot's devices are gone with it.
 type extState struct {
 	Boot  string
 	Peers []extPeer

@@ -141,8 +141,8 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff lists what is another in next: what a reload or a restart that takes it up would change. What nobody
-// but this node sees comes last.
+// Diff lists what is another in next: what a reload or a restart that takes it up would change. Changes that
+// only this node sees come last.
 func (n Network) Diff(next Network) (seen []Change) {
 	change := func(key string, now, then any) {
 		if now != then {

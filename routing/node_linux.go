@@ -70,8 +70,8 @@ type Node struct {
 // driver is the part of a type that has a life of its own, beside the kernel's state: devices, commands, a
 // controller. Its methods are called with the node's lock held, but for tell.
 type driver interface {
-	// sync does the driver's part for the situation, before the kernel's state is made or after it (trait.last);
-	// d is what the type wants in it. What fails is tried again.
+	// sync does the driver's part for the situation, before the kernel's state is made or after it
+	// (trait.last); d is what the type wants in it. Failed steps are tried again.
 	sync(ctx context.Context, s situation, d *desired) outcome
 	// next is when sync is to be called again; the zero time for whenever.
 	next() time.Time
@@ -282,7 +282,7 @@ func (c *Node) Apply(ctx context.Context, s lease.Set) error {
 	c.seal() // at first before it is known who may do without
 	c.mu.Unlock()
 	present := false
-	// What Do itself reports is that the namespace cannot be entered, and then apply says so too.
+	// Do itself fails only if the namespace cannot be entered, and then apply says so too.
 	_ = c.k.Do(func() error { present = c.rules.Present(); return nil })
 	// it has logged and published what is wrong
 	rules := func() { _ = c.k.Do(func() error { return c.rules.Apply(ctx, s) }) }

@@ -77,7 +77,7 @@ func podRoute(a netip.Addr, tun string) kernel.Route {
 }
 
 // answerForPods has the host answer on bridges for the pods that are not there. An entry for an address of
-// the node's subnet is taken to be ours: nobody else gives those addresses away. What fails concerns the
+// the node's subnet is taken to be ours: nobody else gives those addresses away. A failure concerns the
 // bridge's pods alone, and is a note.
 func (c *Node) answerForPods(r *round) {
 	if c.plane == nil {

@@ -22,7 +22,7 @@ import (
 // remove an address and add it again.
 const underlayGrace = 10 * time.Second
 
-// round is one reconcile: what it found, and what is wrong. Whatever fails, the rest is tried.
+// round is one reconcile: what it found, and what is wrong. A failure does not stop the rest.
 type round struct {
 	st     Status
 	faults []error

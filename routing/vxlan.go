@@ -85,7 +85,8 @@ func (p *macPrefix) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// Facts implements settings. What a node without a family's data publishes no VTEP for is not reached there.
+// Facts implements settings. A node without a family's data publishes no VTEP for it, and is not reached
+// there.
 func (v *vxlan) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, Port: v.port(), DataV4: true, DataV6: true,
@@ -269,8 +270,7 @@ type remote struct {
 }
 
 // remotes looks at every subnet of every record by itself. devices are the families that this node has one
-// for. What a peer publishes has to be sound on a direct way too: without, its answers by the tunnel would be
-// lost.
+// for. A peer's record has to be sound on a direct way too: without, its answers by the tunnel would be lost.
 func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 	var cs []remote
 	for _, r := range s.set.Peers {

@@ -103,7 +103,7 @@ func (e *Engine) Capture(o CaptureOptions) (*Capture, error) {
 	return c, nil
 }
 
-// Close ends the capture. What was copied can still be read.
+// Close ends the capture. Copied packets can still be read.
 func (c *Capture) Close() {
 	e := c.engine
 	e.mu.Lock()

@@ -35,8 +35,8 @@ type flowCounters struct {
 	drops                         [NumDropReasons]atomic.Uint64
 }
 
-// add publishes a batch's tally and empties it. What was received comes last: who
-// reads that a packet was received also reads what became of it.
+// add publishes a batch's tally and empties it. The received count is published last, so a reader of it also
+// sees what became of the packet.
 func (c *counters) add(t *tally) {
 	addTo(&c.icmpSent, t.icmpSent)
 	addTo(&c.icmpDenied, t.icmpDenied)

@@ -34,12 +34,10 @@
 // capture.go and look.go, which copy packets for somebody who looks; offload.go and counters.go, what is
 // reported.
 //
-// The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A
-// few workers each own a Ring and poll many ports; a worker runs a batch to
-// completion (read, decide, write) before it reads again, so a packet is never
-// handed from one goroutine to another and a lone packet leaves at once. Ports
-// come and go while packets flow. What the workers consult is a Table, an
-// immutable snapshot that Engine.Swap replaces.
+// The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A few workers each own a Ring and
+// poll many ports; a worker runs a batch to completion (read, decide, write) before it reads again, so a
+// packet is never handed from one goroutine to another and a lone packet leaves at once. Ports come and go
+// while packets flow. The workers consult a Table, an immutable snapshot that Engine.Swap replaces.
 //
 // Nothing on that path allocates, takes a lock or logs; but on path portable the libraries do the first two.
 package tunnel

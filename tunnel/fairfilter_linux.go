@@ -113,7 +113,7 @@ func holding(header uint32, six bool, held []heldSource) (program []bpf.Instruct
 	return program
 }
 
-// What SO_MEMINFO tells of a socket (linux/sock_diag.h), since Linux 4.12.
+// The fields of SO_MEMINFO (linux/sock_diag.h), since Linux 4.12.
 const (
 	memAlloc = 0 // SK_MEMINFO_RMEM_ALLOC, bytes
 	memSize  = 1 // SK_MEMINFO_RCVBUF, bytes

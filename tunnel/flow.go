@@ -153,7 +153,7 @@ func (f flow) reversed() flow {
 	return f
 }
 
-// tag is never 0. Whoever does not know the seed cannot make up two flows of one tag.
+// tag is never 0. Without the seed nobody can make up two flows of one tag.
 func (f *flow) tag(seed maphash.Seed) uint64 {
 	var b [38]byte
 	src, dst := f.src.As16(), f.dst.As16()

@@ -100,7 +100,7 @@ func (w *decider) decideIn(p *Packet) (d decision, rest int) {
 	p.trim(in.TotalLen)
 	p.inner = in.TotalLen
 	if p.peer != nil && p.peer.packs && in.TotalLen < len(datagram) && p.segSize == 0 {
-		// What is neither packet nor padding behind a packet is nobody's, as with flannel.
+		// Other bytes behind a packet are ignored, as with flannel.
 		more, _ := encap.NextPacked(datagram, in.TotalLen)
 		rest = len(more)
 	}
@@ -169,7 +169,7 @@ func (w *decider) accept(p *Packet, in *encap.Inner) decision {
 }
 
 // joined says whether an inner packet of UDP may be several that GRO has joined: a raw socket is handed them
-// so, and not told where they were joined. What was joined has a partial checksum, or none.
+// so, and not told where they were joined. A coalesced packet has a partial checksum, or none.
 func (w *decider) joined(p *Packet, in *encap.Inner) bool {
 	none := in.L4 > 0 && len(p.Bytes()) >= in.L4+8 && binary.BigEndian.Uint16(p.Bytes()[in.L4+6:]) == 0
 	return (p.partial || none) && (w.table.spec.JoinedUDP || w.table.spec.MTU > 0 &&

@@ -26,8 +26,8 @@ type aboutRaw struct {
 	TAP string `json:"tap,omitempty"`
 }
 
-// Keep implements KeepablePort. What keeps the same frames from the UDP socket is the caller's, who keeps it
-// beside.
+// Keep implements KeepablePort. The caller keeps the filter that withholds the same frames from the UDP
+// socket.
 func (r *Raw) Keep() (Kept, error) {
 	udp, fds, err := r.sockets.keep()
 	if err != nil {
@@ -51,7 +51,7 @@ func keptRaw(o RawOptions) (*Raw, error) {
 		return nil, fmt.Errorf("path raw for %v that was kept: %w", o.Local, err)
 	}
 	o.From.FDs = nil
-	// Who was held back is let in: whoever tended that is gone.
+	// Peers that were held back are let in, since the process that throttled them is gone.
 	if err := r.frames.hold(nil); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -139,7 +139,7 @@ func keptSockets(o UDPOptions) (*sockets, error) {
 		return nil, fmt.Errorf("udp %v that was kept: %w", o.Local, err)
 	}
 	o.From.FDs = nil
-	// Who was held back is let in: whoever tended that is gone.
+	// Peers that were held back are let in, since the process that throttled them is gone.
 	if err := s.hold(nil); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

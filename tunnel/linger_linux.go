@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a worker does after a batch, before it blocks. To block and be woken costs more than
-// any packet: some microseconds on each side. With sparse traffic the answer to what was
-// just sent is near, so the worker reads its queues a few times more, and lets others run in
-// between. With many small packets a pause is better: a worker that wakes a little later finds
-// a longer batch, and has fewer wakeups a packet.
+// Policies of a worker after a batch, before it blocks. To block and be woken costs more than any packet:
+// some microseconds on each side. With sparse traffic the answer to what was just sent is near, so the worker
+// reads its queues a few times more, and lets others run in between. With many small packets a pause is
+// better: a worker that wakes a little later finds a longer batch, and has fewer wakeups a packet.
 const (
 	// lingerReads is how often a worker reads again; each time it yields the CPU to whoever
 	// waits for it.

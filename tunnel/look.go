@@ -94,8 +94,8 @@ func (l *captures) sent(w *worker, out *attached, p *Packet) {
 	}
 }
 
-// refused shows a packet that was dropped before it was to be written. What has no inner header that can be
-// read is shown as the datagram that it came in.
+// refused shows a packet that was dropped before it was to be written. A packet without a readable inner
+// header is shown as the datagram that it came in.
 func (l *captures) refused(w *worker, p *Packet, reason DropReason) {
 	if p.segments == 0 {
 		return // a probe, which counts as no packet

@@ -95,7 +95,7 @@ func (p *Packet) complete() {
 	}
 }
 
-// parse reads the header of the inner packet, if that has not been done. What it returns belongs to p.
+// parse reads the header of the inner packet, if that has not been done. The result belongs to p.
 func (p *Packet) parse() (*encap.Inner, error) {
 	if !p.parsed {
 		if err := p.info.Inner.Parse(p.Bytes()); err != nil {
@@ -106,8 +106,8 @@ func (p *Packet) parse() (*encap.Inner, error) {
 	return &p.info.Inner, nil
 }
 
-// parseSuper reads how a superpacket is to be cut, if that has not been done. What it returns belongs to p.
-// ok is false if p is to be dropped for reason r.
+// parseSuper reads how a superpacket is to be cut, if that has not been done. The result belongs to p. ok is
+// false if p is to be dropped for reason r.
 func (p *Packet) parseSuper() (super *encap.Super, r DropReason, ok bool) {
 	if p.cutSize != p.segSize || p.segSize == 0 {
 		in, err := p.parse()

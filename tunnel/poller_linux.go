@@ -129,8 +129,7 @@ func (p *poller) ring() {
 	_, _ = unix.Write(p.bell, one[:])
 }
 
-// hush takes back what ring did until now. Whoever calls it looks afterwards at what the bell may have been
-// rung for.
+// hush takes back what ring did until now. The caller looks afterwards for the reason of the bell.
 func (p *poller) hush() {
 	var count [8]byte
 	_, _ = unix.Read(p.bell, count[:])

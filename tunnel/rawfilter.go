@@ -10,10 +10,9 @@ import (
 	"weft/encap"
 )
 
-// frameFilter is the classic BPF program that passes the tunnel's unfragmented datagrams
-// to local: frames to this host, without a VLAN tag, IPv4 without options and fragment
-// fields or IPv6, UDP directly behind. What it does not pass is the IP stack's, and must
-// not be taken from it by the ingress filter either.
+// frameFilter is the classic BPF program that passes the tunnel's unfragmented datagrams to local: frames to
+// this host, without a VLAN tag, IPv4 without options and fragment fields or IPv6, UDP directly behind. The
+// IP stack has every other frame, and the ingress filter must not take those either.
 //
 // Of the sources in held only a share passes.
 func frameFilter(local netip.AddrPort, held ...heldSource) ([]unix.SockFilter, error) {

@@ -38,8 +38,8 @@ func (f *frames) read(fd int, ring *Ring) error {
 	}
 }
 
-// take commits the slot with what the frame in b, behind its virtio-net header, carries. What
-// makes no sense is committed without an outer address, to be counted.
+// take commits the slot with what the frame in b, behind its virtio-net header, carries. A frame that makes
+// no sense is committed without an outer address, to be counted.
 func (f *frames) take(ring *Ring, p *Packet, b []byte, front int) {
 	h, err := encap.ParseVNetHdr(b)
 	var frame encap.Frame

@@ -107,10 +107,9 @@ func (r *Ring) Commit(n int) {
 	r.n++
 }
 
-// CommitRun makes the slot that Slot returned as many packets of the batch as the
-// n bytes read into it are datagrams of size bytes, of which the last may be
-// shorter (UDP_GRO). All have what was noted in the slot. What exceeds maxRun is lost, and
-// counted.
+// CommitRun makes the slot that Slot returned as many packets of the batch as the n bytes read into it are
+// datagrams of size bytes, of which the last may be shorter (UDP_GRO). All have what was noted in the slot.
+// Bytes beyond maxRun are lost, and counted.
 func (r *Ring) CommitRun(n, size int) {
 	first := &r.slots[r.n]
 	if most := maxRun * size; n > most {

@@ -182,8 +182,8 @@ func (w *worker) recheckRuns() {
 	w.epoch.Add(1)
 }
 
-// sendRun sends n probes in one call. It uses the memory of a batch that is done with. What cannot be sent is
-// lost.
+// sendRun sends n probes in one call. It uses the memory of a batch that is done with. A datagram that cannot
+// be sent is lost.
 func (w *worker) sendRun(under *attached, to netip.AddrPort, token uint64, n int) {
 	out := w.ring.out[:0]
 	for k := range n {

@@ -9,8 +9,8 @@ import (
 	"weft/encap"
 )
 
-// What TUNSETOFFLOAD takes (linux/if_tun.h). An unknown bit is EINVAL, which is
-// the probe. USO is since Linux 6.2, and only for both families at once.
+// Flags of TUNSETOFFLOAD (linux/if_tun.h). An unknown bit is EINVAL, which is the probe. USO is since Linux
+// 6.2, and only for both families at once.
 const (
 	tunCsum = 0x01
 	tunTSO  = 0x02 | 0x04 // IPv4, IPv6

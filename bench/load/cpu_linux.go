@@ -18,7 +18,7 @@ type CPU struct {
 	// Processes is the part of Machine that the processes used that ReadCPU was given.
 	Processes time.Duration
 	// SoftIRQ is the part of Machine that the kernel spent in soft interrupts, where it handles most packets
-	// that arrive. What it handles outside of them, as during a write to a TUN, is not in it.
+	// that arrive. It leaves out the work outside of them, as during a write to a TUN.
 	SoftIRQ time.Duration
 	// Switches is how often a CPU went on with another thread, of whatever process.
 	Switches int64

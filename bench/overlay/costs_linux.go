@@ -11,8 +11,7 @@ import (
 	"weft/bench/plan"
 )
 
-// Costs implements plan.Costing. What cannot be counted on this machine is left out, and Costs.Missing says
-// why.
+// Costs implements plan.Costing. It leaves out counts that this machine lacks, and Costs.Missing says why.
 func (b *testbed) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (r plan.Costs,
 	err error) {
 	missing := func(what string, err error) {

@@ -14,8 +14,8 @@ import (
 	"weft/test/lab/netns"
 )
 
-// Calls counts the system calls by which processes read and send, from files and sockets alike. What
-// they move through memory that they share with the kernel needs no such call and is not counted.
+// Calls counts the system calls by which processes read and send, from files and sockets alike. Bytes moved
+// through memory shared with the kernel need no such call, and are not counted.
 type Calls struct {
 	// of has for each process the descriptors of its threads' events.
 	of []struct{ reads, sends []int }

@@ -11,7 +11,7 @@ import (
 
 // A measurement that fails is repeated, since most fail for want of time: a machine that is busy with
 // something else lets nothing run for as long as a short measurement lasts. factors say how many times as
-// long each attempt lasts. What fails in all of them leaves a gap, and the run goes on.
+// long each attempt lasts. A measure that fails each time leaves a gap, and the run goes on.
 func factors() []int { return []int{1, 4, 16} }
 
 // state is how a path is doing.

@@ -33,8 +33,8 @@ func ReadJSON(r io.Reader) (*Document, error) {
 	return &d, nil
 }
 
-// ToFile lets write write a file. What write cannot write leaves the file as it was. With an empty name
-// ToFile does nothing.
+// ToFile lets write write a file. If write fails, the file stays as it was. With an empty name ToFile does
+// nothing.
 func ToFile(name string, write func(io.Writer) error) error {
 	if name == "" {
 		return nil

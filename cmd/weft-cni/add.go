@@ -20,7 +20,7 @@ import (
 	"weft/encap"
 )
 
-// add attaches a container. What is needed to undo it is on disk before anything is done.
+// add attaches a container. It saves how to undo the attachment before it begins.
 func (p plugin) add(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)
@@ -172,9 +172,9 @@ func by(plugin string, err error) error {
 
 // undo takes back an ADD that failed.
 //
-// If this was a second ADD, the first attachment may be in use, and a DEL would remove its
-// interface and its address. So it is left as it was. What the second ADD has made has the same
-// container and interface, and is removed by the DEL of the first.
+// If this was a second ADD, the first attachment may be in use, and a DEL would remove its interface and its
+// address. So it is left as it was. The second ADD's work has the same container and interface, so the first
+// one's DEL removes it.
 func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before *attach.Record) {
 	var err error
 	if before != nil {

@@ -50,7 +50,7 @@ func (r request) listens(ctx context.Context, d netconf.Delegate) error {
 }
 
 // attachDirectly makes the interface for the addresses that the ipam plugin has given, and hands it to weftd.
-// What it leaves when it fails, detachDirectly removes.
+// detachDirectly removes the rest of a failed attempt.
 func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, given types.Result,
 	env netconf.Env) (types.Result, error) {
 	asked := given.Version()

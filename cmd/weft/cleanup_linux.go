@@ -67,7 +67,7 @@ func (f *cleanupFlags) cleanRules(ctx context.Context, c *cleaned) error {
 	return errors.Join(err, also)
 }
 
-// do makes one change, unless it is a dry run. What is gone already is neither a change nor an error.
+// do makes one change, unless it is a dry run. A thing that is gone already is neither a change nor an error.
 func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...error) error {
 	if !f.dryRun {
 		err := change()
@@ -138,7 +138,7 @@ func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
 	addressed, ours := f.addresses(l)
 	if !addressed {
-		// What the weftd of a dry run has open is ours, unless another network has a weftd here.
+		// A running weftd's open devices are ours, unless another network has a weftd here.
 		its := f.running && len(hostrules.OtherNetworks(f.networks())) == 0
 		return isTUN(l) && isOpen(l) && !f.force && !its
 	}

@@ -19,8 +19,8 @@ import (
 // completer says what may stand at a place of the command line.
 type completer = cobra.CompletionFunc
 
-// completeAll gives every flag that takes a value, and every argument, what the shell shows for it. What is
-// no name of a file completes to none.
+// completeAll gives every flag that takes a value, and every argument, what the shell shows for it. An
+// argument that is no file completes to none.
 func completeAll(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	values := flagValues()

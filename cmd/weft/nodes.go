@@ -40,9 +40,8 @@ func recordKeys(r control.Record) nodeKeys {
 // minID is how much of an identity stands for the whole, if no other begins with it.
 const minID = 4
 
-// findNode returns the place in nodes of the one that word means. What is exact comes before what is a part:
-// so no name that somebody chose takes the place of an id, an address or a subnet. The error says which there
-// are.
+// findNode returns the place in nodes of the one that word means. Exact matches come before partial ones, so
+// no chosen name takes the place of an id, an address or a subnet. The error says which there are.
 func findNode(nodes []nodeKeys, word string) (int, error) {
 	address, noAddress := netip.ParseAddr(word)
 	prefix, noPrefix := netip.ParsePrefix(word)

@@ -96,8 +96,8 @@ func traffic(p control.Peer, now time.Time) string {
 		lastSeen(p, now), total(p.Drops))
 }
 
-// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. What was
-// before weftd started is not known.
+// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. Nothing is
+// known of the time before weftd started.
 func lastSeen(p control.Peer, now time.Time) string {
 	last := p.LastSeen
 	for _, q := range p.Probes {

@@ -74,8 +74,7 @@ func pingCommand() *cobra.Command {
 	return cmd
 }
 
-// Limits of the flags. What is asked for more often, or for longer, is a measurement, for which there is weft
-// bench.
+// Limits of the flags. For more or longer questions there is weft bench.
 const (
 	maxPingCount    = 1000
 	minPingInterval = time.Millisecond

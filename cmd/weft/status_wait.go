@@ -10,7 +10,7 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// What weft status --wait waits for.
+// States that weft status --wait waits for.
 const (
 	waitReady = "ready"
 	waitPeers = "peers"

@@ -49,7 +49,7 @@ type screen struct {
 	saved *unix.Termios // of in
 }
 
-// What is written to a terminal. The other screen keeps what the terminal showed before.
+// Sequences for a terminal. The other screen keeps what the terminal showed before.
 const (
 	otherScreen  = "\x1b[?1049h\x1b[?25l"
 	formerScreen = "\x1b[?25h\x1b[?1049l"

@@ -177,8 +177,8 @@ func hold(ctx context.Context, cfg options.Config, gives *daemon.Yielded, log *s
 	return nil
 }
 
-// parse reads flags and variables. Who has no rights over the network namespace, and is not root, is rootless
-// without asking for it, unless the answer is no.
+// parse reads flags and variables. A user without rights over the network namespace is rootless without
+// asking for it, unless the flag says no.
 func parse(settings *options.Reader) (options.Config, error) {
 	cfg, err := settings.Read()
 	if !cfg.Rootless.Given && !cfg.Rootless.On && !cfg.Kube.On && !cfg.Version && rootless.Found() {

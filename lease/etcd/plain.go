@@ -19,8 +19,8 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.err }
 
-// plainly puts what gRPC says of a connection into a sentence. What stands before gRPC's words, such as what
-// was being read, stays. An error without such words is returned as it is.
+// plainly puts what gRPC says of a connection into a sentence. The words before gRPC's, such as the key being
+// read, stay. An error without such words is returned as it is.
 func (s *Store) plainly(err error) error { return plainly(s.config(), err) }
 
 // plainly is as Store.plainly, for a connection that was made with r.

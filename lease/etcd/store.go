@@ -136,8 +136,8 @@ func (s *Store) Snapshot(ctx context.Context) (lease.Snapshot, error) {
 	return v.snapshot(&s.expiries), nil
 }
 
-// Config reads the network configuration, nil if there is none, and says at which revision of the store. What
-// was written before is seen, also by another node: the read is linearizable.
+// Config reads the network configuration, nil if there is none, and says at which revision of the store. The
+// read is linearizable: it sees every write before it, also another node's.
 func (s *Store) Config(ctx context.Context) (config []byte, revision int64, err error) {
 	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		resp, err := c.Get(ctx, s.keys.config)

@@ -17,7 +17,7 @@ const DefaultPrefix = "flannel.alpha.coreos.com"
 // ErrAnnotation says that a Node's annotations do not parse.
 var ErrAnnotation = errors.New("not the annotations of a node")
 
-// What one Node may hold. Kubernetes allows 256 KiB for all annotations together.
+// Limits of one Node. Kubernetes allows 256 KiB for all annotations together.
 const (
 	maxValue = 16 << 10 // bytes of one annotation
 	maxType  = 64       // bytes of backend-type
@@ -75,10 +75,10 @@ func (k keys) written() [7]string {
 // isManaged reports whether the Node takes part: all others are ignored by everybody.
 func (k keys) isManaged(annotations map[string]string) bool { return annotations[k.managed] == "true" }
 
-// encode returns what a node writes, as flannel does: the IPv4 keys always, and the IPv6 keys for a node
-// with such an address, but neither for a backend b that needs data of its own there and has none. What
-// is not in the result is removed from the Node. The error is about
-// a.BackendData or a.BackendV6Data that are not JSON.
+// encode returns what a node writes, as flannel does: the IPv4 keys always, and the IPv6 keys for a node with
+// such an address, but neither for a backend b that needs data of its own there and has none. Keys missing
+// from the result are removed from the Node. The error is about a.BackendData or a.BackendV6Data that are not
+// JSON.
 func (k keys) encode(a lease.Attrs, b Backend) (map[string]string, error) {
 	out := map[string]string{k.managed: "true", k.backendType: a.BackendType}
 	if !b.DataV4 || a.BackendData != nil {

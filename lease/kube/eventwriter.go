@@ -25,8 +25,8 @@ const (
 	eventNamespace = "default"
 	component      = "weftd"
 
-	// eventEvery and eventBurst bound how much we write. What is to be told of one reason meanwhile is
-	// told once, with a count.
+	// eventEvery and eventBurst bound how much we write. Further events of one reason meanwhile become one,
+	// with a count.
 	eventEvery = time.Minute
 	eventBurst = 10
 	// maxNotices bounds how many reasons wait to be told.

@@ -159,9 +159,9 @@ func (c *core) garbled() bool {
 	return err != nil && c.keys.isManaged(c.ours.Annotations)
 }
 
-// elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not
-// parse is nobody's word; and if one of the addresses is ours, as behind one that an administrator gave, the
-// Node speaks of us.
+// elsewhere returns what our Node says of itself, and true, if that is of another machine. An annotation that
+// does not parse is ignored; and if one of the addresses is ours, as behind one that an administrator gave,
+// the Node speaks of us.
 func (c *core) elsewhere() (lease.Attrs, bool) {
 	if !c.keys.isManaged(c.ours.Annotations) {
 		return lease.Attrs{}, false

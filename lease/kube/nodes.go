@@ -92,7 +92,7 @@ func (s *table) Transformer() cache.TransformFunc {
 	}
 }
 
-// node decodes a Node. What it says of itself may be garbage; that costs it alone.
+// node decodes a Node. Its annotations may be garbage; that costs it alone.
 func (k keys) node(cfg lease.NetworkConfig, n *corev1.Node, sum uint64) *node {
 	out := &node{sum: sum, managed: k.isManaged(n.Annotations)}
 	out.Kube = &lease.KubeNode{Name: n.Name, UID: string(n.UID)}

@@ -107,8 +107,8 @@ func (f *nodeWatch) again() {
 
 // contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what a
 // later read met, or the API server cannot have come from at, how far the watch has come, to the version to,
-// which is 0 if it says none. What our Node became by then has been heard: another version of it from before
-// at is of a server that went back, and has come as far again by what others wrote.
+// which is 0 if it says none. The watch has told us every version of our Node by then: another version of it
+// from before at is of a server that went back, and has come as far again by what others wrote.
 func contradicts(known, now *corev1.Node, at, to int64) bool {
 	switch {
 	case to != 0 && to < at:

@@ -168,8 +168,8 @@ func (c *core) wrote(err error, refused bool) (news bool) {
 const farewellTimeout = 2 * time.Second
 
 // farewell is the last write, if there is one: it takes back that pods have a network, where they have none
-// without us, which is where weft itself carries the packets, and says so by what it can receive. What
-// the kernel carries goes on. An API server that did not answer lately is not waited for, and a daemon that
+// without us, which is where weft itself carries the packets, and says so by what it can receive. The
+// kernel's data path goes on. An API server that did not answer lately is not waited for, and a daemon that
 // is killed says nothing.
 func (c *core) farewell() (p patch, ok bool) {
 	r := &c.reporter

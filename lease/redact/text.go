@@ -64,7 +64,7 @@ func New() *Redactor {
 			`${1} `+struck+`\"`),
 		plain(`[A-Za-z0-9+/]{43}=`, struck), // a key of 32 bytes
 	}
-	// What names a file stays, and what is struck out already.
+	// Names of files stay, and so does text that is struck out already.
 	kept := regexp.MustCompile(`(?i)^["']?[\w.-]*(file|path|dir)["']?[\s:=\x00]|["'\\\s:=]` + struck +
 		`["'\\]*$|[\s:=](?:null|true|false)$`)
 	settings := []rule{

@@ -10,8 +10,8 @@
 //	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD              save.go, iptables_linux.go
 //	nftables notification, --iptables-resync ──> read, and the same again              keeper_linux.go
 //
-// Each table is changed in one transaction, so that no packet meets half of the rules. What earlier runs left
-// goes once all of these stand. Peers and the links of the underlay's side are sets, which change by
+// Each table is changed in one transaction, so that no packet meets half of the rules. Leftovers of earlier
+// runs go once all of these stand. Peers and the links of the underlay's side are sets, which change by
 // difference.
 //
 // # The rules

@@ -16,8 +16,8 @@ import (
 	"weft/lease"
 )
 
-// hostNotes checks the settings without which packets do not pass. What is missing is
-// reported and not changed, since the operator may want it so.
+// hostNotes checks the settings without which packets do not pass. A missing setting is reported and not
+// changed, since the operator may want it so.
 func hostNotes(c Config) []string {
 	var notes []string
 	setting := func(file, meaning, remedy string) {

@@ -165,8 +165,8 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// round is one reconcile of all firewalls: what it found, and what is wrong. Whatever fails, the rest is
-// tried.
+// round is one reconcile of all firewalls: what it found, and what is wrong. A failure does not stop the
+// rest.
 type round struct {
 	st     Status
 	faults []error

@@ -31,8 +31,8 @@ func (o RemoveOptions) scope() scope {
 	return o.Networks
 }
 
-// Remove removes every rule of ours, in all firewalls of both families. It returns a line for
-// each object that it removed or, in a dry run, would remove. What is gone already is no error.
+// Remove removes every rule of ours, in all firewalls of both families. It returns a line for each object
+// that it removed or, in a dry run, would remove. It is no error if it is gone already.
 func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) {
 	lines, err := removeDropTable(o)
 	faults := []error{err}

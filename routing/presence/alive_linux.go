@@ -165,8 +165,8 @@ func (v Alive) tcp(ctx context.Context, from, to netip.Addr) bool {
 	return errors.Is(err, unix.ECONNREFUSED)
 }
 
-// refuses reports whether the host says that nothing listens on the overlay's port. What is sent
-// there is no packet of any overlay.
+// refuses reports whether the host says that nothing listens on the overlay's port. Datagrams to it are no
+// packets of any overlay.
 func (v Alive) refuses(ctx context.Context, from, to netip.Addr) bool {
 	if v.Port == 0 {
 		return false

@@ -213,7 +213,7 @@ func (c *Core) next() moment {
 	return next
 }
 
-// know takes in the ways that there are. What is known of one that stays is kept.
+// know takes in the ways that there are. The state of a peer that stays is kept.
 func (c *Core) know(ways []Way, now moment) {
 	c.mark++
 	spread := max(2*time.Second, time.Duration(len(ways))*time.Second/regular)

@@ -42,8 +42,8 @@ type Config struct {
 type Here struct {
 	// Addrs are the addresses that questions leave from and are answered at, of each family one at the most.
 	Addrs []netip.Addr
-	// Devices are those by which the packets of peers' nodes arrive. What comes in by others, such as a pod's,
-	// is not looked at.
+	// Devices are those by which the packets of peers' nodes arrive. Packets from other devices, such as a
+	// pod's, are not looked at.
 	Devices []string
 }
 

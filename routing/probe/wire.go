@@ -16,8 +16,8 @@ const MaxSize = 65507
 // Kind says what a datagram is.
 type Kind uint8
 
-// The kinds. An answer repeats the question's Nonce, and an account the inquiry's. What a node does not know
-// it drops: nodes of before inquiries know the first two.
+// The kinds. An answer repeats the question's Nonce, and an account the inquiry's. A node drops kinds that it
+// does not know: nodes of before inquiries know the first two.
 const (
 	_ Kind = iota
 	Question
@@ -105,8 +105,7 @@ func (d Datagram) check() error {
 	return nil
 }
 
-// Parse reads a datagram. What is behind an answer, and the bytes that are padding, are not looked at. The
-// error wraps ErrDatagram.
+// Parse reads a datagram. It ignores padding, and bytes behind an answer. The error wraps ErrDatagram.
 func Parse(b []byte) (Datagram, error) {
 	if len(b) < Size || string(b[:5]) != magic || b[5] != version {
 		return Datagram{}, ErrDatagram

@@ -28,10 +28,10 @@ type wanted struct {
 	since time.Time
 }
 
-// merge makes one set of routes out of the views that live at now. What a node says of its own subnets counts
-// more than what others say of them, as others may have heard of a change late, or of a node that is gone not
-// at all. Of two that claim the same, or subnets that overlap, the one counts that came last: leases are
-// given again when their time is over, and not before.
+// merge makes one set of routes out of the views that live at now. A node's word on its own subnets counts
+// more than others', which may have heard of a change late, or of a node's end not at all. Of two that claim
+// the same, or subnets that overlap, the one counts that came last: leases are given again when their time is
+// over, and not before.
 func merge(views map[string]*held, now time.Time) *merged {
 	var claims []wanted
 	nodes := make([]string, 0, len(views))
@@ -99,7 +99,7 @@ type placed struct {
 }
 
 // judge says what became of each route of a view: all is what is wanted of everybody, and places what of it
-// the last round found. What no round has seen yet is pending.
+// the last round found. A route that no round has seen yet is pending.
 func judge(v routehook.View, all *merged, places map[netip.Prefix]placed) routehook.Answer {
 	a := routehook.Answer{SchemaVersion: routehook.Schema, Instance: v.Instance, Generation: v.Generation,
 		Routes: []routehook.Verdict{}}

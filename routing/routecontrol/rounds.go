@@ -185,8 +185,8 @@ func (c *Controller) forget(want []routehook.Route, keep bool) {
 	}
 }
 
-// failed notes a round that could not look. What was found before stands: it is as true as it was. What
-// nothing was found of is pending, as packets may well pass by what an earlier process put in place. mu is
+// failed notes a round that could not look. Earlier results stand: they are as true as they were. A route of
+// which nothing was found is pending, as packets may well pass by what an earlier process put in place. mu is
 // held.
 func (c *Controller) failed(want []routehook.Route, err error) {
 	if c.stats.Failed++; c.stats.Fault != why(err) {

@@ -38,8 +38,7 @@ type Route struct {
 	// it.
 	Node string `json:"node,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Own says that it is the node's that gives the view. What it says of itself counts more than what others
-	// say.
+	// Own says that it is the node's that gives the view. Its own word counts more than others'.
 	Own bool `json:"own,omitempty"`
 }
 

@@ -24,9 +24,9 @@ type Datagram struct {
 	Data  []byte
 }
 
-// Port is a tunnel.Underlay in memory. What is injected is what the engine reads;
-// what the engine writes is kept for Next, or goes to the port it is connected
-// to. It allocates nothing after New. It is safe for concurrent use.
+// Port is a tunnel.Underlay in memory. The engine reads what a test injects; what the engine writes is kept
+// for Next, or goes to the port it is connected to. It allocates nothing after New. It is safe for concurrent
+// use.
 type Port struct {
 	local   netip.AddrPort
 	eventfd int

@@ -52,8 +52,8 @@ type Part struct {
 // atOnce is how many parts are gathered at a time.
 const atOnce = 4
 
-// Write gathers everything and writes the archive to w. What cannot be had is said in the manifest; the error
-// is w's.
+// Write gathers everything and writes the archive to w. The manifest names the parts that are missing; the
+// error is w's.
 func Write(ctx context.Context, r Request, w io.Writer) (Manifest, error) {
 	environ := os.Environ()
 	if would, err := running.UnitVariables(); err == nil { // be given to weftd

@@ -12,7 +12,7 @@ type Reloaded struct {
 	Changed []ReloadChange `json:"changed"`
 	// Restart has changed, and is not in force before a restart.
 	Restart []ReloadChange `json:"restart"`
-	// Faults say what could not be used. What was in use before still is.
+	// Faults say what could not be used. The old value stays in use.
 	Faults []string `json:"faults"`
 	// Notes say what else there is to know, such as which network configuration is in use.
 	Notes []string `json:"notes"`

@@ -32,7 +32,7 @@ type Snapshot struct {
 	// Pods count those that are attached directly; nil if there are none.
 	Pods *PodCounts
 
-	// What follows is zero while weftd waits.
+	// The fields below are zero while weftd waits.
 
 	Backend routing.Status
 	// RecordType is the BackendType that this node publishes, and Port the overlay's.

@@ -104,8 +104,8 @@ type PodCounts struct {
 	Missing  int `json:"missing"`
 	// Problems is how many of all have one; weft pods says which.
 	Problems int `json:"problems"`
-	// What all of them have sent, what was delivered to them, and the packets from them and to them that went no
-	// further, since weftd began to carry packets; that of pods that are gone is in it.
+	// Packets that all pods sent, that were delivered to them, and that were dropped, since weftd began to
+	// carry packets; pods that are gone count too.
 	SentPackets     uint64 `json:"sentPackets"`
 	SentBytes       uint64 `json:"sentBytes"`
 	ReceivedPackets uint64 `json:"receivedPackets"`

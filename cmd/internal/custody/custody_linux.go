@@ -30,7 +30,7 @@ type Item struct {
 	Optional bool
 }
 
-// What one Item may have at most.
+// Limits of one Item.
 const (
 	maxMeta = 64 << 10 // bytes
 	maxFDs  = 252
@@ -77,7 +77,7 @@ func (l *Left) Close() {
 // connection (RFC 9293, 3.4.1).
 const StaleAfter = 30 * time.Second
 
-// Who keeps descriptors, as Status says.
+// Keepers of descriptors, as in Status.
 const (
 	ByManager = "service manager"
 	ByHolder  = "holder"

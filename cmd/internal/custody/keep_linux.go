@@ -128,7 +128,7 @@ func (c *Custody) wanted() []entry {
 // mayHold reports whether there may be a holder.
 func (c *Custody) mayHold() bool { return c.socket != "" && c.o.Timeout > 0 }
 
-// equal makes the shelf have want and nothing else. What it does not take is in refused.
+// equal makes the shelf have want and nothing else. refused has the rest.
 func (c *Custody) equal(ctx context.Context, want []entry, refused map[string]error) error {
 	s, err := c.shelf(ctx, len(want) > 0)
 	if s == nil || err != nil {

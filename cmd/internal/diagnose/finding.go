@@ -172,7 +172,7 @@ func (f Finding) Likely() string {
 	return f.Fact + "; not excluded: " + strings.Join(open, "; or ")
 }
 
-// Look is what to run, and where. What is to be run on one host stands together.
+// Look is what to run, and where. Commands for one host stand together.
 func (f Finding) Look() string {
 	var places []string
 	commands := map[string][]string{}

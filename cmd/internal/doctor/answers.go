@@ -114,7 +114,7 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 	return x.about(strings.Join(names, ", "))
 }
 
-// What is found of a peer.
+// The results for a peer.
 const (
 	silentPeer = "silent"
 	undecided  = "undecided"

@@ -31,7 +31,7 @@ type Event struct {
 	Details map[string]string `json:"details,omitempty"`
 }
 
-// What one event may hold; more is cut off.
+// Limits of one event; more is cut off.
 const (
 	maxMessage = 400 // bytes
 	maxDetail  = 400 // bytes

@@ -32,7 +32,7 @@ type Log struct {
 	kinds map[Kind]*bucket
 	last  time.Time
 
-	// What follows is Run's.
+	// The fields below belong to Run.
 	file  *os.File
 	size  int64
 	retry time.Time
@@ -112,7 +112,7 @@ func (l *Log) Run(ctx context.Context, fault func(error)) {
 	}
 }
 
-// write appends e. What cannot be written is lost.
+// write appends e. An event that cannot be written is lost.
 func (l *Log) write(e Event, fault func(error)) {
 	if time.Now().Before(l.retry) {
 		return

@@ -16,7 +16,7 @@ import (
 type Allocation struct {
 	// Addresses has one for each subnet that was asked for, in that order, with the subnet's length.
 	Addresses []netip.Prefix
-	// New are those that the holder did not have before. Who has to undo the allocation frees these alone.
+	// New are those that the holder did not have before. To undo the allocation, free these alone.
 	New []netip.Addr
 }
 

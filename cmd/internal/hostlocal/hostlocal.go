@@ -1,8 +1,8 @@
 // Package hostlocal shares the addresses of a node's subnets with the host-local plugin, which keeps a file
 // for each: <directory>/<network>/<address>, with the container's id and, since its version 0.8, the
 // interface in a second line. Beside them are the file that it locks, and one for each range with the address
-// that was given last. What is reserved here is respected by the plugin, and the other way round, so that all
-// pods of a node, however they are attached, have addresses of one allocation.
+// that was given last. The plugin respects these reservations, and this package the plugin's, so all pods of
+// a node share one allocation, however they are attached.
 //
 // host-local has no GC of its own. A reservation whose container is gone would be held
 // for ever, until the node's subnet has no address left.

@@ -16,8 +16,8 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 )
 
-// Store is what host-local keeps of one network: the directory <Dir>/<Network>. Whoever changes it holds the
-// plugin's own lock, so that the plugin and any number of processes of ours may use one store at once.
+// Store is what host-local keeps of one network: the directory <Dir>/<Network>. A writer holds the plugin's
+// own lock, so that the plugin and any number of processes of ours may use one store at once.
 type Store struct{ Dir, Network string }
 
 // ErrFull says that a subnet has no free address.

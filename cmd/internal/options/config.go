@@ -94,7 +94,7 @@ type Config struct {
 	sources map[string]string
 }
 
-// What weftd gives up once it knows its settings. Each of these words includes the one before.
+// Rights that weftd gives up once it knows its settings. Each of these words includes the one before.
 const (
 	ConfineOff          = "off"          // nothing
 	ConfineCapabilities = "capabilities" // the capabilities that it has no need of, and getting new ones

@@ -11,7 +11,7 @@
 // the words before the last one (port 80 or 443); host and net without src or dst mean either; the ports are
 // those of TCP, UDP and SCTP, and of IPv6 extension headers only a fragment header is followed, and that for
 // protocols only. A packet that ends before a field that is asked for does not match, whatever stands before
-// it. What is not in that list, such as names of hosts and tcp[13], is an error that says so.
+// it. Anything else, such as names of hosts and tcp[13], is an error that says so.
 //
 // A packet begins with its IP header.
 package pcapfilter

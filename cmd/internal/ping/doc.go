@@ -3,7 +3,7 @@
 //
 // Of each layer it learns what was lost, the round trip and the largest packet that passes, and at the first
 // one that is broken it names the causes, the likeliest first, each with the command that tells it from the
-// others. What cannot be told apart from here is said so.
+// others. It says which layers it cannot tell apart.
 //
 // The files, in the order in which to read them: report.go has what is found, route.go what is asked,
 // known.go what that is made from, run.go how the layers are asked at once, mtu.go the search for the largest

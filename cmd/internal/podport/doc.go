@@ -15,7 +15,7 @@
 // more than double its size.
 //
 // Of a pod's namespace weftd gets nothing but the descriptor, and a descriptor of a socket in the namespace
-// would keep the namespace alive for ever. So would a TUN's descriptor that was opened there. Whoever makes
-// the TUN opens it in another namespace and moves the device: then the device goes with the pod's namespace,
-// the read fails, and weftd forgets the pod.
+// would keep the namespace alive for ever. So would a TUN's descriptor that was opened there. The client
+// opens the TUN in another namespace and moves the device: then the device goes with the pod's namespace, the
+// read fails, and weftd forgets the pod.
 package podport

@@ -38,9 +38,9 @@ type Spec struct {
 const temporary = "weft-new%d"
 
 // queueLen is how many packets wait in the TUN for weftd before the kernel drops the next one: as many as in
-// the host's TUN. The kernel's own default is 500. What a pod loses of a flood of small packets it loses
-// there, while the worker waits for its CPU. What waits is nobody's socket buffer, 64 KB for a superpacket,
-// so that the length bounds what a pod can have the host hold.
+// the host's TUN. The kernel's own default is 500. A flood of small packets overflows there, while the worker
+// waits for its CPU. The queue's memory is in nobody's socket buffer, 64 KB for a superpacket, so its length
+// bounds a pod's use of the host's memory.
 const queueLen = 1000
 
 // Make makes the interface and returns its descriptor, which the caller owns. An error means that nothing is

@@ -11,10 +11,9 @@ import (
 	"weft/routing/ownthread"
 )
 
-// OpenSettings opens the files in sysfs of those settings of the interface, for reading and writing. Who has
-// them and CAP_NET_ADMIN over the pod's network namespace changes the settings without entering that, and
-// does not keep it alive, as a socket in it would. It takes the rights to mount (CAP_SYS_ADMIN), and Linux
-// 5.2.
+// OpenSettings opens the files in sysfs of those settings of the interface, for reading and writing. With
+// them and CAP_NET_ADMIN over the pod's network namespace a process changes the settings without entering it,
+// and does not keep it alive, as a socket would. It takes the rights to mount (CAP_SYS_ADMIN), and Linux 5.2.
 func OpenSettings(netns, name string, settings []string) (files []*os.File, err error) {
 	ns, err := os.Open(netns)
 	if err != nil {

@@ -43,8 +43,8 @@ func (k *Kernel) Features(links ...int) (active []map[string]bool, err error) {
 	return active, err
 }
 
-// Feature says whether a feature of a link is on. The error of a link that does not exist wraps ErrNoLink.
-// What the kernel does not know is off.
+// Feature says whether a feature of a link is on. The error of a link that does not exist wraps ErrNoLink. A
+// feature unknown to the kernel is off.
 func (k *Kernel) Feature(link int, feature string) (on bool, err error) {
 	active, err := k.Features(link)
 	if err != nil {

@@ -22,7 +22,7 @@ const tapMTU = 65521
 
 // Hairpin makes what is written to the TAP leave by the link whose index is to: the TAP's ingress redirects
 // every frame to the link's egress. If was is not 0, the TAP has to be the one with that index. index is the
-// TAP's. What is in place already is left as it is.
+// TAP's. An entry that is in place stays as it is.
 //
 // The error says which piece of the kernel is missing. It wraps ErrNoLink if there is no such TAP. Hairpin
 // needs CAP_NET_ADMIN. The TAP and its filters stay when this process ends; then nobody writes to it.

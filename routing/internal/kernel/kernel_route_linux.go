@@ -147,8 +147,8 @@ func (k *Kernel) ReplaceRoute(r Route) error {
 	}
 	err = k.h.RouteReplace(nr)
 	if r.OnLink && r.Dst.Addr().Is6() && errors.Is(err, unix.EINVAL) {
-		// What stands there leads to the gateway by another device, which IPv6 takes for a
-		// contradiction: it has to go first.
+		// The old route leads to the gateway by another device, which IPv6 takes for a contradiction: it has
+		// to go first.
 		if err := k.DelRoute(Route{Dst: r.Dst, Metric: r.Metric}); err != nil {
 			return err
 		}

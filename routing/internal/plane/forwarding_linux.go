@@ -93,7 +93,7 @@ func loadForwarded(file, place string) (*forwardedLink, error) {
 	return &n, nil
 }
 
-// save makes n the note, and brings the file to it. What could not be written is not the note.
+// save makes n the note, and brings the file to it. A failed write is not the note's.
 func (f *forwarder) save(n *forwardedLink) error {
 	if f.file == "" {
 		f.note = n
@@ -166,7 +166,7 @@ func (f *forwarder) look(index int) (s forwardingSeen, err error) {
 	}, nil
 }
 
-// make makes a move about a link. What is to be given back is noted before it is taken.
+// make makes a move about a link. The old value is noted before the feature is changed.
 func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 	switch m {
 	case turnOn:

@@ -140,8 +140,8 @@ func (p *Plane) Pause() { p.engine.Pause() }
 func (p *Plane) Resume() { p.engine.Resume() }
 
 // Begin has an engine that took ports up read what has waited in them, once it can deliver that: there is a
-// table, a TUN and a port on the underlay. What it read before it could only drop. With anyway it begins with
-// what there is.
+// table, a TUN and a port on the underlay. Packets read earlier could only be dropped. With anyway it begins
+// with what there is.
 func (p *Plane) Begin(anyway bool) {
 	whole := p.table != nil && p.tun != 0 && (p.sockets[0].id != 0 || p.sockets[1].id != 0)
 	if !p.waits || !whole && !anyway {

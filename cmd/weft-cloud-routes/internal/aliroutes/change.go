@@ -88,8 +88,8 @@ func slowed(faults map[netip.Prefix]error) error {
 	return nil
 }
 
-// createHalves makes two calls in place of one. What has no room has none in the second one either, and there
-// is none once the cloud asks for fewer.
+// createHalves makes two calls in place of one. A half without room fails in the second call too, and nothing
+// more is tried once the cloud asks for fewer calls.
 func (c changer) createHalves(ctx context.Context, want []table.Want) map[netip.Prefix]error {
 	half := len(want) / 2
 	faults := c.CreateAll(ctx, want[:half])

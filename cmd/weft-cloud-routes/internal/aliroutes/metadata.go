@@ -102,7 +102,7 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 }
 
 // roleOf reports whether the profile of the aliyun command's file that counts is that of an instance's role,
-// and its name; "" if it has none. What is wrong with a file the library says.
+// and its name; "" if it has none. The library names a file's fault.
 func roleOf(file string) (name string, ok bool) {
 	var f struct {
 		Current  string `json:"current"`

@@ -49,9 +49,9 @@ type Cloud struct {
 	key, value string // the tag
 }
 
-// Open finds region, VPC and credentials, and makes no call that needs rights. What the environment and the
-// files of the AWS command say counts (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so on), then the
-// instance's metadata service.
+// Open finds region, VPC and credentials, and makes no call that needs rights. The environment and the files
+// of the AWS command count (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so on), then the instance's
+// metadata service.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
 	key, value, ok := strings.Cut(o.Tag, "=")
 	if !ok || key == "" {

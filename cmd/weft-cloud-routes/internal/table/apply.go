@@ -11,7 +11,7 @@ import (
 	"weft/routing/routecontrol"
 )
 
-// What a Changer says of a call, wrapped in its errors.
+// A Changer wraps these in its errors.
 var (
 	// ErrFull says that the table takes no more routes of that family.
 	ErrFull = errors.New("the table is full")
@@ -27,7 +27,7 @@ const (
 	outagesAtMost = 2
 )
 
-// Changer changes one table. What is so already is no error.
+// Changer changes one table. A change that is already in place is no error.
 type Changer interface {
 	Create(context.Context, Want) error
 	Replace(context.Context, Replacement) error

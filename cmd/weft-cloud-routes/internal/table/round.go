@@ -113,8 +113,8 @@ func (r *round) targets(ctx context.Context, c Cloud, routes []routehook.Route) 
 	}
 }
 
-// note keeps what did not work. What was said first of a destination stands: it is about what comes, which
-// matters more than what goes.
+// note keeps what did not work. The first word on a destination stands: it concerns a route to make, which
+// matters more than one to remove.
 func (r *round) note(table string, reasons map[netip.Prefix]error) {
 	all := maps.Clone(reasons)
 	if all == nil {

@@ -42,8 +42,8 @@ type Caller struct {
 	exec invoke.Exec
 }
 
-// New makes a Caller that looks for plugins in path, a list as CNI_PATH has it. What
-// they write to standard error goes to stderr.
+// New makes a Caller that looks for plugins in path, a list as CNI_PATH has it. Their standard error goes to
+// stderr.
 func New(path string, stderr io.Writer) *Caller {
 	return &Caller{path: path, exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: stderr}}}
 }

@@ -22,8 +22,8 @@ const (
 	defaultIPAM       = "host-local"
 )
 
-// Config is the plugin's own configuration, as standard input has it. What is not
-// understood here is kept as text and passed on.
+// Config is the plugin's own configuration, as standard input has it. Keys that weft does not know are kept
+// as text and passed on.
 type Config struct {
 	// CNIVersion is "" if the configuration has none, which means 0.1.0.
 	CNIVersion string `json:"cniVersion"`

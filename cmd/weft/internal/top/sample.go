@@ -93,7 +93,7 @@ type Offload struct {
 	PerCall *float64 `json:"packetsPerCall,omitempty"`
 }
 
-// Peer is one other node. What its probes have shown is that of its worst way.
+// Peer is one other node. Its probes' result is that of its worst way.
 type Peer struct {
 	Name    string `json:"name"`
 	NodeID  string `json:"nodeID,omitempty"`

@@ -35,7 +35,8 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Span prints the two largest units of a time that matter: 45s, 3m07s, 23h59m, 2d3h. What is negative is 0s.
+// Span prints the two largest units of a time that matter: 45s, 3m07s, 23h59m, 2d3h. Negative times print as
+// 0s.
 func Span(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < time.Minute:

@@ -103,7 +103,7 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 const lastsUntilLost = "the connection in use lasts until it is lost, and the next one may be refused"
 
 // soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a
-// week at most. What renews certificates does so earlier.
+// week at most. Programs that renew certificates do so earlier.
 func soon(whole time.Duration) time.Duration { return min(whole/10, 7*24*time.Hour) }
 
 // dates returns between which times the certificate is good that lasts longest of those in b.

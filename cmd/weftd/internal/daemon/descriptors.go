@@ -21,8 +21,9 @@ const wanted = 3
 const descriptorsEvery = 5 * time.Second
 
 // watchDescriptors notes when this process gets no descriptor more, and when it does again, until ctx ends.
-// What is open stays open, so packets, watches and the lease go on; but whatever has to be opened anew then,
-// such as a connection to the store, fails in its own way, and says so where nobody would look for the cause.
+// Open descriptors stay open, so packets, watches and the lease go on; but whatever has to be opened anew
+// then, such as a connection to the store, fails in its own way, and says so where nobody would look for the
+// cause.
 func (d *Daemon) watchDescriptors(ctx context.Context) error {
 	for pause(ctx, descriptorsEvery) {
 		d.degraded.note(d.log, "descriptors to spare", descriptorFault())

@@ -74,7 +74,7 @@ func (k podKeeper) wait() (context.Context, context.CancelFunc) {
 		errors.New("whoever keeps descriptors has not taken them yet"))
 }
 
-// Kept implements pods.Keeper. What this weftd cannot use, as of a later one, is forgotten.
+// Kept implements pods.Keeper. Entries that this weftd cannot use, such as a later version's, are forgotten.
 func (k podKeeper) Kept() ([]pods.Kept, error) {
 	items, away := k.c.Take(podItem)
 	var out []pods.Kept

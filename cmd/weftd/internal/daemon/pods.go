@@ -77,7 +77,7 @@ type podCarrier struct {
 	log *slog.Logger
 }
 
-// AttachPod implements pods.Carrier. What the device can do is asked of the kernel at each attach.
+// AttachPod implements pods.Carrier. Each attach asks the kernel for the device's abilities.
 func (c podCarrier) AttachPod(tun int, addrs []netip.Addr, mtu int) (tunnel.PortID, error) {
 	p, err := tunnel.PodTUN(tun, 0, c.log)
 	if err != nil {

@@ -54,7 +54,7 @@ func (d *Daemon) settings() options.Config {
 	return *d.reloads.settings.Load()
 }
 
-// hangups reloads whenever SIGHUP says so. Who sent it sees what came of it in the log.
+// hangups reloads whenever SIGHUP says so. The log has the result.
 func (d *Daemon) hangups(ctx context.Context) error {
 	for {
 		select {

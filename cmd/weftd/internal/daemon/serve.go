@@ -293,8 +293,8 @@ func (d *Daemon) applied(g *overlay, s lease.Set) {
 		len(s.Peers))
 }
 
-// warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says
-// or, with the first set, the subnet file, which a CNI plugin may have read.
+// warnMoved logs that the node's subnets are not the same as before. The last set has the former ones; before
+// the first set the subnet file has them, which a CNI plugin may have read.
 func (g *overlay) warnMoved(log *slog.Logger, last, own lease.Subnets) {
 	if last == (lease.Subnets{}) {
 		last = g.before

@@ -26,9 +26,9 @@ import (
 	"weft/cmd/weftd/internal/rootless"
 )
 
-// An upgrade executes another program in this process. What the ports and pods have open stays open, and
-// packets wait in their queues until the new program reads them. The TUN's queue is not lengthened for that:
-// the kernel takes a device down and up to change it (dev_qdisc_change_tx_queue_len), and drops what is sent
+// An upgrade executes another program in this process. Ports' and pods' descriptors stay open, and packets
+// wait in their queues until the new program reads them. The TUN's queue is not lengthened for that: the
+// kernel takes a device down and up to change it (dev_qdisc_change_tx_queue_len), and drops what is sent
 // meanwhile. upgrade.go is the program before, arrival.go the one after.
 
 // swap asks Run, which has main's thread, to execute a program. err hears why it could not.

@@ -44,9 +44,9 @@ type Process struct {
 	err       error // why it ended; may be read once ended is closed
 }
 
-// Start runs program and returns when etcd serves c's clients. It gives up when ctx ends, which has no
-// effect later. What etcd logs goes to c.Logger, which must not be nil. The caller closes the Process; if
-// this process dies without that, the kernel kills the child.
+// Start runs program and returns when etcd serves c's clients. It gives up when ctx ends, which has no effect
+// later. etcd's log goes to c.Logger, which must not be nil. The caller closes the Process; if this process
+// dies without that, the kernel kills the child.
 func Start(ctx context.Context, program string, c embedded.Config) (*Process, error) {
 	p := &Process{dir: c.Dir, ended: make(chan struct{})}
 	p.cmd = exec.Command(program, c.Args(c.Logger.Enabled(ctx, slog.LevelDebug))...)
@@ -125,7 +125,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Close ends the process, and returns when it is gone. What etcd has acknowledged is on disk.
+// Close ends the process, and returns when it is gone. Writes that etcd acknowledged are on disk.
 func (p *Process) Close() {
 	_ = p.lifeline.Close()
 	_ = p.cmd.Process.Kill() // it may have ended by itself

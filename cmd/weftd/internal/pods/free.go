@@ -24,7 +24,7 @@ func (s *Set) free(p *pod) {
 }
 
 // freeAll frees the addresses of pods that are gone, and tries those again that could not be freed, until ctx
-// ends. What is left then is on disk, for the next weftd.
+// ends. The rest is on disk, for the next weftd.
 func (s *Set) freeAll(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

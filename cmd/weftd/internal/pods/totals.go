@@ -5,8 +5,8 @@ import (
 	"weft/tunnel"
 )
 
-// Totals are about all pods together. What was counted begins at zero with each data plane, as its other
-// counters do, and does not go back when a pod goes.
+// Totals are about all pods together. The totals begin at zero with each data plane, and do not fall when a
+// pod goes.
 type Totals struct {
 	// Attached, Waiting and Missing count pods by state; Problems those with one.
 	Attached, Waiting, Missing, Problems int

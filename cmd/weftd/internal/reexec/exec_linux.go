@@ -65,7 +65,7 @@ func (x *index) execute(path string, args, env []string) error {
 		return err
 	}
 	defer drop()
-	// Whoever asks for a reload meanwhile must not end a program that does not listen yet.
+	// A SIGHUP meanwhile must not end a program that does not listen yet.
 	signal.Ignore(unix.SIGHUP)
 	fds := append(x.all(), file)
 	// A process that another thread starts now would get the descriptors, too.

@@ -61,7 +61,7 @@ func Aside(stdin *os.File) (done bool, err error) {
 func Enter(cfg options.Config, args []string) (options.Place, error) {
 	if word := os.Getenv(options.Inside); word != "" {
 		outer := os.Getenv(options.UserID)
-		// What weftd starts shall not take itself for rootless.
+		// Programs that weftd starts shall not take themselves for rootless.
 		if err := errors.Join(os.Unsetenv(options.Inside), os.Unsetenv(options.UserID)); err != nil {
 			return options.Place{}, err
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// What is to be done about /dev/net/tun.
+// Remedies for /dev/net/tun.
 var (
 	errNoAccess = errors.New("permission denied: it is not this user's to open; udev's default is 0666, " +
 		"which harms nobody, since a device needs rights over a network namespace: as root: chmod 0666 " +

@@ -1,5 +1,5 @@
 // Package sniff reads copies of the packets that pass a device of the kernel, for captures of overlays whose
-// packets the kernel moves. What it reads begins with the IP header.
+// packets the kernel moves. Its packets begin with the IP header.
 package sniff
 
 import (
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffer is a socket's share of memory for packets that are not read yet, in bytes. What does not fit is
-// missed.
+// buffer is a socket's share of memory for packets that are not read yet, in bytes. Packets that do not fit
+// are missed.
 const buffer = 4 << 20
 
 // Tap is a packet socket on one device. It is for one goroutine.

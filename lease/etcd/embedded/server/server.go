@@ -35,7 +35,7 @@ const (
 // Process is the whole of the program embedded.Program. It serves until lifeline ends, which that does with
 // the process that holds its other end, and returns nil then. It does not stop etcd first: what etcd has
 // acknowledged is on disk, as after a crash. Reports go to out, and etcd's log goes to standard error as
-// JSON. What that log calls fatal ends the process.
+// JSON. A fatal entry of that log ends the process.
 func Process(args []string, lifeline io.Reader, out io.Writer) error {
 	report := json.NewEncoder(out)
 	err := serve(args, lifeline, report)
