@@ -26,8 +26,6 @@ type TCPPlan struct {
 	Duration time.Duration
 	// PIDs are the processes whose processor time is of interest.
 	PIDs []int
-	// Around, if set, is called after the warm-up. The function that it returns is called when measuring ends.
-	Around func() (end func() error, err error)
 }
 
 // TCPResult says what the receivers read after the warm-up, and what that cost.
@@ -92,17 +90,11 @@ func TCP(ctx context.Context, p TCPPlan) (r TCPResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	end := func() error { return nil }
-	if p.Around != nil {
-		if end, err = p.Around(); err != nil {
-			return r, err
-		}
-	}
 	from, start := total(), time.Now()
 	slept := sleep(ctx, p.Duration)
 	r.Bytes, r.Elapsed = total()-from, time.Since(start)
-	if err := errors.Join(end(), slept); err != nil {
-		return r, err
+	if slept != nil {
+		return r, slept
 	}
 	after, err := ReadCPU(p.PIDs...)
 	r.CPU = after.Sub(before)

@@ -36,7 +36,7 @@ func ParseConfig(s string) (Config, error) {
 		Wires: []string{lab.WireUSO.String(), lab.WirePlain.String()}}
 	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond,
 		400*time.Millisecond
-	c.Kinds = []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.PingPong,
+	c.Kinds = []report.Kind{report.TCP, report.Packets, report.Mixed, report.PingPong,
 		report.Memory}
 	var faults []error
 	for _, word := range strings.Fields(s) {

@@ -17,7 +17,7 @@ import (
 
 // Config says what is measured, and for how long. Begin with Default, Quick or Full.
 type Config struct {
-	// Rounds is how often each path is measured, SweepRounds how often with each frame size and for its costs.
+	// Rounds is how often each path is measured, SweepRounds how often with each frame size.
 	// PingRounds is how often it is measured by a ping-pong, which varies so much that a few rounds say little.
 	Rounds, SweepRounds, PingRounds int
 	// TCP, Trial and Ping are how long one measurement of throughput, one trial of a packet
@@ -47,7 +47,7 @@ func Default() Config {
 		Rounds: 3, SweepRounds: 1, PingRounds: 10, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond,
 		Trial: 150 * time.Millisecond, Ping: 150 * time.Millisecond,
 		Size: 64, Frames: []int{64, 512, 1518}, Receive: load.Drain, Loss: 0.005,
-		Kinds: []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.Frames, report.PingPong,
+		Kinds: []report.Kind{report.TCP, report.Packets, report.Mixed, report.Frames, report.PingPong,
 			report.Memory},
 	}
 }

@@ -42,8 +42,6 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 		switch k {
 		case report.TCP:
 			l = append(l, c.tcp(1), c.tcp(4))
-		case report.Costs:
-			l = append(l, c.costs(1), c.costs(4))
 		case report.Packets:
 			l = append(l, c.packets(load.SendTo), c.packets(load.Segment))
 		case report.Mixed:
@@ -70,6 +68,9 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 	return l
 }
 
+// superpacket is how many bytes of payload count as one superpacket.
+const superpacket = 64 << 10
+
 func (c Config) tcp(streams int) measure {
 	title := "TCP, 1 stream"
 	if streams > 1 {
@@ -95,7 +96,11 @@ func (c Config) tcp(streams int) measure {
 				}
 				v = append(v, report.Value{Name: name, Unit: unit, N: r.PerGigabyte(r.CPU.Processes)})
 			}
-			return v, nil
+			return append(v,
+				report.Value{Name: "softirq_cpu_seconds_per_gigabyte", Unit: "softirq-s/GB",
+					N: r.PerGigabyte(r.CPU.SoftIRQ)},
+				report.Value{Name: "context_switches_per_superpacket", Unit: "switches/64KiB",
+					N: float64(r.CPU.Switches) / (float64(r.Bytes) / superpacket)}), nil
 		},
 	}
 }

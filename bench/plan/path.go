@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"weft/bench/load"
-	"weft/bench/perf"
 )
 
 // Path carries packets from one end to the other, with generators at both ends.
@@ -54,23 +53,6 @@ func (p Placement) String() string {
 }
 
 func anywhere() Placement { return Placement{load.AnyCPU, load.AnyCPU} }
-
-// Costing is implemented by Ends that can say what bulk data costs their machine.
-type Costing interface {
-	Costs(ctx context.Context, streams int, warmUp, last time.Duration) (Costs, error)
-}
-
-// Costs are what bulk data cost, including the acknowledgements that go back.
-type Costs struct {
-	load.TCPResult
-	// Copies is the share of the busy time that went into copies; nil if that could not be found out.
-	Copies *perf.Share
-	// Sender and Receiver count the system calls of the two nodes' daemons; nil without daemons, or if the calls
-	// could not be counted.
-	Sender, Receiver *perf.Count
-	// Missing says why something could not be found out.
-	Missing []error
-}
 
 // Flow is a sender and a receiver of datagrams.
 type Flow interface {

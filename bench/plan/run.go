@@ -55,7 +55,7 @@ func (c Config) steps(all []measure) (l []step) {
 // more.
 func (c Config) roundsOf(k report.Kind) int {
 	switch k {
-	case report.Frames, report.Super, report.Costs:
+	case report.Frames, report.Super:
 		return min(c.Rounds, c.SweepRounds)
 	case report.PingPong:
 		return c.PingRounds

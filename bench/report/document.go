@@ -75,7 +75,7 @@ type Machine struct {
 // Settings say how long and how often it was measured.
 type Settings struct {
 	Rounds       int     `json:"rounds"`
-	SweepRounds  int     `json:"sweep_rounds"` // of the frame sizes, and of what bulk data costs
+	SweepRounds  int     `json:"sweep_rounds"` // of the frame sizes
 	PingRounds   int     `json:"ping_pong_rounds"`
 	TCPSeconds   float64 `json:"tcp_seconds"`
 	TrialSeconds float64 `json:"trial_seconds"`
@@ -112,7 +112,6 @@ const (
 	Frames   Kind = "frames"   // the same for one flow and one size of frame
 	Super    Kind = "super"    // the same as frames, sent as superpackets (UDP_SEGMENT)
 	PingPong Kind = "pingpong" // round trips of a small TCP message
-	Costs    Kind = "costs"    // what bulk data costs: processor time, copies, switches, system calls
 	Memory   Kind = "memory"   // what a daemon holds resident
 )
 
@@ -123,7 +122,7 @@ const (
 )
 
 // Kinds returns all kinds, in the order of a round.
-func Kinds() []Kind { return []Kind{TCP, Costs, Packets, Mixed, Frames, Super, PingPong, Memory} }
+func Kinds() []Kind { return []Kind{TCP, Packets, Mixed, Frames, Super, PingPong, Memory} }
 
 // Measure is one thing that was measured on every rung.
 type Measure struct {
@@ -163,7 +162,7 @@ type Figure struct {
 	// Name contains the unit: throughput_gigabits_per_second. Unit is that unit as benchstat has it: Gb/s.
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// MoreIsBetter is false for times, costs and losses.
+	// MoreIsBetter is false for times and losses.
 	MoreIsBetter bool `json:"more_is_better"`
 	Spread
 }

@@ -286,8 +286,6 @@ func (m *Measure) short() string {
 	switch m.Kind {
 	case TCP:
 		return "TCP, " + plural(m.Streams, "stream")
-	case Costs:
-		return "cost of TCP, " + plural(m.Streams, "stream")
 	case Packets:
 		return fmt.Sprintf("UDP, %d bytes%s", m.Payload, super)
 	case Mixed:

@@ -29,7 +29,6 @@ func example() *Document {
 		{"vxlan", "the kernel's", 1450, false}, {"socket", "weftd", 1472, false}, {"x<y>", "odd", 1472, false}}
 	d.Measures = []Measure{
 		{Key: "measure=tcp/streams=1", Kind: TCP, Title: "TCP, 1 stream", Streams: 1},
-		{Key: "measure=costs/streams=4", Kind: Costs, Title: "costs", Streams: 4},
 		{Key: "measure=packets/size=64", Kind: Packets, Title: "UDP small", Payload: 64},
 		{Key: "measure=mixed/flows=1000", Kind: Mixed, Title: "UDP mixed"},
 		{Key: "measure=frames/frame=64", Kind: Frames, Title: "frames of 64", Nominal: 64, Frame: 64, Packet: 46,
@@ -75,12 +74,6 @@ func sampleOf(m Measure, rung string, n float64) Sample {
 	case TCP:
 		s.Values = []Value{{"throughput_gigabits_per_second", "Gb/s", n},
 			{"cpu_seconds_per_gigabyte", "cpu-s/GB", 1 / n}, {"weftd_cpu_seconds_per_gigabyte", "weftd-s/GB", 0.5 / n}}
-	case Costs:
-		s.Values = []Value{{"cpu_seconds_per_gigabyte", "cpu-s/GB", n},
-			{"context_switches_per_superpacket", "switches/64KiB", 2}}
-		if rung != "vxlan" { // vxlan has no daemon
-			s.Values = append(s.Values, Value{"packets_per_read_of_sending_node", "packets/read-sending", 43})
-		}
 	case Packets, Mixed:
 		s.Values = []Value{{"delivered_kilopackets_per_second", "kpackets/s", n}, {"lost_percent", "%lost", 0.1}}
 	case Frames, Super:

@@ -111,7 +111,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 		"--full)")
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
 	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
-	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size, and for what bulk data costs")
+	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size")
 	s.IntVar(&f.pings, "ping-rounds", 0, "how often a ping-pong is measured (default: 10, or what --rounds is)")
 	s.IntSliceVar(&f.frames, "frames", nil, "frame `sizes` in bytes")
 	s.IntVar(&f.size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
