@@ -33,9 +33,6 @@ BENCH ?= .
 COUNT ?= 6
 PKG   ?= ./...
 
-# WEFT_OVERLAY says what make bench measures between pods, and for how long: overlay.ParseConfig.
-WEFT_OVERLAY ?= rungs=all measures=all
-
 # CALM is how long make test-hour watches.
 CALM ?= 1h
 
@@ -99,13 +96,11 @@ test-hour: deps build
 test-faults: deps build
 	WEFT_LONG=1 WEFT_BIN=$(CURDIR)/bin $(GO) test -count=1 -v -timeout 30m -run '^TestStoreOutage$$' ./test
 
-# The overlay's benchmark has rounds of its own (WEFT_OVERLAY='rounds=9'), so it is run once and not COUNT times.
-bench:
+# Between pods weft bench measures, in rounds of its own.
+bench: build
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkOverlay' -benchmem -count $(COUNT) -p 1 -timeout 60m $(PKG)
 ifneq ($(filter ./... ./bench/... ./bench,$(PKG)),)
-	@mkdir -p bin
-	@WEFT_OVERLAY='$(WEFT_OVERLAY) html=$(CURDIR)/bin/bench.html json=$(CURDIR)/bin/bench.json' \
-		$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^O]|O[^v])' -timeout 60m ./bench
+	bin/weft bench --full --benchstat - --html bin/bench.html --json bin/bench.json
 endif
 
 # This takes a minute after make test, which has built what it needs. The comparison of our load generators with
@@ -115,7 +110,7 @@ bench-once: export GOFLAGS = -trimpath -tags=grpcnotrace
 bench-once: deps
 	@$(GO) test -run '^$$' -bench . -skip '^BenchmarkOverlay' -benchtime 1x -p 1 -timeout 10m \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
-	@WEFT_OVERLAY='rounds=1 tcp=100ms trial=50ms ping=100ms' $(GO) test -run '^$$' -bench 'Overlay$$' -benchtime 1x -timeout 10m ./bench
+	@$(GO) test -short -run '^$$' -bench 'Overlay$$' -benchtime 1x -timeout 10m ./bench
 
 bench-guard:
 	@GO=$(GO) .ci/bench-guard $(BASE)

@@ -7,17 +7,15 @@
 //	go test -run '^$' -bench 'Overlay$' ./bench      pods, over the kernel and over weft
 //	make bench-guard                                 hot functions against another commit, by benchstat
 //
-// BenchmarkOverlay builds its labs itself and takes about four minutes; WEFT_OVERLAY
-// has its settings (overlay.ParseConfig). It needs no root: an ordinary user's process makes
-// user namespaces for it. On a machine that refuses those, it fails if the pattern names it
-// ("Overlay"); otherwise it says NOT MEASURED with the reason, and passes. The command
-// weft bench measures the same.
+// BenchmarkOverlay builds its labs itself and takes about four minutes. It needs no root: an ordinary user's
+// process makes user namespaces for it. On a machine that refuses those, it fails if the pattern names it
+// ("Overlay"); otherwise it says NOT MEASURED with the reason, and passes. The command weft bench measures the
+// same, with settings.
 //
 //	load       makes traffic: TCP streams, datagrams, ping-pong; searches for rates, reads processor time
 //	plan       says what is measured, how long and in which order
 //	overlay    measures the rungs in turns, in labs on this machine
 //	remote     measures between two machines
 //	machine    describes the machine, and what else ran there
-//	perf       counts system calls and samples copies, by the kernel's perf events
 //	report     writes the result: JSON, tables, lines for benchstat, an HTML page
 package bench

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"weft/bench/overlay"
 	"weft/bench/plan"
-	"weft/bench/report"
 	"weft/test/lab/holder"
 )
 
@@ -22,7 +20,6 @@ import (
 // BenchmarkOverlay fails if -bench names it ("Overlay" is in the pattern); otherwise
 // it says what is missing, reports that it measured 0 rungs, and passes.
 const (
-	envOverlay  = "WEFT_OVERLAY" // for overlay.ParseConfig
 	envIsolated = "WEFT_BENCH_ISOLATED"
 	envRefused  = "WEFT_BENCH_REFUSED" // why we have no user namespace
 )
@@ -68,11 +65,12 @@ func unable(b *testing.B, err error) {
 // and by each path of weftd, in turns. It prints a line for every turn, and a table of medians at the end.
 //
 //	go test -run '^$' -bench 'Overlay$' ./bench
-//	WEFT_OVERLAY='rounds=15 tcp=3s rungs=vxlan,socket html=/tmp/overlay.html' go test …
+//
+// With -short it takes one short round. The command weft bench has settings.
 func BenchmarkOverlay(b *testing.B) {
-	c, err := overlay.ParseConfig(os.Getenv(envOverlay))
-	if err != nil {
-		b.Fatalf("%s: %v", envOverlay, err)
+	c := overlay.Config{Config: plan.Default(), Rungs: overlay.Usual(), Wires: []string{"uso", "plain"}}
+	if testing.Short() {
+		c.Config, c.Wires = plan.Quick(), c.Wires[1:]
 	}
 	if why := os.Getenv(envRefused); why != "" {
 		unable(b, fmt.Errorf("%s", why))
@@ -85,16 +83,9 @@ func BenchmarkOverlay(b *testing.B) {
 		unable(b, err)
 		return
 	}
-	d.Command = fmt.Sprintf("%s='%s' go test -run '^$' -bench '%s' ./bench", envOverlay, os.Getenv(envOverlay),
-		pattern())
 	fmt.Println()
 	if err := d.WriteTable(os.Stdout); err != nil {
 		b.Fatal(err)
-	}
-	for name, write := range map[string]func(io.Writer) error{c.JSON: d.WriteJSON, c.HTML: d.WriteHTML} {
-		if err := report.ToFile(name, write); err != nil {
-			b.Fatal(err)
-		}
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(c.Rounds), "rounds")

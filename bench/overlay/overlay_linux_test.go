@@ -6,32 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/bench/report"
 )
 
-func TestParseConfig(t *testing.T) {
-	c, err := ParseConfig(" rounds=2 sweeps=4 tcp=3s rungs=vxlan,socket wires=plain,full measures=tcp " +
-		"receive=wait loss=0.01 frames=64,128 weftd=/x json=/j html=/h")
-	if err != nil || c.Rounds != 2 || c.SweepRounds != 4 || c.TCP != 3*time.Second || len(c.Rungs) != 2 ||
-		!slices.Equal(c.Wires, []string{"plain", "full"}) || !slices.Equal(c.Kinds, []report.Kind{report.TCP}) ||
-		c.Receive != load.Wait || c.Weftd != "/x" || !slices.Equal(c.Frames, []int{64, 128}) || c.JSON != "/j" ||
-		c.HTML != "/h" {
-		t.Errorf("%+v, %v", c, err)
-	}
-	if c, err := ParseConfig(""); err != nil || len(c.Rungs) < 4 || c.Rounds < 3 ||
-		!slices.Contains(c.Kinds, report.Mixed) {
-		t.Errorf("default: %+v, %v", c, err)
-	}
-	if c, err := ParseConfig("rungs=all measures=all"); err != nil || len(c.Rungs) != 0 ||
-		!slices.Equal(c.Kinds, report.Kinds()) {
-		t.Errorf("all: %+v, %v", c, err)
-	}
-	_, err = ParseConfig("rounds=no trial=0s rungs=vlan wires=rope measures=x nonsense=1 receive=never " +
-		"frames=1,no size=4")
-	for _, want := range []string{"rounds=no", "positive", `rung "vlan"`, `wire "rope"`, `measure "x"`,
-		"nonsense", "receive=never", "frame", "frames=1,no", "size"} {
+func TestConfigCheckNamesEveryFault(t *testing.T) {
+	c := Config{Config: plan.Default(), Rungs: []string{"vlan"}, Wires: []string{"rope"}}
+	c.Trial, c.Size, c.Kinds = 0, 4, []report.Kind{"x"}
+	err := c.Check()
+	for _, want := range []string{"positive", `rung "vlan"`, `wire "rope"`, `measure "x"`, "size"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %s", err, want)
 		}
