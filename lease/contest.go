@@ -64,8 +64,8 @@ type contest struct {
 	since  time.Time // when we met it first
 	rounds Rounds
 	heard  string // how an answer came in this round; "" for none
-	// stirred says that the record was written in this round: who did that may have come up after
-	// the question, so the round's silence says nothing.
+	// stirred says that this round's silence says nothing: the record was written in it, and its author may have
+	// come up after the question, or the store was away, and with it the answer.
 	stirred bool
 	lives   string // the same of the last round with one
 }

@@ -240,9 +240,14 @@ func (c *Core) giveUp(why error) {
 }
 
 // storeSilent notes that the store does not answer, and logs it the first time: the
-// texts of later failures differ, and say no more.
+// texts of later failures differ, and say no more. An owner may have answered meanwhile, so its silence says
+// nothing.
 func (c *Core) storeSilent(cause error) {
 	c.store.err = cause
+	c.cleared = nil
+	if c.contest != nil {
+		c.contest.rounds.Silent, c.contest.stirred = 0, true
+	}
 	if c.store.silent.IsZero() {
 		c.store.silent = c.Now
 		c.Log(slog.LevelWarn, "the store does not answer; packets go on, and so do we",
