@@ -57,10 +57,10 @@ func (c *Core) ask() {
 	d := c.contest
 	d.heard, d.stirred = "", false
 	if d.Node() == "" {
-		c.asked()
+		c.asked(0)
 		return
 	}
-	revision := c.own.revision()
+	began, revision := c.Now, c.own.revision()
 	if d.gone {
 		revision = 0
 	}
@@ -75,14 +75,15 @@ func (c *Core) ask() {
 			c.fail(r.Err)
 			return
 		}
-		c.asked()
+		c.asked(c.Now.Sub(began))
 	})
 }
 
-// asked begins the round's time, and asks over the underlay too.
-func (c *Core) asked() {
+// asked begins the round's time, and asks over the underlay too. The store took so long to take the question:
+// at a slow one, the other hears it late, and takes as long to answer.
+func (c *Core) asked(took time.Duration) {
 	d := c.contest
-	d.rounds.Begin(c.Now.Add(answerWait))
+	d.rounds.Begin(c.Now.Add(answerWait + 2*took))
 	c.asks++
 	if d.underlay && !d.vanished && c.o.Underlay != nil {
 		c.Do(AskUnderlay{c.asks, d.Attrs})

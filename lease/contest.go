@@ -15,8 +15,8 @@ type Underlay interface {
 
 // How it is found out whether another owner lives.
 const (
-	// answerWait is how long a round of asking lasts: the time that the question takes through the store
-	// to the other's watch, and the answer back, and three echo requests.
+	// answerWait is how long a round of asking lasts at least: the time that the question takes through a quick
+	// store to the other's watch, and the answer back, and three echo requests.
 	answerWait = 1500 * time.Millisecond
 	// silentLong is how many rounds without an answer make a stranger silent, silentShort how
 	// many suffice if our state directory or our address says that we were there before.

@@ -121,7 +121,7 @@ func TestCoreSteps(t *testing.T) {
 	}
 	// held leads to a lease that is held, from the record that the store has.
 	held := []step{
-		{0, lease.Begin{}, "listen a; watch; wait 10s"},
+		{0, lease.Begin{}, "listen a; watch; wait 15s"},
 		{0, seen(full(7, mine)), "read"},
 		{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 		{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
@@ -141,7 +141,7 @@ func TestCoreSteps(t *testing.T) {
 	}{
 		{"the store has our record", nil, held, lease.Held},
 		{"a first subnet is created, read again, and handed out then", nil, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
 			{0, seen(full(1)), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
 			{0, lease.Result{Number: 2, Revision: 2}, "wait 0s"},
@@ -150,8 +150,8 @@ func TestCoreSteps(t *testing.T) {
 				"publish 10.244.100.0/24 and 0; save 10.244.100.0/24 at 2 and 1; wait 5m0s"},
 		}, lease.Held},
 		{"who created an overlapping record later yields", nil, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
-			{10 * time.Second, lease.Tick{}, "read"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
+			{15 * time.Second, lease.Tick{}, "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
 			{0, lease.Result{Number: 2, Revision: 3}, "wait 0s"},
 			{0, lease.Tick{}, "read"},
@@ -160,8 +160,8 @@ func TestCoreSteps(t *testing.T) {
 			{0, lease.Result{Number: 4}, "publish none and 0; save none at 0 and 2; wait 0s"},
 		}, lease.Acquiring},
 		{"another has our address: what is there to wait for is said", nil, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
-			{10 * time.Second, lease.Tick{}, "read"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
+			{15 * time.Second, lease.Tick{}, "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(4, record(t, "10.244.6.0/24", "b", "192.0.2.1", 4))},
 				"remaining 10.244.6.0/24"},
 			{0, lease.Result{Number: 2, Remaining: time.Hour}, "publish none and 0; save none at 0 and 1; wait 1s"},
@@ -169,7 +169,7 @@ func TestCoreSteps(t *testing.T) {
 		{"a cached state is served at once, and its peers too", func(o *lease.Options) {
 			o.Cached = cached
 		}, []step{
-			{0, lease.Begin{}, "listen a; watch; publish 10.244.5.0/24 and 0; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; publish 10.244.5.0/24 and 0; wait 15s"},
 			{time.Second, lease.News{Watched: true, Lost: outage}, "read"},
 			{0, lease.Result{Number: 1, Err: outage}, "wait 1s"},
 		}, lease.Unconfirmed},
@@ -235,7 +235,7 @@ func TestCoreSteps(t *testing.T) {
 		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) {
 			o.Underlay, o.State = answers{}, "copy"
 		}, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
 			{0, lease.Result{Number: 2, Err: lease.ErrMute},
@@ -259,8 +259,8 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.Result{Number: 4}, "wait 5m0s"},
 		), lease.Held},
 		{"who asks before we hold anything is answered once we do", nil, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
-			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
+			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 15s"},
 			{time.Second, seen(full(7, mine)), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 			{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 0s"},
@@ -268,8 +268,8 @@ func TestCoreSteps(t *testing.T) {
 			{time.Second, lease.Result{Number: 3}, "wait 5m0s"},
 		}, lease.Held},
 		{"but not when it has given up", nil, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
-			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
+			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 15s"},
 			{time.Second, seen(full(7, mine)), "read"},
 			{time.Second, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 			{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
@@ -277,7 +277,7 @@ func TestCoreSteps(t *testing.T) {
 		{"a late answer of one is not another's", func(o *lease.Options) {
 			o.Underlay, o.State = answers{}, "copy"
 		}, []step{
-			{0, lease.Begin{}, "listen a; watch; wait 10s"},
+			{0, lease.Begin{}, "listen a; watch; wait 15s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
 			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
 			{0, lease.Result{Number: 2}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// callTimeout bounds one call of the store.
-const callTimeout = 10 * time.Second
+// callTimeout bounds one call of the store. A write takes up to three requests, each of some seconds at a slow
+// store.
+const callTimeout = 15 * time.Second
 
 // write is a record on its way to the store.
 type write struct {
