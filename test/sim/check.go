@@ -47,7 +47,7 @@ func (m *machine) knows(s lease.Subnets, ends time.Time) {
 	k := m.known[s]
 	if n := len(k); n > 0 && ends.Sub(k[n-1]).Abs() < time.Second {
 		return
-	} else if n == 32 { // a record whose end the store does not say has another here with each outage
+	} else if n == 100 { // a record whose end the store does not say has another here with each outage and list
 		k = k[1:]
 	}
 	m.known[s] = append(k, ends)
