@@ -49,16 +49,17 @@ type section struct {
 	rows  []row
 }
 
-func sections() []section {
+// sections has every flag, bound to its field of c.
+func sections(c *Config) []section {
 	return []section{
-		etcdFlags(), embeddedFlags(), kubeFlags(), networkFlags(), underlayFlags(), nodeFlags(), rulesFlags(),
-		healthFlags(), logFlags(), modeFlags(),
+		etcdFlags(c), embeddedFlags(c), kubeFlags(c), networkFlags(c), underlayFlags(c), nodeFlags(c), rulesFlags(c),
+		healthFlags(c), logFlags(c), modeFlags(c),
 	}
 }
 
 // rowOf returns the row of that name, the zero row if there is none.
 func rowOf(name string) row {
-	for _, s := range sections() {
+	for _, s := range sections(new(Config)) {
 		for _, r := range s.rows {
 			if r.name == name {
 				return r
@@ -68,38 +69,34 @@ func rowOf(name string) row {
 	return row{}
 }
 
-// define binds every flag to its field of c, whose values are the defaults.
-func define(fs *flag.FlagSet, c *Config, of ...section) {
+// define defines the flags of sections in fs. The values that their fields have now are the defaults.
+func define(fs *flag.FlagSet, of ...section) {
 	for _, s := range of {
 		for _, r := range s.rows {
-			r.bind(fs, c, r.name, r.usage)
+			r.bind(fs, r.name, r.usage)
 		}
 	}
 }
 
-// binder defines a flag of a name and a usage in fs, and binds it to its field of c.
-type binder func(fs *flag.FlagSet, c *Config, name, usage string)
+// binder defines a flag of a name and a usage in fs, bound to a field.
+type binder func(fs *flag.FlagSet, name, usage string)
 
-func text(field func(*Config) *string) binder {
-	return func(fs *flag.FlagSet, c *Config, name, usage string) {
-		fs.StringVar(field(c), name, *field(c), usage)
-	}
+func text(p *string) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.StringVar(p, name, *p, usage) }
 }
 
-func boolean(field func(*Config) *bool) binder {
-	return func(fs *flag.FlagSet, c *Config, name, usage string) { fs.BoolVar(field(c), name, *field(c), usage) }
+func boolean(p *bool) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.BoolVar(p, name, *p, usage) }
 }
 
-func number(field func(*Config) *int) binder {
-	return func(fs *flag.FlagSet, c *Config, name, usage string) { fs.IntVar(field(c), name, *field(c), usage) }
+func number(p *int) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.IntVar(p, name, *p, usage) }
 }
 
-func duration(field func(*Config) *time.Duration) binder {
-	return func(fs *flag.FlagSet, c *Config, name, usage string) {
-		fs.DurationVar(field(c), name, *field(c), usage)
-	}
+func duration(p *time.Duration) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.DurationVar(p, name, *p, usage) }
 }
 
-func value(of func(*Config) flag.Value) binder {
-	return func(fs *flag.FlagSet, c *Config, name, usage string) { fs.Var(of(c), name, usage) }
+func value(v flag.Value) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.Var(v, name, usage) }
 }

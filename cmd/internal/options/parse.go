@@ -69,7 +69,7 @@ func Parse(args, environ []string) (Config, error) {
 func newFlagSet(c *Config) *flag.FlagSet {
 	fs := flag.NewFlagSet("weftd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are returned, usage is printed by Usage
-	define(fs, c, sections()...)
+	define(fs, sections(c)...)
 	return fs
 }
 

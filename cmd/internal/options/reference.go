@@ -19,7 +19,7 @@ func Flags() []Flag {
 	c := defaults()
 	fs := newFlagSet(&c)
 	var out []Flag
-	for _, s := range sections() {
+	for _, s := range sections(&c) {
 		for _, r := range s.rows {
 			f := fs.Lookup(r.name)
 			_, usage := flag.UnquoteUsage(f)

@@ -53,7 +53,7 @@ func TestSampleEnvironment(t *testing.T) {
 	fs := newFlagSet(&c)
 	var out strings.Builder
 	var environ []string
-	for _, s := range sections() {
+	for _, s := range sections(&c) {
 		if s.title == "" {
 			continue
 		}

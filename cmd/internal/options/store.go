@@ -76,7 +76,7 @@ type StoreFlags struct {
 // NewStoreFlags returns the flags with the daemon's defaults.
 func NewStoreFlags() *StoreFlags {
 	f := &StoreFlags{Set: flag.NewFlagSet("store", flag.ContinueOnError), values: defaults()}
-	define(f.Set, &f.values, etcdFlags())
+	define(f.Set, etcdFlags(&f.values))
 	return f
 }
 
