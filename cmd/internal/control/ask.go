@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -48,10 +47,7 @@ func (r AskRequest) check() error {
 
 func serveAsk(n ProbeService, w http.ResponseWriter, r *http.Request) {
 	var req AskRequest
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&req); err != nil {
-		replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
+	if !readRequest(w, r, &req) {
 		return
 	}
 	if err := req.check(); err != nil {

@@ -99,15 +99,8 @@ func (w captureWriter) Write(c Captured) error { return w.e.Encode(c) }
 func (w captureWriter) Flush() { _ = w.s.control.Flush() }
 
 func serveCapture(n Capturer, w http.ResponseWriter, r *http.Request) {
-	if err := mayChange(r.Context()); err != nil { // it changes nothing, and shows what pods say to each other
-		reply(w, nil, err)
-		return
-	}
 	var req CaptureRequest
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&req); err != nil {
-		replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
+	if !changeRequest(w, r, &req) { // it changes nothing, and shows what pods say to each other
 		return
 	}
 	s := &stream{w: w, control: http.NewResponseController(w)}
@@ -169,10 +162,6 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest) (*CaptureStream,
 		return nil, l.stuck(c.socket)
 	case err != nil:
 		return nil, c.explain(err)
-	case resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != "application/json",
-		resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") != captureType:
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("this weftd is older than weft capture: %w", ErrRefused)
 	case resp.StatusCode != http.StatusOK:
 		defer func() { _ = resp.Body.Close() }()
 		return nil, refusal(resp)

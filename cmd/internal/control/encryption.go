@@ -38,8 +38,7 @@ func (c *Client) RotateKey(ctx context.Context) (r Rotated, err error) {
 }
 
 func serveRotateKey(n KeyService, w http.ResponseWriter, r *http.Request) {
-	if err := mayChange(r.Context()); err != nil {
-		reply(w, nil, err)
+	if !changeRequest(w, r, nil) {
 		return
 	}
 	// who asked may go away; the record has to follow the key all the same

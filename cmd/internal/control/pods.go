@@ -72,7 +72,7 @@ func servePods(mux *http.ServeMux, n PodService) {
 	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Pods(), nil) })
 	mux.HandleFunc("POST /v1/pods/detach", func(w http.ResponseWriter, r *http.Request) {
 		var k podport.Key
-		if !podRequest(w, r, &k) {
+		if !changeRequest(w, r, &k) {
 			return
 		}
 		if err := k.Check(); err != nil {
@@ -85,24 +85,29 @@ func servePods(mux *http.ServeMux, n PodService) {
 	mux.HandleFunc("POST /v1/pods/attach", func(w http.ResponseWriter, r *http.Request) { serveAttach(n, w, r) })
 }
 
-// podRequest reads a request that changes something. If it is not to be fulfilled, it has been answered.
-func podRequest(w http.ResponseWriter, r *http.Request, into any) bool {
+// changeRequest reads a request that changes something. If it is not to be fulfilled, it has been answered.
+func changeRequest(w http.ResponseWriter, r *http.Request, into any) bool {
 	if err := mayChange(r.Context()); err != nil {
 		reply(w, nil, err)
 		return false
 	}
+	return into == nil || readRequest(w, r, into)
+}
+
+// readRequest reads a request. If it cannot be read, it has been answered.
+func readRequest(w http.ResponseWriter, r *http.Request, into any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, podport.MaxRequest))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	if err != nil {
 		replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
-		return false
 	}
-	return true
+	return err == nil
 }
 
 func serveAttach(n PodService, w http.ResponseWriter, r *http.Request) {
 	var req podport.Request
-	if !podRequest(w, r, &req) {
+	if !changeRequest(w, r, &req) {
 		return
 	}
 	if err := req.Check(); err != nil {

@@ -56,8 +56,7 @@ func (c *Client) Reload(ctx context.Context) (r Reloaded, err error) {
 }
 
 func serveReload(n Reloader, w http.ResponseWriter, r *http.Request) {
-	if err := mayChange(r.Context()); err != nil {
-		reply(w, nil, err)
+	if !changeRequest(w, r, nil) {
 		return
 	}
 	// who asked may go away; half a reload is nothing to leave behind

@@ -229,7 +229,7 @@ func (s Server) Handler() http.Handler {
 		})
 		mux.HandleFunc("POST /v1/leases/release", func(w http.ResponseWriter, r *http.Request) {
 			var req ReleaseRequest
-			if !podRequest(w, r, &req) {
+			if !changeRequest(w, r, &req) {
 				return
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)

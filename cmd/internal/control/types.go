@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/smallhttp"
 	"weft/lease"
@@ -80,22 +81,8 @@ type WayOut struct {
 	Masquerade bool `json:"masquerade,omitempty"`
 }
 
-// Custody says who keeps descriptors of pods for the next weftd.
-type Custody struct {
-	// By is "holder", "service manager", or empty if nobody keeps them. PID is the holder's.
-	By  string `json:"by,omitempty"`
-	PID int    `json:"pid,omitempty"`
-	// Items are the pods, and Descriptors what is kept of all of them.
-	Items       int `json:"items"`
-	Descriptors int `json:"descriptors"`
-	// Ports are those of the data plane that are kept, and PortDescriptors what is kept of them.
-	Ports           int `json:"ports,omitempty"`
-	PortDescriptors int `json:"portDescriptors,omitempty"`
-	// Discarded is how many packets had waited for too long when they were taken up.
-	Discarded int `json:"discardedPackets,omitempty"`
-	// Fault says what is not kept and why, or what will end the keeping.
-	Fault string `json:"fault,omitempty"`
-}
+// Custody says who keeps descriptors of pods and ports for the next weftd.
+type Custody = custody.Status
 
 // PodCounts counts pods by the states that podport has.
 type PodCounts struct {

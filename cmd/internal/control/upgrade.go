@@ -91,7 +91,7 @@ func serveUpgrade(mux *http.ServeMux, n Upgrader) {
 	})
 	mux.HandleFunc("POST "+upgradePath, func(w http.ResponseWriter, r *http.Request) {
 		var req UpgradeRequest
-		if !podRequest(w, r, &req) {
+		if !changeRequest(w, r, &req) {
 			return
 		}
 		// with less the answer is lost
@@ -107,7 +107,7 @@ func serveUpgrade(mux *http.ServeMux, n Upgrader) {
 	})
 	mux.HandleFunc("POST "+yieldPath, func(w http.ResponseWriter, r *http.Request) {
 		var req YieldRequest
-		if !podRequest(w, r, &req) {
+		if !changeRequest(w, r, &req) {
 			return
 		}
 		if err := n.MayYield(req); err != nil {

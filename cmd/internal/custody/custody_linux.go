@@ -77,24 +77,6 @@ func (l *Left) Close() {
 // connection (RFC 9293, 3.4.1).
 const StaleAfter = 30 * time.Second
 
-// Keepers of descriptors, as in Status.
-const (
-	ByManager = "service manager"
-	ByHolder  = "holder"
-)
-
-// Status says who keeps descriptors for this weftd.
-type Status struct {
-	// By is ByManager, ByHolder, or "" while nothing is kept. PID is the holder's.
-	By  string
-	PID int
-	// Ports and PortDescriptors count optional items, Items and Descriptors the others. Discarded counts the
-	// packets that were too old when they were taken up.
-	Ports, PortDescriptors, Items, Descriptors, Discarded int
-	// Fault says why something is not kept, "" if everything is.
-	Fault string
-}
-
 // Custody is weftd's side. It has duplicates of its own of all descriptors. Its methods are safe for
 // concurrent use.
 type Custody struct {

@@ -21,3 +21,27 @@ func (r Report) AwayFor() time.Duration { return time.Duration(r.Away) * time.Mi
 
 // LeftFor returns Left as a duration.
 func (r Report) LeftFor() time.Duration { return time.Duration(r.Left) * time.Millisecond }
+
+// Keepers of descriptors, as in Status.
+const (
+	ByManager = "service manager"
+	ByHolder  = "holder"
+)
+
+// Status says who keeps descriptors for the next weftd.
+type Status struct {
+	// By is ByManager, ByHolder, or "" if nobody keeps them. PID is the holder's.
+	By  string `json:"by,omitempty"`
+	PID int    `json:"pid,omitempty"`
+	// Items are the pods, and Descriptors what is kept of all of them.
+	Items       int `json:"items"`
+	Descriptors int `json:"descriptors"`
+	// Ports are those of the data plane that are kept, which are the optional items, and PortDescriptors what is
+	// kept of them.
+	Ports           int `json:"ports,omitempty"`
+	PortDescriptors int `json:"portDescriptors,omitempty"`
+	// Discarded is how many packets had waited for too long when they were taken up.
+	Discarded int `json:"discardedPackets,omitempty"`
+	// Fault says what is not kept and why, or what will end the keeping; "" for nothing.
+	Fault string `json:"fault,omitempty"`
+}

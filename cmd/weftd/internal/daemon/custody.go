@@ -62,9 +62,5 @@ func (d *Daemon) custodyStatus() *control.Custody {
 	if s.Items+s.Ports == 0 && s.Fault == "" {
 		return nil
 	}
-	return &control.Custody{
-		By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Ports: s.Ports,
-		PortDescriptors: s.PortDescriptors,
-		Discarded:       s.Discarded, Fault: s.Fault,
-	}
+	return &s
 }

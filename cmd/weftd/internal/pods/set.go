@@ -78,7 +78,7 @@ type Set struct {
 	local   Local
 	dirty   bool              // the file is not what it has to be
 	unsaved bool              // it could not be written the last time
-	former  Totals            // the traffic of ports that this data plane has no more
+	former  control.PodCounts // the traffic of ports that this data plane has no more
 	owed    []podport.Request // pods that are gone, whose addresses are not free yet
 
 	saving sync.Mutex // held while the file is written; before mu

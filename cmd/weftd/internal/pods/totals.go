@@ -1,34 +1,28 @@
 package pods
 
 import (
+	"cmp"
+	"slices"
+
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/podport"
 	"weft/tunnel"
 )
 
-// Totals are about all pods together. The totals begin at zero with each data plane, and do not fall when a
-// pod goes.
-type Totals struct {
-	// Attached, Waiting and Missing count pods by state; Problems those with one.
-	Attached, Waiting, Missing, Problems int
-	// Sent is what pods sent, and Received what was delivered to them.
-	SentPackets, SentBytes, ReceivedPackets, ReceivedBytes uint64
-	// Refused are the packets from pods and to them that went no further.
-	Refused uint64
-}
-
 // add counts the traffic of one port.
-func (t *Totals) add(p tunnel.PodStats) {
+func add(t *control.PodCounts, p tunnel.PodStats) {
 	t.SentPackets += p.TxPackets
 	t.SentBytes += p.TxBytes
 	t.ReceivedPackets += p.RxPackets
 	t.ReceivedBytes += p.RxBytes
 	for r := range p.Drops {
-		t.Refused += p.Drops[r] + p.RxDrops[r]
+		t.RefusedPackets += p.Drops[r] + p.RxDrops[r]
 	}
 }
 
-// Totals returns them.
-func (s *Set) Totals() Totals {
+// Totals are about all pods together. The totals begin at zero with each data plane, and do not fall when a
+// pod goes.
+func (s *Set) Totals() control.PodCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.former
@@ -39,7 +33,7 @@ func (s *Set) Totals() Totals {
 		}
 		for _, p := range s.carrier.Stats() {
 			if ours[p.Port] { // else it is about to be closed, and counted already
-				t.add(p)
+				add(&t, p)
 			}
 		}
 	}
@@ -63,7 +57,23 @@ func (s *Set) Totals() Totals {
 func (s *Set) retire(c Carrier, id tunnel.PortID) {
 	for _, p := range c.Stats() {
 		if p.Port == id {
-			s.former.add(p)
+			add(&s.former, p)
 		}
 	}
+}
+
+// Busiest are the pods of list that sent and received most bytes, that one first.
+func Busiest(list []podport.Pod) (out []control.PodTraffic) {
+	slices.SortStableFunc(list, func(a, b podport.Pod) int {
+		return cmp.Compare(b.SentBytes+b.ReceivedBytes, a.SentBytes+a.ReceivedBytes)
+	})
+	for _, p := range list[:min(len(list), control.MostBusiest)] {
+		t := control.PodTraffic{Key: p.Key, Name: p.Name, SentPackets: p.SentPackets, SentBytes: p.SentBytes,
+			ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes}
+		for _, d := range p.Drops {
+			t.RefusedPackets += d.Packets
+		}
+		out = append(out, t)
+	}
+	return out
 }

@@ -1,7 +1,11 @@
 package pods
 
 import (
+	"fmt"
 	"testing"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/podport"
 )
 
 // A counter that goes back is taken for one that began anew.
@@ -17,5 +21,28 @@ func TestTotalsDoNotGoBackWhenAPodGoes(t *testing.T) {
 	}
 	if p.before = nil; s.Totals().SentPackets != 3 {
 		t.Errorf("then %d, want 3", s.Totals().SentPackets)
+	}
+}
+
+// A status names the pods that moved most, and not hundreds.
+func TestStatusNamesTheBusiestPods(t *testing.T) {
+	var all []podport.Pod
+	for i := range 2 * control.MostBusiest {
+		all = append(all, podport.Pod{Request: podport.Request{
+			Key: podport.Key{ID: fmt.Sprint(i), Interface: "eth0"}}, SentBytes: uint64(i % 3),
+			ReceivedBytes: uint64(i * 10), Drops: []podport.Drop{{Packets: 2}, {Packets: 3}}})
+	}
+	got := Busiest(all)
+	if len(got) != control.MostBusiest {
+		t.Fatalf("%d pods, want %d", len(got), control.MostBusiest)
+	}
+	for i, p := range got {
+		if want := fmt.Sprint(2*control.MostBusiest - 1 - i); p.ID != want || p.RefusedPackets != 5 ||
+			p.ReceivedBytes == 0 {
+			t.Errorf("place %d has %+v, want pod %s", i, p, want)
+		}
+	}
+	if Busiest(nil) != nil {
+		t.Error("no pods are some")
 	}
 }
