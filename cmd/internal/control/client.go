@@ -20,12 +20,9 @@ var ErrNoDaemon = errors.New("weftd does not answer")
 // Client asks the daemon behind one socket. It is safe for concurrent use.
 type Client struct{ socket string }
 
-// answerTimeout bounds the time until the daemon begins an answer that it has in memory, so that who waits is
-// told within two seconds that none comes; wholeTimeout bounds the time until all of it is there.
-const (
-	answerTimeout = 1800 * time.Millisecond
-	wholeTimeout  = 6 * time.Second
-)
+// wholeTimeout bounds an answer that the daemon has in memory. A host whose processors are all taken needs
+// seconds for it; that the daemon is stopped is noticed earlier.
+const wholeTimeout = 6 * time.Second
 
 // NewClient returns a Client, which connects with its first request.
 func NewClient(socket string) *Client {
@@ -67,17 +64,16 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return fmt.Errorf("ask weftd: %w", err)
 	}
 	var l listener
-	transport := &http.Transport{
-		DisableKeepAlives: true, ResponseHeaderTimeout: answerTimeout,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
-	}
-	client := http.Client{Timeout: wholeTimeout, Transport: transport}
+	client := http.Client{Timeout: wholeTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
+	}}
 	if method == http.MethodPost {
 		// the daemon has to ask others first: it is asked before whether it answers at all
 		if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
 			return err
 		}
-		client.Timeout, transport.ResponseHeaderTimeout = 2*requestTimeout, 0
+		client.Timeout = 2 * requestTimeout
 		if path == upgradePath {
 			client.Timeout = upgradeTime + requestTimeout
 		}
@@ -89,11 +85,6 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	}()
 	defer func() { cancel(nil); <-watched }()
 	resp, err := client.Do(req)
-	if err != nil && timedOut(err) && method != http.MethodPost && l.starved() {
-		// A host whose processors are all taken makes no daemon deaf.
-		transport.ResponseHeaderTimeout = wholeTimeout
-		resp, err = client.Do(req)
-	}
 	if why := context.Cause(ctx); err != nil && errors.Is(why, ErrStuck) {
 		return why
 	}

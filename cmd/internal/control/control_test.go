@@ -372,18 +372,3 @@ func TestSilentClientsMakeRoom(t *testing.T) {
 		}
 	}
 }
-
-// A process is starved of processors if its threads could have run and did not, for as long as an answer may
-// take.
-func TestStarved(t *testing.T) {
-	var l listener
-	l.pid.Store(int32(os.Getpid()))
-	l.waited.Store(int64(l.waitedForCPU() + time.Hour))
-	if l.starved() {
-		t.Error("it waited less than before")
-	}
-	l.waited.Store(int64(l.waitedForCPU() - answerTimeout))
-	if !l.starved() {
-		t.Error("it waited all the time")
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -24,11 +23,7 @@ const stuckEvery = 500 * time.Millisecond
 
 // listener is the process that listens on the socket to which a request went. pid is 0 while it is unknown,
 // or if the process is in a pid namespace that this one does not see. It is safe for concurrent use.
-type listener struct {
-	pid atomic.Int32
-	// waited is what waitedForCPU said when the process was first known.
-	waited atomic.Int64
-}
+type listener struct{ pid atomic.Int32 }
 
 // dial connects to the socket, and remembers which process listens there.
 func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
@@ -40,37 +35,11 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	if raw, err := c.(*net.UnixConn).SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { // without an answer the pid stays unknown
 			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				if l.pid.Swap(cred.Pid) == 0 {
-					l.waited.Store(int64(l.waitedForCPU()))
-				}
+				l.pid.Store(cred.Pid)
 			}
 		})
 	}
 	return c, nil
-}
-
-// starved reports whether the process has waited for a processor, and not for something else, for as long as
-// it was asked: its threads could run then, and did not.
-func (l *listener) starved() bool {
-	return l.waitedForCPU()-time.Duration(l.waited.Load()) > answerTimeout/2
-}
-
-// waitedForCPU is how long the process's threads could have run and did not, together; 0 if the kernel does
-// not say.
-func (l *listener) waitedForCPU() (sum time.Duration) {
-	// the pattern is a good one
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", l.pid.Load()))
-	for _, file := range tasks {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		var ran, waited int64
-		if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
-			sum += time.Duration(waited)
-		}
-	}
-	return sum
 }
 
 // state returns the letter for the process's state in /proc/PID/stat, 0 if it cannot be read.
