@@ -338,14 +338,12 @@ func (c *Custody) Status() Status {
 func (c *Custody) endsWithUs() string {
 	switch {
 	case os.Getpid() == 1:
-		return "weftd is the first process of a container, and the kernel ends the holder with it: outside of a " +
-			"container, or" +
-			" with systemd, pods outlive a restart"
+		return "weftd is the first process of a container, and the kernel ends the holder with it: outside " +
+			"of a container, or with systemd, pods outlive a restart"
 	case c.o.Getenv("NOTIFY_SOCKET") != "":
 		// it ends all processes of a unit together, unless KillMode= says otherwise
 		return "the service manager keeps no descriptors for weftd, and ends the holder with it: set " +
-			"FileDescriptorStoreMax=" +
-			" and FDSTORE in weftd's unit, as the shipped one does"
+			"FileDescriptorStoreMax= and FDSTORE in weftd's unit, as the shipped one does"
 	}
 	return ""
 }

@@ -293,8 +293,7 @@ func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give 
 	switch {
 	case m.Verb == verbHello && m.Owner != h.o.Owner:
 		return message{Refused: fmt.Sprintf("it keeps descriptors for the state directory %.80q, and this "+
-			"weftd's is %.80q",
-			h.o.Owner, m.Owner)}, nil, true
+			"weftd's is %.80q", h.o.Owner, m.Owner)}, nil, true
 	case m.Verb == verbHello && h.weftd != nil && h.conns[c] < h.conns[h.weftd]:
 		// it was said while this process was stopped
 		return message{}, nil, false

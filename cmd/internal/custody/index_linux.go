@@ -114,8 +114,7 @@ func (x *index) slot(at int64) (body []byte, sequence uint64, err error) {
 	version, length := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
 	if version != indexVersion || length > slotSize-slotHeader {
 		return nil, 0, fmt.Errorf("slot at %d: version %d with %d bytes, and this weftd reads version %d",
-			at, version,
-			length, indexVersion)
+			at, version, length, indexVersion)
 	}
 	if info, err := x.f.Stat(); err != nil || at+slotHeader+int64(length) > info.Size() {
 		return nil, 0, errors.Join(fmt.Errorf("slot at %d: it ends early", at), err)

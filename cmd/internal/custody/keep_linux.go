@@ -29,9 +29,8 @@ const (
 )
 
 var (
-	errNobody = errors.New("nobody keeps descriptors: there is no control socket beside which a holder could " +
-		"listen, or" +
-		" --holder-timeout is 0")
+	errNobody = errors.New("nobody keeps descriptors: there is no control socket beside which a holder " +
+		"could listen, or --holder-timeout is 0")
 	errNoIndex = errors.New("nothing can be kept: there is no memory for an index")
 )
 
@@ -105,8 +104,7 @@ func (c *Custody) settle(ctx context.Context) bool {
 	switch {
 	case err != nil && before == nil && c.holder != 0:
 		c.o.Logger.Warn("the holder of pods' descriptors is lost; a restart of weftd would now cut pods off; it "+
-			"is tried again",
-			"pid", c.holder, "reason", err)
+			"is tried again", "pid", c.holder, "reason", err)
 	case err == nil && before != nil:
 		c.o.Logger.Info("everything is kept for the next weftd again", "items", len(c.items))
 	}
@@ -216,8 +214,7 @@ func (c *Custody) failed(err error) error {
 		c.lose()
 		if errors.Is(err, errSilent) {
 			return fmt.Errorf("%w: see whether process %d is stopped (kill -CONT %d continues it). It is asked again",
-				err, c.holder,
-				c.holder)
+				err, c.holder, c.holder)
 		}
 	}
 	return err

@@ -74,8 +74,7 @@ func receive(c *net.UnixConn) (m message, fds []int, err error) {
 		return m, got.FDs, errMalformed
 	case m.Version != protocolVersion:
 		return m, got.FDs, fmt.Errorf("%w: version %d of the holder's protocol, where this is %d",
-			errMalformed, m.Version,
-			protocolVersion)
+			errMalformed, m.Version, protocolVersion)
 	}
 	return m, got.FDs, nil
 }

@@ -56,9 +56,8 @@ func holderEnvironment(all []string) []string {
 // HoldArguments reads the arguments behind Verb, and takes up the listener that startHolder has handed over.
 func HoldArguments(args []string) (HoldOptions, error) {
 	if len(args) != 3 {
-		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: " +
-			"there is nothing to do" +
-			" by hand (docs/operations.md)")
+		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to " +
+			"keep: there is nothing to do by hand (docs/operations.md)")
 	}
 	timeout, err := time.ParseDuration(args[2])
 	if err != nil {
@@ -68,8 +67,7 @@ func HoldArguments(args []string) (HoldOptions, error) {
 	l, err := net.FileListener(f)
 	if err != nil {
 		return HoldOptions{}, fmt.Errorf("holder: descriptor %d is no listener: weftd starts its holder by "+
-			"itself: %w",
-			listenerFD, err)
+			"itself: %w", listenerFD, err)
 	}
 	_ = f.Close() // l has a duplicate
 	u, ok := l.(*net.UnixListener)

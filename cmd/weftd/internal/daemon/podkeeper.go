@@ -82,8 +82,7 @@ func (k podKeeper) Kept() ([]pods.Kept, error) {
 		p, err := readKeptPod(i)
 		if err != nil {
 			k.log.Warn("a descriptor that was kept is of no use to this weftd: if it is a pod's, that has to be "+
-				"attached again",
-				"name", i.Name, "reason", err)
+				"attached again", "name", i.Name, "reason", err)
 			rights.Close(i.FDs)
 			ctx, cancel := k.wait()
 			_ = k.c.DropOne(ctx, i.Name) // as in Forget
