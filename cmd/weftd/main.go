@@ -141,6 +141,7 @@ func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer
 	if err := confine.Enter(cfg, log); err != nil {
 		return err
 	}
+	p.arrival.Alive()
 	program := daemon.Program{
 		Hangups: p.hangups, Arrival: p.arrival, Exec: p.become,
 		Log: out.set, Read: func() (options.Config, error) { return parseAgain(settings, cfg) },

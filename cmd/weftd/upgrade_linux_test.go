@@ -220,7 +220,7 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		{"reads another format", `case "$*" in *--version*) exec ` + weftd + ` "$@";; esac; echo 99`, 0},
 		{"does not take a flag", "exec " + weftd + ` "$@" --no-such-flag`, 0},
 		{"hangs", "exec sleep 60", 0},
-		{"hangs in its place", answers + "exec " + weftd + ` "$@" --environment-file=` + pipe, reexec.Patience},
+		{"hangs in its place", answers + "exec " + weftd + ` "$@" --environment-file=` + pipe, reexec.StartPatience},
 		{"fails in its place", answers + "exec " + weftd + ` "$@" --no-such-flag`, 0},
 	} {
 		path := filepath.Join(dir, filepath.Base(t.TempDir()))
@@ -234,7 +234,7 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		for _, f := range streams {
 			f.Passes(100)
 			r := f.Stop()
-			if r.LongestGap > tt.stands+reexec.Patience ||
+			if r.LongestGap > tt.stands+reexec.StartPatience ||
 				tt.stands == 0 && r.Lost > 0 && r.LongestGap < fits {
 				t.Errorf("%s: %s", tt.name, r)
 			}

@@ -17,9 +17,11 @@ import (
 // Arrival is what the program before left to this one. Its methods are safe for concurrent use; those of nil,
 // which stands for an ordinary start, do nothing.
 type Arrival struct {
-	mu      sync.Mutex
-	x       index
-	env     []string
+	x     index
+	env   []string
+	alive chan struct{} // closed by Alive
+
+	mu      sync.Mutex // protects what follows, and is held while Back goes back
 	settled bool
 }
 
@@ -33,13 +35,14 @@ func Arrive() (*Arrival, error) {
 	if err := os.Unsetenv(variable); err != nil {
 		return nil, err
 	}
-	a := &Arrival{env: os.Environ()}
+	a := &Arrival{env: os.Environ(), alive: make(chan struct{})}
 	fd, err := strconv.Atoi(number)
 	if err != nil || fd < 3 {
 		return nil, fmt.Errorf("variable %s=%s is not for people to set: unset it", variable, number)
 	}
-	defer func() { _ = unix.Close(fd) }() // it has been read
-	a.x, err = read(fd)
+	f := os.NewFile(uintptr(fd), "index")
+	defer func() { _ = f.Close() }() // it has been read
+	a.x, err = read(f)
 	err = errors.Join(err, setFlags(a.x.all(), unix.FD_CLOEXEC))
 	reap()
 	return a, err
@@ -89,7 +92,7 @@ func (a *Arrival) Pending() bool {
 }
 
 // State returns what was left, with duplicates of the descriptors.
-func (a *Arrival) State() (State, error) { return a.x.state() }
+func (a *Arrival) State() (State, error) { return a.x.duplicate() }
 
 // Settle says that this program has begun to read, or to make ports anew: it goes back no more.
 func (a *Arrival) Settle() (first bool) {
@@ -125,14 +128,33 @@ func (a *Arrival) Back(why error) error {
 	return x.execute(fmt.Sprint("/proc/self/fd/", a.x.Before.FD), a.x.Before.Args, environment(a.env))
 }
 
-// Patience is how long a program may take until Settle.
-const Patience = 10 * time.Second
+// StartPatience is how long a program may take until Alive, and Patience until Settle. What comes before Alive
+// waits for nothing: it takes some 100 ms, and where everything is 20 times as slow still less than this.
+const (
+	StartPatience = 3 * time.Second
+	Patience      = 10 * time.Second
+)
 
-// Watch goes back if this program has not settled in time.
+// Alive says that the program has its settings and its rights: from now on it does what may take time. It is
+// called once.
+func (a *Arrival) Alive() {
+	if a != nil {
+		close(a.alive)
+	}
+}
+
+// Watch goes back if this program is not alive, or has not settled, in time.
 func (a *Arrival) Watch() {
 	if a == nil || a.x.Before.FD <= 0 {
 		return
 	}
+	time.AfterFunc(StartPatience, func() {
+		select {
+		case <-a.alive:
+		default:
+			_ = a.Back(fmt.Errorf("it had not begun to work within %v", StartPatience)) // as below
+		}
+	})
 	time.AfterFunc(Patience, func() {
 		_ = a.Back(fmt.Errorf("it carried no packet within %v", Patience)) // with an error it goes on as it can
 	})

@@ -33,7 +33,7 @@ type Program struct {
 // Exec executes p in this process, which has to be on the thread that main began on: namespaces are a
 // thread's. It returns only with an error, and s stays the caller's.
 func Exec(p Program, s State) error {
-	x := indexOf(s)
+	x := index{Format: Format, State: s}
 	own, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the program that runs: %w", err)
@@ -57,8 +57,8 @@ func (x *index) execute(path string, args, env []string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(file) }() // it was for the other program
-	runtime.LockOSThread()                  // capabilities are a thread's
+	defer func() { _ = file.Close() }() // it was for the other program
+	runtime.LockOSThread()              // capabilities are a thread's
 	defer runtime.UnlockOSThread()
 	drop, err := confine.Pass()
 	if err != nil {
@@ -67,7 +67,8 @@ func (x *index) execute(path string, args, env []string) error {
 	defer drop()
 	// A SIGHUP meanwhile must not end a program that does not listen yet.
 	signal.Ignore(unix.SIGHUP)
-	fds := append(x.all(), file)
+	number := int(file.Fd())
+	fds := append(x.all(), number)
 	// A process that another thread starts now would get the descriptors, too.
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
@@ -75,7 +76,7 @@ func (x *index) execute(path string, args, env []string) error {
 	if err := setFlags(fds, 0); err != nil {
 		return err
 	}
-	err = syscall.Exec(path, args, append(env, variable+"="+strconv.Itoa(file)))
+	err = syscall.Exec(path, args, append(env, variable+"="+strconv.Itoa(number)))
 	return fmt.Errorf("execute %s: %w", path, err)
 }
 

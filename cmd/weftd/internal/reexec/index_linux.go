@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -20,17 +23,19 @@ const Format = 2
 // State is what one program leaves to the next. Its descriptors belong to whoever has it.
 type State struct {
 	// ID tells this upgrade from others.
-	ID string
+	ID string `json:"id"`
 	// From is the version of the program that left the state, Binary the path of the one that was executed.
-	From, Binary string
+	From   string `json:"from"`
+	Binary string `json:"binary"`
 	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by
 	// custody.SinceBoot.
-	Asked, Paused time.Duration
+	Asked  time.Duration `json:"asked"`
+	Paused time.Duration `json:"paused"`
 	// Idle says that the program served no network, so that the next one need not serve one to have arrived.
-	Idle bool
+	Idle bool `json:"idle,omitempty"`
 	// Kept is what custody has, and Listeners what is served on, by name.
-	Kept      custody.Left
-	Listeners map[string]int
+	Kept      custody.Left   `json:"kept"`
+	Listeners map[string]int `json:"listeners"`
 }
 
 // Close closes the descriptors that are still there.
@@ -40,20 +45,41 @@ func (s *State) Close() {
 	s.Listeners = nil
 }
 
-// index is a State as it stands in the memory file, with the numbers of descriptors.
+// kept are the descriptors.
+func (s *State) kept() []int {
+	return slices.AppendSeq(slices.Collect(maps.Values(s.Kept.FDs)), maps.Values(s.Listeners))
+}
+
+// duplicate returns s with duplicates of the descriptors.
+func (s State) duplicate() (State, error) {
+	fds, listeners := s.Kept.FDs, s.Listeners
+	s.Kept.FDs, s.Listeners = map[uint64]int{}, map[string]int{}
+	for n, fd := range fds {
+		own, err := rights.Duplicate([]int{fd})
+		if err != nil {
+			s.Close()
+			return s, fmt.Errorf("take up descriptor %d that was kept: %w", n, err)
+		}
+		s.Kept.FDs[n] = own[0]
+	}
+	for name, fd := range listeners {
+		own, err := rights.Duplicate([]int{fd})
+		if err != nil {
+			s.Close()
+			return s, fmt.Errorf("take up the listener %q: %w", name, err)
+		}
+		s.Listeners[name] = own[0]
+	}
+	return s, nil
+}
+
+// index is a State in the memory file, with the numbers of descriptors, and with what only programs need.
 type index struct {
-	Format    int            `json:"format"`
-	ID        string         `json:"id"`
-	Fault     string         `json:"fault,omitempty"` // why the program that was executed gave up
-	From      string         `json:"from"`
-	Binary    string         `json:"binary"`
-	Asked     time.Duration  `json:"asked"`
-	Paused    time.Duration  `json:"paused"`
-	Idle      bool           `json:"idle,omitempty"`
-	Before    before         `json:"before"`
-	Namespace int            `json:"namespace,omitempty"` // of the TUN, without root; it stays open
-	Kept      custody.Left   `json:"kept"`
-	Listeners map[string]int `json:"listeners"`
+	Format int `json:"format"`
+	State
+	Fault     string `json:"fault,omitempty"` // why the program that was executed gave up
+	Before    before `json:"before"`
+	Namespace int    `json:"namespace,omitempty"` // of the TUN, without root; it stays open
 }
 
 // before is the program that ran before; FD is 0 for none.
@@ -62,19 +88,7 @@ type before struct {
 	Args []string `json:"args,omitempty"`
 }
 
-func indexOf(s State) index {
-	return index{
-		Format: Format, ID: s.ID, From: s.From, Binary: s.Binary, Asked: s.Asked, Paused: s.Paused, Idle: s.Idle,
-		Kept: s.Kept, Listeners: s.Listeners,
-	}
-}
-
-// kept are the descriptors that are the state's.
-func (x *index) kept() []int {
-	return slices.AppendSeq(slices.Collect(maps.Values(x.Kept.FDs)), maps.Values(x.Listeners))
-}
-
-// all are kept and those that the program itself needs.
+// all are the descriptors of the state, and those that the program itself needs.
 func (x *index) all() []int {
 	fds := x.kept()
 	for _, fd := range []int{x.Before.FD, x.Namespace} {
@@ -85,74 +99,34 @@ func (x *index) all() []int {
 	return fds
 }
 
-// state is x with duplicates of the descriptors.
-func (x *index) state() (s State, err error) {
-	s = State{
-		ID: x.ID, From: x.From, Binary: x.Binary, Asked: x.Asked, Paused: x.Paused, Idle: x.Idle,
-		Listeners: map[string]int{},
-		Kept:      custody.Left{FDs: map[uint64]int{}, Shelved: x.Kept.Shelved, Holder: x.Kept.Holder},
-	}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	for n, fd := range x.Kept.FDs {
-		own, err := rights.Duplicate([]int{fd})
-		if err != nil {
-			return s, fmt.Errorf("take up descriptor %d that was kept: %w", n, err)
-		}
-		s.Kept.FDs[n] = own[0]
-	}
-	for name, fd := range x.Listeners {
-		own, err := rights.Duplicate([]int{fd})
-		if err != nil {
-			return s, fmt.Errorf("take up the listener %q: %w", name, err)
-		}
-		s.Listeners[name] = own[0]
-	}
-	return s, nil
-}
-
 // write returns a sealed memory file with x.
-func (x *index) write() (int, error) {
+func (x *index) write() (*os.File, error) {
 	b, err := json.Marshal(x)
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
 	fd, err := unix.MemfdCreate("weft-upgrade", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return -1, fmt.Errorf("make a memory file: %w", err)
+		return nil, fmt.Errorf("make a memory file: %w", err)
 	}
-	for n, off := 0, int64(0); len(b) > 0 && err == nil; b, off = b[n:], off+int64(n) {
-		n, err = unix.Pwrite(fd, b, off)
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+	f := os.NewFile(uintptr(fd), "index")
+	if _, err = f.Write(b); err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
 			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	if err != nil {
-		_ = unix.Close(fd) // it is of no use
-		return -1, fmt.Errorf("write a memory file: %w", err)
+		return nil, errors.Join(fmt.Errorf("write a memory file: %w", err), f.Close())
 	}
-	return fd, nil
+	return f, nil
 }
 
 // read reads what write wrote. With an error as much of x is set as could be read.
-func read(fd int) (x index, err error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return x, fmt.Errorf("read the index: %w", err)
+func read(f *os.File) (x index, err error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, math.MaxInt64))
+	if err == nil {
+		err = json.Unmarshal(b, &x)
 	}
-	b := make([]byte, st.Size)
-	for got := 0; got < len(b); {
-		n, err := unix.Pread(fd, b[got:], int64(got))
-		if err != nil || n == 0 {
-			return x, errors.Join(errors.New("read the index: it ends early"), err)
-		}
-		got += n
-	}
-	if err := json.Unmarshal(b, &x); err != nil {
+	if err != nil {
 		return x, fmt.Errorf("read the index: %w", err)
 	}
 	if x.Format != Format {

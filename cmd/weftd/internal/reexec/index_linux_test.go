@@ -47,7 +47,7 @@ func TestNoChildGetsTheDescriptors(t *testing.T) {
 		s.Kept.FDs[n] = own[0]
 	}
 	defer s.Close()
-	x := indexOf(s)
+	x := index{Format: Format, State: s}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -83,20 +83,20 @@ func TestIndexComesBack(t *testing.T) {
 		Listeners: map[string]int{"control": p[1]},
 		Kept:      custody.Left{FDs: map[uint64]int{7: p[0]}, Shelved: []uint64{7}, Holder: 9}}
 	defer s.Close()
-	x := indexOf(s)
-	fd, err := x.write()
+	x := index{Format: Format, State: s}
+	f, err := x.write()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	if _, err := unix.Pwrite(fd, []byte("{"), 0); err == nil {
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("{"), 0); err == nil {
 		t.Error("the index can be changed")
 	}
-	back, err := read(fd)
+	back, err := read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := back.state()
+	got, err := back.duplicate()
 	if err != nil {
 		t.Fatal(err)
 	}
