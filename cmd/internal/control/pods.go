@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/rights"
 )
@@ -40,19 +38,11 @@ type callerKey struct{}
 
 // withCaller adds to ctx the user behind c.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	_ = raw.Control(func(fd uintptr) { // without a caller nothing is allowed
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			ctx = context.WithValue(ctx, callerKey{}, cred.Uid)
+	if u, ok := c.(*net.UnixConn); ok {
+		if cred, err := rights.Peer(u); err == nil { // without a caller nothing is allowed
+			return context.WithValue(ctx, callerKey{}, cred.Uid)
 		}
-	})
+	}
 	return ctx
 }
 

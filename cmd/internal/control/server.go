@@ -99,12 +99,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// The file gets the mode of the descriptor when that is bound (unix(7)). So the file is private from the
-	// moment it exists, without a change of the umask, which all threads share.
-	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
-	}}
-	l, err := private.Listen(context.Background(), "unix", path)
+	l, err := rights.ListenPrivately(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"weft/cmd/internal/rights"
 )
 
 // ErrStuck says that a weftd is there but does not answer: it is stopped, or far too busy. It may have
@@ -32,12 +32,8 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if raw, err := c.(*net.UnixConn).SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { // without an answer the pid stays unknown
-			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				l.pid.Store(cred.Pid)
-			}
-		})
+	if cred, err := rights.Peer(c.(*net.UnixConn)); err == nil { // else the pid stays unknown
+		l.pid.Store(cred.Pid)
 	}
 	return c, nil
 }

@@ -102,16 +102,10 @@ func (p *place) listen(ctx context.Context) (*net.UnixListener, error) {
 			return nil, err
 		}
 	}
-	// The file gets the mode that the descriptor has when it is bound (unix(7)), so it is private from the
-	// first.
-	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
-	}}
-	l, err := private.Listen(ctx, "unixpacket", p.at())
+	l, err := rights.ListenPrivately(ctx, "unixpacket", p.at())
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", p.path, err)
 	}
-	u := l.(*net.UnixListener)
-	u.SetUnlinkOnClose(false)
-	return u, nil
+	l.SetUnlinkOnClose(false)
+	return l, nil
 }

@@ -1,6 +1,7 @@
 package rights
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -122,6 +123,19 @@ func Peer(c syscall.Conn) (cred unix.Ucred, err error) {
 		return unix.Ucred{}, fmt.Errorf("ask who is at the other end: %w", err)
 	}
 	return *found, nil
+}
+
+// ListenPrivately listens on a Unix socket whose file is for our user alone from the moment it exists: it gets
+// the mode that the descriptor has when it is bound (unix(7)). The umask, which all threads share, stays.
+func ListenPrivately(ctx context.Context, network, path string) (*net.UnixListener, error) {
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
+	}}
+	l, err := private.Listen(ctx, network, path)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.UnixListener), nil
 }
 
 // SameUser reports whether the process at the other end of c has our user.
