@@ -42,64 +42,25 @@ func knownVariables(environ []string) (out []string) {
 	return out
 }
 
-// onlyOurs leaves of a file of variables the lines that set one of ours, and of all others the names.
+// onlyOurs leaves of a file of variables those that are ours, as weftd reads them, and the names of those that
+// begin as ours do.
 func onlyOurs(text []byte) []byte {
-	var out bytes.Buffer
-	is := ours()
-	comments, others := 0, 0
-	open := "" // what ends the value that began on a line before; "" if none did, or it ends with its line
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if open != "" {
-			others++
-			if closes(line, open) {
-				open = ""
-			}
-			continue
-		}
-		name, value, assigns := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "export ")), "=")
-		if assigns {
-			open = left(strings.TrimSpace(value))
-		}
-		switch name = strings.TrimSpace(name); {
-		case line == "":
-		case strings.HasPrefix(line, "#"), strings.HasPrefix(line, ";"):
-			comments++
-			open = ""
-		case assigns && is(name) && open == "":
-			fmt.Fprintln(&out, line)
-		case assigns && !strings.ContainsAny(name, " \t\"'"):
-			fmt.Fprintf(&out, "%s=%s\n", name, struck)
-		default:
-			others++
+	all, err := options.Variables(string(text))
+	for i, v := range all {
+		name, value, _ := strings.Cut(v, "=")
+		if strings.HasSuffix(value, `\`) || strings.TrimLeft(value, `"'`) != value {
+			all[i] = name + "=" + struck // it goes on in the next line
 		}
 	}
-	if comments+others > 0 {
-		fmt.Fprintf(&out, "(left out: %d lines of comments, %d that set nothing)\n", comments, others)
+	known := knownVariables(all)
+	out := strings.Join(append(known, ""), "\n")
+	if n := len(all) - len(known); n > 0 || err != nil {
+		out += fmt.Sprintf("(left out: %d variables of others)\n", n)
 	}
-	return out.Bytes()
-}
-
-// left returns what has yet to come on later lines for a value to end: a quotation mark, a line without a
-// backslash at its end, or nothing.
-func left(value string) string {
-	for _, mark := range []string{`"`, "'"} {
-		if rest, ok := strings.CutPrefix(value, mark); ok && !closes(rest, mark) {
-			return mark
-		}
+	if err != nil {
+		out += err.Error() + "\n"
 	}
-	if strings.HasSuffix(value, `\`) {
-		return `\`
-	}
-	return ""
-}
-
-// closes reports whether a line ends a value for which left was to come.
-func closes(line, left string) bool {
-	if left == `\` {
-		return !strings.HasSuffix(line, `\`)
-	}
-	return strings.Contains(strings.ReplaceAll(line, `\`+left, ""), left)
+	return []byte(out)
 }
 
 // onlyOurEnvironment strikes out, in units of systemd, comments and lines Environment= that set a variable of

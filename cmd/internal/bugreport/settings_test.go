@@ -19,8 +19,9 @@ func TestOthersVariablesAreLeftOut(t *testing.T) {
 		"FLANNELD_PUBLIC_IP=192.0.2.1\nWEFTD_IFCAE=s3cret\nHTTPS_PROXY=http://s3cret\nWEFTD_ETCD_PREFIX=s3cret " +
 		"\\\n  s3cret2=\n; " +
 		"s3cret\nTLS_PEM=\"s3cret\ns3cretZQ==\n\\\"s3=\n-----END\"\nWEFTD_PORT='s3cret\ns3cret='\nGOGC=50\n")))
-	want := "WEFTD_IFACE=eth1\nexport " +
-		"FLANNELD_PUBLIC_IP=192.0.2.1\nWEFTD_IFCAE=xxxxx\nHTTPS_PROXY=xxxxx\nWEFTD_ETCD_PREFIX=xxxxx\nTLS_PEM=xxxxx\nWEFTD_PORT=xxxxx\nGOGC=50\n(left out: 2 lines of comments, 5 that set nothing)\n"
+	want := "WEFTD_IFACE=eth1\nWEFTD_IFCAE=xxxxx (no variable of weftd)\nWEFTD_ETCD_PREFIX=xxxxx\n" +
+		"WEFTD_PORT=xxxxx (no variable of weftd)\nGOGC=50\n(left out: 5 variables of others)\n" +
+		"line 4 is not NAME=value\nline 12 is not NAME=value\nline 13 is not NAME=value\n"
 	if file != want {
 		t.Errorf("got:\n%s\nwant:\n%s", file, want)
 	}
