@@ -31,7 +31,10 @@ func Gateway(subnet netip.Prefix) netip.Addr { return subnet.Masked().Addr().Nex
 // that another one has is a *TakenError.
 func (s Store) Allocate(ctx context.Context, h Holder, subnets []netip.Prefix,
 	wanted ...netip.Addr) (out Allocation, err error) {
-	if err := h.check(); err != nil {
+	if err := utils.ValidateContainerID(h.Container); err != nil { // else it could not be read back
+		return Allocation{}, err
+	}
+	if err := utils.ValidateInterfaceName(h.Interface); err != nil {
 		return Allocation{}, err
 	}
 	pools, err := poolsOf(subnets, wanted)
@@ -182,17 +185,6 @@ func (p pool) next(last netip.Addr, used map[netip.Addr]bool) netip.Addr {
 			return netip.Addr{}
 		}
 	}
-}
-
-// check refuses a holder whose reservation could not be read back.
-func (h Holder) check() error {
-	if err := utils.ValidateContainerID(h.Container); err != nil {
-		return err
-	}
-	if err := utils.ValidateInterfaceName(h.Interface); err != nil {
-		return err
-	}
-	return nil
 }
 
 func (h Holder) String() string {

@@ -120,11 +120,10 @@ func read(path string) (Holder, error) {
 	if err := utils.ValidateContainerID(h.Container); err != nil {
 		return Holder{}, fmt.Errorf("%s: %w", path, err)
 	}
-	if h.Interface == "" {
-		return h, nil
-	}
-	if err := utils.ValidateInterfaceName(h.Interface); err != nil {
-		return Holder{}, fmt.Errorf("%s: %w", path, err)
+	if h.Interface != "" {
+		if err := utils.ValidateInterfaceName(h.Interface); err != nil {
+			return Holder{}, fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	return h, nil
 }

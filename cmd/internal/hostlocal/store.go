@@ -89,18 +89,10 @@ func (s Store) Release(ctx context.Context, h Holder) (freed []netip.Addr, err e
 		if len(held) == 0 {
 			held = ofHolder(list, Holder{Container: h.Container})
 		}
-		faults := []error{err}
-		for _, r := range held {
-			if err := os.Remove(filepath.Join(dir, r.file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				faults = append(faults, err)
-				continue
-			}
-			freed = append(freed, r.Address)
-		}
 		if len(held) > 0 {
-			faults = faults[1:] // somebody else's file is not this release's fault
+			freed, err = remove(dir, held) // somebody else's file is not this release's fault
 		}
-		return errors.Join(faults...)
+		return err
 	})
 	return freed, err
 }
@@ -112,26 +104,24 @@ func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
 		return nil
 	}
 	return s.change(ctx, func(dir string) error {
-		var list []Reservation
-		for _, a := range addrs { // of a thousand files two are read
-			if holder, err := read(filepath.Join(dir, a.String())); err == nil && holder == h {
-				list = append(list, Reservation{a, h, a.String()})
-			}
-		}
-		if len(list) < len(addrs) { // one may have a name that is written in another way
-			list, _ = s.Reservations() // somebody else's file is not this one's fault
-		}
-		var faults []error
-		for _, r := range ofHolder(list, h) {
-			if !slices.Contains(addrs, r.Address) {
-				continue
-			}
-			if err := os.Remove(filepath.Join(dir, r.file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				faults = append(faults, fmt.Errorf("%s stays reserved: %w", r.Address, err))
-			}
-		}
-		return errors.Join(faults...)
+		list, _ := s.Reservations() // somebody else's file is not this one's fault
+		_, err := remove(dir, slices.DeleteFunc(ofHolder(list, h), func(r Reservation) bool {
+			return !slices.Contains(addrs, r.Address)
+		}))
+		return err
 	})
+}
+
+// remove deletes reservations, and returns the addresses of those that are gone. The caller holds the lock.
+func remove(dir string, list []Reservation) (freed []netip.Addr, err error) {
+	for _, r := range list {
+		if bad := os.Remove(filepath.Join(dir, r.file)); bad != nil && !errors.Is(bad, fs.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("%s stays reserved: %w", r.Address, bad))
+			continue
+		}
+		freed = append(freed, r.Address)
+	}
+	return freed, err
 }
 
 // Check returns an error if one of the addresses is not reserved for h. Nothing is wrong with a store that
@@ -189,14 +179,8 @@ func reserve(dir string, a netip.Addr, h Holder) error {
 
 // last returns the address of range i that was given last, the zero Addr if that is not known.
 func last(dir string, i int) netip.Addr {
-	text, err := os.ReadFile(lastFile(dir, i))
-	if err != nil {
-		return netip.Addr{}
-	}
-	a, err := netip.ParseAddr(strings.TrimSpace(string(text)))
-	if err != nil {
-		return netip.Addr{}
-	}
+	text, _ := os.ReadFile(lastFile(dir, i))
+	a, _ := netip.ParseAddr(strings.TrimSpace(string(text)))
 	return a.Unmap()
 }
 
