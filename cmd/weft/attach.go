@@ -24,7 +24,7 @@ import (
 
 // podFlags name an interface of a pod, and where its addresses are reserved.
 type podFlags struct {
-	common
+	*App
 	pid       int
 	netns     string
 	iface     string
@@ -57,8 +57,8 @@ type attachFlags struct {
 	mtu       int
 }
 
-func attachCommand() *cobra.Command {
-	var f attachFlags
+func attachCommand(app *App) *cobra.Command {
+	f := attachFlags{podFlags: podFlags{App: app}}
 	cmd := &cobra.Command{
 		Use:   "attach (--pid PID | --netns PATH)",
 		Short: "Join a network namespace to the overlay, without a bridge: its interface is a port of weftd",
@@ -92,6 +92,7 @@ func attachCommand() *cobra.Command {
 		"what leads into the overlay: auto, default (everything), network (the overlay's network) or none")
 	fs.IntVar(&f.mtu, "mtu", 0, "MTU of the interface in bytes (default the overlay's)")
 	cmd.MarkFlagsOneRequired("pid", "netns")
+	completeFlags(cmd, map[string]completer{"routes": words("auto", "default", "network", "none")})
 	return cmd
 }
 

@@ -21,6 +21,7 @@ import (
 
 // benchFlags are those of `weft bench`.
 type benchFlags struct {
+	version                                     string
 	quick, full, quiet, rootless, reverse, ipv6 bool
 	rungs, measures, wires                      []string
 	rounds, sweeps, pings, size                 int
@@ -31,8 +32,8 @@ type benchFlags struct {
 	lab, from, to, through, topology            string
 }
 
-func benchCommand() *cobra.Command {
-	var f benchFlags
+func benchCommand(app *App) *cobra.Command {
+	f := benchFlags{version: app.version}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure weft beside the kernel's own ways, or between two pods or nodes",
@@ -129,7 +130,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in "+
 		"$PATH)")
 	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
-	nameLab(s, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
+	nameLab(cmd, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
 	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose "+
 		"underlay it is then")
 	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or "+
@@ -147,6 +148,11 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	for _, ours := range []string{"rungs", "wire"} {
 		cmd.MarkFlagsMutuallyExclusive("to", ours)
 	}
+	ends := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return hosts(f.lab), cobra.ShellCompDirectiveNoFileComp
+	}
+	completeFlags(cmd, map[string]completer{"wire": list(wires), "rungs": list(rungs), "measures": list(kinds),
+		"from": ends, "to": ends})
 }
 
 // config returns the preset's configuration, with the flags that were given in place of its values.
@@ -242,7 +248,7 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration,
 	if len(d.Measures) == 0 {
 		return explained(err)
 	}
-	d.Tool, d.Command = versionText(), strings.Join(append([]string{"weft"}, shown(os.Args)...), " ")
+	d.Tool, d.Command = f.version, strings.Join(append([]string{"weft"}, shown(os.Args)...), " ")
 	var gaps *plan.GapsError
 	if err != nil && (!errors.As(err, &gaps) || gaps.Early) {
 		d.Notes = append(d.Notes, "It ended before its time, and what is here is not all: "+err.Error())

@@ -19,15 +19,15 @@ import (
 
 // captureFlags are those of weft capture.
 type captureFlags struct {
-	common
+	*App
 	request  control.CaptureRequest
 	duration time.Duration
 	file     string
 	force    bool
 }
 
-func captureCommand() *cobra.Command {
-	var f captureFlags
+func captureCommand(app *App) *cobra.Command {
+	f := captureFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "capture [FILTER]",
 		Short: "Show packets of the overlay as they pass, and those that are dropped with the reason",

@@ -40,9 +40,14 @@ func TestCaptureJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []capturedPacket
+	type packet struct {
+		SchemaVersion            int `json:"schema_version"`
+		Direction, Peer, Dropped string
+		DestinationPort          int `json:"destinationPort"`
+	}
+	var got []packet
 	for line := range strings.Lines(out) {
-		var p capturedPacket
+		var p packet
 		if err := json.Unmarshal([]byte(line), &p); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}

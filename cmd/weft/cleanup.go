@@ -14,7 +14,7 @@ import (
 
 // cleanupFlags are those of weft cleanup.
 type cleanupFlags struct {
-	common
+	*App
 	dryRun, force, flannel, files bool
 	rules, wait, hold             bool
 	cacheDir, subnetFile          string
@@ -35,8 +35,8 @@ type cleaned struct {
 	Kept []string `json:"kept,omitempty"`
 }
 
-func cleanupCommand() *cobra.Command {
-	f := &cleanupFlags{}
+func cleanupCommand(app *App) *cobra.Command {
+	f := &cleanupFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what weftd leaves on this host: devices, routes and traffic rules",

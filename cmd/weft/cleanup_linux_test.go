@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/lease"
 	"weft/test/netns"
@@ -23,7 +22,7 @@ import (
 // killed, and no others.
 func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 	cache, run := t.TempDir(), t.TempDir()
-	f := &cleanupFlags{cacheDir: cache, subnetFile: filepath.Join(run, "subnet.env")}
+	f := &cleanupFlags{App: NewApp(""), cacheDir: cache, subnetFile: filepath.Join(run, "subnet.env")}
 	names := []string{"lease.json", "lease.json.new", "node-id", "node-id.new", "kube-node.json.new",
 		"extension.json.new"}
 	stays := []string{"lease.json.mine", "notes", "notes.new"}
@@ -100,7 +99,7 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 			fmt.Fprintf(&script, "ip %sroute replace %s\n", family, r)
 		}
 		sh(script.String())
-		f := &cleanupFlags{cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+		f := &cleanupFlags{App: NewApp(""), cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
 		if err := os.WriteFile(f.subnetFile, []byte(tt.file), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +132,7 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 
 // weft cleanup has the holder of a weftd that is away end; a dry run only says that there is one.
 func TestCleanupEndsTheHolder(t *testing.T) {
-	f := &cleanupFlags{}
+	f := &cleanupFlags{App: NewApp("")}
 	f.socket = filepath.Join(t.TempDir(), "weftd.sock")
 	path := custody.SocketFor(f.socket)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -166,21 +165,5 @@ func TestCleanupEndsTheHolder(t *testing.T) {
 	var c cleaned
 	if err := f.cleanHolder(t.Context(), &c); err != nil || len(c.Removed) != 0 {
 		t.Errorf("none is left: %v, %q", err, c.Removed)
-	}
-}
-
-func TestStatusSaysWhoKeepsDescriptors(t *testing.T) {
-	for want, k := range map[string]*control.Custody{
-		"":        nil,
-		"holder":  {By: custody.ByHolder, PID: 7, Items: 2, Descriptors: 2},
-		"service": {By: custody.ByManager, Items: 2, Descriptors: 2, Discarded: 3},
-		"nobody":  {Items: 2, Descriptors: 2, Fault: "because"},
-	} {
-		var got strings.Builder
-		custodyRows(func(name, format string, a ...any) { fmt.Fprintf(&got, name+" "+format+"\n", a...) }, k)
-		if !strings.Contains(got.String(), want) || (k == nil) != (got.Len() == 0) ||
-			k != nil && !strings.Contains(got.String(), k.Fault) {
-			t.Errorf("%+v: %q", k, got.String())
-		}
 	}
 }

@@ -64,7 +64,7 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 			for _, line := range c.lines {
 				run(line)
 			}
-			f := &cleanupFlags{rules: true, cacheDir: t.TempDir()}
+			f := &cleanupFlags{App: NewApp(""), rules: true, cacheDir: t.TempDir()}
 			for _, dry := range []bool{true, false, false} {
 				before := run("ip -br link") + run("ip route")
 				var got cleaned
@@ -104,7 +104,7 @@ func TestCleanupWaitsForATUN(t *testing.T) {
 	}
 	ip("link set flannel0 alias weft")
 	ip("link set flannel0 up")
-	f := &cleanupFlags{cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+	f := &cleanupFlags{App: NewApp(""), cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
 	is := func(want bool) {
 		t.Helper()
 		var got bool
@@ -169,7 +169,7 @@ func TestDryRunBesideARunningWeftd(t *testing.T) {
 	run("ip link set flannel0 alias weft up")
 	defer hold(t, ns, "flannel0")()
 	dir := t.TempDir()
-	f := &cleanupFlags{dryRun: true, cacheDir: dir, subnetFile: filepath.Join(dir, "subnet.env")}
+	f := &cleanupFlags{App: NewApp(""), dryRun: true, cacheDir: dir, subnetFile: filepath.Join(dir, "subnet.env")}
 	text := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
 	if err := os.WriteFile(f.subnetFile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

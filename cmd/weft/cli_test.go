@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,18 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/podport"
 	"weft/lease"
-	"weft/test/lab/holder"
+	"weft/test/golden"
 	"weft/test/netns"
 )
-
-// update rewrites the golden files: go test ./cmd/weft -update
-func update() bool {
-	f := flag.Lookup("update")
-	return f != nil && f.Value.String() == "true"
-}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
@@ -40,8 +34,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	flag.Bool("update", false, "rewrite testdata/*.golden")
-	flag.Parse()
+	golden.Flag()
 	netns.Main(m)
 }
 
@@ -278,17 +271,40 @@ func TestHumanOutput(t *testing.T) {
 				stderr != "" {
 				t.Fatalf("%v %s", err, stderr)
 			}
-			golden(t, tt.name, []byte(out))
+			golden.Check(t, tt.name, []byte(out))
 		})
 	}
+}
+
+// versioned is what a document begins with.
+type versioned struct {
+	SchemaVersion int `json:"schema_version"`
 }
 
 // A document has its version, and beside it the fields of the daemon's answer and no other.
 func TestJSONIsTheControlTypes(t *testing.T) {
 	socket := start(t, &node{})
-	for args, into := range map[string]any{"status": &statusDocument{}, "peers": &peersDocument{},
-		"pods": &podsDocument{}, "lease list": &leasesDocument{},
-		"lease release 10.42.2.0/24": &releasedDocument{}} {
+	for args, into := range map[string]any{
+		"status": &struct {
+			versioned
+			control.Status
+		}{},
+		"peers": &struct {
+			versioned
+			control.Peers
+		}{},
+		"pods": &struct {
+			versioned
+			podport.Pods
+		}{},
+		"lease list": &struct {
+			versioned
+			control.Leases
+		}{},
+		"lease release 10.42.2.0/24": &struct {
+			versioned
+			control.Released
+		}{}} {
 		out, _, err := weft(t, append(strings.Fields(args), "--json", "--control-socket", socket)...)
 		if err != nil {
 			t.Fatal(err)
@@ -300,18 +316,6 @@ func TestJSONIsTheControlTypes(t *testing.T) {
 		}
 		if !strings.HasPrefix(out, "{\n  \"schema_version\": 1,\n") {
 			t.Errorf("%s: %.40q does not begin with the version", args, out)
-		}
-	}
-}
-
-// A list at the top, which scripts iterate over, stays one: its entries have the version.
-func TestLabListStaysAList(t *testing.T) {
-	for want, l := range map[string][]holder.Entry{
-		"[]": nil, `[{"schema_version":1,"name":"a","alive":true},{"schema_version":1,"name":"b","alive":false}]`: {
-			{Name: "a", Alive: true}, {Name: "b"}},
-	} {
-		if b, err := json.Marshal(labEntries(l)); err != nil || string(b) != want {
-			t.Errorf("%s, %v, want %s", b, err, want)
 		}
 	}
 }
@@ -360,23 +364,8 @@ func TestCompletionAndVersion(t *testing.T) {
 		}
 	}
 	for _, way := range []string{"--version", "version"} {
-		if out, _, err := weft(t, way); err != nil || out != "weft "+versionText()+"\n" {
+		if out, _, err := weft(t, way); err != nil || out != "weft "+buildinfo.Version("")+"\n" {
 			t.Errorf("%s: %q %v", way, out, err)
-		}
-	}
-}
-
-func TestDurationsAndSizes(t *testing.T) {
-	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Minute: "1m00s",
-		24*time.Hour - time.Second: "23h59m", 47 * time.Hour: "47h00m", 51 * time.Hour: "2d3h"} {
-		if got := duration(d); got != want {
-			t.Errorf("%d: %s, want %s", d, got, want)
-		}
-	}
-	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0KiB", 10 << 20: "10MiB",
-		1<<64 - 1: "16EiB"} {
-		if got := size(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
 }
@@ -397,7 +386,10 @@ func TestReloadNotComplete(t *testing.T) {
 		}
 	}
 	out, _, err = weft(t, "reload", "--json", "--control-socket", socket)
-	var d reloadedDocument
+	var d struct {
+		versioned
+		control.Reloaded
+	}
 	if !errors.As(err, &status) || json.Unmarshal([]byte(out), &d) != nil || d.SchemaVersion != 1 ||
 		len(d.Changed) != 2 || len(d.Restart) != 2 || len(d.Faults) != 1 || !strings.Contains(out, `"notes": []`) {
 		t.Errorf("%v\n%s", err, out)

@@ -6,44 +6,28 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"weft/bench/overlay"
-	"weft/bench/report"
-	"weft/cmd/internal/events"
-	"weft/cmd/internal/options"
-	"weft/routing"
-	"weft/test/lab"
-	"weft/test/lab/holder"
 )
 
 // completer says what may stand at a place of the command line.
 type completer = cobra.CompletionFunc
 
-// completeAll gives every flag that takes a value, and every argument, what the shell shows for it. An
-// argument that is no file completes to none.
+// completeAll completes to files what takes the name of one, and the arguments of all commands to nothing
+// unless they say otherwise.
 func completeAll(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	values := flagValues()
+	values := map[string]completer{}
+	for _, name := range []string{"cache-dir", "reservations"} {
+		values[name] = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+	}
+	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf",
+		"weftd", "subnet-file", "kubeconfig-file", "control-socket",
+		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file", "netns", "binary",
+		"route-hook-token-file", "route-hook-cafile", "route-hook-certfile", "route-hook-keyfile"} {
+		values[name] = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+	}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		give := func(f *pflag.Flag) {
-			value := values[f.Name]
-			if named := values[c.Name()+" "+f.Name]; named != nil {
-				value = named
-			}
-			if _, has := c.GetFlagCompletionFunc(f.Name); value != nil && !has && f.Value.Type() != "bool" {
-				_ = c.RegisterFlagCompletionFunc(f.Name, value) // the flag is there
-			}
-		}
-		c.LocalFlags().VisitAll(give)
-		switch c.CommandPath() {
-		case "weft lab exec":
-			c.ValidArgsFunction = completeHost
-		case "weft lab down":
-			c.ValidArgsFunction = firstOnly(completeLabs)
-		case "weft doctor":
-			c.ValidArgsFunction = completeDaemonFlags
-		}
+		completeFlags(c, values)
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
@@ -52,38 +36,14 @@ func completeAll(root *cobra.Command) {
 	bashAlone(root)
 }
 
-// flagValues has what completes each flag, by its name, or by its command's and its name.
-func flagValues() map[string]completer {
-	files := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-	dirs := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
-	var rungs, measures, wires, attachments []string
-	for _, r := range overlay.Rungs() {
-		rungs = append(rungs, r.Name)
-	}
-	for _, k := range report.Kinds() {
-		measures = append(measures, string(k))
-	}
-	for _, w := range lab.WireKinds() {
-		wires = append(wires, w.String())
-	}
-	for _, a := range lab.Attachments() {
-		attachments = append(attachments, a.String())
-	}
-	out := map[string]completer{
-		"backend": words(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...),
-		"path":    words(routing.PathWords()...), "store": words("embedded", "separate", "external"),
-		"wire": words(wires...), "attach": words(attachments...), "lab": completeLabs, "cache-dir": dirs,
-		"reservations": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
-		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures),
-		"from": completeBenchHost, "routes": words("auto", "default", "network", "none"), "to": completeBenchHost,
-	}
-	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf",
-		"weftd", "subnet-file", "kubeconfig-file", "control-socket",
-		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file", "netns", "binary",
-		"route-hook-token-file", "route-hook-cafile", "route-hook-certfile", "route-hook-keyfile"} {
-		out[name] = files
-	}
-	return out
+// completeFlags has those flags of cmd completed that it has among values and that have nothing yet.
+func completeFlags(cmd *cobra.Command, values map[string]completer) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		_, has := cmd.GetFlagCompletionFunc(f.Name)
+		if value := values[f.Name]; value != nil && !has && f.Value.Type() != "bool" {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, value) // the flag is there
+		}
+	})
 }
 
 func words(l ...string) completer {
@@ -101,70 +61,6 @@ func list(l []string) completer {
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-}
-
-// firstOnly completes the first argument as c does, and no other.
-func firstOnly(c completer) completer {
-	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return c(cmd, args, typed)
-	}
-}
-
-func completeLabs(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
-	labs, _ := holder.List() // without labs there is nothing to complete
-	for _, l := range labs {
-		out = append(out, l.Name)
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
-// hosts are the nodes and pods of the lab that the flags of cmd name.
-func hosts(cmd *cobra.Command) (out []string) {
-	name, err := cmd.Flags().GetString("lab")
-	labs, errList := holder.List()
-	if err != nil || errList != nil {
-		return nil
-	}
-	for _, l := range labs {
-		if l.Name != name || l.Info == nil {
-			continue
-		}
-		for _, n := range l.Info.Nodes {
-			out = append(out, n.Name)
-			for _, p := range n.Pods {
-				out = append(out, p.Name)
-			}
-		}
-	}
-	return out
-}
-
-// completeHost is for weft lab exec: behind the host stands a command, of which the shell knows the files.
-func completeHost(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	return hosts(cmd), cobra.ShellCompDirectiveNoFileComp
-}
-
-func completeBenchHost(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return hosts(cmd), cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeDaemonFlags lists weftd's flags, which stand behind --.
-func completeDaemonFlags(_ *cobra.Command, _ []string, typed string) (out []string,
-	_ cobra.ShellCompDirective) {
-	if !strings.HasPrefix(typed, "-") {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	cfg, _ := options.Parse(nil, nil) // for the names of the flags
-	for _, s := range cfg.Settings {
-		out = append(out, "--"+s.Name+"=")
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // withoutBashCompletion goes before cobra's script for bash, which calls two functions of the package

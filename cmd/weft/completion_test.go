@@ -94,7 +94,7 @@ func TestEveryValueIsCompletedOrKnownToTheUser(t *testing.T) {
 		"node-name interval pid address name network pod") {
 		users[name] = true
 	}
-	root := rootCommand()
+	root := rootCommand(NewApp(""))
 	complete(root)
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {

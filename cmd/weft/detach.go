@@ -15,8 +15,8 @@ import (
 	"weft/cmd/internal/podtun"
 )
 
-func detachCommand() *cobra.Command {
-	var f podFlags
+func detachCommand(app *App) *cobra.Command {
+	f := podFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "detach (--pid PID | --netns PATH | POD)",
 		Short: "Take a network namespace out of the overlay again",

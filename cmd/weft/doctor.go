@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,12 +15,12 @@ import (
 
 // doctorFlags are those of weft doctor.
 type doctorFlags struct {
-	common
+	*App
 	list, all, offline bool
 }
 
-func doctorCommand() *cobra.Command {
-	f := &doctorFlags{}
+func doctorCommand(app *App) *cobra.Command {
+	f := &doctorFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [-- WEFTD-FLAG…]",
 		Short: "Look for faults of this host and on the way to each peer, with their causes and remedies",
@@ -35,7 +36,8 @@ func doctorCommand() *cobra.Command {
 		Example: "  weft doctor\n  weft doctor --all\n  weft doctor --json | jq '.findings[] | select(.verdict " +
 			"== \"fault\")'\n  weft doctor --list\n" +
 			"  weft doctor -- --iface eth1 --etcd-endpoints https://192.0.2.1:2379 --etcd-cafile /etc/weft/ca.pem",
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeDaemonFlags,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 				return usagef("%q is no argument of weft doctor: weftd's flags stand behind --", args[0])
@@ -148,4 +150,17 @@ func printChecks(w io.Writer, asJSON bool) error {
 		t.row(c.ID, c.Looks)
 	}
 	return t.Flush()
+}
+
+// completeDaemonFlags lists weftd's flags, which stand behind --.
+func completeDaemonFlags(_ *cobra.Command, _ []string, typed string) (out []string,
+	_ cobra.ShellCompDirective) {
+	if !strings.HasPrefix(typed, "-") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cfg, _ := options.Parse(nil, nil) // for the names of the flags
+	for _, s := range cfg.Settings {
+		out = append(out, "--"+s.Name+"=")
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

@@ -19,7 +19,7 @@ func TestCommandsInDocumentsAreUnderstood(t *testing.T) {
 		t.Errorf("only %d command lines were found", len(lines))
 	}
 	for _, l := range lines {
-		root := rootCommand()
+		root := rootCommand(NewApp(""))
 		complete(root)
 		cmd, rest, err := root.Find(l.Args)
 		switch {

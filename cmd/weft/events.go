@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,12 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/events"
-	"weft/cmd/internal/running"
 )
 
 // eventsFlags are those of weft events.
 type eventsFlags struct {
-	common
+	*App
 	dir, since string
 	kinds      []string
 	last       int
@@ -34,8 +31,8 @@ type eventsFlags struct {
 // eventsSchema is the version of the JSON of weft events.
 const eventsSchema = 1
 
-func eventsCommand() *cobra.Command {
-	var f eventsFlags
+func eventsCommand(app *App) *cobra.Command {
+	f := eventsFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what this node has seen and done: leases, peers, repairs, choices, faults",
@@ -61,6 +58,7 @@ func eventsCommand() *cobra.Command {
 	l.StringSliceVar(&f.kinds, "kind", nil, "show events of this `kind` only; may be given several times")
 	l.IntVarP(&f.last, "last", "n", 0, "show the last `N` only; 0 is all")
 	l.BoolVarP(&f.follow, "follow", "f", false, "go on, and show what happens from now on")
+	completeFlags(cmd, map[string]completer{"since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds())})
 	return cmd
 }
 
@@ -149,35 +147,6 @@ func historyless(dir string, err error) error {
 	return fmt.Errorf("%w: weftd has written no history there: either it has not run since it keeps one, or "+
 		"it cannot write (its log says so)", err)
 }
-
-// stateDir returns the state directory of the weftd that runs here, else the usual one, and what is known of
-// that weftd.
-func (c *common) stateDir(ctx context.Context) (string, running.Process) {
-	asked, cancel := context.WithTimeout(ctx, completeTimeout)
-	defer cancel()
-	s, err := c.client().Status(asked)
-	pid := c.client().Listener(ctx)
-	if err == nil {
-		pid = running.Find(pid, s.PID)
-	}
-	p, unread := running.Read(pid)
-	if err == nil && s.Cache.File != "" {
-		dir := filepath.Dir(s.Cache.File)
-		if _, gone := os.Stat(dir); gone == nil {
-			return dir, p
-		}
-	}
-	// One that is stopped does not answer, and one in a container has another view of the files: how it was
-	// started is there in both cases.
-	if cfg, _ := p.Settings(); unread == nil && cfg.CacheDir != "" {
-		// what else is wrong with them is weft doctor's
-		return p.Path(cfg.CacheDir), p
-	}
-	return cmp.Or(os.Getenv("WEFTD_CACHE_DIR"), usualCacheDir), p
-}
-
-// usualCacheDir is weftd's state directory unless it was told another.
-const usualCacheDir = "/var/lib/weft"
 
 // sinceTime reads --since.
 func sinceTime(text string, now time.Time) (time.Time, error) {

@@ -71,19 +71,6 @@ func ago(t, now time.Time) string {
 	return duration(now.Sub(t)) + " ago"
 }
 
-// ends says when a lease ends.
-func ends(expires time.Time, reservation bool, now time.Time) string {
-	switch {
-	case reservation:
-		return "reserved"
-	case expires.IsZero():
-		return "-"
-	case expires.Before(now):
-		return "ended " + ago(expires, now)
-	}
-	return duration(expires.Sub(now))
-}
-
 // size prints a byte count in powers of 1024: 999B, 1.2KiB, 34MiB.
 func size(n uint64) string {
 	if n < 1000 {
@@ -121,4 +108,31 @@ func yesNo(b bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// larger is the larger share; nil is none.
+func larger(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
+}
+
+func share(f *float64) string {
+	if f == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100**f)
+}
+
+// milliseconds prints nanoseconds with two digits that matter.
+func milliseconds(ns int64) string {
+	ms := float64(ns) / 1e6
+	switch {
+	case ms < 1:
+		return fmt.Sprintf("%.2fms", ms)
+	case ms < 10:
+		return fmt.Sprintf("%.1fms", ms)
+	}
+	return fmt.Sprintf("%.0fms", ms)
 }

@@ -13,18 +13,6 @@ import (
 // defaultLab is the name that up, exec and down mean when none is given.
 const defaultLab = "lab"
 
-// exitStatus is the exit status of a command that was run for the user, which has printed its errors itself.
-type exitStatus int
-
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
-func statusError(status int) error {
-	if status == 0 {
-		return nil
-	}
-	return exitStatus(status)
-}
-
 // labCommand is `weft lab`: a cluster in network namespaces of this machine.
 func labCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -56,6 +44,12 @@ func labExecCommand() *cobra.Command {
 			"and WEFT_RESERVATIONS where weft attach reserves addresses of its pods.",
 		Example: "  weft lab exec node1 -- ip route\n  weft lab exec node1-pod1 -- ping -c 3 10.42.2.2",
 		Args:    cobra.MinimumNArgs(2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 { // behind the host stands a command, of which the shell knows the files
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return hosts(name), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			host, command := args[0], args[1:]
 			if command[0] == "--" {
@@ -74,7 +68,7 @@ func labExecCommand() *cobra.Command {
 			return statusError(status)
 		},
 	}
-	nameLab(cmd.Flags(), &name, defaultLab, "the lab's `name`")
+	nameLab(cmd, &name, defaultLab, "the lab's `name`")
 	cmd.Flags().SetInterspersed(false) // what follows HOST is the command's
 	return cmd
 }
@@ -86,6 +80,12 @@ func labDownCommand() *cobra.Command {
 		Use:   "down",
 		Short: "End a lab, or clear away what a dead one left",
 		Args:  cobra.MaximumNArgs(1), // a name, as it was given before there was --lab
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completeLabs(cmd, args, typed)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			named := cmd.Flags().Changed("lab")
 			names := []string{name}
@@ -107,7 +107,7 @@ func labDownCommand() *cobra.Command {
 			return labDown(cmd, names)
 		},
 	}
-	nameLab(cmd.Flags(), &name, defaultLab, "the lab's `name`")
+	nameLab(cmd, &name, defaultLab, "the lab's `name`")
 	cmd.Flags().BoolVar(&all, "all", false, "all labs of this user, and all leftovers")
 	return cmd
 }

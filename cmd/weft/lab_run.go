@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"weft/test/lab"
 	"weft/test/lab/holder"
@@ -48,7 +45,7 @@ func labRunCommand() *cobra.Command {
 		},
 	}
 	f.bind(cmd)
-	nameLab(cmd.Flags(), &f.name, "", "the lab's `name` (default: a new one)")
+	nameLab(cmd, &f.name, "", "the lab's `name` (default: a new one)")
 	cmd.Flags().DurationVar(&duration, "duration", 3*time.Second,
 		"how long the TCP stream of each family lasts; 0 for none")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
@@ -117,12 +114,6 @@ func explained(err error) error {
 	return err
 }
 
-// withHangup returns a context that also ends when the terminal goes away.
-func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
-}
-
-// progressTo prints each step with the time since the start.
 func progressTo(w io.Writer) func(string) {
 	start := time.Now()
 	return func(line string) { fmt.Fprintf(w, "%6.2fs  %s\n", time.Since(start).Seconds(), line) }
@@ -152,7 +143,7 @@ func labUpCommand() *cobra.Command {
 		},
 	}
 	f.bind(cmd)
-	nameLab(cmd.Flags(), &f.name, defaultLab, "the lab's `name`")
+	nameLab(cmd, &f.name, defaultLab, "the lab's `name`")
 	return cmd
 }
 

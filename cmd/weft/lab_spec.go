@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"weft/lease"
 	"weft/routing"
@@ -54,6 +55,22 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 		"nodes without root: each weftd is an ordinary user's, with TUN and pods in namespaces of that user's; "+
 			"the lab itself is in a user namespace then, even root's")
 	s.BoolVar(&f.keepLogs, "keep-logs", false, "leave logs and state behind")
+	f.complete(cmd)
+}
+
+func (f *labFlags) complete(cmd *cobra.Command) {
+	var wires, attachments []string
+	for _, w := range lab.WireKinds() {
+		wires = append(wires, w.String())
+	}
+	for _, a := range lab.Attachments() {
+		attachments = append(attachments, a.String())
+	}
+	completeFlags(cmd, map[string]completer{
+		"backend": words(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...),
+		"path":    words(routing.PathWords()...), "store": words("embedded", "separate", "external"),
+		"wire": words(wires...), "attach": words(attachments...),
+	})
 }
 
 // spec is the lab that the flags ask for.
@@ -173,4 +190,17 @@ func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
 	}
 	text, err := json.Marshal(config)
 	return driver, text, err
+}
+
+// nameLab adds --lab, by which every command names a lab, and --name, as some commands called it before.
+func nameLab(cmd *cobra.Command, name *string, value, usage string) {
+	f := cmd.Flags()
+	f.StringVar(name, "lab", value, usage)
+	completeFlags(cmd, map[string]completer{"lab": completeLabs})
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, n string) pflag.NormalizedName {
+		if n == "name" {
+			n = "lab"
+		}
+		return pflag.NormalizedName(n)
+	})
 }

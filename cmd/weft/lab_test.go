@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -101,5 +102,17 @@ func TestDownEndsTheOtherLabsToo(t *testing.T) {
 	}
 	if _, err := os.Stat(leftover); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the leftover is there: %v", err)
+	}
+}
+
+// A list at the top, which scripts iterate over, stays one: its entries have the version.
+func TestLabListStaysAList(t *testing.T) {
+	for want, l := range map[string][]holder.Entry{
+		"[]": nil, `[{"schema_version":1,"name":"a","alive":true},{"schema_version":1,"name":"b","alive":false}]`: {
+			{Name: "a", Alive: true}, {Name: "b"}},
+	} {
+		if b, err := json.Marshal(labEntries(l)); err != nil || string(b) != want {
+			t.Errorf("%s, %v, want %s", b, err, want)
+		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"weft/cmd/internal/buildinfo"
 )
 
@@ -37,11 +39,18 @@ func main() {
 
 // run is the whole command. Results go to stdout, remarks to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	root := rootCommand()
+	root := rootCommand(NewApp(versionText()))
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	complete(root)
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
+			return errors.Join(err, help(cmd, args))
+		}
+		return buildinfo.Print(cmd.OutOrStdout(), "weft", versionText(), false)
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	return withUsage(cmd, err)
 }

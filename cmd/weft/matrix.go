@@ -11,7 +11,7 @@ import (
 
 // matrixFlags are those of weft matrix.
 type matrixFlags struct {
-	common
+	*App
 	nodes []string
 }
 
@@ -21,8 +21,8 @@ type matrixDocument struct {
 	*reading
 }
 
-func matrixCommand() *cobra.Command {
-	var f matrixFlags
+func matrixCommand(app *App) *cobra.Command {
+	f := matrixFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "matrix",
 		Short: "Show who reaches whom, with round trip and loss, as all nodes say themselves",

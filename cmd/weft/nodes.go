@@ -199,7 +199,7 @@ func nodeText(name, id string) string {
 const completeTimeout = time.Second
 
 // completePeers lists the other nodes for the shell, by what tells them apart.
-func (c *common) completePeers(cmd *cobra.Command, given []string, _ string) ([]string,
+func (c *App) completePeers(cmd *cobra.Command, given []string, _ string) ([]string,
 	cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()

@@ -13,8 +13,7 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-func peersCommand() *cobra.Command {
-	var c common
+func peersCommand(c *App) *cobra.Command {
 	var live watchFlags
 	cmd := &cobra.Command{
 		Use:   "peers [NODE…]",
@@ -30,7 +29,7 @@ func peersCommand() *cobra.Command {
 				return err
 			}
 			if live.on {
-				return c.watchPeers(cmd.Context(), cmd.OutOrStdout(), live.every, args)
+				return watchPeers(cmd.Context(), c, cmd.OutOrStdout(), live.every, args)
 			}
 			p, err := c.client().Peers(cmd.Context())
 			if err != nil {

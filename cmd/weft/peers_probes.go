@@ -60,29 +60,3 @@ func probes(p control.Peer, now time.Time) string {
 func badness(p control.Probe) int {
 	return map[string]int{"yes": 0, "unknown": 1, "no": 2}[p.Answers]
 }
-
-func larger(a, b *float64) *float64 {
-	if a == nil || b != nil && *b > *a {
-		return b
-	}
-	return a
-}
-
-func share(f *float64) string {
-	if f == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f%%", 100**f)
-}
-
-// milliseconds prints nanoseconds with two digits that matter.
-func milliseconds(ns int64) string {
-	ms := float64(ns) / 1e6
-	switch {
-	case ms < 1:
-		return fmt.Sprintf("%.2fms", ms)
-	case ms < 10:
-		return fmt.Sprintf("%.1fms", ms)
-	}
-	return fmt.Sprintf("%.0fms", ms)
-}

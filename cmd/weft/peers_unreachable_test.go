@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/test/golden"
 )
 
 func TestUnreachablePeersAreListed(t *testing.T) {
@@ -23,5 +24,5 @@ func TestUnreachablePeersAreListed(t *testing.T) {
 			said("db5", "192.0.2.2", "protocol unreachable", 2*time.Second),
 			said("long ago", "192.0.2.2", "port unreachable", time.Hour), {Name: "well"},
 		}}, now)
-	golden(t, "peers-unreachable", out.Bytes())
+	golden.Check(t, "peers-unreachable", out.Bytes())
 }

@@ -18,13 +18,13 @@ import (
 
 // pingFlags are those of weft ping.
 type pingFlags struct {
-	common
+	*App
 	options   ping.Options
 	four, six bool
 }
 
-func pingCommand() *cobra.Command {
-	var f pingFlags
+func pingCommand(app *App) *cobra.Command {
+	f := pingFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "ping PEER|POD",
 		Short: "Ask the way to a node or a pod layer by layer, and name the first that is broken with its causes",

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/ping"
 	"weft/lease"
+	"weft/test/golden"
 )
 
 // pinged is a report with a layer of each verdict.
@@ -51,15 +50,15 @@ func pinged() ping.Report {
 
 func TestPingPrints(t *testing.T) {
 	var out bytes.Buffer
-	f := pingFlags{}
+	f := pingFlags{App: NewApp("")}
 	if status := exitStatus(0); !errors.As(f.print(&out, pinged()), &status) || status != exitFailure {
 		t.Errorf("exit status %d", status)
 	}
-	golden(t, "ping", out.Bytes())
+	golden.Check(t, "ping", out.Bytes())
 	out.Reset()
 	f.json = true
 	_ = f.print(&out, pinged()) // as before
-	golden(t, "ping-json", out.Bytes())
+	golden.Check(t, "ping-json", out.Bytes())
 	var back ping.Report
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.Routes[0].Broken != diagnose.Port {
 		t.Errorf("the JSON is not what was printed: %v", err)
@@ -67,24 +66,6 @@ func TestPingPrints(t *testing.T) {
 	out.Reset()
 	if err := f.print(&out, ping.Report{Healthy: true}); err != nil {
 		t.Errorf("a healthy one: %v", err)
-	}
-}
-
-// golden compares what was printed with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if update() {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v (write it with go test ./cmd/weft -update)", err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s: got:\n%s\nwant:\n%s", name, got, want)
 	}
 }
 

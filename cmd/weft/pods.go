@@ -24,8 +24,7 @@ type (
 	}
 )
 
-func podsCommand() *cobra.Command {
-	var c common
+func podsCommand(c *App) *cobra.Command {
 	var live watchFlags
 	cmd := &cobra.Command{
 		Use: "pods",
@@ -44,7 +43,7 @@ func podsCommand() *cobra.Command {
 				return err
 			}
 			if live.on {
-				return c.watchPods(cmd.Context(), cmd.OutOrStdout(), live.every)
+				return watchPods(cmd.Context(), c, cmd.OutOrStdout(), live.every)
 			}
 			p, err := podport.Client{Socket: c.socket}.Pods(cmd.Context())
 			if err != nil {
@@ -112,7 +111,7 @@ func podSeen(p podport.Pod, now time.Time) string {
 }
 
 // watchPods is weft pods --watch.
-func (c *common) watchPods(ctx context.Context, stdout io.Writer, every time.Duration) error {
+func watchPods(ctx context.Context, c *App, stdout io.Writer, every time.Duration) error {
 	var last podport.Pods
 	port := podport.Client{Socket: c.socket}
 	w := watch{every: every, stdout: stdout, key: func(k byte) bool { return k != 'q' }}

@@ -79,20 +79,3 @@ func TestAttachChecksItsFlags(t *testing.T) {
 		}
 	}
 }
-
-// An address that no pod of this node can have is refused with those that it can, also one of a family that
-// the node has not.
-func TestAttachNamesTheNodesSubnets(t *testing.T) {
-	n := podport.Node{Subnets: []netip.Prefix{prefix("10.42.1.0/24")}}
-	for _, a := range []string{"10.42.2.7", "fd00::7"} {
-		f := attachFlags{addresses: []string{a}}
-		if _, err := f.subnets(n, []netip.Addr{netip.MustParseAddr(a)}); err == nil ||
-			!strings.Contains(err.Error(), "10.42.1.0/24") || !strings.Contains(err.Error(), "auto") {
-			t.Errorf("%s: %v", a, err)
-		}
-	}
-	f := attachFlags{addresses: []string{"10.42.1.7"}}
-	if got, err := f.subnets(n, []netip.Addr{netip.MustParseAddr("10.42.1.7")}); err != nil || len(got) != 1 {
-		t.Errorf("%v, %v", got, err)
-	}
-}

@@ -15,8 +15,7 @@ type reloadedDocument struct {
 	control.Reloaded
 }
 
-func reloadCommand() *cobra.Command {
-	var f common
+func reloadCommand(f *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Have weftd take up changed settings, certificates and network configuration",

@@ -13,8 +13,7 @@ import (
 	"weft/cmd/internal/bugreport"
 )
 
-func reportCommand() *cobra.Command {
-	var c common
+func reportCommand(c *App) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "report",
@@ -33,7 +32,7 @@ func reportCommand() *cobra.Command {
 			"admin@example.org 'cat > weft.tar.gz'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.report(cmd.Context(), output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return writeReport(cmd.Context(), c, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	c.bind(cmd)
@@ -44,14 +43,14 @@ func reportCommand() *cobra.Command {
 }
 
 // report writes the archive, and then lists what is in it.
-func (c *common) report(ctx context.Context, output string, stdout, stderr io.Writer) error {
+func writeReport(ctx context.Context, c *App, output string, stdout, stderr io.Writer) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("which program this is: %w", err)
 	}
 	host, _ := os.Hostname() // without it the name of the file is shorter
 	r := bugreport.Request{
-		Weft: self, Socket: c.socket, Version: versionText(),
+		Weft: self, Socket: c.socket, Version: c.version,
 		Name: "weft-report-" + clean(filepath.Base(host)) + "-" + time.Now().UTC().Format("20060102T150405Z"),
 	}
 	r.CacheDir, r.Process = c.stateDir(ctx)
@@ -65,7 +64,7 @@ func (c *common) report(ctx context.Context, output string, stdout, stderr io.Wr
 		if err != nil {
 			return err
 		}
-		return c.printManifest(list, output, m)
+		return printManifest(list, c, output, m)
 	}
 	f, err := os.OpenFile(output, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -82,10 +81,10 @@ func (c *common) report(ctx context.Context, output string, stdout, stderr io.Wr
 		_ = os.Remove(output) // what went wrong first is what counts
 		return err
 	}
-	return c.printManifest(list, output, m)
+	return printManifest(list, c, output, m)
 }
 
-func (c *common) printManifest(w io.Writer, file string, m bugreport.Manifest) error {
+func printManifest(w io.Writer, c *App, file string, m bugreport.Manifest) error {
 	if c.json {
 		return printJSON(w, struct {
 			File string `json:"file"`

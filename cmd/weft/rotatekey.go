@@ -14,8 +14,7 @@ type rotatedDocument struct {
 	control.Rotated
 }
 
-func rotateKeyCommand() *cobra.Command {
-	var f common
+func rotateKeyCommand(f *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate-key",
 		Short: "Give this node a new private key, with backend wireguard",

@@ -13,8 +13,7 @@ import (
 	"weft/routing"
 )
 
-func statusCommand() *cobra.Command {
-	var c common
+func statusCommand(c *App) *cobra.Command {
 	var live watchFlags
 	var wait string
 	var limit time.Duration
@@ -46,7 +45,7 @@ func statusCommand() *cobra.Command {
 			case live.on && wait != "":
 				return usagef("--wait and --watch: one of them only")
 			case live.on && !cmd.Flags().Changed("timeout"):
-				return c.watchStatus(cmd.Context(), cmd.OutOrStdout(), live.every)
+				return watchStatus(cmd.Context(), c, cmd.OutOrStdout(), live.every)
 			case wait == "" && cmd.Flags().Changed("timeout"):
 				return usagef("--timeout goes with --wait")
 			case wait == "":
@@ -59,7 +58,7 @@ func statusCommand() *cobra.Command {
 				return usagef("--timeout %s: want more than 0", limit)
 			default:
 				var known bool
-				if s, known, err = c.waitFor(cmd.Context(), wait, limit); err != nil {
+				if s, known, err = waitFor(cmd.Context(), c, wait, limit); err != nil {
 					if known && c.json {
 						err = errors.Join(printJSON(cmd.OutOrStdout(), statusDocument{schema1(), s}), err)
 					}

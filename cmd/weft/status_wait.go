@@ -21,7 +21,7 @@ const waitMost = time.Second
 
 // waitFor asks the daemon until it is what is waited for, or until limit is over. In the second case the
 // error says what was missing, and the status is the last one, if there was any.
-func (c *common) waitFor(ctx context.Context, what string, limit time.Duration) (s control.Status, known bool,
+func waitFor(ctx context.Context, c *App, what string, limit time.Duration) (s control.Status, known bool,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -36,7 +36,7 @@ func (c *common) waitFor(ctx context.Context, what string, limit time.Duration) 
 			missing = errNow.Error()
 		default:
 			s, known = now, true
-			if missing = c.missing(ctx, what, now); missing == "" {
+			if missing = missingFor(ctx, c, what, now); missing == "" {
 				return s, true, nil
 			}
 		}
@@ -49,7 +49,7 @@ func (c *common) waitFor(ctx context.Context, what string, limit time.Duration) 
 }
 
 // missing says what s lacks to be what is waited for; "" if nothing.
-func (c *common) missing(ctx context.Context, what string, s control.Status) string {
+func missingFor(ctx context.Context, c *App, what string, s control.Status) string {
 	if !s.Ready {
 		return strings.Join(s.NotReady, "; ")
 	}

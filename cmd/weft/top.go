@@ -18,15 +18,15 @@ import (
 
 // topFlags are those of weft top.
 type topFlags struct {
-	common
+	*App
 	every time.Duration
 	times int
 	once  bool
 	sort  string
 }
 
-func topCommand() *cobra.Command {
-	var f topFlags
+func topCommand(app *App) *cobra.Command {
+	f := topFlags{App: app}
 	cmd := &cobra.Command{
 		Use:   "top [NODE…]",
 		Short: "Show what passes now: rates, loss and round trip of each peer, workers, offloads, drops",
@@ -199,7 +199,7 @@ func (f *watchFlags) check(cmd *cobra.Command) error {
 
 // watching shows again and again, until q, what draw makes of s, or lines of JSON of what document makes of
 // it.
-func (c *common) watching(s *sampler, stdout io.Writer, every time.Duration,
+func watching(c *App, s *sampler, stdout io.Writer, every time.Duration,
 	draw func(width, height int) []top.Line, document func() any) watch {
 	w := watch{every: every, unshown: 1, stdout: stdout, ask: s.ask, draw: draw, key: func(k byte) bool {
 		return k != 'q'
@@ -212,10 +212,10 @@ func (c *common) watching(s *sampler, stdout io.Writer, every time.Duration,
 }
 
 // watchPeers is weft peers --watch.
-func (c *common) watchPeers(ctx context.Context, stdout io.Writer, every time.Duration,
+func watchPeers(ctx context.Context, c *App, stdout io.Writer, every time.Duration,
 	nodes []string) error {
 	s := sampler{client: c.client(), nodes: nodes}
-	w := c.watching(&s, stdout, every, func(width, height int) []top.Line {
+	w := watching(c, &s, stdout, every, func(width, height int) []top.Line {
 		return top.Render(s.picture, top.Options{Width: width, Height: height, Sort: top.ByName,
 			Parts: top.Head | top.Peers})
 	}, func() any {
@@ -230,9 +230,9 @@ func (c *common) watchPeers(ctx context.Context, stdout io.Writer, every time.Du
 
 // watchStatus is weft status --watch: the page, and in place of what was counted since the start what happens
 // now.
-func (c *common) watchStatus(ctx context.Context, stdout io.Writer, every time.Duration) error {
+func watchStatus(ctx context.Context, c *App, stdout io.Writer, every time.Duration) error {
 	s := sampler{client: c.client()}
-	w := c.watching(&s, stdout, every, func(width, height int) []top.Line {
+	w := watching(c, &s, stdout, every, func(width, height int) []top.Line {
 		page := linesOf(width, func(w io.Writer) error { return printState(w, s.last.Status, s.picture.Time) })
 		if s.away != nil {
 			page = append([]top.Line{{Text: top.Cut("NO ANSWER: "+clean(s.away.Error()), width), Kind: top.Bad}, {}},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/top"
 	"weft/test/await"
 )
 
@@ -58,7 +59,10 @@ func TestTopInAPipe(t *testing.T) {
 	d := json.NewDecoder(strings.NewReader(asked("top", "--json", "-n", "2")))
 	d.DisallowUnknownFields()
 	for range 2 {
-		var v pictureDocument
+		var v struct {
+			versioned
+			top.Picture
+		}
 		if err := d.Decode(&v); err != nil || v.SchemaVersion != 1 || v.Seconds <= 0 || v.In == nil ||
 			len(v.Peers) != 3 || v.Peers[0].Out == nil || v.Peers[2].Out != nil {
 			t.Errorf("%v %+v", err, v)

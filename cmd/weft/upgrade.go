@@ -19,8 +19,7 @@ type upgradedDocument struct {
 	control.Upgraded
 }
 
-func upgradeCommand() *cobra.Command {
-	var c common
+func upgradeCommand(c *App) *cobra.Command {
 	var binary string
 	cmd := &cobra.Command{
 		Use:   "upgrade",
@@ -39,7 +38,7 @@ func upgradeCommand() *cobra.Command {
 			"/opt/weft-1.2/weftd\n  weft upgrade --json | jq .pause_us",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runUpgrade(cmd.Context(), cmd.OutOrStdout(), &c, binary)
+			return runUpgrade(cmd.Context(), cmd.OutOrStdout(), c, binary)
 		},
 	}
 	c.bind(cmd)
@@ -48,7 +47,7 @@ func upgradeCommand() *cobra.Command {
 	return cmd
 }
 
-func runUpgrade(ctx context.Context, w io.Writer, c *common, binary string) error {
+func runUpgrade(ctx context.Context, w io.Writer, c *App, binary string) error {
 	if binary != "" {
 		path, err := filepath.Abs(binary)
 		if err != nil {

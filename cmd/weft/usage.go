@@ -6,20 +6,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"weft/cmd/internal/buildinfo"
 )
 
 // errUsage is wrapped by every error that is about the command line itself.
 var errUsage = errors.New("wrong usage")
-
-// These are the exit statuses besides 0. A command that weft runs for the user has its own.
-const (
-	exitFailure  = 1
-	exitUsage    = 2
-	exitNotReady = 3
-)
 
 // usageError marks an error as one that wraps errUsage, and leaves its text as it is.
 type usageError struct{ error }
@@ -48,13 +38,6 @@ func complete(root *cobra.Command) {
 	}
 	strict(root)
 	completeAll(root)
-	help := root.RunE
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
-			return errors.Join(err, help(cmd, args))
-		}
-		return buildinfo.Print(cmd.OutOrStdout(), "weft", versionText(), false)
-	}
 }
 
 // strict makes arguments that cmd, or a command below it, does not understand an error about usage, also
@@ -136,15 +119,4 @@ func helpFor(cmd *cobra.Command, args []string) error {
 	}
 	of.InitDefaultHelpFlag()
 	return of.Help()
-}
-
-// nameLab adds --lab, by which every command names a lab, and --name, as some commands called it before.
-func nameLab(f *pflag.FlagSet, name *string, value, usage string) {
-	f.StringVar(name, "lab", value, usage)
-	f.SetNormalizeFunc(func(_ *pflag.FlagSet, n string) pflag.NormalizedName {
-		if n == "name" {
-			n = "lab"
-		}
-		return pflag.NormalizedName(n)
-	})
 }

@@ -2,23 +2,20 @@ package top
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"weft/cmd/internal/control"
+	"weft/test/golden"
 )
 
-// rewrite is the flag -update: go test ./cmd/weft/internal/top -update
 func TestMain(m *testing.M) {
-	flag.Bool("update", false, "rewrite testdata/*.golden")
-	flag.Parse()
+	golden.Flag()
 	os.Exit(m.Run())
 }
 
@@ -140,19 +137,7 @@ func TestGolden(t *testing.T) {
 			for _, l := range Render(tt.v, tt.o) {
 				b.WriteString(l.Text + "\n")
 			}
-			file := filepath.Join("testdata", name+".golden")
-			if flag.Lookup("update").Value.String() == "true" {
-				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatalf("%v (write it with go test ./cmd/weft/internal/top -update)", err)
-			}
-			if b.String() != string(want) {
-				t.Errorf("got:\n%s\nwant:\n%s", &b, want)
-			}
+			golden.Check(t, name, []byte(b.String()))
 		})
 	}
 }
