@@ -1,3 +1,5 @@
+// Package cli has what the commands of weft share: the App with its flags and the client of weftd, words for
+// nodes, tables and units, the terminal, and how a wrong command line is answered.
 package main
 
 import (
@@ -84,26 +86,6 @@ func exists(path string) bool {
 type schema struct {
 	SchemaVersion int `json:"schema_version"`
 }
-
-// These are the documents of a daemon's answers: their fields are those of the answer.
-type (
-	statusDocument struct {
-		schema
-		control.Status
-	}
-	peersDocument struct {
-		schema
-		control.Peers
-	}
-	leasesDocument struct {
-		schema
-		control.Leases
-	}
-	releasedDocument struct {
-		schema
-		control.Released
-	}
-)
 
 // schema1 is the version of all documents that have no other.
 func schema1() schema { return schema{1} }

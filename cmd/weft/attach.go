@@ -22,6 +22,12 @@ import (
 	"weft/cmd/internal/podtun"
 )
 
+// podDocument is what weft attach and weft detach print with --json.
+type podDocument struct {
+	schema
+	podport.Pod
+}
+
 // podFlags name an interface of a pod, and where its addresses are reserved.
 type podFlags struct {
 	*App

@@ -1,3 +1,4 @@
+// Package benchcmd has weft bench, which measures weft beside the kernel, or between two hosts.
 package main
 
 import (

@@ -74,7 +74,7 @@ func understood(args, environ []string) error {
 		// a fault of the variables is one of this host's settings
 		return nil
 	}
-	return usageError{fmt.Errorf("behind --: %w", bad)}
+	return asUsage(fmt.Errorf("behind --: %w", bad))
 }
 
 // print prints r. Its error is the exit status if there are faults.

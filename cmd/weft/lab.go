@@ -1,3 +1,4 @@
+// Package labcmd has weft lab: nodes and pods in network namespaces of this machine.
 package main
 
 import (

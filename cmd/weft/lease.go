@@ -12,6 +12,12 @@ import (
 	"weft/cmd/internal/control"
 )
 
+// leasesDocument is what weft lease list --json prints.
+type leasesDocument struct {
+	schema
+	control.Leases
+}
+
 func leaseListCommand(f *leaseFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [NODE…]",

@@ -13,6 +13,12 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
+// peersDocument is what weft peers --json prints.
+type peersDocument struct {
+	schema
+	control.Peers
+}
+
 func peersCommand(c *App) *cobra.Command {
 	var live watchFlags
 	cmd := &cobra.Command{

@@ -13,16 +13,10 @@ import (
 )
 
 // These are the documents about pods.
-type (
-	podDocument struct {
-		schema
-		podport.Pod
-	}
-	podsDocument struct {
-		schema
-		podport.Pods
-	}
-)
+type podsDocument struct {
+	schema
+	podport.Pods
+}
 
 func podsCommand(c *App) *cobra.Command {
 	var live watchFlags

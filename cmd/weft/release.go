@@ -13,6 +13,12 @@ import (
 	"weft/lease"
 )
 
+// releasedDocument is what weft lease release --json prints.
+type releasedDocument struct {
+	schema
+	control.Released
+}
+
 func leaseReleaseCommand(f *leaseFlags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{

@@ -18,13 +18,11 @@ func rootCommand(app *App) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.Flags().BoolP("version", "v", false, "version for weft")
-	root.AddCommand(statusCommand(app), peersCommand(app), podsCommand(app), leaseCommand(app), eventsCommand(app),
-		topCommand(app))
-	root.AddCommand(doctorCommand(app), pingCommand(app), matrixCommand(app), captureCommand(app),
-		reportCommand(app))
-	root.AddCommand(reloadCommand(app), rotateKeyCommand(app), upgradeCommand(app), cleanupCommand(app))
-	root.AddCommand(attachCommand(app), detachCommand(app), insideCommand())
-	root.AddCommand(labCommand(), benchCommand(app), versionCommand(app))
+	root.AddCommand(showCommands(app)...)
+	root.AddCommand(diagCommands(app)...)
+	root.AddCommand(manageCommands(app)...)
+	root.AddCommand(podsCommands(app)...)
+	root.AddCommand(leaseCommand(app), labCommand(), benchCommand(app), versionCommand(app))
 	return root
 }
 

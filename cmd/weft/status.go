@@ -13,6 +13,12 @@ import (
 	"weft/routing"
 )
 
+// statusDocument is what weft status --json prints.
+type statusDocument struct {
+	schema
+	control.Status
+}
+
 func statusCommand(c *App) *cobra.Command {
 	var live watchFlags
 	var wait string
