@@ -68,6 +68,25 @@ func rooms() map[string][]string {
 	}
 }
 
+// verbs is where the commands of weft are, a package for each kind of them.
+const verbs = "cmd/weft/internal/"
+
+// ofWeft reports whether a package is weft's own.
+func ofWeft(dir string) bool { return dir == "cmd/weft" || strings.HasPrefix(dir, verbs) }
+
+// mayUse reports whether a package of weft's commands may import another one.
+func mayUse(dir, other string) bool {
+	switch path.Base(other) {
+	case "cli", "wording":
+		return true
+	case "top":
+		return dir == verbs+"cli" || dir == verbs+"show"
+	case "labcmd":
+		return dir == verbs+"benchcmd" // which measures in a lab
+	}
+	return false
+}
+
 func checkLayers(t *tree) (faults []string) {
 	allowed, narrower := layers(), rooms()
 	t.eachFile(false, func(p *pkg, f *goFile) {
@@ -89,12 +108,15 @@ func checkLayers(t *tree) (faults []string) {
 			case narrow && !slices.Contains(room, ours):
 				faults = append(faults, fmt.Sprintf("%s: %s imports %s: of ours it may import %q", f.path, p.dir,
 					imp, room))
+			case strings.HasPrefix(p.dir, verbs) && strings.HasPrefix(ours, verbs) && !mayUse(p.dir, ours):
+				faults = append(faults, fmt.Sprintf("%s: %s imports %s: commands have in common what is in %scli",
+					f.path, p.dir, imp, verbs))
 			case top(ours) == layer, slices.Contains(may, top(ours)):
 			case strings.HasSuffix(p.dir, "test") && (ours == "test/await" || ours == "test/ports" ||
 				ours == "test/netns"):
 				// no command links it
-			case p.dir == "cmd/weft" && (ours == "test/lab" || ours == "test/lab/holder"): // weft lab
-			case p.dir == "cmd/weft" && strings.HasPrefix(ours, "bench/"): // weft bench
+			case (p.dir == verbs+"labcmd" || p.dir == verbs+"benchcmd") && strings.HasPrefix(ours, "test/lab"):
+			case p.dir == verbs+"benchcmd" && strings.HasPrefix(ours, "bench/"):
 			default:
 				faults = append(faults, fmt.Sprintf("%s: %s imports %s", f.path, p.dir, imp))
 			}
@@ -107,7 +129,7 @@ func checkLayers(t *tree) (faults []string) {
 func checkTestingOnly(t *tree) (faults []string) {
 	only := []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "github.com/gopacket"}
 	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if main.dir == "cmd/weft" && isBelow(imp, []string{"github.com/gopacket"}) {
+		if ofWeft(main.dir) && isBelow(imp, []string{"github.com/gopacket"}) {
 			// for the files of weft capture
 			return
 		}
@@ -134,7 +156,7 @@ func checkServerOnly(t *tree) (faults []string) {
 // execute one: a quarter of weftd.
 func checkTemplates(t *tree) (faults []string) {
 	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if main.dir != "cmd/weft" && isBelow(imp, []string{"text/template", "html/template"}) {
+		if !ofWeft(main.dir) && isBelow(imp, []string{"text/template", "html/template"}) {
 			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
 		}
 	})

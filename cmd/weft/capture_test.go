@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/cli"
 )
 
 func TestCapturePrintsALineAPacket(t *testing.T) {
@@ -97,7 +98,7 @@ func TestCaptureRefuses(t *testing.T) {
 		"capture --peer nobody": false,
 	} {
 		_, _, err := weft(t, append(strings.Fields(args), "--control-socket", socket)...)
-		if err == nil || errors.Is(err, errUsage) != usage {
+		if err == nil || errors.Is(err, cli.ErrUsage) != usage {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/podport"
+	"weft/cmd/weft/internal/cli"
 	"weft/lease"
 	"weft/test/golden"
 	"weft/test/netns"
@@ -267,7 +268,7 @@ func TestHumanOutput(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			socket := start(t, &node{empty: tt.empty})
 			out, stderr, err := weft(t, append(strings.Fields(tt.args), "--control-socket", socket)...)
-			if status := exitStatus(0); err != nil && !(tt.name == "status-starting" && errors.As(err, &status)) ||
+			if status := cli.ExitStatus(0); err != nil && !(tt.name == "status-starting" && errors.As(err, &status)) ||
 				stderr != "" {
 				t.Fatalf("%v %s", err, stderr)
 			}
@@ -374,9 +375,9 @@ func TestCompletionAndVersion(t *testing.T) {
 // a daemon says controls the terminal.
 func TestReloadNotComplete(t *testing.T) {
 	socket := start(t, &node{})
-	status := exitStatus(0)
+	status := cli.ExitStatus(0)
 	out, stderr, err := weft(t, "reload", "--control-socket", socket)
-	if !errors.As(err, &status) || status != exitFailure || stderr != "" {
+	if !errors.As(err, &status) || status != cli.ExitFailure || stderr != "" {
 		t.Errorf("%v %q", err, stderr)
 	}
 	for line, want := range map[string]int{"\nchanged ": 2, "\nnot yet ": 2, "\nfault ": 1, "\nread ": 1,
@@ -394,7 +395,7 @@ func TestReloadNotComplete(t *testing.T) {
 		len(d.Changed) != 2 || len(d.Restart) != 2 || len(d.Faults) != 1 || !strings.Contains(out, `"notes": []`) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, _, err := weft(t, "reload", "now", "--control-socket", socket); !errors.Is(err, errUsage) {
+	if _, _, err := weft(t, "reload", "now", "--control-socket", socket); !errors.Is(err, cli.ErrUsage) {
 		t.Errorf("an argument: %v", err)
 	}
 }

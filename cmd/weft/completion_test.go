@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"weft/cmd/weft/internal/cli"
 	"weft/test/await"
 )
 
@@ -94,8 +95,8 @@ func TestEveryValueIsCompletedOrKnownToTheUser(t *testing.T) {
 		"node-name interval pid address name network pod") {
 		users[name] = true
 	}
-	root := rootCommand(NewApp(""))
-	complete(root)
+	root := rootCommand(cli.NewApp(""))
+	cli.Complete(root)
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/doctor"
+	"weft/cmd/weft/internal/cli"
 	"weft/lease"
 	"weft/test/netns"
 )
@@ -110,7 +111,7 @@ func (p *patient) examine(t *testing.T, wrapper []string, weftd ...string) (foun
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
 	}
-	if fault := cmd.ProcessState.ExitCode() == exitFailure; fault == r.Healthy {
+	if fault := cmd.ProcessState.ExitCode() == cli.ExitFailure; fault == r.Healthy {
 		t.Errorf("exit status %d, healthy: %v", cmd.ProcessState.ExitCode(), r.Healthy)
 	}
 	for _, x := range r.Findings {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/doctor"
+	"weft/cmd/weft/internal/cli"
 )
 
 func TestDoctorLists(t *testing.T) {
@@ -39,7 +40,7 @@ func TestDoctorLists(t *testing.T) {
 func TestDoctorsArguments(t *testing.T) {
 	for _, args := range [][]string{{"doctor", "eth0"}, {"doctor", "--nonsense"},
 		{"doctor", "--", "--ifcae=eth0"}} {
-		if _, _, err := weft(t, args...); !errors.Is(err, errUsage) {
+		if _, _, err := weft(t, args...); !errors.Is(err, cli.ErrUsage) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"weft/cmd/weft/internal/cli"
 	"weft/test/document"
 )
 
@@ -19,13 +20,13 @@ func TestCommandsInDocumentsAreUnderstood(t *testing.T) {
 		t.Errorf("only %d command lines were found", len(lines))
 	}
 	for _, l := range lines {
-		root := rootCommand(NewApp(""))
-		complete(root)
+		root := rootCommand(cli.NewApp(""))
+		cli.Complete(root)
 		cmd, rest, err := root.Find(l.Args)
 		switch {
 		case err != nil:
 		case !cmd.Runnable() && l.Whole && len(rest) == 0:
-			err = usagef("it wants a command below it")
+			err = cli.Usagef("it wants a command below it")
 		default:
 			if err = cmd.ParseFlags(rest); errors.Is(err, pflag.ErrHelp) {
 				continue

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/buildinfo"
+	"weft/cmd/weft/internal/cli"
 )
 
 // version is set by the linker (-X main.version=…).
@@ -24,26 +25,26 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	if status := exitStatus(0); errors.As(err, &status) {
+	if status := cli.ExitStatus(0); errors.As(err, &status) {
 		os.Exit(int(status)) // of a command that weft ran, or of weft status, which have printed everything
 	}
 	switch {
-	case errors.Is(err, errUsage):
+	case errors.Is(err, cli.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weft:", err)
-		os.Exit(exitUsage)
+		os.Exit(cli.ExitUsage)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "weft:", err)
-		os.Exit(exitFailure)
+		os.Exit(cli.ExitFailure)
 	}
 }
 
 // run is the whole command. Results go to stdout, remarks to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	root := rootCommand(NewApp(versionText()))
+	root := rootCommand(cli.NewApp(versionText()))
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	complete(root)
+	cli.Complete(root)
 	help := root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return buildinfo.Print(cmd.OutOrStdout(), "weft", versionText(), false)
 	}
 	cmd, err := root.ExecuteContextC(ctx)
-	return withUsage(cmd, err)
+	return cli.WithUsage(cmd, err)
 }
 
 func versionText() string { return buildinfo.Version(version) }

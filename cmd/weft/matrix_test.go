@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/cli"
 )
 
 func (n *node) Matrix(context.Context) (control.Matrix, error) {
@@ -17,7 +18,7 @@ func (n *node) Matrix(context.Context) (control.Matrix, error) {
 		return control.Matrix{}, fmt.Errorf("%w: this node asks nobody (--probe=false, or Backend.Probe)",
 			control.ErrRefused)
 	}
-	b, err := os.ReadFile("testdata/matrix-asked.golden")
+	b, err := os.ReadFile("internal/diag/testdata/matrix-asked.golden")
 	if err != nil {
 		return control.Matrix{}, err
 	}
@@ -40,19 +41,19 @@ func TestMatrixAsAScriptSeesIt(t *testing.T) {
 	}
 	dec := json.NewDecoder(strings.NewReader(out))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil || status != exitFailure || stderr != "" || d.SchemaVersion != 1 ||
+	if err := dec.Decode(&d); err != nil || status != cli.ExitFailure || stderr != "" || d.SchemaVersion != 1 ||
 		d.Reached == nil || *d.Reached || len(d.Troubles) != 5 || len(d.Nodes) != 8 {
 		t.Errorf("%v, status %d %s, %+v", err, status, stderr, d.Troubles)
 	}
 	status, out, _ = exits(t, "matrix", "--node", "10.42.0.0/24", "--node", "node2", "--control-socket", socket)
-	if status != exitFailure || !strings.Contains(out, "node6") || strings.Contains(out, "node8") {
+	if status != cli.ExitFailure || !strings.Contains(out, "node6") || strings.Contains(out, "node8") {
 		t.Errorf("--node: %d\n%s", status, out)
 	}
 	if _, _, err := weft(t, "matrix", "--node", "nobody", "--control-socket", socket); err == nil ||
 		!strings.Contains(err.Error(), `"nobody"`) {
 		t.Errorf("nobody: %v", err)
 	}
-	if _, _, err := weft(t, "matrix", "node2", "--control-socket", socket); !errors.Is(err, errUsage) {
+	if _, _, err := weft(t, "matrix", "node2", "--control-socket", socket); !errors.Is(err, cli.ErrUsage) {
 		t.Errorf("an argument: %v", err)
 	}
 	if _, _, err := weft(t, "matrix", "--control-socket", start(t, &node{empty: true})); err == nil ||

@@ -4,9 +4,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/buildinfo"
+	"weft/cmd/weft/internal/benchcmd"
+	"weft/cmd/weft/internal/cli"
+	"weft/cmd/weft/internal/diag"
+	"weft/cmd/weft/internal/labcmd"
+	"weft/cmd/weft/internal/manage"
+	"weft/cmd/weft/internal/pods"
+	"weft/cmd/weft/internal/show"
 )
 
-func rootCommand(app *App) *cobra.Command {
+func rootCommand(app *cli.App) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weft",
 		Short: "Look at and look after the overlay network that weftd carries",
@@ -18,15 +25,15 @@ func rootCommand(app *App) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.Flags().BoolP("version", "v", false, "version for weft")
-	root.AddCommand(showCommands(app)...)
-	root.AddCommand(diagCommands(app)...)
-	root.AddCommand(manageCommands(app)...)
-	root.AddCommand(podsCommands(app)...)
-	root.AddCommand(leaseCommand(app), labCommand(), benchCommand(app), versionCommand(app))
+	root.AddCommand(show.Commands(app)...)
+	root.AddCommand(diag.Commands(app)...)
+	root.AddCommand(manage.Commands(app)...)
+	root.AddCommand(pods.Commands(app)...)
+	root.AddCommand(leaseCommand(app), labcmd.Command(), benchcmd.Command(app), versionCommand(app))
 	return root
 }
 
-func versionCommand(app *App) *cobra.Command {
+func versionCommand(app *cli.App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version",
@@ -34,15 +41,15 @@ func versionCommand(app *App) *cobra.Command {
 		Long: "Print the version of this program. That of the running weftd, which may be another, is in weft " +
 			"status.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return buildinfo.Print(cmd.OutOrStdout(), "weft", app.version, asJSON)
+			return buildinfo.Print(cmd.OutOrStdout(), "weft", app.Version, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, whose fields are stable")
 	return cmd
 }
 
-func leaseCommand(app *App) *cobra.Command {
-	f := newLeaseFlags(app)
+func leaseCommand(app *cli.App) *cobra.Command {
+	f := cli.NewLeaseFlags(app)
 	cmd := &cobra.Command{
 		Use:   "lease",
 		Short: "List or release the subnets that nodes hold",
@@ -54,7 +61,7 @@ func leaseCommand(app *App) *cobra.Command {
 			"for weftd, else that of /etc/weft/weftd.env.\n" +
 			"In Kubernetes only the daemon is asked: subnets are the podCIDRs of Node objects, which kubectl shows.",
 	}
-	f.bindStore(cmd)
-	cmd.AddCommand(leaseListCommand(f), leaseReleaseCommand(f))
+	f.BindStore(cmd)
+	cmd.AddCommand(show.LeaseList(f), manage.LeaseRelease(f))
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/cli"
 	"weft/cmd/weft/internal/top"
 	"weft/test/await"
 )
@@ -164,7 +165,7 @@ func TestWatchedDocuments(t *testing.T) {
 func TestTopRefuses(t *testing.T) {
 	for _, args := range []string{"top --sort size", "top --interval 1ms", "top -n -1", "peers --interval 2s",
 		"status --watch --wait"} {
-		if _, _, err := weft(t, strings.Fields(args)...); !errors.Is(err, errUsage) {
+		if _, _, err := weft(t, strings.Fields(args)...); !errors.Is(err, cli.ErrUsage) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/cli"
 )
 
 // asCommand is a variable that makes the test binary run as weft, so that the test gets its exit status.
@@ -116,8 +117,8 @@ func TestExitStatuses(t *testing.T) {
 // The exit status adds nothing to what is printed.
 func TestStatusPrintsWhetherReadyOrNot(t *testing.T) {
 	out, stderr, err := weft(t, "status", "--control-socket", start(t, &node{empty: true}))
-	var status exitStatus
-	if !errors.As(err, &status) || status != exitNotReady || stderr != "" || !strings.Contains(out, "waiting") {
+	var status cli.ExitStatus
+	if !errors.As(err, &status) || status != cli.ExitNotReady || stderr != "" || !strings.Contains(out, "waiting") {
 		t.Errorf("%v %s %s", err, stderr, out)
 	}
 	var s control.Status
@@ -132,7 +133,7 @@ func TestOneWayToNameALab(t *testing.T) {
 	for _, args := range []string{"lab exec --lab none node1 -- true", "lab down --lab none", "lab down none",
 		"bench --lab none --from a --to b"} {
 		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "none") ||
-			errors.Is(err, errUsage) {
+			errors.Is(err, cli.ErrUsage) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -1,0 +1,320 @@
+// Package benchcmd has weft bench, which measures weft beside the kernel, or between two hosts.
+package benchcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/bench/overlay"
+	"weft/bench/plan"
+	"weft/bench/report"
+	"weft/cmd/weft/internal/cli"
+	"weft/cmd/weft/internal/labcmd"
+	"weft/test/lab"
+	"weft/test/lab/holder"
+)
+
+// benchFlags are those of `weft bench`.
+type benchFlags struct {
+	version                                     string
+	quick, full, quiet, rootless, reverse, ipv6 bool
+	rungs, measures, wires                      []string
+	rounds, sweeps, pings, size                 int
+	frames                                      []int
+	tcp, trial, ping                            time.Duration
+	loss                                        float64
+	json, html, markdown, benchstat, weftd      string
+	lab, from, to, through, topology            string
+}
+
+func Command(app *cli.App) *cobra.Command {
+	f := benchFlags{version: app.Version}
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure weft beside the kernel's own ways, or between two pods or nodes",
+		Long: `Measure weft beside the kernel's own ways, or between two pods or nodes.
+
+Alone, it builds labs on this machine, one for each rung: plain routes and vxlan of the
+kernel by hand, each path of weftd, weftd with nothing configured, and wireguard-go; they take turns, round after round, on one wire after the other. With --lab it
+measures between two hosts of a lab that is up, and with --to and --through to another machine
+or pod, where it starts the far end by that command. That needs no privilege there.
+
+Measured: TCP over 1 and 4 streams with its processor time, the highest rate of datagrams
+that loses no more than --loss (a search by trials in the manner of RFC 2544) for one flow,
+for 1000 flows of mixed sizes and for each frame size, round trips of a TCP ping-pong, and
+weftd's memory. A frame size counts the Ethernet header and check sequence, 18 bytes.`,
+		Example: "  weft bench\n  weft bench --quick --rungs vxlan,socket --html bench.html\n" +
+			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 " +
+			"--through 'ssh node2' --reverse\n" +
+			"  weft bench --to 10.42.2.2 --through 'kubectl exec -i pod2 --' --json -",
+		Args: cobra.NoArgs,
+		// A process that is only the first of a new pid namespace, as for weft lab.
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if is, status, err := holder.Init(); err != nil {
+				return err
+			} else if is {
+				return cli.ExitStatus(status)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.config(cmd)
+			if err != nil {
+				return cli.AsUsage(err)
+			}
+			for flag, file := range map[string]string{"json": f.json, "html": f.html, "markdown": f.markdown,
+				"benchstat": f.benchstat} {
+				if err := writable(file); err != nil {
+					return cli.Usagef("--%s: %w", flag, err)
+				}
+			}
+			switch {
+			case f.lab != "":
+				return benchLab(cmd.Context(), f)
+			case f.from != "":
+				return cli.Usagef("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
+			case f.to != "" || f.through != "":
+				return benchThrough(cmd, f, c)
+			}
+			return benchLadder(cmd, f, c)
+		},
+	}
+	f.bind(cmd)
+	cmd.AddCommand(benchEndCommand())
+	return cmd
+}
+
+func (f *benchFlags) bind(cmd *cobra.Command) {
+	s := cmd.Flags()
+	var rungs, kinds, wires []string
+	for _, r := range overlay.Rungs() {
+		rungs = append(rungs, r.Name)
+	}
+	for _, k := range report.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	for _, w := range lab.WireKinds() {
+		wires = append(wires, w.String())
+	}
+	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
+	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
+	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
+	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+
+		" (default: with --full all but node-bridge, node-direct, rootless and slirp4netns; without it not veth, "+
+		"portable and direct either)")
+	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+
+		strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with "+
+		"--full)")
+	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
+	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
+	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size")
+	s.IntVar(&f.pings, "ping-rounds", 0, "how often a ping-pong is measured (default: 10, or what --rounds is)")
+	s.IntSliceVar(&f.frames, "frames", nil, "frame `sizes` in bytes")
+	s.IntVar(&f.size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
+	s.DurationVar(&f.tcp, "tcp", 0, "how long one TCP measurement lasts")
+	s.DurationVar(&f.trial, "trial", 0, "how long one trial of a packet rate lasts")
+	s.DurationVar(&f.ping, "ping", 0, "how long one ping-pong lasts")
+	s.Float64Var(&f.loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
+	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead "+
+		"of the table")
+	s.StringVar(&f.html, "html", "", "write the result as one HTML page to this `file`")
+	s.StringVar(&f.markdown, "markdown", "", "write the medians as a table in Markdown to this `file`, with a "+
+		"block of columns for each wire")
+	s.StringVar(&f.benchstat, "benchstat", "",
+		"write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
+	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in "+
+		"$PATH)")
+	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
+	labcmd.NameLab(cmd, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
+	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose "+
+		"underlay it is then")
+	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or "+
+		"name of the other end (default port 5210, TCP and UDP)")
+	s.StringVar(&f.through, "through", "", "the `command` that runs weft at the other end, such as 'ssh "+
+		"node2' or 'kubectl exec -i pod2 --'")
+	s.BoolVar(&f.reverse, "reverse", false, "with --to: measure the way back too, in turns")
+	s.BoolVar(&f.ipv6, "ipv6", false, "with --to: IPv6, where a name or a host of a lab has both")
+	s.StringVar(&f.topology, "topology", "", "what lies between the ends, for the report")
+	_ = s.MarkHidden("topology") // fails only for a flag that is not there
+	cmd.MarkFlagsMutuallyExclusive("quick", "full")
+	for _, ours := range []string{"rungs", "wire", "through"} {
+		cmd.MarkFlagsMutuallyExclusive("lab", ours)
+	}
+	for _, ours := range []string{"rungs", "wire"} {
+		cmd.MarkFlagsMutuallyExclusive("to", ours)
+	}
+	ends := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return labcmd.Hosts(f.lab), cobra.ShellCompDirectiveNoFileComp
+	}
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"wire": cli.ManyOf(wires), "rungs": cli.ManyOf(rungs), "measures": cli.ManyOf(kinds),
+		"from": ends, "to": ends})
+}
+
+// config returns the preset's configuration, with the flags that were given in place of its values.
+func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
+	c := overlay.Config{Config: plan.Default(), Rungs: f.rungs, Wires: f.wires, Weftd: f.weftd}
+	switch {
+	case f.quick:
+		c.Config = plan.Quick()
+	case f.full:
+		c.Config = plan.Full()
+	}
+	if len(c.Wires) == 0 {
+		c.Wires = f.usualWires()
+	}
+	if len(c.Rungs) == 0 && !f.full {
+		c.Rungs = overlay.Usual()
+	}
+	set := func(name string, apply func()) {
+		if cmd.Flags().Changed(name) {
+			apply()
+		}
+	}
+	set("rounds", func() { c.Rounds, c.PingRounds = f.rounds, f.rounds })
+	set("ping-rounds", func() { c.PingRounds = f.pings })
+	set("sweep-rounds", func() { c.SweepRounds = f.sweeps })
+	set("frames", func() { c.Frames = f.frames })
+	set("size", func() { c.Size = f.size })
+	set("tcp", func() { c.TCP = f.tcp })
+	set("trial", func() { c.Trial = f.trial })
+	set("ping", func() { c.Ping = f.ping })
+	set("loss", func() { c.Loss = f.loss })
+	set("measures", func() {
+		c.Kinds = nil
+		for _, m := range f.measures {
+			c.Kinds = append(c.Kinds, report.Kind(m))
+		}
+	})
+	return c, c.Check()
+}
+
+// usualWires are those of a run that names none.
+func (f *benchFlags) usualWires() (names []string) {
+	kinds := []lab.WireKind{lab.WireUSO, lab.WirePlain}
+	switch {
+	case f.quick:
+		kinds = []lab.WireKind{lab.WirePlain}
+	case f.full:
+		kinds = lab.WireKinds()
+	}
+	for _, k := range kinds {
+		names = append(names, k.String())
+	}
+	return names
+}
+
+// benchLadder measures the rungs on this machine.
+func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) (err error) {
+	if holder.NeedsIsolation(f.rootless) {
+		status, err := holder.Isolated()
+		if err != nil {
+			return err
+		}
+		return cli.StatusError(status)
+	}
+	if c.Weftd == "" && c.NeedsWeftd() {
+		if c.Weftd, err = lab.FindWeftd(); err != nil {
+			return err
+		}
+	}
+	ctx, stop := cli.WithHangup(cmd.Context())
+	defer stop()
+	return f.measure(cmd, c.Estimate(runtime.NumCPU()),
+		func(out plan.Out, say func(string)) (*report.Document, error) {
+			return overlay.Run(ctx, c, out, say)
+		})
+}
+
+// measure says how long it will take, runs, and writes the result wherever it was asked for.
+func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration,
+	run func(plan.Out, func(string)) (*report.Document, error)) error {
+	line := newProgressLine(cmd.ErrOrStderr(), f.quiet)
+	if !f.quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft bench: this takes about %s (see --quick, --full, --measures)\n",
+			cli.Span(estimate))
+	}
+	lines, done, err := f.lines(cmd)
+	if err != nil {
+		return err
+	}
+	d, err := run(plan.Out{Lines: lines, Say: line.progress}, line.say)
+	line.clear()
+	err = errors.Join(err, done())
+	if len(d.Measures) == 0 {
+		return labcmd.Explained(err)
+	}
+	d.Tool, d.Command = f.version, strings.Join(append([]string{"weft"}, shown(os.Args)...), " ")
+	var gaps *plan.GapsError
+	if err != nil && (!errors.As(err, &gaps) || gaps.Early) {
+		d.Notes = append(d.Notes, "It ended before its time, and what is here is not all: "+err.Error())
+	}
+	return errors.Join(labcmd.Explained(err), f.write(cmd, d))
+}
+
+// shown returns the arguments, quoted where a shell needs it.
+func shown(args []string) (l []string) {
+	for _, a := range args[min(1, len(args)):] {
+		if strings.ContainsAny(a, " '\"") {
+			a = strconv.Quote(a)
+		}
+		l = append(l, a)
+	}
+	return l
+}
+
+// lines returns the writer for benchstat's lines. The caller calls done at the end.
+func (f *benchFlags) lines(cmd *cobra.Command) (w io.Writer, done func() error, err error) {
+	switch f.benchstat {
+	case "":
+		return nil, func() error { return nil }, nil
+	case "-":
+		return cmd.OutOrStdout(), func() error { return nil }, nil
+	}
+	file, err := os.Create(f.benchstat)
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, file.Close, nil
+}
+
+// writable finds out, before hours of measuring, whether a result can be written into a file. It leaves
+// an existing one as it is, and no new one behind.
+func writable(name string) error {
+	if name == "" || name == "-" {
+		return nil
+	}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil // a pipe, whose reader would see its end
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		return errors.Join(file.Close(), os.Remove(name))
+	}
+	if errors.Is(err, os.ErrExist) {
+		if file, err = os.OpenFile(name, os.O_WRONLY, 0); err == nil {
+			return file.Close()
+		}
+	}
+	return err
+}
+
+func (f *benchFlags) write(cmd *cobra.Command, d *report.Document) error {
+	out := cmd.OutOrStdout()
+	if f.json == "-" {
+		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML),
+			report.ToFile(f.markdown, d.WriteMarkdown))
+	}
+	if f.benchstat == "-" {
+		fmt.Fprintln(out)
+	}
+	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML),
+		report.ToFile(f.markdown, d.WriteMarkdown))
+}

@@ -1,0 +1,247 @@
+package benchcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"weft/bench/overlay"
+	"weft/bench/plan"
+	"weft/bench/remote"
+	"weft/bench/report"
+	"weft/cmd/weft/internal/cli"
+	"weft/test/lab/holder"
+)
+
+// throughInput is the --through that finds the far end at the standard input, a socket.
+const throughInput = "-"
+
+// endPs is the GOMAXPROCS of a far end. It is more than a measurement has endpoints, so that none of them
+// waits for another.
+const endPs = 16
+
+func benchEndCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "end",
+		Short:  "Be the far end of weft bench --through, which starts this",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), endPs))
+			ctx, stop := cli.WithHangup(cmd.Context())
+			defer stop()
+			return remote.Serve(ctx, os.Stdin, os.Stdout)
+		},
+	}
+}
+
+// resolve reads ADDR, ADDR:PORT or the same with a name, of which it takes the first address of the family.
+// IPv6 is in brackets or, alone, without.
+func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return netip.AddrPortFrom(a.Unmap(), remote.DefaultPort), nil
+	}
+	host, port := s, uint64(remote.DefaultPort)
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		host = h
+		if port, err = strconv.ParseUint(p, 10, 16); err != nil {
+			return netip.AddrPort{}, fmt.Errorf("--to %s: %w", s, err)
+		}
+	}
+	network := "ip4"
+	if a, err := netip.ParseAddr(host); ipv6 || err == nil && a.Is6() {
+		network = "ip6"
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("--to %s: %w", s, err)
+	}
+	return netip.AddrPortFrom(all[0].Unmap(), uint16(port)), nil
+}
+
+// benchThrough measures to a far end that it starts.
+func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
+	if f.to == "" || f.through == "" {
+		return cli.Usagef("--to and --through go together: the address of the other end, and the command that " +
+			"reaches it, such as --to 10.42.2.2 --through 'ssh node2'")
+	}
+	ctx, stop := cli.WithHangup(cmd.Context())
+	defer stop()
+	at, err := resolve(ctx, f.to, f.ipv6)
+	if err != nil {
+		return err
+	}
+	far, err := reach(ctx, f.through, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	paths := 1
+	if f.reverse {
+		paths = 2
+	}
+	p := remote.Plan{Config: c.Config, To: at, Reverse: f.reverse, Topology: f.topology}
+	err = f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()),
+		func(out plan.Out, _ func(string)) (*report.Document, error) {
+			return remote.Run(ctx, p, far, out)
+		})
+	return errors.Join(err, far.Close())
+}
+
+// farEnd is a far end's standard input and output.
+type farEnd struct {
+	io.WriteCloser // ending it ends the far end
+	io.Reader
+	wait func() error
+}
+
+// Close ends the far end, and returns the error of the command that reached it.
+func (f *farEnd) Close() error {
+	if f.wait == nil {
+		return nil
+	}
+	wait := f.wait
+	f.wait = nil
+	_ = f.WriteCloser.Close() // it may have ended by itself
+	return wait()
+}
+
+// reach starts the far end through a command for the shell. The caller closes it.
+func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, error) {
+	if through == throughInput {
+		return &farEnd{WriteCloser: os.Stdin, Reader: os.Stdin, wait: func() error { return nil }}, nil
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+through+" weft bench end")
+	cmd.Stderr, cmd.WaitDelay = stderr, 5*time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &farEnd{WriteCloser: in, Reader: out, wait: func() error {
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("--through %q: %w (is weft there, in $PATH?)", through, err)
+		}
+		return nil
+	}}, nil
+}
+
+// benchLab runs both ends in a lab by weft lab exec, and joins them by a socket.
+func benchLab(ctx context.Context, f benchFlags) error {
+	if f.from == "" || f.to == "" {
+		return cli.Usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 " +
+			"(weft lab list)")
+	}
+	from, err := labAddr(f.lab, f.from, f.ipv6)
+	if err != nil {
+		return err
+	}
+	to, err := labAddr(f.lab, f.to, f.ipv6)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	near, far := os.NewFile(uintptr(pair[0]), "near end"), os.NewFile(uintptr(pair[1]), "far end")
+	inLab := func(host string, args ...string) *exec.Cmd {
+		by := []string{"lab", "exec", "--lab", f.lab, host, "--", self, "bench"}
+		cmd := exec.CommandContext(ctx, self, append(by, args...)...)
+		cmd.Stderr = os.Stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the command hears it
+		return cmd
+	}
+	end := inLab(f.to, "end")
+	end.Stdin, end.Stdout = far, far
+	if err := end.Start(); err != nil {
+		return err
+	}
+	_ = far.Close()
+	args := []string{
+		"--to", netip.AddrPortFrom(to, 0).String(), "--through", throughInput,
+		"--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to),
+	}
+	begin := inLab(f.from, append(args, passedOn(os.Args)...)...)
+	begin.Stdin, begin.Stdout = near, os.Stdout
+	err = begin.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		err = cli.ExitStatus(exit.ExitCode())
+	}
+	return errors.Join(err, near.Close(), end.Wait())
+}
+
+// labAddr returns the address of a pod, or of a node on the underlay.
+func labAddr(name, host string, ipv6 bool) (netip.Addr, error) {
+	labs, err := holder.List()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var hosts []string
+	for _, l := range labs {
+		if l.Name != name || l.Info == nil {
+			continue
+		}
+		for _, n := range l.Info.Nodes {
+			for _, h := range append(n.Pods, holder.PodInfo{Name: n.Name, V4: n.Underlay4, V6: n.Underlay6}) {
+				hosts = append(hosts, h.Name)
+				switch {
+				case h.Name != host:
+				case ipv6 && h.V6.IsValid(), !h.V4.IsValid() && h.V6.IsValid():
+					return h.V6, nil
+				case h.V4.IsValid() && !ipv6:
+					return h.V4, nil
+				default:
+					return netip.Addr{}, fmt.Errorf("%s has no address of that family", host)
+				}
+			}
+		}
+	}
+	if hosts == nil {
+		return netip.Addr{}, fmt.Errorf("lab %s: %w (weft lab up, weft lab list)", name, holder.ErrNoLab)
+	}
+	return netip.Addr{}, fmt.Errorf("no host %q in lab %s: it has %s", host, name, strings.Join(hosts, ", "))
+}
+
+// passedOn returns the arguments of weft bench without those that say where to measure.
+func passedOn(args []string) (l []string) {
+	skip := true // the program, and all before bench
+	value := false
+	for _, a := range args {
+		name, _, has := strings.Cut(a, "=")
+		switch {
+		case skip:
+			skip = a != "bench"
+		case value:
+			value = false
+		case name == "--lab" || name == "--name" || name == "--from" || name == "--to":
+			value = !has
+		default:
+			l = append(l, a)
+		}
+	}
+	return l
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/weft/internal/top"
+)
+
+// IsTerminal reports whether w is one.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// terminalSize is in columns and lines. A terminal that does not know its size is taken for one of 80 by 24.
+func terminalSize(f *os.File) (width, height int) {
+	s, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || s.Col == 0 || s.Row == 0 {
+		return 80, 24
+	}
+	return int(s.Col), int(s.Row)
+}
+
+// Columns is how wide w is, and whether it is a terminal.
+func Columns(w io.Writer) (width int, terminal bool) {
+	f, ok := w.(*os.File)
+	if !ok || !IsTerminal(f) {
+		return 0, false
+	}
+	width, _ = terminalSize(f)
+	return width, true
+}
+
+// screen is a terminal in which lines are written over. The caller restores it.
+type screen struct {
+	out   *os.File
+	in    int           // where keys come from; -1 for nowhere
+	saved *unix.Termios // of in
+}
+
+// Sequences for a terminal. The other screen keeps what the terminal showed before.
+const (
+	otherScreen  = "\x1b[?1049h\x1b[?25l"
+	formerScreen = "\x1b[?25h\x1b[?1049l"
+	home         = "\x1b[H"
+	eraseLine    = "\x1b[2K"
+	eraseBelow   = "\r\n\x1b[J"
+	colourOff    = "\x1b[0m"
+)
+
+func openScreen(out *os.File) (*screen, error) {
+	s := &screen{out: out, in: -1}
+	if t, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err == nil {
+		s.in, s.saved = int(os.Stdin.Fd()), t
+	}
+	return s, s.enter()
+}
+
+// enter begins to use the terminal. Interrupts stay what they are, so that Ctrl-C ends weft as ever.
+func (s *screen) enter() error {
+	if s.in >= 0 {
+		raw := *s.saved
+		raw.Lflag &^= unix.ICANON | unix.ECHO
+		raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+		if err := unix.IoctlSetTermios(s.in, unix.TCSETS, &raw); err != nil {
+			return fmt.Errorf("terminal: %w", err)
+		}
+	}
+	_, err := io.WriteString(s.out, otherScreen)
+	return err
+}
+
+// restore makes the terminal as it was.
+func (s *screen) restore() error {
+	_, err := io.WriteString(s.out, colourOff+formerScreen)
+	if s.in >= 0 {
+		err = errors.Join(err, unix.IoctlSetTermios(s.in, unix.TCSETS, s.saved))
+	}
+	return err
+}
+
+// suspend stops this process, as Ctrl-Z asks for, and returns when it goes on.
+func (s *screen) suspend() error {
+	if err := s.restore(); err != nil {
+		return err
+	}
+	if err := unix.Kill(unix.Getpid(), unix.SIGSTOP); err != nil {
+		return err
+	}
+	return s.enter()
+}
+
+func (s *screen) size() (width, height int) { return terminalSize(s.out) }
+
+// show writes lines over what is there, in one piece so that nothing flickers.
+func (s *screen) show(lines []top.Line) error {
+	var b strings.Builder
+	b.WriteString(home)
+	for i, l := range lines {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(eraseLine + map[top.Kind]string{top.Heading: "\x1b[7m", top.Bad: "\x1b[31m"}[l.Kind] + l.Text)
+		if l.Kind != top.Plain {
+			b.WriteString(colourOff)
+		}
+	}
+	if _, height := s.size(); len(lines) < height {
+		b.WriteString(eraseBelow)
+	}
+	_, err := io.WriteString(s.out, b.String())
+	return err
+}
+
+// readKeys tells of keys until ctx ends.
+func (s *screen) readKeys(ctx context.Context, keys chan<- byte) {
+	if s.in < 0 {
+		return
+	}
+	var bell [2]int
+	if unix.Pipe2(bell[:], unix.O_CLOEXEC) != nil {
+		return // without keys it works as well
+	}
+	defer func() { _ = unix.Close(bell[0]) }()
+	stop := context.AfterFunc(ctx, func() { _ = unix.Close(bell[1]) })
+	defer func() {
+		if stop() {
+			_ = unix.Close(bell[1])
+		}
+	}()
+	for {
+		ready := []unix.PollFd{{Fd: int32(s.in), Events: unix.POLLIN}, {Fd: int32(bell[0]), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) || ctx.Err() != nil {
+			return
+		}
+		if ready[0].Revents == 0 {
+			continue
+		}
+		var k [16]byte // an arrow key is several bytes, which are none of ours
+		n, err := unix.Read(s.in, k[:])
+		if err != nil && !errors.Is(err, unix.EINTR) || err == nil && n == 0 {
+			return
+		}
+		if n != 1 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case keys <- k[0]:
+		}
+	}
+}

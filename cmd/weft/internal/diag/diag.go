@@ -1,0 +1,15 @@
+// Package diag has the commands that look for what is wrong: doctor, ping, matrix, capture and report. They
+// ask and print; causes are named by package diagnose.
+package diag
+
+import (
+	"github.com/spf13/cobra"
+
+	"weft/cmd/weft/internal/cli"
+)
+
+// Commands returns the commands of this package.
+func Commands(app *cli.App) []*cobra.Command {
+	return []*cobra.Command{doctorCommand(app), pingCommand(app), matrixCommand(app), captureCommand(app),
+		reportCommand(app)}
+}

@@ -1,0 +1,118 @@
+package labcmd
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"weft/test/lab"
+	"weft/test/lab/holder"
+)
+
+func TestLabFlagsBecomeASpec(t *testing.T) {
+	file := t.TempDir() + "/net-conf.json"
+	if err := os.WriteFile(file, []byte(`{"Network":"10.9.0.0/16"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		flags  labFlags
+		driver lab.Driver
+		config string
+		fault  string
+	}{
+		{"default", labFlags{backend: "udp", store: "embedded"}, lab.Weftd,
+			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
+		{"path and IPv6", labFlags{backend: "udp", path: "portable", ipv6: true, store: "separate"}, lab.Weftd,
+			`{"Backend":{"Path":"portable","Type":"udp"},"EnableIPv6":true,"IPv6Network":"fd42::/48","Network":"10.42.0.0/16"}`, ""},
+		{"baseline", labFlags{backend: "kernel-vxlan", store: "embedded"}, lab.KernelVXLAN,
+			`{"Backend":{"Type":"vxlan"},"Network":"10.42.0.0/16"}`, ""},
+		{"vxlan by weft", labFlags{backend: "vxlan-user", path: "raw", store: "embedded"}, lab.Weftd,
+			`{"Backend":{"Path":"raw","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
+		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd,
+			"", "kernel"},
+		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
+		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576},
+			lab.Weftd,
+			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
+		{"one node too many", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes + 1, pods: 1,
+			mtu: 576}, 0, "", "--nodes 251: "},
+		{"wire", labFlags{backend: "udp", store: "embedded", wire: "rope"}, 0, "", `--wire "rope"`},
+		{"attachment", labFlags{backend: "udp", store: "embedded", attach: "glue"}, 0, "", `--attach "glue"`},
+		{"attached by the kernel", labFlags{backend: "kernel-vxlan", store: "embedded", attach: "direct"}, 0, "",
+			"--attach direct: "},
+		{"attached to a bridge's backend", labFlags{backend: "vxlan", store: "embedded", attach: "direct"}, 0, "",
+			"--attach direct: "},
+		{"the kernel's without root", labFlags{backend: "vxlan", store: "embedded", rootless: true}, 0, "",
+			"--rootless: "},
+		{"by hand without root", labFlags{backend: "kernel-vxlan", store: "embedded", rootless: true}, 0, "",
+			"--rootless: "},
+		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", rootless: true}, 0, "",
+			"--path raw: "},
+		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", rootless: true},
+			lab.Weftd,
+			`{"Backend":{"Path":"portable","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
+		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "such"},
+		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
+		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
+		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"},
+			lab.KernelHostGW, "", "path"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")
+			if c.flags.nodes == 0 {
+				c.flags.nodes, c.flags.pods, c.flags.mtu = 2, 2, 1500
+			}
+			s, err := c.flags.spec()
+			if c.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fault) {
+					t.Fatalf("%v, want %q", err, c.fault)
+				}
+				return
+			}
+			if err != nil || s.Driver != c.driver || string(s.NetworkConfig) != c.config {
+				t.Errorf("driver %v, config %s, %v", s.Driver, s.NetworkConfig, err)
+			}
+		})
+	}
+	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain",
+		attach: "direct", endpoints: []string{"http://x:1"}}).spec()
+	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
+		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
+	}
+}
+
+// A lab that cannot be ended, here since it is gone, keeps no other from being ended.
+func TestDownEndsTheOtherLabsToo(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("WEFT_LAB_STATE", root)
+	leftover := filepath.Join(root, "leftover")
+	if err := os.Mkdir(leftover, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := labDown(&cobra.Command{}, []string{"gone", "leftover"}); !errors.Is(err, holder.ErrNoLab) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(leftover); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the leftover is there: %v", err)
+	}
+}
+
+// A list at the top, which scripts iterate over, stays one: its entries have the version.
+func TestLabListStaysAList(t *testing.T) {
+	for want, l := range map[string][]holder.Entry{
+		"[]": nil, `[{"schema_version":1,"name":"a","alive":true},{"schema_version":1,"name":"b","alive":false}]`: {
+			{Name: "a", Alive: true}, {Name: "b"}},
+	} {
+		if b, err := json.Marshal(labEntries(l)); err != nil || string(b) != want {
+			t.Errorf("%s, %v, want %s", b, err, want)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package labcmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"weft/cmd/weft/internal/cli"
+	"weft/lease"
+	"weft/routing"
+	"weft/test/lab"
+	"weft/tunnel"
+)
+
+// labFlags are the flags of `weft lab run` and `weft lab up`.
+type labFlags struct {
+	name, backend, path, store, config, wire, attach string
+	nodes, pods, mtu                                 int
+	ipv6, direct, rootless, keepLogs                 bool
+	weftd                                            string
+	weftdArgs, endpoints                             []string
+}
+
+func (f *labFlags) bind(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.IntVar(&f.nodes, "nodes", 2, "number of nodes")
+	s.IntVar(&f.pods, "pods", 2, "pods on each node")
+	s.StringVar(&f.backend, "backend", lease.DefaultBackend,
+		fmt.Sprintf("weftd's backend (%s), or %s or %s: set up by hand, without weftd",
+			strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN))
+	s.StringVar(&f.path, "path", "", "weftd's data path: "+strings.Join(routing.PathWords(), ", "))
+	s.BoolVar(&f.ipv6, "ipv6", false, "IPv6 for the pods, beside IPv4")
+	s.StringVar(&f.config, "net-conf", "", "`file` with the network config, instead of --backend, --path and "+
+		"--ipv6")
+	s.StringVar(&f.store, "store", "embedded",
+		"where the leases are: embedded (etcd in node1's weftd), separate (an etcd process of its own), external")
+	s.StringSliceVar(&f.endpoints, "etcd-endpoints", nil, "`URLs` of an external store, as seen from the nodes")
+	s.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire between the nodes, in bytes")
+	s.StringVar(&f.wire, "wire", lab.WireFull.String(),
+		"what the wire between the nodes cuts: full (nothing, a veth pair as it is made), uso (a tunnel's "+
+			"superpackets, as a card with UDP segmentation), plain (those of UDP too, as most virtual machines); "+
+			"what was cut is joined by GRO")
+	s.StringVar(&f.attach, "attach", lab.Bridge.String(),
+		"how pods are joined to their nodes: bridge (a veth pair to the node's bridge), direct (a TUN whose "+
+			"other end is weftd's, as weft attach makes)")
+	s.BoolVar(&f.direct, "direct", false, "one cable between two nodes, instead of a bridge")
+	s.StringVar(&f.weftd, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
+	s.StringArrayVar(&f.weftdArgs, "weftd-arg", nil,
+		"further argument for every weftd; may be given several times")
+	s.BoolVar(&f.rootless, "rootless", false,
+		"nodes without root: each weftd is an ordinary user's, with TUN and pods in namespaces of that user's; "+
+			"the lab itself is in a user namespace then, even root's")
+	s.BoolVar(&f.keepLogs, "keep-logs", false, "leave logs and state behind")
+	f.complete(cmd)
+}
+
+func (f *labFlags) complete(cmd *cobra.Command) {
+	var wires, attachments []string
+	for _, w := range lab.WireKinds() {
+		wires = append(wires, w.String())
+	}
+	for _, a := range lab.Attachments() {
+		attachments = append(attachments, a.String())
+	}
+	cli.CompleteFlags(cmd, map[string]cli.Completer{
+		"backend": cli.OneOf(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...),
+		"path":    cli.OneOf(routing.PathWords()...), "store": cli.OneOf("embedded", "separate", "external"),
+		"wire": cli.OneOf(wires...), "attach": cli.OneOf(attachments...),
+	})
+}
+
+// spec is the lab that the flags ask for.
+func (f *labFlags) spec() (lab.Spec, error) {
+	s := lab.Spec{
+		Nodes: f.nodes, PodsPerNode: f.pods, MTU: f.mtu, Direct: f.direct,
+		Rootless: f.rootless, WeftdPath: f.weftd, WeftdArgs: f.weftdArgs, Endpoints: f.endpoints,
+	}
+	for _, n := range []struct {
+		flag             string
+		got, least, most int
+	}{{"nodes", f.nodes, 1, lab.MaxNodes}, {"pods", f.pods, 1, lab.MaxPods},
+		{"mtu", f.mtu, lab.MinMTU, lab.MaxMTU}} {
+		if n.got < n.least || n.got > n.most {
+			return s, fmt.Errorf("--%s %d: want %d to %d", n.flag, n.got, n.least, n.most)
+		}
+	}
+	var err error
+	if s.Wire, err = lab.ParseWireKind(f.wire); err != nil {
+		return s, fmt.Errorf("--%w", err)
+	}
+	if s.Attach, err = lab.ParseAttachment(f.attach); err != nil {
+		return s, fmt.Errorf("--%w", err)
+	}
+	stores := map[string]lab.StoreKind{"embedded": lab.Embedded, "separate": lab.Separate,
+		"external": lab.External}
+	if s.Store = stores[f.store]; s.Store == 0 {
+		return s, fmt.Errorf("--store %q: want embedded, separate or external", f.store)
+	}
+	if len(f.endpoints) > 0 {
+		s.Store = lab.External
+	}
+	if f.config != "" {
+		text, err := os.ReadFile(f.config)
+		s.NetworkConfig = text
+		return s, err
+	}
+	if s.Driver, s.NetworkConfig, err = f.network(); err != nil {
+		return s, err
+	}
+	carried := s.Driver == lab.Weftd && labFacts(f.backend).Carrier == routing.CarrierWeft
+	if f.rootless && !carried {
+		return s, fmt.Errorf("--rootless: without root the host's kernel carries nothing for a node, and that of "+
+			"backend %s would: want udp or %s", f.backend, userVXLAN)
+	}
+	if f.rootless && f.path == tunnel.PathRaw.String() {
+		return s, fmt.Errorf("--path %s: it needs rights over the node's network, which --rootless is without: "+
+			"want %s or %s", f.path, tunnel.PathSocket, tunnel.PathPortable)
+	}
+	if s.Attach == lab.DirectAttach && !carried {
+		return s, fmt.Errorf("--attach direct: weft carries the packets of such pods, and those of backend %s "+
+			"are the kernel's: want udp or %s", f.backend, userVXLAN)
+	}
+	return s, nil
+}
+
+// userVXLAN is the backend vxlan, carried by weft itself.
+const userVXLAN = "vxlan-user"
+
+// labBackends are those that weftd runs in a lab: the types of routing whose packets weft or the kernel
+// moves, and userVXLAN.
+func labBackends() (names []string) {
+	for _, name := range append(routing.BuiltIn().Names(), userVXLAN) {
+		if labFacts(name).Carrier != routing.CarrierOthers {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// labBackend is the Backend object for one of them.
+func labBackend(name string) map[string]any {
+	if name == userVXLAN {
+		return map[string]any{"Type": "vxlan", "Userspace": "always"}
+	}
+	return map[string]any{"Type": name}
+}
+
+// labFacts is what routing says of a backend by that name.
+func labFacts(name string) routing.Facts {
+	text, _ := json.Marshal(map[string]any{"Network": "10.0.0.0/8", "Backend": labBackend(name)}) // of strings
+	// an unknown one has no facts
+	n, _ := routing.Parse(text)
+	return n.Facts()
+}
+
+// network is the driver and flannel's JSON for it.
+func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
+	backend := labBackend(f.backend)
+	driver := lab.Weftd
+	switch f.backend {
+	case lab.KernelHostGW.String(), lab.KernelVXLAN.String():
+		driver = lab.KernelHostGW
+		if f.backend == lab.KernelVXLAN.String() {
+			driver = lab.KernelVXLAN
+		}
+		backend["Type"] = strings.TrimPrefix(f.backend, "kernel-")
+		if f.path != "" {
+			return driver, nil, fmt.Errorf("--path %s: backend %s has no path of ours", f.path, f.backend)
+		}
+	default:
+		if !slices.Contains(labBackends(), f.backend) {
+			return driver, nil, fmt.Errorf("--backend %q: want %s, %s or %s", f.backend,
+				strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN)
+		}
+	}
+	if f.path != "" {
+		if labFacts(f.backend).Carrier != routing.CarrierWeft {
+			return driver, nil, fmt.Errorf("--path %s: it is the kernel that moves the packets of backend %s: want "+
+				"udp or %s", f.path, f.backend, userVXLAN)
+		}
+		backend["Path"] = f.path
+	}
+	config := map[string]any{"Network": "10.42.0.0/16", "Backend": backend}
+	if f.ipv6 {
+		config["EnableIPv6"], config["IPv6Network"] = true, "fd42::/48"
+	}
+	text, err := json.Marshal(config)
+	return driver, text, err
+}
+
+// NameLab adds --lab, by which every command names a lab, and --name, as some commands called it before.
+func NameLab(cmd *cobra.Command, name *string, value, usage string) {
+	f := cmd.Flags()
+	f.StringVar(name, "lab", value, usage)
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"lab": completeLabs})
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, n string) pflag.NormalizedName {
+		if n == "name" {
+			n = "lab"
+		}
+		return pflag.NormalizedName(n)
+	})
+}

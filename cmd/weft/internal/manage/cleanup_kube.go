@@ -1,0 +1,52 @@
+package manage
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"weft/lease/kube"
+)
+
+// kubeFlags say how weft cleanup finds the Node object of this host.
+type kubeFlags struct {
+	kubeconfig, apiURL, prefix, node string
+}
+
+func (k *kubeFlags) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&k.kubeconfig, "kubeconfig-file", "",
+		"`file` for the API server, to remove weft's annotation from the Node object; in a pod its service account")
+	fs.StringVar(&k.apiURL, "kube-api-url", "", "`URL` of the API server, instead of the file's")
+	fs.StringVar(&k.prefix, "kube-annotation-prefix", kube.DefaultPrefix, "weftd's `prefix`")
+	fs.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "the Node object's `name`")
+}
+
+// given reports whether the flags or the environment say which Node object is this host's, and how to reach
+// the API.
+func (k *kubeFlags) given() bool {
+	return k.kubeconfig != "" || k.apiURL != "" || k.node != "" && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}
+
+// forget removes weft's annotation from this host's Node object.
+func (f *cleanupFlags) forget(ctx context.Context, c *cleaned) error {
+	k := f.kube
+	if !k.given() {
+		return nil
+	}
+	client, err := kube.New(kube.Config{APIURL: k.apiURL, Kubeconfig: k.kubeconfig, AnnotationPrefix: k.prefix,
+		NodeName: k.node})
+	if err != nil {
+		return fmt.Errorf("weft's annotation of the Node object: %w", err)
+	}
+	defer func() { _ = client.Close() }() // nothing was written that a close could lose
+	annotation, err := client.Forget(ctx, f.dryRun)
+	if err != nil {
+		return fmt.Errorf("weft's annotation of the Node object: %w", err)
+	}
+	if annotation != "" {
+		c.Removed = append(c.Removed, fmt.Sprintf("annotation %s of node %s", annotation, k.node))
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/cli"
+)
+
+// leasesDocument is what weft lease list --json prints.
+type leasesDocument struct {
+	cli.Schema
+	control.Leases
+}
+
+func LeaseList(f *cli.LeaseFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [NODE…]",
+		Short: "List every record in the store, also those that are not believed",
+		Long: "List every record in the store, also those that are not believed, or those of the " +
+			"nodes that are named.\n\n" + cli.NodeArgument,
+		Example: "  weft lease list\n  weft lease list db1\n  weft lease list --json --etcd-endpoints " +
+			"https://192.0.2.5:2379",
+		ValidArgsFunction: f.CompleteOwners,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.Ask(cmd, true, func(api cli.LeaseAPI) error {
+				l, err := api.Leases(cmd.Context())
+				if err == nil {
+					l, err = cli.OnlyLeases(l, args)
+				}
+				if err != nil {
+					return err
+				}
+				if f.JSON {
+					return cli.PrintJSON(cmd.OutOrStdout(), leasesDocument{cli.Schema1(), l})
+				}
+				return printLeases(cmd.OutOrStdout(), l, time.Now())
+			})
+		},
+	}
+}
+
+func printLeases(w io.Writer, l control.Leases, now time.Time) error {
+	if l.Network != "" {
+		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", cli.Clean(l.Network), cli.Count(len(l.Leases), "record"),
+			cli.Clean(l.Source))
+	}
+	// In Kubernetes a record has neither an end nor a revision of its own.
+	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool {
+		return r.Revision != 0 || !r.Expires.IsZero()
+	})
+	id := cli.IdColumn(l.Leases, func(r control.Record) (string, string) { return cmp.Or(r.Name, r.Node), r.Node })
+	head := "SUBNET\tNODE\t" + id.Heading + "PUBLIC IP\tBACKEND\t"
+	if lives {
+		head += "ENDS IN\tREVISION\t"
+	}
+	t := cli.NewTable(w)
+	fmt.Fprintln(t, head)
+	for _, r := range l.Leases {
+		name := cmp.Or(r.Name, r.Node)
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t", cli.Join(r.Subnet, r.IPv6Subnet), cli.OrDash(name), id.Cell(name, r.Node),
+			cli.Join(r.PublicIP, r.PublicIPv6), cli.OrDash(r.Backend))
+		if lives {
+			fmt.Fprintf(t, "%s\t%d\t", ends(r.Expires, r.Reservation, now), r.Revision)
+		}
+		if r.Own {
+			fmt.Fprint(t, "this node")
+		}
+		fmt.Fprintln(t)
+	}
+	if len(l.Rejected) > 0 {
+		fmt.Fprintf(t, "\nNOT BELIEVED\tREASON\tDETAIL\n")
+		for _, r := range l.Rejected {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", cli.Clean(r.Key), cli.Clean(string(r.Reason)), cli.OrDash(r.Detail))
+		}
+	}
+	return t.Flush()
+}
+
+// ends says when a lease ends.
+func ends(expires time.Time, reservation bool, now time.Time) string {
+	switch {
+	case reservation:
+		return "reserved"
+	case expires.IsZero():
+		return "-"
+	case expires.Before(now):
+		return "ended " + cli.Ago(expires, now)
+	}
+	return cli.Span(expires.Sub(now))
+}

@@ -1,0 +1,183 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
+	"weft/cmd/weft/internal/cli"
+)
+
+// peersDocument is what weft peers --json prints.
+type peersDocument struct {
+	cli.Schema
+	control.Peers
+}
+
+func peersCommand(c *cli.App) *cobra.Command {
+	var live watchFlags
+	cmd := &cobra.Command{
+		Use:   "peers [NODE…]",
+		Short: "Show every other node: where it is, what passed, what was refused and what would admit it",
+		Long: "Show every other node, or those that are named: where it is, what passed, what was refused and " +
+			"what would admit it.\n\n" +
+			"With --watch it is what passes and answers now, as in weft top, and as many columns as fit. With " +
+			"--json that is a document a line.\n\n" +
+			cli.NodeArgument,
+		Example: "  weft peers\n  weft peers db1\n  weft peers 192.0.2.7 10.42.3.0/24\n  weft peers --watch",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := live.check(cmd); err != nil {
+				return err
+			}
+			if live.on {
+				return watchPeers(cmd.Context(), c, cmd.OutOrStdout(), live.every, args)
+			}
+			p, err := c.Client().Peers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			st, err := c.Client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			diagnose.Peers(st, &p)
+			if p, err = cli.OnlyPeers(p, args); err != nil {
+				return err
+			}
+			if c.JSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), peersDocument{cli.Schema1(), p})
+			}
+			return printPeers(cmd.OutOrStdout(), st, p, time.Now())
+		},
+	}
+	c.Bind(cmd)
+	live.bind(cmd)
+	cmd.ValidArgsFunction = c.CompletePeers
+	return cmd
+}
+
+func printPeers(w io.Writer, st control.Status, p control.Peers, now time.Time) error {
+	if len(p.Peers) == 0 {
+		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
+	} else {
+		t := cli.NewTable(w)
+		id := cli.IdColumn(p.Peers, func(e control.Peer) (string, string) { return e.Name, e.NodeID })
+		fmt.Fprint(t, "PEER\t", id.Heading)
+		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\t"+probesHeading+
+			"\tTAKES\n")
+		for _, e := range p.Peers {
+			fmt.Fprintf(t, "%s\t%s", cli.OrDash(e.Name), id.Cell(e.Name, e.NodeID))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Join(e.Subnets...), cli.Join(e.Address), cli.OrDash(path(e)),
+				mtu(e), traffic(e, now), probes(e, now), takes(e))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	if err := printFindings(w, st, p, now); err != nil {
+		return err
+	}
+	if err := printEncryption(w, p, now); err != nil {
+		return err
+	}
+	if err := printReached(w, p); err != nil {
+		return err
+	}
+	return printRefused(w, p, now)
+}
+
+// traffic returns what was sent, received, last seen and refused. It returns dashes if the kernel moves the
+// packets, since that counts for devices and not for peers.
+func traffic(p control.Peer, now time.Time) string {
+	if p.Traffic == nil {
+		return "-\t-\t-\t-"
+	}
+	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, cli.Size(p.TxBytes), p.RxPackets, cli.Size(p.RxBytes),
+		lastSeen(p, now), total(p.Drops))
+}
+
+// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. Nothing is
+// known of the time before weftd started.
+func lastSeen(p control.Peer, now time.Time) string {
+	last := p.LastSeen
+	for _, q := range p.Probes {
+		if q.LastAnswer.After(last) {
+			last = q.LastAnswer
+		}
+	}
+	if last.IsZero() {
+		return "not yet"
+	}
+	return cli.Ago(last, now)
+}
+
+// takes returns the forms of datagrams that the peer takes: from a flannel node only flannel's own, from a
+// weft node also those in its record.
+func takes(p control.Peer) string {
+	switch {
+	case !p.Weft:
+		return "flannel: plain"
+	case len(p.Recv) == 0:
+		return "weft: plain"
+	}
+	return "weft: " + cli.Clean(strings.Join(p.Recv, ","))
+}
+
+// path returns the path to the peer and, if the kernel moves the packets, how it reaches the peer: "kernel
+// route, tunnel".
+func path(p control.Peer) string {
+	var how []string
+	for _, y := range p.Reached {
+		if !slices.Contains(how, y.How) {
+			how = append(how, y.How)
+		}
+	}
+	if len(how) == 0 || len(how) == 1 && how[0] == p.Path {
+		return p.Path
+	}
+	return strings.TrimSpace(p.Path + " " + strings.Join(how, ", "))
+}
+
+// printReached lists the subnets that are not reached, or not as they could best be, with the reason.
+func printReached(w io.Writer, p control.Peers) error {
+	t := cli.NewList(w, "SUBNET", "OF", "WAY", "BECAUSE")
+	for _, e := range p.Peers {
+		for _, y := range e.Reached {
+			if y.Reason != "" {
+				t.Row(y.Subnet, cli.OrDash(e.Name), y.How, y.Reason)
+			}
+		}
+	}
+	return t.Flush()
+}
+
+// mtu returns the inner MTU, and the path MTU if one was learnt.
+func mtu(p control.Peer) string {
+	switch {
+	case p.MTU == 0:
+		return "-"
+	case p.PathMTU > 0:
+		return fmt.Sprintf("%d (path %d)", p.MTU, p.PathMTU)
+	}
+	return fmt.Sprint(p.MTU)
+}
+
+// printRefused lists the packets of peers and strangers that were dropped, with the remedy.
+func printRefused(w io.Writer, p control.Peers, now time.Time) error {
+	t := cli.NewList(w, "REFUSED FROM", "REASON", "PACKETS", "WOULD BE ADMITTED BY")
+	for _, e := range p.Peers {
+		for _, d := range e.Drops {
+			t.Row(e.Name, d.Reason, d.Packets, cli.OrDash(d.Admit))
+		}
+	}
+	for _, s := range p.Strangers {
+		t.Row(fmt.Sprintf("%s (%s)", s.Address, cli.Ago(s.LastSeen, now)), "unknown_peer", s.Packets, cli.OrDash(s.Admit))
+	}
+	return t.Flush()
+}
