@@ -77,10 +77,10 @@ func ofWeft(dir string) bool { return dir == "cmd/weft" || strings.HasPrefix(dir
 // mayUse reports whether a package of weft's commands may import another one.
 func mayUse(dir, other string) bool {
 	switch path.Base(other) {
-	case "cli", "wording":
+	case "cli":
 		return true
 	case "top":
-		return dir == verbs+"cli" || dir == verbs+"show"
+		return dir == verbs+"show"
 	case "labcmd":
 		return dir == verbs+"benchcmd" // which measures in a lab
 	}

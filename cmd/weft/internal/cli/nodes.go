@@ -154,34 +154,16 @@ func OnlyPeers(p control.Peers, words []string) (control.Peers, error) {
 	return out, nil
 }
 
-// idCells is the column of a table with the ids beside the names. It is empty if no id says more than the
-// name.
-type idCells struct{ Heading string }
-
-func IdColumn[T any](rows []T, of func(T) (name, id string)) idCells {
-	if slices.ContainsFunc(rows, func(r T) bool { name, id := of(r); return id != "" && id != name }) {
-		return idCells{"ID\t"}
-	}
-	return idCells{}
-}
-
-func (c idCells) Cell(name, id string) string {
-	if c.Heading == "" {
-		return ""
-	}
-	return shortID(name, id) + "\t"
-}
-
-// shortID is as much of an identity as is shown beside a name, "-" if it is the name.
-func shortID(name, id string) string {
+// ShortID is as much of an identity as is shown beside a name, "-" if it is the name.
+func ShortID(name, id string) string {
 	const digits = 12
 	switch {
 	case id == "" || id == name:
 		return "-"
 	case len(id) > digits+2:
-		return Clean(id[:digits]) + "…"
+		return id[:digits] + "…"
 	}
-	return Clean(id)
+	return id
 }
 
 // NodeText is a node's name with its identity.

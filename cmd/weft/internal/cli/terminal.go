@@ -7,10 +7,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
-
-	"weft/cmd/weft/internal/top"
 )
 
 // IsTerminal reports whether w is one.
@@ -104,15 +103,15 @@ func (s *screen) suspend() error {
 func (s *screen) size() (width, height int) { return terminalSize(s.out) }
 
 // show writes lines over what is there, in one piece so that nothing flickers.
-func (s *screen) show(lines []top.Line) error {
+func (s *screen) show(lines []Line) error {
 	var b strings.Builder
 	b.WriteString(home)
 	for i, l := range lines {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(eraseLine + map[top.Kind]string{top.Heading: "\x1b[7m", top.Bad: "\x1b[31m"}[l.Kind] + l.Text)
-		if l.Kind != top.Plain {
+		b.WriteString(eraseLine + map[Kind]string{Heading: "\x1b[7m", Bad: "\x1b[31m"}[l.Kind] + l.Text)
+		if l.Kind != Plain {
 			b.WriteString(colourOff)
 		}
 	}
@@ -161,4 +160,29 @@ func (s *screen) readKeys(ctx context.Context, keys chan<- byte) {
 		case keys <- k[0]:
 		}
 	}
+}
+
+// Line is a line of a screen, without control characters, and what it is.
+type Line struct {
+	Text string
+	Kind Kind
+}
+
+// Kind is what a line is, for those who have colours.
+type Kind uint8
+
+// The kinds.
+const (
+	Plain   Kind = iota
+	Heading      // of a table
+	Bad          // something is wrong
+)
+
+// Cut shortens a text to a width, 0 for none, and shows that it did.
+func Cut(s string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(s) <= width {
+		return strings.TrimRight(s, " ")
+	}
+	r := []rune(s)
+	return strings.TrimRight(string(r[:width-1]), " ") + "…"
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"weft/cmd/weft/internal/top"
 )
 
 // Watch shows something again and again: in place in a terminal, else as one block of text, or one line of
@@ -26,7 +24,7 @@ type Watch struct {
 	// watching, as does one that no waiting mends; others are shown.
 	Ask func(ctx context.Context) (update func(), err error)
 	// draw lays it out, in at most so many columns and lines; 0 is without end.
-	Draw func(width, height int) []top.Line
+	Draw func(width, height int) []Line
 	// print, unless it is nil, takes the place of draw.
 	Print func(w io.Writer) error
 	// key is told of a key; false ends the watching.
@@ -180,14 +178,14 @@ func (w *Watch) askOn(ctx context.Context, answers chan<- answer) {
 }
 
 // LinesOf are those of a page, cut to a width.
-func LinesOf(width int, page func(w io.Writer) error) []top.Line {
+func LinesOf(width int, page func(w io.Writer) error) []Line {
 	var b strings.Builder
 	if err := page(&b); err != nil {
 		fmt.Fprintln(&b, err)
 	}
-	var out []top.Line
+	var out []Line
 	for l := range strings.Lines(b.String()) {
-		out = append(out, top.Line{Text: top.Cut(strings.TrimRight(l, "\n"), width)})
+		out = append(out, Line{Text: Cut(strings.TrimRight(l, "\n"), width)})
 	}
 	return out
 }

@@ -145,8 +145,7 @@ func printChecks(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(w, l)
 	}
-	t := cli.NewTable(w)
-	t.Row("CHECK", "LOOKS AT")
+	t := cli.NewTable(w, "CHECK", "LOOKS AT")
 	for _, c := range l.Checks {
 		t.Row(c.ID, c.Looks)
 	}

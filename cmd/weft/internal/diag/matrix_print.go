@@ -164,24 +164,22 @@ func (r *reading) lines(w io.Writer, nodes []int) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	t := cli.NewTable(w)
-	fmt.Fprint(t, "IN TROUBLE\tANSWERED BY\tNOT BY\tLOSING\tTELLS\n")
+	t := cli.NewTable(w, "IN TROUBLE", "ANSWERED BY", "NOT BY", "LOSING", "TELLS")
 	for i, n := range nodes {
 		if i == mostLines {
-			fmt.Fprintf(t, "and %d more\n", len(nodes)-i)
+			t.Row(fmt.Sprintf("and %d more", len(nodes)-i))
 			break
 		}
 		x := r.Nodes[n]
-		fmt.Fprintf(t, "%s\t%d of %d\t%d\t%d\t%s\n", r.name(n), x.Answering, x.Of, x.Silent, x.Lossy, x.Tells)
+		t.Row(r.name(n), fmt.Sprintf("%d of %d", x.Answering, x.Of), x.Silent, x.Lossy, x.Tells)
 	}
-	fmt.Fprintln(t)
+	t.Row()
 	return t.Flush()
 }
 
 // printPairs prints what each of two nodes says of the other.
 func (r *reading) printPairs(w io.Writer) error {
-	t := cli.NewTable(w)
-	fmt.Fprint(t, "NODE\tSAYS OF\tANSWERS\tRTT\tLOSS OUT/IN\tPASSES\n")
+	t := cli.NewTable(w, "NODE", "SAYS OF", "ANSWERS", "RTT", "LOSS OUT/IN", "PASSES")
 	n := 0
 	for a := range r.Nodes {
 		for b := range r.Nodes {
@@ -191,42 +189,30 @@ func (r *reading) printPairs(w io.Writer) error {
 			if n++; n > 2*mostLines {
 				continue
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\n", r.name(a), r.name(b), r.saying(a, b))
+			t.Row(append([]any{r.name(a), r.name(b)}, r.saying(a, b)...)...)
 		}
 	}
 	if n > 2*mostLines {
-		fmt.Fprintf(t, "and %d more: --json has all\n", n-2*mostLines)
+		t.Row(fmt.Sprintf("and %d more: --json has all", n-2*mostLines))
 	}
-	fmt.Fprintln(t)
+	t.Row()
 	return t.Flush()
 }
 
 // saying is what a says of b, in the columns of printPairs.
-func (r *reading) saying(a, b int) string {
+func (r *reading) saying(a, b int) []any {
 	c, ok := r.says(a, b)
 	if !ok {
-		return "not told\t-\t-\t-"
+		return []any{"not told", "-", "-", "-"}
 	}
-	words := []string{cli.Clean(c.Answers), "-", "-", "-"}
+	answers, rtt := c.Answers, "-"
 	if c.For > 0 {
-		words[0] += " " + cli.Span(time.Duration(min(c.For, 1<<31))*time.Second)
+		answers += " " + cli.Span(time.Duration(min(c.For, 1<<31))*time.Second)
 	}
 	if c.RTT > 0 {
-		words[1] = cli.Milliseconds(c.RTT)
+		rtt = cli.Milliseconds(c.RTT)
 	}
-	switch {
-	case c.Loss != nil:
-		words[2] = cli.Share(c.Loss) + " both"
-	case c.LossOut != nil || c.LossIn != nil:
-		words[2] = cli.Share(c.LossOut) + "/" + cli.Share(c.LossIn)
-	}
-	if c.PathMTU > 0 {
-		words[3] = fmt.Sprint(c.PathMTU)
-		if c.LargeLost {
-			words[3] += " (larger lost)"
-		}
-	}
-	return strings.Join(words, "\t")
+	return []any{answers, rtt, cli.Losses(c.Loss, c.LossOut, c.LossIn), cli.Passes(c.PathMTU, c.LargeLost)}
 }
 
 func (r *reading) printTroubles(w io.Writer) {
@@ -241,8 +227,7 @@ func (r *reading) printTroubles(w io.Writer) {
 
 // printUntold lists the nodes that have not told all, with the reason.
 func (r *reading) printUntold(w io.Writer) error {
-	t := cli.NewTable(w)
-	heading := "NODE\tADDRESS\tHAS NOT TOLD BECAUSE\n"
+	t := cli.NewTable(w, "NODE", "ADDRESS", "HAS NOT TOLD BECAUSE")
 	lines := 0
 	for i, n := range r.Nodes {
 		if n.Tells == "yes" || !slices.ContainsFunc(r.others(i), func(o int) bool {
@@ -253,15 +238,14 @@ func (r *reading) printUntold(w io.Writer) error {
 		if lines++; lines > mostLines {
 			continue
 		}
-		fmt.Fprint(t, heading)
-		heading = ""
-		fmt.Fprintf(t, "%s\t%s\t%s\n", r.name(i), cli.Join(n.Address), cli.Clean(n.Reason))
+		t.Row(r.name(i), cli.Join(n.Address), n.Reason)
 	}
 	if lines > mostLines {
-		fmt.Fprintf(t, "and %d more\n", lines-mostLines)
+		t.Row(fmt.Sprintf("and %d more", lines-mostLines))
 	}
-	if lines > 0 {
-		fmt.Fprintln(t)
+	if lines == 0 {
+		return nil
 	}
+	t.Row()
 	return t.Flush()
 }

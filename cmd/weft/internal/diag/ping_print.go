@@ -22,11 +22,10 @@ func printPing(w io.Writer, r ping.Report) error {
 			by += " by path " + way.Path
 		}
 		fmt.Fprintf(w, "\nIPv%d, %s\n", way.Family, by)
-		t := cli.NewTable(w)
-		fmt.Fprintf(t, "LAYER\tTO\tANSWERED\tLOSS\tRTT MIN/MEDIAN/MAX\tMTU\tVERDICT\n")
+		t := cli.NewTable(w, "LAYER", "TO", "ANSWERED", "LOSS", "RTT MIN/MEDIAN/MAX", "MTU", "VERDICT")
 		for _, row := range way.Layers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Layer, pingTo(row), pingAnswers(row), cli.Share(row.Loss),
-				pingTrips(row.RTT), pingMTU(row), pingVerdict(row))
+			t.Row(row.Layer, pingTo(row), pingAnswers(row), cli.Share(row.Loss), pingTrips(row.RTT), pingMTU(row),
+				pingVerdict(row))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -89,7 +88,7 @@ func pingVerdict(r ping.Row) string {
 		text = strings.ToUpper(text)
 	}
 	if r.Detail != "" {
-		text += ": " + cli.Clean(r.Detail)
+		text += ": " + r.Detail
 	}
 	return text
 }

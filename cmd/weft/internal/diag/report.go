@@ -95,11 +95,11 @@ func printManifest(w io.Writer, c *cli.App, file string, m bugreport.Manifest) e
 	fmt.Fprintf(w, "%s has:\n", cli.Clean(file))
 	t := cli.NewTable(w)
 	for _, p := range m.Parts {
-		fmt.Fprintf(t, "%s\t%s\t%s", p.Name, cli.Size(uint64(max(0, p.Bytes))), p.What)
+		what := p.What
 		if p.Error != "" {
-			fmt.Fprintf(t, " (NOT COMPLETE: %s)", cli.Clean(p.Error))
+			what += " (NOT COMPLETE: " + p.Error + ")"
 		}
-		fmt.Fprintln(t)
+		t.Row(p.Name, cli.Size(uint64(max(0, p.Bytes))), what)
 	}
 	if err := t.Flush(); err != nil {
 		return err

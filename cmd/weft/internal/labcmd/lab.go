@@ -145,8 +145,7 @@ func labListCommand() *cobra.Command {
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), labEntries(labs))
 			}
-			t := cli.NewTable(cmd.OutOrStdout())
-			t.Row("LAB", "STATE", "WIRE", "NODES")
+			t := cli.NewTable(cmd.OutOrStdout(), "LAB", "STATE", "WIRE", "NODES")
 			for _, l := range labs {
 				state, wire, nodes := "leftover", "", ""
 				switch {

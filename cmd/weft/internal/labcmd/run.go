@@ -150,8 +150,7 @@ func labUpCommand() *cobra.Command {
 
 // printInfo says which host has which address.
 func printInfo(w io.Writer, info *holder.Info) error {
-	t := cli.NewTable(w)
-	t.Row("HOST", "IPV4", "IPV6", "LOG")
+	t := cli.NewTable(w, "HOST", "IPV4", "IPV6", "LOG")
 	for _, n := range info.Nodes {
 		t.Row(n.Name, n.Underlay4, n.Underlay6, n.Log)
 		if n.TUN != n.Name { // it has no address on the wire

@@ -55,30 +55,30 @@ func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool {
 		return r.Revision != 0 || !r.Expires.IsZero()
 	})
-	id := cli.IdColumn(l.Leases, func(r control.Record) (string, string) { return cmp.Or(r.Name, r.Node), r.Node })
-	head := "SUBNET\tNODE\t" + id.Heading + "PUBLIC IP\tBACKEND\t"
+	t := cli.NewTable(w, "SUBNET", "NODE", "ID", "PUBLIC IP", "BACKEND", "")
 	if lives {
-		head += "ENDS IN\tREVISION\t"
+		t = cli.NewTable(w, "SUBNET", "NODE", "ID", "PUBLIC IP", "BACKEND", "ENDS IN", "REVISION", "")
 	}
-	t := cli.NewTable(w)
-	fmt.Fprintln(t, head)
 	for _, r := range l.Leases {
 		name := cmp.Or(r.Name, r.Node)
-		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t", cli.Join(r.Subnet, r.IPv6Subnet), cli.OrDash(name), id.Cell(name, r.Node),
-			cli.Join(r.PublicIP, r.PublicIPv6), cli.OrDash(r.Backend))
+		cells := []any{cli.Join(r.Subnet, r.IPv6Subnet), cli.OrDash(name), cli.ShortID(name, r.Node),
+			cli.Join(r.PublicIP, r.PublicIPv6), cli.OrDash(r.Backend)}
 		if lives {
-			fmt.Fprintf(t, "%s\t%d\t", ends(r.Expires, r.Reservation, now), r.Revision)
+			cells = append(cells, ends(r.Expires, r.Reservation, now), r.Revision)
 		}
+		whose := ""
 		if r.Own {
-			fmt.Fprint(t, "this node")
+			whose = "this node"
 		}
-		fmt.Fprintln(t)
+		t.Row(append(cells, whose)...)
 	}
-	if len(l.Rejected) > 0 {
-		fmt.Fprintf(t, "\nNOT BELIEVED\tREASON\tDETAIL\n")
-		for _, r := range l.Rejected {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", cli.Clean(r.Key), cli.Clean(string(r.Reason)), cli.OrDash(r.Detail))
-		}
+	t.WithoutEmpty("ID")
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	t = cli.NewList(w, "NOT BELIEVED", "REASON", "DETAIL")
+	for _, r := range l.Rejected {
+		t.Row(r.Key, r.Reason, cli.OrDash(r.Detail))
 	}
 	return t.Flush()
 }

@@ -66,16 +66,14 @@ func printPeers(w io.Writer, st control.Status, p control.Peers, now time.Time) 
 	if len(p.Peers) == 0 {
 		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
 	} else {
-		t := cli.NewTable(w)
-		id := cli.IdColumn(p.Peers, func(e control.Peer) (string, string) { return e.Name, e.NodeID })
-		fmt.Fprint(t, "PEER\t", id.Heading)
-		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\t"+probesHeading+
-			"\tTAKES\n")
+		t := cli.NewTable(w, "PEER", "ID", "SUBNETS", "ADDRESS", "PATH", "MTU", "SENT", "RECEIVED", "LAST SEEN",
+			"REFUSED", "ANSWERS", "RTT", "LOSS OUT/IN", "PASSES", "TAKES")
 		for _, e := range p.Peers {
-			fmt.Fprintf(t, "%s\t%s", cli.OrDash(e.Name), id.Cell(e.Name, e.NodeID))
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Join(e.Subnets...), cli.Join(e.Address), cli.OrDash(path(e)),
-				mtu(e), traffic(e, now), probes(e, now), takes(e))
+			cells := []any{cli.OrDash(e.Name), cli.ShortID(e.Name, e.NodeID), cli.Join(e.Subnets...),
+				cli.Join(e.Address), cli.OrDash(path(e)), mtu(e)}
+			t.Row(append(slices.Concat(cells, traffic(e, now), probes(e, now)), takes(e))...)
 		}
+		t.WithoutEmpty("ID")
 		if err := t.Flush(); err != nil {
 			return err
 		}
@@ -94,12 +92,12 @@ func printPeers(w io.Writer, st control.Status, p control.Peers, now time.Time) 
 
 // traffic returns what was sent, received, last seen and refused. It returns dashes if the kernel moves the
 // packets, since that counts for devices and not for peers.
-func traffic(p control.Peer, now time.Time) string {
+func traffic(p control.Peer, now time.Time) []any {
 	if p.Traffic == nil {
-		return "-\t-\t-\t-"
+		return []any{"-", "-", "-", "-"}
 	}
-	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, cli.Size(p.TxBytes), p.RxPackets, cli.Size(p.RxBytes),
-		lastSeen(p, now), total(p.Drops))
+	return []any{cli.Packets(p.TxPackets, p.TxBytes), cli.Packets(p.RxPackets, p.RxBytes), lastSeen(p, now),
+		cli.Total(p.Drops)}
 }
 
 // lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. Nothing is
@@ -126,7 +124,7 @@ func takes(p control.Peer) string {
 	case len(p.Recv) == 0:
 		return "weft: plain"
 	}
-	return "weft: " + cli.Clean(strings.Join(p.Recv, ","))
+	return "weft: " + strings.Join(p.Recv, ",")
 }
 
 // path returns the path to the peer and, if the kernel moves the packets, how it reaches the peer: "kernel

@@ -10,7 +10,6 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/cmd/weft/internal/cli"
-	"weft/cmd/weft/internal/top"
 )
 
 // These are the documents about pods.
@@ -63,13 +62,12 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 		}
 		return nil
 	}
-	t := cli.NewTable(w)
-	fmt.Fprintf(t, "POD\tINTERFACE\tADDRESSES\tSTATE\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tBY\n")
+	t := cli.NewTable(w, "POD", "INTERFACE", "ADDRESSES", "STATE", "MTU", "SENT", "RECEIVED", "LAST SEEN", "REFUSED",
+		"BY")
 	for _, e := range p.Pods {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d (%s)\t%d (%s)\t%s\t%d\t%s\n", cli.OrDash(podName(e)), cli.Clean(e.Interface),
-			cli.Join(e.Addresses...), cli.Clean(e.State), e.MTU,
-			e.SentPackets, cli.Size(e.SentBytes), e.ReceivedPackets, cli.Size(e.ReceivedBytes), podSeen(e, now),
-			total(e.Drops), cli.OrDash(e.By))
+		t.Row(cli.OrDash(podName(e)), e.Interface, cli.Join(e.Addresses...), e.State, e.MTU,
+			cli.Packets(e.SentPackets, e.SentBytes), cli.Packets(e.ReceivedPackets, e.ReceivedBytes), podSeen(e, now),
+			cli.Total(e.Drops), cli.OrDash(e.By))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -114,7 +112,7 @@ func watchPods(ctx context.Context, c *cli.App, stdout io.Writer, every time.Dur
 		p, err := port.Pods(ctx)
 		return func() { last = p }, err
 	}
-	w.Draw = func(width, height int) []top.Line {
+	w.Draw = func(width, height int) []cli.Line {
 		l := cli.LinesOf(width, func(w io.Writer) error { return printPods(w, last, time.Now()) })
 		if height > 0 {
 			l = l[:min(len(l), height)]

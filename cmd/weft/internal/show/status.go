@@ -111,9 +111,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 // printState prints what is so, without what was counted.
 func printState(w io.Writer, s control.Status, now time.Time) error {
 	t := cli.NewTable(w)
-	row := func(name, format string, a ...any) {
-		fmt.Fprintf(t, "%s\t%s\n", name, cli.Clean(fmt.Sprintf(format, a...)))
-	}
+	row := func(name, format string, a ...any) { t.Row(name, fmt.Sprintf(format, a...)) }
 	row("weftd", "%s, pid %d, up %s", s.Version, s.PID, cli.Span(time.Duration(s.Uptime)*time.Second))
 	row("node", "%s", cli.NodeText(s.Name, s.NodeID))
 	row("ready", "%s", cli.YesNo(s.Ready))
@@ -314,15 +312,13 @@ func peersLine(s control.Status) string {
 }
 
 func printCounters(w io.Writer, c control.Counters) error {
-	fmt.Fprintln(w)
-	t := cli.NewTable(w)
-	fmt.Fprintf(t, "packets\treceived\tdelivered\tdropped\t\n")
+	t := cli.NewList(w, "packets", "received", "delivered", "dropped", "")
 	for _, f := range []struct {
 		name string
 		flow control.Flow
 	}{{"to peers", c.Egress}, {"from peers", c.Ingress}} {
-		fmt.Fprintf(t, "%s\t%d (%s)\t%d (%s)\t%d\t%s\n", f.name, f.flow.Received, cli.Size(f.flow.ReceivedBytes),
-			f.flow.Delivered, cli.Size(f.flow.DeliveredBytes), total(f.flow.Drops), reasons(f.flow.Drops))
+		t.Row(f.name, cli.Packets(f.flow.Received, f.flow.ReceivedBytes),
+			cli.Packets(f.flow.Delivered, f.flow.DeliveredBytes), cli.Total(f.flow.Drops), reasons(f.flow.Drops))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -347,44 +343,29 @@ func printDevices(w io.Writer, l []control.DeviceCounters) error {
 		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
 		return err
 	}
-	fmt.Fprintln(w)
-	t := cli.NewTable(w)
-	fmt.Fprintf(t, "the kernel's counts\tsent\treceived\tdropped out/in\terrors out/in\t\n")
+	t := cli.NewList(w, "the kernel's counts", "sent", "received", "dropped out/in", "errors out/in", "")
 	for _, d := range l {
 		whose := "all peers together"
 		if !d.Overlay {
 			whose = "with all else that this host sends there"
 		}
-		fmt.Fprintf(t, "%s\t%d (%s)\t%d (%s)\t%d/%d\t%d/%d\t%s\n", cli.Clean(d.Name), d.TxPackets, cli.Size(d.TxBytes),
-			d.RxPackets, cli.Size(d.RxBytes),
-			d.TxDropped, d.RxDropped, d.TxErrors, d.RxErrors, whose)
+		t.Row(d.Name, cli.Packets(d.TxPackets, d.TxBytes), cli.Packets(d.RxPackets, d.RxBytes),
+			fmt.Sprintf("%d/%d", d.TxDropped, d.RxDropped), fmt.Sprintf("%d/%d", d.TxErrors, d.RxErrors), whose)
 	}
 	return t.Flush()
 }
 
 // printOffloads shows what the kernel does for many packets at once, and for how many.
 func printOffloads(w io.Writer, l []control.Offload) error {
-	if len(l) == 0 {
-		return nil
-	}
-	fmt.Fprintln(w)
-	t := cli.NewTable(w)
-	fmt.Fprintf(t, "offload\tstate\tcalls\tpackets a call\n")
+	t := cli.NewList(w, "offload", "state", "calls", "packets a call")
 	for _, o := range l {
 		each := "-"
 		if o.Calls > 0 {
 			each = fmt.Sprintf("%.1f", float64(o.Packets)/float64(o.Calls))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", o.Name, o.State, o.Calls, each)
+		t.Row(o.Name, o.State, o.Calls, each)
 	}
 	return t.Flush()
-}
-
-func total(drops []control.Drop) (n uint64) {
-	for _, d := range drops {
-		n += d.Packets
-	}
-	return n
 }
 
 // reasons prints drops as "no_route 3, ttl 1".

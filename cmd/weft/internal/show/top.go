@@ -77,7 +77,7 @@ func (f *topFlags) run(ctx context.Context, stdout io.Writer, nodes []string) er
 	}
 	s := sampler{client: f.Client(), nodes: nodes}
 	w := cli.Watch{Every: f.every, Times: f.times, Unshown: 1, Stdout: stdout, Ask: s.ask}
-	w.Draw = func(width, height int) []top.Line {
+	w.Draw = func(width, height int) []cli.Line {
 		o := top.Options{Width: width, Height: height, Sort: f.sort, Parts: top.Everything}
 		if height > 0 {
 			o.Every, o.Hint = f.every, "by "+f.sort+" (s: next, q: quit)"
@@ -201,7 +201,7 @@ func (f *watchFlags) check(cmd *cobra.Command) error {
 // watching shows again and again, until q, what draw makes of s, or lines of JSON of what document makes of
 // it.
 func watching(c *cli.App, s *sampler, stdout io.Writer, every time.Duration,
-	draw func(width, height int) []top.Line, document func() any) cli.Watch {
+	draw func(width, height int) []cli.Line, document func() any) cli.Watch {
 	w := cli.Watch{Every: every, Unshown: 1, Stdout: stdout, Ask: s.ask, Draw: draw, Key: func(k byte) bool {
 		return k != 'q'
 	}}
@@ -216,7 +216,7 @@ func watching(c *cli.App, s *sampler, stdout io.Writer, every time.Duration,
 func watchPeers(ctx context.Context, c *cli.App, stdout io.Writer, every time.Duration,
 	nodes []string) error {
 	s := sampler{client: c.Client(), nodes: nodes}
-	w := watching(c, &s, stdout, every, func(width, height int) []top.Line {
+	w := watching(c, &s, stdout, every, func(width, height int) []cli.Line {
 		return top.Render(s.picture, top.Options{Width: width, Height: height, Sort: top.ByName,
 			Parts: top.Head | top.Peers})
 	}, func() any {
@@ -233,10 +233,10 @@ func watchPeers(ctx context.Context, c *cli.App, stdout io.Writer, every time.Du
 // now.
 func watchStatus(ctx context.Context, c *cli.App, stdout io.Writer, every time.Duration) error {
 	s := sampler{client: c.Client()}
-	w := watching(c, &s, stdout, every, func(width, height int) []top.Line {
+	w := watching(c, &s, stdout, every, func(width, height int) []cli.Line {
 		page := cli.LinesOf(width, func(w io.Writer) error { return printState(w, s.last.Status, s.picture.Time) })
 		if s.away != nil {
-			page = append([]top.Line{{Text: top.Cut("NO ANSWER: "+cli.Clean(s.away.Error()), width), Kind: top.Bad}, {}},
+			page = append([]cli.Line{{Text: cli.Cut("NO ANSWER: "+cli.Clean(s.away.Error()), width), Kind: cli.Bad}, {}},
 				page...)
 		}
 		now := top.Render(s.picture, top.Options{Width: width, Parts: top.Plane})
@@ -244,7 +244,7 @@ func watchStatus(ctx context.Context, c *cli.App, stdout io.Writer, every time.D
 			now = now[:min(len(now), max(2, height/2))]
 			page = page[:min(len(page), max(0, height-len(now)-1))]
 		}
-		return append(append(page, top.Line{}), now...)
+		return append(append(page, cli.Line{}), now...)
 	}, func() any {
 		return struct {
 			cli.Schema

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"weft/cmd/weft/internal/wording"
+	"weft/cmd/weft/internal/cli"
 )
 
 // column is one of the table of peers.
@@ -35,8 +35,8 @@ func columns() []column {
 		{"REFUSED/s", 8, 9, false, func(_ Picture, p Peer) string { return some(p.Refused) }},
 		{"ANSWERS", 5, 14, true, answers},
 		{"PASSES", 9, 6, false, passes},
-		{"ADDRESS", 10, 15, true, func(_ Picture, p Peer) string { return wording.OrDash(p.Address) }},
-		{"PATH", 11, 8, true, func(_ Picture, p Peer) string { return wording.OrDash(p.Path) }},
+		{"ADDRESS", 10, 15, true, func(_ Picture, p Peer) string { return cli.OrDash(p.Address) }},
+		{"PATH", 11, 8, true, func(_ Picture, p Peer) string { return cli.OrDash(p.Path) }},
 		{"ID", 12, 13, true, id},
 	}
 }
@@ -48,14 +48,14 @@ const (
 
 // peerTable has a heading, and a row for each peer. Below it, where there is no end to the lines, stands what
 // is wrong with the way to them.
-func peerTable(v Picture, o Options) []Line {
+func peerTable(v Picture, o Options) []cli.Line {
 	if len(v.Peers) == 0 {
-		return []Line{{"no peers: no other node has a lease that is believed (see weft lease list)", Plain}}
+		return []cli.Line{{Text: "no peers: no other node has a lease that is believed (see weft lease list)"}}
 	}
 	peers := sorted(v.Peers, o.Sort)
 	name := nameLeast
 	for _, p := range peers {
-		name = min(nameMost, max(name, utf8.RuneCountInString(wording.Clean(p.Name))))
+		name = min(nameMost, max(name, utf8.RuneCountInString(cli.Clean(p.Name))))
 	}
 	gap := 2
 	if o.Width > 0 && o.Width < 60 {
@@ -68,9 +68,9 @@ func peerTable(v Picture, o Options) []Line {
 	between := strings.Repeat(" ", gap)
 	line := func(first string, cell func(column) string) string {
 		var b strings.Builder
-		b.WriteString(pad(Cut(first, name), name))
+		b.WriteString(pad(cli.Cut(first, name), name))
 		for _, c := range shown {
-			text := wording.Clean(cell(c))
+			text := cli.Clean(cell(c))
 			if c.left {
 				text = pad(text, c.width)
 			} else {
@@ -80,23 +80,23 @@ func peerTable(v Picture, o Options) []Line {
 		}
 		return strings.TrimRight(b.String(), " ")
 	}
-	out := []Line{{line("PEER", func(c column) string { return c.heading }), Heading}}
-	var wrong []Line
+	out := []cli.Line{{Text: line("PEER", func(c column) string { return c.heading }), Kind: cli.Heading}}
+	var wrong []cli.Line
 	for _, p := range peers {
-		kind := Plain
+		kind := cli.Plain
 		if p.Likely != "" || p.Answers == "no" {
-			kind = Bad
+			kind = cli.Bad
 		}
-		out = append(out, Line{line(wording.Clean(p.Name), func(c column) string { return c.cell(v, p) }), kind})
+		out = append(out, cli.Line{Text: line(cli.Clean(p.Name), func(c column) string { return c.cell(v, p) }), Kind: kind})
 		if p.Likely != "" {
-			wrong = append(wrong, Line{fmt.Sprintf("%s: %s; to tell: %s", p.Name, p.Likely, p.Look), Bad})
+			wrong = append(wrong, cli.Line{Text: fmt.Sprintf("%s: %s; to tell: %s", p.Name, p.Likely, p.Look), Kind: cli.Bad})
 		}
 	}
 	if len(wrong) > 0 && o.Height == 0 {
-		return append(append(out, Line{}), wrong...)
+		return append(append(out, cli.Line{}), wrong...)
 	}
 	if room := o.Height / 4; len(wrong) > 0 && len(out)+len(wrong) <= o.Height-room {
-		out = append(append(out, Line{}), wrong...)
+		out = append(append(out, cli.Line{}), wrong...)
 	}
 	return out
 }
@@ -130,16 +130,10 @@ func rtt(p Peer) string {
 	case p.RTT == 0 || p.Answers != "yes":
 		return "-"
 	}
-	ms := float64(p.RTT) / 1e6
-	switch {
-	case ms < 1:
-		return fmt.Sprintf("%.2fms", ms)
-	case ms < 10:
-		return fmt.Sprintf("%.1fms", ms)
-	case ms < 1000:
-		return fmt.Sprintf("%.0fms", ms)
+	if p.RTT < 1e9 {
+		return cli.Milliseconds(p.RTT)
 	}
-	return fmt.Sprintf("%.1fs", ms/1000)
+	return fmt.Sprintf("%.1fs", float64(p.RTT)/1e9)
 }
 
 // loss is the worse of both directions, and which that is.
@@ -148,13 +142,13 @@ func loss(p Peer) string {
 	case p.Answers != "yes":
 		return "-"
 	case p.Loss != nil:
-		return percent(p.Loss)
+		return cli.Share(p.Loss)
 	case p.LossOut == nil && p.LossIn == nil:
 		return "-"
 	case number(p.LossOut) > number(p.LossIn):
-		return percent(p.LossOut) + "out"
+		return cli.Share(p.LossOut) + "out"
 	case number(p.LossIn) > 0:
-		return percent(p.LossIn) + "in"
+		return cli.Share(p.LossIn) + "in"
 	}
 	return "0%"
 }
@@ -166,7 +160,7 @@ func answers(v Picture, p Peer) string {
 	case "unknown":
 		return p.Answers
 	}
-	return p.Answers + " " + wording.Span(v.asOf().Sub(p.Since))
+	return p.Answers + " " + cli.Span(v.asOf().Sub(p.Since))
 }
 
 func passes(_ Picture, p Peer) string {

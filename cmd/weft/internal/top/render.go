@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"weft/cmd/weft/internal/wording"
+	"weft/cmd/weft/internal/cli"
 )
 
 // Options say how a Picture is laid out.
@@ -34,34 +34,18 @@ const (
 	Everything = Head | Plane | Peers
 )
 
-// Line is a line of a screen, without control characters, and what it is.
-type Line struct {
-	Text string
-	Kind Kind
-}
-
-// Kind is what a line is, for those who have colours.
-type Kind uint8
-
-// The kinds.
-const (
-	Plain   Kind = iota
-	Heading      // of a table
-	Bad          // something is wrong
-)
-
 // Render lays v out. It returns Height lines at most, none wider than Width.
-func Render(v Picture, o Options) []Line {
-	var head, low []Line
+func Render(v Picture, o Options) []cli.Line {
+	var head, low []cli.Line
 	if o.Parts&Head != 0 {
-		head = append(head, Line{title(v, o), Plain})
+		head = append(head, cli.Line{Text: title(v, o)})
 	}
 	head = append(head, troubles(v)...)
 	if o.Parts&Plane != 0 {
 		head = append(head, totals(v, o.Width)...)
 		low = plane(v, o.Width)
 	}
-	var table []Line
+	var table []cli.Line
 	if o.Parts&Peers != 0 {
 		table = peerTable(v, o)
 	}
@@ -70,11 +54,11 @@ func Render(v Picture, o Options) []Line {
 	}
 	out := append(head, low...)
 	if len(table) > 0 && len(out) > 0 && (o.Height == 0 || len(out)+len(table) < o.Height) {
-		out = append(out, Line{})
+		out = append(out, cli.Line{})
 	}
 	out = append(out, table...)
 	for i := range out {
-		out[i].Text = Cut(wording.Clean(out[i].Text), o.Width)
+		out[i].Text = cli.Cut(cli.Clean(out[i].Text), o.Width)
 	}
 	return out
 }
@@ -85,7 +69,7 @@ const least = 5
 
 // shorten leaves out what does not fit: of the low lines the last first, then peers, and of the head what is
 // not its beginning.
-func shorten(head, low, table []Line, height int) (_, _, _ []Line) {
+func shorten(head, low, table []cli.Line, height int) (_, _, _ []cli.Line) {
 	if len(head) > height {
 		return head[:height], nil, nil
 	}
@@ -99,7 +83,7 @@ func shorten(head, low, table []Line, height int) (_, _, _ []Line) {
 		return head, low, nil
 	}
 	left := len(table) - (free - 1)
-	table = append(table[:free-1:free-1], Line{fmt.Sprintf("and %d more", left), Plain})
+	table = append(table[:free-1:free-1], cli.Line{Text: fmt.Sprintf("and %d more", left)})
 	return head, low, table
 }
 
@@ -126,7 +110,7 @@ func title(v Picture, o Options) string {
 			answer++
 		}
 	}
-	peers := wording.Count(len(v.Peers), "peer")
+	peers := cli.Count(len(v.Peers), "peer")
 	if asked > 0 {
 		peers += fmt.Sprintf(", %d answer", answer)
 	}
@@ -148,33 +132,33 @@ func title(v Picture, o Options) string {
 		parts = append(parts, o.Hint)
 	}
 	if o.Width > 0 {
-		name = Cut(name, max(8, o.Width-len(state)-len(clock)-4))
+		name = cli.Cut(name, max(8, o.Width-len(state)-len(clock)-4))
 	}
 	return fit(o.Width, name, parts...)
 }
 
 // troubles are what somebody has to know before all numbers.
-func troubles(v Picture) (out []Line) {
+func troubles(v Picture) (out []cli.Line) {
 	if v.Error != "" {
-		out = append(out, Line{v.Error, Bad}, Line{"What follows is as of " + v.asOf().Format("15:04:05") +
-			".", Plain})
+		out = append(out, cli.Line{Text: v.Error, Kind: cli.Bad}, cli.Line{Text: "What follows is as of " + v.asOf().Format("15:04:05") +
+			"."})
 	}
 	if v.Note != "" {
-		out = append(out, Line{v.Note, Plain})
+		out = append(out, cli.Line{Text: v.Note})
 	}
 	if v.Error == "" {
 		for _, r := range v.NotReady {
-			out = append(out, Line{"not ready: " + r, Bad})
+			out = append(out, cli.Line{Text: "not ready: " + r, Kind: cli.Bad})
 		}
 	}
 	if v.Alarm != "" {
-		out = append(out, Line{"ALARM: " + v.Alarm, Bad})
+		out = append(out, cli.Line{Text: "ALARM: " + v.Alarm, Kind: cli.Bad})
 	}
 	return out
 }
 
 // totals are the two directions, what was dropped by either beside it.
-func totals(v Picture, width int) (out []Line) {
+func totals(v Picture, width int) (out []cli.Line) {
 	for _, d := range []struct {
 		name, direction string
 		rate            *Rate
@@ -190,30 +174,30 @@ func totals(v Picture, width int) (out []Line) {
 				dropped += x.PerSecond
 			}
 		}
-		kind := Plain
+		kind := cli.Plain
 		if dropped > 0 {
 			parts = append(parts, fmt.Sprintf("%5s drops/s", si(dropped)), packets)
-			kind = Bad
+			kind = cli.Bad
 		} else {
 			parts = append(parts, packets)
 		}
-		out = append(out, Line{fit(width, pad(d.name, 10), parts...), kind})
+		out = append(out, cli.Line{Text: fit(width, pad(d.name, 10), parts...), Kind: kind})
 	}
 	return out
 }
 
 // plane is what the data plane does, by importance: drops, workers, offloads.
-func plane(v Picture, width int) (out []Line) {
+func plane(v Picture, width int) (out []cli.Line) {
 	if len(v.Drops) > 0 {
 		var parts []string
 		for _, d := range v.Drops {
 			parts = append(parts, fmt.Sprintf("%s %s/s (%s)", d.Reason, si(d.PerSecond),
 				map[string]string{"egress": "out", "ingress": "in", "kernel": "kernel's queue"}[d.Direction]))
 		}
-		out = append(out, Line{fit(width, pad("drops", 10), parts...), Bad})
+		out = append(out, cli.Line{Text: fit(width, pad("drops", 10), parts...), Kind: cli.Bad})
 	}
 	for _, d := range v.Devices {
-		whose, kind := "all peers together", Plain
+		whose, kind := "all peers together", cli.Plain
 		if !d.Overlay {
 			whose = "with all else of this host"
 		}
@@ -221,17 +205,16 @@ func plane(v Picture, width int) (out []Line) {
 		parts := []string{fmt.Sprintf("out %s bit/s", amount(d.Out, bits)),
 			fmt.Sprintf("in %s bit/s", amount(d.In, bits))}
 		if number(d.Lost) > 0 {
-			parts, kind = append(parts, si(*d.Lost)+" lost/s"), Bad
+			parts, kind = append(parts, si(*d.Lost)+" lost/s"), cli.Bad
 		}
-		out = append(out, Line{fit(width, pad(wording.Clean(d.Name), 10), append(parts, "("+whose+")")...), kind})
+		out = append(out, cli.Line{Text: fit(width, pad(cli.Clean(d.Name), 10), append(parts, "("+whose+")")...), Kind: kind})
 	}
 	if len(v.Workers) > 0 {
 		var parts []string
 		for i, w := range v.Workers {
-			parts = append(parts, fmt.Sprintf("%d: %s %s/%s", i, percent(w.Load), some(w.PerRead), some(w.PerWrite)))
+			parts = append(parts, fmt.Sprintf("%d: %s %s/%s", i, cli.Share(w.Load), some(w.PerRead), some(w.PerWrite)))
 		}
-		out = append(out, Line{fit(width, pad("workers", 10), append(parts, "(load, packets a read/a write)")...),
-			Plain})
+		out = append(out, cli.Line{Text: fit(width, pad("workers", 10), append(parts, "(load, packets a read/a write)")...)})
 	}
 	var on, off []string
 	for _, o := range v.Offloads {
@@ -242,7 +225,7 @@ func plane(v Picture, width int) (out []Line) {
 		}
 	}
 	if all := append(off, on...); len(all) > 0 {
-		out = append(out, Line{fit(width, pad("offloads", 10), append(all, "(packets a call)")...), Plain})
+		out = append(out, cli.Line{Text: fit(width, pad("offloads", 10), append(all, "(packets a call)")...)})
 	}
 	return out
 }
@@ -258,15 +241,6 @@ func fit(width int, first string, parts ...string) string {
 		line = next
 	}
 	return line
-}
-
-// Cut shortens a text to a width, 0 for none, and shows that it did.
-func Cut(s string, width int) string {
-	if width <= 0 || utf8.RuneCountInString(s) <= width {
-		return strings.TrimRight(s, " ")
-	}
-	r := []rune(s)
-	return strings.TrimRight(string(r[:width-1]), " ") + "…"
 }
 
 func pad(s string, width int) string {
@@ -312,11 +286,4 @@ func some(f *float64) string {
 		return "-"
 	}
 	return si(*f)
-}
-
-func percent(f *float64) string {
-	if f == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f%%", 100**f)
 }

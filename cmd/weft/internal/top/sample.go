@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weft/internal/cli"
 	"weft/routing"
 )
 
@@ -336,17 +337,16 @@ func (d delta) peer(b, now control.Peer) Peer {
 	if b.Traffic != nil && now.Traffic != nil {
 		p.Out = d.traffic(b.TxPackets, now.TxPackets, b.TxBytes, now.TxBytes)
 		p.In = d.traffic(b.RxPackets, now.RxPackets, b.RxBytes, now.RxBytes)
-		p.Refused = d.rate(total(b.Drops), total(now.Drops))
+		p.Refused = d.rate(cli.Total(b.Drops), cli.Total(now.Drops))
 	}
 	p.probes(now.Probes)
 	return p
 }
 
-func total(l []control.Drop) (n uint64) {
-	for _, d := range l {
-		n += d.Packets
-	}
-	return n
+// Worst is a peer of which only its probes are known.
+func Worst(l []control.Probe) (p Peer) {
+	p.probes(l)
+	return p
 }
 
 // probes takes the worst of what is known of the peer's addresses, since pods have addresses of each family.
@@ -361,19 +361,12 @@ func (p *Peer) probes(l []control.Probe) {
 			p.PathMTU = q.PathMTU
 		}
 		p.LargeLost = p.LargeLost || q.LargeLost
-		p.LossOut, p.LossIn, p.Loss = larger(p.LossOut, q.LossOut), larger(p.LossIn, q.LossIn),
-			larger(p.Loss, q.Loss)
+		p.LossOut, p.LossIn, p.Loss = cli.Larger(p.LossOut, q.LossOut), cli.Larger(p.LossIn, q.LossIn),
+			cli.Larger(p.Loss, q.Loss)
 		if p.Likely == "" {
 			p.Likely, p.Look = q.Likely, q.Look
 		}
 	}
-}
-
-func larger(a, b *float64) *float64 {
-	if a == nil || b != nil && *b > *a {
-		return b
-	}
-	return a
 }
 
 // Keys by which peers are sorted.

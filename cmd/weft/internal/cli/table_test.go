@@ -3,7 +3,6 @@ package cli
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 // A cell may have what others wrote into the store: it moves neither the columns nor the terminal.
@@ -24,13 +23,7 @@ func TestTableCleansItsCells(t *testing.T) {
 	}
 }
 
-func TestDurationsAndSizes(t *testing.T) {
-	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Minute: "1m00s",
-		24*time.Hour - time.Second: "23h59m", 47 * time.Hour: "47h00m", 51 * time.Hour: "2d3h"} {
-		if got := Span(d); got != want {
-			t.Errorf("%d: %s, want %s", d, got, want)
-		}
-	}
+func TestSizes(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0KiB", 10 << 20: "10MiB",
 		1<<64 - 1: "16EiB"} {
 		if got := Size(n); got != want {
