@@ -3,9 +3,7 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,25 +76,4 @@ func outside(uid int, idMap string) int {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-// Schema is what a document of --json begins with. A field that goes, or means something else, makes another
-// version; one that comes does not. The types themselves lack it: between weft and weftd the path has a
-// version.
-type Schema struct {
-	SchemaVersion int `json:"schema_version"`
-}
-
-// Schema1 is the version of all documents that have no other.
-func Schema1() Schema { return Schema{1} }
-
-// PrintJSON is what --json prints: one indented document.
-func PrintJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("print JSON: %w", err)
-	}
-	return nil
 }

@@ -16,11 +16,12 @@ const (
 	ExitNotReady = 3
 )
 
-// ExitStatus is the exit status of a command that was run for the user, which has printed its errors itself.
+// ExitStatus is a status with which weft ends and says no more, as all is printed.
 type ExitStatus int
 
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
+// StatusError is the status as an error; nil if it is 0.
 func StatusError(status int) error {
 	if status == 0 {
 		return nil
@@ -32,5 +33,3 @@ func StatusError(status int) error {
 func WithHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 }
-
-// progressTo prints each step with the time since the start.

@@ -2,7 +2,6 @@ package diag
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -16,8 +15,7 @@ import (
 
 // capturedPacket is a packet as weft capture --json prints it, one to a line.
 type capturedPacket struct {
-	SchemaVersion int       `json:"schema_version"`
-	Time          time.Time `json:"time"`
+	Time time.Time `json:"time"`
 	// Direction is out or in.
 	Direction       string     `json:"direction"`
 	Source          netip.Addr `json:"source,omitzero"`
@@ -39,7 +37,7 @@ type capturedPacket struct {
 // packetOf reads what a packet's headers say.
 func packetOf(p *control.CapturedPacket) capturedPacket {
 	c := capturedPacket{
-		SchemaVersion: 1, Time: p.Time, Direction: "in", Length: p.Length, Peer: p.Peer, PeerAddress: p.Address,
+		Time: p.Time, Direction: "in", Length: p.Length, Peer: p.Peer, PeerAddress: p.Address,
 		Dropped: p.Dropped, Admit: p.Admit, Segments: p.Segments, SegmentSize: p.SegmentSize,
 	}
 	if p.Outbound {
@@ -163,12 +161,10 @@ func captureLines(w io.Writer) func(control.Captured) error {
 }
 
 func captureJSON(w io.Writer) func(control.Captured) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
 	return func(b control.Captured) error {
 		if b.Packet == nil {
 			return nil
 		}
-		return e.Encode(packetOf(b.Packet))
+		return cli.PrintLine(w, packetOf(b.Packet))
 	}
 }

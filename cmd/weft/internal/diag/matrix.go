@@ -16,12 +16,6 @@ type matrixFlags struct {
 	nodes []string
 }
 
-// matrixDocument is what weft matrix --json prints.
-type matrixDocument struct {
-	cli.Schema
-	*reading
-}
-
 func matrixCommand(app *cli.App) *cobra.Command {
 	f := matrixFlags{App: app}
 	cmd := &cobra.Command{
@@ -55,7 +49,7 @@ func matrixCommand(app *cli.App) *cobra.Command {
 			}
 			r := read(m, only)
 			if w := cmd.OutOrStdout(); f.JSON {
-				err = cli.PrintJSON(w, matrixDocument{cli.Schema1(), r})
+				err = cli.PrintDocument(w, r)
 			} else {
 				err = printMatrix(w, r, len(f.nodes) > 0, lineWidth(w))
 			}

@@ -174,14 +174,14 @@ func nodeNames(i *holder.Info) string {
 // labEntry is an entry of weft lab list --json. The document is a list, as it was before documents had
 // versions, so that each entry has the version; readers of the list go on as they did.
 type labEntry struct {
-	cli.Schema
+	SchemaVersion int `json:"schema_version"`
 	holder.Entry
 }
 
 func labEntries(l []holder.Entry) []labEntry {
 	out := []labEntry{}
 	for _, e := range l {
-		out = append(out, labEntry{cli.Schema1(), e})
+		out = append(out, labEntry{1, e})
 	}
 	return out
 }

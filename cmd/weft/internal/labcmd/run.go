@@ -69,10 +69,7 @@ func labRun(cmd *cobra.Command, f labFlags, spec lab.Spec, duration time.Duratio
 			}
 			fmt.Fprintln(cmd.ErrOrStderr())
 			if asJSON {
-				err = cli.PrintJSON(cmd.OutOrStdout(), struct {
-					cli.Schema
-					lab.Report
-				}{cli.Schema1(), r})
+				err = cli.PrintDocument(cmd.OutOrStdout(), r)
 			} else {
 				err = r.WriteTable(cmd.OutOrStdout())
 			}
@@ -115,6 +112,7 @@ func Explained(err error) error {
 	return err
 }
 
+// progressTo prints each step with the time since the start.
 func progressTo(w io.Writer) func(string) {
 	start := time.Now()
 	return func(line string) { fmt.Fprintf(w, "%6.2fs  %s\n", time.Since(start).Seconds(), line) }

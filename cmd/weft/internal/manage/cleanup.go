@@ -27,7 +27,6 @@ type cleanupFlags struct {
 
 // cleaned has what --json prints.
 type cleaned struct {
-	cli.Schema
 	DryRun  bool     `json:"dryRun"`
 	Removed []string `json:"removed"`
 	// Left lists objects that have flannel's names and not our mark, and so were left.
@@ -112,7 +111,7 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 	c, err := f.clean(ctx)
 	err = errors.Join(err, f.forget(ctx, &c))
 	if f.JSON {
-		err = errors.Join(cli.PrintJSON(w, c), err)
+		err = errors.Join(cli.PrintDocument(w, c), err)
 	} else {
 		err = errors.Join(f.print(w, c), err)
 	}

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/statefiles"
-	"weft/cmd/weft/internal/cli"
 	"weft/lease"
 	"weft/lease/atomicfile"
 	"weft/lease/subnetenv"
@@ -26,7 +25,7 @@ import (
 // clean removes first what carries packets, and then the rules that protect it, so that nothing is
 // unprotected in between. It tries everything.
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
-	c := cleaned{Schema: cli.Schema1(), DryRun: f.dryRun, Removed: []string{}}
+	c := cleaned{DryRun: f.dryRun, Removed: []string{}}
 	if f.rules {
 		return c, errors.Join(f.cleanTUNs(&c), f.cleanIngress(&c), f.cleanRules(ctx, &c), f.giveBack(&c))
 	}

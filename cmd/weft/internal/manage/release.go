@@ -14,12 +14,6 @@ import (
 	"weft/lease"
 )
 
-// releasedDocument is what weft lease release --json prints.
-type releasedDocument struct {
-	cli.Schema
-	control.Released
-}
-
 func LeaseRelease(f *cli.LeaseFlags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -48,7 +42,7 @@ func LeaseRelease(f *cli.LeaseFlags) *cobra.Command {
 					return err
 				}
 				if f.JSON {
-					return cli.PrintJSON(cmd.OutOrStdout(), releasedDocument{cli.Schema1(), d})
+					return cli.PrintDocument(cmd.OutOrStdout(), d)
 				}
 				r := d.Record
 				fmt.Fprintf(cmd.OutOrStdout(), "released %s: it was held by %s at %s, backend %s, %s\n",

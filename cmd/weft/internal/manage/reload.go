@@ -10,12 +10,6 @@ import (
 	"weft/cmd/weft/internal/cli"
 )
 
-// reloadedDocument is what weft reload --json prints.
-type reloadedDocument struct {
-	cli.Schema
-	control.Reloaded
-}
-
 func reloadCommand(f *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
@@ -38,7 +32,7 @@ func reloadCommand(f *cli.App) *cobra.Command {
 				return err
 			}
 			if w := cmd.OutOrStdout(); f.JSON {
-				err = cli.PrintJSON(w, reloadedDocument{cli.Schema1(), r})
+				err = cli.PrintDocument(w, r)
 			} else {
 				err = printReloaded(w, r)
 			}

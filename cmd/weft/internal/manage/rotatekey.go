@@ -5,15 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weft/cmd/internal/control"
 	"weft/cmd/weft/internal/cli"
 )
-
-// rotatedDocument is what weft rotate-key --json prints.
-type rotatedDocument struct {
-	cli.Schema
-	control.Rotated
-}
 
 func rotateKeyCommand(f *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
@@ -34,7 +27,7 @@ func rotateKeyCommand(f *cli.App) *cobra.Command {
 			}
 			w := cmd.OutOrStdout()
 			if f.JSON {
-				return cli.PrintJSON(w, rotatedDocument{cli.Schema1(), r})
+				return cli.PrintDocument(w, r)
 			}
 			_, err = fmt.Fprintf(w, "public key %s, before %s\n", cli.Clean(r.PublicKey), cli.Clean(r.Before))
 			return err

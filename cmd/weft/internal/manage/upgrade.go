@@ -14,12 +14,6 @@ import (
 	"weft/cmd/weft/internal/cli"
 )
 
-// upgradedDocument is what --json prints.
-type upgradedDocument struct {
-	cli.Schema
-	control.Upgraded
-}
-
 func upgradeCommand(c *cli.App) *cobra.Command {
 	var binary string
 	cmd := &cobra.Command{
@@ -65,7 +59,7 @@ func runUpgrade(ctx context.Context, w io.Writer, c *cli.App, binary string) err
 		return err
 	}
 	if c.JSON {
-		return cli.PrintJSON(w, upgradedDocument{cli.Schema1(), done})
+		return cli.PrintDocument(w, done)
 	}
 	fmt.Fprintf(w, "weftd %s is now %s, in the same process (pid %d), which runs %s\n", done.FromVersion,
 		done.ToVersion, done.PID, cli.Clean(done.Binary))

@@ -23,12 +23,6 @@ import (
 	"weft/cmd/weft/internal/cli"
 )
 
-// podDocument is what weft attach and weft detach print with --json.
-type podDocument struct {
-	cli.Schema
-	podport.Pod
-}
-
 // podFlags name an interface of a pod, and where its addresses are reserved.
 type podFlags struct {
 	*cli.App
@@ -289,7 +283,7 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	if f.JSON {
-		return cli.PrintJSON(w, podDocument{cli.Schema1(), done})
+		return cli.PrintDocument(w, done)
 	}
 	if done.Note != "" {
 		fmt.Fprintln(os.Stderr, "weft attach:", cli.Clean(done.Note))

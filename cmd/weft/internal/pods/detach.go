@@ -77,7 +77,7 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 	holder := hostlocal.Holder{Container: p.key.ID, Interface: p.key.Interface}
 	if had, _ := store.Lookup(holder); unknown && len(had) == 0 { // an interface of that name is somebody else's
 		if f.JSON {
-			return cli.PrintJSON(w, podDocument{cli.Schema1(), podport.Pod{Request: podport.Request{Key: p.key}}})
+			return cli.PrintDocument(w, podport.Pod{Request: podport.Request{Key: p.key}})
 		}
 		fmt.Fprintf(w, "%s is not attached\n", cli.Clean(p.label))
 		return nil
@@ -97,7 +97,7 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 		gone.Key, gone.Addresses = p.key, freed
 	}
 	if f.JSON {
-		return cli.PrintJSON(w, podDocument{cli.Schema1(), gone})
+		return cli.PrintDocument(w, gone)
 	}
 	fmt.Fprintf(w, "%s is detached: %s free\n", cli.Clean(p.label), cli.Join(freed...))
 	return nil

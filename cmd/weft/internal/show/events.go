@@ -29,9 +29,6 @@ type eventsFlags struct {
 	follow     bool
 }
 
-// eventsSchema is the version of the JSON of weft events.
-const eventsSchema = 1
-
 func eventsCommand(app *cli.App) *cobra.Command {
 	f := eventsFlags{App: app}
 	cmd := &cobra.Command{
@@ -99,11 +96,10 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		l = l[max(0, len(l)-f.last):]
 	}
 	if f.JSON && !f.follow {
-		return cli.PrintJSON(w, struct {
-			SchemaVersion int            `json:"schema_version"`
-			Directory     string         `json:"directory"`
-			Events        []events.Event `json:"events"`
-		}{eventsSchema, dir, append([]events.Event{}, l...)})
+		return cli.PrintDocument(w, struct {
+			Directory string         `json:"directory"`
+			Events    []events.Event `json:"events"`
+		}{dir, append([]events.Event{}, l...)})
 	}
 	if len(l) == 0 && !f.follow { // an empty answer would leave open whether anything was looked at
 		if len(all) == 0 {
@@ -185,7 +181,7 @@ func (f *eventsFlags) print(w io.Writer, e events.Event) error {
 		return json.NewEncoder(w).Encode(struct {
 			SchemaVersion int `json:"schema_version"`
 			events.Event
-		}{eventsSchema, e})
+		}{1, e})
 	}
 	line := fmt.Sprintf("%s  %-7s  %-16s  %s", e.Time.Local().Format("2006-01-02 15:04:05"), e.Level,
 		e.Kind, e.Message)

@@ -13,12 +13,6 @@ import (
 	"weft/cmd/weft/internal/cli"
 )
 
-// leasesDocument is what weft lease list --json prints.
-type leasesDocument struct {
-	cli.Schema
-	control.Leases
-}
-
 func LeaseList(f *cli.LeaseFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [NODE…]",
@@ -38,7 +32,7 @@ func LeaseList(f *cli.LeaseFlags) *cobra.Command {
 					return err
 				}
 				if f.JSON {
-					return cli.PrintJSON(cmd.OutOrStdout(), leasesDocument{cli.Schema1(), l})
+					return cli.PrintDocument(cmd.OutOrStdout(), l)
 				}
 				return printLeases(cmd.OutOrStdout(), l, time.Now())
 			})

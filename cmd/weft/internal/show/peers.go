@@ -12,13 +12,8 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/cmd/weft/internal/cli"
+	"weft/cmd/weft/internal/top"
 )
-
-// peersDocument is what weft peers --json prints.
-type peersDocument struct {
-	cli.Schema
-	control.Peers
-}
 
 func peersCommand(c *cli.App) *cobra.Command {
 	var live watchFlags
@@ -51,7 +46,7 @@ func peersCommand(c *cli.App) *cobra.Command {
 				return err
 			}
 			if c.JSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), peersDocument{cli.Schema1(), p})
+				return cli.PrintDocument(cmd.OutOrStdout(), p)
 			}
 			return printPeers(cmd.OutOrStdout(), st, p, time.Now())
 		},
@@ -178,4 +173,48 @@ func printRefused(w io.Writer, p control.Peers, now time.Time) error {
 		t.Row(fmt.Sprintf("%s (%s)", s.Address, cli.Ago(s.LastSeen, now)), "unknown_peer", s.Packets, cli.OrDash(s.Admit))
 	}
 	return t.Flush()
+}
+
+// printEncryption lists what the devices of WireGuard know of each peer, and below why one is not heard.
+func printEncryption(w io.Writer, p control.Peers, now time.Time) error {
+	t := cli.NewList(w, "ENCRYPTED TO", "DEVICE", "ENDPOINT", "LATEST HANDSHAKE", "SENT", "RECEIVED", "PUBLIC KEY")
+	for _, e := range p.Peers {
+		for _, x := range e.Encryption {
+			t.Row(cli.OrDash(e.Name), x.Device, x.Endpoint, cli.Ago(x.Handshake, now), cli.Size(x.TxBytes), cli.Size(x.RxBytes),
+				x.PublicKey)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, e := range p.Peers {
+		for _, x := range e.Encryption {
+			if x.Likely != "" {
+				fmt.Fprintf(w, "\n%s: %s: %s\n", cli.OrDash(e.Name), cli.Clean(x.Likely), cli.Clean(x.Look))
+			}
+		}
+	}
+	return nil
+}
+
+// probes returns whether a peer answers and since when, the round trip, the loss to it and from it, and the
+// largest inner packet that passed.
+func probes(p control.Peer, now time.Time) []any {
+	words := []any{"-", "-", "-", "-"}
+	if len(p.Probes) == 0 {
+		return words
+	}
+	q := top.Worst(p.Probes)
+	words[0] = q.Answers
+	if q.Answers != "unknown" {
+		words[0] = q.Answers + " " + cli.Span(now.Sub(q.Since))
+	}
+	if q.Answers == "yes" {
+		if q.RTT > 0 {
+			words[1] = cli.Milliseconds(q.RTT)
+		}
+		words[2] = cli.Losses(q.Loss, q.LossOut, q.LossIn)
+	}
+	words[3] = cli.Passes(q.PathMTU, q.LargeLost)
+	return words
 }

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,12 +12,6 @@ import (
 	"weft/cmd/internal/podport"
 	"weft/cmd/weft/internal/cli"
 )
-
-// These are the documents about pods.
-type podsDocument struct {
-	cli.Schema
-	podport.Pods
-}
 
 func podsCommand(c *cli.App) *cobra.Command {
 	var live watchFlags
@@ -44,7 +39,7 @@ func podsCommand(c *cli.App) *cobra.Command {
 				return err
 			}
 			if c.JSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), podsDocument{cli.Schema1(), p})
+				return cli.PrintDocument(cmd.OutOrStdout(), p)
 			}
 			return printPods(cmd.OutOrStdout(), p, time.Now())
 		},
@@ -65,7 +60,7 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 	t := cli.NewTable(w, "POD", "INTERFACE", "ADDRESSES", "STATE", "MTU", "SENT", "RECEIVED", "LAST SEEN", "REFUSED",
 		"BY")
 	for _, e := range p.Pods {
-		t.Row(cli.OrDash(podName(e)), e.Interface, cli.Join(e.Addresses...), e.State, e.MTU,
+		t.Row(cli.OrDash(cmp.Or(e.Name, e.ID)), e.Interface, cli.Join(e.Addresses...), e.State, e.MTU,
 			cli.Packets(e.SentPackets, e.SentBytes), cli.Packets(e.ReceivedPackets, e.ReceivedBytes), podSeen(e, now),
 			cli.Total(e.Drops), cli.OrDash(e.By))
 	}
@@ -75,25 +70,17 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 	heading := "\n"
 	for _, e := range p.Pods {
 		if e.Problem != "" {
-			fmt.Fprintf(w, "%s%s: %s\n", heading, cli.Clean(podName(e)), cli.Clean(e.Problem))
+			fmt.Fprintf(w, "%s%s: %s\n", heading, cli.Clean(cmp.Or(e.Name, e.ID)), cli.Clean(e.Problem))
 			heading = ""
 		}
 	}
 	t = cli.NewList(w, "REFUSED OF", "REASON", "PACKETS", "WOULD BE ADMITTED BY")
 	for _, e := range p.Pods {
 		for _, d := range e.Drops {
-			t.Row(podName(e), d.Reason, d.Packets, cli.OrDash(d.Admit))
+			t.Row(cmp.Or(e.Name, e.ID), d.Reason, d.Packets, cli.OrDash(d.Admit))
 		}
 	}
 	return t.Flush()
-}
-
-// podName is what people call the pod.
-func podName(p podport.Pod) string {
-	if p.Name != "" {
-		return p.Name
-	}
-	return p.ID
 }
 
 func podSeen(p podport.Pod, now time.Time) string {
@@ -120,7 +107,7 @@ func watchPods(ctx context.Context, c *cli.App, stdout io.Writer, every time.Dur
 		return l
 	}
 	if c.JSON {
-		w.Print = func(out io.Writer) error { return printLine(out, podsDocument{cli.Schema1(), last}) }
+		w.Print = func(out io.Writer) error { return cli.PrintLine(out, last) }
 	}
 	return w.Run(ctx)
 }

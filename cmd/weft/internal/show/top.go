@@ -2,7 +2,6 @@ package show
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"slices"
 	"strings"
@@ -92,26 +91,13 @@ func (f *topFlags) run(ctx context.Context, stdout io.Writer, nodes []string) er
 		return k != 'q'
 	}
 	if f.JSON {
-		w.Print = func(out io.Writer) error { return printLine(out, pictureDocument{cli.Schema1(), s.picture}) }
+		w.Print = func(out io.Writer) error { return cli.PrintLine(out, s.picture) }
 	}
 	err := w.Run(ctx)
 	if err == nil && f.times > 0 {
 		err = s.away // the last answer was none
 	}
 	return err
-}
-
-// pictureDocument is a line of weft top --json.
-type pictureDocument struct {
-	cli.Schema
-	top.Picture
-}
-
-// printLine prints a document on a line of its own.
-func printLine(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }
 
 // sampler asks weftd again and again, and makes pictures of what it says.
@@ -207,7 +193,7 @@ func watching(c *cli.App, s *sampler, stdout io.Writer, every time.Duration,
 	}}
 	if c.JSON {
 		w.Unshown = 0
-		w.Print = func(out io.Writer) error { return printLine(out, document()) }
+		w.Print = func(out io.Writer) error { return cli.PrintLine(out, document()) }
 	}
 	return w
 }
@@ -221,10 +207,9 @@ func watchPeers(ctx context.Context, c *cli.App, stdout io.Writer, every time.Du
 			Parts: top.Head | top.Peers})
 	}, func() any {
 		return struct {
-			cli.Schema
 			moment
 			control.Peers
-		}{cli.Schema1(), s.moment(), s.last.Peers}
+		}{s.moment(), s.last.Peers}
 	})
 	return w.Run(ctx)
 }
@@ -247,10 +232,9 @@ func watchStatus(ctx context.Context, c *cli.App, stdout io.Writer, every time.D
 		return append(append(page, cli.Line{}), now...)
 	}, func() any {
 		return struct {
-			cli.Schema
 			moment
 			control.Status
-		}{cli.Schema1(), s.moment(), s.last.Status}
+		}{s.moment(), s.last.Status}
 	})
 	return w.Run(ctx)
 }

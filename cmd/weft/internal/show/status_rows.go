@@ -1,0 +1,179 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
+	"weft/cmd/weft/internal/cli"
+	"weft/tunnel"
+)
+
+// rowFunc adds a row to the page of weft status. Rows without a name go on with the one above.
+type rowFunc func(name, format string, a ...any)
+
+// configRows prints how the store's network configuration differs from the one in use, and its unknown
+// keys. It prints nothing if there is nothing of that.
+func configRows(row rowFunc, s control.Status) {
+	c, name := s.Config, "config"
+	say := func(format string, a ...any) {
+		row(name, format, a...)
+		name = ""
+	}
+	if c.Differs {
+		switch {
+		case c.LastGood:
+			say("THE LAST GOOD ONE, since this start could not use the %s's; a good one is taken up by itself",
+				storeName(s.Store))
+		case len(c.Faults) > 0:
+			say("the one that the %s had before: what it has now is not good, and no restart takes it up",
+				storeName(s.Store))
+		default:
+			say("not the %s's: restart weftd to apply that", storeName(s.Store))
+		}
+		say("in use: %s", oneLine(c.InUse))
+		if c.Other == "" {
+			say("%s: none", storeName(s.Store))
+		} else {
+			say("%s: %s", storeName(s.Store), oneLine(c.Other))
+		}
+	}
+	for _, f := range c.Faults {
+		say("%s", f)
+	}
+	for _, f := range c.Changes {
+		say("a restart changes %s", f)
+	}
+	for _, f := range c.Unknown {
+		say("%s", f)
+	}
+}
+
+// oneLine is a configuration's text, which may have been written on several lines, for a row.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// controllerRows prints what the operator's controller made of the routes, and nothing where there is none.
+func controllerRows(row rowFunc, c *control.Controller, now time.Time) {
+	if c == nil {
+		return
+	}
+	p := phrase(c.Controller)
+	if c.Taken.IsZero() {
+		p.and(true, "has taken no view yet")
+	} else {
+		p.and(true, "%d routes accepted", c.Accepted)
+		p.and(c.Pending > 0, "%d pending", c.Pending)
+		p.and(c.Refused > 0, "%d REFUSED", c.Refused)
+		p.and(true, "said %s", cli.Ago(c.Taken, now))
+	}
+	row("controller", "%s", p)
+	if c.Fault != "" {
+		row("", "%s, since %s", c.Fault, cli.Span(now.Sub(c.Since)))
+	}
+}
+
+// deviceLines are what the underlay's devices do for datagrams, and how superpackets leave by them.
+func deviceLines(s control.Status) (l []string) {
+	for _, d := range s.Underlay.Devices {
+		l = append(l, d.Name+": "+cli.OrDash(strings.Join(d.Features, " ")))
+	}
+	if why := s.Underlay.DevicesUnknown; why != "" {
+		l = append(l, "what its device does for datagrams is not known: "+why)
+	}
+	for _, o := range s.Counters.Outlets {
+		l = append(l, outletLine(o))
+	}
+	return l
+}
+
+func outletLine(o control.Outlet) string {
+	s := fmt.Sprintf("superpackets leave %v ", o.Local)
+	switch o.Outlet {
+	case tunnel.OutletRuns.String():
+		s += "in " + o.Outlet
+	case tunnel.OutletCut.String():
+		s += o.Outlet + ", each datagram by a send of its own"
+	default:
+		s += o.Outlet
+	}
+	return s + ": " + o.Because
+}
+
+// rulesRows prints the state of the firewall rules, and nothing before there are any.
+func rulesRows(row rowFunc, r control.Rules) {
+	if r.Firewall == "" && r.Error == "" {
+		return
+	}
+	p := phrase(cli.OrDash(r.Firewall))
+	p.and(!r.InPlace, "NOT IN PLACE")
+	p.and(r.Repaired > 0, "put back %d times", r.Repaired)
+	p.and(r.PodsDropped > 0, "%d dropped from pods to the overlay's port", r.PodsDropped)
+	p.and(r.StrangersDropped > 0, "%d dropped from strangers", r.StrangersDropped)
+	p.and(r.PlainDropped > 0, "%d dropped that were not encrypted", r.PlainDropped)
+	row("rules", "%s", p)
+	if r.Error != "" {
+		row("", "%s", r.Error)
+	}
+	for _, n := range r.Notes {
+		row("", "%s", n)
+	}
+}
+
+// custodyRows says who keeps descriptors for the next weftd, and nothing while there are none.
+func custodyRows(row rowFunc, k *control.Custody) {
+	if k == nil {
+		return
+	}
+	who := "nobody"
+	switch k.By {
+	case custody.ByHolder:
+		who = fmt.Sprintf("a holder, pid %d", k.PID)
+	case custody.ByManager:
+		who = "the service manager"
+	}
+	line := fmt.Sprintf("%d descriptors of %d pods, kept by %s for the next weftd", k.Descriptors, k.Items, who)
+	switch {
+	case k.Ports > 0 && k.Items == 0:
+		line = fmt.Sprintf("%d descriptors of weftd's own ports, kept by %s for the next weftd",
+			k.PortDescriptors, who)
+	case k.Ports > 0:
+		line = fmt.Sprintf("%d descriptors of %d pods and %d of weftd's own ports, kept by %s for the next weftd",
+			k.Descriptors, k.Items, k.PortDescriptors, who)
+	}
+	if k.Discarded > 0 {
+		line += fmt.Sprintf("; %d packets were too old when they were taken up", k.Discarded)
+	}
+	row("custody", "%s", line)
+	if k.Fault != "" {
+		row("", "%s", k.Fault)
+	}
+}
+
+// podRows say how many pods are attached directly, and that something is wrong with some.
+func podRows(row rowFunc, p *control.PodCounts) {
+	if p == nil {
+		return
+	}
+	line := phrase(fmt.Sprintf("%d attached directly", p.Attached))
+	line.and(p.Waiting > 0, "%d without a port", p.Waiting)
+	line.and(p.Missing > 0, "%d MISSING since a restart", p.Missing)
+	row("pods", "%s", line)
+	if p.Problems > 0 {
+		row("", "something is wrong with %d of them: weft pods says what, and what to do", p.Problems)
+	}
+	const passed = "sent %s, received %s, refused %d"
+	row("", passed, cli.Packets(p.SentPackets, p.SentBytes), cli.Packets(p.ReceivedPackets, p.ReceivedBytes),
+		p.RefusedPackets)
+	for _, b := range p.Busiest {
+		row("", "  %s %s: "+passed, cmp.Or(b.Name, b.ID), b.Interface, cli.Packets(b.SentPackets, b.SentBytes),
+			cli.Packets(b.ReceivedPackets, b.ReceivedBytes), b.RefusedPackets)
+	}
+	if all := p.Attached + p.Waiting + p.Missing; len(p.Busiest) < all {
+		row("", "  and %d more, with less traffic: weft pods shows all", all-len(p.Busiest))
+	}
+	row("", "rules of the host, such as those of a NetworkPolicy, do not see the packets between pods that "+
+		"are attached directly")
+}
