@@ -117,8 +117,9 @@ func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	s := k.core.Status(time.Now())
 	k.mu.Unlock()
-	if heard := k.store.Heard(); heard.After(s.StoreSeen) { // a quiet store answers, and says nothing
-		s.StoreSeen = heard
+	heard := k.store.Heard()
+	if s.StoreTook = heard.Took; heard.At.After(s.StoreSeen) { // a quiet store answers, and says nothing
+		s.StoreSeen = heard.At
 	}
 	return s
 }

@@ -55,6 +55,8 @@ type Status struct {
 	// StoreSeen is when the store last answered, if only that nothing has changed; zero before
 	// the first time.
 	StoreSeen time.Time
+	// StoreTook is how long the store took to answer; zero if that is not known.
+	StoreTook time.Duration
 	// StoreErr is why the store does not answer; nil while it does.
 	StoreErr error
 	// StoreRefuses says that the store answered, and that StoreErr is its refusal: its answers

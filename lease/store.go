@@ -24,6 +24,13 @@ type Snapshot struct {
 	Bad []Rejected
 }
 
+// Heard is when a store last answered, and how long it takes to answer. Either is zero as long as it is not
+// known.
+type Heard struct {
+	At   time.Time
+	Took time.Duration
+}
+
 // Store is where leases live. Every method is safe for concurrent use and
 // returns when ctx ends. Writes are compare-and-swap on the record's revision.
 type Store interface {
@@ -46,9 +53,9 @@ type Store interface {
 	// compaction or restart of the store and at least every few minutes, and calls lost
 	// with the reason whenever the store stops answering.
 	Watch(ctx context.Context, changed func(Snapshot), lost func(error)) error
-	// Heard is when the store last answered anything; the zero time before the first answer. While
-	// Watch runs and the store answers, it is seconds old at most, also when nothing changes.
-	Heard() time.Time
+	// Heard is when the store last answered anything. While Watch runs and the store answers, it is seconds old
+	// at most, also when nothing changes.
+	Heard() Heard
 	// Tell leaves m for the identity m.To, in the place of what m.From said to it before. The error
 	// wraps ErrMute if that is not for this node to do.
 	Tell(ctx context.Context, m Message) error

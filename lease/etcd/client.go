@@ -19,14 +19,15 @@ const (
 	// reconnectMax keeps a change after an outage of any length no further away than a
 	// second; a connection attempt a second costs nothing.
 	reconnectMax = 800 * time.Millisecond
-	// connectTimeout is per attempt. gRPC's 20 s would be spent on one SYN
-	// retransmission schedule while a black-holed route has long healed.
-	connectTimeout = 3 * time.Second
+	// connectTimeout is per attempt, which has three answers at a store that is 3 s away: TCP's, TLS's and
+	// HTTP/2's. gRPC's 20 s would be spent on one SYN retransmission schedule while a black-holed route has long
+	// healed.
+	connectTimeout = 10 * time.Second
 	// keepaliveEvery is the least that gRPC allows. That a watch fell silent is noticed
 	// sooner, by Config.PingEvery; what ends the dead connection then is
 	// keepaliveTimeout, which gRPC also makes the TCP_USER_TIMEOUT.
 	keepaliveEvery   = 10 * time.Second
-	keepaliveTimeout = 3 * time.Second
+	keepaliveTimeout = 7 * time.Second
 )
 
 // conn returns the connected client. The client is made at first use, not in New, because with a password

@@ -43,10 +43,10 @@ type Config struct {
 	// Logger receives what etcd's client says, at debug level. Nil discards it.
 	Logger *slog.Logger
 
-	// RequestTimeout bounds one request, login included. Zero means 5 s.
+	// RequestTimeout bounds one request, with the connection and the login that it waits for. Zero means 10 s.
 	RequestTimeout time.Duration
 	// PingEvery is how long a watch is silent before etcd is asked for a sign of
-	// life, and PingTimeout how long that may take. Zero means 5 s and 3 s.
+	// life, and PingTimeout how long that may take. Zero means 5 s and 7 s.
 	PingEvery, PingTimeout time.Duration
 	// RelistEvery is the time between full reads under a watch, less up to a fifth.
 	// Zero means 5 min.
@@ -102,9 +102,9 @@ func (c Config) resolve() (resolved, error) {
 		r.Endpoints = []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"}
 	}
 	r.Prefix = path.Clean(cmp.Or(c.Prefix, DefaultPrefix))
-	r.RequestTimeout = cmp.Or(c.RequestTimeout, 5*time.Second)
+	r.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	r.PingEvery = cmp.Or(c.PingEvery, 5*time.Second)
-	r.PingTimeout = cmp.Or(c.PingTimeout, 3*time.Second)
+	r.PingTimeout = cmp.Or(c.PingTimeout, 7*time.Second)
 	r.RelistEvery = cmp.Or(c.RelistEvery, 5*time.Minute)
 	if r.Logger == nil {
 		r.Logger = slog.New(slog.DiscardHandler)

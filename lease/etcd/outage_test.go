@@ -207,8 +207,8 @@ func TestQuietWatchIsNotLost(t *testing.T) {
 func hears(t *testing.T, s *etcd.Store) {
 	t.Helper()
 	for range 3 {
-		last := s.Heard()
-		await.True(t, "a sign of life", func() bool { return s.Heard().After(last) })
+		last := s.Heard().At
+		await.True(t, "a sign of life", func() bool { return s.Heard().At.After(last) })
 	}
 }
 
@@ -217,7 +217,7 @@ func TestQuietStoreIsHeard(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	s := newStore(t, srv.Endpoint())
-	if !s.Heard().IsZero() {
+	if !s.Heard().At.IsZero() {
 		t.Error("heard before anything was asked")
 	}
 	w := watch(t, s)
@@ -234,9 +234,9 @@ func TestQuietStoreIsHeard(t *testing.T) {
 	_, _, lost := w.snapshot()
 	srv.Pause()
 	w.silentAfter(t, lost)
-	heard := hasty.Heard()
+	heard := hasty.Heard().At
 	srv.Resume()
-	await.True(t, "a sign of life after the pause", func() bool { return hasty.Heard().After(heard) })
+	await.True(t, "a sign of life after the pause", func() bool { return hasty.Heard().At.After(heard) })
 }
 
 func TestCompactionWhileDisconnected(t *testing.T) {

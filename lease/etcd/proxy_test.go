@@ -5,13 +5,16 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"weft/test/ports"
 )
 
-// proxy is a TCP relay that can be cut: connections are reset, and new ones refused.
+// proxy is a TCP relay that can be cut: connections are reset, and new ones refused. With a delay the target's
+// bytes are that late.
 type proxy struct {
 	t      testing.TB
+	delay  time.Duration
 	target string
 	listen string
 	mu     sync.Mutex
@@ -22,7 +25,12 @@ type proxy struct {
 
 func newProxy(t testing.TB, target string) *proxy {
 	t.Helper()
-	p := &proxy{t: t, target: target, listen: ports.Loopback(t).String()}
+	return newSlowProxy(t, target, 0)
+}
+
+func newSlowProxy(t testing.TB, target string, delay time.Duration) *proxy {
+	t.Helper()
+	p := &proxy{t: t, delay: delay, target: target, listen: ports.Loopback(t).String()}
 	p.mend()
 	t.Cleanup(p.cut)
 	return p
@@ -70,11 +78,46 @@ func (p *proxy) relay(in net.Conn) {
 	p.mu.Lock()
 	p.conns = append(p.conns, in, out)
 	p.mu.Unlock()
-	for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+	closed := make(chan struct{}) // by either side
+	once := sync.OnceFunc(func() { close(closed) })
+	for _, copied := range []func(){
+		func() { _, _ = io.Copy(out, in) },
+		func() { late(in, out, p.delay, closed) },
+	} {
 		p.wg.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1])
-			_ = pair[0].Close()
-			_ = pair[1].Close()
+			copied()
+			_ = in.Close()
+			_ = out.Close()
+			once()
 		})
+	}
+}
+
+// late copies from to to, each byte after delay, until either fails or closed is closed.
+func late(to io.Writer, from io.Reader, delay time.Duration, closed <-chan struct{}) {
+	type piece struct {
+		at time.Time
+		b  []byte
+	}
+	pieces := make(chan piece, 1000)
+	go func() {
+		defer close(pieces)
+		for {
+			b := make([]byte, 32<<10)
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+			pieces <- piece{time.Now().Add(delay), b[:n]}
+		}
+	}()
+	for p := range pieces {
+		select {
+		case <-time.After(time.Until(p.at)):
+		case <-closed:
+		}
+		if _, err := to.Write(p.b); err != nil {
+			return
+		}
 	}
 }

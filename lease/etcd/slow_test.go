@@ -1,8 +1,12 @@
 package etcd_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +17,7 @@ import (
 
 	"weft/lease"
 	"weft/lease/etcd"
+	"weft/lease/etcd/etcdtest"
 	"weft/test/await"
 )
 
@@ -105,5 +110,61 @@ func TestLostAnswerLeavesTimeToLook(t *testing.T) {
 	defer cancel()
 	if rev, err := s.Put(ctx, subnet(1), attrs(1), lease.TTL, 0); err != nil || rev != slowRevision {
 		t.Errorf("at %d: %v", rev, err)
+	}
+}
+
+// A node that restarts beside a real etcd whose answers take three seconds confirms its lease, and says that
+// the store is slow, never that it is lost.
+func TestRestartAtSlowStore(t *testing.T) {
+	t.Parallel()
+	const delay, network = 3 * time.Second, `{"Network":"10.5.0.0/16"}`
+	srv := etcdtest.Start(t)
+	rawPut(t, srv, "/coreos.com/network/config", network)
+	proxy := newSlowProxy(t, strings.TrimPrefix(srv.Endpoint(), "http://"), delay)
+	s, err := etcd.New(etcd.Config{Endpoints: []string{"http://" + proxy.addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	config, err := lease.ParseNetworkConfig([]byte(network))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer // read once the keeper has ended
+	own := lease.Record{Subnets: subnet(1), Attrs: attrs(1), Expires: time.Now().Add(lease.TTL)}
+	own.Weft = &lease.Weft{Node: "a"}
+	k, err := lease.NewKeeper(s, lease.Options{Node: "a", Config: config, Local: lease.Local{Attrs: attrs(1)},
+		Cached: &lease.Cached{Own: own}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	st := k.Status()
+	if st.State != lease.Unconfirmed {
+		t.Errorf("at first it is %s", st.State)
+	}
+	await.Within(t, await.Timers, "it holds its subnet, and the store is slow", func() error {
+		if st = k.Status(); st.State != lease.Held || st.StoreTook < delay {
+			return fmt.Errorf("%s, %v; the store answers after %s, %v", st.State, st.Err, st.StoreTook, st.StoreErr)
+		}
+		return nil
+	})
+	await.Within(t, await.Timers, "a further answer, to another ping", func() error {
+		if now := k.Status(); !now.StoreSeen.After(st.StoreSeen) {
+			return fmt.Errorf("last heard %s ago, %v", time.Since(now.StoreSeen), now.StoreErr)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), string(lease.EventStoreLost)) {
+		t.Errorf("a slow store is lost:\n%s", &log)
+	}
+	if st.Own.Subnets != subnet(1) {
+		t.Errorf("it has %s", st.Own.Subnets)
 	}
 }

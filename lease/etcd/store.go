@@ -42,7 +42,7 @@ type Store struct {
 	log      *slog.Logger
 	expiries expiries
 
-	heard atomic.Pointer[time.Time] // the last answer
+	heard atomic.Pointer[lease.Heard] // the last answer; nil before the first
 
 	dialing chan struct{} // held while a client is made; a channel, so that waiting ends with ctx
 	mu      sync.Mutex    // protects what follows, never held during I/O
@@ -106,24 +106,23 @@ func (s *Store) request(ctx context.Context, do func(context.Context, *clientv3.
 		err = do(ctx, c)
 	}
 	if err == nil || errors.Is(err, lease.ErrConflict) || errors.Is(err, ErrNotFound) {
-		s.answered()
+		s.answered(s.Heard().Took)
 	}
 	return s.plainly(fault.explain(err))
 }
 
-// answered notes that etcd has just said something.
-func (s *Store) answered() {
-	now := time.Now()
-	s.heard.Store(&now)
+// answered notes that etcd has just said something, and how long it takes for that.
+func (s *Store) answered(took time.Duration) {
+	s.heard.Store(&lease.Heard{At: time.Now(), Took: took})
 }
 
 // Heard implements lease.Store. A watch asks etcd for a sign of life whenever it is silent for
-// Config.PingEvery.
-func (s *Store) Heard() time.Time {
-	if at := s.heard.Load(); at != nil {
-		return *at
+// Config.PingEvery, and measures the answer.
+func (s *Store) Heard() lease.Heard {
+	if h := s.heard.Load(); h != nil {
+		return *h
 	}
-	return time.Time{}
+	return lease.Heard{}
 }
 
 // Snapshot implements lease.Store. Records carry Expires only where it is already

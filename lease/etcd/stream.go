@@ -46,14 +46,14 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 	st.wg.Go(st.guard)
 	late := time.AfterFunc(s.config().RequestTimeout, cancel)
 	config := c.Watch(ctx, v.keys.config, clientv3.WithRev(v.from(v.configSeen)))
-	s.answered()
+	s.answered(s.Heard().Took)
 	records := c.Watch(ctx, v.keys.subnets, clientv3.WithRange(clientv3.GetPrefixRangeEnd(v.keys.subnets)),
 		clientv3.WithRev(v.from(v.recordsSeen)), clientv3.WithFragment()) // a burst of records comes in pieces
 	if !late.Stop() {
 		st.close()
 		return nil, fmt.Errorf("watch %s: no answer within %s", v.keys.prefix, s.config().RequestTimeout)
 	}
-	s.answered()
+	s.answered(s.Heard().Took)
 	for _, from := range []clientv3.WatchChan{config, records} {
 		st.wg.Go(func() { st.forward(from) })
 	}

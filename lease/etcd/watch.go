@@ -150,7 +150,7 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 	defer list.Stop()
 	defer ping.Stop()
 	var since time.Time // of the first change not yet handed on
-	asked := false      // ping is the deadline for an answer
+	var asked time.Time // when ping became the deadline for an answer; zero while it is not
 	for {
 		select {
 		case <-ctx.Done():
@@ -160,9 +160,13 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 		case <-st.broken:
 			return fmt.Errorf("watch %s: %w", w.view.keys.prefix, errBroken())
 		case resp := <-st.C:
-			asked = false
+			took := w.store.Heard().Took
+			if !asked.IsZero() {
+				took = time.Since(asked)
+			}
+			asked = time.Time{}
 			ping.Reset(cfg.PingEvery)
-			dirty, err := w.take(resp)
+			dirty, err := w.take(resp, took)
 			if err != nil {
 				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, err)
 			}
@@ -182,7 +186,7 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 			list.Reset(jitter(cfg.RelistEvery))
 		case <-ping.C:
 			switch {
-			case asked:
+			case !asked.IsZero():
 				return fmt.Errorf("watch %s: etcd is silent since %s", w.view.keys.prefix, cfg.PingEvery+cfg.PingTimeout)
 			case w.view.ahead(): // a read tells as much
 				if err := w.confirm(ctx); err != nil {
@@ -191,7 +195,7 @@ func (w *watch) receive(ctx context.Context, st *stream, dirty bool, relist time
 				ping.Reset(cfg.PingEvery)
 			default:
 				st.ping()
-				asked = true
+				asked = time.Now()
 				ping.Reset(cfg.PingTimeout)
 			}
 		}
@@ -205,12 +209,12 @@ func firstOf(a, b time.Time) time.Time {
 	return a
 }
 
-// take applies one response and reports whether it changed anything.
-func (w *watch) take(resp clientv3.WatchResponse) (dirty bool, err error) {
+// take applies one response, which came took after a ping, and reports whether it changed anything.
+func (w *watch) take(resp clientv3.WatchResponse, took time.Duration) (dirty bool, err error) {
 	if err := fault(resp, w.view.cluster); err != nil {
 		return false, err
 	}
-	w.store.answered() // an answer to a ping has no events
+	w.store.answered(took) // an answer to a ping has no events
 	for _, e := range resp.Events {
 		if e.Type == mvccpb.PUT && e.Kv.ModRevision > w.view.listed {
 			w.store.expiries.seen(clientv3.LeaseID(e.Kv.Lease))

@@ -94,13 +94,13 @@ func (s *Store) answer(ctx context.Context) error {
 }
 
 // Heard implements lease.Store: a store that has answered once goes on doing so, unasked, unless it is down.
-func (s *Store) Heard() time.Time {
+func (s *Store) Heard() lease.Heard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.down && !s.heard.IsZero() {
 		s.heard = time.Now()
 	}
-	return s.heard
+	return lease.Heard{At: s.heard}
 }
 
 func (s *Store) snapshot() lease.Snapshot {

@@ -182,6 +182,9 @@ type Device struct {
 // KindKubernetes is a Store's Kind where subnets come from the Kubernetes API.
 const KindKubernetes = "kubernetes"
 
+// SlowStore is how long a store may take to answer: one that takes longer is said to be slow.
+const SlowStore = time.Second
+
 // Store is the state of the connection to the store of the leases.
 type Store struct {
 	// Kind is etcd, "embedded etcd" or KindKubernetes. With the last, Prefix is that of the
@@ -193,6 +196,8 @@ type Store struct {
 	// LastSeen is when it last answered; Error says why it does not answer now.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	Error    string    `json:"error,omitempty"`
+	// Took is how long it takes to answer, if that is known; more than SlowStore is slow.
+	Took time.Duration `json:"tookNanoseconds,omitempty"`
 	// Refuses says that it answers, and that Error is its refusal: a right or a credential is missing.
 	Refuses bool `json:"refuses,omitempty"`
 	// FailingSince is when Error began, if that is known: it has answered since if LastSeen is later.

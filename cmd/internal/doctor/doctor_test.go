@@ -327,6 +327,9 @@ func TestChecks(t *testing.T) {
 		{"the store is silent for weftd alone", func(f *Facts) {
 			f.Daemon.Status.Store = control.Store{Error: "it is silent"}
 		}, "store-watch warning", ""},
+		{"the store is slow", func(f *Facts) {
+			f.Daemon.Status.Store = control.Store{Connected: true, Took: 3 * time.Second}
+		}, "store-watch warning", "3s"},
 		{"the store was silent once", func(f *Facts) { f.Daemon.StoreLost = lost(1) }, "store-watch note", "8s"},
 		{"the store is silent again and again", func(f *Facts) { f.Daemon.StoreLost = lost(75) },
 			"store-watch warning", "75 times"},

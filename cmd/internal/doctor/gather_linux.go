@@ -19,7 +19,7 @@ import (
 )
 
 // Within bounds Gather as a whole.
-const Within = 10 * time.Second
+const Within = 20 * time.Second
 
 // Request says what Gather is to look at.
 type Request struct {
@@ -77,7 +77,7 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 		return Daemon{}
 	}
 	// A daemon that hangs must leave time for the rest.
-	ctx, cancel := context.WithTimeout(ctx, Within/5)
+	ctx, cancel := context.WithTimeout(ctx, Within/10)
 	defer cancel()
 	c := control.NewClient(socket)
 	d := Daemon{Asked: true, PID: c.Listener(ctx)}
@@ -86,7 +86,7 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 		d.Peers, d.Err = c.Peers(ctx)
 	}
 	if d.Err != nil && d.PID != 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, Within/5)
+		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, Within/10)
 	}
 	if errors.Is(d.Err, control.ErrNoDaemon) {
 		d.Holder, _, d.HolderErr = custody.Look(ctx, custody.SocketFor(socket))

@@ -40,7 +40,7 @@ func readLinks(f *Facts) Links {
 	out.readSilent(h, names)
 	out.chooseUnderlay(f)
 	out.To, out.Inner = map[netip.Addr]RouteLookup{}, map[netip.Addr]RouteLookup{}
-	until := time.Now().Add(Within / 5)
+	until := time.Now().Add(Within / 10)
 	for i, p := range f.peers() {
 		if i >= mostPeers || time.Now().After(until) {
 			break
@@ -318,7 +318,7 @@ func owners(inodes map[string]Holder, ours func(pid int, name string) bool) {
 		return
 	}
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
-	until := time.Now().Add(Within / 5)
+	until := time.Now().Add(Within / 10)
 	for _, dir := range dirs {
 		if time.Now().After(until) {
 			return

@@ -29,8 +29,8 @@ import (
 )
 
 // endpointPatience is how long an endpoint may take to answer, and readPatience how long reading the records
-// may.
-const endpointPatience, readPatience = 3 * time.Second, 4 * time.Second
+// may. At a slow store, TLS and the connection take several answers.
+const endpointPatience, readPatience = 8 * time.Second, 10 * time.Second
 
 // askStore asks each endpoint of the store, and then reads the records.
 func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {

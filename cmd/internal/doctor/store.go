@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"weft/cmd/internal/control"
 )
 
 func checkStoreSettings(f *Facts) []Finding {
@@ -166,6 +168,10 @@ func checkStoreWatch(f *Facts) []Finding {
 	case st.Error != "":
 		return []Finding{says(Warning, "the store answers here, and does not answer weftd").because("%s",
 			st.Error).do("weft status; weft events --kind store_lost")}
+	case st.Took > control.SlowStore:
+		return []Finding{says(Warning, "the store is slow: it answers weftd after %s",
+			st.Took.Round(100*time.Millisecond)).because("not excluded are etcd's disk, its host and the way there").do(
+			"etcdctl endpoint status --endpoints %s", strings.Join(st.Endpoints, ","))}
 	case len(lost) == 0:
 		return one(OK, "the store answers weftd")
 	}

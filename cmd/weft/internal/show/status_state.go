@@ -172,6 +172,8 @@ func storeLine(s control.Store, now time.Time) string {
 		line = fmt.Sprintf("API server %s, annotations %s", strings.Join(s.Endpoints, " "), s.Prefix)
 	}
 	switch {
+	case s.Connected && s.Took > control.SlowStore:
+		line += ", SLOW: it answers after " + s.Took.Round(100*time.Millisecond).String()
 	case s.Connected:
 	case s.Refuses:
 		line += ", REFUSES US"

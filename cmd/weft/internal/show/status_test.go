@@ -25,6 +25,19 @@ func TestARefusalIsNotSilence(t *testing.T) {
 	}
 }
 
+// A store that answers late is slow; it is not lost.
+func TestASlowStoreIsShownAsSlow(t *testing.T) {
+	now := time.Unix(100000, 0)
+	s := control.Store{Kind: "etcd", Connected: true, LastSeen: now, Took: 3 * time.Second}
+	if got := storeLine(s, now); !strings.Contains(got, "SLOW") || strings.Contains(got, "NOT ANSWERING") {
+		t.Error(got)
+	}
+	s.Took = control.SlowStore
+	if got := storeLine(s, now); strings.Contains(got, "SLOW") {
+		t.Error(got)
+	}
+}
+
 // weft status says where the TUN is, and how a program gets there.
 func TestNamespaceLine(t *testing.T) {
 	t.Parallel()

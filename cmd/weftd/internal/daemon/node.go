@@ -32,7 +32,7 @@ func (d *Daemon) Peers() control.Peers { return d.Snapshot(control.PartPeers).Pe
 // storeStatus adds to s when the store answered last, and its error.
 func storeStatus(st lease.Status, s control.Store) control.Store {
 	s.Connected, s.LastSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
-	s.ClusterID, s.Revision = st.ClusterID, st.Revision
+	s.ClusterID, s.Revision, s.Took = st.ClusterID, st.Revision, st.StoreTook
 	if st.StoreErr != nil {
 		s.Refuses, s.FailingSince = st.StoreRefuses, st.StoreSince
 		s.Error = st.StoreErr.Error()

@@ -32,7 +32,7 @@ type Program struct {
 // These bound the parts of a reload, so that who waits for it gets an answer.
 const (
 	sourceTime  = 8 * time.Second // to try a connection to the store
-	readTime    = 3 * time.Second // to read the network configuration
+	readTime    = 5 * time.Second // to read the network configuration
 	adoptTime   = 3 * time.Second // until the overlay in use has compared the network configuration
 	inPlaceTime = 4 * time.Second // until another one is in place
 )
