@@ -115,6 +115,28 @@ func TestRotatedCertificates(t *testing.T) {
 	w.records(t, 1, 2, 3, 4, 6)
 	_, _, lost = w.snapshot()
 
+	// Of files that are half-written when a connection is made, what they had before counts.
+	all := []int{1, 2, 3, 4, 6}
+	for i, file := range []string{cert, key, ca} {
+		good, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, junk := range []string{"", string(good[:len(good)/2])} {
+			write(file, junk)
+			srv.Kill()
+			w.lostAfter(t, lost)
+			srv.Start()
+			n := 7 + 2*i + j
+			put(t, s, n, lease.TTL, 0)
+			all = append(all, n)
+			w.records(t, all...)
+			reload(false, file)
+			_, _, lost = w.snapshot()
+		}
+		write(file, string(good))
+	}
+
 	// The authority changes on both sides.
 	srv.Kill()
 	w.lostAfter(t, lost)
@@ -132,7 +154,7 @@ func TestRotatedCertificates(t *testing.T) {
 		t.Fatal("with both rotated: ", err)
 	}
 	put(t, s, 5, lease.TTL, 0)
-	w.records(t, 1, 2, 3, 4, 5, 6)
+	w.records(t, append(all, 5)...)
 }
 
 // TestReloadBeforeEtcdIsThere: the first connection is made with what the last reload said.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+
+	"weft/lease/internal/clientcert"
 )
 
 // resolveTLS honours each file on its own: a CA alone is enough for https, where flannel would ignore it. The
 // certificate and its key are read again for each connection, so that they can be replaced in place; the CA
-// is read again by Reload.
+// is read again by Reload. What cannot be used takes the place of nothing.
 func (r *resolved) resolveTLS() (err error) {
 	files := transport.TLSInfo{CertFile: r.CertFile, KeyFile: r.KeyFile, TrustedCAFile: r.CAFile}
 	if r.CAFile == "" && files.Empty() {
@@ -30,6 +32,7 @@ func (r *resolved) resolveTLS() (err error) {
 	case r.CAFile != "" && c.RootCAs.Equal(x509.NewCertPool()):
 		return fmt.Errorf("etcd CA file %s: no PEM certificate in it", r.CAFile)
 	}
+	clientcert.Keep(c)
 	r.tls = c
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"weft/lease/atomicfile"
 	"weft/lease/etcd/etcdtest"
@@ -32,7 +33,8 @@ func TestReload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		serves.Store(&tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}})
+		serves.Store(&tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"},
+			ClientAuth: tls.RequestClientCert})
 	}
 	serve(first, "server1")
 	srv := httptest.NewUnstartedServer(s)
@@ -96,6 +98,12 @@ func TestReload(t *testing.T) {
 	}
 	write("ca.crt", "junk")
 	reload(false, "certificate")
+	for _, name := range []string{"client.crt", "client.key"} { // which the library reads again after a second
+		write(name, "junk")
+		for began := time.Now(); time.Since(began) < 1200*time.Millisecond; works() {
+			c.conn.Load().hangUp()
+		}
+	}
 	install(second, "client2")
 	reload(false, "connection")
 	install(first, "client3")

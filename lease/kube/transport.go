@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
+
+	"weft/lease/internal/clientcert"
 )
 
 const (
@@ -43,6 +45,9 @@ func newTransport(cfg *rest.Config) (rt http.RoundTripper, hangUp func(), err er
 	tlsConfig, err := transport.TLSConfigFor(tc)
 	if err != nil {
 		return nil, nil, err
+	}
+	if tlsConfig != nil {
+		clientcert.Keep(tlsConfig)
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: pingAfter, Interval: pingTimeout / 3, Count: 3,

@@ -67,8 +67,7 @@ func (d *Daemon) certificatesNow() []string {
 func unreadable(files []string) (notes []string) {
 	for _, f := range files {
 		if _, err := os.ReadFile(f); err != nil {
-			notes = append(notes, fmt.Sprintf("%v: what was read before is still in use, until weftd is restarted",
-				err))
+			notes = append(notes, err.Error()+": "+stays)
 		}
 	}
 	return notes
@@ -81,13 +80,13 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			notes = append(notes, err.Error()+": "+lastsUntilLost)
+			notes = append(notes, err.Error()+": "+stays)
 			continue
 		}
 		from, to, ok := dates(b)
 		switch {
 		case !ok:
-			notes = append(notes, f+": no certificate is in it; "+lastsUntilLost)
+			notes = append(notes, f+": no certificate is in it: "+stays)
 		case now.After(to):
 			notes = append(notes, fmt.Sprintf("%s has expired on %s: replace it; the connection in use lasts until "+
 				"it is lost, and the next one is refused", f, to.UTC().Format(time.RFC3339)))
@@ -99,8 +98,8 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 	return notes
 }
 
-// lastsUntilLost says what becomes of a connection whose certificate cannot be read any more.
-const lastsUntilLost = "the connection in use lasts until it is lost, and the next one may be refused"
+// stays says what becomes of connections whose files cannot be used any more.
+const stays = "what was read before is still in use, until weftd is restarted"
 
 // soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a
 // week at most. Programs that renew certificates do so earlier.
