@@ -98,7 +98,7 @@ func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
 				break
 			}
 			if e, ok := parseSendError(m); ok {
-				e.dst = a.source().Addr() // with MSG_ERRQUEUE: where the datagram was going
+				e.dst = a.name.addr().Addr() // with MSG_ERRQUEUE: where the datagram was going
 				f(e)
 			}
 			b = rest

@@ -200,15 +200,11 @@ func TestOwnTooBigIsSentTwice(t *testing.T) {
 	p := r.Slot()
 	r.Commit(MaxPacket - 10) // and 28 bytes of headers
 	p.Outer = s.local
-	for name, send := range map[string]func(){
-		"alone": func() {
-			r.io.payload(p.Datagram())
-			p.verdictOf(s.sendTo(r, p.Outer))
-		},
-		"in a batch": func() { s.WriteBatch(r, []*Packet{p}) },
-	} {
-		r.writes = 0
-		if send(); r.writes != 2 || p.verdict.reason() != DropTooBig {
+	o := &OffloadSocket{sockets: &sockets{group: []*UDPSocket{s}}}
+	o.runs = newRunWriter(o.sockets, UDPOptions{}, "own", true)
+	for name, port := range map[string]Port{"offload": o, "portable": s} {
+		r.writes, p.verdict = 0, pending
+		if port.WriteBatch(r, []*Packet{p}); r.writes != 2 || p.verdict.reason() != DropTooBig {
 			t.Errorf("%s: sent %d times, and dropped as %v", name, r.writes, p.verdict.reason())
 		}
 	}

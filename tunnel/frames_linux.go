@@ -196,19 +196,6 @@ func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 	return h, false
 }
 
-// send writes one frame, or superframe, with its virtio-net header.
-func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
-	fd := f.out[ring.worker%len(f.out)]
-	for range 4 {
-		ring.writes++
-		errno := writev(fd, v)
-		if errno != unix.EAGAIN || !ring.io.waitWritable(fd) {
-			return errno
-		}
-	}
-	return unix.EAGAIN
-}
-
 // queues are those of the packet sockets. Several are read by a worker each.
 func (f *frames) queues() (l []Queue) {
 	for i, fd := range f.fds {

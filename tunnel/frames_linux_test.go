@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/encap"
 	"weft/test/netns"
 )
 
@@ -32,7 +33,7 @@ func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
 		}
 	}
 
-	ring := NewRing()
+	ring, runs := NewRing(), frameRuns(f)
 	for i, out := range f.out { // whatever is written is read at the other end
 		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -40,12 +41,12 @@ func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
 		}
 		t.Cleanup(func() { _, _ = unix.Close(ends[1]), unix.Close(out) })
 		f.out[i], ring.worker = ends[0], i
-		if errno := f.send(ring, []unix.Iovec{iovec([]byte("frame"))}); errno != 0 {
-			t.Fatal(errno)
-		}
-		var b [16]byte
-		if n, err := unix.Read(ends[1], b[:]); err != nil || string(b[:n]) != "frame" {
-			t.Errorf("worker %d sent %q by its socket (%v)", i, b[:max(0, n)], err)
+		ps := packets(of(0, 64), 1472)
+		runs.writeRuns(ring, ps)
+		var b [256]byte
+		n, err := unix.Read(ends[1], b[:])
+		if want := encap.VNetHdrLen + frameHead(0) + 64; n != want || err != nil || ps[0].verdict != delivered {
+			t.Errorf("worker %d sent %d bytes by its socket (%v), want %d; verdict %d", i, n, err, want, ps[0].verdict)
 		}
 	}
 }
@@ -58,18 +59,37 @@ func TestFullPacketSocketIsWaitedForOnceATurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(fds[0]); _ = unix.Close(fds[1]) }()
-	f, ring, frame := &frames{out: fds[:1]}, NewRing(), [1]unix.Iovec{iovec(make([]byte, 1400))}
-	for f.send(ring, frame[:]) == 0 {
-	}
-	for range 2 {
+	f, ring, count := &frames{out: fds[:1]}, NewRing(), maxReads
+	runs := frameRuns(f)
+	write := func() (dropped int) {
+		ps := packets(of(0, slices.Repeat([]int{1400}, count)...), 1472)
 		ring.reset()
-		for range maxReads {
-			if errno := f.send(ring, frame[:]); errno != unix.EAGAIN {
-				t.Errorf("the send fails with %v", errno)
+		runs.writeRuns(ring, ps)
+		for _, p := range ps {
+			if p.verdict == verdictDrop+verdict(DropBusy) {
+				dropped++
 			}
 		}
-		if ring.writes > maxReads+4 { // a signal ends a wait early
-			t.Errorf("%d frames meet the full socket %d times", maxReads, ring.writes)
+		return dropped
+	}
+	for write() == 0 {
+	}
+	for range 2 {
+		if got := write(); got != count {
+			t.Errorf("%d of %d frames are dropped as busy", got, count)
+		}
+		if ring.writes > count+4 { // a signal ends a wait early
+			t.Errorf("%d frames meet the full socket %d times", count, ring.writes)
 		}
 	}
+}
+
+// frameRuns writes frames of one datagram each to f, with a next hop to the peer that packets makes them for.
+func frameRuns(f *frames) *runWriter {
+	f.hops.Store(&hops{})
+	f.local = ours[0]
+	to := addr("192.0.2.2")
+	f.setNextHops(map[netip.Addr]NextHop{to: {Local: encap.MAC{2}, Remote: encap.MAC{4}}})
+	(*f.hops.Load())[to].confirm.Store(1 << 62)
+	return newRunWriter(&frameWire{f, &tap{}, &sockets{}}, UDPOptions{}, "frames", false)
 }

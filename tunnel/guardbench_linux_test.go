@@ -19,7 +19,7 @@ func BenchmarkGather(b *testing.B) {
 		p := r.Slot()
 		copy(p.Space(), packet)
 		r.Commit(len(packet))
-		w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
+		w := &runWriter{wire: &sockets{group: []*UDPSocket{{}}}, maxSegs: maxRun, sendmmsg: takeAll}
 		w.gso.set(OffloadGSO, 0, true)
 		b.Run(fmt.Sprintf("path=socket/segments=%d/mss=%d", segments, size), func(b *testing.B) {
 			b.ReportAllocs()
@@ -29,7 +29,7 @@ func BenchmarkGather(b *testing.B) {
 				r.io.send.begin(p)
 				w.gather(r, p)
 			}
-			if got := r.io.send.n; got != segments {
+			if got := len(r.io.send.parts); got != segments {
 				b.Fatalf("%d segments, want %d", got, segments)
 			}
 		})
@@ -41,7 +41,7 @@ func BenchmarkGather(b *testing.B) {
 func BenchmarkGatherRun(b *testing.B) {
 	const size, n = 92, 64 // of 64 bytes with their headers
 	r := fillRing(b, n, size, func(int) []byte { return ipv4Packet("10.1.1.5", "10.1.2.7", size) })
-	w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
+	w := &runWriter{wire: &sockets{group: []*UDPSocket{{}}}, maxSegs: maxRun, sendmmsg: takeAll}
 	w.gso.set(OffloadGSO, 0, true)
 	b.Run(fmt.Sprintf("path=socket/size=%d", size), func(b *testing.B) {
 		b.ReportAllocs()
@@ -63,7 +63,7 @@ func BenchmarkPack(b *testing.B) {
 			r := fillRing(b, n, 528, func(i int) []byte {
 				return ipv4Packet("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)])
 			})
-			w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
+			w := &runWriter{wire: &sockets{group: []*UDPSocket{{}}}, maxSegs: maxRun, sendmmsg: takeAll}
 			w.gso.set(OffloadGSO, 0, true)
 			w.pack.set(OffloadPack, 0, true)
 			for i := range n {
@@ -129,7 +129,7 @@ func BenchmarkWhole(b *testing.B) {
 	b.Run("path=raw/segments=45/mss=1400", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			w.whole(ring, p)
+			w.whole(&runWriter{}, ring, p)
 		}
 	})
 }

@@ -18,6 +18,7 @@ func TestGuardWhole(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for six := range 2 {
 		w, tap := newWholeWire(t, six)
+		runs := &runWriter{}
 		ring := NewRing()
 		b := tcp4(40 * 1400)
 		p := ring.Slot()
@@ -26,7 +27,7 @@ func TestGuardWhole(t *testing.T) {
 		p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset = 1400, 40, true, 20, encap.ChecksumOffsetTCP
 		p.Outer = theirs[six]
 		p.Delivered() // as a run is until a send says otherwise
-		if !w.whole(ring, p) || p.verdict != delivered {
+		if !w.whole(runs, ring, p) || p.verdict != delivered {
 			t.Fatalf("IPv%d: not whole, or with verdict %d", 4+2*six, p.verdict)
 		}
 		got := make([]byte, 2*MaxPacket)
@@ -39,7 +40,7 @@ func TestGuardWhole(t *testing.T) {
 			t.Errorf("IPv%d: %d bytes were written, want %d", 4+2*six, n, front+len(b))
 		}
 		if got := testing.AllocsPerRun(10, func() {
-			_ = w.whole(ring, p)
+			_ = w.whole(runs, ring, p)
 			_, _ = unix.Read(tap, got)
 		}); got > 0 {
 			t.Errorf("IPv%d: %.0f allocations", 4+2*six, got)

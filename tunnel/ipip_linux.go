@@ -74,7 +74,7 @@ func (s *IPIPSocket) ReadBatch(r *Ring) error {
 		n, errno := r.io.recvmsg(s.fd, unix.MSG_TRUNC)
 		switch {
 		case errno == 0:
-			p.Outer = netip.AddrPortFrom(r.io.source().Addr(), 0)
+			p.Outer = netip.AddrPortFrom(r.io.name.addr().Addr(), 0)
 			p.Truncated = n > len(b)
 			_ = readControl(p, r.io.control())
 			// The kernel has checked the header. Options, which hardly anybody sends, stand before the inner packet.
@@ -90,54 +90,15 @@ func (s *IPIPSocket) ReadBatch(r *Ring) error {
 	}
 }
 
-// WriteBatch implements Port: superpackets are cut, and packets to one peer leave together by sendmmsg(2).
+// WriteBatch implements Port: superpackets are cut, and the packets leave together by sendmmsg(2).
 func (s *IPIPSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
 
 // whole implements wire: a raw socket cuts no superpacket.
-func (s *IPIPSocket) whole(*Ring, *Packet) bool { return false }
+func (s *IPIPSocket) whole(*runWriter, *Ring, *Packet) bool { return false }
 
-// transmit implements wire. It is for one packet.
-func (s *IPIPSocket) transmit(r *Ring, from, to, _, _ int) unix.Errno {
-	u := &r.io.send
-	r.io.gather(u.iov[from:to])
-	r.io.n = 0
-	r.io.putECN(u.first)
-	return s.sendTo(r, u.first.Outer)
-}
-
-// transmitEach implements packetWire: sendmmsg(2). A packet that it stops at is sent by itself, which sees to
-// errors of earlier ones and to a queue that is full, and the others behind it again together.
-func (s *IPIPSocket) transmitEach(r *Ring, n int) {
-	u := &r.io.send
-	if n > 1 {
-		r.io.n = 0
-		r.io.putECN(u.first)
-		nameLen := r.io.destination(u.first.Outer)
-		for k, at := 0, 1; k < n; k++ {
-			r.io.gather(u.iov[at : at+u.parts[k].iovecs])
-			r.io.ready(nameLen)
-			r.io.many[k].Msghdr = r.io.msg
-			at += u.parts[k].iovecs
-		}
-	}
-	for k, at := 0, 1; k < n; k++ {
-		if k+1 < n {
-			r.writes++
-			sent, errno := sendmmsg(s.fd, r.io.many[k:n])
-			if errno == 0 && k+sent == n {
-				return
-			}
-			for ; sent > 0 && errno == 0; sent-- {
-				at += u.parts[k].iovecs
-				k++
-			}
-		}
-		to := at + u.parts[k].iovecs
-		if errno := s.transmit(r, at, to, 1, u.parts[k].bytes); errno != 0 {
-			u.owner[k].verdictOf(errno)
-		}
-		at = to
-	}
+// address implements wire.
+func (s *IPIPSocket) address(_ *Ring, m *sendRun, h *messageHeader, v []unix.Iovec, n, size int) {
+	s.UDPSocket.address(m, h, v[1:], n, size)
 }
 
 // leavesPartial implements superPort: no outer checksum protects what is in the packet.

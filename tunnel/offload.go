@@ -142,6 +142,12 @@ func (o *offload) used(segments int) { o.add(use{1, uint64(segments)}) }
 // use is what a batch has used an offload for.
 type use struct{ calls, segments uint64 }
 
+// count adds one system call, or one packet, that used it for so many segments.
+func (u *use) count(segments int) {
+	u.calls++
+	u.segments += uint64(segments)
+}
+
 // add counts what a batch used. Workers share the counters, so it is called once a batch where every packet
 // counts.
 func (o *offload) add(u use) {

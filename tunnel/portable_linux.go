@@ -149,7 +149,7 @@ func (s *UDPSocket) ReadBatch(r *Ring) error {
 	for r.io.readable(s.fd) {
 		for i := range a.messages {
 			m := &a.messages[i]
-			m.Buffers[0], m.OOB = a.in[i][Headroom:], a.control[i][:]
+			m.Buffers[0], m.OOB = a.in[i][Headroom:], a.control[i].ctl[:]
 		}
 		n, err := s.batch.ReadBatch(a.messages[:], unix.MSG_TRUNC)
 		if errno := errnoOf(err); errno == unix.EINTR || isQueuedError(errno) {
@@ -178,9 +178,10 @@ func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
 		n := min(len(ps), maxReads)
 		for i, p := range ps[:n] {
 			m := &a.messages[i]
-			r.io.n = 0
-			r.io.putECN(p)
-			m.Buffers[0], m.OOB = p.Datagram(), a.control[i][:copy(a.control[i][:], r.io.ctl[:r.io.n])]
+			c := &a.control[i]
+			c.used = 0
+			c.putECN(p)
+			m.Buffers[0], m.OOB = p.Datagram(), c.ctl[:c.used]
 			to := &a.to[i]
 			if to.Port = int(p.Outer.Port()); p.Outer.Addr().Is4() {
 				v4 := p.Outer.Addr().As4()
@@ -239,7 +240,7 @@ type apartArea struct {
 	out      []byte
 	write    [1][]byte
 	messages [maxReads]ipv4.Message
-	control  [maxReads][64]byte
+	control  [maxReads]sendControl
 	to       [maxReads]net.UDPAddr
 }
 

@@ -21,7 +21,7 @@ type frameWire struct {
 
 // whole implements wire: the superpacket gets its outer headers in place and leaves by the
 // TAP, to be cut where the kernel's own tunnels are.
-func (w *frameWire) whole(ring *Ring, p *Packet) bool {
+func (w *frameWire) whole(runs *runWriter, ring *Ring, p *Packet) bool {
 	if !w.tap.takes(p) {
 		return false
 	}
@@ -45,38 +45,43 @@ func (w *frameWire) whole(ring *Ring, p *Packet) bool {
 	v.PutTunnel(b, head-encap.UDPLen, head)
 	h.template.Put(b[encap.VNetTunnelHdrLen:], len(p.Bytes()), p.OuterECN, 0, six)
 	w.setLane(b[encap.VNetTunnelHdrLen+head-encap.UDPLen:], p.lane)
+	runs.flush(ring) // keep the order: what came before goes first
+	runs.drain(ring)
 	ring.writes++
 	return w.tap.send(b, p)
 }
 
-// transmit implements wire: one frame, or a USO superframe that the device or the kernel
+// address implements wire: one frame, or a USO superframe that the device or the kernel
 // cuts into n datagrams.
-func (w *frameWire) transmit(ring *Ring, from, to, n, size int) unix.Errno {
-	u := &ring.io.send
-	h, due := w.frames.hop(u.first.Outer.Addr(), ring.now)
+func (w *frameWire) address(ring *Ring, m *sendRun, to *messageHeader, v []unix.Iovec, n, size int) {
+	h, due := w.frames.hop(m.first.Outer.Addr(), ring.now)
 	if due {
 		h.confirm.Store(ring.now + int64(confirmEvery))
 	}
-	if h == nil || due {
-		return w.sockets.transmit(ring, from, to, n, size)
-	}
-	head := h.template.Len()
-	v := encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: uint16(head - encap.UDPLen),
-		CsumOffset: encap.ChecksumOffsetUDP}
 	payload := size
 	if n > 1 {
-		v.GSOType, v.HdrLen, v.GSOSize = encap.VNetGSOUDPL4, uint16(head), uint16(size)
-		payload = u.bytes
+		payload = m.total
 	}
-	if payload > h.template.MaxPayload() { // no length field can say it
-		return unix.EMSGSIZE
+	if h == nil || due || payload > h.template.MaxPayload() { // no length field can say it
+		w.sockets.address(ring, m, to, v, n, size)
+		return
 	}
-	front := u.front[:encap.VNetHdrLen+head]
-	v.Put(front)
-	h.template.Put(front[encap.VNetHdrLen:], payload, u.first.OuterECN, 0, true)
-	w.setLane(front[encap.VNetHdrLen+head-encap.UDPLen:], u.first.lane)
-	u.iov[from-1] = iovec(front)
-	return w.frames.send(ring, u.iov[from-1:to])
+	head := h.template.Len()
+	vnet := encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: uint16(head - encap.UDPLen),
+		CsumOffset: encap.ChecksumOffsetUDP}
+	if n > 1 {
+		vnet.GSOType, vnet.HdrLen, vnet.GSOSize = encap.VNetGSOUDPL4, uint16(head), uint16(size)
+	}
+	front := m.front[:encap.VNetHdrLen+head]
+	vnet.Put(front)
+	h.template.Put(front[encap.VNetHdrLen:], payload, m.first.OuterECN, 0, true)
+	w.setLane(front[encap.VNetHdrLen+head-encap.UDPLen:], m.first.lane)
+	v[0] = iovec(front)
+	m.fd = w.frames.out[ring.worker%len(w.frames.out)]
+	to.gather(v)
+	to.Name, to.Namelen = nil, 0
+	to.Control = nil
+	to.SetControllen(0)
 }
 
 // setLane puts a lane's source port into a UDP header that a template made, of which no sum that

@@ -71,6 +71,7 @@ func NewRing() *Ring {
 	r.reply.buf = make([]byte, Headroom+MaxPacket)
 	r.replyOut[0] = &r.reply
 	r.io.init()
+	r.io.send.begin(nil)
 	return r
 }
 

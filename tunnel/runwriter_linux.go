@@ -10,20 +10,12 @@ import (
 
 // wire is where a run of datagrams goes: to UDP sockets, or as frames to packet sockets.
 type wire interface {
-	// transmit is one system call: n datagrams to r.io.send.first.Outer, of size bytes each
-	// but for the last, gathered from r.io.send.iov[from:to]. The iovec before is free.
-	transmit(r *Ring, from, to, n, size int) unix.Errno
-	// whole sends a superpacket uncut, if it can. The verdict is delivered already: whole
+	// address makes h the header of a send, and notes in m the socket that it leaves by: n datagrams to
+	// m.first.Outer, of size bytes each but for the last, gathered from v. The first iovec of v is free.
+	address(r *Ring, m *sendRun, h *messageHeader, v []unix.Iovec, n, size int)
+	// whole sends a superpacket uncut, if it can, after what is queued. The verdict is delivered already: whole
 	// changes it if the send failed.
-	whole(r *Ring, p *Packet) bool
-}
-
-// packetWire is a wire without runs, which takes many packets in one system call all the same, each as if it
-// were sent alone.
-type packetWire interface {
-	// transmitEach sends the n packets of r.io.send, and gives their verdicts to those that were not sent. They
-	// are Delivered before.
-	transmitEach(r *Ring, n int)
+	whole(w *runWriter, r *Ring, p *Packet) bool
 }
 
 // runWriter makes runs of the packets that an underlay port is to send, and gives them to a wire. It is
@@ -34,16 +26,15 @@ type runWriter struct {
 	log              *slog.Logger
 	maxSegs          int
 	gso, pcsum, pack offload
-	each             packetWire                   // nil for a wire that takes runs
 	outlet           atomic.Pointer[OutletChoice] // nil if superpackets leave in runs only
+	sendmmsg         func(fd int, ms []messageHeader) (int, unix.Errno)
 }
 
 // newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes
 // a run in one call.
 func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
-	w := &runWriter{wire: to, name: name, log: o.logger(), maxSegs: 64}
-	w.each, _ = to.(packetWire)
-	if w.each != nil || kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
+	w := &runWriter{wire: to, name: name, log: o.logger(), maxSegs: 64, sendmmsg: sendmmsg}
+	if kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
 		w.maxSegs = maxRun
 	}
 	w.gso.set(OffloadGSO, o.Off, gso)
@@ -76,62 +67,62 @@ func (w *runWriter) leavesPartial(recv Recv) bool { return recv&RecvPCsum != 0 &
 
 // writeRuns sends ps. Packets for the same peer, of the same lane, go in runs: those of one size that follow
 // one another, the segments of superpackets, and for a peer that takes them datagrams of
-// several packets, leave in one system call, gathered from where they are. The order of
-// packets to one peer in one lane is kept, of those with different ECN fields as well: a flow has
-// both.
+// several packets, leave in one send, gathered from where they are. The runs of all peers leave together, by
+// one system call for each socket. The order of packets to one peer in one lane is kept, of those with
+// different ECN fields as well: a flow has both.
 //
 // It visits every packet once for each peer and lane in the batch. With 64 packets to 64 peers that is 25 ns
-// a packet, of a send's 3 us (BenchmarkRuns): sorting first would cost the common case more.
+// a packet (BenchmarkRuns): sorting first would cost the common case more.
 func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
-	run := &r.io.send
+	for i, p := range ps {
+		if p.verdict == pending {
+			w.writeLane(r, ps[i:], p.lane)
+		}
+	}
+	w.drain(r)
+	u := &r.io.send
+	w.pcsum.add(u.pcsum)
+	w.pack.add(u.pack)
+	w.gso.add(u.gso)
+	u.pcsum, u.pack, u.gso = use{}, use{}, use{}
+}
+
+// writeLane makes runs of those of ps that leave by one socket, that of their lane.
+func (w *runWriter) writeLane(r *Ring, ps []*Packet, lane uint8) {
+	u := &r.io.send
 	for i, first := range ps {
-		if first.verdict != pending {
+		if first.verdict != pending || first.lane != lane {
 			continue // went with an earlier one to its peer
 		}
-		run.begin(first)
+		u.begin(first)
 		for _, p := range ps[i:] {
-			if p.verdict != pending || p.Outer != first.Outer || p.lane != first.lane {
+			if p.verdict != pending || p.Outer != first.Outer || p.lane != lane {
 				continue
 			}
-			if p.OuterECN != run.first.OuterECN { // one send has one
+			if p.OuterECN != u.first.OuterECN { // one send has one
 				w.flush(r)
-				run.begin(p)
+				u.begin(p)
 			}
 			p.Delivered() // until a send says otherwise
 			w.gather(r, p)
 		}
 		w.flush(r)
 	}
-	w.pcsum.add(run.pcsum)
-	run.pcsum = use{}
-}
-
-// leftPartial counts a packet, or a superpacket of so many, that leaves with partial checksums.
-func (w *runWriter) leftPartial(r *Ring, segments int) {
-	u := &r.io.send.pcsum
-	u.calls++
-	u.segments += uint64(segments)
 }
 
 // gather adds p, or its segments if it is a superpacket, to the run.
 func (w *runWriter) gather(r *Ring, p *Packet) {
 	if p.segSize == 0 {
 		if p.partial {
-			w.leftPartial(r, 1)
+			r.io.send.pcsum.count(1)
 		}
 		w.one(r, p)
 		return
 	}
-	if c := w.outlet.Load(); c != nil && c.Outlet == OutletWhole && p.recv&RecvGSO != 0 && w.whole(r, p) {
+	if c := w.outlet.Load(); c != nil && c.Outlet == OutletWhole && p.recv&RecvGSO != 0 && w.wire.whole(w, r, p) {
 		return
 	}
 	w.segments(r, p)
-}
-
-// whole sends a superpacket uncut, if the wire can.
-func (w *runWriter) whole(r *Ring, p *Packet) bool {
-	w.flush(r) // keep the order: what came before goes first
-	return w.wire.whole(r, p)
 }
 
 // segments adds the segments of a superpacket to the run.
@@ -147,7 +138,7 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 	}
 	partial := w.leavesPartial(p.recv)
 	if partial {
-		w.leftPartial(r, super.Segments)
+		u.pcsum.count(super.Segments)
 	}
 	full := p.head + super.SegmentLen(0)
 	for k := 0; k < super.Segments; {
@@ -159,8 +150,7 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 				continue
 			}
 		}
-		at := u.n * maxHead
-		head := append(u.heads[at:at:at+maxHead], p.headers()...)
+		head := append(u.head(), p.headers()...)
 		head = super.AppendHeader(head, p.Bytes(), k, partial)
 		from, to := super.Payload(k)
 		u.add(p, head, p.Bytes()[from:to])
@@ -172,14 +162,14 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 func (w *runWriter) one(r *Ring, p *Packet) {
 	u, b := &r.io.send, p.Datagram()
 	packs := p.recv&RecvPack != 0 && w.pack.on()
-	if packs && u.n == 1 && u.fill == 0 && len(b) != u.size && u.size <= p.limit {
+	if packs && len(u.parts) == 1 && u.fill == 0 && len(b) != u.size && u.size <= p.limit {
 		u.fill = p.limit // what began as a run of one size is one of mixed sizes
 	}
 	switch {
 	case packs && u.joins(len(b)):
 		u.join(p, b)
 		return
-	case packs && u.n < w.segs() && u.pads(len(b)):
+	case packs && len(u.parts) < w.segs() && u.pads(len(b)):
 		u.pad()
 	case u.fill > 0:
 		w.flush(r)
@@ -187,84 +177,124 @@ func (w *runWriter) one(r *Ring, p *Packet) {
 		w.room(r, len(b), 1)
 	}
 	u.add(p, b, nil)
-	if packs && u.n == 1 && 2*len(b) <= p.limit && full(p.limit/len(b)*len(b), p.limit) {
+	if packs && len(u.parts) == 1 && 2*len(b) <= p.limit && full(p.limit/len(b)*len(b), p.limit) {
 		u.fill = p.limit // more of this size leave as little padding; else they go as a plain run
 	}
 }
 
 // segs is how many datagrams a send may have.
 func (w *runWriter) segs() int {
-	if w.gso.on() || w.each != nil {
+	if w.gso.on() {
 		return w.maxSegs
 	}
 	return 1
 }
 
-// room sends the run if a datagram of size bytes in so many pieces does not fit behind it.
+// room ends the run if a datagram of size bytes in so many pieces does not fit behind it.
 func (w *runWriter) room(r *Ring, size, pieces int) {
 	u := &r.io.send
-	alike := w.each != nil || !u.ended && size <= u.size && u.bytes+size <= maxDatagram
-	if u.n > 0 && (!alike || u.n >= w.segs() || u.used+pieces > len(u.iov)) {
+	alike := !u.ended && size <= u.size && u.total+size <= maxDatagram
+	if n := len(u.parts); n > 0 && (!alike || n >= w.segs() || len(u.iov)+pieces > cap(u.iov)) {
 		w.flush(r)
 	}
 }
 
-// flush sends the run and empties it.
+// flush queues the run, and begins another.
 func (w *runWriter) flush(r *Ring) {
 	u := &r.io.send
-	if u.n == 0 {
+	n := len(u.parts)
+	if n == 0 {
 		return
 	}
-	if w.each != nil {
-		w.each.transmitEach(r, u.n)
-		u.clear()
-		return
-	}
-	if u.size = u.parts[0].bytes; u.fill > 0 && u.n > 1 {
+	if u.size = u.parts[0].bytes; u.fill > 0 && n > 1 {
 		u.size = u.fill
 	}
-	if u.packets > u.n {
-		w.pack.used(u.packets)
+	if len(u.owner) > n {
+		u.pack.count(len(u.owner))
 	}
-	errno := w.wire.transmit(r, 1, u.used, u.n, u.size)
-	switch {
-	case errno == 0 && u.n > 1:
-		w.gso.used(u.n)
-	case (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE) && u.n > 1:
-		w.replay(r, errno)
-	case errno != 0:
-		for k := range u.packets {
-			u.owner[k].verdictOf(errno)
-		}
+	w.wire.address(r, u.sendRun, &u.headers[u.queued], u.iov, n, u.size)
+	first := u.first
+	u.queued++
+	if u.begin(first); u.full() {
+		w.drain(r)
 	}
-	u.clear()
 }
 
-// replay sends the run's datagrams one by one, since cause refused them together.
+// drain sends what is queued, by one system call for each socket. A send that it stops at is begun anew, since
+// an error may be of an earlier datagram.
+func (w *runWriter) drain(r *Ring) {
+	u := &r.io.send
+	tries := sendTries{}
+	for k := 0; k < u.queued; {
+		m, n := &u.sends[k], k+1
+		for n < u.queued && u.sends[n].fd == m.fd {
+			n++
+		}
+		r.writes++
+		sent, errno := w.sendmmsg(m.fd, u.headers[k:n])
+		if errno != 0 {
+			if tries.again(r, m.fd, errno) {
+				continue
+			}
+			w.refused(r, k, errno)
+			sent = 1
+		}
+		for ; sent > 0; sent-- {
+			if n := len(u.sends[k].parts); n > 1 && errno == 0 {
+				u.gso.count(n)
+			}
+			k++
+		}
+		tries = sendTries{}
+	}
+	first := u.first
+	u.queued = 0
+	u.begin(first)
+}
+
+// refused gives the packets of a send their verdict. What of a run can leave alone does.
+func (w *runWriter) refused(r *Ring, k int, errno unix.Errno) {
+	m := &r.io.send.sends[k]
+	if (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE) && len(m.parts) > 1 {
+		w.replay(r, k, errno)
+		return
+	}
+	for _, p := range m.owner {
+		p.verdictOf(errno)
+	}
+}
+
+// replay sends the datagrams of a run one by one, since cause refused them together.
 // The offload is lost if a datagram of the full size passes alone. If none does, it
 // was not to blame: older kernels say EINVAL of what exceeds the link's MTU.
-func (w *runWriter) replay(r *Ring, cause unix.Errno) {
+func (w *runWriter) replay(r *Ring, k int, cause unix.Errno) {
 	u := &r.io.send
+	m, h := &u.sends[k], u.headers[k:k+1]
 	passed := false
-	at, owner := 1, 0
-	for _, d := range u.parts[:u.n] {
+	iov, owner := m.iov, m.owner
+	for _, d := range m.parts {
 		errno := unix.Errno(unix.EMSGSIZE)
-		if cause != unix.EMSGSIZE || d.bytes < u.size { // a shorter last one may fit
-			errno = w.wire.transmit(r, at, at+d.iovecs, 1, d.bytes)
+		if cause != unix.EMSGSIZE || d.bytes < m.size { // a shorter last one may fit
+			w.wire.address(r, m, &h[0], iov[:1+d.iovecs], 1, d.bytes)
+			for tries := (sendTries{}); ; {
+				r.writes++
+				if _, errno = w.sendmmsg(m.fd, h); !tries.again(r, m.fd, errno) {
+					break
+				}
+			}
 		}
 		switch {
 		case errno != 0:
-			for k := range d.packets {
-				u.owner[owner+k].verdictOf(errno)
+			for _, p := range owner[:d.packets] {
+				p.verdictOf(errno)
 			}
 			if errno == unix.EMSGSIZE {
 				cause = errno
 			}
-		case d.bytes == u.size:
+		case d.bytes == m.size:
 			passed = true
 		}
-		at += d.iovecs
-		owner += d.packets
+		iov, owner = iov[d.iovecs:], owner[d.packets:]
 	}
 	if passed {
 		w.gso.lose(w.log, w.name, cause)

@@ -2,8 +2,10 @@ package tunnel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,18 +16,20 @@ import (
 	"weft/encap"
 )
 
-// fakeWire notes what it is given to send, and checks that the kernel could send it.
+// fakeWire is a socket's wire that notes what the kernel is given to send, and checks that it could send it.
 type fakeWire struct {
+	sockets
 	tb    testing.TB
 	w     *runWriter
 	sends []fakeSend
+	calls []int // how many sends each system call took
 	// refuse, if not nil, says what becomes of a send of n datagrams.
 	refuse func(n int, data []byte) unix.Errno
 	// takes says that superpackets may leave whole.
 	takes bool
 }
 
-// fakeSend is one system call.
+// fakeSend is one send.
 type fakeSend struct {
 	to        netip.AddrPort
 	ecn       encap.ECN
@@ -36,8 +40,9 @@ type fakeSend struct {
 
 // newFakeWire is a run writer that sends segs datagrams at once into a fake wire.
 func newFakeWire(tb testing.TB, segs int) *fakeWire {
-	f := &fakeWire{tb: tb}
+	f := &fakeWire{tb: tb, sockets: sockets{group: []*UDPSocket{{fd: -1}}}}
 	f.w = newRunWriter(f, UDPOptions{}, "fake", true)
+	f.w.sendmmsg = f.sendmmsg
 	f.w.maxSegs = segs
 	// as on path raw; this wire takes none whole unless it is told to
 	f.w.outlet.Store(&OutletChoice{Outlet: OutletWhole})
@@ -53,31 +58,71 @@ func pieces(v []unix.Iovec) []byte {
 	return b
 }
 
-func (f *fakeWire) transmit(r *Ring, from, to, n, size int) unix.Errno {
-	u := &r.io.send
-	b := pieces(u.iov[from:to])
+func (f *fakeWire) address(r *Ring, m *sendRun, h *messageHeader, v []unix.Iovec, n, size int) {
+	b := pieces(v[1:])
 	switch {
-	case from < 1 || to-from > 1023:
-		f.tb.Fatalf("iovecs %d to %d", from, to)
+	case len(v) > 1024:
+		f.tb.Fatalf("%d iovecs", len(v))
 	case n == 1 && len(b) != size, n > 1 && (len(b) <= (n-1)*size || len(b) > n*size):
 		f.tb.Fatalf("%d datagrams of %d bytes are not %d bytes", n, size, len(b))
 	case n < 1 || n > f.w.maxSegs || n > 1 && len(b) > maxDatagram:
 		f.tb.Fatalf("%d datagrams, %d bytes in one send", n, len(b))
 	}
-	u.iov[from-1] = iovec([]byte("a header of the wire's own"))
-	s := fakeSend{to: u.first.Outer, ecn: u.first.OuterECN}
+	f.sockets.address(r, m, h, v, n, size)
+	v[0] = iovec([]byte("a header of the wire's own"))
+}
+
+// sendmmsg is sendmmsg(2): it ends at a send that is refused, and says why if that is the first.
+func (f *fakeWire) sendmmsg(_ int, ms []messageHeader) (int, unix.Errno) {
+	for k := range ms {
+		s := decode(&ms[k])
+		if f.refuse != nil {
+			s.errno = f.refuse(len(s.datagrams), bytes.Join(s.datagrams, nil))
+		}
+		if s.errno == 0 {
+			f.sends = append(f.sends, s)
+			continue
+		}
+		if f.calls = append(f.calls, k); k > 0 {
+			return k, 0
+		}
+		// what may be another's error is met twice
+		if n := len(f.sends); n == 0 || !reflect.DeepEqual(s, f.sends[n-1]) {
+			f.sends = append(f.sends, s)
+		}
+		return 0, s.errno
+	}
+	f.calls = append(f.calls, len(ms))
+	return len(ms), 0
+}
+
+// decode reads what the kernel would.
+func decode(h *messageHeader) fakeSend {
+	s := fakeSend{to: (*socketName)(unsafe.Pointer(h.Name)).addr()}
+	b := pieces(unsafe.Slice(h.Iov, h.Iovlen))
+	size := len(b)
+	for rest := unsafe.Slice(h.Control, h.Controllen); ; {
+		var m controlMessage
+		var ok bool
+		if m, rest, ok = nextControl(rest); !ok {
+			break
+		}
+		if m.level == unix.SOL_UDP {
+			size = int(binary.NativeEndian.Uint16(m.data))
+		} else {
+			s.ecn = encap.ECN(m.data[0])
+		}
+	}
 	for d := range slices.Chunk(b, size) {
 		s.datagrams = append(s.datagrams, d)
 	}
-	if f.refuse != nil {
-		s.errno = f.refuse(n, b)
-	}
-	f.sends = append(f.sends, s)
-	return s.errno
+	return s
 }
 
-func (f *fakeWire) whole(_ *Ring, p *Packet) bool {
+func (f *fakeWire) whole(w *runWriter, r *Ring, p *Packet) bool {
 	if f.takes {
+		w.flush(r)
+		w.drain(r)
 		q := *p
 		q.buf = bytes.Clone(p.buf)
 		f.sends = append(f.sends, fakeSend{to: p.Outer, ecn: p.OuterECN, whole: &q})

@@ -66,7 +66,7 @@ func TestRunReplay(t *testing.T) {
 		{"of the last only", of(RecvPack, 1200, 200, 1400, 64), andAlone(unix.EIO, unix.EPERM, 1464),
 			"!1200+200~72 1400+64 / 1200+200~72 / !1400+64", "ok ok underlay underlay", OffloadLost},
 		{"of superpackets", []outgoing{super, super}, together(unix.EINVAL),
-			"!1040 1040 540 / 1040 / 1040 / 540 / 1040 / 1040 / 540", "ok ok", OffloadLost},
+			"!1040 1040 540 / 1040 / 1040 / 540 / !1040 1040 540 / 1040 / 1040 / 540", "ok ok", OffloadLost},
 		{"a part of a superpacket is lost", []outgoing{super, {size: 64, recv: RecvPack}},
 			andAlone(unix.EINVAL, unix.ENOBUFS, 540),
 			"!1040 1040 540 / 1040 / 1040 / !540 / 64", "busy ok", OffloadLost},

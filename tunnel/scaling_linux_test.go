@@ -14,13 +14,14 @@ import (
 // countingWire takes every run, so that what is left is how runs are formed.
 type countingWire struct{ sends, datagrams int }
 
-func (c *countingWire) transmit(_ *Ring, _, _, n, _ int) unix.Errno {
+func (c *countingWire) address(_ *Ring, _ *sendRun, _ *messageHeader, _ []unix.Iovec, n, _ int) {
 	c.sends++
 	c.datagrams += n
-	return 0
 }
 
-func (c *countingWire) whole(*Ring, *Packet) bool { return false }
+func (c *countingWire) whole(*runWriter, *Ring, *Packet) bool { return false }
+
+func takeAll(_ int, ms []messageHeader) (int, unix.Errno) { return len(ms), 0 }
 
 // crowd is packets of many flows to many peers, as writeRuns gets them.
 type crowd struct {
@@ -54,6 +55,7 @@ func newCrowd(n, flows, peers, lanes, sizes int, recv Recv) *crowd {
 func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 	c := &crowd{ring: NewRing()}
 	c.w = newRunWriter(&c.wire, UDPOptions{}, "crowd", true)
+	c.w.sendmmsg = takeAll
 	c.ring.reset()
 	for range n {
 		peer, lane, size := draw()

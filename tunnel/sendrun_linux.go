@@ -10,10 +10,16 @@ const (
 	// maxDatagram is the most that one send takes over IPv4, in bytes: the IP length field
 	// less the headers.
 	maxDatagram = 65535 - 20 - 8
-	// maxPieces is the most iovecs of a run: each datagram has a header and a payload, or
-	// each packet of a full batch one, and each datagram of several its padding. The kernel
-	// takes 1024 (UIO_MAXIOV).
-	maxPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/encap.MinMTU4)
+	// maxPieces is the most iovecs that the kernel takes in a send (UIO_MAXIOV), and that all of a queue have.
+	// A run has room for runPieces at least: each datagram has a header and a payload, or each packet of a full
+	// batch one, and each datagram of several its padding.
+	maxPieces = 1024
+	runPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/encap.MinMTU4)
+	// maxSends, maxParts and maxOwners are the most sends, datagrams and packets of a queue.
+	maxSends  = 128
+	maxParts  = 3 * maxRun
+	runOwners = batchSize + maxRun
+	maxOwners = 2 * runOwners
 	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.
 	maxHead = encap.VXLANOverhead + encap.MaxSegmentHeader
 	// padShare decides when a datagram is padded: it is padded to the size of the others in its run if that adds
@@ -22,29 +28,43 @@ const (
 	padShare = 4
 )
 
-// sendRun is one send in the making: datagrams of one size, of which the last may be
-// shorter, for one peer.
+// sendQueue holds the sends of a batch, to all peers, until a system call takes them.
+type sendQueue struct {
+	*sendRun     // the run in the making: the send after those that are queued
+	queued   int // sends
+	sends    [maxSends + 1]sendRun
+	headers  [maxSends]messageHeader // of sends
+
+	// The memory of the runs. Each run has what the one before it has left.
+	iovs   [maxPieces]unix.Iovec
+	dgrams [maxParts]datagram
+	owners [maxOwners]*Packet
+	bytes  [maxParts * maxHead]byte
+
+	pcsum, pack, gso use // of the whole batch
+}
+
+// sendRun is one send: datagrams of one size, of which the last may be shorter, for one peer.
 type sendRun struct {
 	first *Packet // says where to
 	// iov are the pieces of the datagrams, from the second on: the wire puts its own headers
 	// into the first.
-	iov   [maxPieces]unix.Iovec
-	parts [maxRun]datagram
-	owner [batchSize + maxRun]*Packet // of the datagrams, in order
-	heads [maxRun * maxHead]byte
-	front [frontLen]byte // the wire's own headers
+	iov   []unix.Iovec
+	parts []datagram
+	owner []*Packet // of the datagrams, in order
+	heads []byte    // maxHead for each datagram
 
-	n       int // datagrams
-	used    int // iovecs
-	packets int // owners
-	bytes   int
-	size    int  // of every datagram but the last
-	ended   bool // by a shorter one
+	total int  // bytes
+	size  int  // of every datagram but the last
+	ended bool // by a shorter one
 	// fill is what a datagram of several packets is filled up to, in bytes; 0 if the run has
 	// none, and takes no packet into the datagrams that it has.
 	fill int
 
-	pcsum use // of the whole batch
+	fd    int            // of the socket that it leaves by
+	front [frontLen]byte // the wire's own headers
+	name  socketName
+	sendControl
 }
 
 // datagram is one of a run.
@@ -52,98 +72,109 @@ type datagram struct {
 	iovecs, packets, bytes int
 }
 
-func (u *sendRun) begin(first *Packet) {
-	u.first = first
-	u.clear()
+// begin makes the run after those that are queued an empty one.
+func (u *sendQueue) begin(first *Packet) {
+	m := &u.sends[u.queued]
+	if u.queued == 0 {
+		m.iov, m.parts, m.owner, m.heads = u.iovs[:1], u.dgrams[:0], u.owners[:0], u.bytes[:]
+	} else {
+		l := &u.sends[u.queued-1]
+		m.iov, m.parts, m.owner = l.iov[len(l.iov):][:1], l.parts[len(l.parts):], l.owner[len(l.owner):]
+		m.heads = l.heads[len(l.parts)*maxHead:]
+	}
+	m.first, m.total, m.size, m.ended, m.fill = first, 0, 0, false, 0
+	u.sendRun = m
 }
 
-func (u *sendRun) clear() {
-	u.n, u.used, u.packets, u.bytes, u.size, u.ended, u.fill = 0, 1, 0, 0, 0, false, 0
+// full says whether what is queued must leave before there is room for another run.
+func (u *sendQueue) full() bool {
+	return u.queued == maxSends || cap(u.iov) < runPieces || cap(u.parts) < maxRun || cap(u.owner) < runOwners
 }
 
 // add puts a datagram of one or two pieces behind the run, where there is room.
 func (u *sendRun) add(p *Packet, a, b []byte) {
-	size := len(a) + len(b)
-	if u.n == 0 {
+	u.iov = append(u.iov, iovec(a))
+	pieces, size := 1, len(a)+len(b)
+	if len(b) > 0 {
+		u.iov = append(u.iov, iovec(b))
+		pieces = 2
+	}
+	if len(u.parts) == 0 {
 		u.size = size
 	}
 	u.ended = size < u.size
-	u.iov[u.used] = iovec(a)
-	pieces := 1
-	if len(b) > 0 {
-		u.iov[u.used+1] = iovec(b)
-		pieces = 2
-	}
-	u.owner[u.packets] = p
-	u.parts[u.n] = datagram{pieces, 1, size}
-	u.packets++
-	u.used += pieces
-	u.bytes += size
-	u.n++
+	u.own(p, pieces, size)
+}
+
+// own makes p the owner of a datagram behind the run, which has so many pieces.
+func (u *sendRun) own(p *Packet, pieces, size int) {
+	u.owner = append(u.owner, p)
+	u.parts = append(u.parts, datagram{pieces, 1, size})
+	u.total += size
 }
 
 // free is how many datagrams of size bytes, in two pieces each, fit behind the run, which may have most. It
 // is 0 if they are not of the run's size.
 func (u *sendRun) free(size, most int) int {
-	if u.n > 0 && size != u.size {
+	if len(u.parts) > 0 && size != u.size {
 		return 0
 	}
-	return min(most-u.n, (maxDatagram-u.bytes)/size, (len(u.iov)-u.used)/2)
+	return min(most-len(u.parts), (maxDatagram-u.total)/size, (cap(u.iov)-len(u.iov))/2)
+}
+
+// head is the memory for the headers of the next datagram.
+func (u *sendRun) head() []byte {
+	at := len(u.parts) * maxHead
+	return u.heads[at : at : at+maxHead]
 }
 
 // addSegments puts n segments of p from segment k on behind the run, which are of one size and fit. Their
 // inner checksums stay partial, so that a header differs from the one before in little.
 func (u *sendRun) addSegments(p *Packet, super *encap.Super, k, n int) {
 	b, size := p.Bytes(), p.head+super.SegmentLen(k)
-	if u.n == 0 {
+	if len(u.parts) == 0 {
 		u.size = size
 	}
 	var before []byte
 	for ; n > 0; n, k = n-1, k+1 {
-		at := u.n * maxHead
-		head := u.heads[at : at+size-super.SegmentSize : at+maxHead]
+		head := u.head()[:size-super.SegmentSize]
 		if copy(head, before); before == nil || !super.NextHeader(head[p.head:], k) {
 			super.AppendHeader(append(head[:0], p.headers()...), b, k, true)
 		}
 		before = head
 		from, to := super.Payload(k)
-		u.iov[u.used], u.iov[u.used+1] = iovec(head), iovec(b[from:to])
-		u.owner[u.packets] = p
-		u.parts[u.n] = datagram{2, 1, size}
-		u.packets++
-		u.used += 2
-		u.bytes += size
-		u.n++
+		u.iov = append(u.iov, iovec(head), iovec(b[from:to]))
+		u.own(p, 2, size)
 	}
 }
 
+// last is the run's last datagram.
+func (u *sendRun) last() *datagram { return &u.parts[len(u.parts)-1] }
+
 // joins says whether size more bytes fit into the last datagram.
 func (u *sendRun) joins(size int) bool {
-	return u.fill > 0 && u.parts[u.n-1].bytes+size <= u.fill && u.bytes+size <= maxDatagram &&
-		u.used < len(u.iov) && u.packets < len(u.owner)
+	return u.fill > 0 && u.last().bytes+size <= u.fill && u.total+size <= maxDatagram &&
+		len(u.iov) < cap(u.iov) && len(u.owner) < cap(u.owner)
 }
 
 // join puts p into the last datagram.
 func (u *sendRun) join(p *Packet, b []byte) {
-	d := &u.parts[u.n-1]
-	u.iov[u.used] = iovec(b)
-	u.owner[u.packets] = p
+	d := u.last()
+	u.iov, u.owner = append(u.iov, iovec(b)), append(u.owner, p)
 	d.iovecs++
 	d.packets++
 	d.bytes += len(b)
-	u.used++
-	u.packets++
-	u.bytes += len(b)
+	u.total += len(b)
 }
 
 // pads says whether the last datagram is so full that it is worth padding, so that one
 // of size bytes and more can follow it.
 func (u *sendRun) pads(size int) bool {
-	if u.fill == 0 || size > u.fill || u.used+2 > len(u.iov) || u.packets == len(u.owner) {
+	if u.fill == 0 || size > u.fill || len(u.iov)+2 > cap(u.iov) || len(u.owner) == cap(u.owner) {
 		return false
 	}
-	last := u.parts[u.n-1].bytes
-	return full(last, u.fill) && u.bytes-last+2*u.fill <= maxDatagram
+	last := u.last().bytes
+	return full(last, u.fill) && u.total-last+2*u.fill <= maxDatagram
 }
 
 // full says whether a datagram of size bytes is worth padding to fill.
@@ -151,12 +182,11 @@ func full(size, fill int) bool { return size*padShare >= fill*(padShare-1) }
 
 // pad fills the last datagram up, so that another can follow.
 func (u *sendRun) pad() {
-	d := &u.parts[u.n-1]
+	d := u.last()
 	if rest := u.fill - d.bytes; rest > 0 {
-		u.iov[u.used] = iovec(encap.Padding(rest))
+		u.iov = append(u.iov, iovec(encap.Padding(rest)))
 		d.iovecs++
 		d.bytes += rest
-		u.used++
-		u.bytes += rest
+		u.total += rest
 	}
 }

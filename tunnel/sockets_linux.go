@@ -87,7 +87,7 @@ func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 		n, errno := r.io.recvmsg(u.fd, unix.MSG_TRUNC)
 		switch {
 		case errno == 0:
-			p.Outer = r.io.source()
+			p.Outer = r.io.name.addr()
 			p.Truncated = n > len(p.Space())
 			n = min(n, len(p.Space()))
 			size := readControl(p, r.io.control())
@@ -129,18 +129,11 @@ func (s *sockets) superpacket(p *Packet, n, size int) bool {
 }
 
 // whole implements wire: a socket sends no superpackets.
-func (s *sockets) whole(*Ring, *Packet) bool { return false }
+func (s *sockets) whole(*runWriter, *Ring, *Packet) bool { return false }
 
-// transmit implements wire: one sendmsg(2).
-func (s *sockets) transmit(r *Ring, from, to, n, size int) unix.Errno {
-	u := &r.io.send
-	r.io.gather(u.iov[from:to])
-	r.io.n = 0
-	r.io.putECN(u.first)
-	if n > 1 {
-		r.io.putControl(unix.SOL_UDP, unix.UDP_SEGMENT, 2, size)
-	}
-	return s.from(r, u.first.lane).sendTo(r, u.first.Outer)
+// address implements wire.
+func (s *sockets) address(r *Ring, m *sendRun, h *messageHeader, v []unix.Iovec, n, size int) {
+	s.from(r, m.first.lane).address(m, h, v[1:], n, size)
 }
 
 // from is the socket that a lane's datagrams leave from.

@@ -37,19 +37,17 @@ func write(fd int, b []byte) unix.Errno {
 // syscallArea is a worker's memory for system calls: some 160 KB.
 type syscallArea struct {
 	messageArea
-	send  sendRun
+	send  sendQueue
 	merge merger
-	many  [maxRun]messageHeader // of the packets of send, for sendmmsg
 }
 
-// messageArea holds the arguments of sendmsg and recvmsg, with their pointers
+// messageArea holds the arguments of recvmsg, with their pointers
 // wired once, so that a call allocates nothing.
 type messageArea struct {
 	msg  unix.Msghdr
 	iov  unix.Iovec
-	name [unix.SizeofSockaddrInet6]byte
+	name socketName
 	ctl  [128]byte // room for a TOS, a segment size and their headers
-	n    int       // bytes of ctl in use for sending
 	poll [1]unix.PollFd
 	// patience is what is left of turnPatience.
 	patience time.Duration
@@ -62,16 +60,7 @@ func (a *messageArea) init() {
 	a.patience = turnPatience
 }
 
-func (a *messageArea) payload(b []byte) {
-	a.iov = iovec(b)
-	a.gather((*[1]unix.Iovec)(unsafe.Pointer(&a.iov))[:])
-}
-
-// gather makes the payload of the next call the concatenation of v.
-func (a *messageArea) gather(v []unix.Iovec) {
-	a.msg.Iov = unsafe.SliceData(v)
-	a.msg.SetIovlen(len(v))
-}
+func (a *messageArea) payload(b []byte) { a.iov = iovec(b) }
 
 func iovec(b []byte) unix.Iovec {
 	v := unix.Iovec{Base: unsafe.SliceData(b)}
@@ -89,28 +78,16 @@ func (a *messageArea) recvmsg(fd, flags int) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// ready completes what is sent next by the name and the control messages set before.
-func (a *messageArea) ready(nameLen int) {
-	a.msg.Namelen = uint32(nameLen)
-	a.msg.Control = nil
-	if a.n > 0 {
-		a.msg.Control = &a.ctl[0]
-	}
-	a.msg.SetControllen(a.n)
-	a.msg.Flags = 0
-}
-
-// sendmsg sends what has the name and the control messages set before.
-func (a *messageArea) sendmsg(fd, nameLen int) unix.Errno {
-	a.ready(nameLen)
-	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&a.msg)), 0)
-	return errno
-}
-
 // messageHeader is struct mmsghdr (linux/socket.h). Go aligns it as C does.
 type messageHeader struct {
 	unix.Msghdr
 	sent uint32 // bytes
+}
+
+// gather makes the payload the concatenation of v.
+func (h *messageHeader) gather(v []unix.Iovec) {
+	h.Iov = unsafe.SliceData(v)
+	h.SetIovlen(len(v))
 }
 
 // sendmmsg sends ms, and returns how many were taken: at least one without an error.
@@ -180,9 +157,15 @@ func nextControl(b []byte) (m controlMessage, rest []byte, ok bool) {
 // control is what the last recvmsg left.
 func (a *messageArea) control() []byte { return a.ctl[:min(int(a.msg.Controllen), len(a.ctl))] }
 
-// putControl adds a message with v, an integer of size bytes, to what is sent next.
-func (a *messageArea) putControl(level, kind int32, size int, v int) {
-	b := a.ctl[a.n:]
+// sendControl holds the control messages of a send: a TOS and a segment size.
+type sendControl struct {
+	used int // bytes of ctl
+	ctl  [64]byte
+}
+
+// put adds a message with v, an integer of size bytes.
+func (c *sendControl) put(level, kind int32, size int, v int) {
+	b := c.ctl[c.used:]
 	h := (*unix.Cmsghdr)(unsafe.Pointer(unsafe.SliceData(b)))
 	h.Level, h.Type = level, kind
 	h.SetLen(unix.CmsgLen(size))
@@ -191,5 +174,5 @@ func (a *messageArea) putControl(level, kind int32, size int, v int) {
 	} else {
 		binary.NativeEndian.PutUint32(data, uint32(v))
 	}
-	a.n += unix.CmsgSpace(size)
+	c.used += unix.CmsgSpace(size)
 }

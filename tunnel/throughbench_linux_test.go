@@ -88,6 +88,7 @@ func throughCut(b *testing.B, recv Recv, segments int) {
 	w := newHotPath(b, 3)
 	wire := &countingWire{}
 	runs := newRunWriter(wire, UDPOptions{}, "bench", true)
+	runs.sendmmsg = takeAll
 	w.set.under4 = &attached{port: &runPort{w: runs}, role: RoleUnderlay, super: &OffloadSocket{runs: runs}}
 	packet := tcp4(segments * mss)
 	peer, ok := w.table.routes.Lookup(netip.MustParseAddr("10.1.2.7"))

@@ -200,25 +200,27 @@ func readControl(p *Packet, b []byte) (segment int) {
 	}
 }
 
-// putECN adds the outer ECN field to what is sent next.
-func (a *messageArea) putECN(p *Packet) {
+// address makes h the header of n datagrams of a run, of size bytes each but for the last, gathered from v.
+func (s *UDPSocket) address(m *sendRun, h *messageHeader, v []unix.Iovec, n, size int) {
+	m.fd, m.used = s.fd, 0
+	m.putECN(m.first)
+	if n > 1 {
+		m.put(unix.SOL_UDP, unix.UDP_SEGMENT, 2, size)
+	}
+	h.gather(v)
+	h.Name, h.Namelen = &m.name[0], m.name.set(m.first.Outer)
+	h.Control = &m.ctl[0]
+	h.SetControllen(m.used)
+}
+
+// putECN adds the outer ECN field of p.
+func (c *sendControl) putECN(p *Packet) {
 	switch {
 	case p.OuterECN == encap.NotECT:
 	case p.Outer.Addr().Is6():
-		a.putControl(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 4, int(p.OuterECN))
+		c.put(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 4, int(p.OuterECN))
 	default:
-		a.putControl(unix.IPPROTO_IP, unix.IP_TOS, 4, int(p.OuterECN))
-	}
-}
-
-// sendTo sends what is set up in r.
-func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
-	nameLen := r.io.destination(to)
-	for tries := (sendTries{}); ; {
-		r.writes++
-		if errno := r.io.sendmsg(s.fd, nameLen); !tries.again(r, s.fd, errno) {
-			return errno
-		}
+		c.put(unix.IPPROTO_IP, unix.IP_TOS, 4, int(p.OuterECN))
 	}
 }
 
@@ -253,29 +255,32 @@ func (t *sendTries) again(r *Ring, fd int, errno unix.Errno) bool {
 	return t.tries < 4 && t.refusals < 64
 }
 
-// destination puts a into the name area and returns its length.
-func (a *messageArea) destination(to netip.AddrPort) int {
+// socketName is a struct sockaddr_in or sockaddr_in6.
+type socketName [unix.SizeofSockaddrInet6]byte
+
+// set makes it that of an address, and returns its length.
+func (n *socketName) set(to netip.AddrPort) uint32 {
 	if to.Addr().Is4() {
-		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&a.name[0]))
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(n))
 		sa.Family = unix.AF_INET
-		binary.BigEndian.PutUint16(a.name[2:], to.Port())
+		binary.BigEndian.PutUint16(n[2:], to.Port())
 		sa.Addr = to.Addr().As4()
 		return unix.SizeofSockaddrInet4
 	}
-	sa := (*unix.RawSockaddrInet6)(unsafe.Pointer(&a.name[0]))
+	sa := (*unix.RawSockaddrInet6)(unsafe.Pointer(n))
 	*sa = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: to.Addr().As16()}
-	binary.BigEndian.PutUint16(a.name[2:], to.Port())
+	binary.BigEndian.PutUint16(n[2:], to.Port())
 	return unix.SizeofSockaddrInet6
 }
 
-// source is the address that the last recvmsg received from.
-func (a *messageArea) source() netip.AddrPort {
-	port := binary.BigEndian.Uint16(a.name[2:])
-	switch binary.NativeEndian.Uint16(a.name[:]) {
+// addr is the address that it is of.
+func (n *socketName) addr() netip.AddrPort {
+	port := binary.BigEndian.Uint16(n[2:])
+	switch binary.NativeEndian.Uint16(n[:]) {
 	case unix.AF_INET:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.name[4:8])), port)
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(n[4:8])), port)
 	case unix.AF_INET6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(a.name[8:24])).Unmap(), port)
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(n[8:24])).Unmap(), port)
 	}
 	return netip.AddrPort{}
 }
