@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"weft/cmd/internal/buildinfo"
+	"weft/cmd/weft-cloud-routes/internal/aliroutes"
+	"weft/cmd/weft-cloud-routes/internal/ec2routes"
+	"weft/cmd/weft-cloud-routes/internal/gceroutes"
 	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
@@ -46,12 +49,12 @@ weft-cloud-routes CLOUD --help lists the flags of a cloud, weft-cloud-routes ver
 
 // cloud is one that can be programmed.
 type cloud interface {
-	// declare declares the flags that only this cloud has.
-	declare(*flag.FlagSet)
-	// check says what is wrong with them, before anything is asked.
-	check() error
-	// open finds what flags do not say, and returns who programs it.
-	open(ctx context.Context, o table.Options) (routecontrol.Programmer, error)
+	// Declare declares the flags that only this cloud has.
+	Declare(*flag.FlagSet)
+	// Check says what is wrong with them, before anything is asked.
+	Check() error
+	// Open finds what flags do not say, and returns who programs it.
+	Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error)
 }
 
 // settings are the flags that all clouds have.
@@ -76,7 +79,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if buildinfo.Asked(args) {
 		return buildinfo.Command(stdout, "weft-cloud-routes", buildinfo.Version(version), args[1:])
 	}
-	clouds := map[string]cloud{"aws": &awsFlags{}, "google": &googleFlags{}, "alibaba": &alibabaFlags{}}
+	clouds := map[string]cloud{"aws": &ec2routes.Options{}, "google": &gceroutes.Options{},
+		"alibaba": &aliroutes.Options{}}
 	if len(args) == 0 || strings.TrimLeft(args[0], "-") == "help" || args[0] == "-h" {
 		_, err := io.WriteString(stderr, usage)
 		if len(args) == 0 {
@@ -96,7 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		"how `long` after the last look the cloud is looked at again, if no view changes before")
 	fs.StringVar(&s.metrics, "metrics-listen", "",
 		"`address:port` to serve /metrics at, without a token; not at all without it")
-	c.declare(fs)
+	c.Declare(fs)
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -104,12 +108,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("%q is no flag", fs.Arg(0))
 	}
 	o, err := s.Options()
-	if err = errors.Join(err, s.check(), c.check()); err != nil {
+	if err = errors.Join(err, s.check(), c.Check()); err != nil {
 		return err
 	}
 	o.Logger, o.Again = slog.New(slog.NewTextHandler(stderr, nil)), s.interval
 	m := newMetrics()
-	if o.Programmer, err = c.open(ctx, table.Options{Networks: o.Networks, Logger: o.Logger, Called: m.called,
+	if o.Programmer, err = c.Open(ctx, table.Options{Networks: o.Networks, Logger: o.Logger, Called: m.called,
 		Sized: m.sized}); err != nil {
 		return err
 	}

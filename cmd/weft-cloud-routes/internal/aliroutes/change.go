@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"strconv"
 
@@ -38,80 +37,36 @@ type failed struct {
 
 // CreateAll implements table.Bulk.
 func (c changer) CreateAll(ctx context.Context, want []table.Want) map[netip.Prefix]error {
-	query := map[string]string{}
-	for i, w := range want {
-		at := "RouteEntries." + strconv.Itoa(i+1) + "."
-		version := "4"
-		if w.Dst.Addr().Is6() {
-			version = "6"
-		}
-		for k, v := range map[string]string{"RouteTableId": c.t.ID, "DstCidrBlock": w.Dst.String(),
-			"IpVersion": version, "NextHopType": "Instance", "NextHop": w.Target,
-			"Name": "weft", "Description": c.description()} {
-			query[at+k] = v
-		}
-	}
-	faults, err := c.entries(ctx, "CreateRouteEntries", query)
-	if err != nil && divisible(err) && len(want) > 1 { // it may be the fault of one of them
-		return c.createHalves(ctx, want)
-	}
-	out := map[netip.Prefix]error{}
+	faults := each(want, func(w table.Want) netip.Prefix { return w.Dst },
+		func(some []table.Want) (map[netip.Prefix]error, error) {
+			query := map[string]string{}
+			for i, w := range some {
+				at := "RouteEntries." + strconv.Itoa(i+1) + "."
+				version := "4"
+				if w.Dst.Addr().Is6() {
+					version = "6"
+				}
+				for k, v := range map[string]string{"RouteTableId": c.t.ID, "DstCidrBlock": w.Dst.String(),
+					"IpVersion": version, "NextHopType": "Instance", "NextHop": w.Target,
+					"Name": "weft", "Description": c.description()} {
+					query[at+k] = v
+				}
+			}
+			return c.entries(ctx, "CreateRouteEntries", query)
+		})
 	for _, w := range want {
 		fault := faults[w.Dst]
-		if err != nil {
-			fault = err
-		}
 		var r *refusal
 		switch isRefusal := errors.As(fault, &r); {
 		case fault == nil:
 			c.o.Logger.Info("route begun", "table", c.t.ID, "subnet", w.Dst, "instance", w.Target)
 		case isRefusal && r.exists(): // an answer was lost, or the read was of before
-			out[w.Dst] = fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w",
+			faults[w.Dst] = fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w",
 				routecontrol.ErrPending)
 		case isRefusal && r.full():
-			out[w.Dst] = fmt.Errorf("%w: it has %d routes of all kinds; Alibaba Cloud raises the quota of custom "+
+			faults[w.Dst] = fmt.Errorf("%w: it has %d routes of all kinds; Alibaba Cloud raises the quota of custom "+
 				"routes when asked: %w", table.ErrFull, len(c.t.Have), fault)
-		default:
-			out[w.Dst] = fault
 		}
-	}
-	return out
-}
-
-// slowed returns the error of a call after which the cloud wants no further one; nil if there is none.
-func slowed(faults map[netip.Prefix]error) error {
-	for _, err := range faults {
-		if errors.Is(err, table.ErrSlow) {
-			return err
-		}
-	}
-	return nil
-}
-
-// createHalves makes two calls in place of one. A half without room fails in the second call too, and nothing
-// more is tried once the cloud asks for fewer calls.
-func (c changer) createHalves(ctx context.Context, want []table.Want) map[netip.Prefix]error {
-	half := len(want) / 2
-	faults := c.CreateAll(ctx, want[:half])
-	without := map[bool]error{}
-	if err := slowed(faults); err != nil {
-		without[true], without[false] = err, err
-	}
-	for dst, err := range faults {
-		if errors.Is(err, table.ErrFull) && without[dst.Addr().Is4()] == nil {
-			without[dst.Addr().Is4()] = err
-		}
-	}
-	var rest []table.Want
-	for _, w := range want[half:] {
-		if err := without[w.Dst.Addr().Is4()]; err != nil {
-			faults[w.Dst] = err
-			continue
-		}
-		rest = append(rest, w)
-	}
-	if len(rest) > 0 {
-		maps.Copy(faults, c.CreateAll(ctx, rest))
 	}
 	return faults
 }
@@ -119,50 +74,51 @@ func (c changer) createHalves(ctx context.Context, want []table.Want) map[netip.
 // DeleteAll implements table.Bulk. Routes are named by their ids, so that one that somebody else has put in
 // its place stays.
 func (c changer) DeleteAll(ctx context.Context, routes []table.Route) map[netip.Prefix]error {
-	query := map[string]string{}
-	for i, r := range routes {
-		at := "RouteEntries." + strconv.Itoa(i+1) + "."
-		query[at+"RouteTableId"], query[at+"RouteEntryId"] = c.t.ID, r.Name
-	}
-	faults, err := c.entries(ctx, "DeleteRouteEntries", query)
-	if err != nil && divisible(err) && len(routes) > 1 {
-		half := len(routes) / 2
-		faults = c.DeleteAll(ctx, routes[:half])
-		if err := slowed(faults); err != nil {
-			for _, x := range routes[half:] {
-				faults[x.Dst] = err
+	faults := each(routes, func(r table.Route) netip.Prefix { return r.Dst },
+		func(some []table.Route) (map[netip.Prefix]error, error) {
+			query := map[string]string{}
+			for i, r := range some {
+				at := "RouteEntries." + strconv.Itoa(i+1) + "."
+				query[at+"RouteTableId"], query[at+"RouteEntryId"] = c.t.ID, r.Name
 			}
-			return faults
-		}
-		maps.Copy(faults, c.DeleteAll(ctx, routes[half:]))
-		return faults
-	}
-	out := map[netip.Prefix]error{}
+			return c.entries(ctx, "DeleteRouteEntries", query)
+		})
 	for _, x := range routes {
 		fault := faults[x.Dst]
-		if err != nil {
-			fault = err
-		}
 		var r *refusal
 		switch {
 		case errors.As(fault, &r) && r.gone():
-		case fault != nil:
-			out[x.Dst] = fault
-		default:
+			delete(faults, x.Dst)
+		case fault == nil:
 			c.o.Logger.Info("route's end begun", "table", c.t.ID, "subnet", x.Dst, "instance", x.Target)
 		}
 	}
-	return out
+	return faults
 }
 
-// Create implements table.Changer.
-func (c changer) Create(ctx context.Context, w table.Want) error {
-	return c.CreateAll(ctx, []table.Want{w})[w.Dst]
-}
-
-// Delete implements table.Changer.
-func (c changer) Delete(ctx context.Context, r table.Route) error {
-	return c.DeleteAll(ctx, []table.Route{r})[r.Dst]
+// each makes one call for all routes, and one for each of them if that one is refused, since it may be the
+// fault of a single route. Once the cloud asks for fewer calls it makes no more. It returns by destination
+// what was not done.
+func each[T any](routes []T, dst func(T) netip.Prefix,
+	call func([]T) (map[netip.Prefix]error, error)) map[netip.Prefix]error {
+	faults, err := call(routes)
+	if err == nil {
+		return faults
+	}
+	single := len(routes) > 1 && divisible(err)
+	faults = map[netip.Prefix]error{}
+	for i, r := range routes {
+		if single && !errors.Is(err, table.ErrSlow) {
+			var one map[netip.Prefix]error
+			if one, err = call(routes[i : i+1]); err == nil {
+				err = one[dst(r)]
+			}
+		}
+		if err != nil {
+			faults[dst(r)] = err
+		}
+	}
+	return faults
 }
 
 // Replace implements table.Changer. A table has one route to a destination, which gets another next hop.

@@ -1,8 +1,10 @@
 package aliroutes
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -11,76 +13,89 @@ import (
 	"time"
 
 	openapi "github.com/alibabacloud-go/darabonba-openapi/v2/client"
+	"github.com/aliyun/credentials-go/credentials"
 
 	"weft/cmd/weft-cloud-routes/internal/table"
+	"weft/routing/routecontrol"
 )
 
-// Options are what a Cloud is made from.
+// Options are what a Cloud is made from: the flags, and what all clouds have.
 type Options struct {
 	table.Options
-	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service
-	// knows.
-	Region, VPC string
-	// Tag is "KEY=VALUE": that of our route tables and instances, and, in their descriptions, of our routes.
-	Tag string
-	// VPCEndpoint and ECSEndpoint are URLs of the APIs; "" for the region's public ones.
-	VPCEndpoint, ECSEndpoint string
-	// Metadata is the URL of the instance's metadata service; "" for Metadata.
-	Metadata string
+	Region, VPC, Tag, VPCEndpoint, ECSEndpoint, Metadata string
 
 	backoff time.Duration // before the second try of a call; 0 for the default
 }
 
-// Metadata is where an instance finds its metadata service.
-const Metadata = "http://100.100.100.200"
+// Declare declares the flags.
+func (o *Options) Declare(fs *flag.FlagSet) {
+	fs.StringVar(&o.Region, "region", "", "`region`; without it that of the instance that this runs on")
+	fs.StringVar(&o.VPC, "vpc", "", "`id` of the VPC; without it that of the instance that this runs on")
+	fs.StringVar(&o.Tag, "tag", "", "`KEY=VALUE`, the tag of the route tables to program and of the instances "+
+		"that may be next hops; routes have it in their descriptions")
+	fs.StringVar(&o.VPCEndpoint, "vpc-endpoint", "",
+		"`URL` of the VPC's API, where it is reached at a private one, such as "+
+			"https://vpc-vpc.REGION.aliyuncs.com; without it https://vpc.REGION.aliyuncs.com")
+	fs.StringVar(&o.ECSEndpoint, "ecs-endpoint", "",
+		"`URL` of the API of instances, such as https://ecs-vpc.REGION.aliyuncs.com; without it "+
+			"https://ecs.REGION.aliyuncs.com")
+	fs.StringVar(&o.Metadata, "metadata-endpoint", metadataAt,
+		"`URL` of the instance's metadata service, if something on the host passes it on")
+}
 
 const (
+	metadataAt     = "http://100.100.100.200"
 	backoffFirst   = time.Second
 	answerWithin   = 20 * time.Second
 	metadataWithin = 5 * time.Second
 	maxAnswer      = 64 << 20 // bytes
 )
 
+// Check says what is wrong with the flags. The metadata service answers in plain text and hands out
+// credentials: it is on the host's own link, or on the host itself.
+func (o *Options) Check() error {
+	faults := []error{checkTag(o.Tag)}
+	if o.VPC != "" && !strings.HasPrefix(o.VPC, "vpc-") {
+		faults = append(faults, fmt.Errorf("--vpc %q: want an id, such as vpc-bp1qpo0kug3a20qqe", o.VPC))
+	}
+	for name, endpoint := range map[string]string{"--vpc-endpoint": o.VPCEndpoint,
+		"--ecs-endpoint": o.ECSEndpoint} {
+		if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Host == "" ||
+			strings.Trim(u.Path, "/") != "" || u.Scheme != "https" && !local(u)) {
+			faults = append(faults, fmt.Errorf("%s %q: want https://HOST", name, endpoint))
+		}
+	}
+	if u, err := url.Parse(o.Metadata); o.Metadata != metadataAt && (err != nil ||
+		strings.Trim(u.Path, "/") != "" || !local(u)) {
+		faults = append(faults, fmt.Errorf("--metadata-endpoint %q: want %s, or http:// and a loopback address",
+			o.Metadata, metadataAt))
+	}
+	return errors.Join(faults...)
+}
+
+// Open is Open with what all clouds have.
+func (o *Options) Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error) {
+	o.Options = all
+	return Open(ctx, *o)
+}
+
 // tagAtMost bounds a tag, in characters: a description has it, and has 256 at the most.
 const tagAtMost = 200
 
-// CheckTag returns what is wrong with a tag.
-func CheckTag(tag string) error {
+func checkTag(tag string) error {
 	key, value, ok := strings.Cut(tag, "=")
 	switch {
+	case tag == "":
+		return errors.New("--tag is missing: by which tag are route tables and instances known?")
 	case !ok || key == "" || value == "":
-		return fmt.Errorf("%q: want KEY=VALUE", tag)
+		return fmt.Errorf("--tag %q: want KEY=VALUE", tag)
 	case len(key) > 128 || len(value) > 128 || len(tag) > tagAtMost:
-		return fmt.Errorf("%q is longer than this program takes: 128 characters for key and value, and %d together",
-			tag, tagAtMost)
+		return fmt.Errorf("--tag %q is longer than this program takes: 128 characters for key and value, and %d "+
+			"together", tag, tagAtMost)
 	case strings.HasPrefix(key, "aliyun") || strings.HasPrefix(key, "acs:") ||
 		strings.Contains(tag, "http://") || strings.Contains(tag, "https://"):
-		return fmt.Errorf("%q: Alibaba Cloud takes no keys that begin with aliyun or acs:, and no http:// or "+
+		return fmt.Errorf("--tag %q: Alibaba Cloud takes no keys that begin with aliyun or acs:, and no http:// or "+
 			"https://", tag)
-	}
-	return nil
-}
-
-// CheckEndpoint returns what is wrong with the URL of an API; "" is the default's.
-func CheckEndpoint(endpoint string) error {
-	if endpoint == "" {
-		return nil
-	}
-	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
-		u.Scheme != "https" && !local(u) {
-		return fmt.Errorf("%q: want https://HOST", endpoint)
-	}
-	return nil
-}
-
-// CheckMetadata returns what is wrong with the URL of a metadata service, which answers in plain text and
-// hands out credentials: it is on the host's own link, or on the host itself.
-func CheckMetadata(endpoint string) error {
-	if endpoint == Metadata {
-		return nil
-	}
-	if u, err := url.Parse(endpoint); err != nil || strings.Trim(u.Path, "/") != "" || !local(u) {
-		return fmt.Errorf("%q: want %s, or http:// and a loopback address", endpoint, Metadata)
 	}
 	return nil
 }
@@ -97,18 +112,9 @@ type Cloud struct {
 	vpc, ecs   product
 }
 
-// Open finds region, VPC and credentials, and makes no call that needs rights.
+// Open finds region, VPC and credentials by flags that passed Check, and makes no call that needs rights.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
-	if o.Metadata == "" {
-		o.Metadata = Metadata
-	}
-	if err := errors.Join(CheckTag(o.Tag), CheckEndpoint(o.VPCEndpoint), CheckEndpoint(o.ECSEndpoint),
-		CheckMetadata(o.Metadata)); err != nil {
-		return nil, err
-	}
-	if o.backoff == 0 {
-		o.backoff = backoffFirst
-	}
+	o.backoff = cmp.Or(o.backoff, backoffFirst)
 	m := newMetadata(o.Metadata)
 	var err error
 	if o.Region == "" {
@@ -133,28 +139,30 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	}
 	c := &Cloud{o: o}
 	c.key, c.value, _ = strings.Cut(o.Tag, "=")
-	for _, p := range []struct {
-		to             *product
-		name, version  string
-		endpoint, flag string
-	}{{&c.vpc, "vpc", "2016-04-28", o.VPCEndpoint, "--vpc-endpoint"},
-		{&c.ecs, "ecs", "2014-05-26", o.ECSEndpoint, "--ecs-endpoint"}} {
-		if p.endpoint == "" {
-			p.endpoint = "https://" + p.name + "." + o.Region + ".aliyuncs.com"
-		}
-		u, err := url.Parse(p.endpoint)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.flag, err)
-		}
-		client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host,
-			HttpClient: newTransport()})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.flag, err)
-		}
-		*p.to = product{p.name, p.version, u.Scheme, client}
+	c.vpc, err = openProduct("vpc", "2016-04-28", cmp.Or(o.VPCEndpoint, "https://vpc."+o.Region+".aliyuncs.com"),
+		known)
+	if err == nil {
+		c.ecs, err = openProduct("ecs", "2014-05-26",
+			cmp.Or(o.ECSEndpoint, "https://ecs."+o.Region+".aliyuncs.com"), known)
+	}
+	if err != nil {
+		return nil, err
 	}
 	o.Logger.Info("Alibaba Cloud", "region", o.Region, "vpc", o.VPC, "tag", o.Tag, "credentials", from)
 	return c, nil
+}
+
+func openProduct(name, version, endpoint string, known credentials.Credential) (product, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return product{}, fmt.Errorf("--%s-endpoint: %w", name, err)
+	}
+	client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host,
+		HttpClient: newTransport()})
+	if err != nil {
+		return product{}, fmt.Errorf("--%s-endpoint: %w", name, err)
+	}
+	return product{name, version, u.Scheme, client}, nil
 }
 
 // description is our mark.

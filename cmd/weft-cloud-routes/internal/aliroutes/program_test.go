@@ -292,15 +292,14 @@ func TestFaultsOfACloud(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.server.With(func(c *alitest.Cloud) { c.Instances[3].VPC = "vpc-3" }) // b is gone since it was read
-			l := look{w.cloud, f}
-			tables, err := l.Tables(t.Context())
+			tables, err := f.Tables(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			ch := changer{w.cloud, tables[0]}
 			var want []table.Want
 			for _, x := range tabletest.Routes(a4 + ", " + b4 + ", " + c4) {
-				target, _ := l.Target(x.NextHop)
+				target, _ := f.Target(x.NextHop)
 				want = append(want, table.Want{Dst: x.Subnet, Target: target})
 			}
 			faults := ch.CreateAll(t.Context(), want)
@@ -380,7 +379,7 @@ func TestFaultsOfACloud(t *testing.T) {
 			for _, whole := range []bool{false, true} {
 				w := newWorld(t, func(c *alitest.Cloud, _ *Options) { c.Whole = whole })
 				w.round(a4+", "+b4, false)
-				tables, err := w.cloud.tables(t.Context(), fleet{})
+				tables, err := fleet{Cloud: w.cloud}.Tables(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,8 +16,9 @@ type instance struct {
 	running bool
 }
 
-// fleet are our instances.
+// fleet is the VPC in one round, with our instances.
 type fleet struct {
+	*Cloud
 	byAddr map[netip.Addr]instance
 	byID   map[string]instance
 }
@@ -64,7 +65,7 @@ type instanceJSON struct {
 
 // fleet reads the instances that have the tag, whether they run or not.
 func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
-	f := fleet{map[netip.Addr]instance{}, map[string]instance{}}
+	f := fleet{c, map[netip.Addr]instance{}, map[string]instance{}}
 	query := map[string]string{"VpcId": c.o.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value, "MaxResults": "100",
 		// without it an instance's IPv6 addresses are not among the answers
 		"AdditionalAttributes.1": "NETWORK_PRIMARY_ENI_IP"}
@@ -108,10 +109,10 @@ func (f fleet) add(j instanceJSON) {
 	}
 }
 
-// tables reads the route tables that have the tag.
-func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
+// Tables implements table.Cloud: it reads the route tables that have the tag.
+func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	const most = 50
-	query := map[string]string{"VpcId": c.o.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value,
+	query := map[string]string{"VpcId": f.o.VPC, "Tag.1.Key": f.key, "Tag.1.Value": f.value,
 		"PageSize": strconv.Itoa(most)}
 	var out []table.Table
 	for number, seen := 1, 0; ; number++ {
@@ -126,14 +127,14 @@ func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 				} `json:"RouterTableListType"`
 			} `json:"RouterTableList"`
 		}
-		if err := c.call(ctx, c.vpc, "DescribeRouteTableList", query, &page); err != nil {
+		if err := f.call(ctx, f.vpc, "DescribeRouteTableList", query, &page); err != nil {
 			return nil, err
 		}
 		for _, t := range page.List.Tables {
-			if t.VPCID != c.o.VPC || !c.tagged(t.Tags.Tag) {
+			if t.VPCID != f.o.VPC || !f.tagged(t.Tags.Tag) {
 				continue
 			}
-			have, err := c.routes(ctx, t.RouteTableID, f)
+			have, err := f.routes(ctx, t.RouteTableID)
 			if err != nil {
 				return nil, err
 			}
@@ -145,7 +146,7 @@ func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has",
-			c.o.VPC, c.o.Tag)
+			f.o.VPC, f.o.Tag)
 	}
 	return out, nil
 }
@@ -166,7 +167,7 @@ type entryJSON struct {
 	}
 }
 
-func (c *Cloud) routes(ctx context.Context, id string, f fleet) ([]table.Route, error) {
+func (f fleet) routes(ctx context.Context, id string) ([]table.Route, error) {
 	var out []table.Route
 	var dsts []netip.Prefix
 	query := map[string]string{"RouteTableId": id, "MaxResult": "100"}
@@ -175,12 +176,12 @@ func (c *Cloud) routes(ctx context.Context, id string, f fleet) ([]table.Route, 
 			NextToken   string
 			RouteEntrys struct{ RouteEntry []entryJSON }
 		}
-		if err := c.call(ctx, c.vpc, "DescribeRouteEntryList", query, &page); err != nil {
+		if err := f.call(ctx, f.vpc, "DescribeRouteEntryList", query, &page); err != nil {
 			return nil, err
 		}
 		for _, e := range page.RouteEntrys.RouteEntry {
 			if dst, err := netip.ParsePrefix(e.DestinationCidrBlock); err == nil { // else it is of a prefix list
-				out, dsts = append(out, c.route(dst.Masked(), e, f)), append(dsts, dst)
+				out, dsts = append(out, f.route(dst.Masked(), e)), append(dsts, dst)
 			}
 		}
 		if page.NextToken == "" {
@@ -188,12 +189,12 @@ func (c *Cloud) routes(ctx context.Context, id string, f fleet) ([]table.Route, 
 		}
 		query["NextToken"] = page.NextToken
 	}
-	c.o.Size(id, dsts)
+	f.o.Size(id, dsts)
 	return out, nil
 }
 
 // route says whose a route is and where it leads.
-func (c *Cloud) route(dst netip.Prefix, e entryJSON, f fleet) table.Route {
+func (f fleet) route(dst netip.Prefix, e entryJSON) table.Route {
 	out := table.Route{Dst: dst, Name: e.RouteEntryID}
 	var hops []string
 	plain := false
@@ -205,7 +206,7 @@ func (c *Cloud) route(dst netip.Prefix, e entryJSON, f fleet) table.Route {
 		out.Target = "something of the cloud's own"
 	}
 	out.Ours = len(hops) == 1 && plain && e.Type == "Custom" && e.ServiceType == "" &&
-		e.Description == c.description() && c.o.Inside(dst)
+		e.Description == f.description() && f.o.Inside(dst)
 	if i, known := f.byID[out.Target]; known {
 		out.Down = !i.running // the table goes on having it as before
 	}

@@ -1,8 +1,10 @@
 package ec2routes
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"strings"
@@ -17,21 +19,53 @@ import (
 
 	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
+	"weft/routing/routecontrol"
 )
 
-// Options are what a Cloud is made from.
+// Options are what a Cloud is made from: the flags, and what all clouds have.
 type Options struct {
 	table.Options
-	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service
-	// knows.
-	Region, VPC string
-	// Tag is "KEY=VALUE": that of our route tables and instances.
-	Tag string
-	// KeepSourceCheck says that the source/destination check of instances is not switched off: routes to those
-	// that have it on are refused.
-	KeepSourceCheck bool
+	Region, VPC, Tag string
+	KeepSourceCheck  bool
 
 	maxBackoff time.Duration // between tries of one call; 0 for the default
+}
+
+// Declare declares the flags.
+func (o *Options) Declare(fs *flag.FlagSet) {
+	fs.StringVar(&o.Region, "region", "", "`region`; without it that of AWS_REGION, of the AWS command's "+
+		"files, or of the instance that this runs on")
+	fs.StringVar(&o.VPC, "vpc", "", "`id` of the VPC; without it that of the instance that this runs on")
+	fs.StringVar(&o.Tag, "tag", "", "`KEY=VALUE`, the tag of the route tables to program and of the instances "+
+		"that may be next hops")
+	fs.BoolVar(&o.KeepSourceCheck, "keep-source-check", false,
+		"leave the source/destination check of instances as it is, and refuse routes to those that have it on")
+}
+
+// Check says what is wrong with the flags.
+func (o *Options) Check() error {
+	key, value, ok := strings.Cut(o.Tag, "=")
+	switch {
+	case o.Tag == "":
+		return errors.New("--tag is missing: by which tag are route tables and instances known?")
+	case !ok || key == "":
+		return fmt.Errorf("--tag %q: want KEY=VALUE", o.Tag)
+	case len(key) > 128 || len(value) > 256:
+		return fmt.Errorf("--tag %q is longer than AWS takes: 128 characters for the key and 256 for the value",
+			o.Tag)
+	case strings.ContainsAny(o.Tag, "*?"):
+		return fmt.Errorf("--tag %q: with * or ? AWS would take it for a pattern, and others' tables for ours",
+			o.Tag)
+	case o.VPC != "" && !strings.HasPrefix(o.VPC, "vpc-"):
+		return fmt.Errorf("--vpc %q: want an id, such as vpc-0123456789abcdef0", o.VPC)
+	}
+	return nil
+}
+
+// Open is Open with what all clouds have.
+func (o *Options) Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error) {
+	o.Options = all
+	return Open(ctx, *o)
 }
 
 // Calls are tried again.Attempts times, with waits of up to backoffAtMost in between; one try may take
@@ -49,17 +83,12 @@ type Cloud struct {
 	key, value string // the tag
 }
 
-// Open finds region, VPC and credentials, and makes no call that needs rights. The environment and the files
+// Open finds region, VPC and credentials by flags that passed Check, and makes no call that needs rights. The environment and the files
 // of the AWS command count (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so on), then the instance's
 // metadata service.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
-	key, value, ok := strings.Cut(o.Tag, "=")
-	if !ok || key == "" {
-		return nil, fmt.Errorf("--tag %q: want KEY=VALUE", o.Tag)
-	}
-	if o.maxBackoff == 0 {
-		o.maxBackoff = backoffAtMost
-	}
+	key, value, _ := strings.Cut(o.Tag, "=")
+	o.maxBackoff = cmp.Or(o.maxBackoff, backoffAtMost)
 	set := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerWithin)),
 		config.WithRetryer(func() aws.Retryer {

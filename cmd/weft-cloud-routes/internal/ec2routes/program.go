@@ -23,46 +23,37 @@ func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool
 	if err != nil {
 		return nil, table.PendingIfSlow(err)
 	}
-	return table.Round(ctx, look{c, f}, routes, keep, table.All)
+	return table.Round(ctx, f, routes, keep, table.All)
 }
 
-// look is the VPC in one round.
-type look struct {
-	*Cloud
-	fleet fleet
-}
-
-var _ table.Cloud = look{}
+var _ table.Cloud = fleet{}
 
 // Inside implements table.Cloud.
-func (l look) Inside(dst netip.Prefix) bool { return l.o.Inside(dst) }
+func (f fleet) Inside(dst netip.Prefix) bool { return f.o.Inside(dst) }
 
 // Target implements table.Cloud: a network interface.
-func (l look) Target(hop netip.Addr) (string, error) {
-	n, ok := l.fleet.byAddr[hop]
+func (f fleet) Target(hop netip.Addr) (string, error) {
+	n, ok := f.byAddr[hop]
 	if !ok {
-		return "", fmt.Errorf("no instance of %s with the tag %s has the address %v", l.o.VPC, l.o.Tag, hop)
+		return "", fmt.Errorf("no instance of %s with the tag %s has the address %v", f.o.VPC, f.o.Tag, hop)
 	}
-	if n.checked && l.o.KeepSourceCheck {
+	if n.checked && f.o.KeepSourceCheck {
 		return "", fmt.Errorf("the source/destination check of %s (%s) is on, and --keep-source-check forbids to "+
 			"switch it off", n.instance, n.id)
 	}
 	return n.id, nil
 }
 
-// Tables implements table.Cloud.
-func (l look) Tables(ctx context.Context) ([]table.Table, error) { return l.tables(ctx, l.fleet) }
-
 // Change implements table.Cloud.
-func (l look) Change(ctx context.Context, t table.Table, p table.Plan) map[netip.Prefix]error {
-	return table.Apply(ctx, changer{l.Cloud, t}, p)
+func (f fleet) Change(ctx context.Context, t table.Table, p table.Plan) map[netip.Prefix]error {
+	return table.Apply(ctx, table.Single{Changer: changer{f.Cloud, t}}, p)
 }
 
 // Ready implements table.Cloud. It switches the source/destination check off at the interfaces that are
 // wanted as targets.
-func (l look) Ready(ctx context.Context, want []table.Want) map[string]error {
+func (f fleet) Ready(ctx context.Context, want []table.Want) map[string]error {
 	faults, checked := map[string]error{}, map[string]nic{}
-	for _, n := range l.fleet.byAddr {
+	for _, n := range f.byAddr {
 		if n.checked {
 			checked[n.id] = n
 		}
@@ -73,16 +64,16 @@ func (l look) Ready(ctx context.Context, want []table.Want) map[string]error {
 			continue
 		}
 		delete(checked, w.Target) // an interface may have the routes of both families
-		_, err := l.client.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
+		_, err := f.client.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
 			NetworkInterfaceId: aws.String(n.id),
 			SourceDestCheck:    &types.AttributeBooleanValue{Value: aws.Bool(false)},
 		})
-		if err = l.called("ModifyNetworkInterfaceAttribute", err); err != nil {
+		if err = f.called("ModifyNetworkInterfaceAttribute", err); err != nil {
 			faults[n.id] = fmt.Errorf("the source/destination check of %s (%s) is on, and stays: %w", n.instance, n.id,
 				table.PendingIfSlow(err))
 			continue
 		}
-		l.o.Logger.Info("source/destination check switched off", "instance", n.instance, "interface", n.id)
+		f.o.Logger.Info("source/destination check switched off", "instance", n.instance, "interface", n.id)
 	}
 	return faults
 }

@@ -19,8 +19,9 @@ type nic struct {
 	checked      bool // the source/destination check is on
 }
 
-// fleet are the network interfaces of our instances.
+// fleet is the VPC in one round, with the network interfaces of our instances.
 type fleet struct {
+	*Cloud
 	byAddr map[netip.Addr]nic
 	ids    map[string]bool
 	// others has, of the interfaces of nobody we know that were asked for, whether they exist.
@@ -45,7 +46,7 @@ func (c *Cloud) filters(more ...types.Filter) []types.Filter {
 // one that is being terminated only the interfaces count, for the routes to them are still ours; one that was
 // terminated is none.
 func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
-	f := fleet{byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}, others: map[string]bool{}}
+	f := fleet{Cloud: c, byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}, others: map[string]bool{}}
 	pages := ec2.NewDescribeInstancesPaginator(c.client, &ec2.DescribeInstancesInput{
 		MaxResults: aws.Int32(instancesPage),
 		Filters: c.filters(types.Filter{Name: aws.String("instance-state-name"),
@@ -89,20 +90,20 @@ func (f fleet) at(text string, n nic) {
 	}
 }
 
-// tables reads the route tables that have the tag, and into f what has to be known to say whose their routes
+// Tables implements table.Cloud: it reads the route tables that have the tag, and into f what has to be known to say whose their routes
 // are.
-func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
+func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	var read []types.RouteTable
-	pages := ec2.NewDescribeRouteTablesPaginator(c.client,
-		&ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: c.filters()})
+	pages := ec2.NewDescribeRouteTablesPaginator(f.client,
+		&ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: f.filters()})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
-		if err = c.called("DescribeRouteTables", err); err != nil {
+		if err = f.called("DescribeRouteTables", err); err != nil {
 			return nil, err
 		}
 		read = append(read, page.RouteTables...)
 	}
-	if err := c.askFor(ctx, read, f); err != nil {
+	if err := f.askFor(ctx, read); err != nil {
 		return nil, err
 	}
 	var out []table.Table
@@ -113,28 +114,28 @@ func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 			if !ok {
 				continue // of a prefix list
 			}
-			rt.Have, dsts = append(rt.Have, c.route(dst, r, f)), append(dsts, dst)
+			rt.Have, dsts = append(rt.Have, f.route(dst, r)), append(dsts, dst)
 		}
-		c.o.Size(rt.ID, dsts)
+		f.o.Size(rt.ID, dsts)
 		out = append(out, rt)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has",
-			c.o.VPC, c.o.Tag)
+			f.o.VPC, f.o.Tag)
 	}
 	return out, nil
 }
 
 // askFor notes of each interface to which EC2 drops packets, and which is none of our instances', whether it
 // exists: that of somebody else's instance that was stopped does. Most rounds have nothing to ask.
-func (c *Cloud) askFor(ctx context.Context, read []types.RouteTable, f fleet) error {
+func (f fleet) askFor(ctx context.Context, read []types.RouteTable) error {
 	var ids []string
 	for _, t := range read {
 		for _, r := range t.Routes {
 			id := aws.ToString(r.NetworkInterfaceId)
 			dst, ok := destination(r)
 			if _, asked := f.others[id]; !ok || id == "" || asked || f.ids[id] ||
-				r.State != types.RouteStateBlackhole || !c.mayBeOurs(dst, r) {
+				r.State != types.RouteStateBlackhole || !f.mayBeOurs(dst, r) {
 				continue
 			}
 			f.others[id] = false
@@ -142,14 +143,14 @@ func (c *Cloud) askFor(ctx context.Context, read []types.RouteTable, f fleet) er
 		}
 	}
 	for some := range slices.Chunk(ids, interfacesPage) {
-		pages := ec2.NewDescribeNetworkInterfacesPaginator(c.client, &ec2.DescribeNetworkInterfacesInput{
+		pages := ec2.NewDescribeNetworkInterfacesPaginator(f.client, &ec2.DescribeNetworkInterfacesInput{
 			MaxResults: aws.Int32(interfacesPage),
 			// unlike NetworkInterfaceIds, no error for one that is gone
 			Filters: []types.Filter{{Name: aws.String("network-interface-id"), Values: some}},
 		})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
-			if err = c.called("DescribeNetworkInterfaces", err); err != nil {
+			if err = f.called("DescribeNetworkInterfaces", err); err != nil {
 				return err
 			}
 			for _, x := range page.NetworkInterfaces {
@@ -170,11 +171,11 @@ func destination(r types.Route) (netip.Prefix, bool) {
 }
 
 // route says whose a route is and where it leads.
-func (c *Cloud) route(dst netip.Prefix, r types.Route, f fleet) table.Route {
+func (f fleet) route(dst netip.Prefix, r types.Route) table.Route {
 	out := table.Route{Dst: dst, Down: r.State != types.RouteStateActive}
 	if out.Target = aws.ToString(r.NetworkInterfaceId); out.Target != "" {
 		exists, asked := f.others[out.Target]
-		out.Ours = c.mayBeOurs(dst, r) && (f.ids[out.Target] || asked && !exists)
+		out.Ours = f.mayBeOurs(dst, r) && (f.ids[out.Target] || asked && !exists)
 		return out
 	}
 	for _, t := range []*string{r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId,

@@ -1,10 +1,13 @@
 package gceroutes
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"strings"
@@ -15,25 +18,52 @@ import (
 	"golang.org/x/oauth2/google"
 
 	"weft/cmd/weft-cloud-routes/internal/table"
+	"weft/routing/routecontrol"
 )
 
-// Options are what a Cloud is made from.
+// Options are what a Cloud is made from: the flags, and what all clouds have.
 type Options struct {
 	table.Options
-	// Project and Network say where; "" for those of the instance that this runs on, which the metadata service
-	// knows.
-	Project, Network string
-	// Name is our mark: of the names and descriptions of our routes. Label is "KEY=VALUE", that of instances
-	// that may be next hops.
-	Name, Label string
-	// Endpoint is the API's; "" for Endpoint.
-	Endpoint string
+	Project, Network, Name, Label, Endpoint string
 
 	backoff, poll time.Duration // 0 for the defaults
 }
 
-// Endpoint is the API's, of which project and what is in it are below.
-const Endpoint = "https://compute.googleapis.com/compute/v1/"
+// Declare declares the flags.
+func (o *Options) Declare(fs *flag.FlagSet) {
+	fs.StringVar(&o.Project, "project", "", "`id` of the project; without it that of the credentials, or of "+
+		"the instance that this runs on")
+	fs.StringVar(&o.Network, "network", "", "`name` of the VPC network; without it that of the instance that "+
+		"this runs on")
+	fs.StringVar(&o.Name, "name", "", "`name` with which routes are marked: they are called weft-NAME-…")
+	fs.StringVar(&o.Label, "label", "", "`KEY=VALUE`, the label of the instances that may be next hops")
+	fs.StringVar(&o.Endpoint, "endpoint", "https://compute.googleapis.com/compute/v1/",
+		"`URL` of the API, where it is reached at a private one")
+}
+
+// Check says what is wrong with the flags.
+func (o *Options) Check() error {
+	var faults []error
+	if !regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`).MatchString(o.Name) {
+		faults = append(faults, fmt.Errorf("--name %q: want a small letter, then small letters, digits and "+
+			"hyphens, no more than 30 in all: the names of routes begin with it", o.Name))
+	}
+	if !regexp.MustCompile(`^[a-z][-_a-z0-9]{0,62}=[-_a-z0-9]{1,63}$`).MatchString(o.Label) {
+		faults = append(faults, fmt.Errorf("--label %q: want KEY=VALUE of small letters, digits, hyphens and "+
+			"underscores", o.Label))
+	}
+	if u, err := url.Parse(o.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" &&
+		(u.Scheme != "http" || u.Hostname() != "127.0.0.1") {
+		faults = append(faults, fmt.Errorf("--endpoint %q: want https://HOST/PATH", o.Endpoint))
+	}
+	return errors.Join(faults...)
+}
+
+// Open is Open with what all clouds have.
+func (o *Options) Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error) {
+	o.Options = all
+	return Open(ctx, *o)
+}
 
 // How long is waited: before the second try of a call, between two looks at an operation, and for all
 // operations of a round.
@@ -44,44 +74,16 @@ const (
 	metadataWithin  = 5 * time.Second
 )
 
-// CheckName returns what is wrong with a name.
-func CheckName(name string) error {
-	if !regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`).MatchString(name) {
-		return fmt.Errorf("%q: want a small letter, then small letters, digits and hyphens, no more than 30 in "+
-			"all: the names of routes begin with it", name)
-	}
-	return nil
-}
-
-// CheckLabel returns what is wrong with a label.
-func CheckLabel(label string) error {
-	if !regexp.MustCompile(`^[a-z][-_a-z0-9]{0,62}=[-_a-z0-9]{1,63}$`).MatchString(label) {
-		return fmt.Errorf("%q: want KEY=VALUE of small letters, digits, hyphens and underscores", label)
-	}
-	return nil
-}
-
 // Cloud is the Programmer of a VPC network.
 type Cloud struct {
 	o   Options
 	api api
 }
 
-// Open finds project, network and credentials: what the environment says (GOOGLE_APPLICATION_CREDENTIALS),
+// Open finds project, network and credentials, by flags that passed Check: what the environment says (GOOGLE_APPLICATION_CREDENTIALS),
 // the files of the gcloud command, then the instance's metadata service. It makes no call that needs rights.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
-	if err := errors.Join(CheckName(o.Name), CheckLabel(o.Label)); err != nil {
-		return nil, err
-	}
-	if o.Endpoint == "" {
-		o.Endpoint = Endpoint
-	}
-	if o.backoff == 0 {
-		o.backoff = backoffFirst
-	}
-	if o.poll == 0 {
-		o.poll = pollEvery
-	}
+	o.backoff, o.poll = cmp.Or(o.backoff, backoffFirst), cmp.Or(o.poll, pollEvery)
 	known, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/compute")
 	if err != nil {
 		return nil, fmt.Errorf("no credentials of Google Cloud: %w", err)

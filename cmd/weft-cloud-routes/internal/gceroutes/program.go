@@ -60,7 +60,7 @@ func (l look) Tables(ctx context.Context) ([]table.Table, error) {
 // Change implements table.Cloud. It begins all changes, and waits for them together.
 func (l look) Change(ctx context.Context, _ table.Table, p table.Plan) map[netip.Prefix]error {
 	ch := &changer{Cloud: l.Cloud, begun: map[netip.Prefix]operation{}}
-	reasons := table.Apply(ctx, ch, p)
+	reasons := table.Apply(ctx, table.Single{Changer: ch}, p)
 	ch.finish(ctx, reasons)
 	return reasons
 }

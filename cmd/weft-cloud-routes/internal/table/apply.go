@@ -27,17 +27,17 @@ const (
 	outagesAtMost = 2
 )
 
-// Changer changes one table. A change that is already in place is no error.
+// Changer changes one route of a table at a time. A change that is already in place is no error.
 type Changer interface {
 	Create(context.Context, Want) error
 	Replace(context.Context, Replacement) error
 	Delete(context.Context, Route) error
 }
 
-// Bulk is a Changer that creates and deletes several routes with one call, at the most so many. It returns by
+// Bulk creates and deletes several routes of a table with one call, at the most so many. It returns by
 // destination what did not work.
 type Bulk interface {
-	Changer
+	Replace(context.Context, Replacement) error
 	Most() int
 	CreateAll(context.Context, []Want) map[netip.Prefix]error
 	DeleteAll(context.Context, []Route) map[netip.Prefix]error
@@ -47,20 +47,16 @@ type Bulk interface {
 // It tries everything, but for what the table has no room for, which it tries once more after it has deleted
 // something. Once the cloud asks for fewer calls, does not answer several in a row, or applyAtMost has
 // passed, so that the plan may be of long ago, the rest is pending.
-func Apply(ctx context.Context, c Changer, p Plan) map[netip.Prefix]error {
-	b, ok := c.(Bulk)
-	if !ok {
-		b = single{c}
-	}
+func Apply(ctx context.Context, b Bulk, p Plan) map[netip.Prefix]error {
 	a := applier{reasons: map[netip.Prefix]error{}, until: time.Now().Add(applyAtMost)}
-	return a.apply(ctx, c, b, p)
+	return a.apply(ctx, b, p)
 }
 
-func (a *applier) apply(ctx context.Context, c Changer, b Bulk, p Plan) map[netip.Prefix]error {
+func (a *applier) apply(ctx context.Context, b Bulk, p Plan) map[netip.Prefix]error {
 	a.creates(ctx, b, p.Create)
 	for _, r := range p.Replace {
 		a.do(ctx, []netip.Prefix{r.Want.Dst}, func() map[netip.Prefix]error {
-			return one(r.Want.Dst, c.Replace(ctx, r))
+			return one(r.Want.Dst, b.Replace(ctx, r))
 		})
 	}
 	freed := false
@@ -78,16 +74,19 @@ func (a *applier) apply(ctx context.Context, c Changer, b Bulk, p Plan) map[neti
 	return a.reasons
 }
 
-// single is a Bulk of one.
-type single struct{ Changer }
+// Single makes a Changer a Bulk of one.
+type Single struct{ Changer }
 
-func (s single) Most() int { return 1 }
+// Most implements Bulk.
+func (s Single) Most() int { return 1 }
 
-func (s single) CreateAll(ctx context.Context, w []Want) map[netip.Prefix]error {
+// CreateAll implements Bulk.
+func (s Single) CreateAll(ctx context.Context, w []Want) map[netip.Prefix]error {
 	return one(w[0].Dst, s.Create(ctx, w[0]))
 }
 
-func (s single) DeleteAll(ctx context.Context, r []Route) map[netip.Prefix]error {
+// DeleteAll implements Bulk.
+func (s Single) DeleteAll(ctx context.Context, r []Route) map[netip.Prefix]error {
 	return one(r[0].Dst, s.Delete(ctx, r[0]))
 }
 

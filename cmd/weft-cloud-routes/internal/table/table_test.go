@@ -140,7 +140,7 @@ func (c *cloud) Delete(_ context.Context, r Route) error {
 func TestApplyToAFullTable(t *testing.T) {
 	c := &cloud{room: 2, calls: 100, have: []string{"10.5.8.0/24", "10.5.9.0/24"}}
 	p := Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"), Delete: routes("10.5.9.0/24 b")}
-	reasons := Apply(context.Background(), c, p)
+	reasons := Apply(context.Background(), Single{c}, p)
 	if !slices.Equal(c.have, []string{"10.5.8.0/24", "10.5.1.0/24"}) {
 		t.Errorf("%q", c.have)
 	}
@@ -159,7 +159,7 @@ func TestApplyToAFullTable(t *testing.T) {
 func TestApplySlowsDown(t *testing.T) {
 	c := &cloud{room: 100, calls: 1}
 	p := Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"), Delete: routes("10.5.9.0/24 b")}
-	reasons := Apply(context.Background(), c, p)
+	reasons := Apply(context.Background(), Single{c}, p)
 	if len(c.have) != 1 || c.calls != -1 || len(reasons) != 3 {
 		t.Errorf("%q, %d, %v", c.have, c.calls, reasons)
 	}
@@ -191,7 +191,8 @@ func (d *dead) Delete(context.Context, Route) error { return d.call() }
 func TestApplyToACloudThatDoesNotAnswer(t *testing.T) {
 	for works, want := range map[int]int{0: 2, 1: 3, 2: 4} {
 		d := &dead{works: works}
-		reasons := Apply(context.Background(), d, Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"),
+		reasons := Apply(context.Background(), Single{d}, Plan{
+			Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"),
 			Delete: routes("10.5.9.0/24 b, 10.5.10.0/24 b")})
 		if d.calls != want || len(reasons) != 5-min(works, 1) {
 			t.Errorf("call %d works: %d calls, want %d: %v", works, d.calls, want, reasons)
@@ -209,7 +210,7 @@ func TestApplyEnds(t *testing.T) {
 	c := &cloud{room: 100, calls: 100}
 	p := Plan{Create: wants("10.5.1.0/24 a"), Delete: routes("10.5.9.0/24 b")}
 	a := applier{reasons: map[netip.Prefix]error{}, until: time.Now()}
-	reasons := a.apply(context.Background(), c, single{c}, p)
+	reasons := a.apply(context.Background(), Single{c}, p)
 	if c.calls != 100 || len(reasons) != 2 || !errors.Is(reasons[p.Create[0].Dst], routecontrol.ErrPending) ||
 		!errors.Is(reasons[p.Delete[0].Dst], routecontrol.ErrPending) {
 		t.Errorf("%d calls left, %v", c.calls, reasons)
