@@ -29,7 +29,7 @@ func ipipType() Type {
 }
 
 // isIPIP reports whether d is the kernel's device of flannel's name.
-func isIPIP(d Device) bool { return d.Kind == kernel.KindIPIP && d.Name == kernel.IPIPName }
+func isIPIP(d kernel.Device) bool { return d.Kind == kernel.KindIPIP && d.Name == kernel.IPIPName }
 
 // ipip has the kernel tunnel packets by a device of flannel's name.
 type ipip struct {

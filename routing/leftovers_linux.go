@@ -58,7 +58,7 @@ func leftoverKind(l netlink.Link) bool {
 	if kernel.IsTAP(l) {
 		return kernel.IsIdleTAP(l)
 	}
-	t, ok := BuiltIn().device(deviceOf(l))
+	t, ok := BuiltIn().device(kernel.DeviceOf(l))
 	return ok && (a.Alias == kernel.Alias || t.Lasting && a.Alias == "")
 }
 
@@ -70,18 +70,8 @@ func IsOwnLink(l netlink.Link) bool {
 
 // IsFlannelLink reports whether l has a name and a kind that flannel gives its devices.
 func IsFlannelLink(l netlink.Link) bool {
-	_, ok := BuiltIn().device(deviceOf(l))
+	_, ok := BuiltIn().device(kernel.DeviceOf(l))
 	return ok
-}
-
-// deviceOf is what a Type is told of a link.
-func deviceOf(l netlink.Link) Device {
-	d := Device{Name: l.Attrs().Name, Kind: l.Type()}
-	if t, ok := l.(*netlink.Tuntap); ok { // whose type the package calls "tuntap" in both modes
-		d.Kind = map[netlink.TuntapMode]string{netlink.TUNTAP_MODE_TUN: "tun",
-			netlink.TUNTAP_MODE_TAP: "tap"}[t.Mode]
-	}
-	return d
 }
 
 // FormerGateways returns the addresses of bridges of this host, with the bridge's name before each, that

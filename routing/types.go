@@ -6,6 +6,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
 )
 
 // BuiltIn are the types of this build, in the order in which messages name them. A new type is one file and
@@ -32,7 +33,7 @@ type Type struct {
 	// Device reports whether d has a name and a kind that the type gives its devices, as flannel does; nil for a
 	// type without any. If such a device also has our mark, it is ours, and it is a leftover if the backend in
 	// use does not need it.
-	Device func(d Device) bool
+	Device func(d kernel.Device) bool
 	// Lasting says that flannel's devices of this type outlive flannel, so that one without our mark is a
 	// leftover too.
 	Lasting bool
@@ -41,14 +42,6 @@ type Type struct {
 	Settings func(c lease.NetworkConfig, has func(key string) bool) settings
 	// Help is what a reference says of the type's keys; those of which keyHelp says it are left out.
 	Help map[string]string
-}
-
-// Device is a device of this host, as far as a type needs it to recognise one of its own.
-type Device struct {
-	Name string
-	// Kind is the kernel's name of the driver, as "ip -d link" shows it ("vxlan", "wireguard"); for a TUN it is
-	// "tun", and for a TAP "tap", which have one driver.
-	Kind string
 }
 
 // settings are the Backend object of a network config as one type understands it. Their fields are the keys
@@ -157,7 +150,7 @@ type Command struct{ Key, Command string }
 type Types []Type
 
 // device returns the type whose device d is by name and kind.
-func (ts Types) device(d Device) (t Type, ok bool) {
+func (ts Types) device(d kernel.Device) (t Type, ok bool) {
 	for _, t := range ts {
 		if t.Device != nil && t.Device(d) {
 			return t, true

@@ -36,7 +36,7 @@ func vxlanType() Type {
 }
 
 // isVTEP reports whether d has a VTEP's name and kind.
-func isVTEP(d Device) bool { return d.Kind == "vxlan" && kernel.IsVTEPName(d.Name) }
+func isVTEP(d kernel.Device) bool { return d.Kind == "vxlan" && kernel.IsVTEPName(d.Name) }
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
 const DefaultVXLANPort = encap.PortVXLAN

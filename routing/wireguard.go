@@ -35,7 +35,7 @@ func wireGuardType() Type {
 
 // isWireGuardDevice reports whether d has a name of flannel's, and is the kernel's device or our TUN in its
 // place.
-func isWireGuardDevice(d Device) bool {
+func isWireGuardDevice(d kernel.Device) bool {
 	return (d.Kind == "wireguard" || d.Kind == "tun") && kernel.IsWireGuardName(d.Name)
 }
 

@@ -203,24 +203,24 @@ func (a *wireGuardDriver) ensure(name string, mtu int) (*wireguard.Device, error
 
 // make opens or makes a device. One of the other kind in its place is removed if it is ours or flannel's.
 func (a *wireGuardDriver) make(name string, mtu int) (*wireguard.Device, error) {
-	kind, alias, err := a.k.Kind(name)
-	if err != nil {
+	there, err := a.k.Device(name)
+	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return nil, err
 	}
 	right := "wireguard"
 	if a.user {
 		right = "tun"
 	}
-	if kind != "" && kind != right {
-		if !isWireGuardDevice(Device{Name: name, Kind: kind}) || alias != kernel.Alias && alias != "" {
+	if there.Kind != "" && there.Kind != right {
+		if !isWireGuardDevice(there) || there.Alias != kernel.Alias && there.Alias != "" {
 			return nil, fmt.Errorf("link %s is another program's, of type %s: ip link del %s if nothing uses it",
-				name, kind, name)
+				name, there.Kind, name)
 		}
 		if err := a.k.DelLink(name); err != nil {
 			return nil, err
 		}
-		a.log.Info("removed a device of another kind", "device", name, "kind", kind)
-		kind = ""
+		a.log.Info("removed a device of another kind", "device", name, "kind", there.Kind)
+		there.Kind = ""
 	}
 	if a.user {
 		d, err := wireguard.OpenUser(name, mtu, a.k.Do, a.out.Do)
@@ -229,7 +229,7 @@ func (a *wireGuardDriver) make(name string, mtu int) (*wireguard.Device, error) 
 		}
 		return d, err
 	}
-	if kind != "" { // with the sessions that it has
+	if there.Kind != "" { // with the sessions that it has
 		return wireguard.OpenKernel(name, a.k.Do)
 	}
 	if err := a.k.AddWireGuard(name); err != nil {

@@ -3,14 +3,14 @@ package underlay
 import "weft/routing/internal/kernel"
 
 // guest says whether a link of a kind joins a bridge to a container or a virtual machine of this host.
-func guest(kind string) bool { return kind == "veth" || kind == "tuntap" }
+func guest(kind string) bool { return kind == "veth" || kind == "tun" || kind == "tap" }
 
 // below are the links that a frame meets which leaves by the one numbered index, that one first: the parent
 // of a VLAN or a macvlan, and the ports of a bond, a team or a bridge. Of a bridge's ports those to guests
 // are left out, unless it has no others. A parent in another namespace cannot be seen, and what is below it
 // neither.
-func below(links []kernel.LinkKind, index int) (met []kernel.LinkKind) {
-	byIndex := map[int]kernel.LinkKind{}
+func below(links []kernel.Device, index int) (met []kernel.Device) {
+	byIndex := map[int]kernel.Device{}
 	for _, l := range links {
 		byIndex[l.Index] = l
 	}
@@ -40,7 +40,7 @@ func below(links []kernel.LinkKind, index int) (met []kernel.LinkKind) {
 func joins(kind string) bool { return kind == "bond" || kind == "team" || kind == "bridge" }
 
 // ports are the numbers of the links that a link sends by.
-func ports(links []kernel.LinkKind, of kernel.LinkKind) (outward []int) {
+func ports(links []kernel.Device, of kernel.Device) (outward []int) {
 	var all []int
 	for _, l := range links {
 		if l.Master != of.Index || !l.Up {

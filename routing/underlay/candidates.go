@@ -48,13 +48,13 @@ func (l listing) interfaceCandidate(s string) candidate {
 			"--public-ip is for"
 		return c
 	}
-	if i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == s }); i >= 0 {
-		c.index = l.links[i].index
+	if i := slices.IndexFunc(l.links, func(d kernel.Device) bool { return d.Name == s }); i >= 0 {
+		c.index = l.links[i].Index
 		return c
 	}
 	names := make([]string, len(l.links))
 	for i, k := range l.links {
-		names[i] = k.name
+		names[i] = k.Name
 	}
 	c.fault = "no such interface; there are " + strings.Join(names, ", ")
 	return c
@@ -77,8 +77,8 @@ func (l listing) regexCandidates(re *regexp.Regexp, o Options) []candidate {
 		return cs
 	}
 	for _, k := range l.links {
-		if re.MatchString(k.name) {
-			cs = append(cs, candidate{why: why, index: k.index})
+		if re.MatchString(k.Name) {
+			cs = append(cs, candidate{why: why, index: k.Index})
 		}
 	}
 	if len(cs) == 0 {

@@ -68,16 +68,10 @@ type Options struct {
 
 // listing is what the choice is made from: a snapshot of the kernel's state.
 type listing struct {
-	links    []linkInfo
+	links    []kernel.Device
 	addrs    []kernel.AddrInfo
 	defaults []kernel.DefaultRoute
 	reach    kernel.ReachInfo
-}
-
-type linkInfo struct {
-	index, mtu  int
-	name, alias string
-	up          bool
 }
 
 // explicit reports whether the caller named interfaces.
@@ -158,14 +152,14 @@ func (l listing) try(c candidate, o Options, all bool) (Link, string) {
 	switch {
 	case !ok:
 		return Link{}, fmt.Sprintf("interface number %d does not exist", c.index)
-	case link.alias == kernel.Alias:
-		return Link{}, fmt.Sprintf("%s is the overlay's own device", link.name)
-	case !link.up:
-		return Link{}, fmt.Sprintf("%s is down: set it up", link.name)
-	case link.mtu == 0:
-		return Link{}, fmt.Sprintf("%s has MTU 0", link.name)
+	case link.Alias == kernel.Alias:
+		return Link{}, fmt.Sprintf("%s is the overlay's own device", link.Name)
+	case !link.Up:
+		return Link{}, fmt.Sprintf("%s is down: set it up", link.Name)
+	case link.MTU == 0:
+		return Link{}, fmt.Sprintf("%s has MTU 0", link.Name)
 	}
-	u := Link{Name: link.name, Index: link.index, MTU: link.mtu}
+	u := Link{Name: link.Name, Index: link.Index, MTU: link.MTU}
 	var why4, why6 string
 	if o.IPv4 {
 		u.Addr4, why4 = l.pick(c, false, o)
@@ -175,7 +169,7 @@ func (l listing) try(c candidate, o Options, all bool) (Link, string) {
 	}
 	lacks4, lacks6 := o.IPv4 && !u.Addr4.IsValid(), o.IPv6 && !u.Addr6.IsValid()
 	if all && (lacks4 || lacks6) || !u.Addr4.IsValid() && !u.Addr6.IsValid() {
-		return Link{}, link.name + " " + strings.Join(nonEmpty(why4, why6), ", ")
+		return Link{}, link.Name + " " + strings.Join(nonEmpty(why4, why6), ", ")
 	}
 	u.Ext4, u.Ext6 = u.Addr4, u.Addr6
 	if u.Addr4.IsValid() && o.PublicIP.IsValid() {
@@ -187,10 +181,10 @@ func (l listing) try(c candidate, o Options, all bool) (Link, string) {
 	return u, ""
 }
 
-func (l listing) link(index int) (linkInfo, bool) {
-	i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.index == index })
+func (l listing) link(index int) (kernel.Device, bool) {
+	i := slices.IndexFunc(l.links, func(d kernel.Device) bool { return d.Index == index })
 	if i < 0 {
-		return linkInfo{}, false
+		return kernel.Device{}, false
 	}
 	return l.links[i], true
 }

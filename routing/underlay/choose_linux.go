@@ -21,12 +21,9 @@ func Choose(k *kernel.Kernel, o Options) (Link, error) {
 // readListing reads what choose needs, and no more: default routes only if no interface is named.
 func readListing(k *kernel.Kernel, o Options) (listing, error) {
 	var l listing
-	ds, err := k.Devices()
-	if err != nil {
+	var err error
+	if l.links, err = k.Devices(); err != nil {
 		return l, err
-	}
-	for _, d := range ds {
-		l.links = append(l.links, info(d))
 	}
 	if l.addrs, err = k.AddrInfos(); err != nil {
 		return l, err
@@ -48,14 +45,10 @@ func listingOf(k *kernel.Kernel, name string) (listing, error) {
 	d, err := k.Device(name)
 	switch {
 	case err == nil:
-		l.links = []linkInfo{info(d)}
+		l.links = []kernel.Device{d}
 	case !errors.Is(err, kernel.ErrNoLink):
 		return l, err
 	}
 	l.addrs, err = k.AddrInfos()
 	return l, err
-}
-
-func info(d kernel.Device) linkInfo {
-	return linkInfo{index: d.Index, mtu: d.MTU, name: d.Name, alias: d.Alias, up: d.Up}
 }

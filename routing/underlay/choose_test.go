@@ -9,15 +9,21 @@ import (
 	"weft/routing/internal/kernel"
 )
 
+// link is one that is up, but eth2; weft's has its alias.
+func link(index int, name string, mtu int) kernel.Device {
+	d := kernel.Device{Index: index, Link: kernel.Link{Name: name, MTU: mtu, Up: name != "eth2"}}
+	if name == "flannel0" {
+		d.Alias = kernel.Alias
+	}
+	return d
+}
+
 // host is a listing with two underlay links, an overlay device and lo.
 func host() listing {
 	return listing{
-		links: []linkInfo{
-			{index: 1, name: "lo", mtu: 65536, up: true},
-			{index: 2, name: "eth0", mtu: 1500, up: true},
-			{index: 3, name: "eth1", mtu: 9000, up: true},
-			{index: 4, name: "eth2", mtu: 1500},
-			{index: 5, name: "flannel0", alias: kernel.Alias, mtu: 1472, up: true},
+		links: []kernel.Device{
+			link(1, "lo", 65536), link(2, "eth0", 1500), link(3, "eth1", 9000), link(4, "eth2", 1500),
+			link(5, "flannel0", 1472),
 		},
 		addrs: []kernel.AddrInfo{
 			{Index: 1, Addr: addr("127.0.0.1")},

@@ -26,14 +26,14 @@ func ReadDevices(k *kernel.Kernel, index int) Devices {
 }
 
 // linksBelow is below, without a listing of all links where nothing is under this one.
-func linksBelow(k *kernel.Kernel, index int) ([]kernel.LinkKind, error) {
-	l, err := k.LinkKind(index)
+func linksBelow(k *kernel.Kernel, index int) ([]kernel.Device, error) {
+	l, err := k.DeviceAt(index)
 	if err != nil {
 		return nil, err
 	}
 	if l.Parent == 0 && !joins(l.Kind) {
-		return []kernel.LinkKind{l}, nil
+		return []kernel.Device{l}, nil
 	}
-	all, err := k.LinkKinds()
+	all, err := k.Devices()
 	return below(all, index), err
 }

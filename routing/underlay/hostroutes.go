@@ -23,7 +23,7 @@ type HostRoutes struct {
 func newHostRoutes(ds []kernel.Device, as []kernel.AddrInfo, rs []kernel.Route) HostRoutes {
 	names, own := map[string]bool{}, map[int]bool{}
 	for _, d := range ds {
-		if d.Alias == kernel.Alias || d.TUN && d.Alias == "" && kernel.IsTUNName(d.Name) {
+		if d.Alias == kernel.Alias || d.Kind == "tun" && d.Alias == "" && kernel.IsTUNName(d.Name) {
 			names[d.Name], own[d.Index] = true, true
 		}
 	}

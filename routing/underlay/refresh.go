@@ -14,13 +14,13 @@ import (
 // link has it, also again after it was away. If it is gone and replace is set, the link's next best takes
 // its place, and is advertised if the old one was. lost says what is missing; it is empty if nothing is.
 func (u Link) refreshed(chosen Link, l listing, o Options, replace bool) (now Link, lost string) {
-	i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == chosen.Name })
+	i := slices.IndexFunc(l.links, func(d kernel.Device) bool { return d.Name == chosen.Name })
 	if i < 0 {
 		return u, fmt.Sprintf("link %s is gone", chosen.Name)
 	}
 	link := l.links[i]
 	now = u
-	now.Index, now.MTU = link.index, link.mtu
+	now.Index, now.MTU = link.Index, link.MTU
 	var missing []string
 	for _, f := range []struct {
 		on, six                   bool
@@ -33,10 +33,10 @@ func (u Link) refreshed(chosen Link, l listing, o Options, replace bool) (now Li
 		if !f.on && !f.chosen.IsValid() {
 			continue
 		}
-		next, _ := l.pick(candidate{index: link.index, addr: f.chosen}, f.six, o)
+		next, _ := l.pick(candidate{index: link.Index, addr: f.chosen}, f.six, o)
 		has := func(a netip.Addr) bool {
 			return slices.ContainsFunc(l.addrs, func(k kernel.AddrInfo) bool {
-				return k.Index == link.index && k.Addr == a && !k.Failed
+				return k.Index == link.Index && k.Addr == a && !k.Failed
 			})
 		}
 		switch {
@@ -50,11 +50,11 @@ func (u Link) refreshed(chosen Link, l listing, o Options, replace bool) (now Li
 				*f.ext = f.public
 			}
 		case f.addr.IsValid():
-			missing = append(missing, fmt.Sprintf("link %s has no address %v", link.name, *f.addr))
+			missing = append(missing, fmt.Sprintf("link %s has no address %v", link.Name, *f.addr))
 		}
 	}
-	if !link.up {
-		missing = append(missing, fmt.Sprintf("link %s is down", link.name))
+	if !link.Up {
+		missing = append(missing, fmt.Sprintf("link %s is down", link.Name))
 	}
 	return now, strings.Join(missing, "; ")
 }

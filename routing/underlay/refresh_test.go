@@ -59,7 +59,7 @@ func TestRefreshed(t *testing.T) {
 		t.Errorf("link gone: %+v %q", now, lost)
 	}
 	down := host()
-	down.links[1].up, down.links[1].mtu, down.links[1].index = false, 1400, 12
+	down.links[1].Up, down.links[1].MTU, down.links[1].Index = false, 1400, 12
 	down.addrs[4].Index = 12
 	if now, lost := chosen.refreshed(chosen, down, o, false); now.MTU != 1400 || now.Index != 12 ||
 		lost != "link eth0 is down" {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Counters are what the kernel counted for a device since that was made, or its driver's counters began.
@@ -16,12 +15,7 @@ type Counters struct {
 // ReadCounters reads those of a device by name, in the calling thread's network namespace. It needs no
 // Kernel, so that it waits for nobody who has one.
 func ReadCounters(device string) (c Counters, err error) {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return c, fmt.Errorf("netlink socket: %w", err)
-	}
-	defer h.Close()
-	l, err := h.LinkByName(device)
+	l, err := netlink.LinkByName(device)
 	if err != nil {
 		return c, fmt.Errorf("link %s: %w", device, err)
 	}

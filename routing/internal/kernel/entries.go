@@ -66,26 +66,9 @@ func planNeighs(c *Changes, have, want []Neigh, own Ownership) {
 		link string
 		addr netip.Addr
 	}
-	wanted := make(map[key]bool, len(want))
-	for _, w := range want {
-		wanted[key{w.Link, w.Addr}] = true
-	}
-	there := make(map[Neigh]bool, len(have))
-	for _, h := range have {
-		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.Addr}] && h.Permanent && own.OwnsLink(h.Link) &&
-			own.contains(h.Addr) {
-			c.DelNeighs = append(c.DelNeighs, h)
-		}
-	}
-	for _, w := range want {
-		if !there[w] {
-			c.SetNeighs = append(c.SetNeighs, w)
-		}
-	}
-	order := func(a, b Neigh) int { return cmp.Or(cmp.Compare(a.Link, b.Link), a.Addr.Compare(b.Addr)) }
-	slices.SortFunc(c.SetNeighs, order)
-	slices.SortFunc(c.DelNeighs, order)
+	c.SetNeighs, c.DelNeighs = planEntries(have, want, func(n Neigh) key { return key{n.Link, n.Addr} },
+		func(n Neigh) bool { return own.Sweep && n.Permanent && own.OwnsLink(n.Link) && own.contains(n.Addr) },
+		func(a, b Neigh) int { return cmp.Or(cmp.Compare(a.Link, b.Link), a.Addr.Compare(b.Addr)) })
 }
 
 // planFDBs deletes only entries that are permanent, on our devices and for one address: those that
@@ -95,26 +78,36 @@ func planFDBs(c *Changes, have, want []FDB, own Ownership) {
 		link string
 		mac  MAC
 	}
-	wanted := make(map[key]bool, len(want))
+	c.SetFDBs, c.DelFDBs = planEntries(have, want, func(f FDB) key { return key{f.Link, f.MAC} },
+		func(f FDB) bool {
+			return own.Sweep && f.Permanent && own.OwnsLink(f.Link) && !group(f.MAC) && f.MAC != (MAC{})
+		},
+		func(a, b FDB) int { return cmp.Or(cmp.Compare(a.Link, b.Link), bytes.Compare(a.MAC[:], b.MAC[:])) })
+}
+
+// planEntries returns in order what of want is not there, and what of have goes: it is ours, and nothing is
+// wanted in its place.
+func planEntries[T, K comparable](have, want []T, place func(T) K, ours func(T) bool,
+	order func(a, b T) int) (set, del []T) {
+	wanted := make(map[K]bool, len(want))
 	for _, w := range want {
-		wanted[key{w.Link, w.MAC}] = true
+		wanted[place(w)] = true
 	}
-	there := make(map[FDB]bool, len(have))
+	there := make(map[T]bool, len(have))
 	for _, h := range have {
 		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.OwnsLink(h.Link) && !group(h.MAC) &&
-			h.MAC != (MAC{}) {
-			c.DelFDBs = append(c.DelFDBs, h)
+		if !wanted[place(h)] && ours(h) {
+			del = append(del, h)
 		}
 	}
 	for _, w := range want {
 		if !there[w] {
-			c.SetFDBs = append(c.SetFDBs, w)
+			set = append(set, w)
 		}
 	}
-	order := func(a, b FDB) int { return cmp.Or(cmp.Compare(a.Link, b.Link), bytes.Compare(a.MAC[:], b.MAC[:])) }
-	slices.SortFunc(c.SetFDBs, order)
-	slices.SortFunc(c.DelFDBs, order)
+	slices.SortFunc(set, order)
+	slices.SortFunc(del, order)
+	return set, del
 }
 
 // String is as iproute2 shows it.

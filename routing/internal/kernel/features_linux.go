@@ -8,7 +8,6 @@ import (
 
 	"github.com/mdlayher/genetlink"
 	mdlayher "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -158,53 +157,6 @@ func activeFeatures(message []byte) (map[string]bool, error) {
 		})
 	})
 	return active, err
-}
-
-// LinkKind is what a link is made of.
-type LinkKind struct {
-	Index int
-	Name  string
-	// Kind is as in ip -d link: vlan, macvlan, bond, bridge, veth; "device" for hardware, and what has none.
-	Kind string
-	// Parent is the link that it stands on, Master the one that it is a port of, by number; 0 for none. A Parent
-	// in another namespace is not one.
-	Parent, Master int
-	Up             bool
-}
-
-// LinkKinds lists all links.
-func (k *Kernel) LinkKinds() ([]LinkKind, error) {
-	ls, err := k.Links()
-	if err != nil {
-		return nil, err
-	}
-	kinds := make([]LinkKind, len(ls))
-	for i, l := range ls {
-		kinds[i] = kindOf(l)
-	}
-	return kinds, nil
-}
-
-// LinkKind looks up one link by number. The error wraps ErrNoLink if there is none.
-func (k *Kernel) LinkKind(index int) (LinkKind, error) {
-	l, err := k.h.LinkByIndex(index)
-	if err != nil {
-		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			err = ErrNoLink
-		}
-		return LinkKind{}, fmt.Errorf("link %d: %w", index, err)
-	}
-	return kindOf(l), nil
-}
-
-func kindOf(l netlink.Link) LinkKind {
-	a := l.Attrs()
-	kind := LinkKind{Index: a.Index, Name: a.Name, Kind: l.Type(), Parent: a.ParentIndex, Master: a.MasterIndex,
-		Up: a.RawFlags&unix.IFF_UP != 0}
-	if a.NetNsID >= 0 || kind.Kind == "veth" { // the other end of a veth is no parent
-		kind.Parent = 0
-	}
-	return kind
 }
 
 // Place names the kernel's network namespace in this boot: another boot, or another namespace, has another

@@ -101,48 +101,74 @@ func (k *Kernel) Do(f func() error) error {
 // Device is a link as the kernel shows it.
 type Device struct {
 	Link
-	Index   int
-	TUN     bool // a TUN, not a TAP or anything else
-	Dropped uint64
+	Index int
+	// Kind is the driver's name, as in ip -d link: vlan, bond, bridge, veth; "device" for hardware, and what has
+	// none. TUNs and TAPs have one driver, and are "tun" and "tap".
+	Kind string
+	// Parent is the link that it stands on, Master the one that it is a port of, by number; 0 for none. A Parent
+	// in another namespace is not one.
+	Parent, Master int
+	Dropped        uint64
 }
 
 // ErrNoLink is for a device that does not exist.
 var ErrNoLink = errors.New("no such link")
 
-// Device looks up one link by name.
-func (k *Kernel) Device(name string) (Device, error) {
+// link looks up a link by name. The error wraps ErrNoLink if there is none.
+func (k *Kernel) link(name string) (netlink.Link, error) {
 	l, err := k.h.LinkByName(name)
-	if err != nil {
-		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			return Device{}, fmt.Errorf("link %s: %w", name, ErrNoLink)
-		}
-		return Device{}, fmt.Errorf("link %s: %w", name, err)
+	return l, noLink("link "+name, err)
+}
+
+func noLink(what string, err error) error {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		err = ErrNoLink
 	}
-	return fromLink(l), nil
+	return Wrap(what, err)
+}
+
+// Device looks up one link by name. The error wraps ErrNoLink if there is none.
+func (k *Kernel) Device(name string) (Device, error) {
+	l, err := k.link(name)
+	if err != nil {
+		return Device{}, err
+	}
+	return DeviceOf(l), nil
+}
+
+// DeviceAt looks up one link by number. The error wraps ErrNoLink if there is none.
+func (k *Kernel) DeviceAt(index int) (Device, error) {
+	l, err := k.h.LinkByIndex(index)
+	if err != nil {
+		return Device{}, noLink(fmt.Sprint("link ", index), err)
+	}
+	return DeviceOf(l), nil
 }
 
 // Devices lists all links.
 func (k *Kernel) Devices() ([]Device, error) {
-	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
-	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
+	ls, err := k.Links()
 	ds := make([]Device, len(ls))
 	for i, l := range ls {
-		ds[i] = fromLink(l)
+		ds[i] = DeviceOf(l)
 	}
-	return ds, nil
+	return ds, err
 }
 
-func fromLink(l netlink.Link) Device {
+// DeviceOf is a link in our form.
+func DeviceOf(l netlink.Link) Device {
 	a := l.Attrs()
 	d := Device{
 		Link: Link{Name: a.Name, Alias: a.Alias, MTU: a.MTU, TxQueueLen: a.TxQLen,
 			Up: a.RawFlags&unix.IFF_UP != 0},
-		Index: a.Index,
+		Index: a.Index, Kind: l.Type(), Parent: a.ParentIndex, Master: a.MasterIndex,
 	}
 	if t, ok := l.(*netlink.Tuntap); ok {
-		d.TUN = t.Mode == netlink.TUNTAP_MODE_TUN
+		d.Kind = map[netlink.TuntapMode]string{netlink.TUNTAP_MODE_TUN: "tun",
+			netlink.TUNTAP_MODE_TAP: "tap"}[t.Mode]
+	}
+	if a.NetNsID >= 0 || d.Kind == "veth" { // the other end of a veth is no parent
+		d.Parent = 0
 	}
 	if a.Statistics != nil {
 		d.Dropped = a.Statistics.TxDropped
@@ -157,7 +183,7 @@ func (k *Kernel) SetLink(l Link) error {
 	if err != nil {
 		return err
 	}
-	have := fromLink(nl).Link
+	have := DeviceOf(nl).Link
 	var errs []error
 	if have.Alias != l.Alias {
 		errs = append(errs, Wrap("alias", k.h.LinkSetAlias(nl, l.Alias)))

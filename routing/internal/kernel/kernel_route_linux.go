@@ -19,10 +19,10 @@ func (k *Kernel) addrs() ([]netlink.Addr, error) {
 }
 
 // routes lists the routes by device d, and those with our protocol number by any device. The two
-// filters cost the same on a host with a full Internet table as on an empty one.
+// filters cost the same on a host with a full Internet table as on an empty one. A route that both find is
+// there twice.
 func (k *Kernel) routes(d Device) ([]Route, error) {
 	names := map[int]string{d.Index: d.Name}
-	seen := map[Route]bool{}
 	var rs []Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		for _, f := range []struct {
@@ -37,9 +37,7 @@ func (k *Kernel) routes(d Device) ([]Route, error) {
 				return nil, fmt.Errorf("list routes: %w", err)
 			}
 			for _, nr := range l {
-				r, ok := k.fromRoute(nr, names)
-				if ok && !seen[r] {
-					seen[r] = true
+				if r, ok := k.fromRoute(nr, names); ok {
 					rs = append(rs, r)
 				}
 			}

@@ -132,32 +132,37 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	return out, nil
 }
 
-// listNeighs asks on a socket of its own. The kernel checks requests on the Handle's socket strictly, and the
-// library's request for this dump has uninitialized padding, so that it would be refused now and then. The
-// only flag that the kernel takes in a request is NTF_PROXY, for proxy entries instead of neighbours.
+// listNeighs lists the entries on those links.
 func (k *Kernel) listNeighs(family int, flags byte, links map[int]string) ([]netlink.Neigh, error) {
 	var out []netlink.Neigh
-	err := k.Do(func() error {
-		msgs, err := dump(func() ([][]byte, error) {
+	msgs, err := k.dumpNeighs(family, flags, nil)
+	for _, m := range msgs {
+		if len(m) < unix.SizeofNdMsg || links[secondWord(m)] == "" || int(m[0]) != family {
+			continue
+		}
+		if n, err := netlink.NeighDeserialize(m); err == nil {
+			out = append(out, *n)
+		}
+	}
+	return out, err
+}
+
+// dumpNeighs asks on a socket of its own. The kernel checks requests on the Handle's socket strictly, and the
+// library's request for this dump has uninitialized padding, so that it would be refused now and then. The
+// only flag that the kernel takes in a request is NTF_PROXY, for proxy entries instead of neighbours.
+func (k *Kernel) dumpNeighs(family int, flags byte, attrs []byte) (msgs [][]byte, err error) {
+	err = k.Do(func() (err error) {
+		msgs, err = dump(func() ([][]byte, error) {
 			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-			req.AddRawData([]byte{byte(family), 10: flags, 11: 0}) // struct ndmsg of neighbour.h
+			req.AddRawData(append([]byte{byte(family), 10: flags, 11: 0}, attrs...)) // struct ndmsg of neighbour.h
 			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 		})
-		for _, m := range msgs {
-			if len(m) < unix.SizeofNdMsg || links[int(int32(nl.NativeEndian().Uint32(m[4:])))] == "" ||
-				int(m[0]) != family {
-				continue
-			}
-			if n, err := netlink.NeighDeserialize(m); err == nil {
-				out = append(out, *n)
-			}
-		}
 		return err
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) { // without IPv6
 		return nil, nil
 	}
-	return out, err
+	return msgs, err
 }
 
 // SetNeigh adds an entry or puts it in the place of the one for the same address.

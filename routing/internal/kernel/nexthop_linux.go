@@ -162,22 +162,12 @@ func expires(attrs []byte) bool {
 	return len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0
 }
 
-// Neighbours lists the kernel's entries for the link, of both families. The library's own listing
-// sends uninitialized bytes, which a strict kernel refuses, and cannot ask for one link.
+// Neighbours lists the kernel's entries for the link, of both families.
 func (k *Kernel) Neighbours(index int) ([]Neighbour, error) {
 	var ns []Neighbour
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		l, err := dump(func() (l [][]byte, err error) {
-			err = k.Do(func() (err error) {
-				req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-				head := append([]byte{family}, make([]byte, unix.SizeofNdMsg-1)...)
-				// Raw data comes last in the message, so all of it is.
-				req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))).Serialize()...))
-				l, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
-				return err
-			})
-			return l, err
-		})
+	ofLink := nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))).Serialize()
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		l, err := k.dumpNeighs(family, 0, ofLink)
 		if err != nil {
 			return nil, fmt.Errorf("list neighbours: %w", err)
 		}

@@ -95,16 +95,23 @@ func (s State) Without(links []string) State {
 	if len(links) == 0 {
 		return s
 	}
-	gone := func(link string) bool { return slices.Contains(links, link) }
 	return State{
-		Links:   slices.DeleteFunc(slices.Clone(s.Links), func(l Link) bool { return gone(l.Name) }),
-		Tunnels: slices.DeleteFunc(slices.Clone(s.Tunnels), func(v Tunnel) bool { return gone(v.Name) }),
-		Addrs:   slices.DeleteFunc(slices.Clone(s.Addrs), func(a Addr) bool { return gone(a.Link) }),
-		Routes:  slices.DeleteFunc(slices.Clone(s.Routes), func(r Route) bool { return gone(r.Link) }),
-		Neighs:  slices.DeleteFunc(slices.Clone(s.Neighs), func(n Neigh) bool { return gone(n.Link) }),
-		FDBs:    slices.DeleteFunc(slices.Clone(s.FDBs), func(f FDB) bool { return gone(f.Link) }),
+		Links: off(links, s.Links), Tunnels: off(links, s.Tunnels), Addrs: off(links, s.Addrs),
+		Routes: off(links, s.Routes), Neighs: off(links, s.Neighs), FDBs: off(links, s.FDBs),
 	}
 }
+
+// off returns what of l is on none of those links.
+func off[T interface{ on() string }](links []string, l []T) []T {
+	return slices.DeleteFunc(slices.Clone(l), func(x T) bool { return slices.Contains(links, x.on()) })
+}
+
+func (l Link) on() string   { return l.Name }
+func (v Tunnel) on() string { return v.Name }
+func (a Addr) on() string   { return a.Link }
+func (r Route) on() string  { return r.Link }
+func (n Neigh) on() string  { return n.Link }
+func (f FDB) on() string    { return f.Link }
 
 // Ownership says which objects a plan may change.
 type Ownership struct {

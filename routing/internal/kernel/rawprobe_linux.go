@@ -27,12 +27,9 @@ type EtherInfo struct {
 // Ethernet devices, VLANs, bonds, bridges, macvlans and veths included: the packet socket is bound to
 // the device that has the address, and the kernel takes care of whatever is below it.
 func (k *Kernel) Ether(name string) (EtherInfo, error) {
-	l, err := k.h.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		err = ErrNoLink
-	}
+	l, err := k.link(name)
 	if err != nil {
-		return EtherInfo{}, fmt.Errorf("link %s: %w", name, err)
+		return EtherInfo{}, err
 	}
 	a := l.Attrs()
 	if a.EncapType != "ether" || len(a.HardwareAddr) != len(encap.MAC{}) {

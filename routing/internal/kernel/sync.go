@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // changer is the part of the kernel that applying a plan needs.
@@ -102,17 +101,10 @@ func (t *tried) device(k changer, c TunnelChange) {
 
 // without leaves out what needs one of those links.
 func (c Changes) without(links []string) Changes {
-	if len(links) == 0 {
-		return c
+	if len(links) > 0 {
+		c.AddAddrs, c.SetNeighs, c.SetFDBs = off(links, c.AddAddrs), off(links, c.SetNeighs), off(links, c.SetFDBs)
+		c.AddRoutes, c.ReplaceRoutes = off(links, c.AddRoutes), off(links, c.ReplaceRoutes)
 	}
-	gone := func(link string) bool { return slices.Contains(links, link) }
-	c.AddAddrs = slices.DeleteFunc(slices.Clone(c.AddAddrs), func(a Addr) bool { return gone(a.Link) })
-	c.SetNeighs = slices.DeleteFunc(slices.Clone(c.SetNeighs), func(n Neigh) bool { return gone(n.Link) })
-	c.SetFDBs = slices.DeleteFunc(slices.Clone(c.SetFDBs), func(f FDB) bool { return gone(f.Link) })
-	c.AddRoutes = slices.DeleteFunc(slices.Clone(c.AddRoutes), func(r Route) bool { return gone(r.Link) })
-	c.ReplaceRoutes = slices.DeleteFunc(slices.Clone(c.ReplaceRoutes), func(r Route) bool {
-		return gone(r.Link)
-	})
 	return c
 }
 

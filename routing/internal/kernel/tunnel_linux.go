@@ -20,12 +20,9 @@ var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in l
 // Tunnel looks up a device. Of one that is of another kind it has name, number, alias and kind. The error
 // wraps ErrNoLink.
 func (k *Kernel) Tunnel(name string) (Tunnel, error) {
-	l, err := k.h.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return Tunnel{}, fmt.Errorf("link %s: %w", name, ErrNoLink)
-	}
+	l, err := k.link(name)
 	if err != nil {
-		return Tunnel{}, fmt.Errorf("link %s: %w", name, err)
+		return Tunnel{}, err
 	}
 	switch l := l.(type) {
 	case *netlink.Vxlan:
@@ -179,7 +176,7 @@ func IsProbe(l netlink.Link) bool {
 
 // VTEPsOnPort lists the vxlan devices of a UDP port.
 func (k *Kernel) VTEPsOnPort(port uint16) ([]Tunnel, error) {
-	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
+	ls, err := k.Links()
 	var vs []Tunnel
 	for _, l := range ls {
 		if x, ok := l.(*netlink.Vxlan); ok && x.Port == int(port) {
@@ -203,8 +200,8 @@ func (k *Kernel) RemoveTunnel(v Tunnel, networks []netip.Prefix) error {
 
 // DelLink deletes a link; one that is gone already is no error.
 func (k *Kernel) DelLink(name string) error {
-	l, err := k.h.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
+	l, err := k.link(name)
+	if errors.Is(err, ErrNoLink) {
 		return nil
 	}
 	if err != nil {
@@ -222,10 +219,7 @@ func (k *Kernel) SetTunnel(v Tunnel, names []string) (done int, err error) {
 	if len(names) == 0 {
 		return 0, nil
 	}
-	l, err := k.h.LinkByName(v.Name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return 0, fmt.Errorf("link %s: %w", v.Name, ErrNoLink)
-	}
+	l, err := k.link(v.Name)
 	if err != nil {
 		return 0, err
 	}

@@ -18,21 +18,6 @@ var ErrNoWireGuard = errors.New("this kernel has no WireGuard (Linux has it from
 // wireGuardKind is the kernel's name of the driver.
 const wireGuardKind = "wireguard"
 
-// Kind is the kind of a link, as "ip -d link" shows it, but "tun" for a TUN; "" if there is no such link.
-func (k *Kernel) Kind(name string) (kind, alias string, err error) {
-	l, err := k.h.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("link %s: %w", name, err)
-	}
-	if t, ok := l.(*netlink.Tuntap); ok && t.Mode == netlink.TUNTAP_MODE_TUN {
-		return "tun", l.Attrs().Alias, nil
-	}
-	return l.Type(), l.Attrs().Alias, nil
-}
-
 // AddWireGuard makes a device without a key. It is up, since only then a handshake begins when it gets its
 // peers. The error wraps ErrNoWireGuard if the kernel cannot.
 func (k *Kernel) AddWireGuard(name string) error {

@@ -154,7 +154,7 @@ func (f *forwarder) look(index int) (s forwardingSeen, err error) {
 	if err != nil {
 		return s, err
 	}
-	link, err := f.k.LinkKind(index)
+	link, err := f.k.DeviceAt(index)
 	if err != nil {
 		return s, err
 	}

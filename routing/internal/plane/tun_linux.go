@@ -178,7 +178,7 @@ func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Pre
 		if !kernel.IsTUNName(d.Name) {
 			continue
 		}
-		if inUse[d.Name] || !d.TUN || d.Alias != kernel.Alias && d.Alias != "" {
+		if inUse[d.Name] || d.Kind != "tun" || d.Alias != kernel.Alias && d.Alias != "" {
 			continue
 		}
 		as := addrs[d.Index]

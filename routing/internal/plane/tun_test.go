@@ -10,7 +10,7 @@ import (
 func TestPickDevice(t *testing.T) {
 	nets := []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}
 	tun := func(i int, name, alias string) kernel.Device {
-		return kernel.Device{Link: kernel.Link{Name: name, Alias: alias}, Index: i, TUN: true}
+		return kernel.Device{Link: kernel.Link{Name: name, Alias: alias}, Index: i, Kind: "tun"}
 	}
 	for _, c := range []struct {
 		name  string
