@@ -59,6 +59,33 @@ func (d *desired) add(r *lease.Record, p tunnel.PeerSpec, first int) {
 	d.spec.Peers, d.of = append(d.spec.Peers, p), append(d.of, carriedOf{r, first, len(d.reached)})
 }
 
+// carry adds a way as a peer of the data plane, unless it is skipped, with a plain route if packets go by
+// that.
+func (d *desired) carry(w way, p tunnel.PeerSpec, s situation) {
+	if d.reached = append(d.reached, w.report); w.report.How == HowSkipped {
+		return
+	}
+	if w.report.How == HowRoute {
+		d.Routes = append(d.Routes, w.route(s))
+	}
+	d.add(w.r, p, len(d.reached)-1)
+}
+
+// peer is the way as a peer of the data plane that has addresses of the way's family only.
+func (w way) peer() tunnel.PeerSpec {
+	p := tunnel.PeerSpec{Name: w.report.Peer, Addr: w.f.public, Subnets: []netip.Prefix{w.f.subnet},
+		InnerSources: []netip.Addr{w.f.public}, Sources: []netip.Addr{w.f.public}}
+	if x := w.r.Weft; x != nil {
+		p.Weft, p.MTU = true, x.MTU
+		for _, a := range x.Addrs {
+			if a.IsValid() && a.Unmap().Is6() == w.f.six {
+				p.Sources = append(p.Sources, a)
+			}
+		}
+	}
+	return p
+}
+
 // settleAddrs leaves out the peers whose address another one has, or the overlay cuts off. The Sources of
 // those that stay are sorted, without those of others, and do not repeat Addr.
 func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {

@@ -122,8 +122,8 @@ func splitCommand(command string, lookup func(string) string) []string {
 // recordVariables are those about a node's subnets and addresses. A family that it has not is empty.
 func recordVariables(r lease.Record) variables {
 	return variables{
-		{"SUBNET", prefixText(r.V4)}, {"IPV6SUBNET", prefixText(r.V6)},
-		{"PUBLIC_IP", addrText(r.PublicIP)}, {"PUBLIC_IPV6", addrText(r.PublicIPv6)},
+		{"SUBNET", textOf(r.V4)}, {"IPV6SUBNET", textOf(r.V6)},
+		{"PUBLIC_IP", textOf(r.PublicIP)}, {"PUBLIC_IPV6", textOf(r.PublicIPv6)},
 	}
 }
 
@@ -131,22 +131,18 @@ func recordVariables(r lease.Record) variables {
 func nodeVariables(s situation) variables {
 	own := s.set.Own
 	own.PublicIP, own.PublicIPv6 = s.under.Ext4, s.under.Ext6
-	return append(variables{{"NETWORK", prefixText(s.set.Config.Network)},
-		{"IPV6NETWORK", prefixText(s.set.Config.IPv6Network)}}, recordVariables(own)...)
+	return append(variables{{"NETWORK", textOf(s.set.Config.Network)},
+		{"IPV6NETWORK", textOf(s.set.Config.IPv6Network)}}, recordVariables(own)...)
 }
 
-func prefixText(p netip.Prefix) string {
-	if !p.IsValid() {
+func textOf(x interface {
+	IsValid() bool
+	String() string
+}) string {
+	if !x.IsValid() {
 		return ""
 	}
-	return p.String()
-}
-
-func addrText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
+	return x.String()
 }
 
 // extPeer is what SubnetAdd ran for. It is comparable, and what the state file keeps.
@@ -227,15 +223,12 @@ func (e *extension) publish() (data, v6data json.RawMessage) {
 
 func (e *extension) want(s situation) desired {
 	var d desired
-	for _, r := range s.set.Peers {
-		_, why := newExtPeer(r)
-		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r, typeExtension)
-			if report.How = HowCommand; why != "" {
-				report = report.skip("%s", why)
-			}
-			d.reached = append(d.reached, report)
+	for w := range s.ways(typeExtension) {
+		w.report.How = HowCommand
+		if _, why := newExtPeer(*w.r); why != "" {
+			w.report = w.report.skip("%s", why)
 		}
+		d.reached = append(d.reached, w.report)
 	}
 	return d
 }

@@ -3,12 +3,14 @@ package routing
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 )
 
@@ -37,6 +39,42 @@ func families(r lease.Record, s lease.Set, u underlay.Link) []family {
 		}
 	}
 	return out
+}
+
+// way is one subnet of a peer, and what is reported about it: skipped if it cannot be used.
+type way struct {
+	r      *lease.Record
+	f      family
+	report Reached
+}
+
+// ways are the subnets of all peers, in the set's order. Those whose record is of another type than name are
+// skipped.
+func (s situation) ways(name string) iter.Seq[way] {
+	return func(yield func(way) bool) {
+		for i := range s.set.Peers {
+			r := &s.set.Peers[i]
+			for _, f := range families(*r, s.set, s.under) {
+				if !yield(way{r, f, f.reached(*r, name)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// direct skips a way if the peer or this node has no address in its family, and reports whether the way
+// counts.
+func (w *way) direct() bool {
+	if w.report.How != HowSkipped && (!w.f.public.IsValid() || !w.f.local.IsValid()) {
+		w.report = w.report.skip("it has no %s, or this node has none", w.f.publicKey)
+	}
+	return w.report.How != HowSkipped
+}
+
+// route is a plain one to the peer.
+func (w way) route(s situation) kernel.Route {
+	return kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name, routeMTU(*w.r, w.f.six, s.mtu))
 }
 
 // reached begins the report about one subnet of a peer, which is skipped if its record is of another type

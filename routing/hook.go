@@ -48,18 +48,11 @@ func (*hook) publish() (data, v6data json.RawMessage) { return nil, nil }
 
 func (*hook) want(s situation) desired {
 	d := desired{device: s.under.Name}
-	for _, r := range s.set.Peers {
-		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r, typeHook)
-			switch {
-			case report.How == HowSkipped:
-			case !f.public.IsValid() || !f.local.IsValid():
-				report = report.skip("it has no %s, or this node has none", f.publicKey)
-			default:
-				report.How = HowController
-			}
-			d.reached = append(d.reached, report)
+	for w := range s.ways(typeHook) {
+		if w.direct() {
+			w.report.How = HowController
 		}
+		d.reached = append(d.reached, w.report)
 	}
 	return d
 }

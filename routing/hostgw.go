@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 
 	"weft/lease"
-	"weft/routing/internal/kernel"
 )
 
 // typeHostGW is flannel's host-gw: plain routes between nodes on one link.
@@ -29,26 +28,21 @@ func (hostGW) publish() (data, v6data json.RawMessage) { return nil, nil }
 
 func (g hostGW) want(s situation) desired {
 	d := desired{device: s.under.Name}
-	for _, r := range s.set.Peers {
-		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r, typeHostGW)
-			h, known := s.hops[f.public]
+	for w := range s.ways(typeHostGW) {
+		if w.direct() {
+			h, known := s.hops[w.f.public]
+			why := h.Indirect(w.f.public, s.under.Name)
 			switch {
-			case report.How == HowSkipped:
-			case !f.public.IsValid() || !f.local.IsValid():
-				report = report.skip("it has no %s, or this node has none", f.publicKey)
 			case !known:
-				report = report.skip("the way to %v is not known yet", f.public)
+				w.report = w.report.skip("the way to %v is not known yet", w.f.public)
+			case why != "":
+				w.report = w.report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not", why)
 			default:
-				if why := h.Indirect(f.public, s.under.Name); why != "" {
-					report = report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not", why)
-					break
-				}
-				report.How = HowRoute
-				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(r, f.six, s.mtu)))
+				w.report.How = HowRoute
+				d.Routes = append(d.Routes, w.route(s))
 			}
-			d.reached = append(d.reached, report)
 		}
+		d.reached = append(d.reached, w.report)
 	}
 	return d
 }

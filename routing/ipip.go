@@ -106,14 +106,13 @@ func (i *ipip) want(s situation) desired {
 		}}
 		d.Addrs = []kernel.Addr{{Link: kernel.IPIPName, Prefix: netip.PrefixFrom(base, base.BitLen())}}
 	}
-	for _, w := range i.ways(s) {
-		most := routeMTU(*w.r, false, s.mtu)
-		if w.report.How == HowRoute {
-			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name, most))
-		}
-		if w.report.How == HowTunnel {
-			r := kernel.PeerRoute(w.f.subnet, w.f.public, kernel.IPIPName, most)
-			r.OnLink = true
+	for w := range s.ways(typeIPIP) {
+		w = i.way(w, s)
+		if w.report.How != HowSkipped {
+			r := w.route(s)
+			if w.report.How == HowTunnel {
+				r.Link, r.OnLink = kernel.IPIPName, true
+			}
 			d.Routes = append(d.Routes, r)
 		}
 		d.reached = append(d.reached, w.report)
@@ -121,32 +120,18 @@ func (i *ipip) want(s situation) desired {
 	return d
 }
 
-// ipipWay is the subnet of a peer, and how it is reached.
-type ipipWay struct {
-	r      *lease.Record
-	f      family
-	report Reached // skipped if it cannot be used
-}
-
-// ways looks at every record. A network of this type has no IPv6.
-func (i *ipip) ways(s situation) (out []ipipWay) {
-	for n := range s.set.Peers {
-		r := &s.set.Peers[n]
-		for _, f := range families(*r, s.set, s.under) {
-			w := ipipWay{r, f, f.reached(*r, typeIPIP)}
-			switch {
-			case w.report.How == HowSkipped:
-			case !f.public.Is4():
-				w.report = w.report.skip("it has no %s", f.publicKey)
-			case !f.local.IsValid():
-				w.report = w.report.skip("this node has no %s address on the underlay", familyName(f.six))
-			default:
-				w.report = chooseWay(w.report, f, s, i.DirectRouting, false)
-			}
-			out = append(out, w)
-		}
+// way looks at one subnet of a record. A network of this type has no IPv6.
+func (i *ipip) way(w way, s situation) way {
+	switch {
+	case w.report.How == HowSkipped:
+	case !w.f.public.Is4():
+		w.report = w.report.skip("it has no %s", w.f.publicKey)
+	case !w.f.local.IsValid():
+		w.report = w.report.skip("this node has no %s address on the underlay", familyName(w.f.six))
+	default:
+		w.report = chooseWay(w.report, w.f, s, i.DirectRouting, false)
 	}
-	return out
+	return w
 }
 
 // userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so
@@ -173,26 +158,13 @@ func (i userIPIP) trait() trait {
 func (i userIPIP) want(s situation) desired {
 	d := desired{spec: localSpec(s, i.senders)}
 	d.spec.JoinedUDP = s.joiner != ""
-	for _, w := range i.ways(s) {
-		d.reached = append(d.reached, w.report)
-		if w.report.How == HowSkipped {
-			continue
+	for w := range s.ways(typeIPIP) {
+		w = i.way(w, s)
+		p := w.peer()
+		if w.r.Weft != nil {
+			p.Recv = tunnel.ParseRecv(w.r.Weft.Recv)
 		}
-		if w.report.How == HowRoute {
-			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name,
-				routeMTU(*w.r, false, s.mtu)))
-		}
-		p := tunnel.PeerSpec{Name: w.report.Peer, Addr: w.f.public, Subnets: []netip.Prefix{w.f.subnet},
-			InnerSources: []netip.Addr{w.f.public}, Sources: []netip.Addr{w.f.public}}
-		if x := w.r.Weft; x != nil {
-			p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(x.Recv), x.MTU
-			for _, a := range x.Addrs {
-				if a.Is4() {
-					p.Sources = append(p.Sources, a)
-				}
-			}
-		}
-		d.add(w.r, p, len(d.reached)-1)
+		d.carry(w, p, s)
 	}
 	d.settleAddrs(s.tenure, s.displaced)
 	d.spec.LeftOut = d.unreached()

@@ -43,25 +43,25 @@ type Node struct {
 	grace   time.Duration                // underlayGrace, but in tests
 	release string                       // the kernel's, but in tests
 
-	mu       sync.Mutex // serializes reconciling, and guards what follows and the plane
-	set      lease.Set
-	under    underlay.State
-	features features
-	hops     map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
-	want     decision
-	inPlace  kernel.State   // what was in place last: a change without another want is a repair
-	sealed   bool           // the rules of a seal were in place once
-	settled  bool           // all was in place once, so that what flannel left is taken over
-	made     map[string]int // the numbers of the devices that we made, by name
-	absent   []string       // the devices that the driver could not make
-	warned   map[string]bool
-	strict   kernel.StrictDrops
-	shadow   shadowWatch
-	bridged  []kernel.Bridged // the bridges that have addresses of directly attached pods
-	proxied  map[int]bool     // the numbers of those on which the host may answer for such pods
-	ended    bool
-	halted   bool        // Node.Pause
-	over     func() bool // Run is to end; nil before it began
+	mu      sync.Mutex // serializes reconciling, and guards what follows and the plane
+	set     lease.Set
+	under   underlay.State
+	devices underlay.Devices          // the underlay's, as they were last seen, of a type that the data plane serves
+	hops    map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
+	want    decision
+	inPlace kernel.State   // what was in place last: a change without another want is a repair
+	sealed  bool           // the rules of a seal were in place once
+	settled bool           // all was in place once, so that what flannel left is taken over
+	made    map[string]int // the numbers of the devices that we made, by name
+	absent  []string       // the devices that the driver could not make
+	warned  map[string]bool
+	strict  kernel.StrictDrops
+	shadow  shadowWatch
+	bridged []kernel.Bridged // the bridges that have addresses of directly attached pods
+	proxied map[int]bool     // the numbers of those on which the host may answer for such pods
+	ended   bool
+	halted  bool        // Node.Pause
+	over    func() bool // Run is to end; nil before it began
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
 	status   Status

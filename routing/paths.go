@@ -1,9 +1,6 @@
 package routing
 
 import (
-	"errors"
-	"strings"
-
 	"weft/tunnel"
 )
 
@@ -41,15 +38,12 @@ func PathWords() []string {
 	return words
 }
 
-// resolvePath turns the configuration's word into the path that is used.
-func resolvePath(word string) (p tunnel.Path, auto bool, err error) {
-	if word == "" || strings.EqualFold(word, pathAuto) {
-		return paths()[0], true, nil
-	}
+// resolvePath turns one of PathWords, or none, into the path that is used.
+func resolvePath(word string) (p tunnel.Path, auto bool) {
 	for _, p := range paths() {
-		if strings.EqualFold(word, p.String()) {
-			return p, false, nil
+		if p.String() == word {
+			return p, false
 		}
 	}
-	return 0, false, errors.New("there is no such path")
+	return paths()[0], true
 }

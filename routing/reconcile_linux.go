@@ -54,14 +54,19 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	r.try(c.askHops())
 	sizes, err := c.kind.sizes(c.under.Now)
 	r.try(err)
-	c.openPorts(r)
+	if c.plane != nil {
+		// While an address is lost its socket stays: it works again as soon as the address is back.
+		r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
+	}
 	c.readFeatures()
 	r.try(c.decide(sizes))
 	if by := c.joiner(); by != "" {
 		r.try(fmt.Errorf("a device of the underlay joins datagrams of UDP that nobody could take apart again, so "+
 			"that those of peers are dropped where they may be joined: %s", by))
 	}
-	c.nextHops(r, ch)
+	if c.plane != nil {
+		r.try(c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch))
+	}
 	c.seal()
 	var out outcome
 	if !c.about.last {
@@ -144,15 +149,6 @@ func (c *Node) askHops() error {
 	return err
 }
 
-// openPorts makes the data plane listen at the underlay's addresses. While an address is lost its socket
-// stays: it works again as soon as the address is back.
-func (c *Node) openPorts(r *round) {
-	if c.plane == nil {
-		return
-	}
-	r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
-}
-
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and
 // gives the data plane its table. A bad record is reported; it is no fault of ours to retry.
 func (c *Node) decide(m mtus) error {
@@ -196,13 +192,6 @@ func (c *Node) sync(ctx context.Context, r *round) outcome {
 	r.try(out.devices)
 	r.note(out.notes...)
 	return out
-}
-
-// nextHops gives the data plane what the frames to peers need.
-func (c *Node) nextHops(r *round, ch kernel.Change) {
-	if c.plane != nil {
-		r.try(c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch))
-	}
 }
 
 // toldFaults is how many different faults of peers the error of a reconcile has. The status says of each peer
@@ -256,7 +245,10 @@ func (c *Node) tellNotes(r *round) {
 // watch tells the monitor what to look for.
 func (c *Node) watch() {
 	out := kernel.Interest{
-		Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Below: c.features.below(),
+		Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Below: map[int]bool{},
+	}
+	for _, d := range c.devices.List {
+		out.Below[d.Index] = true
 	}
 	i := out
 	if c.away() {
@@ -289,7 +281,7 @@ func (c *Node) report(st Status, err error) {
 	if c.plane != nil {
 		st.Path, st.Devices = c.plane.PathName(), c.plane.Devices()
 	}
-	st.Underlay, st.UnderlayLost, st.UnderlayDevices = c.under.Now, c.under.Lost, c.features.devices()
+	st.Underlay, st.UnderlayLost, st.UnderlayDevices = c.under.Now, c.under.Lost, c.devices
 	st.LastReconcile = time.Now()
 	st.Repaired += old.Repaired
 	if len(old.Adopted) > 0 {

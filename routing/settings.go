@@ -48,7 +48,7 @@ type dataPlane struct {
 // options are those of the data plane, with a format and a port.
 func (d dataPlane) options(f encap.Format, port uint16) plane.Options {
 	o := plane.Options{Format: f, Port: port, Off: d.DisableOffloads.set, Forwarding: d.RxUDPGROForwarding}
-	o.Path, o.Auto, _ = resolvePath(d.Path) // one of the words, or none
+	o.Path, o.Auto = resolvePath(d.Path)
 	return o
 }
 

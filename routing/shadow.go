@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/gaissmai/bart"
+
 	"weft/lease"
 	"weft/routing/internal/kernel"
 )
@@ -16,7 +18,7 @@ import (
 func shadowed(there, ours []kernel.Route, mine map[string]bool, networks []netip.Prefix,
 	set lease.Set) []string {
 	var notes []string
-	var best bestRoutes // of ours; made for the first route that is somebody else's
+	var best *bart.Table[kernel.Route] // ours; made for the first route that is somebody else's
 	for _, r := range there {
 		foreign := r.Protocol != kernel.RouteProtocol && !mine[r.Link] && !liesIn(r.Dst, set.Own.V4) &&
 			!liesIn(r.Dst, set.Own.V6) &&
@@ -24,13 +26,13 @@ func shadowed(there, ours []kernel.Route, mine map[string]bool, networks []netip
 		if !foreign || slices.ContainsFunc(ours, func(o kernel.Route) bool { return o == r }) {
 			continue
 		}
-		if best.of == nil {
-			best = newBestRoutes(ours)
+		if best == nil {
+			best = routeTable(ours)
 		}
 		var first *lease.Record
 		n := 0
 		for i := range set.Peers {
-			if p := &set.Peers[i]; best.beatenBy(r, p.V4) || best.beatenBy(r, p.V6) {
+			if p := &set.Peers[i]; beats(r, best, p.V4) || beats(r, best, p.V6) {
 				if n++; first == nil {
 					first = p
 				}
@@ -57,39 +59,22 @@ func liesIn(p, q netip.Prefix) bool {
 	return q.IsValid() && p.Bits() >= q.Bits() && q.Contains(p.Addr())
 }
 
-// bestRoutes finds the longest of many routes that a subnet lies in, by a look for each length that there is.
-type bestRoutes struct {
-	of      map[netip.Prefix]kernel.Route
-	lengths []int // the longest first
-}
-
-// newBestRoutes takes of several routes to one prefix the first.
-func newBestRoutes(l []kernel.Route) bestRoutes {
-	b := bestRoutes{of: make(map[netip.Prefix]kernel.Route, len(l))}
-	for _, r := range l {
-		if _, there := b.of[r.Dst]; !there {
-			b.of[r.Dst] = r
-		}
-		if !slices.Contains(b.lengths, r.Dst.Bits()) {
-			b.lengths = append(b.lengths, r.Dst.Bits())
+// routeTable has of several routes to one prefix the first.
+func routeTable(routes []kernel.Route) *bart.Table[kernel.Route] {
+	t := &bart.Table[kernel.Route]{}
+	for _, r := range routes {
+		if _, there := t.Get(r.Dst); !there {
+			t.Insert(r.Dst, r)
 		}
 	}
-	slices.SortFunc(b.lengths, func(x, y int) int { return y - x })
-	return b
+	return t
 }
 
-// beatenBy reports whether the kernel prefers r to these routes for packets to some of subnet.
-func (b bestRoutes) beatenBy(r kernel.Route, subnet netip.Prefix) bool {
+// beats reports whether the kernel prefers r to those routes for packets to some of subnet.
+func beats(r kernel.Route, routes *bart.Table[kernel.Route], subnet netip.Prefix) bool {
 	if !subnet.IsValid() || !r.Dst.Overlaps(subnet) {
 		return false
 	}
-	for _, bits := range b.lengths {
-		if bits > subnet.Bits() {
-			continue
-		}
-		if best, found := b.of[netip.PrefixFrom(subnet.Addr(), bits).Masked()]; found {
-			return r.Dst.Bits() > best.Dst.Bits() || r.Dst == best.Dst && r.Metric < best.Metric
-		}
-	}
-	return false
+	best, found := routes.LookupPrefix(subnet)
+	return found && (r.Dst.Bits() > best.Dst.Bits() || r.Dst == best.Dst && r.Metric < best.Metric)
 }

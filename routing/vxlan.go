@@ -255,43 +255,37 @@ func (v *vxlan) want(s situation) desired {
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
-	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached {
-		return v.peer(&d.State, c, report, s)
-	})
+	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote) Reached { return v.enter(&d.State, c, s) })
 	return d
 }
 
-// remote is one subnet of a peer, and what it publishes of its device.
+// remote is one subnet of a peer, and the MAC that it publishes of its device.
 type remote struct {
-	r      lease.Record
-	f      family
-	mac    kernel.MAC
-	report Reached // skipped if it cannot be used as it is
+	way
+	mac kernel.MAC
 }
 
 // remotes looks at every subnet of every record by itself. devices are the families that this node has one
 // for. A peer's record has to be sound on a direct way too: without, its answers by the tunnel would be lost.
 func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 	var cs []remote
-	for _, r := range s.set.Peers {
-		for _, f := range families(r, s.set, s.under) {
-			c := remote{r: r, f: f, report: f.reached(r, typeVXLAN)}
-			mac, err := parseVTEPData(f.data, v.VNI)
-			switch {
-			case c.report.How == HowSkipped:
-			case !f.public.IsValid():
-				c.report = c.report.skip("it has no %s", f.publicKey)
-			case !devices[f.six]:
-				c.report = c.report.skip("this node has no device for %s: see the error", familyName(f.six))
-			case err != nil:
-				c.report = c.report.skip("%s: %v", f.key, err)
-			case mac == v.mac(f.six):
-				c.report = c.report.skip("its VtepMAC %v is this node's too: %s", mac, sameMAC)
-			default:
-				c.mac = mac
-			}
-			cs = append(cs, c)
+	for w := range s.ways(typeVXLAN) {
+		c, report := remote{way: w}, w.report
+		mac, err := parseVTEPData(w.f.data, v.VNI)
+		switch {
+		case report.How == HowSkipped:
+		case !w.f.public.IsValid():
+			c.report = report.skip("it has no %s", w.f.publicKey)
+		case !devices[w.f.six]:
+			c.report = report.skip("this node has no device for %s: see the error", familyName(w.f.six))
+		case err != nil:
+			c.report = report.skip("%s: %v", w.f.key, err)
+		case mac == v.mac(w.f.six):
+			c.report = report.skip("its VtepMAC %v is this node's too: %s", mac, sameMAC)
+		default:
+			c.mac = mac
 		}
+		cs = append(cs, c)
 	}
 	return cs
 }
@@ -301,7 +295,7 @@ func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
 const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
 
 // settleMACs gives each MAC to one subnet, and reports what enter makes of those that stay.
-func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reached) Reached) {
+func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote) Reached) {
 	var bidders []bidder
 	var of []int // whose each is
 	for i, c := range cs {
@@ -322,26 +316,24 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 	}
 	for _, c := range cs {
 		if c.report.How != HowSkipped {
-			c.report = enter(c, c.report)
+			c.report = enter(c)
 		}
 		d.reached = append(d.reached, c.report)
 	}
 }
 
-// peer adds what one subnet of a peer needs to o, and reports how it is reached.
-func (v *vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
-	most := routeMTU(c.r, c.f.six, s.mtu)
-	if report = chooseWay(report, c.f, s, v.direct(), v.auto); report.How == HowRoute {
-		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Name, most))
-		return report
+// enter adds what one subnet of a peer needs to o, and reports how it is reached.
+func (v *vxlan) enter(o *kernel.State, c remote, s situation) Reached {
+	c.report = chooseWay(c.report, c.f, s, v.direct(), v.auto)
+	route := c.route(s)
+	if c.report.How == HowTunnel {
+		name, base := kernel.VTEPName(c.f.six, v.VNI), c.f.subnet.Masked().Addr()
+		route.Gateway, route.Link, route.OnLink = base, name, true
+		o.Neighs = append(o.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
+		o.FDBs = append(o.FDBs, kernel.FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
 	}
-	name, base := kernel.VTEPName(c.f.six, v.VNI), c.f.subnet.Masked().Addr()
-	route := kernel.PeerRoute(c.f.subnet, base, name, most)
-	route.OnLink = true
-	o.Neighs = append(o.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
-	o.FDBs = append(o.FDBs, kernel.FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
 	o.Routes = append(o.Routes, route)
-	return report
+	return c.report
 }
 
 // userVTEP is vxlan in user space: the same records and the same bytes as the kernel's devices, so
@@ -381,52 +373,22 @@ func (v userVTEP) sizes(u underlay.Link) (mtus, error) {
 func (v userVTEP) want(s situation) desired {
 	c := desired{spec: localSpec(s, v.senders)}
 	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.VNI, v.mac4, v.mac6
-	for i := range s.set.Peers {
-		r := &s.set.Peers[i]
-		for _, f := range families(*r, s.set, s.under) {
-			p, report := v.peerSpec(*r, f)
-			if report.How == HowSkipped {
-				c.reached = append(c.reached, report)
-				continue
-			}
-			if report = chooseWay(report, f, s, v.direct(), v.auto); report.How == HowRoute {
-				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name,
-					routeMTU(*r, f.six, s.mtu)))
-			}
-			c.reached = append(c.reached, report)
-			c.add(r, p, len(c.reached)-1)
+	for w := range s.ways(typeVXLAN) {
+		p := w.peer()
+		switch mac, err := parseVTEPData(w.f.data, v.VNI); {
+		case w.report.How == HowSkipped:
+		case !w.f.public.IsValid():
+			w.report = w.report.skip("it has no %s", w.f.publicKey)
+		case !w.f.local.IsValid():
+			w.report = w.report.skip("this node has no %s address on the underlay", familyName(w.f.six))
+		case err != nil:
+			w.report = w.report.skip("%s: %v", w.f.key, err)
+		default:
+			p.MAC, w.report = mac, chooseWay(w.report, w.f, s, v.direct(), v.auto)
 		}
+		c.carry(w, p, s)
 	}
 	c.settleAddrs(s.tenure, s.displaced)
 	c.spec.LeftOut = c.unreached()
 	return c
-}
-
-// peerSpec is one subnet of a peer.
-func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) {
-	report := f.reached(r, typeVXLAN)
-	p := tunnel.PeerSpec{Name: report.Peer, Addr: f.public, Subnets: []netip.Prefix{f.subnet},
-		InnerSources: []netip.Addr{f.public}}
-	switch {
-	case report.How == HowSkipped:
-		return p, report
-	case !f.public.IsValid():
-		return p, report.skip("it has no %s", f.publicKey)
-	case !f.local.IsValid():
-		return p, report.skip("this node has no %s address on the underlay", familyName(f.six))
-	}
-	mac, err := parseVTEPData(f.data, v.VNI)
-	if err != nil {
-		return p, report.skip("%s: %v", f.key, err)
-	}
-	p.MAC, p.Sources = mac, []netip.Addr{f.public}
-	if r.Weft != nil {
-		p.Weft, p.MTU = true, r.Weft.MTU
-		for _, a := range valid(r.Weft.Addrs...) {
-			if a.Unmap().Is6() == f.six {
-				p.Sources = append(p.Sources, a)
-			}
-		}
-	}
-	return p, report
 }

@@ -277,7 +277,7 @@ func (w *wireGuard) want(s situation) desired {
 			x.report = w.plainWay(x.report, x.r, x.f, s)
 			switch most := routeMTU(*x.r, x.f.six, s.mtu); {
 			case x.report.How == HowRoute:
-				d.Routes = append(d.Routes, kernel.PeerRoute(x.f.subnet, x.f.public, s.under.Name, most))
+				d.Routes = append(d.Routes, x.route(s))
 			case most > 0:
 				d.Routes = append(d.Routes, wireGuardRoute(x.f, dev.name, most))
 			}
@@ -314,11 +314,9 @@ func (d *wireGuardDevice) addPeer(p wireguard.Peer) {
 
 // wireGuardWay is one subnet of a peer, and how it is reached.
 type wireGuardWay struct {
-	r        *lease.Record
-	f        family
+	way
 	key      wireguard.PublicKey
 	endpoint netip.AddrPort
-	report   Reached // skipped if it cannot be used as it is
 }
 
 // ways looks at every subnet of every record by itself.
@@ -327,25 +325,22 @@ func (w *wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay)
 	for _, x := range s.displaced {
 		cut[x.Addr] = x
 	}
-	for i := range s.set.Peers {
-		r := &s.set.Peers[i]
-		for _, f := range families(*r, s.set, s.under) {
-			x := wireGuardWay{r: r, f: f, report: f.reached(*r, typeWireGuard)}
-			if x.report.How == HowSkipped {
-				if w.encrypt != "" {
-					x.report.Reason += fmt.Sprintf(`, with "Encrypt":%q`, w.encrypt)
-				}
-				out = append(out, x)
-				continue
-			}
-			x.report.How = HowTunnel
-			if err := w.reach(&x, deviceFor(ds, f.six)); err != nil {
-				x.report = x.report.skip("%v", err)
-			} else if c, displaced := cut[x.endpoint.Addr()]; displaced {
-				x.report = x.report.skip("%s", c.Reason("its address"))
+	for one := range s.ways(typeWireGuard) {
+		x := wireGuardWay{way: one}
+		if x.report.How == HowSkipped {
+			if w.encrypt != "" {
+				x.report.Reason += fmt.Sprintf(`, with "Encrypt":%q`, w.encrypt)
 			}
 			out = append(out, x)
+			continue
 		}
+		x.report.How = HowTunnel
+		if err := w.reach(&x, deviceFor(ds, x.f.six)); err != nil {
+			x.report = x.report.skip("%v", err)
+		} else if c, displaced := cut[x.endpoint.Addr()]; displaced {
+			x.report = x.report.skip("%s", c.Reason("its address"))
+		}
+		out = append(out, x)
 	}
 	return out
 }
