@@ -18,8 +18,6 @@ type changer struct {
 	t table.Table
 }
 
-var _ table.Bulk = changer{}
-
 // entriesAtMost is how many routes are in a call. The API takes 50; so many fit into a URL of 8 KB, where it
 // wants them.
 const entriesAtMost = 10

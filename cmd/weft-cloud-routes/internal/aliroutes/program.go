@@ -6,23 +6,14 @@ import (
 	"net/netip"
 
 	"weft/cmd/weft-cloud-routes/internal/table"
-	"weft/routing/routecontrol"
 	"weft/routing/routehook"
 )
-
-var _ routecontrol.Programmer = (*Cloud)(nil)
 
 // Program implements routecontrol.Programmer.
 func (c *Cloud) Program(ctx context.Context, routes []routehook.Route, keep bool) (map[netip.Prefix]error,
 	error) {
-	f, err := c.fleet(ctx)
-	if err != nil {
-		return nil, table.PendingIfSlow(err)
-	}
-	return table.Round(ctx, f, routes, keep, table.All)
+	return table.Round(ctx, c.fleet, routes, keep, table.All)
 }
-
-var _ table.Cloud = fleet{}
 
 // Inside implements table.Cloud.
 func (f fleet) Inside(dst netip.Prefix) bool { return f.o.Inside(dst) }

@@ -25,8 +25,6 @@ type changer struct {
 	t table.Table
 }
 
-var _ table.Changer = changer{}
-
 // Create implements table.Changer.
 func (c changer) Create(ctx context.Context, w table.Want) error {
 	v4, v6 := blocks(w.Dst)

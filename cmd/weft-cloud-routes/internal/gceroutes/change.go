@@ -41,8 +41,6 @@ type changer struct {
 	begun map[netip.Prefix]operation
 }
 
-var _ table.Changer = (*changer)(nil)
-
 // newRoute is a Route of the API as it is created.
 type newRoute struct {
 	Name        string `json:"name"`

@@ -36,9 +36,9 @@ type instanceJSON struct {
 
 // fleet reads the instances that have the label, by their addresses in the network. One that is stopped keeps
 // them.
-func (c *Cloud) fleet(ctx context.Context) (map[netip.Addr]instance, error) {
+func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 	key, value, _ := strings.Cut(c.o.Label, "=")
-	out := map[netip.Addr]instance{}
+	f := fleet{c, map[netip.Addr]instance{}}
 	query := url.Values{"filter": {"labels." + key + "=" + value}, "maxResults": {"500"}}
 	for {
 		var page struct {
@@ -49,23 +49,23 @@ func (c *Cloud) fleet(ctx context.Context) (map[netip.Addr]instance, error) {
 		}
 		if err := c.api.do(ctx, "compute.instances.list", http.MethodGet, "aggregated/instances", query, nil,
 			&page); err != nil {
-			return nil, err
+			return f, err
 		}
 		for _, zone := range page.Items {
 			for _, i := range zone.Instances {
-				c.add(out, i)
+				f.add(i)
 			}
 		}
 		if page.Next == "" {
-			return out, nil
+			return f, nil
 		}
 		query.Set("pageToken", page.Next)
 	}
 }
 
-func (c *Cloud) add(out map[netip.Addr]instance, i instanceJSON) {
+func (f fleet) add(i instanceJSON) {
 	for _, x := range i.Interfaces {
-		if path.Base(x.Network) != c.o.Network {
+		if path.Base(x.Network) != f.o.Network {
 			continue
 		}
 		at := []string{x.NetworkIP, x.IPv6Address}
@@ -74,7 +74,7 @@ func (c *Cloud) add(out map[netip.Addr]instance, i instanceJSON) {
 		}
 		for _, text := range at {
 			if a, err := netip.ParseAddr(text); err == nil {
-				out[a] = instance{below(i.SelfLink), i.CanIPForward}
+				f.byAddr[a] = instance{below(i.SelfLink), i.CanIPForward}
 			}
 		}
 	}

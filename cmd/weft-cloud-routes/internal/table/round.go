@@ -48,9 +48,13 @@ func Deletions(p Plan) Plan { return Plan{Delete: p.Delete} }
 
 func (p Plan) empty() bool { return len(p.Create)+len(p.Replace)+len(p.Delete) == 0 }
 
-// Round is routecontrol.Programmer's Program.
-func Round(ctx context.Context, c Cloud, routes []routehook.Route, keep bool,
-	steps ...Step) (map[netip.Prefix]error, error) {
+// Round is routecontrol.Programmer's Program. look reads the instances of a cloud.
+func Round[C Cloud](ctx context.Context, look func(context.Context) (C, error), routes []routehook.Route,
+	keep bool, steps ...Step) (map[netip.Prefix]error, error) {
+	c, err := look(ctx)
+	if err != nil {
+		return nil, PendingIfSlow(err)
+	}
 	tables, err := c.Tables(ctx)
 	if err != nil {
 		return nil, PendingIfSlow(err)
