@@ -20,9 +20,8 @@ func (c *Node) makeRules() error {
 	}
 	cfg := *c.cfg.Rules
 	cfg.Guard = c.guardNow()
-	var err error
-	c.rules, err = hostrules.New(cfg)
-	return err
+	c.rules = hostrules.New(cfg)
+	return nil
 }
 
 // protect tells the rules what the overlay's port needs as things are.

@@ -1,7 +1,6 @@
 package hostrules
 
 import (
-	"errors"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -36,14 +35,3 @@ type Config struct {
 
 // defaultResync is flannel's.
 const defaultResync = 5 * time.Second
-
-func (c Config) check() (Config, error) {
-	if c.Resync == 0 {
-		c.Resync = defaultResync
-	}
-	c.Resync = max(c.Resync, time.Second)
-	if c.Logger == nil {
-		return c, errors.New("hostrules: no logger")
-	}
-	return c, nil
-}

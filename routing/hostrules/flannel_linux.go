@@ -115,12 +115,13 @@ func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wr
 	if known && same && mark == f.mark || len(chains) == 0 && !exists {
 		return false, false, nil
 	}
-	shared := slices.ContainsFunc(have, func(c heldChain) bool { return slices.ContainsFunc(c.rules, s.others) })
-	if len(chains) == 0 && shared && !slices.ContainsFunc(have, func(c heldChain) bool {
-		return !slices.ContainsFunc(c.rules, s.others) || slices.ContainsFunc(c.rules, func(r *nftables.Rule) bool {
-			return !s.others(r)
-		})
-	}) {
+	notOthers := func(r *nftables.Rule) bool { return !s.others(r) }
+	shared, ours := false, false
+	for _, h := range have {
+		alone := !slices.ContainsFunc(h.rules, s.others)
+		shared, ours = shared || !alone, ours || alone || slices.ContainsFunc(h.rules, notOthers)
+	}
+	if len(chains) == 0 && shared && !ours {
 		return false, false, nil
 	}
 	c, err := connect()
@@ -130,7 +131,7 @@ func (f *flannelTable) sync(s scope, network netip.Prefix, want familyRules) (wr
 	t := f.table()
 	c.AddTable(t)
 	if shared {
-		if err := removeRules(c, t, have, func(r *nftables.Rule) bool { return !s.others(r) }); err != nil {
+		if err := removeRules(c, t, have, notOthers); err != nil {
 			return false, false, err
 		}
 	} else {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
@@ -115,7 +116,7 @@ func syncBlackhole(c Config, own lease.Subnets) error {
 }
 
 func blackhole(p netip.Prefix, protocol int) *netlink.Route {
-	r := &netlink.Route{Dst: toIPNet(p), Type: unix.RTN_BLACKHOLE, Priority: blackholeMetric,
+	r := &netlink.Route{Dst: netipx.PrefixIPNet(p), Type: unix.RTN_BLACKHOLE, Priority: blackholeMetric,
 		Protocol: netlink.RouteProtocol(protocol), Table: unix.RT_TABLE_MAIN}
 	if p.Addr().Is6() {
 		r.Family = netlink.FAMILY_V6

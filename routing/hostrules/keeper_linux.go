@@ -1,6 +1,7 @@
 package hostrules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,12 +60,9 @@ type Status struct {
 	Notes []string
 }
 
-// New checks c. It starts nothing and changes nothing.
-func New(c Config) (*Rules, error) {
-	c, err := c.check()
-	if err != nil {
-		return nil, err
-	}
+// New starts nothing and changes nothing.
+func New(c Config) *Rules {
+	c.Resync = max(cmp.Or(c.Resync, defaultResync), time.Second)
 	networks := c.Network.Networks()
 	if len(networks) == 0 {
 		networks = []netip.Prefix{{}}
@@ -78,7 +76,7 @@ func New(c Config) (*Rules, error) {
 			&iptables{ipv6: six, kind: kindIptablesLegacy}
 	}
 	r.Protect(c.Guard)
-	return r, nil
+	return r
 }
 
 // Protect says what the overlay's port needs from now on: the rules follow with the next Apply, or when Run

@@ -1,7 +1,6 @@
 package hostrules
 
 import (
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -15,8 +14,4 @@ func routePrefix(r netlink.Route) netip.Prefix {
 	a, _ := netip.AddrFromSlice(r.Dst.IP)
 	ones, _ := r.Dst.Mask.Size()
 	return netip.PrefixFrom(a.Unmap(), ones)
-}
-
-func toIPNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

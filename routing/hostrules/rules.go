@@ -139,7 +139,7 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, i
 		}
 	}
 	if c.seal != nil {
-		f.sealedIn, f.sealedOut = c.seal.in(n, s), c.seal.out(n, s)
+		f.sealedIn, f.sealedOut = c.seal.rules(n, s, true), c.seal.rules(n, s, false)
 	}
 	return f
 }

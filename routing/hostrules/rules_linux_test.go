@@ -654,10 +654,7 @@ func TestSuspects(t *testing.T) {
 
 // Without nf_tables a note says that nothing is guarded, and what must not leave in plain is a fault.
 func TestWithoutNFTables(t *testing.T) {
-	r, err := New(Config{Network: dualStack(false), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(Config{Network: dualStack(false), Logger: slog.New(slog.DiscardHandler)})
 	v4, v6 := desired(r.cfg, testSet(), Guard{Port: 8285}, true)
 	for _, sealed := range []bool{false, true} {
 		x := &round{}

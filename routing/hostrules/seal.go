@@ -34,39 +34,37 @@ func (r *Rules) Seal(s *Seal) (changed bool) {
 	return true
 }
 
-// in returns what may not come in, before any address is translated. n is the overlay's network and own this
-// node's subnet.
-func (s *Seal) in(n, own netip.Prefix) []rule {
-	var rs []rule
+// rules returns what may not leave, after the destination was translated, or with in what may not come in,
+// before any address is. n is the overlay's network and own this node's subnet.
+func (s *Seal) rules(n, own netip.Prefix, in bool) (rs []rule) {
+	add := func(link string, address netip.Prefix, do verdict) {
+		r := rule{out: link, dst: address, do: do}
+		if in {
+			r = rule{in: link, src: address, do: do}
+		}
+		rs = append(rs, r)
+	}
 	for _, d := range append(slices.Clone(s.Devices), "lo") {
-		rs = append(rs, rule{in: d, do: verdictReturn})
+		add(d, netip.Prefix{}, verdictReturn)
 	}
 	if s.Underlay != "" {
 		for _, p := range s.of(n, s.Plain) {
-			rs = append(rs, rule{src: p, in: s.Underlay, do: verdictReturn})
+			add(s.Underlay, p, verdictReturn)
 		}
-		rs = append(rs, rule{src: n, in: s.Underlay, do: verdictDrop}) // also who claims to be a pod of this node
+		add(s.Underlay, n, verdictDrop) // of what comes in, also who claims to be a pod of this node
+	}
+	if s.Underlay != "" && in {
 		for _, p := range s.of(n, slices.Concat(hosts(s.Hosts), s.Admitted)) {
 			rs = append(rs, rule{src: p, dst: n, in: s.Underlay, do: verdictReturn})
 		}
 		rs = append(rs, rule{dst: n, in: s.Underlay, do: verdictDrop})
 	}
-	return sealed(n, append(rs, rule{src: own, do: verdictReturn}, rule{src: n, do: verdictDrop}))
-}
-
-// out returns what may not leave, after the destination was translated.
-func (s *Seal) out(n, own netip.Prefix) []rule {
-	var rs []rule
-	for _, d := range append(slices.Clone(s.Devices), "lo") {
-		rs = append(rs, rule{out: d, do: verdictReturn})
+	add("", own, verdictReturn)
+	add("", n, verdictDrop)
+	for i := range rs {
+		rs[i].ipv6, rs[i].comment = n.Addr().Is6(), commentSealed
 	}
-	if s.Underlay != "" {
-		for _, p := range s.of(n, s.Plain) {
-			rs = append(rs, rule{dst: p, out: s.Underlay, do: verdictReturn})
-		}
-		rs = append(rs, rule{dst: n, out: s.Underlay, do: verdictDrop})
-	}
-	return sealed(n, append(rs, rule{dst: own, do: verdictReturn}, rule{dst: n, do: verdictDrop}))
+	return rs
 }
 
 // of returns those of ps that are of n's family.
@@ -81,12 +79,4 @@ func hosts(as []netip.Addr) (ps []netip.Prefix) {
 		ps = append(ps, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return ps
-}
-
-func sealed(n netip.Prefix, rs []rule) []rule {
-	for i := range rs {
-		rs[i].ipv6 = n.Addr().Is6()
-		rs[i].comment = commentSealed
-	}
-	return rs
 }
