@@ -75,12 +75,7 @@ func hookRoutes(node string, s situation) []routehook.Route {
 			out = append(out, routehook.Route{Subnet: r.Subnet, NextHop: r.Via, Node: r.Node, Name: r.Peer})
 		}
 	}
-	slices.SortFunc(out, func(a, b routehook.Route) int {
-		if c := a.Subnet.Addr().Compare(b.Subnet.Addr()); c != 0 {
-			return c
-		}
-		return a.Subnet.Bits() - b.Subnet.Bits()
-	})
+	slices.SortFunc(out, func(a, b routehook.Route) int { return a.Subnet.Compare(b.Subnet) })
 	return out
 }
 

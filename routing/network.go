@@ -71,12 +71,7 @@ func (n *Network) read(ts Types) error {
 	}
 	var shared common
 	err = errors.Join(err, o.read(keysOf(&shared), n.EnableIPv6))
-	slices.SortFunc(shared.NoMasquerade, func(a, b netip.Prefix) int {
-		if d := a.Addr().Compare(b.Addr()); d != 0 {
-			return d
-		}
-		return a.Bits() - b.Bits()
-	})
+	slices.SortFunc(shared.NoMasquerade, netip.Prefix.Compare)
 	n.NoMasquerade, n.probe, n.settings = slices.Compact(shared.NoMasquerade), shared.Probe, s
 	return err
 }

@@ -22,16 +22,9 @@ func (n Network) Probing() bool {
 func (n Network) Probes(set lease.Set, st Status) (probe.Here, []probe.Way) {
 	var here probe.Here
 	direct := n.Facts().Direct
-	own := func(six bool) netip.Addr {
-		switch {
-		case direct && six:
-			return st.Underlay.Addr6
-		case direct:
-			return st.Underlay.Addr4
-		case six:
-			return firstOf(set.Own.V6)
-		}
-		return firstOf(set.Own.V4)
+	own := map[bool]netip.Addr{false: firstOf(set.Own.V4), true: firstOf(set.Own.V6)}
+	if direct {
+		own[false], own[true] = st.Underlay.Addr4, st.Underlay.Addr6
 	}
 	skipped := map[netip.Prefix]bool{}
 	here.Devices = append(here.Devices, st.Devices...)
@@ -46,7 +39,7 @@ func (n Network) Probes(set lease.Set, st Status) (probe.Here, []probe.Way) {
 		here.Devices = append(here.Devices, st.Underlay.Name)
 	}
 	for _, six := range []bool{false, true} {
-		if a := own(six); a.IsValid() {
+		if a := own[six]; a.IsValid() {
 			here.Addrs = append(here.Addrs, a)
 		}
 	}
@@ -58,7 +51,7 @@ func (n Network) Probes(set lease.Set, st Status) (probe.Here, []probe.Way) {
 			if six {
 				subnet, public = r.V6, r.PublicIPv6
 			}
-			if !subnet.IsValid() || skipped[subnet] || !own(six).IsValid() {
+			if !subnet.IsValid() || skipped[subnet] || !own[six].IsValid() {
 				continue
 			}
 			w := probe.Way{Peer: cmp.Or(r.Node(), r.Called()), Name: r.Called(), Addr: firstOf(subnet), Under: public,

@@ -198,20 +198,9 @@ func deviceHasPort(k *kernel.Kernel, port uint16) bool {
 }
 
 func tryPort(at netip.AddrPort) error {
-	family, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port()), Addr: v4of(at.Addr())})
-	if at.Addr().Is6() {
-		family, to = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.Bind(fd, to), unix.Close(fd))
-}
-
-func v4of(a netip.Addr) [4]byte {
-	if !a.Is4() {
-		return [4]byte{}
-	}
-	return a.As4()
+	return c.Close()
 }

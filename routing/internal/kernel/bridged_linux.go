@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -58,10 +59,7 @@ func (k *Kernel) Bridged(subnets []netip.Prefix) ([]Bridged, error) {
 	}
 	out = slices.DeleteFunc(out, func(b Bridged) bool { return b.Link.Index == 0 }) // ours, or gone meanwhile
 	slices.SortFunc(out, func(a, b Bridged) int {
-		if c := a.Link.Index - b.Link.Index; c != 0 {
-			return c
-		}
-		return a.Prefix.Addr().Compare(b.Prefix.Addr())
+		return cmp.Or(a.Link.Index-b.Link.Index, a.Prefix.Compare(b.Prefix))
 	})
 	return slices.Compact(out), nil
 }

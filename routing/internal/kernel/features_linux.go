@@ -9,6 +9,8 @@ import (
 	"github.com/mdlayher/genetlink"
 	mdlayher "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/tunnel/nlattr"
 )
 
 // Forwarding is the kernel's name (netdev-features) of what has GRO join UDP datagrams that no socket of the
@@ -28,14 +30,10 @@ func (k *Kernel) Features(links ...int) (active []map[string]bool, err error) {
 			if errors.Is(err, unix.ENODEV) {
 				err = ErrNoLink
 			}
-			var names map[string]bool
-			if err == nil {
-				names, err = activeFeatures(answer)
-			}
 			if err != nil {
 				return fmt.Errorf("features of link %d: %w", link, err)
 			}
-			active = append(active, names)
+			active = append(active, activeFeatures(answer))
 		}
 		return nil
 	})
@@ -130,33 +128,14 @@ func (k *Kernel) ethtool(use func(ethtoolAsk) error) error {
 }
 
 // activeFeatures reads the active features of an ETHTOOL_MSG_FEATURES_GET_REPLY, which are a list of names.
-func activeFeatures(message []byte) (map[string]bool, error) {
+func activeFeatures(message []byte) map[string]bool {
 	active := map[string]bool{}
-	within := func(d *mdlayher.AttributeDecoder, kind uint16, f func(*mdlayher.AttributeDecoder) error) error {
-		for d.Next() {
-			if d.Type() == kind {
-				d.Nested(f)
-			}
-		}
-		return d.Err()
-	}
-	d, err := mdlayher.NewAttributeDecoder(message)
-	if err != nil {
-		return nil, err
-	}
-	err = within(d, unix.ETHTOOL_A_FEATURES_ACTIVE, func(d *mdlayher.AttributeDecoder) error {
-		return within(d, unix.ETHTOOL_A_BITSET_BITS, func(d *mdlayher.AttributeDecoder) error {
-			return within(d, unix.ETHTOOL_A_BITSET_BITS_BIT, func(d *mdlayher.AttributeDecoder) error {
-				for d.Next() {
-					if d.Type() == unix.ETHTOOL_A_BITSET_BIT_NAME {
-						active[d.String()] = true
-					}
-				}
-				return d.Err()
-			})
-		})
+	bits := nlattr.Find(nlattr.Find(message, unix.ETHTOOL_A_FEATURES_ACTIVE), unix.ETHTOOL_A_BITSET_BITS)
+	nlattr.Each(bits, func(_ uint16, bit []byte) bool {
+		active[unix.ByteSliceToString(nlattr.Find(bit, unix.ETHTOOL_A_BITSET_BIT_NAME))] = true
+		return true
 	})
-	return active, err
+	return active
 }
 
 // Place names the kernel's network namespace in this boot: another boot, or another namespace, has another

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,7 +101,7 @@ func (k *Kernel) changeAddr(a Addr, change func(netlink.Link, *netlink.Addr) err
 	if err != nil {
 		return err
 	}
-	na := &netlink.Addr{IPNet: toIPNet(a.Prefix)}
+	na := &netlink.Addr{IPNet: netipx.PrefixIPNet(a.Prefix)}
 	if a.Prefix.Addr().Is6() {
 		na.Flags = unix.IFA_F_NODAD
 	}
@@ -186,7 +187,7 @@ func (k *Kernel) toRoute(r Route) (*netlink.Route, error) {
 		index = l.Attrs().Index
 	}
 	nr := &netlink.Route{
-		LinkIndex: index, Dst: toIPNet(r.Dst), Priority: int(r.Metric),
+		LinkIndex: index, Dst: netipx.PrefixIPNet(r.Dst), Priority: int(r.Metric),
 		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol),
 	}
 	if r.Gateway.IsValid() {
@@ -199,10 +200,6 @@ func (k *Kernel) toRoute(r Route) (*netlink.Route, error) {
 	// that it forwards (ip6_dst_mtu_maybe_forward); IPv4's lock would clear DF instead.
 	nr.MTU, nr.MTULock = r.MTU, r.MTU > 0 && r.Dst.Addr().Is6()
 	return nr, nil
-}
-
-func toIPNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func fromIPNet(n *net.IPNet) netip.Prefix {

@@ -143,20 +143,30 @@ func when(b bool, c Change) Change {
 	return 0
 }
 
+// destination reads a message about a route. ok is false for one that the kernel made for a packet.
+func destination(b []byte) (head *nl.RtMsg, to netip.Prefix, ok bool) {
+	if len(b) < unix.SizeofRtMsg {
+		return nil, to, false
+	}
+	head = nl.DeserializeRtMsg(b)
+	dst := fromIP(nlattr.Find(b[unix.SizeofRtMsg:], unix.RTA_DST))
+	if !dst.IsValid() { // the default route has no such attribute
+		dst = netip.IPv4Unspecified()
+		if head.Family == unix.AF_INET6 {
+			dst = netip.IPv6Unspecified()
+		}
+	}
+	to = netip.PrefixFrom(dst, int(head.Dst_len))
+	return head, to, to.IsValid() && head.Flags&unix.RTM_F_CLONED == 0
+}
+
 // ConcernsRoute reports whether a route of any table may lead to a peer.
 func (h *HopInterest) ConcernsRoute(b []byte) bool {
-	if h.Link == 0 || len(b) < unix.SizeofRtMsg {
+	if h.Link == 0 {
 		return false
 	}
-	head, dst := nl.DeserializeRtMsg(b), netip.IPv4Unspecified()
-	if head.Family == unix.AF_INET6 {
-		dst = netip.IPv6Unspecified()
-	}
-	if v := nlattr.Find(b[unix.SizeofRtMsg:], unix.RTA_DST); v != nil {
-		dst = fromIP(v)
-	}
-	p, err := dst.Prefix(int(head.Dst_len))
-	return err == nil && head.Flags&unix.RTM_F_CLONED == 0 && Covers(p, h.Peers)
+	_, to, ok := destination(b)
+	return ok && Covers(to, h.Peers)
 }
 
 // ConcernsNeighbour reports whether a neighbour that frames go to, or could go to, has become
@@ -177,32 +187,14 @@ func (h *HopInterest) ConcernsNeighbour(m syscall.NetlinkMessage) bool {
 // concernsRoute reports whether a route leads to one of the hosts or, if it is in the main table, whether it
 // leaves by a link of ours or lies in the overlay.
 func (i *Interest) concernsRoute(b []byte) bool {
-	if len(b) < unix.SizeofRtMsg {
+	head, to, ok := destination(b)
+	if !ok || head.Table == unix.RT_TABLE_LOCAL {
 		return false
 	}
-	head, attrs := nl.DeserializeRtMsg(b), b[unix.SizeofRtMsg:]
-	if head.Flags&unix.RTM_F_CLONED != 0 || head.Table == unix.RT_TABLE_LOCAL {
-		return false
-	}
-	if len(i.Hosts) > 0 && leads(head, attrs, i.Hosts) {
+	if slices.ContainsFunc(i.Hosts, to.Contains) {
 		return true
 	}
-	if head.Table != unix.RT_TABLE_MAIN {
-		return false
-	}
-	dst, out := fromIP(nlattr.Find(attrs, unix.RTA_DST)), nlattr.Find(attrs, unix.RTA_OIF)
-	return len(out) == 4 && i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
-		slices.ContainsFunc(i.Networks, func(n netip.Prefix) bool { return n.Contains(dst) })
-}
-
-// leads reports whether a route is one to any of those addresses.
-func leads(head *nl.RtMsg, attrs []byte, hosts []netip.Addr) bool {
-	dst := fromIP(nlattr.Find(attrs, unix.RTA_DST))
-	if !dst.IsValid() { // the default route has no such attribute
-		dst = netip.IPv4Unspecified()
-		if head.Family == unix.AF_INET6 {
-			dst = netip.IPv6Unspecified()
-		}
-	}
-	return slices.ContainsFunc(hosts, netip.PrefixFrom(dst, int(head.Dst_len)).Contains)
+	out := nlattr.Find(b[unix.SizeofRtMsg:], unix.RTA_OIF)
+	return head.Table == unix.RT_TABLE_MAIN && (len(out) == 4 && i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
+		slices.ContainsFunc(i.Networks, func(n netip.Prefix) bool { return n.Contains(to.Addr()) }))
 }

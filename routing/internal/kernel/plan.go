@@ -285,16 +285,15 @@ func planRoutes(c *Changes, have, want State, own Ownership) {
 
 func sortAddrs(as []Addr) {
 	slices.SortFunc(as, func(a, b Addr) int {
-		return cmp.Or(cmp.Compare(a.Link, b.Link), a.Prefix.Addr().Compare(b.Prefix.Addr()),
-			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+		return cmp.Or(cmp.Compare(a.Link, b.Link), a.Prefix.Compare(b.Prefix))
 	})
 }
 
 func sortRoutes(rs []Route) { slices.SortFunc(rs, compareRoutes) }
 
 func compareRoutes(a, b Route) int {
-	return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()),
-		cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Link, b.Link), a.Gateway.Compare(b.Gateway))
+	return cmp.Or(a.Dst.Compare(b.Dst), cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Link, b.Link),
+		a.Gateway.Compare(b.Gateway))
 }
 
 // Scopes of rtnetlink.h. IPv6 routes have none, which reads as universe.

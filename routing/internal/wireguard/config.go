@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go4.org/netipx"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
@@ -89,8 +90,7 @@ func (p Peer) config(move bool) wgtypes.PeerConfig {
 		c.Endpoint = net.UDPAddrFromAddrPort(p.Endpoint)
 	}
 	for _, a := range p.AllowedIPs {
-		mask := net.CIDRMask(a.Bits(), a.Addr().BitLen())
-		c.AllowedIPs = append(c.AllowedIPs, net.IPNet{IP: a.Addr().AsSlice(), Mask: mask})
+		c.AllowedIPs = append(c.AllowedIPs, *netipx.PrefixIPNet(a))
 	}
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,12 +85,6 @@ func (s Secret) Public() (PublicKey, error) {
 func (s Secret) base64() string {
 	b := s.bytes()
 	return base64.StdEncoding.EncodeToString(b[:])
-}
-
-// Hex is the form of WireGuard's configuration protocol. It is for that alone.
-func (s Secret) Hex() string {
-	b := s.bytes()
-	return hex.EncodeToString(b[:])
 }
 
 // ParseSecret reads a key in base64. The error does not quote it.
