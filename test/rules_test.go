@@ -40,7 +40,6 @@ func rooms() map[string][]string {
 		"cmd/internal/rights":    {},
 		"cmd/internal/safepath":  {},
 
-		"cmd/weft-cni/internal/ask":     {"cmd/internal/smallhttp"},
 		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},
 
 		"cmd/weftd/internal/pods": {"lease/atomicfile", "cmd/internal/control", "cmd/internal/events",

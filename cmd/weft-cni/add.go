@@ -12,7 +12,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"weft/cmd/internal/hostlocal"
-	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
@@ -195,7 +194,7 @@ func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before 
 func (r request) limitGSO(ctx context.Context, mtu int) error {
 	limit := r.GSOMaxSize.Bytes
 	if r.GSOMaxSize.Auto {
-		s, err := ask.Daemon(ctx, r.ControlSocket, askTimeout)
+		s, err := askDaemon(ctx, r.ControlSocket, askTimeout)
 		if err != nil {
 			return nil
 		}
@@ -216,7 +215,7 @@ func (r request) limitGSO(ctx context.Context, mtu int) error {
 // superpackets. The names of backends and paths are those that the control socket uses. To take them
 // from tunnel and routing would make the plugin, which starts for each pod, 8 % larger;
 // TestNamesAgree keeps them the same.
-func suitableGSO(b ask.Backend, mtu int) int {
+func suitableGSO(b backend, mtu int) int {
 	if b.Path != "socket" && b.Path != "raw" {
 		return 0
 	}

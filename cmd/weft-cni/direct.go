@@ -18,7 +18,6 @@ import (
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
 	"weft/cmd/internal/smallhttp"
-	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
 )
@@ -43,9 +42,11 @@ func (r request) listens(ctx context.Context, d netconf.Delegate) error {
 	if !ok {
 		return nil
 	}
-	if err := ask.Listens(ctx, direct.ControlSocket, askTimeout); err != nil {
+	x, err := smallhttp.Dial(ctx, direct.ControlSocket, askTimeout)
+	if err != nil {
 		return types.NewError(types.ErrTryAgainLater, "a pod is attached directly by weftd alone: "+err.Error(), "")
 	}
+	x.Close()
 	return nil
 }
 

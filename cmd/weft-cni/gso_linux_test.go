@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"weft/cmd/weft-cni/internal/ask"
 	"weft/encap"
 	"weft/routing"
 	"weft/routing/underlay"
@@ -39,7 +38,7 @@ func TestNamesAgree(t *testing.T) {
 			}
 		}
 		if name == "wireguard" { // its packets pass the library's TUN, which has a limit of its own
-			if got := suitableGSO(ask.Backend{Type: name, Path: routing.PathUserspace}, mtu); got != 0 {
+			if got := suitableGSO(backend{Type: name, Path: routing.PathUserspace}, mtu); got != 0 {
 				t.Errorf("%s: %d, want 0", name, got)
 			}
 			continue
@@ -49,12 +48,12 @@ func TestNamesAgree(t *testing.T) {
 		}
 		for path, want := range map[tunnel.Path]int{tunnel.PathPortable: 0, tunnel.PathSocket: want,
 			tunnel.PathRaw: want} {
-			if got := suitableGSO(ask.Backend{Type: name, Path: path.String()}, mtu); got != want {
+			if got := suitableGSO(backend{Type: name, Path: path.String()}, mtu); got != want {
 				t.Errorf("%s on path %v: %d, want %d", name, path, got, want)
 			}
 		}
 	}
-	if got := suitableGSO(ask.Backend{Type: "host-gw"}, underlayMTU); got != 0 {
+	if got := suitableGSO(backend{Type: "host-gw"}, underlayMTU); got != 0 {
 		t.Errorf("a backend that the kernel carries: %d, want 0", got)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"weft/cmd/internal/smallhttp"
-	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
@@ -78,7 +77,7 @@ func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
 
 // cause says why weftd has not written the subnet file yet.
 func (r request) cause(ctx context.Context) string {
-	s, err := ask.Daemon(ctx, r.ControlSocket, askTimeout)
+	s, err := askDaemon(ctx, r.ControlSocket, askTimeout)
 	switch {
 	case err != nil:
 		return err.Error()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"weft/cmd/internal/smallhttp"
-	"weft/cmd/weft-cni/internal/ask"
 )
 
 // probeTimeout is less than the manifests allow a probe.
@@ -35,7 +34,7 @@ func probe(args []string, stdout io.Writer) error {
 		return fmt.Errorf("probe takes live or ready, not %q: %w\nusage: weft-cni probe [--control-socket FILE] "+
 			"live|ready", fs.Args(), errUsage)
 	}
-	s, err := ask.Daemon(context.Background(), *socket, probeTimeout)
+	s, err := askDaemon(context.Background(), *socket, probeTimeout)
 	switch {
 	case fs.Arg(0) == "live" && errors.Is(err, smallhttp.ErrNotListening):
 		// weftd has not opened the socket yet, or goes on without it. If weftd were dead, there would be no

@@ -97,6 +97,10 @@ func duration(p *time.Duration) binder {
 	return func(fs *flag.FlagSet, name, usage string) { fs.DurationVar(p, name, *p, usage) }
 }
 
+func addrPort(p *netip.AddrPort) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.TextVar(p, name, *p, usage) }
+}
+
 func value(v flag.Value) binder {
 	return func(fs *flag.FlagSet, name, usage string) { fs.Var(v, name, usage) }
 }

@@ -28,7 +28,7 @@ func embeddedFlags(c *Config) section {
 			usage: "run an etcd server, which ends when this daemon does"},
 		{name: "embedded-etcd-dir", own: true, effect: Restart, bind: text(&c.Embedded.Dir),
 			usage: "`directory` of the embedded etcd's data"},
-		{name: "embedded-etcd-listen", own: true, effect: Restart, bind: value(addrPortValue{&c.Embedded.Listen}),
+		{name: "embedded-etcd-listen", own: true, effect: Restart, bind: addrPort(&c.Embedded.Listen),
 			usage: "`address:port` where the embedded etcd serves clients; empty is the Unix socket " +
 				"client/etcd.sock in --embedded-etcd-dir, which only root can use. On loopback any local " +
 				"user can write the store; other than loopback it needs TLS or --embedded-etcd-insecure"},

@@ -99,29 +99,6 @@ func (v addrValue) String() string {
 	return v.addr.String()
 }
 
-// addrPortValue is ADDRESS:PORT, or empty.
-type addrPortValue struct{ ap *netip.AddrPort }
-
-func (v addrPortValue) Set(s string) error {
-	if s == "" {
-		*v.ap = netip.AddrPort{}
-		return nil
-	}
-	ap, err := netip.ParseAddrPort(s)
-	if err != nil || ap.Port() == 0 {
-		return fmt.Errorf("is not ADDRESS:PORT with a literal address and a port from 1 to 65535")
-	}
-	*v.ap = ap
-	return nil
-}
-
-func (v addrPortValue) String() string {
-	if v.ap == nil || !v.ap.IsValid() {
-		return ""
-	}
-	return v.ap.String()
-}
-
 // unitValue is a whole number of a unit of time, as flannel writes durations.
 type unitValue struct {
 	d    *time.Duration

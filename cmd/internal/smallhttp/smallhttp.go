@@ -66,6 +66,22 @@ func Dial(ctx context.Context, socket string, timeout time.Duration) (*Exchange,
 	return x, nil
 }
 
+// Get decodes into a value what weftd answers to GET path. It takes no longer than timeout.
+func Get(ctx context.Context, socket string, timeout time.Duration, path string, into any) error {
+	x, err := Dial(ctx, socket, timeout)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	if err := x.Ask("GET "+path, nil, ""); err != nil {
+		return err
+	}
+	if x.Status != 200 {
+		return x.Unexpected()
+	}
+	return x.Decode(into)
+}
+
 // Close ends the exchange.
 func (x *Exchange) Close() {
 	x.stop()

@@ -48,19 +48,6 @@ func answering(t *testing.T, text string) string {
 	return path
 }
 
-// ask makes one request and decodes the answer.
-func ask(ctx context.Context, socket string, timeout time.Duration, into any) (*Exchange, error) {
-	x, err := Dial(ctx, socket, timeout)
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	if err := x.Ask("GET /v1/status", nil, ""); err != nil {
-		return x, err
-	}
-	return x, x.Decode(into)
-}
-
 // TestWithAServerOfNetHTTP: what net/http's server makes of our requests, and we of its answers.
 func TestWithAServerOfNetHTTP(t *testing.T) {
 	type echo struct{ Method, Path, Host, Body, Type string }
@@ -182,6 +169,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"no line":                 {answering(t, "\r\n"), `answers ""`, long},
 		"no number":               {answering(t, "HTTP/1.0 OK\r\n\r\n{}"), `answers "HTTP/1.0 OK"`, long},
 		"no end of the headers":   {answering(t, "HTTP/1.0 200 OK\r\nA: b\r\n"), "EOF", long},
+		"a failure":               {answering(t, "HTTP/1.0 500 Internal Server Error\r\n\r\n{}"), "500 Internal", long},
 		"half a value":            {answering(t, "HTTP/1.0 200 OK\r\n\r\n{"), "unexpected EOF", long},
 		"another value":           {answering(t, "HTTP/1.0 200 OK\r\n\r\n[]"), "array", long},
 		"a line without end":      {answering(t, strings.Repeat("x", MaxAnswer+100)), "EOF", long},
@@ -191,7 +179,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 			"unexpected EOF", long},
 	} {
 		var v struct{}
-		_, err := ask(t.Context(), c.socket, c.limit, &v)
+		err := Get(t.Context(), c.socket, c.limit, "/v1/status", &v)
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 1000 {
 			t.Errorf("%s: %.300v, want %q in it", name, err, c.want)
 		}

@@ -28,24 +28,15 @@ func arrive(word string, cfg options.Config) (options.Place, error) {
 	if err := ownLock(cfg); err != nil {
 		return options.Place{}, err
 	}
-	if word == wordNew {
-		net, err := make1()
-		if err != nil {
-			return options.Place{}, err
-		}
-		return hold(net, cfg.CacheDir)
-	}
-	net, err := joined(word)
+	net, err := namespaceOf(word)
 	if err != nil {
 		return options.Place{}, err
 	}
-	t := target{net: net}
-	if t.pid, err = strconv.Atoi(cfg.Rootless.TUNNetns); err != nil {
-		t.pid = 0
-	}
-	if cfg.Rootless.TUNNetns == "" { // one that an earlier weftd made
+	if word == wordNew || cfg.Rootless.TUNNetns == "" { // this weftd made it, or an earlier one did
 		return hold(net, cfg.CacheDir)
 	}
+	t := target{net: net}
+	t.pid, _ = strconv.Atoi(cfg.Rootless.TUNNetns) // 0 for a path
 	if err := ownthread.In(t.net, func() error { forward(); return nil }); err != nil {
 		return options.Place{}, err
 	}
@@ -81,6 +72,14 @@ func forward() {
 	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		_ = os.WriteFile(dir+name, []byte("1"), 0)
 	}
+}
+
+// namespaceOf returns the network namespace that the word is about.
+func namespaceOf(word string) (net int, err error) {
+	if word == wordNew {
+		return make1()
+	}
+	return joined(word)
 }
 
 // joined reads the descriptor of the network namespace that was handed on, and closes that of the user
@@ -128,14 +127,7 @@ func try(word string) error {
 	if !capable() {
 		return errNotRoot
 	}
-	if word == wordNew {
-		net, err := make1()
-		if err != nil {
-			return err
-		}
-		return ownthread.In(net, tryTUN)
-	}
-	net, err := joined(word)
+	net, err := namespaceOf(word)
 	if err != nil {
 		return err
 	}
