@@ -36,12 +36,3 @@ type Rotated struct {
 func (c *Client) RotateKey(ctx context.Context) (r Rotated, err error) {
 	return r, c.do(ctx, http.MethodPost, "/v1/rotate-key", nil, &r)
 }
-
-func serveRotateKey(n KeyService, w http.ResponseWriter, r *http.Request) {
-	if !changeRequest(w, r, nil) {
-		return
-	}
-	// who asked may go away; the record has to follow the key all the same
-	done, err := n.RotateKey(context.WithoutCancel(r.Context()))
-	reply(w, done, err)
-}

@@ -54,12 +54,3 @@ func (r Reloaded) Complete() bool { return len(r.Restart)+len(r.Faults) == 0 }
 func (c *Client) Reload(ctx context.Context) (r Reloaded, err error) {
 	return r, c.do(ctx, http.MethodPost, "/v1/reload", nil, &r)
 }
-
-func serveReload(n Reloader, w http.ResponseWriter, r *http.Request) {
-	if !changeRequest(w, r, nil) {
-		return
-	}
-	// who asked may go away; half a reload is nothing to leave behind
-	done, err := n.Reload(context.WithoutCancel(r.Context()))
-	reply(w, done, err)
-}

@@ -30,6 +30,9 @@ func (c *Config) validate() []error {
 	if f := c.Underlay.Forwarding; f != "" && f != "auto" && f != "on" && f != "off" {
 		bad("--rx-udp-gro-forwarding is %q: it has to be auto, on or off", f)
 	}
+	if l := c.Embedded.Listen; l.IsValid() && l.Port() == 0 {
+		bad("--embedded-etcd-listen is %s: the port has to be between 1 and 65535", l)
+	}
 	if c.SubnetFile == "" {
 		bad("--subnet-file is empty: name the file that container runtimes read")
 	}
