@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(0)
 		}
-		_, err = newSession(c).report(message{Verb: verbLook})
+		_, err = (&session{c}).report(message{Verb: verbLook})
 		fmt.Println(err)
 		os.Exit(0)
 	}

@@ -63,18 +63,11 @@ func (c *Custody) keep() {
 			t.Stop()
 			again = againFirst
 		}
-		var lost <-chan struct{}
-		if c.session != nil {
-			lost = c.session.over
-		}
 		select {
 		case <-c.stop:
 			return
 		case <-c.wake:
 		case <-t.C:
-		case <-lost:
-			again = againFirst
-			c.lose()
 		}
 	}
 }
@@ -232,11 +225,18 @@ func (c *Custody) lose() {
 
 // shelf returns the one that is to have the items, nil if none needs to have any.
 func (c *Custody) shelf(ctx context.Context, needed bool) (shelf, error) {
+	if c.session != nil { // is it there still?
+		switch _, err := c.session.report(message{Verb: verbLook}); {
+		case err == nil:
+			return c.session, nil
+		case !errors.Is(err, errOver):
+			return nil, c.failed(err)
+		}
+		c.lose()
+	}
 	switch {
 	case c.systemd != nil:
 		return c.systemd, nil
-	case c.session != nil:
-		return c.session, nil
 	case !needed && (c.holder == 0 || len(c.has) == 0):
 		return nil, nil
 	case !c.mayHold():

@@ -80,80 +80,34 @@ func receive(c *net.UnixConn) (m message, fds []int, err error) {
 }
 
 // session is a connection to a holder, which is a shelf. One goroutine at a time may ask.
-type session struct {
-	c       *net.UnixConn
-	answers chan answer
-	over    chan struct{} // closed when the holder is gone, or was not what it should be
-}
-
-type answer struct {
-	message
-	fds []int
-	err error
-}
-
-// newSession takes c over.
-func newSession(c *net.UnixConn) *session {
-	s := &session{c: c, answers: make(chan answer), over: make(chan struct{})}
-	go s.read() // ends with the connection, which close or the holder closes
-	return s
-}
+type session struct{ c *net.UnixConn }
 
 func (s *session) close() { _ = s.c.Close() } // every request was answered, or is given up
 
-// read hands every answer to the request that waits for it.
-func (s *session) read() {
-	defer close(s.over)
-	defer s.close()
-	for {
-		m, fds, err := receive(s.c)
-		if err != nil && !errors.Is(err, errMalformed) {
-			rights.Close(fds)
-			return
-		}
-		select {
-		case s.answers <- answer{m, fds, err}:
-		case <-time.After(askWait): // nobody had asked, or nobody waits any more
-			rights.Close(fds)
-			return
-		}
-	}
-}
-
 // ask sends m with fds, which stay the caller's, and returns the answer, whose descriptors are the caller's.
 // After an error that is no *refusedError the session is over.
-func (s *session) ask(m message, fds ...int) (message, []int, error) {
-	err := s.c.SetWriteDeadline(time.Now().Add(askWait))
-	if err == nil {
-		err = send(s.c, m, fds)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("the holder: %w", errSilent)
-	} else if err != nil {
-		err = fmt.Errorf("%w: %w", errOver, err)
-	}
-	var a answer
-	if err == nil {
-		select {
-		case a = <-s.answers:
-			err = a.err
-		case <-s.over:
-			err = errOver
-		case <-time.After(askWait):
-			err = fmt.Errorf("the holder: %w", errSilent)
+func (s *session) ask(m message, fds ...int) (a message, got []int, err error) {
+	if err = s.c.SetDeadline(time.Now().Add(askWait)); err == nil {
+		if err = send(s.c, m, fds); err == nil {
+			a, got, err = receive(s.c)
 		}
 	}
 	switch {
-	case err != nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("the holder: %w", errSilent)
+	case err != nil && !errors.Is(err, errMalformed):
+		err = fmt.Errorf("%w: %w", errOver, err)
+	}
+	if err != nil {
 		s.close()
-	case a.Refused != "":
+	} else if a.Refused != "" {
 		err = &refusedError{a.Refused}
 	}
 	if err != nil {
-		rights.Close(a.fds)
+		rights.Close(got)
 		return message{}, nil, err
 	}
-	return a.message, a.fds, nil
+	return a, got, nil
 }
 
 // report asks for one by m.
@@ -239,7 +193,7 @@ func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, er
 		if err != nil {
 			return nil, Report{}, err
 		}
-		s := newSession(conn)
+		s := &session{conn}
 		r, err := s.report(message{Verb: verbHello, Owner: c.o.Owner})
 		if err == nil {
 			return s, r, nil
@@ -259,8 +213,8 @@ func once(ctx context.Context, path, verb string) (r Report, ok bool, err error)
 		defer func() { _ = p.close() }() // nothing was written
 		var c *net.UnixConn
 		if c, err = p.dial(ctx); err == nil {
-			s := newSession(c)
-			defer func() { s.close(); <-s.over }()
+			s := &session{c}
+			defer s.close()
 			r, err = s.report(message{Verb: verb})
 		}
 	}
