@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Of each kind burst events are kept at once, then one each refill; how many were left out, the next one
@@ -39,11 +41,10 @@ type Log struct {
 	fault bool
 }
 
-// bucket is a token bucket, full at first.
+// bucket lets events of one kind pass.
 type bucket struct {
-	spent float64
-	at    time.Time
-	left  int // events that were left out since the last that was not
+	*rate.Limiter
+	left int // events that were left out since the last that was not
 }
 
 // NewLog returns a Log whose files are in dir. It opens nothing.
@@ -59,12 +60,10 @@ func (l *Log) Add(e Event) {
 	defer l.mu.Unlock()
 	b := l.kinds[e.Kind]
 	if b == nil {
-		b = &bucket{at: now}
+		b = &bucket{Limiter: rate.NewLimiter(rate.Every(refill), burst)}
 		l.kinds[e.Kind] = b
 	}
-	b.spent = max(0, b.spent-float64(now.Sub(b.at))/float64(refill))
-	b.at = now
-	if b.spent+1 > burst {
+	if !b.AllowN(now, 1) {
 		b.left++
 		return
 	}
@@ -81,7 +80,7 @@ func (l *Log) Add(e Event) {
 	select {
 	case l.queue <- e:
 		l.last = now
-		b.spent, b.left = b.spent+1, 0
+		b.left = 0
 	default:
 		b.left++
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -51,10 +53,10 @@ type key struct {
 	of             string
 }
 
-// bucket is a token bucket, full at first.
+// bucket lets lines pass, and counts those that it does not.
 type bucket struct {
-	spent   float64
-	at      time.Time // when spent was true
+	*rate.Limiter
+	used    time.Time
 	left    int       // lines left out since the last sum
 	since   time.Time // when the first of them came
 	message string    // of the last one left out
@@ -95,66 +97,57 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 // admit decides whether r, which is logged at now, passes, and counts it if it does not.
 func (h *Handler) admit(r slog.Record, now time.Time) bool {
 	k := key{level: r.Level, component: h.about, msg: shape(r.Message)}
-	times := 1.0
+	times := 1
 	if r.Level < slog.LevelInfo {
 		times = 10
 	}
-	why := reason(r)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := h.bucket(k, now)
-	same := all
-	if k.of = why; why != "" {
-		all.pay(now, time.Duration(float64(messageRefill)/times))
+	var all *bucket
+	if why := reason(r); why != "" {
+		all = h.bucket(k, now, messageBurst*times, messageRefill/time.Duration(times))
 		// It is counted with the message, and not with its reason: whoever chooses reasons would choose the number
 		// of sums.
-		if all.spent+1 > messageBurst*times {
+		if all.TokensAt(now) < 1 {
 			h.leaveOut(all, r.Message, now)
 			return false
 		}
-		same = h.bucket(k, now)
+		k.of = why
 	}
-	same.pay(now, time.Duration(float64(refill)/times))
-	if same.spent+1 > burst*times {
-		h.leaveOut(same, r.Message, now)
+	b := h.bucket(k, now, burst*times, refill/time.Duration(times))
+	if !b.AllowN(now, 1) {
+		h.leaveOut(b, r.Message, now)
 		return false
 	}
-	same.spent++
-	if same != all {
-		all.spent++
+	if all != nil {
+		all.AllowN(now, 1)
 	}
 	return true
-}
-
-// pay refills b for the time since the last call.
-func (b *bucket) pay(now time.Time, every time.Duration) {
-	b.spent = max(0, b.spent-float64(now.Sub(b.at))/float64(every))
-	b.at = now
 }
 
 // bucket returns k's bucket. If there are too many, the one that was used longest ago is deleted, if it is
 // full again and has no sum that is not logged yet. Else k shares a bucket with all others of its level for
 // which there is no room.
-func (h *shared) bucket(k key, now time.Time) *bucket {
-	b := h.keys[k]
-	if b != nil {
+func (h *shared) bucket(k key, now time.Time, most int, every time.Duration) *bucket {
+	if b := h.keys[k]; b != nil {
+		b.used = now
 		return b
 	}
 	rest := key{level: k.level}
 	if len(h.keys) >= maxKeys && k != rest {
 		var oldest key
 		for o, b := range h.keys {
-			if old := h.keys[oldest]; old == nil || b.at.Before(old.at) {
+			if old := h.keys[oldest]; old == nil || b.used.Before(old.used) {
 				oldest = o
 			}
 		}
 		old := h.keys[oldest]
-		if old.left > 0 || old.spent > float64(now.Sub(old.at))/float64(refill) {
-			return h.bucket(rest, now)
+		if old.left > 0 || old.TokensAt(now) < float64(old.Burst()) {
+			return h.bucket(rest, now, most, every)
 		}
 		delete(h.keys, oldest)
 	}
-	b = &bucket{at: now}
+	b := &bucket{Limiter: rate.NewLimiter(rate.Every(every), most), used: now}
 	h.keys[k] = b
 	return b
 }
