@@ -23,9 +23,7 @@ type Daemon struct {
 	process process
 	self    self
 	log     *slog.Logger
-	history *events.Log
 	source  source
-	claim   presence.HostClaim
 	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
 	custody *custody.Custody
 	pods    *pods.Set // those that are attached directly
@@ -43,7 +41,9 @@ type process struct {
 	started time.Time
 	systemd *ops.Systemd
 	memory  *memory
-	ctx     context.Context // ends with the run
+	history *events.Log
+	claim   presence.HostClaim // of the network and the port, until the process ends
+	ctx     context.Context    // ends with the run
 	end     context.CancelCauseFunc
 }
 
@@ -61,9 +61,10 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	history, log, ended := keepHistory(cfg.CacheDir, log)
 	defer func() { ended(err) }()
 	d := &Daemon{
-		cfg: cfg, log: log, history: history,
+		cfg: cfg, log: log,
 		process: process{
 			version: version, started: time.Now(), systemd: ops.NewSystemd(log), memory: newMemory(cfg.Workers),
+			history: history,
 		},
 		standing: published{nudge: make(chan struct{}, 1), serving: newLatch()},
 		upgrades: newUpgrades(program), reloads: reloads{program: program, adopt: make(chan adoption)},
@@ -75,7 +76,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 		return err
 	}
 	defer func() { _ = d.source.close() }() // nothing was written that a close could lose
-	defer func() { _ = d.claim.Close() }()  // nor here
+	defer func() { _ = d.process.claim.Close() }()  // nor here
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	d.process.ctx, d.process.end = ctx, cancel

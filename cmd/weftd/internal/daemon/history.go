@@ -80,7 +80,7 @@ func (d *Daemon) tellPeers(before, now []lease.Record) {
 	}
 	for _, n := range []*peerNews{&gone, &came, &changed} {
 		for _, e := range n.events() {
-			d.history.Add(e)
+			d.process.history.Add(e)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestPeersAreInTheHistory(t *testing.T) {
 	dir := t.TempDir()
 	d := &Daemon{}
 	history, _, ended := keepHistory(dir, slog.New(slog.DiscardHandler))
-	d.history = history
+	d.process.history = history
 	moved := func(r *lease.Record) { r.PublicIP = netip.MustParseAddr("192.0.2.99") }
 	d.tellPeers([]lease.Record{at(1, nil), at(2, nil), at(3, nil)},
 		[]lease.Record{at(2, moved), at(3, nil), at(4, nil)})

@@ -23,7 +23,7 @@ const portEvery = time.Second
 func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f Network) error {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.config.NetworkConfig))
+	return d.unlessTaken("claim on the network", d.process.claim.Network(ctx, k, f.config.NetworkConfig))
 }
 
 // unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason,
@@ -53,7 +53,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *overlay) error {
 	}
 	patient, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	if err := d.unlessTaken("claim on the port", d.claim.Port(patient, g.outside, port)); err != nil {
+	if err := d.unlessTaken("claim on the port", d.process.claim.Port(patient, g.outside, port)); err != nil {
 		return err
 	}
 	if g.under4or6 {

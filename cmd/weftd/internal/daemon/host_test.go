@@ -24,7 +24,7 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	defer func() { _ = k.Close() }()
 	var log strings.Builder
 	d := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil))}
-	defer func() { _ = d.claim.Close() }()
+	defer func() { _ = d.process.claim.Close() }()
 	f := Network{config: parse(t, `{"Network":"198.18.252.0/24"}`)}
 
 	var was unix.Rlimit
