@@ -75,8 +75,8 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	defer func() { _ = d.source.close() }() // nothing was written that a close could lose
-	defer func() { _ = d.process.claim.Close() }()  // nor here
+	defer func() { _ = d.source.close() }()        // nothing was written that a close could lose
+	defer func() { _ = d.process.claim.Close() }() // nor here
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	d.process.ctx, d.process.end = ctx, cancel
