@@ -1,9 +1,13 @@
 package underlay
 
-import "weft/routing/internal/kernel"
+import (
+	"slices"
+
+	"weft/routing/internal/kernel"
+)
 
 // guest says whether a link of a kind joins a bridge to a container or a virtual machine of this host.
-func guest(kind string) bool { return kind == "veth" || kind == "tun" || kind == "tap" }
+func guest(kind string) bool { return slices.Contains([]string{"veth", "tap", "tun", "tuntap"}, kind) }
 
 // below are the links that a frame meets which leaves by the one numbered index, that one first: the parent
 // of a VLAN or a macvlan, and the ports of a bond, a team or a bridge. Of a bridge's ports those to guests

@@ -103,7 +103,8 @@ type Device struct {
 	Link
 	Index int
 	// Kind is the driver's name, as in ip -d link: vlan, bond, bridge, veth; "device" for hardware, and what has
-	// none. TUNs and TAPs have one driver, and are "tun" and "tap".
+	// none. TUNs and TAPs have one driver, and are "tun" and "tap", or "tuntap" where an old kernel does not say
+	// which.
 	Kind string
 	// Parent is the link that it stands on, Master the one that it is a port of, by number; 0 for none. A Parent
 	// in another namespace is not one.
@@ -163,9 +164,10 @@ func DeviceOf(l netlink.Link) Device {
 			Up: a.RawFlags&unix.IFF_UP != 0},
 		Index: a.Index, Kind: l.Type(), Parent: a.ParentIndex, Master: a.MasterIndex,
 	}
-	if t, ok := l.(*netlink.Tuntap); ok {
-		d.Kind = map[netlink.TuntapMode]string{netlink.TUNTAP_MODE_TUN: "tun",
-			netlink.TUNTAP_MODE_TAP: "tap"}[t.Mode]
+	if t, ok := l.(*netlink.Tuntap); ok && t.Mode == netlink.TUNTAP_MODE_TUN {
+		d.Kind = "tun"
+	} else if ok && t.Mode == netlink.TUNTAP_MODE_TAP {
+		d.Kind = "tap"
 	}
 	if a.NetNsID >= 0 || d.Kind == "veth" { // the other end of a veth is no parent
 		d.Parent = 0
