@@ -103,14 +103,22 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if err != nil {
 		return nil, fmt.Errorf("AWS settings: %w", err)
 	}
-	m := metadata{imds.NewFromConfig(c)}
+	ctx, cancel := context.WithTimeout(ctx, metadataWithin)
+	defer cancel()
+	m := imds.NewFromConfig(c)
 	if c.Region == "" {
-		if c.Region, err = m.region(ctx); err != nil {
+		out, err := m.GetRegion(ctx, &imds.GetRegionInput{})
+		if err != nil {
 			return nil, fmt.Errorf("--region is missing, and the metadata service does not tell it: %w", err)
 		}
+		c.Region = out.Region
 	}
-	if o.VPC == "" {
-		if o.VPC, err = m.vpc(ctx); err != nil {
+	if o.VPC == "" { // that of the instance's first interface
+		mac, err := fromMetadata(ctx, m, "mac")
+		if err == nil {
+			o.VPC, err = fromMetadata(ctx, m, "network/interfaces/macs/"+mac+"/vpc-id")
+		}
+		if err != nil {
 			return nil, fmt.Errorf("--vpc is missing, and the metadata service does not tell it: %w", err)
 		}
 	}
@@ -118,32 +126,9 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	return &Cloud{o: o, client: ec2.NewFromConfig(c), key: key, value: value}, nil
 }
 
-// metadata asks the instance's metadata service, with a session (IMDSv2).
-type metadata struct{ c *imds.Client }
-
-func (m metadata) region(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, metadataWithin)
-	defer cancel()
-	out, err := m.c.GetRegion(ctx, &imds.GetRegionInput{})
-	if err != nil {
-		return "", err
-	}
-	return out.Region, nil
-}
-
-// vpc returns the VPC of the instance's first interface.
-func (m metadata) vpc(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, metadataWithin)
-	defer cancel()
-	mac, err := m.get(ctx, "mac")
-	if err != nil {
-		return "", err
-	}
-	return m.get(ctx, "network/interfaces/macs/"+mac+"/vpc-id")
-}
-
-func (m metadata) get(ctx context.Context, path string) (string, error) {
-	out, err := m.c.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
+// fromMetadata asks the instance's metadata service, with a session (IMDSv2).
+func fromMetadata(ctx context.Context, c *imds.Client, path string) (string, error) {
+	out, err := c.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
 	if err != nil {
 		return "", err
 	}
