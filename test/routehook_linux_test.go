@@ -143,8 +143,8 @@ type routeController struct {
 func (c *routeController) start() {
 	c.t.Helper()
 	control, err := routecontrol.New(routecontrol.Options{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Token: "secret", Grace: time.Second,
-		Again:      100 * time.Millisecond,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Grace: time.Second,
+		Token: func(*slog.Logger) string { return "secret" }, Again: 100 * time.Millisecond,
 		Programmer: linuxrouter.Router{Handle: c.router.NS.Netlink()}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -52,9 +52,8 @@ func (s *Settings) Options() (Options, error) {
 		if err != nil {
 			return o, err
 		}
-		o.Token = first
 		r := &renewed[string]{what: "token", make: func() (string, error) { return readToken(s.token) }, now: first}
-		o.TokenNow = r.get
+		o.Token = r.get
 	}
 	at, err := netip.ParseAddrPort(s.listen)
 	switch {
@@ -64,7 +63,7 @@ func (s *Settings) Options() (Options, error) {
 		return o, errors.New("--cert needs --key, and --key needs --cert")
 	case s.clientCA != "" && s.cert == "":
 		return o, errors.New("--client-ca needs --cert and --key: without TLS nobody shows a certificate")
-	case !at.Addr().IsLoopback() && (s.cert == "" || o.Token == "" && s.clientCA == ""):
+	case !at.Addr().IsLoopback() && (s.cert == "" || o.Token == nil && s.clientCA == ""):
 		return o, errors.New("others than this host reach that address: give --cert and --key, and --token-file " +
 			"or --client-ca, since whoever may speak to this program changes routes")
 	}

@@ -1,6 +1,7 @@
 package routecontrol
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/json"
@@ -21,11 +22,9 @@ import (
 type Options struct {
 	// Networks are those in which routes are taken; a view with others is refused whole.
 	Networks []netip.Prefix
-	// Token is what a node has to show; "" for none, where something else keeps strangers out.
-	Token string
-	// TokenNow returns what counts instead of Token from now on, so that it can be renewed, and logs why a new
-	// one cannot be used; nil where it cannot be. It is safe for concurrent use.
-	TokenNow func(*slog.Logger) string
+	// Token returns what a node has to show, which may be renewed, and logs why a new one cannot be used; nil for
+	// none, where something else keeps strangers out. It is safe for concurrent use.
+	Token func(*slog.Logger) string
 	// Grace is how long nothing is removed after the start, and after the views of most nodes ended together:
 	// longer than nodes take to give their views again.
 	Grace time.Duration
@@ -68,15 +67,8 @@ func New(o Options) (*Controller, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Wait == 0 {
-		o.Wait = 3 * time.Second
-	}
-	if o.Again == 0 {
-		o.Again = 5 * time.Second
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Wait, o.Again = cmp.Or(o.Wait, 3*time.Second), cmp.Or(o.Again, 5*time.Second)
 	return &Controller{
 		o: o, run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{},
 		lives:  lives{begun: o.Now(), lost: map[string]time.Time{}},
@@ -97,13 +89,9 @@ func (c *Controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mux.HandleFunc("GET /v1/views/{node}", c.get)
 	mux.HandleFunc("DELETE /v1/views/{node}", c.remove)
 	mux.HandleFunc("GET /v1/routes", c.routes)
-	token := c.o.Token
-	if c.o.TokenNow != nil {
-		token = c.o.TokenNow(c.o.Logger)
-	}
-	if token != "" {
+	if c.o.Token != nil {
 		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !bearer || subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {
+		if !bearer || subtle.ConstantTimeCompare([]byte(shown), []byte(c.o.Token(c.o.Logger))) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "this controller wants another token", http.StatusUnauthorized)
 			return

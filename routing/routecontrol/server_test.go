@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -104,7 +105,8 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) begin() {
 	c.t.Helper()
 	s, err := New(Options{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Token: "secret", Grace: 3 * time.Minute,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Grace: 3 * time.Minute,
+		Token:      func(*slog.Logger) string { return "secret" },
 		Programmer: c.table,
 		Now:        func() time.Time { return time.Unix(c.now.Load(), 0) }, Wait: c.wait, Again: time.Hour,
 	})
@@ -440,7 +442,7 @@ func TestSettings(t *testing.T) {
 		if err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.want)
 		}
-		if strings.Contains(c.args, "fd00") && (len(o.Networks) != 2 || o.Token != "secret") {
+		if strings.Contains(c.args, "fd00") && (len(o.Networks) != 2 || o.Token(nil) != "secret") {
 			t.Errorf("%+v", o)
 		}
 	}
