@@ -47,6 +47,52 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
+// Each key of each type has its faults, which name the key, and no secret.
+func TestKeyFaults(t *testing.T) {
+	const six = `,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"`
+	for _, tt := range []struct{ network, kind, keys, fault string }{
+		{"", "ipip", ``, ""},
+		{"", "ipip", `"DirectRouting":true,"Userspace":"always","MTU":1400,"SourceCheck":"outer"`, ""},
+		{six, "ipip", ``, "EnableIPv6"},
+		{"", "ipip", `"Userspace":"maybe"`, "Backend.Userspace"},
+		{"", "ipip", `"MTU":68`, "Backend.MTU"},
+		{"", "ipip", `"DirectRouting":"yes"`, "Backend.DirectRouting"},
+		{"", "udp", `"Port":-1`, "Backend.Port"},
+		{"", "udp", `"Port":65536`, "Backend.Port"},
+		{"", "udp", `"Port":"8285"`, "Backend.Port"},
+		{"", "udp", `"Port":1.5`, "Backend.Port"},
+		{"", "udp", `"Path":1`, "Backend.Path"},
+		{"", "udp", `"DisableOffloads":"tun-tso"`, "Backend.DisableOffloads"},
+		{"", "udp", `"DisableOffloads":["warp"]`, "Backend.DisableOffloads"},
+		{"", "udp", `"SourceCheck":true`, "Backend.SourceCheck"},
+		{"", "udp", `"AllowedSources":"10.0.0.0/8"`, "Backend.AllowedSources"},
+		{"", "udp", `"AllowedSources":["10.0.0.1"]`, "Backend.AllowedSources"},
+		{"", "udp", `"AllowedSources":["::ffff:10.0.0.0/104"]`, "Backend.AllowedSources"},
+		{"", "udp", `"RxUDPGROForwarding":"yes"`, "Backend.RxUDPGROForwarding"},
+		{"", "udp", `"MTU":575`, "Backend.MTU"},
+		{"", "udp", `"MTU":65536`, "Backend.MTU"},
+		{six, "udp", `"MTU":1307`, "Backend.MTU"},
+		{six, "wireguard", `"ListenPort":0`, "Backend.ListenPort"},
+		{six, "wireguard", `"ListenPortV6":"x"`, "Backend.ListenPortV6"},
+		{six, "wireguard", `"PSK":"` + testPSK[:40] + `"`, "Backend.PSK"},
+		{six, "wireguard", `"PSK":"` + strings.Repeat("A", 43) + `="`, "Backend.PSK"},
+		{six, "wireguard", `"PSK":5`, "Backend.PSK"},
+		{six, "wireguard", `"PersistentKeepaliveInterval":-1`, "Backend.PersistentKeepaliveInterval"},
+		{six, "wireguard", `"Mode":"separat"`, "Backend.Mode"},
+		{six, "wireguard", `"Userspace":"yes"`, "Backend.Userspace"},
+		{six, "wireguard", `"MTU":1300`, "Backend.MTU"},
+		{six, "wireguard", `"ListenPort":51821`, "Backend.ListenPortV6"},
+	} {
+		config := `{"Network":"10.5.0.0/16"` + tt.network + `,"Backend":{` +
+			strings.TrimSuffix(`"Type":"`+tt.kind+`",`+tt.keys, ",") + `}}`
+		_, err := Parse([]byte(config))
+		if got := strings.Join(faultKeys(t, err), " "); got != tt.fault || err != nil &&
+			strings.Contains(err.Error(), testPSK[:20]) {
+			t.Errorf("%s: %v, want %q", config, err, tt.fault)
+		}
+	}
+}
+
 func TestNoMasqueradeKey(t *testing.T) {
 	for backend, want := range map[string]string{
 		``:                     "[]",

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,31 +44,6 @@ func TestParseUDPConfig(t *testing.T) {
 		got, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(c.backend)})
 		if err != nil || !reflect.DeepEqual(c.want, got) {
 			t.Errorf("%s: got %+v, %v", c.backend, got, err)
-		}
-	}
-}
-
-func TestParseUDPConfigFaults(t *testing.T) {
-	bad :=
-		`{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307,"RxUDPGROForwarding":"yes"}`
-	_, err := parseUDP(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, s := range []string{"Backend.Port is 65536", "Backend.Path", "Backend.SourceCheck", `"10.0.0.1"`,
-		`"::ffff:10.0.0.0/104"`, "Backend.MTU", "Backend.RxUDPGROForwarding"} {
-		if !strings.Contains(err.Error(), s) {
-			t.Errorf("error does not say %q:\n%v", s, err)
-		}
-	}
-	if !errors.As(err, new(*lease.ConfigError)) {
-		t.Errorf("not a ConfigError: %v", err)
-	}
-	for _, b := range []string{`{"Port":0}`, `{"Port":-1}`, `{"Port":"8285"}`, `{"Port":1.5}`, `{"Path":1}`,
-		`{"Path":"fast"}`, `{"DisableOffloads":"tun-tso"}`, `{"DisableOffloads":["warp"]}`,
-		`{"SourceCheck":true}`, `{"AllowedSources":"10.0.0.0/8"}`, `{"MTU":575}`, `{"MTU":65536}`, `[]`} {
-		if o, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(b)}); err == nil {
-			t.Errorf("%s: accepted as %+v", b, o)
 		}
 	}
 }
