@@ -90,33 +90,33 @@ func vteps(s kernel.State) (names []string) {
 	return names
 }
 
-// without is routes but for those by devices that were to be had and are not: what has them may be back, and
-// without them packets would leave by another way, in plain.
-func (c *Node) without(routes []kernel.Route) []kernel.Route {
-	return slices.DeleteFunc(routes, func(r kernel.Route) bool { return slices.Contains(c.absent, r.Link) })
+// plan deletes no routes by devices that we failed to create: they may be back, and without these routes
+// packets would leave by another way, in plain.
+func (c *Node) plan(have, want kernel.State) kernel.Changes {
+	p := kernel.Plan(have, want, c.ownership(ownDevices(want)))
+	p.DelRoutes = slices.DeleteFunc(p.DelRoutes, func(r kernel.Route) bool {
+		return slices.Contains(c.absent, r.Link)
+	})
+	return p
 }
 
 // bring makes the kernel as want says. If a device cannot be made, only what is on it is left out. done is
 // how many changes were made.
 func (c *Node) bring(r *round, want kernel.State) (done int) {
-	names := ownDevices(want)
-	at := c.place(names, want)
+	at := c.place(ownDevices(want), want)
 	have, err := c.k.State(at)
 	if err != nil {
 		r.try(err)
 		return 0
 	}
-	plan := kernel.Plan(have, want, c.ownership(names))
-	plan.DelRoutes = c.without(plan.DelRoutes)
+	plan := c.plan(have, want)
 	c.tellDevices(plan.Tunnels)
 	result, err := kernel.Apply(c.k, plan)
 	done = result.Done
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
 		// The obstacle may have been ours, and is gone now.
 		if have, again := c.k.State(at); again == nil {
-			plan := kernel.Plan(have, want, c.ownership(names))
-			plan.DelRoutes = c.without(plan.DelRoutes)
-			result, err = kernel.Apply(c.k, plan)
+			result, err = kernel.Apply(c.k, c.plan(have, want))
 			done += result.Done
 		}
 	}

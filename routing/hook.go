@@ -191,7 +191,7 @@ func (r *hookRunner) sync(ctx context.Context, s situation, _ *desired) outcome 
 		}
 	}
 	if now := r.now(); !now.Before(r.due) {
-		r.give(ctx)
+		r.give(ctx, s.set.Own.Name())
 	}
 	return r.outcome(s)
 }
@@ -200,10 +200,10 @@ func (r *hookRunner) sync(ctx context.Context, s situation, _ *desired) outcome 
 func (r *hookRunner) next() time.Time { return r.due }
 
 // give is one try.
-func (r *hookRunner) give(ctx context.Context) {
+func (r *hookRunner) give(ctx context.Context, name string) {
 	again := hookAgain(r.interval, len(r.given))
 	answer, err := r.client.Put(ctx, routehook.View{
-		SchemaVersion: routehook.Schema, Node: r.node, Name: ownName(r.given), Instance: r.instance,
+		SchemaVersion: routehook.Schema, Node: r.node, Name: name, Instance: r.instance,
 		Generation: r.number,
 		Lifetime:   int64(min(hookLives*again, routehook.MaxLifetime) / time.Second), Networks: r.networks,
 		Routes: r.given,
@@ -314,32 +314,16 @@ func ownRoutes(routes []routehook.Route) (subnets []netip.Prefix, hops []netip.A
 	return subnets, hops
 }
 
-func ownName(routes []routehook.Route) string {
-	for _, x := range routes {
-		if x.Own {
-			return x.Name
-		}
-	}
-	return ""
-}
-
 // prove notes that the own routes are in place, or are no more: the controller may have changed its mind.
 // That one is pending says neither: it may be that the controller began anew and cannot look at what packets
 // go by.
 func (r *hookRunner) prove() {
 	subnets, hops := ownRoutes(r.given)
-	for _, p := range subnets {
-		switch r.verdict(p).State {
-		case routehook.Accepted:
-			continue
-		case routehook.Pending:
-			if r.ownInPlace() {
-				continue
-			}
-		case routehook.Refused:
-		}
+	if was := r.ownInPlace(); slices.ContainsFunc(subnets, func(p netip.Prefix) bool {
+		state := r.verdict(p).State
+		return state != routehook.Accepted && !(state == routehook.Pending && was)
+	}) {
 		subnets, hops = nil, nil
-		break
 	}
 	if !slices.Equal(subnets, r.proven) || !slices.Equal(hops, r.provenAt) {
 		r.proven, r.provenAt = subnets, hops

@@ -49,7 +49,7 @@ func (i *ipip) Facts() Facts {
 		Guard: hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: i.check() != tunnel.CheckOff},
 		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does " +
 			"not have: use udp, vxlan or wireguard",
-		Feature: &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
+		Feature: &Feature{Name: "ipip", Probe: kernel.Aside((*kernel.Kernel).ProbeIPIP), Missing: kernel.ErrNoIPIP},
 	}
 	return f.carriedAs(i.Userspace, "carry the packets")
 }

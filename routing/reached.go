@@ -25,20 +25,12 @@ const (
 
 // String is the word for weft peers.
 func (h How) String() string {
-	switch h {
-	case HowRoute:
-		return "route"
-	case HowTunnel:
-		return "tunnel"
-	case HowCommand:
-		return "command"
-	case HowController:
-		return "controller"
-	case HowSkipped:
-		return "skipped"
-	default:
+	words := [...]string{HowRoute: "route", HowTunnel: "tunnel", HowCommand: "command",
+		HowController: "controller", HowSkipped: "skipped"}
+	if h == 0 || int(h) >= len(words) {
 		return "unknown"
 	}
+	return words[h]
 }
 
 // Reached says how packets for one subnet of a peer get there. It is comparable.

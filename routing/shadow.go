@@ -23,7 +23,7 @@ func shadowed(there, ours []kernel.Route, mine map[string]bool, networks []netip
 		foreign := r.Protocol != kernel.RouteProtocol && !mine[r.Link] && !liesIn(r.Dst, set.Own.V4) &&
 			!liesIn(r.Dst, set.Own.V6) &&
 			slices.ContainsFunc(networks, func(n netip.Prefix) bool { return liesIn(r.Dst, n) })
-		if !foreign || slices.ContainsFunc(ours, func(o kernel.Route) bool { return o == r }) {
+		if !foreign {
 			continue
 		}
 		if best == nil {

@@ -87,7 +87,15 @@ func settle(bs []bidder, before tenure) ([]grant, tenure) {
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
 		a, b := bs[i], bs[j]
-		return cmp.Or(-compareBool(has(a, a.first), has(b, b.first)), compareAge(a.created, b.created))
+		switch aHas, bHas := has(a, a.first), has(b, b.first); {
+		case aHas && !bHas:
+			return -1
+		case bHas && !aHas:
+			return 1
+		case a.created == 0 || b.created == 0: // an age that is unknown comes last
+			return cmp.Compare(b.created, a.created)
+		}
+		return cmp.Compare(a.created, b.created)
 	})
 	owner := make(map[claim]int, len(bs))
 	take := func(c claim, i int) int {
@@ -130,19 +138,4 @@ func settle(bs []bidder, before tenure) ([]grant, tenure) {
 // family is turned on or off.
 func sameRecord(before, now lease.Subnets) bool {
 	return before.V4.IsValid() && before.V4 == now.V4 || before.V6.IsValid() && before.V6 == now.V6
-}
-
-// compareAge puts the older record first, and one whose age is unknown last.
-func compareAge(a, b int64) int {
-	return cmp.Or(compareBool(a == 0, b == 0), cmp.Compare(a, b))
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }

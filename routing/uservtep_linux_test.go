@@ -177,7 +177,7 @@ func TestNoVXLAN(t *testing.T) {
 	if out := ip(t, "link"); strings.Contains(out, "weft-probe") {
 		t.Errorf("the probe is left:\n%s", out)
 	}
-	if err := kernel.ProbeVXLANAside(); err != nil {
+	if err := kernel.Aside((*kernel.Kernel).ProbeVXLAN)(); err != nil {
 		t.Errorf("probe in a namespace of its own: %v", err)
 	}
 	k.VXLANKind = "weft-nosuch"

@@ -91,7 +91,7 @@ func (v *vxlan) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, Port: v.port(), DataV4: true, DataV6: true,
 		Guard:   hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
-		Feature: &Feature{Name: "vxlan", Probe: kernel.ProbeVXLANAside, Missing: kernel.ErrNoVXLAN},
+		Feature: &Feature{Name: "vxlan", Probe: kernel.Aside((*kernel.Kernel).ProbeVXLAN), Missing: kernel.ErrNoVXLAN},
 	}
 	return f.carriedAs(v.Userspace, "carry the packets")
 }

@@ -103,7 +103,7 @@ func (w *wireGuard) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, Port: w.firstPort(), Port6: w.secondPort(), DataV4: true, DataV6: true,
 		Guard:   hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
-		Feature: &Feature{Name: "wireguard", Probe: kernel.ProbeWireGuardAside, Missing: kernel.ErrNoWireGuard},
+		Feature: &Feature{Name: "wireguard", Probe: kernel.Aside((*kernel.Kernel).ProbeWireGuard), Missing: kernel.ErrNoWireGuard},
 	}
 	return f.carriedAs(w.Userspace, "encrypt")
 }

@@ -130,7 +130,7 @@ func (i *iptables) sync(ctx context.Context, s scope, want familyRules) (wrote, 
 	}
 	payloads := []string{}
 	for _, p := range places() {
-		if text := p.payload(have[p.table], p.rulesFor(want, t.randomFully), s); text != "" {
+		if text := p.payload(have[p.table], p.rulesFor(want, t.options), s); text != "" {
 			payloads = append(payloads, text)
 		}
 	}
@@ -151,7 +151,7 @@ func (i *iptables) sync(ctx context.Context, s scope, want familyRules) (wrote, 
 // restore changes a table in one transaction.
 func (i *iptables) restore(ctx context.Context, t tools, payload string) error {
 	args := []string{"--noflush"}
-	if t.wait {
+	if t.options {
 		args = append(args, "-w", lockWait)
 	}
 	_, err := run(ctx, payload, t.restore, args...)

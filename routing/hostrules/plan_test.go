@@ -159,7 +159,7 @@ func TestVersions(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
-		if new := want.number[1] == 8; got.atLeast(1, 6, 2) != new {
+		if new := want.number[1] == 8; got.options() != new {
 			t.Errorf("%q is at least 1.6.2: %t", text, !new)
 		}
 	}

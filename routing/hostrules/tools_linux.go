@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +19,8 @@ import (
 // tools are the programs of one flavour of iptables, for one family.
 type tools struct {
 	save, restore string // paths
-	// wait and randomFully say whether this version has the options; both came with 1.6.2.
-	wait, randomFully bool
+	// options says whether this version has -w and --random-fully, which came with 1.6.2.
+	options bool
 }
 
 // lockWait bounds, in seconds, how long iptables waits for somebody else's lock; toolTime
@@ -56,7 +57,7 @@ func findTools(ctx context.Context, k kind, ipv6 bool) (tools, error) {
 		if v.kind != k {
 			continue
 		}
-		return tools{save: save, restore: restore, wait: v.atLeast(1, 6, 2), randomFully: v.atLeast(1, 6, 2)}, nil
+		return tools{save, restore, v.options()}, nil
 	}
 	return tools{}, fmt.Errorf("%s: %w", k, errNoTools)
 }
@@ -66,6 +67,9 @@ type version struct {
 	kind   kind
 	number [3]int
 }
+
+// options is as in tools.
+func (v version) options() bool { return slices.Compare(v.number[:], []int{1, 6, 2}) >= 0 }
 
 // parseVersion reads "iptables v1.8.9 (nf_tables)"; versions before 1.8 name no flavour.
 func parseVersion(text string) version {
@@ -80,15 +84,6 @@ func parseVersion(text string) version {
 		}
 	}
 	return v
-}
-
-func (v version) atLeast(major, minor, patch int) bool {
-	for i, n := range [3]int{major, minor, patch} {
-		if v.number[i] != n {
-			return v.number[i] > n
-		}
-	}
-	return true
 }
 
 // lookPath is exec.LookPath that also knows where iptables is when PATH is that of a user.

@@ -135,22 +135,17 @@ func (l listing) defaultCandidates(o Options) []candidate {
 			*has, *m = true, d.Metric
 		}
 	}
-	yesFirst := func(a, b bool) int { // true sorts before false
+	lacks := func(w link) int { // the families, IPv4 weighing more
 		switch {
-		case a == b:
+		case w.has4 && w.has6:
 			return 0
-		case a:
-			return -1
+		case w.has4:
+			return 1
 		}
-		return 1
+		return 2
 	}
 	slices.SortStableFunc(ls, func(a, b link) int {
-		return cmp.Or(
-			yesFirst(a.has4 && a.has6, b.has4 && b.has6),
-			yesFirst(a.has4, b.has4),
-			cmp.Compare(a.m4, b.m4),
-			cmp.Compare(a.m6, b.m6),
-		)
+		return cmp.Or(lacks(a)-lacks(b), cmp.Compare(a.m4, b.m4), cmp.Compare(a.m6, b.m6))
 	})
 	cs := make([]candidate, len(ls))
 	for i, w := range ls {

@@ -21,6 +21,3 @@ func (k *Kernel) ProbeIPIP() error {
 	a.Name = probeDevice
 	return k.probe(&netlink.GenericLink{LinkAttrs: a, LinkType: KindIPIP}, KindIPIP, ErrNoIPIP)
 }
-
-// ProbeIPIPAside runs Kernel.ProbeIPIP in a network namespace of its own, so that the host's is not touched.
-func ProbeIPIPAside() error { return aside("ipip", (*Kernel).ProbeIPIP) }

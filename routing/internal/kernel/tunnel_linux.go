@@ -139,10 +139,6 @@ func (k *Kernel) ProbeVXLAN() error {
 	return k.probe(l, KindVXLAN, ErrNoVXLAN)
 }
 
-// ProbeVXLANAside runs Kernel.ProbeVXLAN in a network namespace of its own, so that the host's is not
-// touched.
-func ProbeVXLANAside() error { return aside("vxlan", (*Kernel).ProbeVXLAN) }
-
 // like names the device in whose place the kernel makes no other, and what to do; "" if there is none.
 func (k *Kernel) like(v Tunnel) string {
 	ls, _ := k.h.LinkList()

@@ -59,23 +59,15 @@ func (k *Kernel) probe(l netlink.Link, what string, missing error) error {
 	return k.DelLink(probeDevice)
 }
 
-// ProbeWireGuardAside runs Kernel.ProbeWireGuard in a network namespace of its own, so that the host's is not
-// touched.
-func ProbeWireGuardAside() error { return aside("WireGuard", (*Kernel).ProbeWireGuard) }
-
-// aside asks something of a network namespace that is made for it.
-func aside(what string, ask func(*Kernel) error) error {
-	var asked error
-	err := ownthread.InNew(func() error {
-		k, err := OpenKernel()
-		if err != nil {
-			return err
-		}
-		asked = errors.Join(ask(k), k.Close())
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("probe for %s: %w", what, err)
+// Aside returns a probe in a network namespace that is made for it, so that the host's is not touched.
+func Aside(probe func(*Kernel) error) func() error {
+	return func() error {
+		return ownthread.InNew(func() error {
+			k, err := OpenKernel()
+			if err != nil {
+				return err
+			}
+			return errors.Join(probe(k), k.Close())
+		})
 	}
-	return asked
 }
