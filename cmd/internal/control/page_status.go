@@ -149,3 +149,41 @@ func beside(name, id string, address netip.Addr) string {
 	}
 	return name + " (id " + id + ", " + address.String() + ")"
 }
+
+// Rules is the state of the host's firewall rules, which say what is masqueraded, what is forwarded, and who
+// may send to the overlay's port.
+type Rules struct {
+	// Firewall says where they are: nftables, or iptables with its flavour; empty before there are any.
+	Firewall string `json:"firewall,omitempty"`
+	// InPlace says that they are as wanted; if not, Error says what is wrong.
+	InPlace bool   `json:"inPlace"`
+	Error   string `json:"error,omitempty"`
+	// Repaired counts how often they were restored after somebody else had changed them.
+	Repaired uint64 `json:"repaired"`
+	// PodsDropped counts dropped packets that pods sent to the overlay's port, StrangersDropped those
+	// that came to the kernel's vxlan from an address that is no peer's.
+	PodsDropped      uint64 `json:"podsDropped"`
+	StrangersDropped uint64 `json:"strangersDropped"`
+	// PlainDropped counts packets that came, or would have left, in plain where Backend.Encrypt forbids it.
+	PlainDropped uint64 `json:"plainDropped,omitempty"`
+	// Notes say which settings of the host keep packets from passing, and the remedy.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Config has the network configuration in use, and says how the one in the store or in the file differs.
+type Config struct {
+	// InUse is the text of the configuration that is in effect.
+	InUse string `json:"inUse,omitempty"`
+	// Differs says that the store has another one, or none; Other is its text, shortened.
+	Differs bool   `json:"differs"`
+	Other   string `json:"other,omitempty"`
+	// Faults say why Other cannot be used, by key and value.
+	Faults []string `json:"faults,omitempty"`
+	// LastGood says that weftd could not use Other when it started. The node runs on its last good
+	// configuration, and adopts a good one as soon as there is one.
+	LastGood bool `json:"lastGood,omitempty"`
+	// Changes are what a restart would change.
+	Changes []string `json:"changes,omitempty"`
+	// Unknown are keys that nobody reads, each with the key that was most likely meant.
+	Unknown []string `json:"unknown,omitempty"`
+}

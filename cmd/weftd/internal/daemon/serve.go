@@ -18,6 +18,7 @@ import (
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/event"
+	"weft/routing/hostrules"
 	"weft/routing/presence"
 	"weft/routing/probe"
 	"weft/routing/underlay"
@@ -337,4 +338,15 @@ func (g *overlay) peers() []lease.Record {
 		return m.Current(set.Peers)
 	}
 	return set.Peers
+}
+
+// rulesConfig is what the host's rules follow from.
+func (d *Daemon) rulesConfig(f Network, former []netip.Prefix) *hostrules.Config {
+	o := d.cfg.Rules
+	return &hostrules.Config{
+		Network: f.config.NetworkConfig, Former: former, NoMasquerade: f.config.NoMasquerade,
+		Masquerade: o.IPMasq, RandomFully: !o.RandomFullyDisable, Forward: o.ForwardRules, Blackhole: o.Blackhole,
+		Resync: o.Resync, RouteProtocol: routing.RouteProtocol,
+		Logger: d.log.With("component", "rules"),
+	}
 }
