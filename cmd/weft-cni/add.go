@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/ns"
@@ -14,6 +15,7 @@ import (
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
+	"weft/cmd/weft-cni/internal/gateway"
 	"weft/cmd/weft-cni/internal/netconf"
 	"weft/cmd/weft-cni/internal/podlink"
 	"weft/encap"
@@ -236,4 +238,35 @@ func stateFault(err error) error {
 		return e
 	}
 	return types.NewError(types.ErrIOFailure, "state of the attachment: "+err.Error(), "")
+}
+
+// addGateway gives the bridge the gateway of the node's subnet if it has that of a former one, so
+// that plugin bridge accepts pods of the new subnet.
+func (p plugin) addGateway(r request, d netconf.Delegate, env netconf.Env) error {
+	if d.Bridge() == "" || d.IPAMType != hostlocal.Plugin {
+		return nil
+	}
+	p.retireGateway(r, d, env)
+	if err := (gateway.Node{Networks: env.Networks, Subnets: env.Subnets}).Add(d.Bridge()); err != nil {
+		return types.NewError(types.ErrInternal, err.Error(), "")
+	}
+	return nil
+}
+
+// retireGateway removes the gateway of a former subnet once the last pod of that is gone. A failure
+// does no harm, since the next ADD tries again.
+func (p plugin) retireGateway(r request, d netconf.Delegate, env netconf.Env) {
+	if d.Bridge() == "" || d.IPAMType != hostlocal.Plugin {
+		return
+	}
+	dir, err := reservations(d)
+	if err == nil {
+		err = gateway.Node{Networks: env.Networks, Subnets: env.Subnets}.Retire(d.Bridge(),
+			func(subnet netip.Prefix) bool {
+				return hostlocal.InUse(dir, r.Name, subnet)
+			})
+	}
+	if err != nil {
+		fmt.Fprintf(p.stderr, "weft-cni: %v\n", err)
+	}
 }
