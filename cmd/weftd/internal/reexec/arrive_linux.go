@@ -129,7 +129,8 @@ func (a *Arrival) Back(why error) error {
 }
 
 // StartPatience is how long a program may take until Alive, and Patience until Settle. What comes before Alive
-// waits for nothing: it takes some 100 ms, and where everything is 20 times as slow still less than this.
+// waits for nobody, and takes a few hundredths of a second of one processor. With 20 programs a processor that
+// was about a second.
 const (
 	StartPatience = 3 * time.Second
 	Patience      = 10 * time.Second
