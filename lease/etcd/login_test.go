@@ -94,10 +94,11 @@ func TestTLS(t *testing.T) {
 	w.records(t, 1, 2)
 }
 
-// TestLogin gives a role no more than flannel needs.
-func TestLogin(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
+const rolePrefix = "/coreos.com/network"
+
+// logins turns on srv's authentication, and makes a user node whose role has no more than flannel needs.
+func logins(t *testing.T, srv *etcdtest.Server) {
+	t.Helper()
 	c, ctx := srv.Client(), t.Context()
 	must := func(_ any, err error) {
 		t.Helper()
@@ -105,16 +106,20 @@ func TestLogin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const prefix = "/coreos.com/network"
 	must(c.UserAdd(ctx, "root", "rootpw"))
 	must(c.UserGrantRole(ctx, "root", "root"))
 	must(c.RoleAdd(ctx, "node"))
-	must(c.RoleGrantPermission(ctx, "node", prefix+"/config", "", 0))
-	must(c.RoleGrantPermission(ctx, "node", prefix+"/subnets", prefix+"/subnett", 2))
+	must(c.RoleGrantPermission(ctx, "node", rolePrefix+"/config", "", 0))
+	must(c.RoleGrantPermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett", 2))
 	must(c.UserAdd(ctx, "node", "nodepw"))
 	must(c.UserGrantRole(ctx, "node", "node"))
 	must(c.AuthEnable(ctx))
+}
 
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	srv, ctx := etcdtest.Start(t), t.Context()
+	logins(t, srv)
 	file := filepath.Join(t.TempDir(), "pw")
 	if err := os.WriteFile(file, []byte("nodepw\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -54,23 +54,14 @@ func TestReadOnly(t *testing.T) {
 // still read is read. Once it has the right again the same store writes.
 func TestRevokedRights(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	c, ctx := srv.Client(), t.Context()
+	srv, ctx := etcdtest.Start(t), t.Context()
+	logins(t, srv)
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	const prefix = "/coreos.com/network"
-	must(c.UserAdd(ctx, "root", "rootpw"))
-	must(c.UserGrantRole(ctx, "root", "root"))
-	must(c.RoleAdd(ctx, "node"))
-	must(c.RoleGrantPermission(ctx, "node", prefix+"/config", "", 0))
-	must(c.RoleGrantPermission(ctx, "node", prefix+"/subnets", prefix+"/subnett", 2))
-	must(c.UserAdd(ctx, "node", "nodepw"))
-	must(c.UserGrantRole(ctx, "node", "node"))
-	must(c.AuthEnable(ctx))
 	login := func(user, password string) func(*etcd.Config) {
 		return func(c *etcd.Config) { c.Username, c.Password = user, etcd.NewSecret(password) }
 	}
@@ -82,21 +73,21 @@ func TestRevokedRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = admin.Close() }()
-	must(admin.RoleRevokePermission(ctx, "node", prefix+"/subnets", prefix+"/subnett"))
-	must(admin.RoleGrantPermission(ctx, "node", prefix+"/subnets", prefix+"/subnett", 0))
+	must(admin.RoleRevokePermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett"))
+	must(admin.RoleGrantPermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett", 0))
 	if _, err := s.Put(ctx, subnet(2), attrs(2), lease.TTL, 0); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("a write without the right: %v", err)
 	}
 	if snap, err := s.Snapshot(ctx); err != nil || len(snap.Records) != 1 {
 		t.Errorf("a read with the right: %v %+v", err, snap)
 	}
-	must(admin.RoleRevokePermission(ctx, "node", prefix+"/subnets", prefix+"/subnett"))
+	must(admin.RoleRevokePermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett"))
 	await.OK(t, "a read without the right is refused", func() error {
 		if _, err := s.Snapshot(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return errors.Join(errors.New("it is not"), err)
 		}
 		return nil
 	})
-	must(admin.RoleGrantPermission(ctx, "node", prefix+"/subnets", prefix+"/subnett", 2))
+	must(admin.RoleGrantPermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett", 2))
 	put(t, s, 2, lease.TTL, 0)
 }
