@@ -97,7 +97,8 @@ type queue struct {
 	id     queueID
 	queue  Queue
 	of     *attached
-	worker *worker // reads from it
+	worker *worker    // reads from it
+	errors *UDPSocket // of an fdQueue
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's
@@ -168,9 +169,6 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 		}
 		a.local = netip.AddrPortFrom(u.LocalAddr().Addr().Unmap(), u.LocalAddr().Port())
 		a.outer6 = a.local.Addr().Is6()
-		if r, ok := p.(interface{ runOffload() *offload }); ok {
-			a.runs = r.runOffload()
-		}
 		e.runs.doubt(e.now())
 	}
 	if role == RolePod {
@@ -180,7 +178,7 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	a.super, _ = p.(superPort)
 	a.lanes, a.readers = 1, 1
 	if s, ok := p.(spreadPort); ok {
-		a.lanes, a.readers, a.lane = s.lanes(), s.readers(), s.lanePort
+		a.lanes, a.readers, a.lane, a.runs = s.lanes(), s.readers(), s.lanePort, s.runOffload()
 	}
 	e.queue(a)
 	next, err := e.ports.Load().with(a)
@@ -216,10 +214,11 @@ func (e *Engine) queue(a *attached) {
 	for _, q := range queues {
 		e.nextQueue++
 		w := e.leastLoaded(a.role, load)
-		if p, ok := q.(placedQueue); ok && p.place() != anyWorker {
-			w = e.workers[p.place()%len(e.workers)]
+		f, ok := q.(fdQueue)
+		if ok && f.home != anyWorker {
+			w = e.workers[f.home%len(e.workers)]
 		}
-		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w})
+		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w, errors: f.errors})
 		load[w.index]++
 	}
 }

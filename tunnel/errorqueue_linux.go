@@ -50,7 +50,7 @@ func (s *UDPSocket) muteErrors() {
 	}
 }
 
-// hear implements errorReader.
+// hear has errors queued again after a flood. Any goroutine may call it.
 func (s *UDPSocket) hear() {
 	if s.errors.muted.Swap(false) {
 		_ = s.queueErrors(1) // it has taken the 0
@@ -67,14 +67,16 @@ func (e *Engine) hearErrors() {
 			continue
 		}
 		for _, q := range a.queues {
-			if p, ok := q.queue.(errorReader); ok {
-				p.hear()
+			if q.errors != nil {
+				q.errors.hear()
 			}
 		}
 	}
 }
 
-// readErrors implements errorReader.
+// readErrors hands every queued error to f, without blocking: epoll reports the socket until they are read.
+// flood says that there were too many at now (Unix nanoseconds), and that the rest is dropped, with what comes
+// in the next moments.
 func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
 	var a messageArea // errors are rare, and a worker's own area is in use
 	var quote [64]byte

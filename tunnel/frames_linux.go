@@ -199,29 +199,10 @@ func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 // queues are those of the packet sockets. Several are read by a worker each.
 func (f *frames) queues() (l []Queue) {
 	for i, fd := range f.fds {
-		home := i
-		if len(f.fds) == 1 {
-			home = anyWorker
-		}
-		l = append(l, frameQueue{f, fd, home})
+		l = append(l, fdQueue{fd, homeOf(i, len(f.fds)), func(r *Ring) error { return f.read(fd, r) }, nil})
 	}
 	return l
 }
-
-// frameQueue reads the frames of one packet socket.
-type frameQueue struct {
-	of   *frames
-	fd   int
-	home int
-}
-
-// PollFD implements Queue.
-func (q frameQueue) PollFD() int { return q.fd }
-
-// ReadBatch implements Queue.
-func (q frameQueue) ReadBatch(r *Ring) error { return q.of.read(q.fd, r) }
-
-func (q frameQueue) place() int { return q.home }
 
 // overflow is how many frames the kernel dropped because a receive buffer was full.
 func (f *frames) overflow() uint64 {

@@ -61,6 +61,11 @@ func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
 	return s, nil
 }
 
+// Queues implements queuedPort.
+func (s *IPIPSocket) Queues() []Queue {
+	return []Queue{fdQueue{s.fd, anyWorker, s.ReadBatch, s.UDPSocket}}
+}
+
 // ReadBatch implements Port: one packet a recvmsg(2), until none is left. The outer header is read into the
 // headroom, so that the inner packet stands where every other port puts it.
 func (s *IPIPSocket) ReadBatch(r *Ring) error {

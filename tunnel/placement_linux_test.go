@@ -34,7 +34,7 @@ func (p *idlePort) LocalAddr() netip.AddrPort { return netip.MustParseAddrPort("
 
 func (p *idlePort) Queues() (l []Queue) {
 	for _, fd := range p.fds {
-		l = append(l, tunQueue{idleQueue{}, fd, anyWorker})
+		l = append(l, fdQueue{fd: fd, home: anyWorker, read: func(*Ring) error { return nil }})
 	}
 	return l
 }
@@ -47,10 +47,6 @@ func (p *idlePort) Close() error {
 	}
 	return nil
 }
-
-type idleQueue struct{}
-
-func (idleQueue) readFrom(int, *Ring) error { return nil }
 
 // TestEachDirectionHasAWorker attaches the ports of path raw and two pods in either order. With two workers
 // one reads every inner queue, and the other both queues of the underlay.

@@ -29,16 +29,6 @@ type Underlay interface {
 	LocalAddr() netip.AddrPort
 }
 
-// errorReader is a port that learns of errors about datagrams it sent earlier,
-// and keeps epoll ready until they are read.
-type errorReader interface {
-	// readErrors hands every queued error to f. It does not block. flood says that there were too many at now
-	// (Unix nanoseconds), and that the rest is dropped, with what comes in the next moments.
-	readErrors(now int64, f func(sendError)) (flood bool)
-	// hear has errors queued again after a flood. Any goroutine may call it.
-	hear()
-}
-
 // superPort is a port that takes superpackets as they are, and has offloads to report.
 type superPort interface {
 	// leavesPartial says whether a packet with a partial checksum can go to a receiver that
@@ -60,15 +50,32 @@ type queuedPort interface {
 	Queues() []Queue
 }
 
-// placedQueue is a queue that a certain worker is to read, so that a port with several has
-// each of them read by another.
-type placedQueue interface {
-	// place is the worker's number, to be taken modulo how many there are, or anyWorker.
-	place() int
+// fdQueue is a queue of a port that has several, or whose only one has errors to read.
+type fdQueue struct {
+	fd int
+	// home is the worker that is to read it, modulo how many there are, so that a port with several has each of
+	// them read by another; or anyWorker, for the least loaded.
+	home   int
+	read   func(*Ring) error
+	errors *UDPSocket // learns of errors about datagrams that were sent; nil for none
 }
 
-// anyWorker is the place of a queue that the least loaded worker reads.
+// anyWorker is the home of a queue that the least loaded worker reads.
 const anyWorker = -1
+
+// PollFD implements Queue.
+func (q fdQueue) PollFD() int { return q.fd }
+
+// ReadBatch implements Queue.
+func (q fdQueue) ReadBatch(r *Ring) error { return q.read(r) }
+
+// homeOf is the home of queue i of n.
+func homeOf(i, n int) int {
+	if n == 1 {
+		return anyWorker
+	}
+	return i
+}
 
 // spreadPort is an underlay that can tell inner flows apart on the wire.
 type spreadPort interface {
@@ -79,6 +86,8 @@ type spreadPort interface {
 	lanePort(lane uint8) uint16
 	// readers is how many queues share what arrives. Each flow has one.
 	readers() int
+	// runOffload sends runs of datagrams in one send.
+	runOffload() *offload
 }
 
 // sendError is what an ICMP message said about a datagram of ours.

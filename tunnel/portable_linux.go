@@ -74,7 +74,7 @@ func (t *PortableTUN) Close() error {
 }
 
 // Queues implements queuedPort.
-func (t *PortableTUN) Queues() []Queue { return t.queuesOf(t) }
+func (t *PortableTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
 // ReadBatch implements Port.
 func (t *PortableTUN) ReadBatch(r *Ring) error { return t.readFrom(t.fd, r) }

@@ -155,48 +155,24 @@ func (s *sockets) lanePort(lane uint8) uint16 {
 // queues are those of the tunnel's port, and those of the lanes.
 func (s *sockets) queues() (l []Queue) {
 	for i, u := range s.group {
-		home := i
-		if len(s.group) == 1 {
-			home = anyWorker
-		}
-		l = append(l, groupQueue{u, s, home})
+		l = append(l, fdQueue{u.fd, homeOf(i, len(s.group)), func(r *Ring) error { return s.readRuns(u, r) }, u})
 	}
 	for i, u := range s.lanes {
-		l = append(l, laneQueue{u, i})
+		l = append(l, fdQueue{u.fd, i, u.takeError, u})
 	}
 	return l
 }
 
-// groupQueue is one socket of those on the tunnel's port.
-type groupQueue struct {
-	*UDPSocket
-	of   *sockets
-	home int
-}
-
-// ReadBatch implements Queue.
-func (q groupQueue) ReadBatch(r *Ring) error { return q.of.readRuns(q.UDPSocket, r) }
-
-func (q groupQueue) place() int { return q.home }
-
-// laneQueue is the socket of a lane: it has errors to read, and nothing else.
-type laneQueue struct {
-	*UDPSocket
-	home int
-}
-
-// ReadBatch implements Queue: it takes what error is pending off the socket.
-func (q laneQueue) ReadBatch(r *Ring) error {
+// takeError takes what error is pending off the socket of a lane, which has errors to read, and nothing else.
+func (s *UDPSocket) takeError(r *Ring) error {
 	p := r.Slot()
 	for range maxReads {
-		if _, errno := recv(q.fd, p.Space(), 0); errno == unix.EAGAIN {
+		if _, errno := recv(s.fd, p.Space(), 0); errno == unix.EAGAIN {
 			break
 		}
 	}
 	return nil
 }
-
-func (q laneQueue) place() int { return q.home }
 
 // overflow is how many datagrams the kernel dropped because a receive buffer was full.
 func (s *sockets) overflow() (n uint64) {

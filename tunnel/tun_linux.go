@@ -135,6 +135,9 @@ func TUNFromFD(fd int) (*TUN, error) {
 // Name is the device's name.
 func (t *TUN) Name() string { return t.name }
 
+// Queues implements queuedPort.
+func (t *TUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
+
 // PollFD implements Port.
 func (t *TUN) PollFD() int { return t.fd }
 

@@ -75,7 +75,7 @@ func (t *OffloadTUN) Offloads() []OffloadStats {
 }
 
 // Queues implements queuedPort.
-func (t *OffloadTUN) Queues() []Queue { return t.queuesOf(t) }
+func (t *OffloadTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
 // ReadBatch implements Port: one packet or superpacket a read(2). The header lands
 // in the slot's headroom.

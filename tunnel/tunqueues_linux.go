@@ -15,31 +15,10 @@ import (
 // queue that its other direction was last written to (tun_automq_select_queue), else to
 // one by a symmetric hash of the flow; so whoever writes a flow chooses who reads it.
 
-// tunQueue is a queue of a TUN.
-type tunQueue struct {
-	tun  interface{ readFrom(fd int, r *Ring) error }
-	fd   int
-	home int // placedQueue
-}
-
-// PollFD implements Queue.
-func (q tunQueue) PollFD() int { return q.fd }
-
-// ReadBatch implements Queue.
-func (q tunQueue) ReadBatch(r *Ring) error { return q.tun.readFrom(q.fd, r) }
-
-func (q tunQueue) place() int { return q.home }
-
-// Queues implements queuedPort: each worker has its own, if there are several.
-func (t *TUN) Queues() []Queue { return t.queuesOf(t) }
-
-func (t *TUN) queuesOf(port interface{ readFrom(fd int, r *Ring) error }) []Queue {
-	if len(t.fds) == 1 {
-		return []Queue{tunQueue{port, t.fd, anyWorker}}
-	}
-	var l []Queue
+// queuesOf are the queues, which read reads: each worker has its own, if there are several.
+func (t *TUN) queuesOf(read func(fd int, r *Ring) error) (l []Queue) {
 	for i, fd := range t.fds {
-		l = append(l, tunQueue{port, fd, i})
+		l = append(l, fdQueue{fd, homeOf(i, len(t.fds)), func(r *Ring) error { return read(fd, r) }, nil})
 	}
 	return l
 }

@@ -167,6 +167,9 @@ func (s *UDPSocket) LocalAddr() netip.AddrPort { return s.local }
 // PollFD implements Port.
 func (s *UDPSocket) PollFD() int { return s.fd }
 
+// Queues implements queuedPort.
+func (s *UDPSocket) Queues() []Queue { return []Queue{fdQueue{s.fd, anyWorker, s.ReadBatch, s}} }
+
 // Close implements Port.
 func (s *UDPSocket) Close() error {
 	return unix.Close(s.fd)

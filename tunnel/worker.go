@@ -136,12 +136,8 @@ func (w *worker) serve(id queueID, failed bool) bool {
 	a := q.of
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(),
 		look: w.engine.looks.Load()}
-	if failed {
-		if e, ok := q.queue.(errorReader); ok {
-			if e.readErrors(w.now, w.learn) {
-				w.deaf()
-			}
-		}
+	if failed && q.errors != nil && q.errors.readErrors(w.now, w.learn) {
+		w.deaf()
 	}
 	w.ring.reset()
 	w.ring.now = w.now
