@@ -111,7 +111,7 @@ func (p *patient) examine(t *testing.T, wrapper []string, weftd ...string) (foun
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
 	}
-	if fault := cmd.ProcessState.ExitCode() == cli.ExitFailure; fault == r.Healthy {
+	if fault := cmd.ProcessState.ExitCode() == int(cli.ExitFailure); fault == r.Healthy {
 		t.Errorf("exit status %d, healthy: %v", cmd.ProcessState.ExitCode(), r.Healthy)
 	}
 	for _, x := range r.Findings {

@@ -31,10 +31,10 @@ func main() {
 	switch {
 	case errors.Is(err, cli.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weft:", err)
-		os.Exit(cli.ExitUsage)
+		os.Exit(int(cli.ExitUsage))
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "weft:", err)
-		os.Exit(cli.ExitFailure)
+		os.Exit(int(cli.ExitFailure))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 const asCommand = "WEFT_TEST_IS_COMMAND"
 
 // exits runs weft as a process.
-func exits(t *testing.T, args ...string) (status int, stdout, stderr string) {
+func exits(t *testing.T, args ...string) (status cli.ExitStatus, stdout, stderr string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -28,7 +28,7 @@ func exits(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	return cli.ExitStatus(cmd.ProcessState.ExitCode()), out.String(), errs.String()
 }
 
 // Scripts rely on these exit statuses.
@@ -36,7 +36,7 @@ func TestExitStatuses(t *testing.T) {
 	ready, starting := start(t, &node{}), start(t, &node{empty: true})
 	for _, c := range []struct {
 		args string
-		want int
+		want cli.ExitStatus
 		says string // on stderr, where nothing else is
 	}{
 		{"status --control-socket " + ready, 0, ""},

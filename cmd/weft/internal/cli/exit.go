@@ -11,9 +11,9 @@ import (
 
 // These are the exit statuses besides 0. A command that weft runs for the user has its own.
 const (
-	ExitFailure  = 1
-	ExitUsage    = 2
-	ExitNotReady = 3
+	ExitFailure  ExitStatus = 1
+	ExitUsage    ExitStatus = 2
+	ExitNotReady ExitStatus = 3
 )
 
 // ExitStatus is a status with which weft ends and says no more, as all is printed.

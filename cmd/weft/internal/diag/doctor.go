@@ -87,7 +87,7 @@ func (f *doctorFlags) print(w io.Writer, r doctor.Report) error {
 		err = printReport(w, r, f.all)
 	}
 	if err == nil && !r.Healthy {
-		return cli.ExitStatus(cli.ExitFailure)
+		return cli.ExitFailure
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func matrixCommand(app *cli.App) *cobra.Command {
 				err = printMatrix(w, r, len(f.nodes) > 0, lineWidth(w))
 			}
 			if err == nil && !r.Reached {
-				return cli.ExitStatus(cli.ExitFailure)
+				return cli.ExitFailure
 			}
 			return err
 		},

@@ -201,7 +201,7 @@ func (f *pingFlags) print(w io.Writer, r ping.Report) error {
 		err = printPing(w, r)
 	}
 	if err == nil && !r.Healthy {
-		return cli.ExitStatus(cli.ExitFailure)
+		return cli.ExitFailure
 	}
 	return err
 }

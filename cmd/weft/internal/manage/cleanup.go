@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
 	"weft/cmd/weft/internal/cli"
 )
 
@@ -147,26 +149,41 @@ func (f *cleanupFlags) print(w io.Writer, c cleaned) error {
 	if f.dryRun {
 		verb = "would remove"
 	}
-	var faults []error
+	var b strings.Builder
 	for _, line := range c.Removed {
-		_, err := fmt.Fprintf(w, "%s %s\n", verb, cli.Clean(line))
-		faults = append(faults, err)
+		fmt.Fprintf(&b, "%s %s\n", verb, cli.Clean(line))
 	}
 	for _, line := range c.Left {
-		_, err := fmt.Fprintf(w, "left %s: it is not weft's; --flannel takes it too\n", cli.Clean(line))
-		faults = append(faults, err)
+		fmt.Fprintf(&b, "left %s: it is not weft's; --flannel takes it too\n", cli.Clean(line))
 	}
 	for _, line := range c.Kept {
-		_, err := fmt.Fprintf(w, "kept %s\n", cli.Clean(line))
-		faults = append(faults, err)
+		fmt.Fprintf(&b, "kept %s\n", cli.Clean(line))
 	}
 	if len(c.Removed)+len(c.Kept) == 0 {
 		what := "nothing"
 		if f.rules {
 			what = "no rule"
 		}
-		_, err := fmt.Fprintln(w, what+" of weft's is left on this host")
-		faults = append(faults, err)
+		fmt.Fprintln(&b, what+" of weft's is left on this host")
 	}
-	return errors.Join(faults...)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// cleanHolder has the holder drop what it keeps for the next weftd, and end.
+func (f *cleanupFlags) cleanHolder(ctx context.Context, c *cleaned) error {
+	ask := custody.End
+	if f.dryRun {
+		ask = custody.Look
+	}
+	r, ok, err := ask(ctx, custody.SocketFor(f.Socket))
+	if err != nil {
+		return fmt.Errorf("end the holder of pods' descriptors at %s: %w; its --holder-timeout ends it",
+			custody.SocketFor(f.Socket), err)
+	}
+	if ok {
+		c.Removed = append(c.Removed, fmt.Sprintf("holder, pid %d, with %d descriptors of %d pods and ports", r.PID,
+			r.Descriptors, r.Items))
+	}
+	return nil
 }

@@ -37,7 +37,7 @@ func reloadCommand(f *cli.App) *cobra.Command {
 				err = printReloaded(w, r)
 			}
 			if err == nil && !r.Complete() {
-				return cli.ExitStatus(cli.ExitFailure)
+				return cli.ExitFailure
 			}
 			return err
 		},

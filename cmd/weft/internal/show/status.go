@@ -70,7 +70,7 @@ func statusCommand(c *cli.App) *cobra.Command {
 				err = printStatus(cmd.OutOrStdout(), s, time.Now())
 			}
 			if err == nil && !s.Ready {
-				return cli.ExitStatus(cli.ExitNotReady)
+				return cli.ExitNotReady
 			}
 			return err
 		},

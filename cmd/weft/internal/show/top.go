@@ -184,16 +184,15 @@ func (f *watchFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// watching shows again and again, until q, what draw makes of s, or lines of JSON of what document makes of
-// it.
+// watching shows again and again, until q, what draw makes of s, or lines of JSON of its answer.
 func watching(c *cli.App, s *sampler, stdout io.Writer, every time.Duration,
-	draw func(width, height int) []cli.Line, document func() any) cli.Watch {
+	draw func(width, height int) []cli.Line, answer func() any) cli.Watch {
 	w := cli.Watch{Every: every, Unshown: 1, Stdout: stdout, Ask: s.ask, Draw: draw, Key: func(k byte) bool {
 		return k != 'q'
 	}}
 	if c.JSON {
 		w.Unshown = 0
-		w.Print = func(out io.Writer) error { return cli.PrintLine(out, document()) }
+		w.Print = func(out io.Writer) error { return cli.PrintLine(out, s.moment(), answer()) }
 	}
 	return w
 }
@@ -205,12 +204,7 @@ func watchPeers(ctx context.Context, c *cli.App, stdout io.Writer, every time.Du
 	w := watching(c, &s, stdout, every, func(width, height int) []cli.Line {
 		return top.Render(s.picture, top.Options{Width: width, Height: height, Sort: top.ByName,
 			Parts: top.Head | top.Peers})
-	}, func() any {
-		return struct {
-			moment
-			control.Peers
-		}{s.moment(), s.last.Peers}
-	})
+	}, func() any { return s.last.Peers })
 	return w.Run(ctx)
 }
 
@@ -230,12 +224,7 @@ func watchStatus(ctx context.Context, c *cli.App, stdout io.Writer, every time.D
 			page = page[:min(len(page), max(0, height-len(now)-1))]
 		}
 		return append(append(page, cli.Line{}), now...)
-	}, func() any {
-		return struct {
-			moment
-			control.Status
-		}{s.moment(), s.last.Status}
-	})
+	}, func() any { return s.last.Status })
 	return w.Run(ctx)
 }
 
