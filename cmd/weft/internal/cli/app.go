@@ -24,6 +24,7 @@ type App struct {
 // NewApp returns the App of the program of that version.
 func NewApp(version string) *App { return &App{Version: version} }
 
+// Client asks the daemon at the socket that the flags name.
 func (c *App) Client() *control.Client { return control.NewClient(c.Socket) }
 
 // Bind adds the common flags to cmd.
@@ -40,10 +41,10 @@ func (c *App) Bind(cmd *cobra.Command) {
 	f.BoolVar(&c.JSON, "json", false, "print JSON, whose fields are stable")
 }
 
-// defaultSocket is that of the host's weftd, or of the user's own: an ordinary user is answered by the host's
-// only if there is no other, and who is root, perhaps in a user namespace only, by the own one only if there
-// is none of the host's. there says whether a socket exists. outer is the user's id outside of the user
-// namespace, by which /run/user has its directory: who is in the namespace of the own weftd is root there.
+// defaultSocket is that of the host's weftd, or of the user's own. An ordinary user asks the host's only if
+// there is no other. Root, perhaps in a user namespace only, asks the own one only if there is none of the
+// host's. there says whether a socket exists. outer is the user's id outside of the user namespace, by which
+// /run/user has its directory: inside weftd's user namespace the user appears as root.
 func defaultSocket(uid, outer int, hosts string, env func(string) string, there func(string) bool) string {
 	name, err := os.Hostname()
 	if err != nil {

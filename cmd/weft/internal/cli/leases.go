@@ -144,40 +144,21 @@ func inCluster() bool {
 }
 
 // OnlyLeases returns those of l that words name, all of them without words.
-func OnlyLeases(l control.Leases, words []string) (control.Leases, error) {
-	if len(words) == 0 {
-		return l, nil
+func OnlyLeases(l control.Leases, words []string) (_ control.Leases, err error) {
+	if len(words) > 0 {
+		l.Rejected = nil
+		l.Leases, err = only(l.Leases, recordKeys, words)
 	}
-	keys := leaseKeys(l)
-	out := l
-	out.Leases, out.Rejected = []control.Record{}, nil
-	for _, w := range words {
-		i, err := FindNode(keys, w)
-		if err != nil {
-			return out, err
-		}
-		out.Leases = append(out.Leases, l.Leases[i])
-	}
-	return out, nil
-}
-
-func leaseKeys(l control.Leases) (keys []NodeKeys) {
-	for _, r := range l.Leases {
-		keys = append(keys, recordKeys(r))
-	}
-	return keys
+	return l, err
 }
 
 // CompleteOwners lists the owners of records for the shell, as the daemon knows them.
 func (f *LeaseFlags) CompleteOwners(cmd *cobra.Command, given []string, _ string) ([]string,
 	cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
-	defer cancel()
-	l, err := f.Client().Leases(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return completions(leaseKeys(l), given), cobra.ShellCompDirectiveNoFileComp
+	return completeNodes(cmd, given, recordKeys, func(ctx context.Context) ([]control.Record, error) {
+		l, err := f.Client().Leases(ctx)
+		return l.Leases, err
+	})
 }
 
 // direct answers from the store itself, without a daemon.

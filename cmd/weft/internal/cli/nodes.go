@@ -135,21 +135,27 @@ func distance(a, b string) int {
 }
 
 // OnlyPeers returns those of p that words name, all of them without words.
-func OnlyPeers(p control.Peers, words []string) (control.Peers, error) {
-	if len(words) == 0 {
-		return p, nil
+func OnlyPeers(p control.Peers, words []string) (_ control.Peers, err error) {
+	if len(words) > 0 {
+		p = control.Peers{Peers: p.Peers}
+		p.Peers, err = only(p.Peers, peerKeys, words)
 	}
+	return p, err
+}
+
+// only returns those of rows that words name.
+func only[T any](rows []T, keysOf func(T) NodeKeys, words []string) ([]T, error) {
 	var keys []NodeKeys
-	for _, e := range p.Peers {
-		keys = append(keys, peerKeys(e))
+	for _, r := range rows {
+		keys = append(keys, keysOf(r))
 	}
-	out := control.Peers{Peers: []control.Peer{}}
+	out := []T{}
 	for _, w := range words {
 		i, err := FindNode(keys, w)
 		if err != nil {
 			return out, err
 		}
-		out.Peers = append(out.Peers, p.Peers[i])
+		out = append(out, rows[i])
 	}
 	return out, nil
 }
@@ -183,15 +189,21 @@ const completeTimeout = time.Second
 // CompletePeers lists the other nodes for the shell, by what tells them apart.
 func (c *App) CompletePeers(cmd *cobra.Command, given []string, _ string) ([]string,
 	cobra.ShellCompDirective) {
+	return completeNodes(cmd, given, peerKeys, func(ctx context.Context) ([]control.Peer, error) {
+		p, err := c.Client().Peers(ctx)
+		return p.Peers, err
+	})
+}
+
+// completeNodes lists what the daemon answers in time.
+func completeNodes[T any](cmd *cobra.Command, given []string, keysOf func(T) NodeKeys,
+	ask func(context.Context) ([]T, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
-	p, err := c.Client().Peers(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	rows, _ := ask(ctx) // without an answer there is nothing to complete
 	var keys []NodeKeys
-	for _, e := range p.Peers {
-		keys = append(keys, peerKeys(e))
+	for _, r := range rows {
+		keys = append(keys, keysOf(r))
 	}
 	return completions(keys, given), cobra.ShellCompDirectiveNoFileComp
 }

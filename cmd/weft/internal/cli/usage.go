@@ -16,6 +16,7 @@ type usageError struct{ error }
 
 func (u usageError) Unwrap() []error { return []error{u.error, ErrUsage} }
 
+// AsUsage makes err one about the command line.
 func AsUsage(err error) error {
 	if err == nil || errors.Is(err, ErrUsage) {
 		return err
