@@ -206,6 +206,9 @@ func (s *Spec) findPrograms() error {
 	if s.WeftdPath == "" {
 		path, err := FindWeftd()
 		s.WeftdPath, faults = path, append(faults, err)
+		if s.Store == Embedded && err == nil {
+			faults = append(faults, findWeftEtcd(path))
+		}
 	}
 	if s.Attach == DirectAttach && s.WeftPath == "" {
 		path, err := exec.LookPath(filepath.Join(filepath.Dir(s.WeftdPath), "weft"))
@@ -223,6 +226,17 @@ func (s *Spec) findPrograms() error {
 		s.EtcdPath, faults = path, append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// findWeftEtcd returns an error if weftd would not find the program of its embedded store.
+func findWeftEtcd(weftd string) error {
+	const name = "weft-etcd"
+	_, beside := exec.LookPath(filepath.Join(filepath.Dir(weftd), name))
+	if _, err := exec.LookPath(name); err != nil && beside != nil {
+		return fmt.Errorf("the embedded store is the program %s, which is neither beside %s nor in $PATH: %w", name,
+			weftd, err)
+	}
+	return nil
 }
 
 // checkTUN returns an error that says what to do if this process may not open the TUN device. A user
