@@ -125,7 +125,7 @@ func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 	}
 	own := map[int]bool{}
 	for _, l := range links {
-		if routing.IsOwnLink(l) && !f.ofAnother(l) {
+		if isOurs(l) && !f.ofAnother(l) {
 			own[l.Attrs().Index] = true
 		}
 	}
@@ -210,9 +210,9 @@ func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	for _, l := range links {
 		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
 		switch {
-		case routing.IsOwnLink(l) && f.ofAnother(l):
+		case isOurs(l) && f.ofAnother(l):
 			c.Kept = append(c.Kept, what+elsewhere)
-		case routing.IsOwnLink(l), f.flannel && routing.IsFlannelLink(l):
+		case isOurs(l), f.flannel && routing.IsFlannelLink(l):
 			faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
 		case routing.IsFlannelLink(l):
 			c.Left = append(c.Left, what)

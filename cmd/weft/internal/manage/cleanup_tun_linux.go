@@ -33,7 +33,13 @@ func (f *cleanupFlags) cleanTUNs(c *cleaned) error {
 }
 
 // isIdleTUN reports whether l is a TUN or TAP of ours that no process has open.
-func isIdleTUN(l netlink.Link) bool { return routing.IsOwnLink(l) && isTUN(l) && !isOpen(l) }
+func isIdleTUN(l netlink.Link) bool { return isOurs(l) && isTUN(l) && !isOpen(l) }
+
+// isOurs reports whether l is a device of weft's, or a TUN with weft's alias that somebody renamed and no
+// process has open.
+func isOurs(l netlink.Link) bool {
+	return routing.IsOwnLink(l) || l.Attrs().Alias == "weft" && isTUN(l) && !isOpen(l)
+}
 
 // isOpen reports whether a process has the TUN or TAP open.
 func isOpen(l netlink.Link) bool { return l.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 }
