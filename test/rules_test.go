@@ -114,7 +114,8 @@ func checkLayers(t *tree) (faults []string) {
 			case strings.HasSuffix(p.dir, "test") && (ours == "test/await" || ours == "test/ports" ||
 				ours == "test/netns"):
 				// no command links it
-			case (p.dir == verbs+"labcmd" || p.dir == verbs+"benchcmd") && strings.HasPrefix(ours, "test/lab"):
+			case (p.dir == verbs+"labcmd" || p.dir == verbs+"benchcmd") && strings.HasPrefix(ours,
+				"test/lab"):
 			case p.dir == verbs+"benchcmd" && strings.HasPrefix(ours, "bench/"):
 			default:
 				faults = append(faults, fmt.Sprintf("%s: %s imports %s", f.path, p.dir, imp))

@@ -268,7 +268,8 @@ func TestHumanOutput(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			socket := start(t, &node{empty: tt.empty})
 			out, stderr, err := weft(t, append(strings.Fields(tt.args), "--control-socket", socket)...)
-			if status := cli.ExitStatus(0); err != nil && !(tt.name == "status-starting" && errors.As(err, &status)) ||
+			if status := cli.ExitStatus(0); err != nil && !(tt.name == "status-starting" &&
+				errors.As(err, &status)) ||
 				stderr != "" {
 				t.Fatalf("%v %s", err, stderr)
 			}

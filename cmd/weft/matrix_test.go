@@ -41,7 +41,8 @@ func TestMatrixAsAScriptSeesIt(t *testing.T) {
 	}
 	dec := json.NewDecoder(strings.NewReader(out))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil || status != cli.ExitFailure || stderr != "" || d.SchemaVersion != 1 ||
+	if err := dec.Decode(&d); err != nil || status != cli.ExitFailure || stderr != "" ||
+		d.SchemaVersion != 1 ||
 		d.Reached == nil || *d.Reached || len(d.Troubles) != 5 || len(d.Nodes) != 8 {
 		t.Errorf("%v, status %d %s, %+v", err, status, stderr, d.Troubles)
 	}

@@ -118,7 +118,8 @@ func TestExitStatuses(t *testing.T) {
 func TestStatusPrintsWhetherReadyOrNot(t *testing.T) {
 	out, stderr, err := weft(t, "status", "--control-socket", start(t, &node{empty: true}))
 	var status cli.ExitStatus
-	if !errors.As(err, &status) || status != cli.ExitNotReady || stderr != "" || !strings.Contains(out, "waiting") {
+	if !errors.As(err, &status) || status != cli.ExitNotReady || stderr != "" || !strings.Contains(out,
+		"waiting") {
 		t.Errorf("%v %s %s", err, stderr, out)
 	}
 	var s control.Status

@@ -154,8 +154,8 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	ends := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return labcmd.Hosts(f.lab), cobra.ShellCompDirectiveNoFileComp
 	}
-	cli.CompleteFlags(cmd, map[string]cli.Completer{"wire": cli.ManyOf(wires), "rungs": cli.ManyOf(rungs), "measures": cli.ManyOf(kinds),
-		"from": ends, "to": ends})
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"wire": cli.ManyOf(wires), "rungs": cli.ManyOf(rungs),
+		"measures": cli.ManyOf(kinds), "from": ends, "to": ends})
 }
 
 // config returns the preset's configuration, with the flags that were given in place of its values.

@@ -54,7 +54,9 @@ func strict(cmd *cobra.Command) {
 	}
 	args, before := cmd.Args, cmd.PreRunE
 	if args != nil {
-		cmd.Args = func(c *cobra.Command, a []string) error { return AsUsage(argumentFault(c, a, args(c, a))) }
+		cmd.Args = func(c *cobra.Command, a []string) error {
+			return AsUsage(argumentFault(c, a, args(c, a)))
+		}
 	}
 	cmd.PreRunE = func(c *cobra.Command, a []string) error {
 		if err := errors.Join(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {

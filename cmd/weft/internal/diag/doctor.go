@@ -49,7 +49,8 @@ func doctorCommand(app *cli.App) *cobra.Command {
 			if f.list {
 				return printChecks(cmd.OutOrStdout(), f.JSON)
 			}
-			facts := doctor.Gather(cmd.Context(), doctor.Request{Socket: f.Socket, Args: args, Environ: os.Environ(),
+			facts := doctor.Gather(cmd.Context(), doctor.Request{Socket: f.Socket, Args: args,
+				Environ: os.Environ(),
 				Offline: f.offline})
 			return f.print(cmd.OutOrStdout(), doctor.Examine(facts))
 		},

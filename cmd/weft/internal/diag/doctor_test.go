@@ -32,7 +32,8 @@ func TestDoctorPrints(t *testing.T) {
 	for name, all := range map[string]bool{"doctor": false, "doctor-all": true} {
 		var out bytes.Buffer
 		f := doctorFlags{App: cli.NewApp(""), all: all}
-		if status := cli.ExitStatus(0); !errors.As(f.print(&out, sick()), &status) || status != cli.ExitFailure {
+		if status := cli.ExitStatus(0); !errors.As(f.print(&out, sick()), &status) ||
+			status != cli.ExitFailure {
 			t.Errorf("%s: exit status %d", name, status)
 		}
 		golden.Check(t, name, out.Bytes())

@@ -49,7 +49,8 @@ func printMatrix(w io.Writer, r *reading, pairs bool, width int) error {
 		}
 	}
 	_, err = fmt.Fprintf(w, "%d of %s told; of %s %d well, %d in trouble, %d not known\n", told,
-		cli.Count(len(r.Nodes), "node"), cli.Count(r.Pairs.All, "pair"), r.Pairs.Well, r.Pairs.Trouble, r.Pairs.Unknown)
+		cli.Count(len(r.Nodes), "node"), cli.Count(r.Pairs.All, "pair"), r.Pairs.Well, r.Pairs.Trouble,
+		r.Pairs.Unknown)
 	return err
 }
 

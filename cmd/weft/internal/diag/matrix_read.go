@@ -216,7 +216,8 @@ func (r *reading) gone() map[int]bool {
 			t.Likely = "not excluded: a fault of this node's own link, firewall or settings; or one of each of them"
 			t.Look, t.Causes = "here: weft doctor; weft peers", []string{"own-fault"}
 		} else {
-			t.Found = fmt.Sprintf("%s answers none of the %s", r.name(b), cli.Count(no, "node")+" that told of it")
+			t.Found = fmt.Sprintf("%s answers none of the %s", r.name(b),
+				cli.Count(no, "node")+" that told of it")
 			if no == 1 {
 				t.Found = fmt.Sprintf("%s does not answer", r.name(b))
 			}
@@ -273,7 +274,8 @@ func (r *reading) pair(a, b int) (t *trouble, known bool) {
 		r.unknownTo(t, B, A)
 	case ab.Lossy || ba.Lossy:
 		out, in := cli.Larger(ab.LossOut, ba.LossIn), cli.Larger(ab.LossIn, ba.LossOut)
-		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", A, B, cli.Share(out), B,
+		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", A, B, cli.Share(out),
+			B,
 			A, cli.Share(in))
 		if both := cli.Larger(ab.Loss, ba.Loss); both != nil {
 			t.Found = fmt.Sprintf("between %s and %s %s are lost", A, B, cli.Share(both))

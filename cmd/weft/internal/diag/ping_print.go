@@ -24,7 +24,8 @@ func printPing(w io.Writer, r ping.Report) error {
 		fmt.Fprintf(w, "\nIPv%d, %s\n", way.Family, by)
 		t := cli.NewTable(w, "LAYER", "TO", "ANSWERED", "LOSS", "RTT MIN/MEDIAN/MAX", "MTU", "VERDICT")
 		for _, row := range way.Layers {
-			t.Row(row.Layer, pingTo(row), pingAnswers(row), cli.Share(row.Loss), pingTrips(row.RTT), pingMTU(row),
+			t.Row(row.Layer, pingTo(row), pingAnswers(row), cli.Share(row.Loss), pingTrips(row.RTT),
+				pingMTU(row),
 				pingVerdict(row))
 		}
 		if err := t.Flush(); err != nil {
@@ -66,7 +67,8 @@ func pingTrips(r *ping.RTT) string {
 	if r == nil {
 		return "-"
 	}
-	return cli.Milliseconds(int64(r.Min)) + "/" + cli.Milliseconds(int64(r.Median)) + "/" + cli.Milliseconds(int64(r.Max))
+	return cli.Milliseconds(int64(r.Min)) + "/" + cli.Milliseconds(int64(r.Median)) + "/" +
+		cli.Milliseconds(int64(r.Max))
 }
 
 // pingMTU is the largest packet that passed, and what should.

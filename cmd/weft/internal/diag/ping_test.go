@@ -52,7 +52,8 @@ func pinged() ping.Report {
 func TestPingPrints(t *testing.T) {
 	var out bytes.Buffer
 	f := pingFlags{App: cli.NewApp("")}
-	if status := cli.ExitStatus(0); !errors.As(f.print(&out, pinged()), &status) || status != cli.ExitFailure {
+	if status := cli.ExitStatus(0); !errors.As(f.print(&out, pinged()), &status) ||
+		status != cli.ExitFailure {
 		t.Errorf("exit status %d", status)
 	}
 	golden.Check(t, "ping", out.Bytes())

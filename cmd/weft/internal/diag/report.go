@@ -52,7 +52,8 @@ func writeReport(ctx context.Context, c *cli.App, output string, stdout, stderr 
 	host, _ := os.Hostname() // without it the name of the file is shorter
 	r := bugreport.Request{
 		Weft: self, Socket: c.Socket, Version: c.Version,
-		Name: "weft-report-" + cli.Clean(filepath.Base(host)) + "-" + time.Now().UTC().Format("20060102T150405Z"),
+		Name: "weft-report-" + cli.Clean(filepath.Base(host)) + "-" +
+			time.Now().UTC().Format("20060102T150405Z"),
 	}
 	r.CacheDir, r.Process = c.StateDir(ctx)
 	if output == "" {

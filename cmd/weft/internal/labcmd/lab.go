@@ -46,7 +46,8 @@ func labExecCommand() *cobra.Command {
 			"and WEFT_RESERVATIONS where weft attach reserves addresses of its pods.",
 		Example: "  weft lab exec node1 -- ip route\n  weft lab exec node1-pod1 -- ping -c 3 10.42.2.2",
 		Args:    cobra.MinimumNArgs(2),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string,
+			cobra.ShellCompDirective) {
 			if len(args) > 0 { // behind the host stands a command, of which the shell knows the files
 				return nil, cobra.ShellCompDirectiveDefault
 			}
@@ -61,7 +62,8 @@ func labExecCommand() *cobra.Command {
 			case len(command) == 0:
 				return cli.Usagef("no command to run on %s", host)
 			case strings.HasPrefix(args[1], "-") && args[1] != "--":
-				return cli.Usagef("%s stands behind %s, where the command begins: flags stand before it", args[1], host)
+				return cli.Usagef("%s stands behind %s, where the command begins: flags stand before it",
+					args[1], host)
 			}
 			status, err := holder.Exec(name, host, command)
 			if err != nil {
@@ -82,7 +84,8 @@ func labDownCommand() *cobra.Command {
 		Use:   "down",
 		Short: "End a lab, or clear away what a dead one left",
 		Args:  cobra.MaximumNArgs(1), // a name, as it was given before there was --lab
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string,
+			cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}

@@ -102,7 +102,8 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 			fmt.Fprintf(&script, "ip %sroute replace %s\n", family, r)
 		}
 		sh(script.String())
-		f := &cleanupFlags{App: cli.NewApp(""), cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+		f := &cleanupFlags{App: cli.NewApp(""), cacheDir: t.TempDir(),
+			subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
 		if err := os.WriteFile(f.subnetFile, []byte(tt.file), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -105,7 +105,8 @@ func TestCleanupWaitsForATUN(t *testing.T) {
 	}
 	ip("link set flannel0 alias weft")
 	ip("link set flannel0 up")
-	f := &cleanupFlags{App: cli.NewApp(""), cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+	f := &cleanupFlags{App: cli.NewApp(""), cacheDir: t.TempDir(),
+		subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
 	is := func(want bool) {
 		t.Helper()
 		var got bool
@@ -170,7 +171,8 @@ func TestDryRunBesideARunningWeftd(t *testing.T) {
 	run("ip link set flannel0 alias weft up")
 	defer hold(t, ns, "flannel0")()
 	dir := t.TempDir()
-	f := &cleanupFlags{App: cli.NewApp(""), dryRun: true, cacheDir: dir, subnetFile: filepath.Join(dir, "subnet.env")}
+	f := &cleanupFlags{App: cli.NewApp(""), dryRun: true, cacheDir: dir,
+		subnetFile: filepath.Join(dir, "subnet.env")}
 	text := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
 	if err := os.WriteFile(f.subnetFile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -10,5 +10,6 @@ import (
 
 // Commands returns the commands of this package but LeaseRelease, which is one of a group.
 func Commands(app *cli.App) []*cobra.Command {
-	return []*cobra.Command{reloadCommand(app), rotateKeyCommand(app), upgradeCommand(app), cleanupCommand(app)}
+	return []*cobra.Command{reloadCommand(app), rotateKeyCommand(app), upgradeCommand(app),
+		cleanupCommand(app)}
 }

@@ -47,7 +47,8 @@ func LeaseRelease(f *cli.LeaseFlags) *cobra.Command {
 				r := d.Record
 				fmt.Fprintf(cmd.OutOrStdout(), "released %s: it was held by %s at %s, backend %s, %s\n",
 					cli.Join(r.Subnet, r.IPv6Subnet),
-					owner(r), cli.Join(r.PublicIP, r.PublicIPv6), cli.OrDash(r.Backend), remaining(r, time.Now()))
+					owner(r), cli.Join(r.PublicIP, r.PublicIPv6), cli.OrDash(r.Backend),
+					remaining(r, time.Now()))
 				return nil
 			})
 		},

@@ -93,7 +93,8 @@ func attachCommand(app *cli.App) *cobra.Command {
 		"what leads into the overlay: auto, default (everything), network (the overlay's network) or none")
 	fs.IntVar(&f.mtu, "mtu", 0, "MTU of the interface in bytes (default the overlay's)")
 	cmd.MarkFlagsOneRequired("pid", "netns")
-	cli.CompleteFlags(cmd, map[string]cli.Completer{"routes": cli.OneOf("auto", "default", "network", "none")})
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"routes": cli.OneOf("auto", "default", "network",
+		"none")})
 	return cmd
 }
 
@@ -288,7 +289,8 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 	if done.Note != "" {
 		fmt.Fprintln(os.Stderr, "weft attach:", cli.Clean(done.Note))
 	}
-	fmt.Fprintf(w, "%s is attached: %s, MTU %d\n", cli.Clean(done.Name), cli.Join(done.Addresses...), done.MTU)
+	fmt.Fprintf(w, "%s is attached: %s, MTU %d\n", cli.Clean(done.Name), cli.Join(done.Addresses...),
+		done.MTU)
 	return nil
 }
 

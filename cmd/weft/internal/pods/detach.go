@@ -57,7 +57,8 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 		}
 		p = pod{path: found.Netns, label: found.Name, key: found.Key}
 		if found.By != podport.ByWeft {
-			return fmt.Errorf("%s was attached by %s, which has to detach it: delete the pod", cli.Clean(found.Name),
+			return fmt.Errorf("%s was attached by %s, which has to detach it: delete the pod",
+				cli.Clean(found.Name),
 				cli.Clean(found.By))
 		}
 		if r := found.Reservation; r != nil {
@@ -128,7 +129,8 @@ func findPod(pods []podport.Pod, text string) (podport.Pod, error) {
 	case 1:
 		return found[0], nil
 	}
-	return podport.Pod{}, fmt.Errorf("%d pods are called %q: name one by an address", len(found), cli.Clean(text))
+	return podport.Pod{}, fmt.Errorf("%d pods are called %q: name one by an address", len(found),
+		cli.Clean(text))
 }
 
 // completePods offers what detach takes for an argument.

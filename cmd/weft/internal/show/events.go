@@ -56,7 +56,8 @@ func eventsCommand(app *cli.App) *cobra.Command {
 	l.StringSliceVar(&f.kinds, "kind", nil, "show events of this `kind` only; may be given several times")
 	l.IntVarP(&f.last, "last", "n", 0, "show the last `N` only; 0 is all")
 	l.BoolVarP(&f.follow, "follow", "f", false, "go on, and show what happens from now on")
-	cli.CompleteFlags(cmd, map[string]cli.Completer{"since": cli.OneOf("15m", "1h", "24h", "7d"), "kind": cli.ManyOf(events.Kinds())})
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"since": cli.OneOf("15m", "1h", "24h", "7d"),
+		"kind": cli.ManyOf(events.Kinds())})
 	return cmd
 }
 
@@ -105,8 +106,8 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		if len(all) == 0 {
 			fmt.Fprintf(stderr, "weft: there is no event in %s yet\n", cli.Clean(dir))
 		} else {
-			fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", cli.Count(len(all), "event"),
-				cli.Clean(dir))
+			fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n",
+				cli.Count(len(all), "event"), cli.Clean(dir))
 		}
 	}
 	for {

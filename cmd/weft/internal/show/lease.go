@@ -42,8 +42,8 @@ func LeaseList(f *cli.LeaseFlags) *cobra.Command {
 
 func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	if l.Network != "" {
-		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", cli.Clean(l.Network), cli.Count(len(l.Leases), "record"),
-			cli.Clean(l.Source))
+		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", cli.Clean(l.Network),
+			cli.Count(len(l.Leases), "record"), cli.Clean(l.Source))
 	}
 	// In Kubernetes a record has neither an end nor a revision of its own.
 	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool {

@@ -61,8 +61,8 @@ func printPeers(w io.Writer, st control.Status, p control.Peers, now time.Time) 
 	if len(p.Peers) == 0 {
 		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
 	} else {
-		t := cli.NewTable(w, "PEER", "ID", "SUBNETS", "ADDRESS", "PATH", "MTU", "SENT", "RECEIVED", "LAST SEEN",
-			"REFUSED", "ANSWERS", "RTT", "LOSS OUT/IN", "PASSES", "TAKES")
+		t := cli.NewTable(w, "PEER", "ID", "SUBNETS", "ADDRESS", "PATH", "MTU", "SENT", "RECEIVED",
+			"LAST SEEN", "REFUSED", "ANSWERS", "RTT", "LOSS OUT/IN", "PASSES", "TAKES")
 		for _, e := range p.Peers {
 			cells := []any{cli.OrDash(e.Name), cli.ShortID(e.Name, e.NodeID), cli.Join(e.Subnets...),
 				cli.Join(e.Address), cli.OrDash(path(e)), mtu(e)}
@@ -170,18 +170,20 @@ func printRefused(w io.Writer, p control.Peers, now time.Time) error {
 		}
 	}
 	for _, s := range p.Strangers {
-		t.Row(fmt.Sprintf("%s (%s)", s.Address, cli.Ago(s.LastSeen, now)), "unknown_peer", s.Packets, cli.OrDash(s.Admit))
+		t.Row(fmt.Sprintf("%s (%s)", s.Address, cli.Ago(s.LastSeen, now)), "unknown_peer", s.Packets,
+			cli.OrDash(s.Admit))
 	}
 	return t.Flush()
 }
 
 // printEncryption lists what the devices of WireGuard know of each peer, and below why one is not heard.
 func printEncryption(w io.Writer, p control.Peers, now time.Time) error {
-	t := cli.NewList(w, "ENCRYPTED TO", "DEVICE", "ENDPOINT", "LATEST HANDSHAKE", "SENT", "RECEIVED", "PUBLIC KEY")
+	t := cli.NewList(w, "ENCRYPTED TO", "DEVICE", "ENDPOINT", "LATEST HANDSHAKE", "SENT", "RECEIVED",
+		"PUBLIC KEY")
 	for _, e := range p.Peers {
 		for _, x := range e.Encryption {
-			t.Row(cli.OrDash(e.Name), x.Device, x.Endpoint, cli.Ago(x.Handshake, now), cli.Size(x.TxBytes), cli.Size(x.RxBytes),
-				x.PublicKey)
+			t.Row(cli.OrDash(e.Name), x.Device, x.Endpoint, cli.Ago(x.Handshake, now), cli.Size(x.TxBytes),
+				cli.Size(x.RxBytes), x.PublicKey)
 		}
 	}
 	if err := t.Flush(); err != nil {

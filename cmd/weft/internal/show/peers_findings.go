@@ -21,7 +21,8 @@ func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Tim
 		for _, q := range e.Probes {
 			if f, bad := diagnose.Probe(st, e, q); bad {
 				said = f.Fact
-				if err := cli.PrintFinding(w, fmt.Sprintf("%s (%v)", cli.OrDash(e.Name), q.Address), f); err != nil {
+				subject := fmt.Sprintf("%s (%v)", cli.OrDash(e.Name), q.Address)
+				if err := cli.PrintFinding(w, subject, f); err != nil {
 					return err
 				}
 			}

@@ -57,12 +57,12 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 		}
 		return nil
 	}
-	t := cli.NewTable(w, "POD", "INTERFACE", "ADDRESSES", "STATE", "MTU", "SENT", "RECEIVED", "LAST SEEN", "REFUSED",
-		"BY")
+	t := cli.NewTable(w, "POD", "INTERFACE", "ADDRESSES", "STATE", "MTU", "SENT", "RECEIVED", "LAST SEEN",
+		"REFUSED", "BY")
 	for _, e := range p.Pods {
 		t.Row(cli.OrDash(cmp.Or(e.Name, e.ID)), e.Interface, cli.Join(e.Addresses...), e.State, e.MTU,
-			cli.Packets(e.SentPackets, e.SentBytes), cli.Packets(e.ReceivedPackets, e.ReceivedBytes), podSeen(e, now),
-			cli.Total(e.Drops), cli.OrDash(e.By))
+			cli.Packets(e.SentPackets, e.SentBytes), cli.Packets(e.ReceivedPackets, e.ReceivedBytes),
+			podSeen(e, now), cli.Total(e.Drops), cli.OrDash(e.By))
 	}
 	if err := t.Flush(); err != nil {
 		return err

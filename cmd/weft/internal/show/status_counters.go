@@ -16,7 +16,8 @@ func printCounters(w io.Writer, c control.Counters) error {
 		flow control.Flow
 	}{{"to peers", c.Egress}, {"from peers", c.Ingress}} {
 		t.Row(f.name, cli.Packets(f.flow.Received, f.flow.ReceivedBytes),
-			cli.Packets(f.flow.Delivered, f.flow.DeliveredBytes), cli.Total(f.flow.Drops), reasons(f.flow.Drops))
+			cli.Packets(f.flow.Delivered, f.flow.DeliveredBytes), cli.Total(f.flow.Drops),
+			reasons(f.flow.Drops))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -48,7 +49,8 @@ func printDevices(w io.Writer, l []control.DeviceCounters) error {
 			whose = "with all else that this host sends there"
 		}
 		t.Row(d.Name, cli.Packets(d.TxPackets, d.TxBytes), cli.Packets(d.RxPackets, d.RxBytes),
-			fmt.Sprintf("%d/%d", d.TxDropped, d.RxDropped), fmt.Sprintf("%d/%d", d.TxErrors, d.RxErrors), whose)
+			fmt.Sprintf("%d/%d", d.TxDropped, d.RxDropped), fmt.Sprintf("%d/%d", d.TxErrors, d.RxErrors),
+			whose)
 	}
 	return t.Flush()
 }

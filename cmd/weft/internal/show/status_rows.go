@@ -168,8 +168,8 @@ func podRows(row rowFunc, p *control.PodCounts) {
 	row("", passed, cli.Packets(p.SentPackets, p.SentBytes), cli.Packets(p.ReceivedPackets, p.ReceivedBytes),
 		p.RefusedPackets)
 	for _, b := range p.Busiest {
-		row("", "  %s %s: "+passed, cmp.Or(b.Name, b.ID), b.Interface, cli.Packets(b.SentPackets, b.SentBytes),
-			cli.Packets(b.ReceivedPackets, b.ReceivedBytes), b.RefusedPackets)
+		row("", "  %s %s: "+passed, cmp.Or(b.Name, b.ID), b.Interface,
+			cli.Packets(b.SentPackets, b.SentBytes), cli.Packets(b.ReceivedPackets, b.ReceivedBytes), b.RefusedPackets)
 	}
 	if all := p.Attached + p.Waiting + p.Missing; len(p.Busiest) < all {
 		row("", "  and %d more, with less traffic: weft pods shows all", all-len(p.Busiest))

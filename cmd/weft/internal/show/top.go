@@ -213,9 +213,12 @@ func watchPeers(ctx context.Context, c *cli.App, stdout io.Writer, every time.Du
 func watchStatus(ctx context.Context, c *cli.App, stdout io.Writer, every time.Duration) error {
 	s := sampler{client: c.Client()}
 	w := watching(c, &s, stdout, every, func(width, height int) []cli.Line {
-		page := cli.LinesOf(width, func(w io.Writer) error { return printState(w, s.last.Status, s.picture.Time) })
+		page := cli.LinesOf(width, func(w io.Writer) error {
+			return printState(w, s.last.Status, s.picture.Time)
+		})
 		if s.away != nil {
-			page = append([]cli.Line{{Text: cli.Cut("NO ANSWER: "+cli.Clean(s.away.Error()), width), Kind: cli.Bad}, {}},
+			page = append([]cli.Line{{Text: cli.Cut("NO ANSWER: "+cli.Clean(s.away.Error()), width),
+				Kind: cli.Bad}, {}},
 				page...)
 		}
 		now := top.Render(s.picture, top.Options{Width: width, Parts: top.Plane})

@@ -87,9 +87,13 @@ func peerTable(v Picture, o Options) []cli.Line {
 		if p.Likely != "" || p.Answers == "no" {
 			kind = cli.Bad
 		}
-		out = append(out, cli.Line{Text: line(cli.Clean(p.Name), func(c column) string { return c.cell(v, p) }), Kind: kind})
+		out = append(out, cli.Line{Text: line(cli.Clean(p.Name), func(c column) string {
+			return c.cell(v,
+				p)
+		}), Kind: kind})
 		if p.Likely != "" {
-			wrong = append(wrong, cli.Line{Text: fmt.Sprintf("%s: %s; to tell: %s", p.Name, p.Likely, p.Look), Kind: cli.Bad})
+			wrong = append(wrong, cli.Line{Text: fmt.Sprintf("%s: %s; to tell: %s", p.Name, p.Likely, p.Look),
+				Kind: cli.Bad})
 		}
 	}
 	if len(wrong) > 0 && o.Height == 0 {

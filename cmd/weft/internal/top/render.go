@@ -140,7 +140,8 @@ func title(v Picture, o Options) string {
 // troubles are what somebody has to know before all numbers.
 func troubles(v Picture) (out []cli.Line) {
 	if v.Error != "" {
-		out = append(out, cli.Line{Text: v.Error, Kind: cli.Bad}, cli.Line{Text: "What follows is as of " + v.asOf().Format("15:04:05") +
+		out = append(out, cli.Line{Text: v.Error, Kind: cli.Bad}, cli.Line{Text: "What follows is as of " +
+			v.asOf().Format("15:04:05") +
 			"."})
 	}
 	if v.Note != "" {
@@ -207,14 +208,17 @@ func plane(v Picture, width int) (out []cli.Line) {
 		if number(d.Lost) > 0 {
 			parts, kind = append(parts, si(*d.Lost)+" lost/s"), cli.Bad
 		}
-		out = append(out, cli.Line{Text: fit(width, pad(cli.Clean(d.Name), 10), append(parts, "("+whose+")")...), Kind: kind})
+		out = append(out, cli.Line{Text: fit(width, pad(cli.Clean(d.Name), 10), append(parts,
+			"("+whose+")")...), Kind: kind})
 	}
 	if len(v.Workers) > 0 {
 		var parts []string
 		for i, w := range v.Workers {
-			parts = append(parts, fmt.Sprintf("%d: %s %s/%s", i, cli.Share(w.Load), some(w.PerRead), some(w.PerWrite)))
+			parts = append(parts, fmt.Sprintf("%d: %s %s/%s", i, cli.Share(w.Load), some(w.PerRead),
+				some(w.PerWrite)))
 		}
-		out = append(out, cli.Line{Text: fit(width, pad("workers", 10), append(parts, "(load, packets a read/a write)")...)})
+		out = append(out, cli.Line{Text: fit(width, pad("workers", 10), append(parts,
+			"(load, packets a read/a write)")...)})
 	}
 	var on, off []string
 	for _, o := range v.Offloads {
