@@ -16,10 +16,13 @@ import (
 )
 
 // finding is what weft doctor --json says of one thing.
-type finding struct{ ID, Verdict, Subject, Found, Cause, Remedy string }
+type finding struct {
+	ID, Verdict, Subject, Found, Cause, Remedy string
+	Open                                       []struct{ Cause string }
+}
 
 func (f finding) String() string {
-	return fmt.Sprintf("%s %s: %s: %s: %s; %s", f.ID, f.Verdict, f.Subject, f.Found, f.Cause, f.Remedy)
+	return fmt.Sprintf("%s %s: %s: %s: %s; %s %v", f.ID, f.Verdict, f.Subject, f.Found, f.Cause, f.Remedy, f.Open)
 }
 
 // examine runs weft doctor on a node, and returns what is not well.
@@ -165,6 +168,12 @@ func peerFaults(t *testing.T) []peerFault {
 			do:     func(peer *lab.Node) error { return peer.Daemon.Signal(unix.SIGSTOP) },
 			undone: func(peer *lab.Node) error { return peer.Daemon.Signal(unix.SIGCONT) },
 			there:  [2]string{"daemon", "does not answer"}},
+		{name: "a wrong MAC address is pinned", answers: "no", likely: itsSide, ping: "underlay",
+			at: "node1", script: "ip neigh replace {peer} lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
+			undo: "ip neigh del {peer} dev eth0", here: [2]string{"peer-underlay", "ip neigh del {peer} dev eth0"}},
+		{name: "a route of this host blocks the peer", answers: "no", ping: "underlay", at: "node1",
+			script: "ip route add blackhole {peer}/32", undo: "ip route del {peer}/32",
+			here: [2]string{"peer-underlay", "ip route del {peer}/32"}},
 		{name: "the peer is deaf", answers: "no", likely: itsSide, ping: "port",
 			wire: []string{"ip daddr {peer} drop"}},
 	}
@@ -220,6 +229,7 @@ func TestPeerFaults(t *testing.T) {
 		fill := strings.NewReplacer("{me}", me.Underlay4.String(), "{peer}", peer.Underlay4.String(),
 			"{name}", peer.Name)
 		f.at, f.script, f.undo = fill.Replace(f.at), fill.Replace(f.script), fill.Replace(f.undo)
+		f.here[1] = fill.Replace(f.here[1])
 		faults[i] = f
 		devices = append(devices, peer.Name)
 		for _, r := range f.wire {

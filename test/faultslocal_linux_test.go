@@ -136,6 +136,10 @@ func TestFaultsOfOneNode(t *testing.T) {
 		{name: "the kernel does not forward", then: running("sysctl -qw net.ipv4.ip_forward=0"),
 			says: []string{"net.ipv4.ip_forward"}, check: "forwarding-ipv4",
 			texts: []string{"sysctl -w net.ipv4.ip_forward=1"}},
+		{name: "the bridge has no address", then: running("ip -4 addr flush dev cni0"), check: "pod-bridge",
+			texts: []string{"ip addr add 10.42.", "dev cni0"}},
+		{name: "a public IP that nobody has", do: flags("--public-ip=198.18.200.200"), check: "duplicate-address",
+			texts: []string{"nobody on eth0 answers ARP", "--public-ip=198.18.0."}},
 		{name: "FORWARD drops", do: func(n *lab.Node, args []string) []string {
 			sh(t, n.Host, "iptables -P FORWARD DROP")
 			return append(args, "--iptables-forward-rules=false")

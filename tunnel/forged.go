@@ -44,8 +44,7 @@ func (w *worker) forged(in *encap.Inner, of *Peer) {
 	}
 	n := w.forgedLeft
 	w.forgedSaid, w.forgedLeft = w.now, 0
-	w.engine.log.Warn("a pod or a program of this host sends with an address of another node's subnet: its "+
-		"packets are dropped. Look for it by that address (weft capture --dropped host ADDRESS); a pod of a "+
-		"former subnet is to be made anew",
+	w.engine.log.Warn("packets that this host sends into the overlay have a source of another node's subnet, and "+
+		"are dropped: weft doctor says what may send them",
 		"source", in.Src, "destination", in.Dst, "subnet_of", of.spec.Name, "left_out", n)
 }

@@ -95,8 +95,7 @@ func (c *Core) sayChanges(now moment) {
 	c.say(false, event.PeerLossy, whole, "loses no packets any more", "lose no packets any more",
 		func(*way) string { return "" })
 	c.say(true, event.PeerLossy, hole, "gets no large packets", "get no large packets", func(w *way) string {
-		return fmt.Sprintf(": those above %d bytes are lost without a word, and up to %d are sent", w.mtu.passed,
-			w.mtu.most)
+		return ": " + w.fact()
 	})
 	c.say(false, event.PeerLossy, mended, "gets large packets again", "get large packets again",
 		func(*way) string { return "" })

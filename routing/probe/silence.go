@@ -71,7 +71,8 @@ func (w *way) fact() string {
 	case w.lossy:
 		return w.losses() + " is lost"
 	case w.mtu.hole:
-		return fmt.Sprintf("packets above %d bytes are lost without a word", w.mtu.passed)
+		return fmt.Sprintf("packets of %d bytes pass, and those of %d are lost without a word", w.mtu.passed,
+			w.mtu.most)
 	}
 	return ""
 }

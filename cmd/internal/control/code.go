@@ -68,9 +68,8 @@ var sentences = map[Code]string{
 		"weft lease release gives one back that nobody needs; a wider Network takes a restart of every node",
 	ProbesFailing: "%s",
 	NoPeerAnswers: "no peer answers (%s): %s: weft doctor says what is not excluded",
-	ForgedSource: "a pod or program of this host sends as %v, which is of another node's subnet: %d packets " +
-		"were dropped " +
-		"(foreign_source); find it by that address, or delete the pod if its node had that subnet before",
+	ForgedSource: "%[2]d packets that this host sent into the overlay had the source %[1]v, of another node's " +
+		"subnet, and were dropped (foreign_source)",
 	OffloadBreaksLinks: "%s is off: a peer found that datagrams sent in one call by link %s arrive broken; " +
 		"packets pass one by one, so bulk costs more. Linux 7.0 to 7.1.4 does so with some devices: update the " +
 		"kernel, or " +

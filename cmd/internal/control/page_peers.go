@@ -49,6 +49,9 @@ func (s *Snapshot) Peers() Peers {
 			p.Path = s.Backend.Path
 			if p.MTU == 0 {
 				p.MTU = s.Backend.MTU
+				if r.Weft != nil && r.Weft.MTU > 0 { // its routes have the smaller one
+					p.MTU = min(p.MTU, r.Weft.MTU)
+				}
 			}
 		}
 		out.Peers = append(out.Peers, p)

@@ -38,9 +38,13 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return c, nil
 }
 
-// state returns the letter for the process's state in /proc/PID/stat, 0 if it cannot be read.
-func (l *listener) state() byte {
-	pid := l.pid.Load()
+// Stopped reports whether a signal has stopped a process.
+func Stopped(pid int) bool { return stateOf(pid) == 'T' }
+
+func (l *listener) state() byte { return stateOf(int(l.pid.Load())) }
+
+// stateOf returns the letter for a process's state in /proc/PID/stat, 0 if it cannot be read.
+func stateOf(pid int) byte {
 	if pid == 0 {
 		return 0
 	}

@@ -26,6 +26,12 @@ func (l *list) there(code Code, cause, tells, command string, a ...any) {
 // observed says that the last one is shown by the fact itself.
 func (l *list) observed() { l.all[len(l.all)-1].Observed = true }
 
+// mended says what ends the last one, which was observed.
+func (l *list) mended(remedy string, a ...any) {
+	l.observed()
+	l.all[len(l.all)-1].Remedy = fmt.Sprintf(remedy, a...)
+}
+
 // Of says what follows from a fact.
 func Of(p Path, f Fact) Finding {
 	if p.Here == "" {
@@ -33,6 +39,7 @@ func Of(p Path, f Fact) Finding {
 	}
 	l := &list{p: p}
 	switch {
+	case f.State != Lossy && f.State != Narrow && f.Layer != Bridge && f.Layer != Pod && l.onLink():
 	case f.State == Lossy:
 		l.lossy(f)
 	case f.State == Narrow:
@@ -67,7 +74,7 @@ func (l *list) fact(f Fact) string {
 	case f.State == Lossy:
 		return "packets are lost"
 	case f.State == Narrow:
-		return fmt.Sprintf("packets above %d bytes are lost without a word", f.MTU)
+		return fmt.Sprintf("packets of %d bytes pass, and those of %d are lost without a word", f.MTU, f.lost())
 	case f.Said != nil:
 		return f.Said.String()
 	case f.State == Refused:
@@ -140,16 +147,13 @@ func (l *list) narrow(f Fact) {
 	}
 	l.here("path-mtu", "a device on the way carries less than this host's link, and drops without an ICMP "+
 		"message",
-		"this size passes and one more does not; tracepath names the hop",
-		"ping -c1 -M do -s %d %v; ping -c1 -M do -s %d %v; tracepath -n %v", f.MTU-base, to, f.MTU-base+1, to, to)
+		"the first size passes and the second does not; tracepath names the hop",
+		"ping -c1 -M do -s %d %v; ping -c1 -M do -s %d %v; tracepath -n %v", f.MTU-base, to, f.lost()-base, to, to)
 	l.here("icmp-dropped", `a firewall drops the ICMP messages "fragmentation needed" that say so`,
 		"a rule that drops icmp, or icmpv6 packet-too-big", rules+"; iptables-save | grep -i icmp")
 	l.there("peer-mtu", "the link of that host has a smaller MTU than this one's",
 		"an MTU below that of this host's link",
 		"ip link show")
-	l.here("set-mtu", fmt.Sprintf("until it is mended: an MTU of the overlay that passes, \"Backend\": "+
-		"{\"MTU\": %d}", f.MTU),
-		"the network config in use", "weft status")
 }
 
 func (l *list) underlay(f Fact) {
@@ -160,6 +164,10 @@ func (l *list) underlay(f Fact) {
 			"ip -br addr; weft status (at its console)")
 	}
 	switch said := f.Said; {
+	case f.State == Unsent && said.Kind == KindHost && w.Neighbour.At.IsValid() && w.Neighbour.At != f.To:
+		l.here("gateway-silent", fmt.Sprintf("nobody on %s answers ARP for %v, by which this host sends to it",
+			w.Neighbour.Link, w.Neighbour.At), "FAILED or INCOMPLETE", "ip neigh show %v; ip route get %s",
+			w.Neighbour.At, to)
 	case f.State == Unsent && said.Kind == KindHost:
 		down("its host is down, or its link: nobody on this link has the address", "FAILED or INCOMPLETE",
 			"ip neigh show %s", to)
@@ -183,15 +191,26 @@ func (l *list) underlay(f Fact) {
 		l.here("router-route", "the router has no route to that network", "the last hop that answers",
 			"tracepath -n %s", to)
 		moved()
+	case w.Neighbour.Asked && w.Neighbour.At == w.Under && len(w.Neighbour.Answers) == 0:
+		down("its host is down, or its link: nobody on "+w.Neighbour.Link+" answers ARP for the address",
+			"FAILED or INCOMPLETE", "ip neigh show %s", to)
+		moved()
+		l.here("network-broken", "the link is cut between here and there, as in a switch or a VLAN",
+			"other hosts of this link that do not answer either", "ip neigh show dev %s", w.Neighbour.Link)
 	default:
-		down("its host is down, or its link", "FAILED or INCOMPLETE (REACHABLE: it lives, and a firewall drops)",
-			"ping -c3 %s; ip neigh show %s; ip route get %s", to, to, to)
-		l.here("network-broken", "the network between is broken, or a router's route",
-			"the hop after which nothing answers",
-			"tracepath -n %s", to)
+		if len(w.Neighbour.Answers) == 0 || w.Neighbour.At != w.Under {
+			down("its host is down, or its link", "FAILED or INCOMPLETE (REACHABLE: it lives, and a firewall drops)",
+				"ping -c3 %s; ip neigh show %s; ip route get %s", to, to, to)
+			l.here("network-broken", "the network between is broken, or a router's route",
+				"the hop after which nothing answers",
+				"tracepath -n %s", to)
+		}
 		l.there("peer-firewall", "a firewall drops both ICMP and the overlay's port",
 			"packets arrive: then it is its own rules", "tcpdump -ni any host %s; "+rules, w.me())
 		l.neighbour()
+		l.there("no-way-back", "that host has no way back: a route or a neighbour entry for this one is wrong there",
+			"an error, another link, or PERMANENT", "ip route get %s; ip neigh show %s", w.me(), w.me())
+		l.reversePath()
 		l.here("record-old", "the record's address is not that of the host any more",
 			"another address than the host's",
 			"weft lease list %s", w.Peer)
@@ -216,6 +235,9 @@ func (l *list) cannotSend(f Fact) {
 		"an error, or a source that is not this host's",
 		"ip route get %v; weft peers %s; weft status", f.To, l.p.Peer)
 }
+
+// lost is a size that did not pass.
+func (f Fact) lost() int { return cmp.Or(f.Lost, f.MTU+1) }
 
 // gone is for a host that says that nothing takes the overlay's packets.
 func (l *list) gone() {
@@ -252,9 +274,24 @@ func (l *list) ownRule() {
 
 // neighbour is for packets that leave, and may have another MAC address than the next hop's.
 func (l *list) neighbour() {
+	if len(l.p.Neighbour.Answers) > 0 {
+		return // and it is right
+	}
 	l.here("wrong-neighbour", "this host sends to a wrong MAC address, as a pinned neighbour entry has it",
 		"PERMANENT, or a MAC address that is not the next hop's",
 		"ip neigh show %v; ip route get %v", l.p.Under, l.p.Under)
+}
+
+func (l *list) notKnownThere() {
+	l.there("not-known-there", "this node's record is not known there, or another",
+		"this node is missing, or has another address", "weft peers")
+}
+
+// reversePath is for answers that come by another link than that on which this host sends.
+func (l *list) reversePath() {
+	l.here("rp-filter", "rp_filter of this host drops its answers, which come by another link than the one to it",
+		"a counter that grows, and 1", "nstat -asz TcpExtIPReversePathFilter; sysctl -a 2>/dev/null | "+
+			"grep '\\.rp_filter'")
 }
 
 func (l *list) frozen() {
@@ -297,8 +334,14 @@ func (l *list) port(f Fact) {
 		}
 	default:
 		l.dropped()
-		l.frozen()
+		if w.Carried {
+			l.frozen()
+		} else { // the kernel carries packets on, whatever weftd does
+			l.there("device-gone", "the overlay's device is down or gone there", "no such device, or DOWN",
+				"ip -br link; weft status")
+		}
 		l.ownRule()
+		l.notKnownThere()
 	}
 }
 
@@ -369,60 +412,8 @@ func (l *list) daemon(f Fact) {
 			weftds+"; weft status; ps -o pid,stat,wchan:20,cmd -C weftd")
 		l.there("peer-input", "its firewall drops what comes in by the overlay: UDP port 8286",
 			"a rule for INPUT that drops it, or a policy of drop", rules+"; iptables -S INPUT")
-		l.there("not-known-there", "this node's record is not known there, or another",
-			"this node is missing, or has another address", "weft peers")
+		l.notKnownThere()
 	}
-}
-
-func (l *list) bridge() {
-	w, where := l.p, l.host()
-	where("bridge-gone", "the bridge is gone, or has another address: that of a former subnet",
-		"no device with "+w.Gateway.String(), "ip -br addr | grep -F %v/", w.Gateway)
-	where("no-pods", "no pod runs there: the bridge comes with the first", "no pod on that node",
-		"kubectl get pods -A -o wide --field-selector spec.nodeName=%s", w.Peer)
-	pod := w.Pod
-	if !pod.IsValid() {
-		pod = w.Gateway
-	}
-	where("no-bridge", "pods there have no bridge, and the pod itself is broken",
-		"a route to the pod by a device of its own",
-		"ip route get %v", pod)
-	where("peer-forward", "its firewall drops what comes in by the overlay",
-		"a rule for INPUT or FORWARD that drops, or a policy of drop", rules+"; iptables -S")
-}
-
-func (l *list) pod(f Fact) {
-	where := l.host()
-	gone := func() {
-		where("no-such-pod", "there is no pod with the address (any more)", "FAILED or INCOMPLETE",
-			"ip neigh show %v; kubectl get pods -A -o wide | grep -wF %v", f.To, f.To)
-	}
-	drops := func() {
-		where("policy", "a NetworkPolicy, or a rule of that host for FORWARD, drops it",
-			"a rule or chain that drops",
-			"kubectl get networkpolicy -A; iptables -S FORWARD; "+rules)
-	}
-	if f.State == Refused && f.Said.Kind == KindProhibited {
-		drops()
-		gone()
-	} else {
-		gone()
-		drops()
-	}
-	where("pod-link-down", "its link to the bridge, or the bridge, is down", "DOWN", "ip -br link")
-	where("forwarding-off", "forwarding is off there, for all or for the bridge", "0",
-		"sysctl -a 2>/dev/null | grep -E 'ip_forward |\\.forwarding'")
-	where("pod-mute", "the pod drops ICMP, or its route back is missing",
-		"no answer from inside either, or no default route",
-		"nsenter -t PID -n ip route (PID of the pod's process)")
-}
-
-// host is where the bridge and the pod are.
-func (l *list) host() func(code Code, cause, tells, command string, a ...any) {
-	if l.p.Local {
-		return l.here
-	}
-	return l.there
 }
 
 func text(a netip.Addr) string {

@@ -1,9 +1,11 @@
 package diagnose
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,8 +31,8 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 		codes           string
 	}{
 		"nothing answers": {control.SilentEverything, "", nil, false,
-			"host-down network-broken peer-firewall wrong-neighbour record-old"},
-		"the underlay does":  {control.SilentUnderlay, "", nil, false, "dropped weftd-frozen own-rule"},
+			"host-down network-broken peer-firewall wrong-neighbour no-way-back rp-filter record-old"},
+		"the underlay does":  {control.SilentUnderlay, "", nil, false, "dropped weftd-frozen own-rule not-known-there"},
 		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule wrong-neighbour"},
 		"its kernel answers": {control.SilentKernel, "", nil, false, "weftd-frozen peer-input not-known-there"},
 		"its port is closed": {control.SilentRefused, "", nil, false, "weftd-stopped no-probes"},
@@ -43,12 +45,12 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 		"a router is at loss": {control.SilentEverything, "", icmp("host unreachable", router, time.Second), true,
 			"router-route"},
 		"an old rejection": {control.SilentUnderlay, "", icmp("port unreachable", peer, -time.Second), false,
-			"dropped weftd-frozen own-rule"},
+			"dropped weftd-frozen own-rule not-known-there"},
 	} {
 		p := control.Peer{Name: "b", Weft: true, Path: "socket", Address: peer, Unreachable: c.said}
 		x := control.Probe{Address: netip.MustParseAddr("10.42.2.0"), Answers: "no", LastAnswer: answered,
 			Silence: c.silence, Unsent: c.unsent}
-		f, bad := Probe(st, p, x)
+		f, bad := Probe(st, p, x, Neighbour{})
 		if codes := strings.Join(f.Codes(), " "); !bad || codes != c.codes || (f.Cause != nil) != c.observed {
 			t.Errorf("%s: %s, observed %v, want %s, %v", name, codes, f.Cause, c.codes, c.observed)
 		}
@@ -63,13 +65,49 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 		}
 	}
 	for _, x := range []control.Probe{{Answers: "yes"}, {Answers: "unknown"}} {
-		if f, bad := Probe(st, control.Peer{}, x); bad {
+		if f, bad := Probe(st, control.Peer{}, x, Neighbour{}); bad {
 			t.Errorf("%s: %+v", x.Answers, f)
 		}
 	}
 	// The MTU that passes is that of the underlay's packets, and so is the remedy.
-	f, _ := Probe(st, control.Peer{Address: peer}, control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1372})
+	f, _ := Probe(st, control.Peer{Address: peer}, control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1372},
+		Neighbour{})
 	if !slices.Contains(f.Codes(), "path-mtu") || !strings.Contains(f.Look(), "-s 1372 192.0.2.2") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestNeighbourShowsTheCause gives a silent peer with what the kernel and the link said of its next hop.
+func TestNeighbourShowsTheCause(t *testing.T) {
+	peer := netip.MustParseAddr("192.0.2.2")
+	mac := func(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }
+	near := Neighbour{At: peer, Link: "eth0", Asked: true}
+	with := func(edit func(*Neighbour)) Neighbour { n := near; edit(&n); return n }
+	for name, c := range map[string]struct {
+		n             Neighbour
+		observed      bool
+		codes, remedy string
+	}{
+		"nobody answers ARP": {near, false, "host-down address-changed network-broken", ""},
+		"its host answers ARP": {with(func(n *Neighbour) { n.Entry, n.Answers = mac(1), []net.HardwareAddr{mac(1)} }),
+			false, "peer-firewall no-way-back rp-filter record-old", ""},
+		"a wrong address is pinned": {with(func(n *Neighbour) {
+			n.Entry, n.Pinned, n.Answers = mac(9), true, []net.HardwareAddr{mac(1)}
+		}), true, "wrong-neighbour", "ip neigh del 192.0.2.2 dev eth0"},
+		"a pinned address that answers": {with(func(n *Neighbour) {
+			n.Entry, n.Pinned, n.Answers = mac(1), true, []net.HardwareAddr{mac(1)}
+		}), false, "peer-firewall no-way-back rp-filter record-old", ""},
+		"two hosts answer": {with(func(n *Neighbour) { n.Answers = []net.HardwareAddr{mac(1), mac(2)} }), true,
+			"address-twice", ""},
+		"a route blocks": {Neighbour{Err: syscall.EINVAL}, true, "no-route", ""},
+		"nobody looked": {Neighbour{}, false, "host-down network-broken peer-firewall wrong-neighbour no-way-back rp-filter record-old",
+			""},
+	} {
+		f := Of(Path{Peer: "b", Under: peer, Link: "eth0", Neighbour: c.n},
+			Fact{Layer: Underlay, State: Silent, To: peer})
+		if codes := strings.Join(f.Codes(), " "); codes != c.codes || (f.Cause != nil) != c.observed ||
+			c.observed && f.Cause.Remedy != c.remedy {
+			t.Errorf("%s: %s, observed %+v; want %s, %v, %q", name, codes, f.Cause, c.codes, c.observed, c.remedy)
+		}
 	}
 }

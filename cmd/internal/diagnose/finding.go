@@ -99,6 +99,8 @@ type Path struct {
 	Protocol uint8
 	// From is the overlay address of the asking node, and Gateway and Pod are the peer's bridge and a pod on it.
 	From, Gateway, Pod netip.Addr
+	// Neighbour is the next hop to Under, the zero one if nobody looked.
+	Neighbour Neighbour
 }
 
 // Fact is what was observed of the first layer that does not work.
@@ -108,8 +110,8 @@ type Fact struct {
 	// To is the address that was asked, and Said what came back; nil for nothing.
 	To   netip.Addr
 	Said *Said
-	// MTU is the largest packet that passed, for Narrow.
-	MTU int
+	// MTU is the largest packet that passed, for Narrow, and Lost one that was lost.
+	MTU, Lost int
 	// Heard says that packets of the peer arrived meanwhile. PortAnswers and UnderlayAnswers are of those
 	// layers.
 	Heard, PortAnswers, UnderlayAnswers bool
@@ -132,6 +134,8 @@ type Cause struct {
 	Tells   string `json:"tells"`
 	// Observed says that the fact itself shows it, and that Command shows more of it.
 	Observed bool `json:"observed,omitempty"`
+	// Remedy is what ends an observed cause, in commands for Where; empty if that is not one command.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Finding is what is made of a fact.
@@ -169,7 +173,11 @@ func (f Finding) Likely() string {
 	for _, c := range f.Open {
 		open = append(open, c.Cause)
 	}
-	return f.Fact + "; not excluded: " + strings.Join(open, "; or ")
+	said := "not excluded: " + strings.Join(open, "; or ")
+	if f.Fact != "" {
+		said = f.Fact + "; " + said
+	}
+	return said
 }
 
 // Look is what to run, and where. Commands for one host stand together.

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"weft/cmd/internal/control"
@@ -16,65 +17,85 @@ func Peers(st control.Status, all *control.Peers) {
 		for k := range p.Probes {
 			x := &p.Probes[k]
 			x.Likely, x.Look, x.Causes = "", "", nil
-			if f, ok := Probe(st, *p, *x); ok {
+			if f, ok := Probe(st, *p, *x, Neighbour{}); ok {
 				x.Likely, x.Look, x.Causes = f.Likely(), f.Look(), f.Codes()
 			}
 		}
 	}
 }
 
-// Probe says what follows from the probes of one address of a peer; ok is false if nothing is wrong.
-func Probe(st control.Status, p control.Peer, x control.Probe) (f Finding, ok bool) {
+// Probe says what follows from the probes of one address of a peer, and from the next hop to it if somebody
+// looked; ok is false if nothing is wrong.
+func Probe(st control.Status, p control.Peer, x control.Probe, n Neighbour) (f Finding, ok bool) {
 	w := pathTo(st, p, x.Address)
+	w.Neighbour = n
 	switch {
 	case x.Answers == "no":
 		fact := silence(x.Silence, x.Unsent, w, x.Address)
 		if u := p.Unreachable; u != nil && u.Last.After(x.LastAnswer) &&
 			(fact.Layer == Underlay || fact.Layer == Port) {
-			fact = rejected(p)
+			fact = rejected(p, w.UnderFrom)
 		}
 		return Of(w, fact), true
 	case x.Answers != "yes":
 	case x.Lossy:
 		return Of(w, Fact{Layer: DataPlane, State: Lossy, To: x.Address, Probed: true}), true
 	case x.LargeLost:
-		return Of(w, Fact{Layer: Port, State: Narrow, To: x.Address,
-			MTU: x.PathMTU + max(0, st.Underlay.MTU-st.Backend.MTU), Probed: true}), true
+		headers := max(0, st.Underlay.MTU-st.Backend.MTU)
+		return Of(w, Fact{Layer: Port, State: Narrow, To: x.Address, MTU: x.PathMTU + headers,
+			Lost: st.Backend.MTU + headers, Probed: true}), true
 	}
 	return f, false
 }
 
-// Unreachable says what follows from what ICMP said of datagrams to a peer.
-func Unreachable(st control.Status, p control.Peer) Finding {
-	return Of(pathTo(st, p, netip.Addr{}), rejected(p))
+// Unreachable says what follows from what ICMP said of datagrams to a peer; ok is false if it said nothing
+// since the peer last answered.
+func Unreachable(st control.Status, p control.Peer) (f Finding, ok bool) {
+	if p.Unreachable == nil || slices.ContainsFunc(p.Probes, func(x control.Probe) bool {
+		return x.LastAnswer.After(p.Unreachable.Last)
+	}) {
+		return f, false
+	}
+	w := pathTo(st, p, netip.Addr{})
+	return Of(w, rejected(p, w.UnderFrom)), true
 }
 
-func rejected(p control.Peer) Fact {
+func rejected(p control.Peer, own netip.Addr) Fact {
 	u := p.Unreachable
 	kind := map[string]Kind{
 		"port unreachable": KindPort, "protocol unreachable": KindProtocol, "host unreachable": KindHost,
 		"network unreachable": KindNet, "administratively prohibited": KindProhibited,
 	}[u.Says]
-	return Fact{Layer: Port, State: Refused, To: p.Address,
-		Said: &Said{By: u.By, Kind: kind, Text: "ICMP " + u.Says}}
+	f := Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: kind, Text: "ICMP " + u.Says}}
+	if u.By == own { // the kernel's, which found no neighbour
+		f.Layer, f.State, f.Said.By = Underlay, Unsent, netip.Addr{}
+	}
+	return f
+}
+
+// UnderlayOf is the address of a peer on the underlay.
+func UnderlayOf(p control.Peer) netip.Addr {
+	if p.Address.IsValid() {
+		return p.Address
+	}
+	for _, y := range p.Reached { // the kernel moves the packets
+		if y.Via.IsValid() {
+			return y.Via
+		}
+	}
+	return netip.Addr{}
 }
 
 // pathTo is the way to an address of a peer, as the running weftd has it.
 func pathTo(st control.Status, p control.Peer, to netip.Addr) Path {
 	w := Path{
 		Peer: p.Name, Weft: p.Weft, Carried: p.Path != "kernel" && p.Path != "command",
-		Under: p.Address, UnderFrom: st.Underlay.Address, Link: st.Underlay.Link, UDPPort: uint16(st.Backend.Port),
+		UnderFrom: st.Underlay.Address, Link: st.Underlay.Link, UDPPort: uint16(st.Backend.Port),
 	}
 	if p.Address.Is6() {
 		w.UnderFrom = st.Underlay.IPv6Address
 	}
-	if !w.Under.IsValid() { // the kernel moves the packets
-		for _, y := range p.Reached {
-			if y.Via.IsValid() {
-				w.Under = y.Via
-			}
-		}
-	}
+	w.Under = UnderlayOf(p)
 	for _, y := range p.Reached {
 		if y.Subnet.Masked().Addr() == to && y.How == routing.HowRoute.String() {
 			w.UDPPort = 0 // its packets go without the tunnel

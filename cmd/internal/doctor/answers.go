@@ -93,25 +93,27 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 		x.Found += ": " + x.fact
 		if alone {
 			x.Found = "no peer answers: " + x.Found
-			own := diagnose.Cause{
-				Code: "own-fault", Cause: "this node's own link, firewall or settings", Command: "weft doctor --all",
-				Where: "here",
-				Tells: "a fault of this host",
-			}
-			x.Open = append([]diagnose.Cause{own}, x.Open...)
+			x.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Open[:1:1], x.Open...)
 		}
 	case undecided:
 		x.Found = "whether it answers at " + addrsOf(u.at[:min(len(u.at), mostNamed)]) + " is not known yet"
 	}
-	names := slices.Clone(u.names[:min(len(u.names), mostNamed)])
-	if more := len(u.names) - mostNamed; more > 0 {
-		names = append(names, fmt.Sprintf("and %d others", more))
+	if x.Remedy == "" {
+		x.Remedy = remedyOf(x.Open)
 	}
-	x.Remedy = remedyOf(x.Open, x.Remedy)
-	if len(u.names) > 1 {
+	if len(u.names) > 1 && !x.Ends() {
 		x.Remedy = "of " + u.names[0] + ": " + x.Remedy + "; weft peers has each one's"
 	}
-	return x.about(strings.Join(names, ", "))
+	return x.about(firstOf(u.names))
+}
+
+// firstOf lists the first few of several.
+func firstOf(all []string) string {
+	out := strings.Join(all[:min(len(all), mostNamed)], ", ")
+	if more := len(all) - mostNamed; more > 0 {
+		out += fmt.Sprintf(", and %d others", more)
+	}
+	return out
 }
 
 // The results for a peer.
@@ -129,7 +131,7 @@ func sameCauses(a, b []diagnose.Cause) bool {
 // peer that is well.
 func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of string) {
 	likely := func(found Finding) Finding {
-		why, _ := diagnose.Probe(f.Daemon.Status, p, x)
+		why, _ := diagnose.Probe(f.Daemon.Status, p, x, f.Links.Neighbours[diagnose.UnderlayOf(p)])
 		return found.follows(why)
 	}
 	switch {
@@ -150,8 +152,12 @@ func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of strin
 		text := "packets are lost: " + strings.Join(parts, ", ")
 		return likely(says(Warning, "%s", text)), text
 	case x.LargeLost:
-		text := fmt.Sprintf("packets larger than %d bytes are sent to it and lost", x.PathMTU)
-		return likely(says(Fault, "%s", text)), text
+		text := fmt.Sprintf("packets of %d bytes reach it, and those of %d are lost", x.PathMTU,
+			f.Daemon.Status.Backend.MTU)
+		found := likely(says(Fault, "%s", text))
+		found.Remedy = "until that is mended: " + f.smaller(x.PathMTU+max(0, f.Daemon.Status.Underlay.MTU-
+			f.Daemon.Status.Backend.MTU))
+		return found, text
 	}
 	return says(OK, "it answers"), ""
 }

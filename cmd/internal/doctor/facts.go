@@ -6,6 +6,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/lease"
@@ -100,6 +101,8 @@ type Kernel struct {
 	// Neighbours are its tables of neighbours; none where it does not show them, as in a network namespace of a
 	// container.
 	Neighbours []Neighbours
+	// ReversePathDrops is how many packets rp_filter dropped while the doctor looked.
+	ReversePathDrops int
 }
 
 // Neighbours is the kernel's table of neighbours of one family, which all network namespaces share.
@@ -120,8 +123,11 @@ type Links struct {
 	// Routes of the main table, and Rules that lead to other tables.
 	Routes []Route
 	Rules  []Rule
-	// Silent are neighbours that the kernel asked for in vain.
+	// Silent are neighbours that the kernel asked for in vain, and Pinned those that somebody set.
 	Silent map[netip.Addr]string
+	Pinned map[netip.Addr]bool
+	// Neighbours are the next hops to this host's own address, and to peers of which something is odd.
+	Neighbours map[netip.Addr]diagnose.Neighbour
 	// To are the ways that the kernel takes to peers' addresses, and Inner those to addresses in peers' subnets.
 	To, Inner map[netip.Addr]RouteLookup
 	// Underlay is what weftd chooses, or chose; UnderlayErr why there is none.
@@ -137,6 +143,8 @@ type Link struct {
 	MTU         int
 	Up, Carrier bool
 	Addrs       []netip.Prefix
+	// Master is the number of the link, such as a bridge, that has this one as a port; 0 for none.
+	Master int
 }
 
 // Route is a unicast, or a blocking, route of the main table, one for each next hop.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,23 +53,26 @@ type Finding struct {
 func (f Finding) follows(why diagnose.Finding) Finding {
 	f.fact = why.Fact
 	if c := why.Cause; c != nil {
-		f.Cause, f.Observed, f.Remedy = c.Cause, true, c.Where+": "+c.Command
+		f.Cause, f.Observed, f.Remedy = c.Cause, true, c.Where+": "+cmp.Or(c.Remedy, c.Command)
 	}
 	f.Open = why.Open
 	return f
 }
 
-// remedyOf is the remedy, or how to tell the open causes apart.
-func remedyOf(open []diagnose.Cause, remedy string) string {
-	if len(open) == 0 {
-		return remedy
-	}
+// findOut begins a remedy that tells open causes apart.
+const findOut = "find out which: "
+
+// remedyOf is how to tell the open causes apart.
+func remedyOf(open []diagnose.Cause) string {
 	var parts []string
 	for _, c := range open {
 		parts = append(parts, fmt.Sprintf("%s (%s: %s)", c.Cause, c.Where, c.Command))
 	}
-	return "find out which: " + strings.Join(parts, "; or ")
+	return findOut + strings.Join(parts, "; or ")
 }
+
+// Ends says that Remedy ends what was found, and not only tells its causes apart.
+func (f Finding) Ends() bool { return f.Remedy != "" && !strings.Contains(f.Remedy, findOut) }
 
 // String is the finding on one line.
 func (f Finding) String() string {

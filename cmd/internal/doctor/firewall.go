@@ -28,9 +28,12 @@ func (f *Facts) raw() bool {
 
 // silent says that a peer does not answer weftd's probes.
 func (f *Facts) silent() bool {
-	return slices.ContainsFunc(f.Daemon.Peers.Peers, func(p control.Peer) bool {
-		return slices.ContainsFunc(p.Probes, func(x control.Probe) bool { return x.Answers == "no" })
-	})
+	return slices.ContainsFunc(f.Daemon.Peers.Peers, silentAt)
+}
+
+// silentAt says that a peer does not answer weftd's probes at one address at least.
+func silentAt(p control.Peer) bool {
+	return slices.ContainsFunc(p.Probes, func(x control.Probe) bool { return x.Answers == "no" })
 }
 
 func checkInput(f *Facts) []Finding  { return f.atPort("input") }

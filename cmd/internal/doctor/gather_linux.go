@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/onlink"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/running"
 )
@@ -48,6 +50,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	if !f.hidden() {
 		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
 	}
+	dropped := reversePathDrops()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
 	wg.Go(func() { f.Kernel = readKernel(f.Daemon) })
@@ -64,6 +67,8 @@ func Gather(ctx context.Context, r Request) *Facts {
 		f.Kernel.Feature = feature.Probe()
 	}
 	f.Links = readLinks(f)
+	f.Links.Neighbours = onlink.Look(ctx, f.odd(f.Links))
+	f.Kernel.ReversePathDrops = reversePathDrops() - dropped
 	f.overlayMTU()
 	f.Kernel.Settings = readSettings(f.Links.Links)
 	f.Port = readPort(f)
@@ -187,6 +192,23 @@ func effective(status string) (bits uint64, err error) {
 		}
 	}
 	return 0, errors.New("the kernel does not tell")
+}
+
+// reversePathDrops is how many packets rp_filter dropped in this network namespace; 0 if that is not known.
+func reversePathDrops() int {
+	text, err := os.ReadFile("/proc/thread-self/net/netstat")
+	if err != nil {
+		return 0
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if i := slices.Index(names, "IPReversePathFilter"); i > 0 && i < len(fields) && fields[0] == names[0] {
+			return number(fields[i])
+		}
+		names = fields
+	}
+	return 0
 }
 
 // readSettings reads the settings that the checks look at.

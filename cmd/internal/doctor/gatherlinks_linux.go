@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/diagnose"
 	"weft/routing"
 	"weft/routing/underlay"
 )
@@ -64,7 +65,7 @@ func (l *Links) readDevices(h *netlink.Handle) (names map[int]string, err error)
 		a := x.Attrs()
 		names[a.Index] = a.Name
 		l.Links = append(l.Links, Link{Index: a.Index, Name: a.Name, Alias: a.Alias, Kind: x.Type(), MTU: a.MTU,
-			Up: a.RawFlags&unix.IFF_UP != 0, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0})
+			Up: a.RawFlags&unix.IFF_UP != 0, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex})
 	}
 	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -149,7 +150,7 @@ func (l *Links) readRules(h *netlink.Handle) {
 }
 
 func (l *Links) readSilent(h *netlink.Handle, names map[int]string) {
-	l.Silent = map[netip.Addr]string{}
+	l.Silent, l.Pinned = map[netip.Addr]string{}, map[netip.Addr]bool{}
 	ns, err := h.NeighList(0, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return
@@ -158,7 +159,39 @@ func (l *Links) readSilent(h *netlink.Handle, names map[int]string) {
 		if n.State&netlink.NUD_FAILED != 0 {
 			l.Silent[addrOf(n.IP)] = names[n.LinkIndex]
 		}
+		if n.State&netlink.NUD_PERMANENT != 0 {
+			l.Pinned[addrOf(n.IP)] = true
+		}
 	}
+}
+
+// mostAsked bounds how many addresses the link is asked for.
+const mostAsked = 32
+
+// odd are the addresses whose owners the link is asked for: this host's own, and those of peers that do not
+// answer, or whose next hop somebody set.
+func (f *Facts) odd(l Links) (out []netip.Addr) {
+	for _, a := range []netip.Addr{l.Underlay.Addr4, l.Underlay.Ext4} {
+		if a.IsValid() && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	silent := map[netip.Addr]bool{}
+	for _, p := range f.Daemon.Peers.Peers {
+		silent[diagnose.UnderlayOf(p)] = silentAt(p)
+	}
+	for _, p := range f.peers() {
+		next := p.PublicIP
+		if w := l.To[next]; w.Gateway.IsValid() {
+			next = w.Gateway
+		}
+		_, failed := l.Silent[next]
+		failed = failed || l.To[p.PublicIP].Err != nil
+		if (failed || l.Pinned[next] || silent[p.PublicIP]) && len(out) < mostAsked {
+			out = append(out, p.PublicIP)
+		}
+	}
+	return out
 }
 
 // way asks the kernel where a packet to a goes.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/options"
 	"weft/routing"
 )
@@ -25,17 +26,22 @@ func checkDaemon(f *Facts) []Finding {
 	case errors.Is(d.Err, control.ErrNoDaemon):
 		return []Finding{says(Warning, "weftd does not run here, or not with this control socket").
 			because("it is stopped, or could not start; what is said below is what it would meet").
-			do("systemctl status weftd; journalctl -u weftd -e")}
+			do("systemctl start weftd; journalctl -u weftd -e has why it ended")}
+	case errors.Is(d.Err, control.ErrStuck) && control.Stopped(d.PID):
+		x := says(Fault, "weftd%s runs and does not answer", pid(d.PID)).because("somebody stopped it (state T)").
+			do("kill -CONT %d", d.PID)
+		x.Observed = true
+		return []Finding{x}
 	case errors.Is(d.Err, control.ErrStuck):
 		return []Finding{says(Fault, "weftd%s runs and does not answer", pid(d.PID)).
-			because("it is stopped or hangs: %v", d.Err).do("systemctl restart weftd, after its log was kept: " +
+			because("it hangs: %v", d.Err).do("systemctl restart weftd, after its log was kept: " +
 			"journalctl -u weftd -e")}
 	case d.Err != nil:
 		return one(Unknown, "weftd could not be asked: %v", d.Err)
 	}
 	if !d.Status.Ready {
 		for _, why := range d.Status.NotReady {
-			out = append(out, says(Fault, "weftd is not ready: %s", why).do("weft status"))
+			out = append(out, says(Fault, "weftd is not ready: %s", why).do("journalctl -u weftd -e has more of it"))
 		}
 	}
 	if d.Elsewhere {
@@ -47,7 +53,20 @@ func checkDaemon(f *Facts) []Finding {
 		if codes := d.Status.NoteCodes; i < len(codes) && codes[i] == control.NoPeerAnswers {
 			continue // check peer-answers says more
 		}
-		out = append(out, says(Note, "weftd says: %s", n))
+		x := says(Note, "weftd says: %s", n)
+		if i < len(d.Status.NoteCodes) && d.Status.NoteCodes[i] == control.ForgedSource {
+			x = x.because("a pod or a program sends with that address, as a pod of a former subnet does; or packets for " +
+				"a pod of this node go back, since its bridge has no address").
+				do("weft capture --dropped shows them; ip route get ADDRESS of where they go")
+			if len(f.bareBridges()) > 0 {
+				continue // check pod-bridge says why
+			}
+		}
+		if i < len(d.Status.NoteCodes) && d.Status.NoteCodes[i] == control.CacheNotSaved {
+			x = x.do("df -h %s; df -i %s; free what fills it, and weftd saves again by itself", f.Settings.CacheDir,
+				f.Settings.CacheDir)
+		}
+		out = append(out, x)
 	}
 	return orOK(out, "weftd%s answers and is ready", pid(d.PID))
 }
@@ -123,6 +142,9 @@ func (f *Facts) userspaceDataPlane() bool {
 }
 
 func checkTUN(f *Facts) []Finding {
+	if left := f.leftTUNs(); len(left) > 0 {
+		return left
+	}
 	switch {
 	case !f.userspaceDataPlane():
 		return one(OK, "backend %s needs no TUN device here", f.Network.BackendType)
@@ -150,6 +172,17 @@ func checkTUN(f *Facts) []Finding {
 		x = x.do("the user-space data plane needs it: load the module tun")
 	}
 	return []Finding{x}
+}
+
+// leftTUNs are weft's that no process has open, and that no weftd opens again since somebody renamed them.
+func (f *Facts) leftTUNs() (out []Finding) {
+	for _, l := range f.overlayLinks() {
+		if l.Kind == "tuntap" && !l.Carrier && !isFlannels(l.Name) && !strings.HasPrefix(l.Name, "weft-") {
+			out = append(out, says(Warning, "a TUN of weft's is left, and no process has it open").about(l.Name).
+				because("somebody renamed it").do("ip link del %s", l.Name))
+		}
+	}
+	return out
 }
 
 // bare is the error of a system call without its operation and path.
@@ -242,8 +275,12 @@ func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 		return []Finding{says(Fault, "%s is 0: the kernel forwards nothing between pods and other hosts", key(all)).
 			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))}
 	}
+	links := slices.Concat(f.overlayLinks(), f.podBridges())
+	if f.Network.Facts().Direct { // what comes from peers comes by the underlay
+		links = append(links, Link{Name: f.Links.Underlay.Name})
+	}
 	var out []Finding
-	for _, l := range slices.Concat(f.overlayLinks(), f.podBridges()) {
+	for _, l := range links {
 		if name := fmt.Sprintf(each, l.Name); f.Kernel.Settings[name] == "0" {
 			out = append(out, says(Fault, "%s is 0: nothing that comes in by %s is forwarded", key(name), l.Name).
 				about(l.Name).because(cause).do("sysctl -w %s=1", key(name)))
@@ -259,7 +296,7 @@ func key(file string) string { return "net." + strings.NewReplacer("/", ".", "."
 func checkPodBridge(f *Facts) []Finding {
 	bridges := f.podBridges()
 	if len(bridges) == 0 {
-		return one(OK, "no link of others has an address of this node's subnet")
+		return orOK(f.bareBridges(), "no link of others has an address of this node's subnet")
 	}
 	var out []Finding
 	for _, l := range bridges {
@@ -269,6 +306,27 @@ func checkPodBridge(f *Facts) []Finding {
 		}
 	}
 	return orOK(out, "it is up")
+}
+
+// bareBridges finds bridges that have ports and no address, while no link has one of this node's subnet:
+// packets to its own pods leave by the overlay again then.
+func (f *Facts) bareBridges() (out []Finding) {
+	own := f.Network.Own.V4
+	if !own.IsValid() {
+		return nil
+	}
+	for _, l := range f.Links.Links {
+		port := func(p Link) bool { return p.Master == l.Index && p.Kind == "veth" }
+		if l.Kind == "bridge" && len(l.Addrs) == 0 && slices.ContainsFunc(f.Links.Links, port) {
+			gateway := netip.PrefixFrom(own.Masked().Addr().Next(), own.Bits())
+			out = append(out, says(Fault, "it has ports and no address, and no link has one of this node's subnet %s: "+
+				"pods behind it reach nobody", own.Masked()).about(l.Name).
+				because("its address was removed, or the node's subnet is a new one").
+				do("ip addr add %s dev %s, if its pods have addresses of %s; else make them anew", gateway, l.Name,
+					own.Masked()))
+		}
+	}
+	return out
 }
 
 // podBridges are links of others with an address of this node's subnet, as a CNI plugin makes them.
@@ -307,24 +365,56 @@ func checkReversePath(f *Facts) []Finding {
 	if under == "" {
 		return one(Unknown, "no underlay is chosen")
 	}
-	strict := max(number(f.Kernel.Settings["ipv4/conf/all/rp_filter"]),
-		number(f.Kernel.Settings["ipv4/conf/"+under+"/rp_filter"])) == 1
-	if !strict {
-		return one(OK, "it is not strict on %s", under)
-	}
 	var out []Finding
-	for _, r := range f.peers() {
-		w, ok := f.Links.To[r.PublicIP]
-		if !ok || w.Err != nil || w.Link == under {
-			continue
+	if f.strict(under) {
+		for _, r := range f.peers() {
+			w, ok := f.Links.To[r.PublicIP]
+			if !ok || w.Err != nil || w.Link == under {
+				continue
+			}
+			out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what "+
+				"the peer sends here is dropped", under, r.PublicIP, w.Link).
+				about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w %s=2, or route %s by %s",
+				rpFilter(under), r.PublicIP, under))
 		}
-		out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what "+
-			"the peer sends here is dropped", under, r.PublicIP, w.Link).
-			about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w %s=2, or route %s by %s",
-			key("ipv4/conf/"+under+"/rp_filter"), r.PublicIP, under))
 	}
-	return orOK(out, "it is strict on %s, and all known peers are reached by it", under)
+	if n := f.Kernel.ReversePathDrops; n > 0 && len(out) == 0 {
+		out = append(out, f.reversePath(n))
+	}
+	return orOK(out, "it dropped nothing, and all known peers are reached by %s", under)
 }
+
+// reversePath is for packets that rp_filter dropped while the doctor looked. It drops what comes by another
+// link than the one that leads to the sender.
+func (f *Facts) reversePath(n int) Finding {
+	v := Warning
+	silent := map[string]bool{} // links that lead to silent peers
+	for _, p := range f.Daemon.Peers.Peers {
+		if w, ok := f.Links.To[diagnose.UnderlayOf(p)]; ok && silentAt(p) {
+			v, silent[w.Link] = Fault, true
+		}
+	}
+	var links, commands []string
+	for _, l := range f.Links.Links {
+		if l.Up && l.hasAddr() && l.Kind != "bridge" && l.Name != "lo" && l.Alias != ownAlias && f.strict(l.Name) &&
+			(!silent[l.Name] || len(silent) > 1) {
+			links = append(links, l.Name)
+			commands = append(commands, "sysctl -w "+rpFilter(l.Name)+"=2")
+		}
+	}
+	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s", n, strings.Join(links,
+		", ")).about(strings.Join(links, ", ")).
+		because("packets come by another link than the one that leads to their sender").
+		do("%s", strings.Join(commands, "; "))
+}
+
+// strict reports whether rp_filter is strict on a link.
+func (f *Facts) strict(link string) bool {
+	return max(number(f.Kernel.Settings["ipv4/conf/all/rp_filter"]),
+		number(f.Kernel.Settings["ipv4/conf/"+link+"/rp_filter"])) == 1
+}
+
+func rpFilter(link string) string { return key("ipv4/conf/" + link + "/rp_filter") }
 
 func number(text string) int {
 	n, _ := strconv.Atoi(text) // a setting that is not there is off

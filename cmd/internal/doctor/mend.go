@@ -96,28 +96,36 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// withKey returns a network config with one value replaced, or nil if there is none; key is one of the
-// config's, or Backend and one of Backend's.
-func withKey(config []byte, key, value string) []byte {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(config, &object) != nil {
+// withKey returns a network config with one value set, or nil if it cannot be; key is one of the config's, or
+// Backend and one of Backend's.
+func withKey(config []byte, key string, value any) []byte {
+	object := map[string]json.RawMessage{}
+	if len(config) > 0 && json.Unmarshal(config, &object) != nil {
 		return nil
 	}
-	first, rest, below := strings.Cut(key, ".")
-	for k, old := range object {
-		if !strings.EqualFold(k, first) {
-			continue
+	at, rest, below := strings.Cut(key, ".")
+	for k := range object {
+		if strings.EqualFold(k, at) {
+			at = k
 		}
-		fresh, err := json.Marshal(value)
-		if below {
-			fresh = withKey(old, rest, value)
-		}
-		if err != nil || fresh == nil {
-			return nil
-		}
-		object[k] = fresh
-		out, _ := json.Marshal(object) // it was read
-		return out
 	}
-	return nil
+	fresh, err := json.Marshal(value)
+	if below {
+		fresh = withKey(object[at], rest, value)
+	}
+	if err != nil || fresh == nil {
+		return nil
+	}
+	object[at] = fresh
+	out, _ := json.Marshal(object) // it was read
+	return out
+}
+
+// smaller is how all nodes get an MTU that passes, in bytes of the underlay's packets.
+func (f *Facts) smaller(mtu int) string {
+	config := withKey(f.Network.Raw, "Backend.MTU", mtu)
+	if _, err := routing.Parse(config); err != nil || !routing.ShowsAll(config) {
+		return fmt.Sprintf("set Backend.MTU in %s to %d, and restart weftd on every node", f.configPlace(), mtu)
+	}
+	return f.put(config) + ", and restart weftd on every node"
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,7 +19,12 @@ func checkConfig(f *Facts) []Finding {
 	case n.Err != nil:
 		var out []Finding
 		for _, fault := range joined(n.Err) {
-			out = append(out, says(Fault, "%s", oneLine(fault)).about(n.From).do("%s", f.mend(fault)))
+			x := says(Fault, "%s", oneLine(fault)).about(n.From).do("%s", f.mend(fault))
+			if f.Store.Asked && f.Store.Err == nil && f.Store.Snapshot.Config == nil {
+				x = x.because("nobody wrote it, somebody deleted it, or --etcd-prefix %s is not the other nodes'",
+					f.Settings.Store.Prefix)
+			}
+			out = append(out, x)
 		}
 		return out
 	}
@@ -46,11 +52,11 @@ func checkRunning(f *Facts) []Finding {
 			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s",
 				fault).do("%s", f.mendRunning(fault)))
 		}
-		for _, change := range c.Changes {
-			out = append(out, says(Warning, "a restart of weftd would change: %s", change).
-				because("the network config was changed since weftd started; nodes that started since then use the new "+
-					"one").
-				do("restart weftd on every node, or write the old one back: weft status --json shows both"))
+		if len(c.Changes) > 0 {
+			out = append(out, says(Warning, "a restart of weftd would change: %s%s", strings.Join(c.Changes, "; "),
+				f.collides()).because("the network config was changed since weftd started; nodes that started since then use the new "+
+				"one").
+				do("restart weftd on every node; or write the old one back: %s", f.put([]byte(c.InUse))))
 		}
 		if c.Differs && len(out) == 0 {
 			out = append(out, says(Warning, "the network config is not the one in use").do("weft status"))
@@ -70,6 +76,22 @@ func checkRunning(f *Facts) []Finding {
 		out = append(out, says(Note, "a start of weftd would change since its last run: %s", change))
 	}
 	return orOK(out, "the one of the last run")
+}
+
+// collides says which address of this host the stored network config, which is not in use, contains.
+func (f *Facts) collides() string {
+	stored, err := routing.Parse(f.Network.Raw)
+	if err != nil {
+		return ""
+	}
+	for _, n := range stored.Networks() {
+		for _, a := range f.Links.Underlay.Local() {
+			if n.Contains(a) {
+				return fmt.Sprintf("; and %s contains this host's own address %s: no node could start with it", n, a)
+			}
+		}
+	}
+	return ""
 }
 
 // Changes says in what two configurations differ: in what peers and pods see, or else in what only this node
@@ -258,6 +280,21 @@ func checkDuplicates(f *Facts) []Finding {
 		}
 	}
 	var out []Finding
+	for _, n := range f.Links.Neighbours {
+		if n.Own && n.Several() {
+			out = append(out, says(Fault, "another host on %s has this host's address %s: MAC address %s", n.Link, n.At,
+				n.Answers[0]).about(n.At.String()).
+				because("a machine was cloned, or the address was given twice").
+				do("on that host: ip -br addr | grep -wF %s, and take the address away", n.At))
+		}
+	}
+	if a := f.Links.Underlay.Ext4; a.IsValid() {
+		if n := f.Links.Neighbours[a]; !n.Own && n.At == a && n.Asked && len(n.Answers) == 0 {
+			out = append(out, says(Fault, "this node publishes %s, which is no address of this host, and nobody on %s "+
+				"answers ARP for it", a, n.Link).about(a.String()).because("--public-ip is %s", a).
+				do("start weftd with --public-ip=%s", f.Links.Underlay.Addr4))
+		}
+	}
 	for _, a := range sortedAddrs(at) {
 		l := at[a]
 		if len(l) < 2 {

@@ -176,8 +176,12 @@ func refused(err error, user string) Finding {
 	case strings.Contains(text, "authentication is not enabled"):
 		return says(Fault, "a login is given, and the store has none").do(
 			"leave out --etcd-username, or etcdctl auth enable")
-	case strings.Contains(text, "no leader"), strings.Contains(text, "leader changed"), isTimeout(err),
-		errors.Is(err, context.DeadlineExceeded):
+	case isTimeout(err), errors.Is(err, context.DeadlineExceeded):
+		return says(Fault, "the store answers, and did not end the read of %s in time", etcdStore).because("it has no " +
+			"leader, is slow, or large packets from it are lost").
+			do("etcdctl endpoint status --cluster -w table shows leader and time; ping -M do -s 1400 to it, whether " +
+				"large packets pass")
+	case strings.Contains(text, "no leader"), strings.Contains(text, "leader changed"):
 		return says(Fault, "the store answers and cannot serve").because(
 			"it has no leader: more than half of its members have to be there").
 			do("etcdctl endpoint status --cluster -w table")

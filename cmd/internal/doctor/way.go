@@ -9,6 +9,7 @@ import (
 
 	"weft/cmd/internal/diagnose"
 	"weft/lease"
+	"weft/routing"
 )
 
 func checkInterface(f *Facts) []Finding {
@@ -133,9 +134,14 @@ func checkPort(f *Facts) []Finding {
 	}
 	var out []Finding
 	for _, h := range p.Holders {
-		who := "a process that is not visible from here, or a device of the kernel's"
+		who, stop := "a process that is not visible from here, or a device of the kernel's", "stop it"
 		if h.PID != 0 {
-			who = fmt.Sprintf("%s (pid %d)", h.Name, h.PID)
+			who, stop = fmt.Sprintf("%s (pid %d)", h.Name, h.PID), fmt.Sprintf("kill %d", h.PID)
+		}
+		if f.Start && h.Name == "weftd" {
+			out = append(out, says(Note, "UDP port %d is that of the weftd that runs here (pid %d)", h.At.Port(), h.PID).
+				do("weft upgrade puts another one in its place"))
+			continue
 		}
 		v := Fault
 		if f.Start {
@@ -143,7 +149,8 @@ func checkPort(f *Facts) []Finding {
 		}
 		out = append(out, says(v, "UDP port %d is taken, at %s, by %s", h.At.Port(), h.At, who).
 			because("a flanneld or another weftd runs here, or a program that has the port by chance").
-			do("ss -lunp 'sport = :%d'; stop it, or give the overlay another Backend.Port on all nodes", h.At.Port()))
+			do("ss -lunp 'sport = :%d' shows it, %s ends it; or give the overlay another Backend.Port on all nodes",
+				h.At.Port(), stop))
 	}
 	if p.Device != "" {
 		out = append(out, says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device,
@@ -298,27 +305,57 @@ func checkPeerRoutes(f *Facts) []Finding {
 	for _, s := range f.shadows() {
 		shadowed[nameOf(s.peer)] = true
 	}
-	var out []Finding
+	type fault struct{ found, cause string }
+	var faults []fault
+	lost := map[fault][]lease.Record{}
 	good := 0
 	for _, p := range f.peers() {
-		a := inside(p)
-		w, asked := f.Links.Inner[a]
+		w, asked := f.Links.Inner[inside(p)]
+		x := fault{"packets to %s leave by " + w.Link + ", and not by the overlay", f.unrouted(p)}
 		switch {
 		case !asked:
+			continue
 		case w.Err != nil:
-			out = append(out, says(Fault, "there is no route to its subnet %s: %v", p.Subnets, w.Err).about(nameOf(p)).
-				because("weftd does not run, its record is refused here, or somebody deleted the route").do(
-				"weft peers; weft status shows refused records"))
+			x.found = "there is no route to %s"
 		case f.intoOverlay(w, p):
 			good++
-		case !shadowed[nameOf(p)]:
-			out = append(out, says(Fault, "packets to its subnet %s leave by %s, and not by the overlay", p.Subnets,
-				w.Link).about(nameOf(p)).
-				because("weftd does not run, its record is refused here, or a rule or route leads elsewhere").do(
-				"ip route get %s; weft peers; weft status shows refused records", a))
+			continue
+		case shadowed[nameOf(p)]:
+			continue
 		}
+		if lost[x] == nil {
+			faults = append(faults, x)
+		}
+		lost[x] = append(lost[x], p)
+	}
+	var out []Finding
+	for _, x := range faults {
+		var names, subnets []string
+		for _, p := range lost[x] {
+			names, subnets = append(names, nameOf(p)), append(subnets, p.Subnets.String())
+		}
+		out = append(out, says(Fault, x.found, firstOf(subnets)).about(firstOf(names)).because("%s", x.cause).
+			do("ip route get %s; weft peers; weft status shows refused records", inside(lost[x][0])))
 	}
 	return orOK(out, "to %d peers", good)
+}
+
+// unrouted says why packets for a peer do not go into the overlay, as far as weftd says.
+func (f *Facts) unrouted(r lease.Record) string {
+	for _, p := range f.Daemon.Peers.Peers {
+		for _, y := range p.Reached {
+			if y.How == routing.HowSkipped.String() && (y.Subnet == r.V4 || y.Subnet == r.V6) {
+				return "weftd makes no route: " + y.Reason
+			}
+		}
+	}
+	switch {
+	case !f.Daemon.answers():
+		return "weftd does not run, or somebody deleted the route"
+	case !f.Daemon.Status.Ready:
+		return "weftd is not ready, for the reason that check daemon has"
+	}
+	return "its record is refused here, or a rule or route leads elsewhere"
 }
 
 // intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would.
@@ -338,13 +375,25 @@ func inside(r lease.Record) netip.Addr {
 }
 
 // unresolved says what is open if the kernel asked a link for an address in vain.
-func (f Finding) unresolved(host, link string, at netip.Addr) Finding {
+func (f Finding) unresolved(host, link string, at netip.Addr, n diagnose.Neighbour) Finding {
 	said := diagnose.Said{Kind: diagnose.KindHost, Text: "nobody on the link has the address"}
-	why := diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at},
+	why := diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at, Neighbour: n},
 		diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said})
 	f = f.follows(why)
-	f.Remedy = remedyOf(f.Open, f.Remedy)
+	if f.Remedy == "" {
+		f.Remedy = remedyOf(f.Open)
+	}
 	return f
+}
+
+// blocking is the most specific route that drops or refuses packets to a.
+func (f *Facts) blocking(a netip.Addr) (best Route, ok bool) {
+	for _, r := range f.Links.Routes {
+		if r.Blocks && r.Dst.Contains(a) && (!ok || r.Dst.Bits() > best.Dst.Bits()) {
+			best, ok = r, true
+		}
+	}
+	return best, ok
 }
 
 func checkPeerWays(f *Facts) []Finding {
@@ -361,38 +410,51 @@ func checkPeerWays(f *Facts) []Finding {
 		if w.Gateway.IsValid() {
 			next = w.Gateway
 		}
+		near := f.Links.Neighbours[p.PublicIP]
 		switch link, silent := f.Links.Silent[next]; {
 		case !asked:
+		case near.Misled(), near.Several():
+			out = append(out, says(Fault, "packets to its address %s go to another host, or to one of several",
+				p.PublicIP).about(nameOf(p)).unresolved(nameOf(p), near.Link, p.PublicIP, near))
+		case silent && len(near.Answers) > 0: // an old entry: it answers now
+			good++
 		case w.Err != nil:
 			none = append(none, p)
 			why = w.Err
 		case silent && next == p.PublicIP:
 			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).
-				about(nameOf(p)).unresolved(nameOf(p), link, p.PublicIP))
+				about(nameOf(p)).unresolved(nameOf(p), link, p.PublicIP, near))
 		case silent:
 			out = append(out, says(Fault, "the gateway %s on the way to its address %s does not answer on %s "+
 				"(neighbour FAILED)", next, p.PublicIP, link).about(nameOf(p)).
-				unresolved("gateway "+next.String(), link, next))
+				unresolved("gateway "+next.String(), link, next, near))
 		default:
 			good++
 		}
 	}
-	cause := "a route is missing"
+	cause, remedy := "a route is missing", "ip route get "
+	if len(none) > 0 {
+		remedy += none[0].PublicIP.String()
+		if r, ok := f.blocking(none[0].PublicIP); ok {
+			cause, remedy = "the route "+r.Dst.String()+" blocks it", "ip route del "+r.Dst.String()
+		}
+	}
 	if i := slices.IndexFunc(f.Links.Links, func(x Link) bool { return x.Name == f.Links.Underlay.Name }); i >= 0 && !f.Links.Links[i].Up {
 		cause = "the interface " + f.Links.Underlay.Name + " is down, and its routes are gone with it"
+		remedy = "ip link set " + f.Links.Underlay.Name + " up"
 	}
 	switch len(none) {
 	case 0:
 	case 1:
 		out = append(out, says(Fault, "there is no way to its address %s: %v", none[0].PublicIP,
-			why).about(nameOf(none[0])).because("%s", cause).do("ip route get %s", none[0].PublicIP))
+			why).about(nameOf(none[0])).because("%s", cause).do("%s", remedy))
 	default:
 		var names []string
 		for _, p := range none {
 			names = append(names, nameOf(p))
 		}
 		out = append(out, says(Fault, "%s without a way to their own addresses, such as %s: %v", peersAre(names),
-			none[0].PublicIP, why).because("%s", cause).do("ip route get %s", none[0].PublicIP))
+			none[0].PublicIP, why).because("%s", cause).do("%s", remedy))
 	}
 	return orOK(out, "there is one to %d peers", good)
 }

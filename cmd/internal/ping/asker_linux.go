@@ -13,12 +13,18 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
+	"weft/cmd/internal/onlink"
 )
 
 // Host asks from this host: layers by sockets of its own, and other nodes' daemons by this node's.
 type Host struct {
 	// Weftd is this node's.
 	Weftd *control.Client
+}
+
+// Neighbour implements Asker.
+func (h Host) Neighbour(ctx context.Context, a netip.Addr) diagnose.Neighbour {
+	return onlink.Look(ctx, []netip.Addr{a})[a]
 }
 
 // Ask implements Asker.

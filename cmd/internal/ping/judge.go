@@ -7,15 +7,15 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-// seen is what was learnt of a way. heard says that packets of the peer arrived while it was asked.
-type seen struct {
-	w     Route
-	rows  []layerResult
-	heard bool
+// evidence is what was learnt of a route. receivedFromPeer says that packets of the peer arrived while it was asked.
+type evidence struct {
+	w                Route
+	rows             []layerResult
+	receivedFromPeer bool
 }
 
 // at is the row of a layer, nil if the way has none.
-func (s *seen) at(l diagnose.Layer) *layerResult {
+func (s *evidence) at(l diagnose.Layer) *layerResult {
 	for i := range s.rows {
 		if s.rows[i].Layer == l {
 			return &s.rows[i]
@@ -25,10 +25,10 @@ func (s *seen) at(l diagnose.Layer) *layerResult {
 }
 
 // answers reports whether a layer answered something.
-func (s *seen) answers(l diagnose.Layer) bool { f := s.at(l); return f != nil && f.Answered > 0 }
+func (s *evidence) answers(l diagnose.Layer) bool { f := s.at(l); return f != nil && f.Answered > 0 }
 
 // silent reports whether a layer was asked, and nothing came back.
-func (s *seen) silent(l diagnose.Layer) bool {
+func (s *evidence) silent(l diagnose.Layer) bool {
 	f := s.at(l)
 	return f != nil && f.State == diagnose.Silent
 }
@@ -50,10 +50,10 @@ func restsOn(l diagnose.Layer) []diagnose.Layer {
 }
 
 // proven reports whether something answered that would not if the layer were broken.
-func (s *seen) proven(l diagnose.Layer) bool { return slices.ContainsFunc(restsOn(l), s.answers) }
+func (s *evidence) proven(l diagnose.Layer) bool { return slices.ContainsFunc(restsOn(l), s.answers) }
 
 // judge says what the answers mean.
-func (s *seen) judge() Result {
+func (s *evidence) judge() Result {
 	r := Result{Family: family(s.w.Six), Backend: s.w.Backend, Path: s.w.Path}
 	for i := range s.rows {
 		s.rows[i].State = s.rows[i].state()
@@ -85,6 +85,8 @@ func (f *layerResult) state() diagnose.State {
 		return diagnose.Lossy
 	case f.hole:
 		return diagnose.Narrow
+	case f.largeLost > 1: // one may be lost by chance
+		return diagnose.Lossy
 	case f.Answered > 0:
 		return diagnose.Answered
 	case f.out.Said != nil && !f.out.Said.By.IsValid():
@@ -96,7 +98,7 @@ func (f *layerResult) state() diagnose.State {
 }
 
 // verdict judges one layer, and says what is odd about it.
-func (s *seen) verdict(f *layerResult) (Verdict, string) {
+func (s *evidence) verdict(f *layerResult) (Verdict, string) {
 	switch f.State {
 	case diagnose.NotAsked:
 		return Unknown, f.out.Cannot
@@ -115,6 +117,10 @@ func (s *seen) verdict(f *layerResult) (Verdict, string) {
 		}
 		return OK, ""
 	case diagnose.Lossy:
+		if f.largeLost > 1 {
+			return Broken, fmt.Sprintf("%d of %d packets of %d bytes, or their answers, were lost, and of %d small "+
+				"ones none", f.largeLost, f.largeSent, f.MTU, f.Sent)
+		}
 		return Broken, fmt.Sprintf("%d of %d questions, or their answers, were lost", f.Sent-f.Answered, f.Sent)
 	case diagnose.Narrow:
 		return Broken, fmt.Sprintf("packets above %d bytes are lost without a word, and up to %d are sent", f.MTU,
@@ -162,7 +168,7 @@ func inBrackets(text string) string {
 }
 
 // alike are the layers that may be broken in place of the first broken one.
-func (s *seen) alike(f *layerResult) (out []diagnose.Layer) {
+func (s *evidence) alike(f *layerResult) (out []diagnose.Layer) {
 	if f.State != diagnose.Silent {
 		return nil
 	}
@@ -177,7 +183,7 @@ func (s *seen) alike(f *layerResult) (out []diagnose.Layer) {
 	case diagnose.Underlay: // where ICMP is dropped, that says nothing
 		may(diagnose.Port, diagnose.DataPlane)
 	case diagnose.Port: // a weftd that is stopped answers neither, and sends nothing
-		if !s.heard {
+		if !s.receivedFromPeer {
 			may(diagnose.DataPlane)
 		}
 	case diagnose.DataPlane:
@@ -192,10 +198,10 @@ func (s *seen) alike(f *layerResult) (out []diagnose.Layer) {
 }
 
 // fact is what diagnose is told of a layer.
-func (s *seen) fact(f *layerResult) diagnose.Fact {
+func (s *evidence) fact(f *layerResult) diagnose.Fact {
 	return diagnose.Fact{
 		Layer: f.Layer, State: f.State, To: f.To, Said: f.out.Said, MTU: f.MTU,
-		Heard: s.heard, PortAnswers: s.answers(diagnose.Port), UnderlayAnswers: s.answers(diagnose.Underlay),
+		Heard: s.receivedFromPeer, PortAnswers: s.answers(diagnose.Port), UnderlayAnswers: s.answers(diagnose.Underlay),
 	}
 }
 
@@ -204,5 +210,6 @@ func (w Route) path() diagnose.Path {
 		Peer: w.Peer, Local: w.Local, Weft: w.Weft, Carried: w.carried(), Under: w.Under, UnderFrom: w.UnderFrom,
 		Link:    w.Link,
 		UDPPort: w.UDPPort, Protocol: w.Protocol, From: w.From, Gateway: w.Gateway, Pod: w.Pod,
+		Neighbour: w.Neighbour,
 	}
 }

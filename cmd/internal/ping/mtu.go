@@ -64,7 +64,7 @@ func widest(ctx context.Context, a Asker, q Question, f layerResult) width {
 			break
 		}
 		s.narrow(ctx, high)
-		if s.done = s.prove(ctx); s.done {
+		if s.done = s.passed == high || s.prove(ctx); s.done {
 			break
 		}
 	}

@@ -60,6 +60,8 @@ func dead(layers ...diagnose.Layer) fake {
 	return f
 }
 
+func (fake) Neighbour(context.Context, netip.Addr) diagnose.Neighbour { return diagnose.Neighbour{} }
+
 func (f fake) with(l diagnose.Layer, x layerFake) fake { f[l] = x; return f }
 
 func said(by netip.Addr, k diagnose.Kind, text string) layerFake {
@@ -143,7 +145,8 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"nothing answers", toPod(userspace()), dead(all...), false, diagnose.Underlay,
 			[]diagnose.Layer{diagnose.Port, diagnose.DataPlane},
 			[]string{"ip neigh show 192.0.2.2 | here", "tracepath -n 192.0.2.2 | here",
-				"tcpdump -ni any host 192.0.2.1 | on b", "ip neigh show 192.0.2.2 | here", "weft lease list b | here"}},
+				"tcpdump -ni any host 192.0.2.1 | on b", "ip neigh show 192.0.2.2 | here", "ip route get 192.0.2.1 | on b", "nstat | here",
+				"weft lease list b | here"}},
 		{"the neighbour is gone", userspace(), dead(all...).with(diagnose.Underlay,
 			said(netip.Addr{}, diagnose.KindHost, "no route to host")), false, diagnose.Underlay, nil,
 			[]string{"ip neigh show 192.0.2.2 | here", "ip -br addr | on b", "ip route get 192.0.2.2 | here"}},
@@ -164,7 +167,7 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"the port is silent", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon,
 			diagnose.Bridge), false, diagnose.Port, []diagnose.Layer{diagnose.DataPlane},
 			[]string{"tcpdump -ni any udp port 8285 and host 192.0.2.1 | on b", "systemctl status weftd | on b",
-				"weft doctor | here"}},
+				"weft doctor | here", "weft peers | on b"}},
 		{"the peer is deaf", userspace(), dead(diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge),
 			true, diagnose.Port, nil, []string{"dropped-one-way | udp dst port 8285 and src host 192.0.2.1 | on b",
 				"own-rule | weft doctor | here"}},
@@ -266,7 +269,7 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 			fake{diagnose.Underlay: {carries: 1400}, diagnose.Port: {carries: 1400},
 				diagnose.DataPlane: {carries: 1372}, diagnose.Bridge: {carries: 1372}}, false, diagnose.Underlay, nil,
 			[]string{"ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2 | here",
-				"grep -i icmp | here", "ip link show | on b", `weft status | here`}},
+				"grep -i icmp | here", "ip link show | on b"}},
 		{"large ones are lost in the tunnel", kernel(),
 			fake{diagnose.DataPlane: {carries: 1300}, diagnose.Bridge: {carries: 1300}}, false,
 			diagnose.DataPlane, nil,
@@ -389,6 +392,7 @@ func TestNoLimitOfNothing(t *testing.T) {
 
 // bursts is a fake that loses whole series of questions: length of them from each of at on.
 type bursts struct {
+	Asker
 	f      fake
 	at     []int
 	length int

@@ -34,6 +34,8 @@ type Route struct {
 	// MTU is the largest inner packet, and UnderMTU the largest outer one, that both ends carry, in bytes; 0 if
 	// that is not known.
 	MTU, UnderMTU int
+	// Neighbour is the next hop to Under, once it was looked at.
+	Neighbour diagnose.Neighbour
 	// Not says why layers cannot be asked.
 	Not map[diagnose.Layer]string
 }

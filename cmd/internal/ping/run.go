@@ -14,6 +14,8 @@ import (
 // more. It is called concurrently.
 type Asker interface {
 	Ask(ctx context.Context, q Question) Outcome
+	// Neighbour looks at the next hop to an address of the underlay.
+	Neighbour(ctx context.Context, a netip.Addr) diagnose.Neighbour
 }
 
 // Options say how much is asked.
@@ -29,6 +31,8 @@ type Options struct {
 type layerResult struct {
 	Row
 	out Outcome
+	// largeSent and largeLost count packets of Row.MTU bytes that were asked for once the small ones had passed.
+	largeSent, largeLost int
 	// hole says that packets up to Row.Expected are sent, and those above Row.MTU are lost without a word.
 	hole bool
 	// wide is what was said of packets that are too long.
@@ -50,13 +54,19 @@ func Run(ctx context.Context, a Asker, w Route, o Options, arrived func() (uint6
 		wg.Go(func() { got[i] = ask(ctx, a, w, l, o) })
 	}
 	wg.Wait()
-	s := seen{w: w, rows: got}
+	s := evidence{w: w, rows: got}
 	if counted {
 		after, still := arrived()
-		s.heard = still && after > before
+		s.receivedFromPeer = still && after > before
+	}
+	if at := s.at(diagnose.Underlay); at != nil && at.Answered < at.Sent || s.silent(diagnose.Port) {
+		s.w.Neighbour = a.Neighbour(ctx, w.Under)
 	}
 	return s.judge()
 }
+
+// Of large packets largeCount are asked for, largeEvery apart, so that a loss of one in twenty shows.
+const largeCount, largeEvery = 60, 5 * time.Millisecond
 
 // Lost questions are asked again, lookAgain at once, so that one that is lost and a third of all are told
 // apart.
@@ -91,6 +101,11 @@ func ask(ctx context.Context, a Asker, w Route, l diagnose.Layer, o Options) lay
 		w := widest(ctx, a, q, f)
 		f.MTU, f.MTUUnfinished, f.wide = w.passed, !w.done, w.said
 		f.hole = w.done && w.passed < f.Expected && w.said == nil
+		if f.Answered == f.Sent && f.MTU > least(q.To) {
+			q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{f.MTU}, largeCount), largeEvery, min(o.Timeout, time.Second)
+			large := a.Ask(ctx, q)
+			f.largeSent, f.largeLost = len(large.RTTs), len(large.RTTs)-large.answered()
+		}
 	}
 	return f
 }

@@ -113,7 +113,7 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 			fmt.Fprintf(w, "         %s: %s\n", label, cli.Clean(x.Cause))
 		}
 		cli.PrintOpen(w, "         ", x.Open)
-		if x.Remedy != "" && len(x.Open) == 0 {
+		if x.Ends() {
 			fmt.Fprintf(w, "         remedy: %s\n", cli.Clean(x.Remedy))
 		}
 	}

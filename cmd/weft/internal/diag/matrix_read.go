@@ -213,8 +213,7 @@ func (r *reading) gone() map[int]bool {
 		t := trouble{Nodes: []string{r.name(b)}, at: [2]int{b, b}}
 		if self {
 			t.Found = fmt.Sprintf("this node, %s, gets an answer from none of its %d peers", r.name(b), no)
-			t.Likely = "not excluded: a fault of this node's own link, firewall or settings; or one of each of them"
-			t.Look, t.Causes = "here: weft doctor; weft peers", []string{"own-fault"}
+			t.take(diagnose.Between(diagnose.Path{}, diagnose.Alone))
 		} else {
 			t.Found = fmt.Sprintf("%s answers none of the %s", r.name(b),
 				cli.Count(no, "node")+" that told of it")
@@ -287,14 +286,12 @@ func (r *reading) pair(a, b int) (t *trouble, known bool) {
 		if passes == 0 || ba.LargeLost && ba.PathMTU > 0 && ba.PathMTU < passes {
 			passes = ba.PathMTU
 		}
-		from, to := A, B
+		from, to, at, node := A, B, a, b
 		if !ab.LargeLost {
-			from, to = B, A
+			from, to, at, node = B, A, b, a
 		}
-		t.Found = fmt.Sprintf("packets above %d bytes from %s to %s are lost", passes, from, to)
-		t.Likely = "not excluded: a device on the way carries less than the underlay's link, and no ICMP message " +
-			"says so"
-		t.Look, t.Causes = "on "+from+": weft peers "+to+", which names the MTU to set", []string{"path-mtu"}
+		t.Found = fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes, from, to)
+		t.take(diagnose.Between(r.path(from, to, at, node), diagnose.LargeLost))
 	case fromA && ab.Answers == "yes" || fromB && ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b)):
 		return nil, true
 	default:
@@ -310,9 +307,7 @@ func (r *reading) well(a int) bool {
 
 func (r *reading) unknownTo(t *trouble, a, b string) {
 	t.Found = fmt.Sprintf("%s does not know %s", a, b)
-	t.Likely = "not excluded: it does not see that node's record, or refuses it: its store is another, or " +
-		"behind, or its network config is another"
-	t.Look, t.Causes = "on "+a+": weft status; weft lease list; weft peers", []string{"record-unseen"}
+	t.take(diagnose.Between(diagnose.Path{Here: "on " + a}, diagnose.Unseen))
 }
 
 // silent fills in t for two nodes of which at least one says that the other does not answer.
@@ -345,10 +340,7 @@ func (r *reading) silent(t *trouble, ab, ba cell, fromA, fromB bool) {
 			from, to = B, A
 		}
 		t.Found = fmt.Sprintf("%s gets no answer from %s, which gets answers from it", from, to)
-		t.Likely, t.Look = "not excluded: this has just begun or ended; or a firewall drops one node's questions "+
-			"only",
-			fmt.Sprintf("here: weft matrix again in ten seconds; on %s: nft list ruleset; iptables -S INPUT", to)
-		t.Causes = []string{"just-begun", "peer-input"}
+		t.take(diagnose.Between(diagnose.Path{Peer: to}, diagnose.OneWay))
 	default:
 		c, from, to, node := ab, A, B, b
 		if !noA {

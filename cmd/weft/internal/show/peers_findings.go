@@ -19,7 +19,7 @@ func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Tim
 	for _, e := range p.Peers {
 		said := "" // by the probes already
 		for _, q := range e.Probes {
-			if f, bad := diagnose.Probe(st, e, q); bad {
+			if f, bad := diagnose.Probe(st, e, q, diagnose.Neighbour{}); bad {
 				said = f.Fact
 				subject := fmt.Sprintf("%s (%v)", cli.OrDash(e.Name), q.Address)
 				if err := cli.PrintFinding(w, subject, f); err != nil {
@@ -28,11 +28,8 @@ func printFindings(w io.Writer, st control.Status, p control.Peers, now time.Tim
 			}
 		}
 		u := e.Unreachable
-		if u == nil || now.Sub(u.Last) > unreachableFor {
-			continue
-		}
-		f := diagnose.Unreachable(st, e)
-		if f.Fact == said {
+		f, bad := diagnose.Unreachable(st, e)
+		if !bad || f.Fact == said || now.Sub(u.Last) > unreachableFor {
 			continue
 		}
 		f.Fact = fmt.Sprintf("%s, of what is sent to it; the last time %s, %d in all", f.Fact,
