@@ -393,11 +393,14 @@ func (a *attached) overflow() uint64 {
 
 // now is the time in Unix nanoseconds on a clock that nobody sets: the system's
 // when the engine was made, and what has passed since.
-func (e *Engine) now() int64 {
+func (e *Engine) now() int64 { return e.at(time.Now()) }
+
+// at is now, when the system's clock was read before.
+func (e *Engine) at(t time.Time) int64 {
 	if e.cfg.Clock != nil {
 		return e.cfg.Clock()
 	}
-	return e.began.UnixNano() + int64(time.Since(e.began))
+	return e.began.UnixNano() + int64(t.Sub(e.began))
 }
 
 // Peers reads the counters of every peer in the table.

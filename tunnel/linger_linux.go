@@ -76,9 +76,10 @@ func (w *worker) warmed(id queueID) {
 
 // serveWarm serves the queues that are warm, without asking epoll, and reports whether any had packets.
 func (w *worker) serveWarm() (any bool) {
+	now := w.engine.now()
 	w.epoch.Add(1)
 	for i := range w.warm {
-		if q := w.warm[i]; w.now-q.at < int64(sparse) && w.serve(q.id, false) {
+		if q := w.warm[i]; w.now-q.at < int64(sparse) && w.serve(q.id, false, now) {
 			any = true
 		}
 	}

@@ -153,7 +153,7 @@ func TestLingerEnds(t *testing.T) {
 	}
 	w := e.workers[0]
 	for _, a := range e.attached {
-		w.serve(a.queues[0].id, false)
+		w.serve(a.queues[0].id, false, e.now())
 	}
 	w.linger()
 	if p.reads < 2 || p.reads > 20 {

@@ -13,7 +13,7 @@ func (e *Engine) Turn(id PortID) (moved bool, err error) {
 	}
 	for _, q := range a.queues {
 		w := q.worker
-		if w.serve(q.id, false) {
+		if w.serve(q.id, false, e.now()) {
 			moved = true
 		}
 		w.batch = batch{}

@@ -111,10 +111,10 @@ func (w *worker) run() error {
 		}
 		w.totals.wakeups.Add(1)
 		w.totals.busy.Add(int64(w.poll.worked))
-		served := false
+		served, now := false, w.engine.at(w.poll.woke)
 		w.epoch.Add(1)
 		for i := range events {
-			if w.serve(queueID(events[i].id), events[i].failed) {
+			if w.serve(queueID(events[i].id), events[i].failed, now) {
 				served = true
 			}
 		}
@@ -126,15 +126,15 @@ func (w *worker) run() error {
 	}
 }
 
-// serve moves one batch from one queue of a port, and reports whether there was one.
-func (w *worker) serve(id queueID, failed bool) bool {
+// serve moves one batch from one queue of a port at now, and reports whether there was one.
+func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	set := w.engine.ports.Load()
 	q := set.queue(id)
 	if q == nil || q.of.lost.Load() {
 		return false // detached since epoll reported it
 	}
 	a := q.of
-	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(),
+	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: now,
 		look: w.engine.looks.Load()}
 	if failed && q.errors != nil && q.errors.readErrors(w.now, w.learn) {
 		w.deaf()
