@@ -93,3 +93,48 @@ func frameRuns(f *frames) *runWriter {
 	(*f.hops.Load())[to].confirm.Store(1 << 62)
 	return newRunWriter(&frameWire{f, &tap{}, &sockets{}}, UDPOptions{}, "frames", false)
 }
+
+// TestKernelSendsNowAndThen: only what the kernel sends itself makes it ask whether the neighbour is there.
+func TestKernelSendsNowAndThen(t *testing.T) {
+	const socket, packetSocket = -7, -8
+	f := &frames{out: []int{packetSocket}}
+	runs := frameRuns(f)
+	wire := runs.wire.(*frameWire)
+	wire.sockets = &sockets{group: []*UDPSocket{{fd: socket}}}
+	var fds []int
+	runs.sendmmsg = func(fd int, ms []messageHeader) (int, unix.Errno) {
+		fds = append(fds, fd)
+		return len(ms), 0
+	}
+	ring := NewRing()
+	(*f.hops.Load())[addr("192.0.2.2")].confirm.Store(0)
+	for _, at := range []int64{1, 2, int64(confirmEvery), int64(confirmEvery) + 1} {
+		ring.reset()
+		ring.now = at
+		runs.writeRuns(ring, packets(of(0, 64), 1472))
+	}
+	if want := []int{socket, packetSocket, packetSocket, socket}; !slices.Equal(fds, want) {
+		t.Errorf("runs leave by sockets %v, want %v", fds, want)
+	}
+}
+
+// TestTAPTakesSuperpacketsWithRoom: a TAP on the path refuses one that has one segment, and the headers of the
+// outer packet need all of the headroom.
+func TestTAPTakesSuperpacketsWithRoom(t *testing.T) {
+	d := &tap{}
+	d.offload.set(OffloadTunnel, 0, true)
+	d.use.Store(true)
+	for _, tt := range []struct {
+		p    state
+		want bool
+	}{
+		{state{off: Headroom, partial: true, segments: 2}, true},
+		{state{off: Headroom, partial: true, segments: 1}, false},
+		{state{off: Headroom - 8, partial: true, segments: 2}, false},
+		{state{off: Headroom, segments: 2}, false},
+	} {
+		if got := d.takes(&Packet{state: tt.p}); got != tt.want {
+			t.Errorf("%d segments at %d, partial %t: taken %t", tt.p.segments, tt.p.off, tt.p.partial, got)
+		}
+	}
+}

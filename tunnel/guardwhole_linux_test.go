@@ -48,6 +48,29 @@ func TestGuardWhole(t *testing.T) {
 	}
 }
 
+// TestWholeFollowsWhatIsQueued: what came before a superpacket leaves before it.
+func TestWholeFollowsWhatIsQueued(t *testing.T) {
+	w, tapEnd := newWholeWire(t, 0)
+	w.frames.out = []int{-1}
+	runs, sent := newRunWriter(w, UDPOptions{}, "whole", true), 0
+	runs.outlet.Store(&OutletChoice{Outlet: OutletWhole})
+	runs.sendmmsg = func(_ int, ms []messageHeader) (int, unix.Errno) {
+		if got := new(messageArea).readable(tapEnd); got != (sent > 0) {
+			t.Errorf("before system call %d the TAP has something: %t", sent, got)
+		}
+		sent++
+		return len(ms), 0
+	}
+	ps := packets([]outgoing{{size: 64}, {size: 3040, mss: 1000, recv: Supported}, {size: 64}}, 1472)
+	for _, p := range ps {
+		p.Outer = theirs[0]
+	}
+	runs.writeRuns(NewRing(), ps)
+	if sent != 2 {
+		t.Errorf("%d system calls, want 2", sent)
+	}
+}
+
 // newWholeWire is path raw's wire at ours with a next hop to theirs, and what is written to its TAP.
 func newWholeWire(t testing.TB, six int) (w *frameWire, tapEnd int) {
 	t.Helper()

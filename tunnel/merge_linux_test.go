@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,25 @@ func TestMergeKeepsOrder(t *testing.T) {
 	}
 	if len(written) == len(packets) {
 		t.Error("nothing was merged")
+	}
+}
+
+// TestMergeKeepsFragmentsInTheirPlace: a later fragment has no ports, and may be of any flow.
+func TestMergeKeepsFragmentsInTheirPlace(t *testing.T) {
+	rec, ring := newRecorder(t), NewRing()
+	later := ipv4Packet("10.1.2.7", "10.1.1.5", 60)
+	later[7] = 3 // of its offset
+	binary.BigEndian.PutUint16(later[10:], 0)
+	binary.BigEndian.PutUint16(later[10:], encap.Checksum(later[:20]))
+	rec.WriteBatch(ring, fillWith(ring, [][]byte{flowPacket(0, 0, 100), flowPacket(0, 1, 100), later,
+		flowPacket(0, 2, 100)}))
+	_, written := rec.written(t)
+	var sizes []int
+	for _, b := range written {
+		sizes = append(sizes, len(b))
+	}
+	if want := []int{228, 60, 128}; !slices.Equal(sizes, want) {
+		t.Errorf("packets of %v bytes were written, want %v", sizes, want)
 	}
 }
 
