@@ -151,6 +151,8 @@ func TestDecideOut(t *testing.T) {
 			want: without(DropMulticast)},
 		"a peer's source, out": {packet: ipv4Packet("10.1.3.7", "10.1.2.7", 100),
 			want: outcome{dropped: true, drop: DropForeignSource, peer: "flannel"}},
+		"a peer's source, back": {packet: ipv4Packet("10.1.3.7", "10.1.1.99", 100),
+			want: isTold("", DropNoRoute, encap.ICMPNoRoute)},
 		"a peer's source, in": {packet: ipv4Packet("10.1.3.7", own, 100), want: outcome{to: "pod"}},
 		"a redirect to a pod": {packet: with(echo, 20, 5),
 			want: outcome{to: "pod", dropped: true, drop: DropUnsupported}},

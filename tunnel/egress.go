@@ -91,8 +91,9 @@ func (w *decider) decideOut(p *Packet) decision {
 	}
 	to := &w.dest
 	switch {
-	case w.source.forged != nil && (to.pod == nil || w.from.role != RoleHost):
-		// To a pod here the host's rules may well send on what came from a peer's: it leaves this node no more.
+	case w.source.forged != nil && (to.peer != nil || w.from.role != RoleHost):
+		// The host's rules may send a peer's packet on to a pod here. A packet for an address of ours that no
+		// pod has comes back too, where no bridge has our subnet. Neither leaves this node.
 		return decision{drop: dropFor(DropForeignSource), peer: w.source.forged}
 	case isMulticast(in.Dst):
 		return dropped(DropMulticast)
