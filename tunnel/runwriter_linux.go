@@ -213,9 +213,9 @@ func (w *runWriter) flush(r *Ring) {
 		u.pack.count(len(u.owner))
 	}
 	w.wire.address(r, u.sendRun, &u.headers[u.queued], u.iov, n, u.size)
-	first := u.first
+	first, large := u.first, n >= largeRun || u.total >= largeBytes
 	u.queued++
-	if u.begin(first); u.full() {
+	if u.begin(first); large || u.full() {
 		w.drain(r)
 	}
 }
