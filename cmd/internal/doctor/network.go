@@ -264,6 +264,12 @@ func (f *Facts) own(r lease.Record) bool {
 		r.V6 == own.V6)
 }
 
+// usable says that a record is of this node's type, or that this node's own type is not known.
+func (f *Facts) usable(r lease.Record) bool {
+	i := slices.IndexFunc(f.Network.Records, f.own)
+	return i < 0 || f.Network.Records[i].BackendType == r.BackendType
+}
+
 // nameOf is what people call a node.
 func nameOf(r lease.Record) string { return r.Called() }
 

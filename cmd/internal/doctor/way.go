@@ -112,7 +112,7 @@ func checkMTU(f *Facts) []Finding {
 		}
 	}
 	for _, r := range f.peers() {
-		if r.Weft != nil && r.Weft.MTU > 0 && r.Weft.MTU < n.MTU {
+		if r.Weft != nil && f.usable(r) && r.Weft.MTU > 0 && r.Weft.MTU < n.MTU {
 			out = append(out, says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are "+
 				"answered with packet-too-big", r.Weft.MTU, n.MTU).about(nameOf(r)).
 				because("the underlay's MTU is not the same on all hosts").do(

@@ -32,7 +32,7 @@ func configRows(row rowFunc, s control.Status) {
 			say("the one that the %s had before: what it has now is not good, and no restart takes it up",
 				storeName(s.Store))
 		default:
-			say("not the %s's: restart weftd to apply that", storeName(s.Store))
+			say("not the %s's: weft reload, or a restart, takes that up", storeName(s.Store))
 		}
 		say("in use: %s", oneLine(c.InUse))
 		if c.Other == "" {

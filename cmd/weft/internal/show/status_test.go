@@ -81,7 +81,7 @@ func TestStatusShowsBothConfigs(t *testing.T) {
 		{"the same", control.Config{InUse: "A"}, nil},
 		{"another", control.Config{InUse: "A", Differs: true, Other: "B",
 			Changes: []string{"type from udp to vxlan"}},
-			[]string{"config=not the store's: restart", "=in use: A", "=store: B",
+			[]string{"config=not the store's: weft reload", "=in use: A", "=store: B",
 				"=a restart changes type from udp to vxlan"}},
 		{"a bad one", control.Config{InUse: "{\n  \"A\": 1\n}\n", Differs: true, Other: "B",
 			Faults: []string{"Backend.Type is"}},

@@ -104,7 +104,8 @@ func (d *Daemon) observe(ctx context.Context) error {
 	defer tick.Stop()
 	var noPeer, full told
 	var last []control.Verdict
-	first, notReady := true, time.Now()
+	begun := time.Now()
+	first, notReady := true, begun
 	kept, rangeSeen := time.Now(), time.Time{}
 	var renewed renewals
 	for {
@@ -122,8 +123,8 @@ func (d *Daemon) observe(ctx context.Context) error {
 		}
 		now := verdict.Reasons(s)
 		d.prove(g, s, now)
+		d.process.systemd.Readiness(control.Texts(now), verdict.Started(s, now, time.Since(begun)))
 		if first || !slices.Equal(now, last) {
-			d.process.systemd.Readiness(control.Texts(now))
 			if len(last) == 0 {
 				notReady = time.Now()
 			}

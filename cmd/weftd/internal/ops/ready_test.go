@@ -84,17 +84,19 @@ func TestSystemdIsToldOnceThatItIsReady(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	s := NewSystemd(discard())
 	s.Reloading()() // not before it is ready
-	s.Readiness([]string{"a", "b\nc"})
-	s.Readiness(nil)
-	s.Readiness([]string{"d"})
-	s.Readiness(nil)
-	s.Readiness(nil)
+	s.Readiness([]string{"a", "b\nc"}, false)
+	s.Readiness([]string{"silent"}, true) // by its last state
+	s.Readiness([]string{"silent"}, true)
+	s.Readiness(nil, true)
+	s.Readiness([]string{"d"}, false)
+	s.Readiness(nil, true)
+	s.Readiness(nil, true)
 	before := monotonic(t)
 	done := s.Reloading()
-	s.Readiness([]string{"e"})
+	s.Readiness([]string{"e"}, false)
 	done()
 	s.Stopping()
-	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready",
+	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=silent", "STATUS=ready", "STATUS=d", "STATUS=ready",
 		"RELOADING=1\nMONOTONIC_USEC=", "STATUS=e", "READY=1\nSTATUS=e", "STOPPING=1\nSTATUS=stopping"} {
 		b := make([]byte, 500)
 		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {

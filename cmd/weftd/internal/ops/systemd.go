@@ -24,23 +24,23 @@ type Systemd struct {
 // NewSystemd returns a Systemd, and sends nothing yet.
 func NewSystemd(log *slog.Logger) *Systemd { return &Systemd{log: log} }
 
-// Readiness sends READY=1 the first time that there is no reason against it, and
-// a STATUS line at every change. systemd has no way back from READY.
-func (s *Systemd) Readiness(reasons []string) {
+// Readiness sends READY=1 once the node has started, and a STATUS line with the reasons why it is not ready at
+// every change. systemd has no way back from READY.
+func (s *Systemd) Readiness(reasons []string, started bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := "STATUS=ready"
+	status := "STATUS=ready"
 	if len(reasons) > 0 {
-		state = "STATUS=" + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", "; ")
-	} else if !s.ready {
+		status = "STATUS=" + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", "; ")
+	}
+	switch {
+	case started && !s.ready:
 		s.ready = true
-		state = daemon.SdNotifyReady + "\n" + state
+		s.send(daemon.SdNotifyReady + "\n" + status)
+	case status != s.last:
+		s.send(status)
 	}
-	if state == s.last {
-		return
-	}
-	s.last = state
-	s.send(state)
+	s.last = status
 }
 
 // Reloading tells that a reload begins, in the form that a unit with Type=notify-reload waits for. The caller
@@ -63,7 +63,7 @@ func (s *Systemd) Reloading() (done func()) {
 		defer s.mu.Unlock()
 		state := daemon.SdNotifyReady
 		if s.last != "" {
-			state += "\n" + s.last[strings.LastIndex(s.last, "STATUS="):]
+			state += "\n" + s.last
 		}
 		s.send(state)
 	}

@@ -38,6 +38,12 @@ func Reasons(s *control.Snapshot) (out []control.Verdict) {
 	return append(out, Broken(s)...)
 }
 
+// Started reports whether the service manager may start programs that need the network, so long after weftd's
+// start: the node is ready, or it carries packets by its last state and the store has not answered at all.
+func Started(s *control.Snapshot, reasons []control.Verdict, after time.Duration) bool {
+	return len(reasons) == 0 || after > storeGrace && s.Lease.StoreSeen.IsZero() && len(Broken(s)) == 0
+}
+
 // Broken lists the reasons why pods on this node have no network, whether or not the store answers.
 func Broken(s *control.Snapshot) (out []control.Verdict) {
 	if s.Waiting != "" {

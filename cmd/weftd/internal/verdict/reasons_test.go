@@ -133,3 +133,28 @@ func TestBrokenIsAboutPacketsOnly(t *testing.T) {
 		t.Errorf("rules that are not needed: %q", Broken(s))
 	}
 }
+
+// A node has started once it is ready, or by its last state while the store says nothing.
+func TestStarted(t *testing.T) {
+	good := control.Snapshot{Backend: routing.Status{InPlace: true}}
+	heard, pending := good, good
+	heard.Lease.StoreSeen = time.Unix(1, 0)
+	pending.Backend.InPlace = false
+	silent := []control.Verdict{control.StoreUnheard.Say("etcd", "no answer")}
+	for name, tt := range map[string]struct {
+		s       control.Snapshot
+		reasons []control.Verdict
+		after   time.Duration
+		want    bool
+	}{
+		"ready":              {heard, nil, 0, true},
+		"not yet":            {good, silent, storeGrace, false},
+		"a silent store":     {good, silent, storeGrace + 1, true},
+		"a store that spoke": {heard, silent, time.Hour, false},
+		"without routes":     {pending, silent, time.Hour, false},
+	} {
+		if got := Started(&tt.s, tt.reasons, tt.after); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
