@@ -55,12 +55,8 @@ func checkDaemon(f *Facts) []Finding {
 		}
 		x := says(Note, "weftd says: %s", n)
 		if i < len(d.Status.NoteCodes) && d.Status.NoteCodes[i] == control.ForgedSource {
-			x = x.because("a pod or a program sends with that address, as a pod of a former subnet does; or packets for " +
-				"a pod of this node go back, since its bridge has no address").
-				do("weft capture --dropped shows them; ip route get ADDRESS of where they go")
-			if len(f.bareBridges()) > 0 {
-				continue // check pod-bridge says why
-			}
+			x = x.because("a pod or a program sends with that address, as a pod of a former subnet does").
+				do("weft capture --dropped shows the packets; make a pod of a former subnet anew")
 		}
 		if i < len(d.Status.NoteCodes) && d.Status.NoteCodes[i] == control.CacheNotSaved {
 			x = x.do("df -h %s; df -i %s; free what fills it, and weftd saves again by itself", f.Settings.CacheDir,
