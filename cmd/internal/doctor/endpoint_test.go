@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -123,5 +124,32 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 				t.Errorf("%q, of %v", x, e.Err)
 			}
 		})
+	}
+}
+
+// TestAlarmIsTold reads what etcd 3.4 and later say at /health, and what others do.
+func TestAlarmIsTold(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"health":"true","reason":""}`:               "",
+		`{"health":"false","reason":"ALARM NOSPACE"}`: "ALARM NOSPACE",
+		`{"health":"false"}`:                          "no reason given",
+		"ok":                                          "",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/health" {
+				_, _ = w.Write([]byte(body))
+			}
+		}))
+		e := askEndpoint(t.Context(), s.URL, nil)
+		s.Close()
+		if e.Err != nil || e.Alarm != want {
+			t.Errorf("%s: %q, %v", body, e.Alarm, e.Err)
+		}
+		f := healthy(t)
+		f.Store.Endpoints = []Endpoint{e}
+		if found := checkStoreRead(f); (found[0].Verdict == Fault) != (want == "ALARM NOSPACE") ||
+			(len(found) > 1) != (want == "no reason given") {
+			t.Errorf("%s: %v", body, found)
+		}
 	}
 }

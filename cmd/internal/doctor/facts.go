@@ -205,6 +205,8 @@ type Endpoint struct {
 	// that it was asked with TLS and answers without.
 	Err                error
 	PlainTLS, TLSPlain bool
+	// Alarm is why etcd says that it is not well; "" if it does not.
+	Alarm string
 	// Ahead is by how much its clock is ahead of ours, give or take Within; Clock says that it told.
 	Clock         bool
 	Ahead, Within time.Duration

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -216,6 +218,26 @@ func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls
 		e.Clock, e.Within = true, took+time.Second
 		e.Ahead = date.Add(time.Second / 2).Sub(began.Add(took / 2)).Round(time.Millisecond)
 	}
+	e.Alarm = alarm(ctx, client, u.Scheme+"://"+u.Host+"/health")
+}
+
+// alarm reads etcd's own check, which needs no credentials and knows its alarms; "" if nothing is wrong or
+// nothing is said, as by an API server.
+func alarm(ctx context.Context, client http.Client, url string) string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return ""
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var said struct{ Health, Reason string }
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<12)).Decode(&said) != nil || said.Health != "false" {
+		return ""
+	}
+	return cmp.Or(said.Reason, "no reason given")
 }
 
 // isDial says that there was no connection at all.

@@ -142,6 +142,15 @@ func checkStoreRead(f *Facts) []Finding {
 				because("somebody wrote it who is no node").do("weft lease list; weft lease release SUBNET deletes a "+
 				"record"))
 		}
+		for _, e := range s.Endpoints {
+			if strings.Contains(e.Alarm, "NOSPACE") {
+				return append(out[1:], full().about(e.URL)) // of the whole cluster
+			} else if e.Alarm != "" {
+				out = append(out, says(Warning, "it says that it is not well: %s", e.Alarm).about(e.URL).
+					because("its database is full (NOSPACE) or corrupt, or it had no leader a moment ago").
+					do("etcdctl alarm list; etcdctl endpoint status --cluster -w table"))
+			}
+		}
 		return out
 	case !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Err == nil }) &&
 		len(s.Endpoints) > 0:

@@ -186,10 +186,15 @@ func refused(err error, user string) Finding {
 			"it has no leader: more than half of its members have to be there").
 			do("etcdctl endpoint status --cluster -w table")
 	case strings.Contains(text, "NOSPACE"), strings.Contains(text, "database space exceeded"):
-		return says(Fault, "the store's database is full").do("etcdctl alarm list; compact, defragment, then " +
-			"etcdctl alarm disarm")
+		return full()
 	}
 	return says(Fault, "the store cannot be read: %s", plain(text))
+}
+
+func full() Finding {
+	return says(Fault, "the store's database is full: it takes no writes, so that nodes lose their subnets in time").
+		do("etcdctl compact $(etcdctl endpoint status -w json | grep -o '\"revision\":[0-9]*' | head -n1 | " +
+			"cut -d: -f2); etcdctl defrag --cluster; etcdctl alarm disarm")
 }
 
 // plain takes the wrapping of gRPC off a message.
