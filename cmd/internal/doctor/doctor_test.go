@@ -332,7 +332,7 @@ func TestChecks(t *testing.T) {
 		}, "store-watch warning", "3s"},
 		{"the store was silent once", func(f *Facts) { f.Daemon.StoreLost = lost(1) }, "store-watch note", "8s"},
 		{"the store is silent again and again", func(f *Facts) { f.Daemon.StoreLost = lost(75) },
-			"store-watch warning", "75 times"},
+			"store-watch warning", "min: 75"},
 		{"clock", func(f *Facts) { f.Store.Endpoints[0].Ahead = -3 * time.Minute }, "clock warning", "ahead of"},
 		{"clock, a little", func(f *Facts) { f.Store.Endpoints[0].Ahead = 20 * time.Second },
 			"clock note", "behind"},

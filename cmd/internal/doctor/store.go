@@ -185,7 +185,7 @@ func checkStoreWatch(f *Facts) []Finding {
 		return one(OK, "the store answers weftd")
 	}
 	last := lost[len(lost)-1]
-	x := says(Note, "the store answers weftd now, and stopped to in the last %.0f min: %d times",
+	x := says(Note, "the store answers weftd now; losses of it in the last %.0f min: %d",
 		lostWithin.Minutes(), len(lost))
 	if len(lost) >= lostOften {
 		x.Verdict = Warning

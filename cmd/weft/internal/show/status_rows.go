@@ -109,7 +109,7 @@ func rulesRows(row rowFunc, r control.Rules) {
 	}
 	p := phrase(cli.OrDash(r.Firewall))
 	p.and(!r.InPlace, "NOT IN PLACE")
-	p.and(r.Repaired > 0, "put back %d times", r.Repaired)
+	p.and(r.Repaired > 0, "put back: %d", r.Repaired)
 	p.and(r.PodsDropped > 0, "%d dropped from pods to the overlay's port", r.PodsDropped)
 	p.and(r.StrangersDropped > 0, "%d dropped from strangers", r.StrangersDropped)
 	p.and(r.PlainDropped > 0, "%d dropped that were not encrypted", r.PlainDropped)
@@ -134,15 +134,14 @@ func custodyRows(row rowFunc, k *control.Custody) {
 	case custody.ByManager:
 		who = "the service manager"
 	}
-	line := fmt.Sprintf("%d descriptors of %d pods, kept by %s for the next weftd", k.Descriptors, k.Items, who)
-	switch {
-	case k.Ports > 0 && k.Items == 0:
-		line = fmt.Sprintf("%d descriptors of weftd's own ports, kept by %s for the next weftd",
-			k.PortDescriptors, who)
-	case k.Ports > 0:
-		line = fmt.Sprintf("%d descriptors of %d pods and %d of weftd's own ports, kept by %s for the next weftd",
-			k.Descriptors, k.Items, k.PortDescriptors, who)
+	var of []string
+	if k.Items > 0 || k.Ports == 0 {
+		of = append(of, cli.Count(k.Descriptors, "descriptor")+" of "+cli.Count(k.Items, "pod"))
 	}
+	if k.Ports > 0 {
+		of = append(of, cli.Count(k.PortDescriptors, "descriptor")+" of weftd's own ports")
+	}
+	line := fmt.Sprintf("%s, kept by %s for the next weftd", strings.Join(of, " and "), who)
 	if k.Discarded > 0 {
 		line += fmt.Sprintf("; %d packets were too old when they were taken up", k.Discarded)
 	}
