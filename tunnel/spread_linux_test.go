@@ -212,7 +212,7 @@ func TestFlowComesBackToItsWorker(t *testing.T) {
 				most, back = in, out
 			}
 		}
-		if back*10 < egress*9 {
+		if egress-back > max(egress/10, 5) { // the first ones come before the kernel has learned the flow
 			t.Errorf("of %d packets back %d are the worker's that wrote the data: %+v, before %+v", egress, back,
 				o.engines[1].Workers(), before)
 		}

@@ -234,7 +234,7 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		for _, f := range streams {
 			f.Passes(100)
 			r := f.Stop()
-			if r.LongestGap > tt.stands+reexec.StartPatience ||
+			if r.LongestGap > tt.stands+reexec.Patience-reexec.StartPatience ||
 				tt.stands == 0 && r.Lost > 0 && r.LongestGap < fits {
 				t.Errorf("%s: %s", tt.name, r)
 			}
