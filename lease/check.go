@@ -77,9 +77,18 @@ func acceptedFirst(records []*Record, before []Record) []*Record {
 	return append(ordered, others...)
 }
 
-// own reports whether r is the record that we hold, whoever's name is on it at
-// the moment: that is for the keeper to judge. In Kubernetes it is another Node's, with our subnets.
-func (u Rules) own(r Record) bool { return r.Subnets == u.Own && u.Own != Subnets{} && r.Kube == nil }
+// own reports whether r is the record that we hold, whoever's name is on it at the moment, or while we hold
+// none one that this installation wrote, as when it has just given a subnet up: both are for the keeper to
+// judge. In Kubernetes it is another Node's, with our subnets.
+func (u Rules) own(r Record) bool {
+	if r.Kube != nil {
+		return false
+	}
+	if u.Own == (Subnets{}) {
+		return u.Self.Owns(r.Attrs) == Ours && u.Self.Recognises(r.Attrs)
+	}
+	return r.Subnets == u.Own
+}
 
 // check looks at one record by itself; reason "" means that nothing is wrong.
 func (u Rules) check(r Record) (RejectReason, string) {

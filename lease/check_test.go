@@ -55,6 +55,15 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+	rules.Own = lease.Subnets{} // as when it has just given up its subnet
+	own := record(t, "10.244.2.0/24", "me", "192.0.2.1", 1)
+	if peers, rejected := rules.Check(pointers(own), nil); len(peers)+len(rejected) != 0 {
+		t.Errorf("its own former record: peers %v, rejected %+v", peers, rejected)
+	}
+	copied := record(t, "10.244.2.0/24", "me", "192.0.2.2", 1)
+	if _, rejected := rules.Check(pointers(copied), nil); len(rejected) != 1 {
+		t.Errorf("a copy's record: rejected %+v", rejected)
+	}
 	noAddress := lease.Record{Subnets: subnets(t, "10.244.2.0/24")}
 	if _, rejected := rules.Check(pointers(noAddress), nil); len(rejected) != 1 ||
 		rejected[0].Reason != lease.RejectAddress {
