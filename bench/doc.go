@@ -9,8 +9,8 @@
 //
 // BenchmarkOverlay builds its labs itself and takes about four minutes. It needs no root: an ordinary user's
 // process makes user namespaces for it. On a machine that refuses those, it fails if the pattern names it
-// ("Overlay"); otherwise it says NOT MEASURED with the reason, and passes. The command weft bench measures the
-// same, with settings.
+// ("Overlay"); otherwise it says NOT MEASURED with the reason, and passes. The command weft bench measures
+// the same, with settings.
 //
 //	load       makes traffic: TCP streams, datagrams, ping-pong; searches for rates, reads processor time
 //	plan       says what is measured, how long and in which order

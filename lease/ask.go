@@ -167,8 +167,8 @@ func (c *Core) answerDue() time.Time {
 }
 
 // answers reports whether we answer q. A node that has held its subnet for longer than we gets no answer: so
-// of two that ask each other one does. Once the store went back neither knows since when: then who serves
-// answers who does not.
+// of two that ask each other one does. Once the store went back neither knows since when: then the node
+// that serves answers the one that does not.
 func (c *Core) answers(q question) bool {
 	ours := c.own.revision()
 	if ours != 0 && q.Revision >= ours || ours == 0 && (q.Revision != 0 || q.Serves || !c.serves()) {

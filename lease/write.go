@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// callTimeout bounds one call of the store. A write takes up to three requests, each of some seconds at a slow
-// store.
+// callTimeout bounds one call of the store. A write takes up to three requests, each of some seconds at a
+// slow store.
 const callTimeout = 15 * time.Second
 
 // write is a record on its way to the store.

@@ -36,7 +36,8 @@ func (g hostGW) want(s situation) desired {
 			case !known:
 				w.report = w.report.skip("the way to %v is not known yet", w.f.public)
 			case why != "":
-				w.report = w.report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not", why)
+				w.report = w.report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not",
+					why)
 			default:
 				w.report.How = HowRoute
 				d.Routes = append(d.Routes, w.route(s))

@@ -90,8 +90,9 @@ func (p *macPrefix) UnmarshalJSON(raw []byte) error {
 func (v *vxlan) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, Port: v.port(), DataV4: true, DataV6: true,
-		Guard:   hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
-		Feature: &Feature{Name: "vxlan", Probe: kernel.Aside((*kernel.Kernel).ProbeVXLAN), Missing: kernel.ErrNoVXLAN},
+		Guard: hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
+		Feature: &Feature{Name: "vxlan", Probe: kernel.Aside((*kernel.Kernel).ProbeVXLAN),
+			Missing: kernel.ErrNoVXLAN},
 	}
 	return f.carriedAs(v.Userspace, "carry the packets")
 }

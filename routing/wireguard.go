@@ -102,8 +102,9 @@ func (p *preshared) UnmarshalJSON(raw []byte) (err error) {
 func (w *wireGuard) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, Port: w.firstPort(), Port6: w.secondPort(), DataV4: true, DataV6: true,
-		Guard:   hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
-		Feature: &Feature{Name: "wireguard", Probe: kernel.Aside((*kernel.Kernel).ProbeWireGuard), Missing: kernel.ErrNoWireGuard},
+		Guard: hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
+		Feature: &Feature{Name: "wireguard", Probe: kernel.Aside((*kernel.Kernel).ProbeWireGuard),
+			Missing: kernel.ErrNoWireGuard},
 	}
 	return f.carriedAs(w.Userspace, "encrypt")
 }

@@ -22,7 +22,8 @@ type finding struct {
 }
 
 func (f finding) String() string {
-	return fmt.Sprintf("%s %s: %s: %s: %s; %s %v", f.ID, f.Verdict, f.Subject, f.Found, f.Cause, f.Remedy, f.Open)
+	return fmt.Sprintf("%s %s: %s: %s: %s; %s %v", f.ID, f.Verdict, f.Subject, f.Found, f.Cause, f.Remedy,
+		f.Open)
 }
 
 // examine runs weft doctor on a node, and returns what is not well.

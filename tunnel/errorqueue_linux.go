@@ -75,8 +75,8 @@ func (e *Engine) hearErrors() {
 }
 
 // readErrors hands every queued error to f, without blocking: epoll reports the socket until they are read.
-// flood says that there were too many at now (Unix nanoseconds), and that the rest is dropped, with what comes
-// in the next moments.
+// flood says that there were too many at now (Unix nanoseconds), and that the rest is dropped, with what
+// comes in the next moments.
 func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
 	var a messageArea // errors are rare, and a worker's own area is in use
 	var quote [64]byte

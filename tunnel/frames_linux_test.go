@@ -118,8 +118,8 @@ func TestKernelSendsNowAndThen(t *testing.T) {
 	}
 }
 
-// TestTAPTakesSuperpacketsWithRoom: a TAP on the path refuses one that has one segment, and the headers of the
-// outer packet need all of the headroom.
+// TestTAPTakesSuperpacketsWithRoom: a TAP on the path refuses one that has one segment, and the headers of
+// the outer packet need all of the headroom.
 func TestTAPTakesSuperpacketsWithRoom(t *testing.T) {
 	d := &tap{}
 	d.offload.set(OffloadTunnel, 0, true)

@@ -119,7 +119,8 @@ func (w *runWriter) gather(r *Ring, p *Packet) {
 		w.one(r, p)
 		return
 	}
-	if c := w.outlet.Load(); c != nil && c.Outlet == OutletWhole && p.recv&RecvGSO != 0 && w.wire.whole(w, r, p) {
+	if c := w.outlet.Load(); c != nil && c.Outlet == OutletWhole && p.recv&RecvGSO != 0 && w.wire.whole(w, r,
+		p) {
 		return
 	}
 	w.segments(r, p)
@@ -220,8 +221,8 @@ func (w *runWriter) flush(r *Ring) {
 	}
 }
 
-// drain sends what is queued, by one system call for each socket. A send that it stops at is begun anew, since
-// an error may be of an earlier datagram.
+// drain sends what is queued, by one system call for each socket. A send that it stops at is begun anew,
+// since an error may be of an earlier datagram.
 func (w *runWriter) drain(r *Ring) {
 	u := &r.io.send
 	tries := sendTries{}

@@ -55,7 +55,8 @@ func BenchmarkSendPeers(b *testing.B) {
 	}
 }
 
-// threadTime is the processor time that the thread has used, in nanoseconds: a busy machine changes it little.
+// threadTime is the processor time that the thread has used, in nanoseconds: a busy machine changes it
+// little.
 func threadTime(b *testing.B) int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

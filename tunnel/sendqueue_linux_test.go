@@ -22,8 +22,8 @@ func TestRunsLeaveByTheSocketOfTheirLane(t *testing.T) {
 	}
 }
 
-// One system call takes the runs of a batch, whoever they are for. One that the kernel refuses is counted on its
-// own packets only, and the others leave.
+// One system call takes the runs of a batch, whoever they are for. One that the kernel refuses is counted on
+// its own packets only, and the others leave.
 func TestRunsOfAllPeersLeaveTogether(t *testing.T) {
 	var crowded []outgoing
 	for k := range 3 * 60 {
@@ -49,7 +49,8 @@ func TestRunsOfAllPeersLeaveTogether(t *testing.T) {
 		sent   string
 		lost   int
 	}{
-		{name: "two peers", gso: true, send: []outgoing{{size: 64}, {size: 60, to: 3}, {size: 64}, {size: 90, to: 3}},
+		{name: "two peers", gso: true, send: []outgoing{{size: 64}, {size: 60, to: 3}, {size: 64}, {size: 90,
+			to: 3}},
 			calls: []int{3}, sent: "64 64 / 60 / 90"},
 		{name: "a congestion mark", gso: true, send: []outgoing{{size: 64}, {size: 80, ecn: 3}, {size: 90}},
 			calls: []int{3}, sent: "64 / 80 / 90"},
@@ -57,7 +58,8 @@ func TestRunsOfAllPeersLeaveTogether(t *testing.T) {
 			sent: "64 / 1040 / 1040 / 540 / 1400"},
 		{name: "one is refused", gso: true, send: []outgoing{{size: 64}, {size: 70, to: 3}, {size: 80, to: 4}},
 			refuse: third, calls: []int{1, 0, 1}, sent: "64 / !70 / 80", lost: 1},
-		{name: "the first is refused", gso: true, send: []outgoing{{size: 70}, {size: 80, to: 4}, {size: 64, to: 5}},
+		{name: "the first is refused", gso: true, send: []outgoing{{size: 70}, {size: 80, to: 4}, {size: 64,
+			to: 5}},
 			refuse: third, calls: []int{0, 2}, sent: "!70 / 80 / 64", lost: 1},
 		{name: "the last is refused", gso: true, send: []outgoing{{size: 80}, {size: 64, to: 4}, {size: 70, to: 5}},
 			refuse: third, calls: []int{2, 0}, sent: "80 / 64 / !70", lost: 1},

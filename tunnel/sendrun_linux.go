@@ -20,8 +20,8 @@ const (
 	maxParts  = 3 * maxRun
 	runOwners = batchSize + maxRun
 	maxOwners = 2 * runOwners
-	// A run of largeRun datagrams or largeBytes leaves at once, with what is queued before it: its receiver begins
-	// while the next one is made, which is worth more than a system call.
+	// A run of largeRun datagrams or largeBytes leaves at once, with what is queued before it: its receiver
+	// begins while the next one is made, which is worth more than a system call.
 	largeRun   = 32
 	largeBytes = 16 << 10
 	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.

@@ -22,7 +22,8 @@ type fake struct {
 }
 
 func (f *fake) TCP(context.Context, int, time.Duration, time.Duration) (load.TCPResult, error) {
-	return load.TCPResult{Bytes: 1e9, Elapsed: time.Second, CPU: load.CPU{Machine: time.Second, Switches: 1000}}, f.fail
+	return load.TCPResult{Bytes: 1e9, Elapsed: time.Second, CPU: load.CPU{Machine: time.Second, Switches: 1000}},
+		f.fail
 }
 
 func (f *fake) Open(_ context.Context, t load.Traffic, _ load.ReceiveMode) (Flow, error) {

@@ -10,8 +10,8 @@ import (
 	"weft/test/ports"
 )
 
-// proxy is a TCP relay that can be cut: connections are reset, and new ones refused. With a delay the target's
-// bytes are that late.
+// proxy is a TCP relay that can be cut: connections are reset, and new ones refused. With a delay the
+// target's bytes are that late.
 type proxy struct {
 	t      testing.TB
 	delay  time.Duration

@@ -22,8 +22,8 @@ import (
 type Options struct {
 	// Networks are those in which routes are taken; a view with others is refused whole.
 	Networks []netip.Prefix
-	// Token returns what a node has to show, which may be renewed, and logs why a new one cannot be used; nil for
-	// none, where something else keeps strangers out. It is safe for concurrent use.
+	// Token returns what a node has to show, which may be renewed, and logs why a new one cannot be used; nil
+	// for none, where something else keeps strangers out. It is safe for concurrent use.
 	Token func(*slog.Logger) string
 	// Grace is how long nothing is removed after the start, and after the views of most nodes ended together:
 	// longer than nodes take to give their views again.

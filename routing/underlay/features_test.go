@@ -83,7 +83,8 @@ func TestBelow(t *testing.T) {
 	links := []kernel.Device{
 		link(1, "device", 0, 3), link(2, "device", 0, 3), link(3, "bond", 0, 0), link(4, "vlan", 3, 5),
 		link(5, "bridge", 0, 0),
-		link(6, "veth", 0, 5), link(7, "tap", 0, 5), link(16, "tuntap", 0, 5), down, link(9, "bridge", 0, 0), link(10, "veth", 0, 9),
+		link(6, "veth", 0, 5), link(7, "tap", 0, 5), link(16, "tuntap", 0, 5), down,
+		link(9, "bridge", 0, 0), link(10, "veth", 0, 9),
 		link(11, "macvlan", 10, 0),
 		link(12, "macvlan", 99, 0), link(13, "vlan", 14, 0), link(14, "vlan", 13, 0), link(15, "bridge", 0, 0),
 	}

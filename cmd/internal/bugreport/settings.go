@@ -42,8 +42,8 @@ func knownVariables(environ []string) (out []string) {
 	return out
 }
 
-// onlyOurs leaves of a file of variables those that are ours, as weftd reads them, and the names of those that
-// begin as ours do.
+// onlyOurs leaves of a file of variables those that are ours, as weftd reads them, and the names of those
+// that begin as ours do.
 func onlyOurs(text []byte) []byte {
 	all, err := options.Variables(string(text))
 	for i, v := range all {

@@ -66,7 +66,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	var l listener
 	client := http.Client{Timeout: wholeTimeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return l.dial(ctx, c.socket)
+		},
 	}}
 	if method == http.MethodPost {
 		// the daemon has to ask others first: it is asked before whether it answers at all

@@ -228,8 +228,8 @@ func (s Server) Handler() http.Handler {
 	if n := s.Captures; n != nil {
 		mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
 	}
-	// Who asked for these two may go away: half a reload is nothing to leave behind, and the record has to follow
-	// the key.
+	// Who asked for these two may go away: half a reload is nothing to leave behind, and the record has to
+	// follow the key.
 	if n := s.Keys; n != nil {
 		mux.HandleFunc("POST /v1/rotate-key", finishing(n.RotateKey))
 	}
@@ -265,8 +265,8 @@ func changing[R, A any](do func(context.Context, R) (A, error)) http.HandlerFunc
 	}
 }
 
-// finishing answers with what do returns, which changes something and needs no request. It goes on without the
-// client.
+// finishing answers with what do returns, which changes something and needs no request. It goes on without
+// the client.
 func finishing[A any](do func(context.Context) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if changeRequest(w, r, nil) {

@@ -33,7 +33,7 @@ type Status struct {
 	// By is ByManager, ByHolder, or "" if nobody keeps them. PID is the holder's.
 	By  string `json:"by,omitempty"`
 	PID int    `json:"pid,omitempty"`
-	// Items are the pods, and Descriptors what is kept of all of them.
+	// Items counts the pods, and Descriptors all of their descriptors.
 	Items       int `json:"items"`
 	Descriptors int `json:"descriptors"`
 	// Ports are those of the data plane that are kept, which are the optional items, and PortDescriptors what is

@@ -1,7 +1,7 @@
 package diagnose
 
-// Relation is what two nodes, or one and all the others, say of each other. weft matrix sees it, and no single
-// node does.
+// Relation is what two nodes, or one and all the others, say of each other. weft matrix sees it, and no
+// single node does.
 type Relation string
 
 // The relations.
@@ -20,7 +20,8 @@ func Between(p Path, r Relation) Finding {
 	l := &list{p: p}
 	switch r {
 	case Alone:
-		l.here("own-fault", "this node's own link, firewall or settings", "a fault of this host", "weft doctor --all")
+		l.here("own-fault", "this node's own link, firewall or settings", "a fault of this host",
+			"weft doctor --all")
 		l.here("each-of-them", "a fault of each of them", "not the same of each", "weft peers")
 	case Unseen:
 		l.here("record-unseen", "it does not see that node's record: its store is another, or behind",

@@ -32,7 +32,8 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 	}{
 		"nothing answers": {control.SilentEverything, "", nil, false,
 			"host-down network-broken peer-firewall wrong-neighbour no-way-back rp-filter record-old"},
-		"the underlay does":  {control.SilentUnderlay, "", nil, false, "dropped weftd-frozen own-rule not-known-there"},
+		"the underlay does": {control.SilentUnderlay, "", nil, false,
+			"dropped weftd-frozen own-rule not-known-there"},
 		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule wrong-neighbour"},
 		"its kernel answers": {control.SilentKernel, "", nil, false, "weftd-frozen peer-input not-known-there"},
 		"its port is closed": {control.SilentRefused, "", nil, false, "weftd-stopped no-probes"},
@@ -89,7 +90,9 @@ func TestNeighbourShowsTheCause(t *testing.T) {
 		codes, remedy string
 	}{
 		"nobody answers ARP": {near, false, "host-down address-changed network-broken", ""},
-		"its host answers ARP": {with(func(n *Neighbour) { n.Entry, n.Answers = mac(1), []net.HardwareAddr{mac(1)} }),
+		"its host answers ARP": {with(func(n *Neighbour) {
+			n.Entry, n.Answers = mac(1), []net.HardwareAddr{mac(1)}
+		}),
 			false, "peer-firewall no-way-back rp-filter record-old", ""},
 		"a wrong address is pinned": {with(func(n *Neighbour) {
 			n.Entry, n.Pinned, n.Answers = mac(9), true, []net.HardwareAddr{mac(1)}
@@ -100,8 +103,8 @@ func TestNeighbourShowsTheCause(t *testing.T) {
 		"two hosts answer": {with(func(n *Neighbour) { n.Answers = []net.HardwareAddr{mac(1), mac(2)} }), true,
 			"address-twice", ""},
 		"a route blocks": {Neighbour{Err: syscall.EINVAL}, true, "no-route", ""},
-		"nobody looked": {Neighbour{}, false, "host-down network-broken peer-firewall wrong-neighbour no-way-back rp-filter record-old",
-			""},
+		"nobody looked": {Neighbour{}, false,
+			"host-down network-broken peer-firewall wrong-neighbour no-way-back rp-filter record-old", ""},
 	} {
 		f := Of(Path{Peer: "b", Under: peer, Link: "eth0", Neighbour: c.n},
 			Fact{Layer: Underlay, State: Silent, To: peer})

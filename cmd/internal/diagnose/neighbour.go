@@ -68,8 +68,9 @@ func (l *list) onLink() bool {
 			"an error, or a route of type blackhole, prohibit or unreachable", "ip route get %v; ip route", l.p.Under)
 		l.observed()
 	case n.Misled():
-		l.here("wrong-neighbour", fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, "+
-			"and %s answers for it", n.Entry, n.At, n.who()), "PERMANENT", "ip neigh show %v", n.At)
+		l.here("wrong-neighbour",
+			fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, "+
+				"and %s answers for it", n.Entry, n.At, n.who()), "PERMANENT", "ip neigh show %v", n.At)
 		l.mended("ip neigh del %v dev %s", n.At, n.Link)
 	case n.Several():
 		l.there("address-twice", fmt.Sprintf("more than one host has %v on %s: %s answer for it", n.At, n.Link,

@@ -66,7 +66,8 @@ func rejected(p control.Peer, own netip.Addr) Fact {
 		"port unreachable": KindPort, "protocol unreachable": KindProtocol, "host unreachable": KindHost,
 		"network unreachable": KindNet, "administratively prohibited": KindProhibited,
 	}[u.Says]
-	f := Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: kind, Text: "ICMP " + u.Says}}
+	f := Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: kind,
+		Text: "ICMP " + u.Says}}
 	if u.By == own { // the kernel's, which found no neighbour
 		f.Layer, f.State, f.Said.By = Underlay, Unsent, netip.Addr{}
 	}

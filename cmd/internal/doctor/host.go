@@ -315,8 +315,9 @@ func (f *Facts) bareBridges() (out []Finding) {
 		port := func(p Link) bool { return p.Master == l.Index && p.Kind == "veth" }
 		if l.Kind == "bridge" && len(l.Addrs) == 0 && slices.ContainsFunc(f.Links.Links, port) {
 			gateway := netip.PrefixFrom(own.Masked().Addr().Next(), own.Bits())
-			out = append(out, says(Fault, "it has ports and no address, and no link has one of this node's subnet %s: "+
-				"pods behind it reach nobody", own.Masked()).about(l.Name).
+			out = append(out, says(Fault,
+				"it has ports and no address, and no link has one of this node's subnet %s: "+
+					"pods behind it reach nobody", own.Masked()).about(l.Name).
 				because("its address was removed, or the node's subnet is a new one").
 				do("ip addr add %s dev %s, if its pods have addresses of %s; else make them anew", gateway, l.Name,
 					own.Masked()))

@@ -54,8 +54,8 @@ func checkRunning(f *Facts) []Finding {
 		}
 		if len(c.Changes) > 0 {
 			out = append(out, says(Warning, "a restart of weftd would change: %s%s", strings.Join(c.Changes, "; "),
-				f.collides()).because("the network config was changed since weftd started; nodes that started since then use the new "+
-				"one").
+				f.collides()).because("the network config was changed since weftd started; nodes that started since "+
+				"then use the new one").
 				do("restart weftd on every node; or write the old one back: %s", f.put([]byte(c.InUse))))
 		}
 		if c.Differs && len(out) == 0 {
@@ -288,7 +288,8 @@ func checkDuplicates(f *Facts) []Finding {
 	var out []Finding
 	for _, n := range f.Links.Neighbours {
 		if n.Own && n.Several() {
-			out = append(out, says(Fault, "another host on %s has this host's address %s: MAC address %s", n.Link, n.At,
+			out = append(out, says(Fault, "another host on %s has this host's address %s: MAC address %s", n.Link,
+				n.At,
 				n.Answers[0]).about(n.At.String()).
 				because("a machine was cloned, or the address was given twice").
 				do("on that host: ip -br addr | grep -wF %s, and take the address away", n.At))
@@ -296,8 +297,9 @@ func checkDuplicates(f *Facts) []Finding {
 	}
 	if a := f.Links.Underlay.Ext4; a.IsValid() {
 		if n := f.Links.Neighbours[a]; !n.Own && n.At == a && n.Asked && len(n.Answers) == 0 {
-			out = append(out, says(Fault, "this node publishes %s, which is no address of this host, and nobody on %s "+
-				"answers ARP for it", a, n.Link).about(a.String()).because("--public-ip is %s", a).
+			out = append(out, says(Fault,
+				"this node publishes %s, which is no address of this host, and nobody on %s "+
+					"answers ARP for it", a, n.Link).about(a.String()).because("--public-ip is %s", a).
 				do("start weftd with --public-ip=%s", f.Links.Underlay.Addr4))
 		}
 	}

@@ -177,7 +177,8 @@ func refused(err error, user string) Finding {
 		return says(Fault, "a login is given, and the store has none").do(
 			"leave out --etcd-username, or etcdctl auth enable")
 	case isTimeout(err), errors.Is(err, context.DeadlineExceeded):
-		return says(Fault, "the store answers, and did not end the read of %s in time", etcdStore).because("it has no " +
+		return says(Fault, "the store answers, and did not end the read of %s in time",
+			etcdStore).because("it has no " +
 			"leader, is slow, or large packets from it are lost").
 			do("etcdctl endpoint status --cluster -w table shows leader and time; ping -M do -s 1400 to it, whether " +
 				"large packets pass")

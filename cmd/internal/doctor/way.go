@@ -139,7 +139,8 @@ func checkPort(f *Facts) []Finding {
 			who, stop = fmt.Sprintf("%s (pid %d)", h.Name, h.PID), fmt.Sprintf("kill %d", h.PID)
 		}
 		if f.Start && h.Name == "weftd" {
-			out = append(out, says(Note, "UDP port %d is that of the weftd that runs here (pid %d)", h.At.Port(), h.PID).
+			out = append(out, says(Note, "UDP port %d is that of the weftd that runs here (pid %d)", h.At.Port(),
+				h.PID).
 				do("weft upgrade puts another one in its place"))
 			continue
 		}

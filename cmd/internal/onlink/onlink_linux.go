@@ -47,7 +47,9 @@ func Look(ctx context.Context, addrs []netip.Addr) map[netip.Addr]diagnose.Neigh
 	}
 	knock(addrs)
 	own := func(mac net.HardwareAddr) bool { // another link of this host answers for all its addresses
-		return slices.ContainsFunc(all, func(l netlink.Link) bool { return bytes.Equal(l.Attrs().HardwareAddr, mac) })
+		return slices.ContainsFunc(all, func(l netlink.Link) bool {
+			return bytes.Equal(l.Attrs().HardwareAddr, mac)
+		})
 	}
 	for index, hops := range links {
 		who, err := ask(ctx, index, hops)
@@ -154,7 +156,8 @@ const (
 	arpLength, arpReply = 28, 2
 )
 
-var arpHead = []byte{0, 1, 8, 0, 6, 4, 0} // Ethernet, IPv4, their lengths, and the first byte of the operation
+// arpHead is Ethernet, IPv4, their lengths, and the first byte of the operation.
+var arpHead = []byte{0, 1, 8, 0, 6, 4, 0}
 
 func request(own net.HardwareAddr, a netip.Addr) []byte {
 	b := make([]byte, arpLength)

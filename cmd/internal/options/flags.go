@@ -52,7 +52,8 @@ type section struct {
 // sections has every flag, bound to its field of c.
 func sections(c *Config) []section {
 	return []section{
-		etcdFlags(c), embeddedFlags(c), kubeFlags(c), networkFlags(c), underlayFlags(c), nodeFlags(c), rulesFlags(c),
+		etcdFlags(c), embeddedFlags(c), kubeFlags(c), networkFlags(c), underlayFlags(c), nodeFlags(c),
+		rulesFlags(c),
 		healthFlags(c), logFlags(c), modeFlags(c),
 	}
 }

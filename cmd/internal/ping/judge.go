@@ -7,7 +7,8 @@ import (
 	"weft/cmd/internal/diagnose"
 )
 
-// evidence is what was learnt of a route. receivedFromPeer says that packets of the peer arrived while it was asked.
+// evidence is what was learnt of a route. receivedFromPeer says that packets of the peer arrived while it was
+// asked.
 type evidence struct {
 	w                Route
 	rows             []layerResult
@@ -201,7 +202,8 @@ func (s *evidence) alike(f *layerResult) (out []diagnose.Layer) {
 func (s *evidence) fact(f *layerResult) diagnose.Fact {
 	return diagnose.Fact{
 		Layer: f.Layer, State: f.State, To: f.To, Said: f.out.Said, MTU: f.MTU,
-		Heard: s.receivedFromPeer, PortAnswers: s.answers(diagnose.Port), UnderlayAnswers: s.answers(diagnose.Underlay),
+		Heard: s.receivedFromPeer, PortAnswers: s.answers(diagnose.Port),
+		UnderlayAnswers: s.answers(diagnose.Underlay),
 	}
 }
 

@@ -102,7 +102,8 @@ func ask(ctx context.Context, a Asker, w Route, l diagnose.Layer, o Options) lay
 		f.MTU, f.MTUUnfinished, f.wide = w.passed, !w.done, w.said
 		f.hole = w.done && w.passed < f.Expected && w.said == nil
 		if f.Answered == f.Sent && f.MTU > least(q.To) {
-			q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{f.MTU}, largeCount), largeEvery, min(o.Timeout, time.Second)
+			q.Sizes, q.Interval, q.Timeout = slices.Repeat([]int{f.MTU}, largeCount), largeEvery, min(o.Timeout,
+				time.Second)
 			large := a.Ask(ctx, q)
 			f.largeSent, f.largeLost = len(large.RTTs), len(large.RTTs)-large.answered()
 		}

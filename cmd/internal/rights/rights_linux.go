@@ -125,8 +125,9 @@ func Peer(c syscall.Conn) (cred unix.Ucred, err error) {
 	return *found, nil
 }
 
-// ListenPrivately listens on a Unix socket whose file is for our user alone from the moment it exists: it gets
-// the mode that the descriptor has when it is bound (unix(7)). The umask, which all threads share, stays.
+// ListenPrivately listens on a Unix socket whose file is for our user alone from the moment it exists: it
+// gets the mode that the descriptor has when it is bound (unix(7)). The umask, which all threads share,
+// stays.
 func ListenPrivately(ctx context.Context, network, path string) (*net.UnixListener, error) {
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)

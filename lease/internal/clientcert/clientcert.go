@@ -1,5 +1,5 @@
-// Package clientcert has TLS connections outlive the replacement of a client certificate's files, which nobody
-// does in one moment.
+// Package clientcert has TLS connections outlive the replacement of a client certificate's files, which
+// nobody does in one moment.
 package clientcert
 
 import (

@@ -98,8 +98,8 @@ func (k *Kernel) changeProxy(link int, a netip.Addr, change func(*netlink.Neigh)
 }
 
 // AnswerForOthers has a link's settings let proxy entries work, and at once: without it the kernel lets a
-// neighbour wait for up to
-// 0.8 s. In IPv4 an entry is all that it takes; in IPv6 they are looked at only where that is switched on, so that only its error counts.
+// neighbour wait for up to 0.8 s. In IPv4 an entry is all that it takes; in IPv6 they are looked at only
+// where that is switched on, so that only its error counts.
 func (k *Kernel) AnswerForOthers(link string, six bool) error {
 	return k.Do(func() error {
 		_ = WriteSetting(filepath.Join("/proc/sys/net/ipv4/neigh", link), "proxy_delay", "0")

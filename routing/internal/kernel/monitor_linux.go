@@ -195,6 +195,7 @@ func (i *Interest) concernsRoute(b []byte) bool {
 		return true
 	}
 	out := nlattr.Find(b[unix.SizeofRtMsg:], unix.RTA_OIF)
-	return head.Table == unix.RT_TABLE_MAIN && (len(out) == 4 && i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
+	return head.Table == unix.RT_TABLE_MAIN && (len(out) == 4 &&
+		i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
 		slices.ContainsFunc(i.Networks, func(n netip.Prefix) bool { return n.Contains(to.Addr()) }))
 }

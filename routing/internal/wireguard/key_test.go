@@ -50,7 +50,8 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	all.Write(b)
 	_, bad := ParseSecret(s.base64() + "x")
 	all.WriteString(bad.Error())
-	for _, form := range []string{s.base64(), fmt.Sprintf("%x", s.bytes()), strings.Trim(fmt.Sprint(s.bytes()), "[]"),
+	for _, form := range []string{s.base64(), fmt.Sprintf("%x", s.bytes()), strings.Trim(fmt.Sprint(s.bytes()),
+		"[]"),
 		s.base64()[:20]} {
 		if strings.Contains(all.String(), form) {
 			t.Errorf("%q is in %s", form, all.String())

@@ -83,9 +83,9 @@ type Cloud struct {
 	key, value string // the tag
 }
 
-// Open finds region, VPC and credentials by flags that passed Check, and makes no call that needs rights. The environment and the files
-// of the AWS command count (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so on), then the instance's
-// metadata service.
+// Open finds region, VPC and credentials by flags that passed Check, and makes no call that needs rights. The
+// environment and the files of the AWS command count (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so
+// on), then the instance's metadata service.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
 	key, value, _ := strings.Cut(o.Tag, "=")
 	o.maxBackoff = cmp.Or(o.maxBackoff, backoffAtMost)

@@ -90,8 +90,8 @@ func (f fleet) at(text string, n nic) {
 	}
 }
 
-// Tables implements table.Cloud: it reads the route tables that have the tag, and into f what has to be known to say whose their routes
-// are.
+// Tables implements table.Cloud: it reads the route tables that have the tag, and into f what has to be known
+// to say whose their routes are.
 func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	var read []types.RouteTable
 	pages := ec2.NewDescribeRouteTablesPaginator(f.client,

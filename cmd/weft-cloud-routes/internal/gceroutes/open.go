@@ -80,8 +80,9 @@ type Cloud struct {
 	api api
 }
 
-// Open finds project, network and credentials, by flags that passed Check: what the environment says (GOOGLE_APPLICATION_CREDENTIALS),
-// the files of the gcloud command, then the instance's metadata service. It makes no call that needs rights.
+// Open finds project, network and credentials, by flags that passed Check: what the environment says
+// (GOOGLE_APPLICATION_CREDENTIALS), the files of the gcloud command, then the instance's metadata service. It
+// makes no call that needs rights.
 func Open(ctx context.Context, o Options) (*Cloud, error) {
 	o.backoff, o.poll = cmp.Or(o.backoff, backoffFirst), cmp.Or(o.poll, pollEvery)
 	known, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/compute")

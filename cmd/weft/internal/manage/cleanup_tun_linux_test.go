@@ -154,8 +154,8 @@ func hold(t *testing.T, ns *netns.Namespace, name string) (release func()) {
 	return func() { _ = unix.Close(fd) }
 }
 
-// A dry run beside a running weftd counts a TUN without an address, which that weftd has open, as what a cleanup
-// after it takes, unless another network of weft is on the host.
+// A dry run beside a running weftd counts a TUN without an address, which that weftd has open, as what a
+// cleanup after it takes, unless another network of weft is on the host.
 func TestDryRunBesideARunningWeftd(t *testing.T) {
 	netns.TUN(t)
 	netns.Programs(t, "nft:nftables")

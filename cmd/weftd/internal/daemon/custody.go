@@ -14,7 +14,7 @@ import (
 	"weft/tunnel"
 )
 
-// portItem begins the names of what is kept of the data plane's ports.
+// portItem begins the names of the data plane's ports' items.
 const portItem = "port "
 
 // forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port

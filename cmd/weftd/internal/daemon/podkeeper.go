@@ -32,7 +32,7 @@ type keptPod struct {
 
 const keptPodVersion = 1
 
-// podItem begins the names of what is kept of pods.
+// podItem begins the names of pods' items.
 const podItem = "pod "
 
 // Keep implements pods.Keeper.

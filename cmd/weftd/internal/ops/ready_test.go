@@ -96,7 +96,8 @@ func TestSystemdIsToldOnceThatItIsReady(t *testing.T) {
 	s.Readiness([]string{"e"}, false)
 	done()
 	s.Stopping()
-	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=silent", "STATUS=ready", "STATUS=d", "STATUS=ready",
+	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=silent", "STATUS=ready", "STATUS=d",
+		"STATUS=ready",
 		"RELOADING=1\nMONOTONIC_USEC=", "STATUS=e", "READY=1\nSTATUS=e", "STOPPING=1\nSTATUS=stopping"} {
 		b := make([]byte, 500)
 		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {

@@ -24,8 +24,8 @@ type Systemd struct {
 // NewSystemd returns a Systemd, and sends nothing yet.
 func NewSystemd(log *slog.Logger) *Systemd { return &Systemd{log: log} }
 
-// Readiness sends READY=1 once the node has started, and a STATUS line with the reasons why it is not ready at
-// every change. systemd has no way back from READY.
+// Readiness sends READY=1 once the node has started, and a STATUS line with the reasons why it is not ready
+// at every change. systemd has no way back from READY.
 func (s *Systemd) Readiness(reasons []string, started bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

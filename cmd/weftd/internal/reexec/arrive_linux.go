@@ -128,9 +128,9 @@ func (a *Arrival) Back(why error) error {
 	return x.execute(fmt.Sprint("/proc/self/fd/", a.x.Before.FD), a.x.Before.Args, environment(a.env))
 }
 
-// StartPatience is how long a program may take until Alive, and Patience until Settle. What comes before Alive
-// waits for nobody, and takes a few hundredths of a second of one processor. With 20 programs a processor that
-// was about a second.
+// StartPatience is how long a program may take until Alive, and Patience until Settle. What comes before
+// Alive waits for nobody, and takes a few hundredths of a second of one processor. With 20 programs a
+// processor that was about a second.
 const (
 	StartPatience = 3 * time.Second
 	Patience      = 10 * time.Second
