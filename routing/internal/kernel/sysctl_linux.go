@@ -31,24 +31,38 @@ func (k *Kernel) SetIPv4(link string) error {
 // tunnel. A kernel without IPv6, and a link with an MTU too small for it, have no
 // such files, which is no error if IPv6 is not wanted.
 func (k *Kernel) SetIPv6(link string, ipv6 bool) error {
-	dir := filepath.Join("/proc/sys/net/ipv6/conf", link)
-	return k.Do(func() error {
+	dir, before := filepath.Join("/proc/sys/net/ipv6/conf", link), ""
+	err := k.Do(func() error {
 		off := "1"
 		if ipv6 {
 			off = "0"
 		}
-		errs := []error{WriteSetting(dir, acceptRA, "0")}
-		// A link that has generated its address keeps it until IPv6 is switched off once.
-		if have, err := ReadSetting(dir, addrGenMode); err == nil && have != "1" {
-			errs = append(errs, WriteSetting(dir, disableIPv6, "1"))
-		}
-		errs = append(errs, WriteSetting(dir, addrGenMode, "1"), WriteSetting(dir, ignoreLinkDown, "0"),
-			WriteSetting(dir, disableIPv6, off))
-		if err := errors.Join(errs...); ipv6 || !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		before, _ = ReadSetting(dir, addrGenMode)
+		return errors.Join(WriteSetting(dir, acceptRA, "0"), WriteSetting(dir, addrGenMode, "1"),
+			WriteSetting(dir, ignoreLinkDown, "0"), WriteSetting(dir, disableIPv6, off))
 	})
+	switch {
+	case !ipv6 && errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !ipv6 || before == "1":
+		return err
+	}
+	return errors.Join(err, k.delGenerated(link))
+}
+
+// delGenerated takes away the addresses that a link has generated. It does not switch IPv6 off and on, which
+// does the same, since that takes away all else that a flanneld put on the link, and packets go by it.
+func (k *Kernel) delGenerated(link string) error {
+	addrs, err := k.LinkAddrs(link)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if a.Addr().IsLinkLocalUnicast() && a.Addr().Is6() {
+			err = errors.Join(err, k.DelAddr(Addr{Link: link, Prefix: a}))
+		}
+	}
+	return err
 }
 
 func ReadSetting(dir, name string) (string, error) {
