@@ -6,8 +6,8 @@
 #   make test-flannel  a real flanneld, built from its sources, takes a node over and gives it back
 #   make test-more  emulated processors, and thousands of the simulator's seeds
 #   make test-long  the short suite again and again under the race detector, and 100,000 seeds: some hours
-#   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
-#                of those takes some seven minutes and 1.2 GB of Go's module cache
+#   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd, beside a real flanneld. The
+#                first build of those takes some nine minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
 #   make test-kernel  labs under Debian's kernels, 6.1 and 6.12 (KERNELS='6.1' RUN='^path': fewer), which QEMU boots, and beside
 #                a real flanneld for ipip and wireguard. Without /dev/kvm that takes some eight minutes a kernel

@@ -111,3 +111,7 @@ func anotherWay(t *testing.T, c *Cluster, n *Node) {
 		}
 	}
 }
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

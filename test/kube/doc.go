@@ -7,10 +7,9 @@
 //	            etcd, kube-apiserver, kube-controller-manager ─┘
 //
 // There is no kubelet: the test makes the Node objects, pods are network namespaces without processes
-// (attached directly in the test of Services, whose rules kube-proxy makes), and a node of flannel's is a
-// Node object with its annotations and a vxlan device that is set up by hand. Everything between weftd and
-// the API server is real: authentication, RBAC, patches of the status, watches and their ends, and podCIDRs
-// from the controller.
+// (attached directly in the test of Services, whose rules kube-proxy makes). A node of flannel's runs a real
+// flanneld. Everything between weftd and the API server is real: authentication, RBAC, patches of the status,
+// watches and their ends, and podCIDRs from the controller.
 //
 // The control plane is one program, cmd/controlplane, which make test-kube builds into bin. That takes
 // minutes the first time. With WEFT_LONG=1 the longest outage lasts five minutes.

@@ -13,6 +13,24 @@ import (
 // kernelVXLAN returns the configuration of the tests that look at the kernel's tables.
 func kernelVXLAN() string { return DualStack(`{"Type":"vxlan","Userspace":"never"}`) }
 
+// AnnotationPrefix is flannel's own, and weft's default.
+const AnnotationPrefix = "flannel.alpha.coreos.com/"
+
+// FlannelAnnotations are those of a vxlan node at address with these hardware addresses.
+func FlannelAnnotations(v4, v6 netip.Addr, mac4, mac6 string) map[string]string {
+	data := func(mac string) string { return fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, mac) }
+	out := map[string]string{
+		AnnotationPrefix + "kube-subnet-manager": "true",
+		AnnotationPrefix + "backend-type":        "vxlan",
+		AnnotationPrefix + "public-ip":           v4.String(),
+		AnnotationPrefix + "backend-data":        data(mac4),
+	}
+	if v6.IsValid() {
+		out[AnnotationPrefix+"public-ipv6"], out[AnnotationPrefix+"backend-v6-data"] = v6.String(), data(mac6)
+	}
+	return out
+}
+
 // paperNode makes a node that is only a Node object, with podCIDRs and flannel's annotations, at an address
 // where no host is.
 func paperNode(c *Cluster, t *testing.T, name string, number byte) (v4, v6 netip.Prefix) {

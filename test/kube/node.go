@@ -81,8 +81,7 @@ func (c *Cluster) PrepareNode(t *testing.T, name string, o NodeOptions) *Node {
 	if o.NetworkConfig == "" {
 		o.NetworkConfig = UDP
 	}
-	kubeconfig := filepath.Join(n.Dir, "kubeconfig")
-	if err := c.WriteKubeconfig(t.Context(), kubeconfig); err != nil {
+	if err := c.WriteKubeconfig(t.Context(), n.kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(n.NetConfigFile, []byte(o.NetworkConfig), 0o644); err != nil {
@@ -91,18 +90,26 @@ func (c *Cluster) PrepareNode(t *testing.T, name string, o NodeOptions) *Node {
 	if err := n.ownCNIState(); err != nil {
 		t.Fatal(err)
 	}
-	n.Daemon.SetArgs(append([]string{
-		"--kube-subnet-mgr", "--kubeconfig-file=" + kubeconfig, "--net-config-path=" + n.NetConfigFile,
-		"--iface=eth0", "--subnet-file=" + n.SubnetFile, "--cache-dir=" + n.CacheDir, "--control-socket=" +
-			n.ControlSocket,
-		"--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", lab.HealthPort), "--log-format=text",
-	}, o.Args...)...)
+	n.weft(o)
 	n.Daemon.SetEnv("NODE_NAME=" + name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes = append(c.nodes, n)
 	return n
 }
+
+// weft makes n's daemon weftd, from its next start on.
+func (n *Node) weft(o NodeOptions) {
+	n.Daemon.SetPath(n.cluster.programs.weftd)
+	n.Daemon.SetArgs(append([]string{
+		"--kube-subnet-mgr", "--kubeconfig-file=" + n.kubeconfig(), "--net-config-path=" + n.NetConfigFile,
+		"--iface=eth0", "--subnet-file=" + n.SubnetFile, "--cache-dir=" + n.CacheDir, "--control-socket=" +
+			n.ControlSocket,
+		"--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", lab.HealthPort), "--log-format=text",
+	}, o.Args...)...)
+}
+
+func (n *Node) kubeconfig() string { return filepath.Join(n.Dir, "kubeconfig") }
 
 // Register makes n's Node object. If o has no podCIDRs, the controller assigns them.
 func (c *Cluster) Register(t *testing.T, n *Node, o NodeOptions) {
