@@ -9,9 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
+	"weft/lease"
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
@@ -39,7 +41,7 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 	flanneld, weftd, weft := programs(t)
 	type way struct {
 		name, backend string
-		cleanup       bool // the daemon's own device is in flannel's way
+		cleanup       bool // the daemon's own device is in flannel's way, so packets are lost
 	}
 	ways := []way{
 		{"host-gw", `{"Type":"host-gw"}`, false},
@@ -60,8 +62,9 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			t.Parallel()
 			l, err := lab.Up(t.Context(), lab.Spec{
 				WeftdPath: weftd, Nodes: 2, PodsPerNode: 1, Store: lab.Separate,
-				NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":` + c.backend + `}`),
-				Progress:      func(line string) { t.Log(line) },
+				NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","EnableIPv6":` + strconv.FormatBool(c.name != "udp") +
+					`,"IPv6Network":"fd42::/48","Backend":` + c.backend + `}`),
+				Progress: func(line string) { t.Log(line) },
 			})
 			if err != nil {
 				t.Fatal(lab.Explain(err))
@@ -69,8 +72,15 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			defer l.Close()
 			a, b := l.Node(1), l.Node(2)
 			talk(t, "before", a.Pods[0], b.Pods[0])
-			key := fmt.Sprintf("/coreos.com/network/subnets/%s-%d", b.Net.V4.Masked().Addr(), b.Net.V4.Bits())
+			key := "/coreos.com/network/subnets/" + lease.Subnets{V4: b.Net.V4.Masked(), V6: b.Net.V6.Masked()}.Key()
 			record(t, l, key, true)
+			var flows []*traffic.Flow
+			if !c.cleanup {
+				for _, family := range []int{4, 6} {
+					from, to := a.Pods[0].Endpoint(family), b.Pods[0].Endpoint(family)
+					flows = append(flows, traffic.Start(t, from, to, 500), traffic.Start(t, to, from, 500))
+				}
+			}
 
 			args := b.Daemon.Args()
 			if err := b.Stop(t.Context()); err != nil {
@@ -114,6 +124,9 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			}
 			record(t, l, key, true)
 			talk(t, "after", a.Pods[0], b.Pods[0])
+			for _, f := range flows {
+				f.Lossless()
+			}
 		})
 	}
 }
