@@ -55,10 +55,12 @@ type disk struct {
 
 // save writes the state, and reports whether it is another one than what is there, as lease.Cache does.
 func (d *disk) save(s lease.Cached) (written bool) {
+	same := func(a, b lease.Remembered) bool {
+		return a.Record == b.Record || a.Subnets == b.Subnets && a.Revision == b.Revision
+	}
 	if was := d.cached; was != nil && was.Own.Subnets == s.Own.Subnets && was.Own.Revision == s.Own.Revision &&
-		was.Memory.ClusterID == s.Memory.ClusterID &&
-		was.Memory.Revision == s.Memory.Revision && was.Memory.Why == s.Memory.Why &&
-		len(was.Memory.Peers) == len(s.Memory.Peers) {
+		was.Memory.ClusterID == s.Memory.ClusterID && was.Memory.Revision == s.Memory.Revision &&
+		was.Memory.Why == s.Memory.Why && slices.EqualFunc(was.Memory.Peers, s.Memory.Peers, same) {
 		return false
 	}
 	d.cached = &s
