@@ -101,7 +101,7 @@ func Plan(q Request) (Claim, error) {
 			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets,
 				Address: r.Address()}
 		case Ours, Adoptable:
-			why := q.unfit(r.Subnets)
+			why := cmp.Or(q.unfit(r.Subnets), q.second(r))
 			if why == "" {
 				current = append(current, r)
 				break
@@ -219,6 +219,20 @@ func (q Request) unfit(s Subnets) string {
 		return "it has a subnet of a family that the network has off"
 	}
 	return q.avoided(s)
+}
+
+// second says who else's record, with another key, had something of our record r before r was there, or "".
+// Two nodes that start together create such records in dual stack, and the second yields; but it may end
+// before it has looked.
+func (q Request) second(r Record) string {
+	for _, o := range q.Records {
+		if o.Subnets != r.Subnets && o.Overlaps(r.Subnets) && o.since() < r.since() &&
+			q.Self.Owns(o.Attrs) == Foreign {
+			return fmt.Sprintf("%s holds %s, and was there first", describeOwner(o.published(), o.Node(), o.Address()),
+				o.Subnets)
+		}
+	}
+	return ""
 }
 
 // avoided says which address s must not contain but does, or "".

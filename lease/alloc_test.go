@@ -72,6 +72,25 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Two nodes that started together have one IPv6 subnet, with different IPv4 ones, and the second ended before
+// it had looked. When it comes back it keeps what nobody else has.
+func TestPlanYieldsToTheFirst(t *testing.T) {
+	q := lease.Request{Config: parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
+		Self: self(), Rand: rng()}
+	mine := record(t, "10.244.5.0/24,fd00:0:0:6::/64", "me", "192.0.2.1", 4)
+	first := record(t, "10.244.7.0/24,fd00:0:0:6::/64", "other", "192.0.2.2", 3)
+	q.Records = []lease.Record{mine, first}
+	c, err := lease.Plan(q)
+	if err != nil || c.Kind != lease.ClaimPart || c.V4 != mine.V4 || c.V6.Overlaps(first.V6) ||
+		!c.V6.IsValid() || c.Current.Key() != mine.Key() {
+		t.Errorf("%s %s in place of %s, %v", c.Kind, c.Subnets, c.Current.Key(), err)
+	}
+	q.Records[1].Revision = 5
+	if c, err := lease.Plan(q); err != nil || c.Kind != lease.ClaimOwn || c.Subnets != mine.Subnets {
+		t.Errorf("the second came later: %s %s, %v", c.Kind, c.Subnets, err)
+	}
+}
+
 func TestPlanDrawsOnlyWhatIsFree(t *testing.T) {
 	q := lease.Request{
 		Config: parse(t, `{"Network":"10.0.0.0/20","EnableIPv6":true,"IPv6Network":"fd00::/60"}`), Self: self(),
