@@ -7,24 +7,32 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 )
 
-// Suspect is a firewall of the host that may drop packets of the overlay. Nothing here reads its rules, so
-// that it may as well accept them all.
+// Suspect is a firewall of the host that may drop packets of the overlay. Nothing here reads what its rules
+// accept, so that it may as well accept them all.
 type Suspect struct {
 	// Hook is input, forward or output.
 	Hook string
 	// Table and Chain are where a policy drops what no rule accepts. Legacy says that they are legacy iptables'.
 	Table, Chain string
 	IPv6, Legacy bool
+	// Rule is the place of a rule that drops all that comes to it, from 1; 0 if a policy drops. Sure says that
+	// no rule before it accepts anything or leads to another chain.
+	Rule int
+	Sure bool
 	// Owner is who manages the rules as far as names tell: firewalld, ufw, or "".
 	Owner string
 }
 
 // String says what may drop.
 func (s Suspect) String() string {
-	if s.Owner == "firewalld" {
+	switch {
+	case s.Owner == "firewalld":
 		return "firewalld may drop it"
+	case s.Rule != 0:
+		return fmt.Sprintf("rule %d of chain %s of table %s drops all that comes to it", s.Rule, s.Chain, s.Table)
 	}
 	return fmt.Sprintf("chain %s of table %s drops what no rule accepts", s.Chain, s.Table)
 }
@@ -46,7 +54,8 @@ func (s Suspect) Allow(port uint16, protocol uint8, link string) string {
 		return fmt.Sprintf("%s -I FORWARD -i %s -j ACCEPT; %s -I FORWARD -o %s -j ACCEPT", iptables, link,
 			iptables, link)
 	case forward:
-		return fmt.Sprintf("nft insert rule %s %s iifname %s accept; the same with oifname", s.Table, s.Chain, link)
+		insert := fmt.Sprintf("nft insert rule %s %s", s.Table, s.Chain)
+		return fmt.Sprintf("%s iifname %s accept; %s oifname %s accept", insert, link, insert, link)
 	case s.Owner == "firewalld" && port == 0:
 		return fmt.Sprintf("firewall-cmd --permanent --add-protocol=%d && firewall-cmd --reload", protocol)
 	case s.Owner == "firewalld":
@@ -77,8 +86,9 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 	families := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ",
 		nftables.TableFamilyIPv6: "ip6 ", nftables.TableFamilyINet: "inet "}
 	var chains []*nftables.Chain
-	if c, err := connect(); err == nil {
-		chains, _ = c.ListChains() // a kernel without nf_tables has none
+	conn, err := connect()
+	if err == nil {
+		chains, _ = conn.ListChains() // a kernel without nf_tables has none
 	}
 	ufw := slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, "ufw-") })
 	for _, c := range chains {
@@ -91,6 +101,9 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 			IPv6: c.Table.Family == nftables.TableFamilyIPv6}
 		if c.Table.Name == "firewalld" && s.Hook != "output" {
 			s.Owner = "firewalld" // whose zones reject by rules
+		} else if s.Rule, s.Sure = dropsAll(conn, c); s.Rule != 0 {
+			found = append(found, s)
+			continue
 		} else if c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
 			continue
 		} else if ufw && c.Table.Name == "filter" {
@@ -113,4 +126,32 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 		}
 	}
 	return found, nil
+}
+
+// dropsAll looks for the first rule of a chain that drops or rejects every packet.
+func dropsAll(conn *nftables.Conn, c *nftables.Chain) (place int, sure bool) {
+	rules, _ := conn.GetRules(c.Table, c) // an error: the chain has gone meanwhile
+	sure = true
+	for i, r := range rules {
+		all, drops := true, false
+		for _, e := range r.Exprs {
+			switch e := e.(type) {
+			case *expr.Counter, *expr.Log:
+			case *expr.Match:
+				all = all && e.Name == "comment"
+			case *expr.Verdict:
+				drops, sure = e.Kind == expr.VerdictDrop, sure && e.Kind == expr.VerdictDrop
+			case *expr.Reject:
+				drops = true
+			case *expr.Target:
+				drops = e.Name == "REJECT"
+			default:
+				all = false
+			}
+		}
+		if all && drops {
+			return i + 1, sure
+		}
+	}
+	return 0, false
 }

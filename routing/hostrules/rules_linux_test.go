@@ -628,7 +628,9 @@ func TestSuspects(t *testing.T) {
 		"nft add table inet theirs",
 		"nft add chain inet theirs c { type filter hook output priority 0 ; policy drop ; }",
 		"nft add table inet firewalld",
-		"nft add chain inet firewalld filter_INPUT { type filter hook input priority 10 ; }"} {
+		"nft add chain inet firewalld filter_INPUT { type filter hook input priority 10 ; }",
+		"nft add chain inet theirs in { type filter hook input priority 0 ; }",
+		"nft add rule inet theirs in udp dport 53 accept", "nft add rule inet theirs in counter reject"} {
 		sh(t, line)
 	}
 	got, err := Suspects(t.Context())
@@ -641,14 +643,40 @@ func TestSuspects(t *testing.T) {
 			"flannel0 -j ACCEPT",
 		"input filter (legacy iptables)": "ip6tables-legacy -I INPUT -p udp --dport 8285 -j ACCEPT",
 		"output inet theirs":             "nft insert rule inet theirs c udp dport 8285 accept",
+		"input inet theirs":              "nft insert rule inet theirs in udp dport 8285 accept",
 		"input inet firewalld":           "firewall-cmd --permanent --add-port=8285/udp && firewall-cmd --reload",
 	} {
 		if said[key] != want {
 			t.Errorf("%s: %q, want %q", key, said[key], want)
 		}
 	}
-	if err != nil || len(got) != 4 {
+	if err != nil || len(got) != 5 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A rule that drops everything is found with its place, and whether a rule before it may accept.
+func TestSuspectRules(t *testing.T) {
+	inNamespace(t)
+	f := flavours()[1]
+	apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
+	for _, step := range []struct {
+		line  string
+		place int
+		sure  bool
+	}{
+		{"iptables-nft -A FORWARD -s 192.0.2.0/24 -j DROP", 0, false},
+		{"iptables-nft -A FORWARD -j REJECT", 3, false},
+		{"iptables-nft -I FORWARD -m comment --comment mine -j DROP", 1, true},
+		{"iptables-nft -I FORWARD -p udp -j DROP", 2, true},
+		{"iptables-nft -I FORWARD -p udp -j ACCEPT", 3, false},
+	} {
+		sh(t, step.line)
+		got, err := Suspects(t.Context())
+		if err != nil || (len(got) > 0) != (step.place > 0) || len(got) > 0 &&
+			(got[0].Rule != step.place || got[0].Sure != step.sure) {
+			t.Errorf("after %s: %+v, %v", step.line, got, err)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	CheckForwardingIPv4   ID = "forwarding-ipv4"
 	CheckForwardingIPv6   ID = "forwarding-ipv6"
 	CheckNeighbours       ID = "neighbours"
+	CheckConntrack        ID = "conntrack"
 	CheckRPFilter         ID = "rp-filter"
 	CheckBridgeNetfilter  ID = "bridge-netfilter"
 	CheckStoreSettings    ID = "store-settings"
@@ -104,6 +105,7 @@ func Checks() []Check {
 		{CheckForwardingIPv4, "whether the kernel forwards IPv4", ofTUN, checkForwarding4},
 		{CheckForwardingIPv6, "whether the kernel forwards IPv6", ofTUN, checkForwarding6},
 		{CheckNeighbours, "whether the kernel's tables of neighbours have room", 0, checkNeighbours},
+		{CheckConntrack, "whether the kernel's table of connections has room", 0, checkConntrack},
 		{CheckRPFilter, "whether reverse path filtering refuses peers' packets", 0, checkReversePath},
 		{
 			CheckBridgeNetfilter, "whether iptables sees packets between pods on one bridge",

@@ -247,6 +247,15 @@ func TestChecks(t *testing.T) {
 		}, "cap-net-admin note", "weftd --rootless --check"},
 		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning",
 			"CAP_NET_RAW"},
+		{"connections have room", func(f *Facts) {
+			f.Kernel.Settings[conntracked], f.Kernel.Settings[conntrackMost] = "235000", "262144"
+		}, "", ""},
+		{"few connections are left", func(f *Facts) {
+			f.Kernel.Settings[conntracked], f.Kernel.Settings[conntrackMost] = "236000", "262144"
+		}, "conntrack warning", "sysctl -w net.netfilter.nf_conntrack_max=524288"},
+		{"no connection is left", func(f *Facts) {
+			f.Kernel.Settings[conntracked], f.Kernel.Settings[conntrackMost] = "4", "4"
+		}, "conntrack fault", ""},
 		{"neighbours have room", func(f *Facts) {
 			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024,
 				Entries: 900, Refused: 70}}
@@ -458,6 +467,10 @@ func TestChecks(t *testing.T) {
 		{"a firewall whose forwarding weftd's rules meet", func(f *Facts) {
 			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = true, suspect("forward", "ip filter", "FORWARD", "")
 		}, "", ""},
+		{"a rule ahead of weftd's", func(f *Facts) {
+			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = true, suspect("forward", "ip filter", "FORWARD", "")
+			f.Firewall.Suspects[0].Rule, f.Firewall.Suspects[0].Sure = 1, true
+		}, "firewall-forward warning", "iptables -I FORWARD -i"},
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},

@@ -70,7 +70,8 @@ func (f *Facts) suspected(hook, link string) []Finding {
 	}
 	var out []Finding
 	for _, s := range f.Firewall.Suspects {
-		ours := f.Settings.Rules.ForwardRules && s.Chain == "FORWARD" && s.Owner == "" // where weftd's rules accept
+		// There weftd's rules accept.
+		ours := f.Settings.Rules.ForwardRules && s.Chain == "FORWARD" && s.Owner == "" && !s.Sure
 		if s.Hook != hook || hook == "forward" && ours {
 			continue
 		}
@@ -78,9 +79,11 @@ func (f *Facts) suspected(hook, link string) []Finding {
 		if s.IPv6 && f.Port.Number6 != 0 {
 			port = f.Port.Number6
 		}
-		out = append(out, says(v, "%s, unless it was told otherwise: no rule was read", s).about(s.Table+
-			" "+s.Chain).
-			do("%s", s.Allow(port, f.Port.Protocol, link)))
+		say := says(v, "%s, unless a rule accepts it first: those were not read", s)
+		if s.Sure {
+			say = says(Warning, "%s, and no rule before it accepts", s)
+		}
+		out = append(out, say.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, f.Port.Protocol, link)))
 	}
 	if len(out) == 0 && f.Firewall.Err != nil {
 		return one(Unknown, "%v", f.Firewall.Err)

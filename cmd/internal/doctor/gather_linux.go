@@ -214,7 +214,7 @@ func reversePathDrops() int {
 // readSettings reads the settings that the checks look at.
 func readSettings(links []Link) map[string]string {
 	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter",
-		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"}
+		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables", conntracked, conntrackMost}
 	for _, l := range links {
 		if l.Kind == "veth" && l.Alias != ownAlias && !l.hasAddr() {
 			continue // to a pod, of which there may be hundreds

@@ -418,6 +418,26 @@ func number(text string) int {
 	return n
 }
 
+// The number of connections that the kernel tracks, and the most that it does.
+const (
+	conntracked   = "netfilter/nf_conntrack_count"
+	conntrackMost = "netfilter/nf_conntrack_max"
+)
+
+func checkConntrack(f *Facts) []Finding {
+	have, most := number(f.Kernel.Settings[conntracked]), number(f.Kernel.Settings[conntrackMost])
+	v := Warning
+	switch {
+	case most == 0 || 10*have < 9*most:
+		return one(OK, "%d of at most %d connections", have, most)
+	case have >= most:
+		v = Fault
+	}
+	return []Finding{says(v, "%d of at most %d connections are tracked", have, most).
+		because("the kernel drops packets of new connections when the table is full").
+		do("sysctl -w %s=%d", key(conntrackMost), 2*most)}
+}
+
 func checkBridgeNetfilter(f *Facts) []Finding {
 	if f.Network.EnableNFTables {
 		return one(OK, "nftables is used, which does not need it")
