@@ -98,6 +98,12 @@ func CachedConfig(dir string) (NetworkConfig, error) {
 	return ParseNetworkConfig([]byte(in.Config))
 }
 
+// CachedStore names the store that the last good state in dir is of, as NewCache was told; "" if there is none.
+func CachedStore(dir string) string {
+	in, _ := NewCache(dir, "").load()
+	return in.Store
+}
+
 func (c *Cache) read() (cacheJSON, error) {
 	in, err := c.load()
 	if err != nil {

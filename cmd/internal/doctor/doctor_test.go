@@ -366,6 +366,10 @@ func TestChecks(t *testing.T) {
 
 		{"no config", func(f *Facts) { f.Network.Err = errors.New("the store has no network config") },
 			"network-config fault", ""},
+		{"another prefix than before", func(f *Facts) {
+			f.Network.Err, f.Network.LastStore = errors.New("the store has no network config"), "/coreos.com/network"
+			f.Store.Asked, f.Store.Err, f.Store.Snapshot.Config = true, nil, nil
+		}, "network-config fault", "set --etcd-prefix /coreos.com/network"},
 		{"a bad config", config(`{"Network":"10.42.0.0/33"}`), "network-config fault", "10.42.0.0/33"},
 		{"a misspelt key", config(`{"Network":"10.42.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`),
 			"config-keys warning", "SubnetLen"},

@@ -222,6 +222,8 @@ type Network struct {
 	Err  error
 	// Last is the configuration with which weftd last worked here, the zero one if its cache has none.
 	Last routing.Network
+	// LastStore is the --etcd-prefix of that run if it is another than the one that is set, else "".
+	LastStore string
 	// Records are the nodes' records, from where RecordsFrom says; empty for nowhere.
 	Records     []lease.Record
 	RecordsFrom string

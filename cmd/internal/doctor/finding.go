@@ -140,7 +140,8 @@ func (c Check) examine(f *Facts) []Finding {
 		found = one(Unknown, "the TUN is in another network namespace, which is not looked into")
 	}
 	for i := range found {
-		found[i].ID = c.ID
+		x := &found[i]
+		x.ID, x.Cause, x.Remedy = c.ID, f.withStore(x.Cause), f.withStore(x.Remedy)
 	}
 	return found
 }

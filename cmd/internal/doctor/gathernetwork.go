@@ -46,6 +46,9 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 		}
 		n.Own = cached.Own.Subnets
 	}
+	if store := lease.CachedStore(cfg.CacheDir); store != cfg.Store.Prefix && !cfg.Kube.On && !f.hidden() {
+		n.LastStore = store
+	}
 	n.readRecords(ctx, f, socket, cached)
 	if len(n.Networks()) == 0 && n.Err == nil && n.HasLast() {
 		n.Network, n.From = n.Last, "weftd's last run"

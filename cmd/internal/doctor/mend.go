@@ -18,6 +18,8 @@ func (f *Facts) mend(fault error) string {
 	switch {
 	case !errors.As(fault, &c):
 		return f.putLast()
+	case c.Key == "" && routing.ShowsAll(f.Network.Last.Raw):
+		return "correct it, or " + f.putLast()
 	case c.Key == "":
 		return "correct " + f.configPlace() + ", which has to be one JSON object"
 	case c.Meant == "":
@@ -63,6 +65,22 @@ func (f *Facts) put(config []byte) string {
 		return "in " + f.configPlace() + " write " + text
 	}
 	return "etcdctl put " + f.configPlace() + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// withStore has etcdctl in a command ask the store in use, as weftd does. It asks for a password itself.
+func (f *Facts) withStore(command string) string {
+	const tool = "etcdctl "
+	if f.Settings.Kube.On || !strings.Contains(command, tool) {
+		return command
+	}
+	s, flags := f.Settings.Store, ""
+	for _, x := range [...]struct{ flag, value string }{{"--endpoints", strings.Join(s.Endpoints, ",")},
+		{"--cacert", s.CAFile}, {"--cert", s.CertFile}, {"--key", s.KeyFile}, {"--user", s.Username}} {
+		if x.value != "" && !strings.Contains(command, x.flag) {
+			flags += x.flag + "=" + x.value + " "
+		}
+	}
+	return strings.ReplaceAll(command, tool, tool+flags)
 }
 
 // configPlace is where the network config is.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
 )
@@ -88,8 +89,10 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	f.Network.Last.Raw = []byte(used)
-	if got := f.mend(f.Network.Err); !strings.HasSuffix(got, " '"+used+"'") {
-		t.Errorf("%q", got)
+	for _, f.Network.Err = range []error{f.Network.Err, &lease.ConfigError{Key: "", Got: "a typo", Want: "one"}} {
+		if got := f.mend(f.Network.Err); !strings.HasSuffix(got, " '"+used+"'") {
+			t.Errorf("%q", got)
+		}
 	}
 	f.Daemon.Status.Config.InUse = used
 	if got := f.mendRunning("its port is taken"); !strings.HasSuffix(got, " '"+used+"'") {
@@ -104,6 +107,24 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 	f.Network.Last.Raw = []byte(strings.Replace(used, `"vxlan"`, `"wireguard","PSK":"`+secretKey+`"`, 1))
 	if got := f.mend(f.Network.Err); strings.Contains(got, "{") {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestRemediesAskTheStoreInUse(t *testing.T) {
+	f := healthy(t)
+	f.Settings.Store = options.Store{Endpoints: []string{"https://192.0.2.9:2379", "https://192.0.2.10:2379"},
+		CAFile: "/ca.pem", CertFile: "/c.pem", KeyFile: "/k.pem", Username: "weft"}
+	const flags = "--endpoints=https://192.0.2.9:2379,https://192.0.2.10:2379 --cacert=/ca.pem --cert=/c.pem " +
+		"--key=/k.pem "
+	for command, want := range map[string]string{
+		"etcdctl put /x '{}'": "etcdctl " + flags + "--user=weft put /x '{}'",
+		"etcdctl --user root endpoint status; etcdctl x": "etcdctl " + flags + "--user root endpoint status; " +
+			"etcdctl " + flags + "x",
+		"weft status": "weft status",
+	} {
+		if got := f.withStore(command); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

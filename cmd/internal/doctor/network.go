@@ -20,9 +20,14 @@ func checkConfig(f *Facts) []Finding {
 		var out []Finding
 		for _, fault := range joined(n.Err) {
 			x := says(Fault, "%s", oneLine(fault)).about(n.From).do("%s", f.mend(fault))
-			if f.Store.Asked && f.Store.Err == nil && f.Store.Snapshot.Config == nil {
-				x = x.because("nobody wrote it, somebody deleted it, or --etcd-prefix %s is not the other nodes'",
-					f.Settings.Store.Prefix)
+			switch prefix := f.Settings.Store.Prefix; {
+			case !f.Store.Asked || f.Store.Err != nil || f.Store.Snapshot.Config != nil:
+			case n.LastStore != "":
+				x = x.because("--etcd-prefix is %s, and weftd's last run here had %s", prefix, n.LastStore).
+					do("set --etcd-prefix %s and restart weftd", n.LastStore)
+			default:
+				x = x.because("nobody wrote it, somebody deleted it, or --etcd-prefix %s is not the other nodes': "+
+					"etcdctl get --prefix --keys-only / | grep /config shows where one is", prefix)
 			}
 			out = append(out, x)
 		}
