@@ -34,15 +34,10 @@ func (f *Facts) mend(fault error) string {
 	return fmt.Sprintf("set %s in %s to %q", c.Key, f.configPlace(), c.Meant)
 }
 
-// mendRunning is mend for a fault that weftd says the config has which is not in use.
-func (f *Facts) mendRunning(fault string) string {
-	for _, one := range joined(f.Network.Err) {
-		if strings.TrimSpace(one.Error()) == fault {
-			return f.mend(one)
-		}
-	}
+// mendRunning is how a config is corrected that weftd does not take into use.
+func (f *Facts) mendRunning() string {
 	if used := []byte(f.Daemon.Status.Config.InUse); routing.ShowsAll(used) {
-		return "or write back the one in use: " + f.put(used)
+		return "correct it, or write back the one in use: " + f.put(used)
 	}
 	return "correct " + f.configPlace() + ": weft status --json shows it, and the one in use"
 }
