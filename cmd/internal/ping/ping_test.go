@@ -3,6 +3,7 @@ package ping
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -317,6 +318,24 @@ func heardWhile(heard bool) func() (uint64, bool) {
 }
 
 // What was not asked is not said to be broken, and why is said.
+// twice is a network in which two hosts have the peer's address.
+type twice struct{ fake }
+
+func (twice) Neighbour(_ context.Context, a netip.Addr) diagnose.Neighbour {
+	return diagnose.Neighbour{At: a, Link: "eth0", Asked: true, Answers: []net.HardwareAddr{{2, 0, 0, 0, 0, 1},
+		{2, 0, 0, 0, 0, 2}}}
+}
+
+// The link is asked whatever is not answered: the other host with the address may refuse the port.
+func TestTheLinkIsAskedWhenAPortIsRefused(t *testing.T) {
+	refuses := twice{dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
+		said(peerAt, diagnose.KindPort, "refused"))}
+	r := Run(t.Context(), refuses, userspace(), Options{Count: 5, Interval: 1, Timeout: 1}, nil)
+	if len(r.Causes) != 1 || r.Causes[0].Code != "address-twice" {
+		t.Errorf("%+v", r.Causes)
+	}
+}
+
 func TestWhatCannotBeAskedIsSaid(t *testing.T) {
 	w := toPod(userspace())
 	w.Not = map[diagnose.Layer]string{diagnose.DataPlane: "no weftd", diagnose.Daemon: "no weftd",

@@ -59,7 +59,7 @@ func Run(ctx context.Context, a Asker, w Route, o Options, arrived func() (uint6
 		after, still := arrived()
 		s.receivedFromPeer = still && after > before
 	}
-	if at := s.at(diagnose.Underlay); at != nil && at.Answered < at.Sent || s.silent(diagnose.Port) {
+	if slices.ContainsFunc(got, func(l layerResult) bool { return l.Answered < l.Sent }) {
 		s.w.Neighbour = a.Neighbour(ctx, w.Under)
 	}
 	return s.judge()
