@@ -102,6 +102,12 @@ const (
 
 func (l *list) lossy(f Fact) {
 	w := l.p
+	if f.Layer == Bridge || f.Layer == Pod {
+		l.there("bridge-drops", "the bridge's or the pod's link drops", "drops that grow", "ip -s link")
+		l.there("pod-overloaded", "the pod has no processor to run on, or its queue overflows",
+			"a load near or above its limit", "top; ip -s link")
+		return
+	}
 	if f.Layer == Underlay || f.Probed {
 		l.here("link-drops", "a link or a queue of this host drops", grows,
 			"ip -s link show %s; ethtool -S %s | grep -iE 'err|drop'", cmp.Or(w.Link, "LINK"), cmp.Or(w.Link, "LINK"))
@@ -110,22 +116,18 @@ func (l *list) lossy(f Fact) {
 		l.here("hop-drops", "a switch or router between drops", "the first hop from which on a part is lost",
 			"mtr -n -c 50 %v", w.under(f))
 	}
-	switch f.Layer {
-	case Underlay:
-	case Port, DataPlane, Daemon:
+	if f.Layer != Underlay {
 		l.there("receive-overflow", "its receive queue overflows, or its data plane has no processor to run on",
 			"drops by reason that grow, or lost in the kernel", "weft status")
-		const limit = "a rule with limit or numgen"
-		l.here("limit", "a rule drops a part of the overlay's datagrams, as a limit does", limit,
-			rules+"; iptables-save | grep -iE 'limit|statistic'")
-		l.there("peer-limit", "the same on that host", limit, rules+"; iptables-save | grep -iE 'limit|statistic'")
+	}
+	const limit = "a rule with limit or numgen"
+	l.here("limit", "a rule drops a part of the packets, as a limit does", limit,
+		rules+"; iptables-save | grep -iE 'limit|statistic'")
+	l.there("peer-limit", "the same on that host", limit, rules+"; iptables-save | grep -iE 'limit|statistic'")
+	if f.Layer != Underlay {
 		l.here("udp-policed", "a device between drops UDP when there is much of it",
 			"what leaves here and does not arrive there", "tcpdump -ni %s %s and host %v", cmp.Or(w.Link, "any"),
 			w.dump(), w.Under)
-	case Bridge, Pod:
-		l.there("bridge-drops", "the bridge's or the pod's link drops", "drops that grow", "ip -s link")
-		l.there("pod-overloaded", "the pod has no processor to run on, or its queue overflows",
-			"a load near or above its limit", "top; ip -s link")
 	}
 }
 

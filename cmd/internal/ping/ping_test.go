@@ -260,7 +260,7 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"a part is lost on the underlay", userspace(),
 			fake{diagnose.Underlay: {every: 3}, diagnose.Port: {every: 3}, diagnose.DataPlane: {every: 3}}, false,
 			diagnose.Underlay, nil,
-			[]string{"ip -s link show eth0 | here", "ethtool -S | on b", "mtr -n | here"}},
+			[]string{"ip -s link show eth0 | here", "ethtool -S | on b", "mtr -n | here", "limit | here", "peer-limit | on b"}},
 		{"a part is lost in the tunnel", kernel(), fake{diagnose.DataPlane: {every: 3}}, false,
 			diagnose.DataPlane, nil,
 			[]string{"weft status | on b", "nft list ruleset | here", "nft list ruleset | on b",
