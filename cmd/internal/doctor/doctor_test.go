@@ -458,6 +458,10 @@ func TestChecks(t *testing.T) {
 			f.Firewall.Suspects, f.Daemon.Peers.Peers = suspect("input", "inet firewalld", "filter_INPUT",
 				"firewalld"), silent
 		}, "firewall-input warning, peer-answers fault", "--add-port=8285/udp"},
+		{"weft's own rules, and a peer is silent", func(f *Facts) {
+			f.Daemon.Status.Rules.PodsDropped, f.Daemon.Peers.Peers = 9, silent
+		}, "firewall-input warning, peer-answers fault", "udp port 8285"},
+		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.PodsDropped = 9 }, "", ""},
 		{"a firewall for ipip", func(f *Facts) {
 			f.Port, f.Firewall.Suspects = Port{Protocol: 4}, suspect("input", "inet theirs", "c", "")
 		}, "firewall-input note", "l4proto"},

@@ -36,8 +36,19 @@ func silentAt(p control.Peer) bool {
 	return slices.ContainsFunc(p.Probes, func(x control.Probe) bool { return x.Answers == "no" })
 }
 
-func checkInput(f *Facts) []Finding  { return f.atPort("input") }
 func checkOutput(f *Facts) []Finding { return f.atPort("output") }
+
+func checkInput(f *Facts) []Finding {
+	found := f.atPort("input")
+	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
+		found = append(found, says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came "+
+			"from pods or by a link that leads to no peer", n).
+			because("a silent peer's datagrams come by another link than %s", f.Links.Underlay.Name).
+			do("tcpdump -c 9 -ni any udp port %d shows the links; that host's route to this one is to lead by %s",
+				f.Port.Number, f.Links.Underlay.Name))
+	}
+	return found
+}
 
 // atPort suspects the firewalls at a hook of the overlay's port.
 func (f *Facts) atPort(hook string) []Finding {
