@@ -334,9 +334,11 @@ func (c *Cluster) heal() {
 	for _, m := range c.machines {
 		// what was reserved for a node that has another subnet by now, which an operator gives free
 		for _, e := range c.store.now.entries {
-			if p := m.process; e.expires == 0 && !e.bad && e.attrs.Node() == m.node && p != nil && p.core != nil &&
-				c.other(p.core.Status(m.clock(c.now)).Own.Subnets, e) {
-				c.remove(e)
+			if p := m.process; e.expires == 0 && !e.bad && e.attrs.Node() == m.node && p != nil && p.core != nil {
+				own := p.core.Status(m.clock(c.now)).Own.Subnets
+				if own != (lease.Subnets{}) && own != e.Subnets {
+					c.remove(e)
+				}
 			}
 		}
 	}
@@ -358,11 +360,6 @@ func (c *Cluster) heal() {
 		}
 		c.start(m)
 	}
-}
-
-// other reports whether a node has other subnets than e's, in the store.
-func (c *Cluster) other(own lease.Subnets, e *entry) bool {
-	return own != (lease.Subnets{}) && own != e.Subnets && c.store.now.find(own) != nil
 }
 
 // doubled reports whether there is another record in the store that overlaps e.
