@@ -162,7 +162,7 @@ func TestDoctorFindsWhatIsWrongHere(t *testing.T) {
 		{name: "the underlay's MTU is lower", make: "ip link set eth0 mtu 1400", undo: "ip link set eth0 mtu 1500",
 			want: "mtu fault"},
 		{name: "an address within Network", make: "ip addr add 10.42.77.1/24 dev eth0",
-			undo: "ip addr del 10.42.77.1/24 dev eth0", want: "overlap fault, route-shadow warning"},
+			undo: "ip addr del 10.42.77.1/24 dev eth0", want: "overlap fault"},
 		{name: "a misspelt key", make: `sed -i 's/"Network"/"SubnetLenght":25,"Network"/' ` + p.dir + "/net.json",
 			undo: `sed -i 's/"SubnetLenght":25,//' ` + p.dir + "/net.json", want: "config-keys warning"},
 		{name: "another port than before", make: `sed -i 's/"udp"/"udp","Port":9000/' ` + p.dir + "/net.json",

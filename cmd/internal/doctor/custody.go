@@ -10,10 +10,10 @@ func checkCustody(f *Facts) []Finding {
 		case d.HolderErr != nil:
 			return one(Unknown, "the holder of pods' descriptors could not be asked: %v", d.HolderErr)
 		case h.Items > 0:
-			return []Finding{says(Warning, "weftd is away, and a holder (pid %d) has the interfaces of %d pods for "+
-				"%s more", h.PID, h.Items, h.LeftFor().Round(time.Second)).
-				because("weftd ended %s ago; those pods reach nobody until it runs again, and have to be attached "+
-					"again if it does not run by then", h.AwayFor().Round(time.Second)).
+			return []Finding{says(Warning, "weftd is away, and a holder (pid %d) keeps %d of its descriptors for "+
+				"%s more", h.PID, h.Descriptors, h.LeftFor().Round(time.Second)).
+				because("weftd ended %s ago; pods that are attached directly reach nobody until it runs again, and have "+
+					"to be attached again if it does not run by then", h.AwayFor().Round(time.Second)).
 				do("systemctl start weftd; weft cleanup, if it is not to run again")}
 		}
 		return one(OK, "no holder waits for a weftd")

@@ -489,7 +489,17 @@ func TestChecks(t *testing.T) {
 			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "br7", Kind: "bridge", Up: true,
 				Addrs: []netip.Prefix{pfx("10.42.2.1/24")}})
 			f.Links.Routes = append(f.Links.Routes, Route{Dst: pfx("10.42.2.0/24"), Link: "br7", Protocol: 2})
-		}, "overlap fault, route-shadow fault", "ip addr del 10.42.2.1/24 dev br7"},
+		}, "overlap fault, route-shadow fault", "delete the pods"},
+		{"a route of a link's address", func(f *Facts) {
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "eth7", Up: true,
+				Addrs: []netip.Prefix{pfx("10.42.2.1/24")}})
+			f.Links.Routes = append(f.Links.Routes, Route{Dst: pfx("10.42.2.0/24"), Link: "eth7", Protocol: 2})
+		}, "overlap fault, route-shadow fault", "ip addr del 10.42.2.1/24 dev eth7"},
+		{"a bridge of a former subnet", func(f *Facts) {
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "cni0", Kind: "bridge", Up: true,
+				Addrs: []netip.Prefix{pfx("10.42.77.1/24")}})
+			f.Links.Routes = append(f.Links.Routes, Route{Dst: pfx("10.42.77.0/24"), Link: "cni0", Protocol: 2})
+		}, "overlap fault", "delete the pods"},
 		{"a more specific route", route(Route{Dst: pfx("10.42.2.128/25"), Link: "eth0",
 			Gateway: ip("192.0.2.254")}), "route-shadow fault", "10.42.2.0/24"},
 		{"a route to nobody", route(Route{Dst: pfx("10.42.9.0/24"), Link: "eth0"}), "route-shadow warning", ""},

@@ -428,7 +428,9 @@ func checkConntrack(f *Facts) []Finding {
 	have, most := number(f.Kernel.Settings[conntracked]), number(f.Kernel.Settings[conntrackMost])
 	v := Warning
 	switch {
-	case most == 0 || 10*have < 9*most:
+	case most == 0:
+		return one(OK, "no connection is tracked")
+	case 10*have < 9*most:
 		return one(OK, "%d of at most %d connections", have, most)
 	case have >= most:
 		v = Fault

@@ -114,6 +114,13 @@ func Changes(before, after routing.Network) (out []string) {
 	return out
 }
 
+// What a bridge within Network is, and what is to be done. Its address stays, since pods have it as their gateway.
+const (
+	formerBridge = "it is the bridge of a subnet that this node had before, or another program's, as Docker's"
+	formerPods   = "delete the pods on it, which are made anew with an address of the subnet that the node has now; " +
+		"or give that program another network"
+)
+
 func checkOverlap(f *Facts) []Finding {
 	if !f.Network.known() {
 		return one(Unknown, "the network config is not known")
@@ -154,10 +161,7 @@ func checkOverlap(f *Facts) []Finding {
 						a.Masked(), a.Addr()).
 						about(l.Name).because("one network was given out twice").do("choose another Network that no host uses")
 					if l.Kind == "bridge" && a.Bits() > n.Bits() {
-						x = x.because("it is the bridge of a subnet that this node had before, or another program's, as " +
-							"Docker's").
-							do("delete the pods on it, which are made anew with an address of the subnet that the node has now; " +
-								"or give that program another network")
+						x = x.because(formerBridge).do(formerPods)
 					}
 					out = append(out, x)
 				}

@@ -213,6 +213,10 @@ func checkShadows(f *Facts) []Finding {
 		if s.route.Blocks {
 			via = "nowhere"
 		}
+		link, addr := f.connected(s.route)
+		if addr.IsValid() && s.peer.Subnets == (lease.Subnets{}) {
+			continue // check overlap has it
+		}
 		x := says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst, via,
 			nameOf(s.peer), s.peer.Subnets).
 			about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added a route within "+
@@ -223,6 +227,8 @@ func checkShadows(f *Facts) []Finding {
 				"subnet is not reached", s.route.Dst, via).
 				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("%s",
 				f.without(s.route))
+		} else if addr.IsValid() && link.Kind == "bridge" {
+			x = x.because(formerBridge).do(formerPods)
 		}
 		out = append(out, x)
 	}
@@ -246,15 +252,22 @@ func (r Route) text() string {
 
 // without is how to be rid of a route: one that the kernel made for an address of the link's goes with that.
 func (f *Facts) without(r Route) string {
+	if l, a := f.connected(r); a.IsValid() {
+		return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a, l.Name)
+	}
+	return "ip route del " + r.text()
+}
+
+// connected returns the link and the address by which the kernel made a route; the zero Prefix if it is another.
+func (f *Facts) connected(r Route) (Link, netip.Prefix) {
 	for _, l := range f.Links.Links {
 		for _, a := range l.Addrs {
 			if l.Name == r.Link && !r.Gateway.IsValid() && a.Masked() == r.Dst {
-				return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a,
-					l.Name)
+				return l, a
 			}
 		}
 	}
-	return "ip route del " + r.text()
+	return Link{}, netip.Prefix{}
 }
 
 // shadow is a foreign route that takes packets for a peer; peer is zero if it takes nobody's now.
