@@ -24,9 +24,12 @@ func checkDaemon(f *Facts) []Finding {
 	case !d.Asked:
 		return one(Unknown, "was not asked")
 	case errors.Is(d.Err, control.ErrNoDaemon):
+		start := "systemctl start weftd; journalctl -u weftd -e has why it ended"
+		if f.Settings.Kube.On || f.Settings.NotKnown != "" {
+			start += "; on a node of Kubernetes: kubectl get pods -A -o wide | grep weft, kubectl logs -p"
+		}
 		return []Finding{says(Warning, "weftd does not run here, or not with this control socket").
-			because("it is stopped, or could not start; what is said below is what it would meet").
-			do("systemctl start weftd; journalctl -u weftd -e has why it ended")}
+			because("it is stopped, or could not start; what is said below is what it would meet").do("%s", start)}
 	case errors.Is(d.Err, control.ErrStuck) && control.Stopped(d.PID):
 		x := says(Fault, "weftd%s runs and does not answer", pid(d.PID)).because("somebody stopped it (state T)").
 			do("kill -CONT %d", d.PID)
