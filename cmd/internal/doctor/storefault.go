@@ -100,9 +100,9 @@ func (e Endpoint) alert(alert string, f *Facts) Finding {
 	case strings.Contains(alert, "unknown certificate authority"), strings.Contains(alert, "bad certificate"),
 		strings.Contains(alert, "certificate required"), strings.Contains(alert, "unknown certificate"):
 		return says(Fault, "it refuses our client certificate %s",
-			given).because("another CA signed it than the one that etcd trusts (--trusted-ca-file), or it is not "+
-			"for clients").
-			do("openssl x509 -in %s -noout -issuer -ext extendedKeyUsage", given)
+			given).because("it has expired, another CA signed it than the one that etcd trusts (--trusted-ca-file), "+
+			"or it is not for clients").
+			do("openssl x509 -in %s -noout -dates -issuer -ext extendedKeyUsage", given)
 	}
 	return says(Fault, "it breaks TLS off: %s", alert).do("openssl s_client -connect %s", e.Host)
 }
