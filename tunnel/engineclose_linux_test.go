@@ -3,7 +3,10 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,6 +129,56 @@ func TestAttachFailsAndLetsGo(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// polled is how many descriptors the workers wait at, besides their bells.
+func polled(t *testing.T, e *Engine) (n int) {
+	t.Helper()
+	for _, w := range e.workers {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", w.poll.fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += strings.Count(string(text), "tfd:") - 1
+	}
+	return n
+}
+
+// lostPort fails at its first read.
+type lostPort struct{ *watchedPort }
+
+func (p lostPort) ReadBatch(*Ring) error { return unix.ENODEV }
+func (p lostPort) Queues() []Queue       { return []Queue{p} }
+
+// A port that has gone is waited at no more, though another process may have its descriptor, or it is not closed
+// yet: it would be readable for ever.
+func TestPortsThatWentAreNotPolled(t *testing.T) {
+	e := watchedEngine(t)
+	p := newWatchedPort(t)
+	kept, err := unix.FcntlInt(uintptr(p.fd), unix.F_DUPFD_CLOEXEC, 0) // as a holder has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(kept)
+	id, err := e.Attach(p, RoleHost)
+	if err != nil || polled(t, e) != 1 {
+		t.Fatalf("%d are polled, %v", polled(t, e), err)
+	}
+	if err := e.Detach(id); err != nil || polled(t, e) != 0 {
+		t.Errorf("detached: %d are polled, %v", polled(t, e), err)
+	}
+	if id, err = e.Attach(lostPort{newWatchedPort(t)}, RoleHost); err != nil {
+		t.Fatal(err)
+	}
+	await.OK(t, "the lost port is not polled", func() error {
+		if n := polled(t, e); n != 0 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	if err := e.Detach(id); err != nil {
+		t.Error(err)
 	}
 }
 

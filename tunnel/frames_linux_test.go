@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +49,39 @@ func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
 		if want := encap.VNetHdrLen + frameHead(0) + 64; n != want || err != nil || ps[0].verdict != delivered {
 			t.Errorf("worker %d sent %d bytes by its socket (%v), want %d; verdict %d", i, n, err, want, ps[0].verdict)
 		}
+	}
+}
+
+// A socket hears nothing before it is in the group that shares the frames: it would hear all of them.
+func TestFramesAreDeafAtFirst(t *testing.T) {
+	netns.Need(t)
+	f, err := openFrames(RawOptions{Link: 1}, netip.MustParseAddrPort("127.0.0.1:8285"), 2, &offload{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.close() }()
+	for _, fd := range f.fds {
+		n := uint32(0) // of instructions, where none are asked for
+		if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, 0,
+			uintptr(unsafe.Pointer(&n)), 0); errno != 0 || n != 1 {
+			t.Errorf("a filter of %d instructions, %v", n, errno)
+		}
+	}
+}
+
+// A frame that cannot be described costs a packet, and not the port.
+func TestFramesThatCannotBeDescribed(t *testing.T) {
+	// Who reads from a socket of this kind that has no other end gets EINVAL.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	f := &frames{local: netip.MustParseAddrPort("127.0.0.1:8285")}
+	ring := NewRing()
+	ring.reset()
+	if err := f.read(fd, ring); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -98,12 +98,6 @@ func setUpTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
 	if multi, err = attachTUN(fd, o, flags); err != nil {
 		return multi, err
 	}
-	// The offloads are the device's, not the descriptor's: a persistent device still
-	// has those of the process before us, and would hand us superpackets and partial
-	// checksums without a header that says so.
-	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
-		return multi, fmt.Errorf("TUNSETOFFLOAD 0: %w", err)
-	}
 	persist := 1
 	if o.Transient {
 		persist = 0
