@@ -26,7 +26,7 @@ const (
 
 // prove lets the network configuration of g be cached once g is ready, since that shows that it works. Only
 // observe calls it.
-func (d *Daemon) prove(g *overlay, s *control.Snapshot, reasons []control.Verdict) {
+func (d *Daemon) prove(g *overlay, reasons []control.Verdict) {
 	if len(reasons) == 0 && g != nil && g.prove() {
 		d.log.Debug("the network configuration is good: it is in place, with a lease")
 		g.member.Proven()
@@ -122,7 +122,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 			full.tell(d.log, verdict.RangeUse(s), "there is room for nodes in the network again")
 		}
 		now := verdict.Reasons(s)
-		d.prove(g, s, now)
+		d.prove(g, now)
 		d.process.systemd.Readiness(control.Texts(now), verdict.Started(s, now, time.Since(begun)))
 		if first || !slices.Equal(now, last) {
 			if len(last) == 0 {
