@@ -151,8 +151,8 @@ type lostPort struct{ *watchedPort }
 func (p lostPort) ReadBatch(*Ring) error { return unix.ENODEV }
 func (p lostPort) Queues() []Queue       { return []Queue{p} }
 
-// A port that has gone is waited at no more, though another process may have its descriptor, or it is not closed
-// yet: it would be readable for ever.
+// A port that has gone is waited at no more, though another process may have its descriptor, or it is not
+// closed yet: it would be readable for ever.
 func TestPortsThatWentAreNotPolled(t *testing.T) {
 	e := watchedEngine(t)
 	p := newWatchedPort(t)

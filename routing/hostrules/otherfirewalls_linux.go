@@ -18,10 +18,12 @@ type Suspect struct {
 	// Table and Chain are where a policy drops what no rule accepts. Legacy says that they are legacy iptables'.
 	Table, Chain string
 	IPv6, Legacy bool
-	// Rule is the place of a rule that drops all that comes to it, from 1; 0 if a policy drops. Sure says that
-	// no rule before it accepts anything or leads to another chain.
-	Rule int
-	Sure bool
+	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that no rule before it accepts
+	// anything or leads to another chain, and Ahead that the one by which weft's or flannel's rules accept is
+	// behind it. Dropped is how many packets it has dropped, if it is not one that drops all; 0 for all.
+	Rule        int
+	Sure, Ahead bool
+	Dropped     uint64
 	// Owner is who manages the rules as far as names tell: firewalld, ufw, or "".
 	Owner string
 }
@@ -31,6 +33,8 @@ func (s Suspect) String() string {
 	switch {
 	case s.Owner == "firewalld":
 		return "firewalld may drop it"
+	case s.Dropped > 0:
+		return fmt.Sprintf("rule %d of chain %s of table %s has dropped %d packets", s.Rule, s.Chain, s.Table, s.Dropped)
 	case s.Rule != 0:
 		return fmt.Sprintf("rule %d of chain %s of table %s drops all that comes to it", s.Rule, s.Chain, s.Table)
 	}
@@ -101,7 +105,7 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 			IPv6: c.Table.Family == nftables.TableFamilyIPv6}
 		if c.Table.Name == "firewalld" && s.Hook != "output" {
 			s.Owner = "firewalld" // whose zones reject by rules
-		} else if s.Rule, s.Sure = dropsAll(conn, c); s.Rule != 0 {
+		} else if s.drops(conn, c); s.Rule != 0 {
 			found = append(found, s)
 			continue
 		} else if c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
@@ -128,19 +132,23 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 	return found, nil
 }
 
-// dropsAll looks for the first rule of a chain that drops or rejects every packet.
-func dropsAll(conn *nftables.Conn, c *nftables.Chain) (place int, sure bool) {
+// drops looks for the first rule of a chain that drops or rejects every packet, or where packets are forwarded
+// for the first that has dropped any.
+func (s *Suspect) drops(conn *nftables.Conn, c *nftables.Chain) {
 	rules, _ := conn.GetRules(c.Table, c) // an error: the chain has gone meanwhile
-	sure = true
+	accepts := false
 	for i, r := range rules {
-		all, drops := true, false
+		all, drops, count, next := true, false, uint64(0), ""
 		for _, e := range r.Exprs {
 			switch e := e.(type) {
-			case *expr.Counter, *expr.Log:
+			case *expr.Log:
+			case *expr.Counter:
+				count = e.Packets
 			case *expr.Match:
 				all = all && e.Name == "comment"
 			case *expr.Verdict:
-				drops, sure = e.Kind == expr.VerdictDrop, sure && e.Kind == expr.VerdictDrop
+				drops, next = e.Kind == expr.VerdictDrop, e.Chain
+				accepts = accepts || !drops
 			case *expr.Reject:
 				drops = true
 			case *expr.Target:
@@ -149,9 +157,13 @@ func dropsAll(conn *nftables.Conn, c *nftables.Chain) (place int, sure bool) {
 				all = false
 			}
 		}
-		if all && drops {
-			return i + 1, sure
+		switch {
+		case next == chainAccept:
+			s.Ahead = s.Rule != 0
+		case drops && all && (s.Rule == 0 || s.Dropped > 0):
+			s.Rule, s.Sure, s.Dropped = i+1, !accepts, 0
+		case drops && count > 0 && s.Rule == 0 && s.Hook == "forward":
+			s.Rule, s.Dropped = i+1, count
 		}
 	}
-	return 0, false
 }

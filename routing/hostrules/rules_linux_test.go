@@ -655,26 +655,29 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// A rule that drops everything is found with its place, and whether a rule before it may accept.
+// A rule that drops everything is found with its place, whether a rule before it may accept, and whether the
+// one that accepts is behind it; and so is one that has dropped something.
 func TestSuspectRules(t *testing.T) {
 	inNamespace(t)
 	f := flavours()[1]
 	apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
 	for _, step := range []struct {
-		line  string
-		place int
-		sure  bool
+		line        string
+		place       int
+		sure, ahead bool
+		dropped     uint64
 	}{
-		{"iptables-nft -A FORWARD -s 192.0.2.0/24 -j DROP", 0, false},
-		{"iptables-nft -A FORWARD -j REJECT", 3, false},
-		{"iptables-nft -I FORWARD -m comment --comment mine -j DROP", 1, true},
-		{"iptables-nft -I FORWARD -p udp -j DROP", 2, true},
-		{"iptables-nft -I FORWARD -p udp -j ACCEPT", 3, false},
+		{"iptables-nft -A FORWARD -s 192.0.2.0/24 -j DROP", 0, false, false, 0},
+		{"iptables-nft -A FORWARD -s 192.0.2.0/24 -j DROP -c 7 700", 3, false, false, 7},
+		{"iptables-nft -A FORWARD -j REJECT", 4, false, false, 0},
+		{"iptables-nft -I FORWARD -m comment --comment mine -j DROP", 1, true, true, 0},
+		{"iptables-nft -I FORWARD -p udp -j DROP", 2, true, true, 0},
+		{"iptables-nft -I FORWARD -p udp -j ACCEPT", 3, false, true, 0},
 	} {
 		sh(t, step.line)
 		got, err := Suspects(t.Context())
-		if err != nil || (len(got) > 0) != (step.place > 0) || len(got) > 0 &&
-			(got[0].Rule != step.place || got[0].Sure != step.sure) {
+		if err != nil || (len(got) > 0) != (step.place > 0) || len(got) > 0 && (got[0].Rule != step.place ||
+			got[0].Sure != step.sure || got[0].Ahead != step.ahead || got[0].Dropped != step.dropped) {
 			t.Errorf("after %s: %+v, %v", step.line, got, err)
 		}
 	}

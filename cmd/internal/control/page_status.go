@@ -160,8 +160,8 @@ type Rules struct {
 	Error   string `json:"error,omitempty"`
 	// Repaired counts how often they were restored after somebody else had changed them.
 	Repaired uint64 `json:"repaired"`
-	// PodsDropped counts dropped packets to the overlay's port that pods sent, or that came by a link that leads to
-	// no peer; StrangersDropped counts those that came to the kernel's vxlan from an address that is no peer's.
+	// PodsDropped counts dropped packets to the overlay's port that pods sent, or that came by a link that leads
+	// to no peer; StrangersDropped those that came to the kernel's vxlan from an address that is no peer's.
 	PodsDropped      uint64 `json:"podsDropped"`
 	StrangersDropped uint64 `json:"strangersDropped"`
 	// PlainDropped counts packets that came, or would have left, in plain where Backend.Encrypt forbids it.

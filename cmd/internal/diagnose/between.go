@@ -10,6 +10,7 @@ const (
 	Unseen    Relation = "unseen"     // the node at Path.Here does not know the other
 	OneWay    Relation = "one-way"    // only one of two gets answers
 	LargeLost Relation = "large-lost" // large packets are lost
+	OffPort   Relation = "off-port"   // weft's rules kept datagrams off the overlay's port, and a peer is silent
 )
 
 // Between says what follows from a relation.
@@ -35,6 +36,11 @@ func Between(p Path, r Relation) Finding {
 	case LargeLost:
 		l.here("path-mtu", "a device on the way carries less than the underlay's link, and no ICMP message says so",
 			"the MTU of the underlay layer", "weft ping %s", p.Peer)
+	case OffPort:
+		const watch = "tcpdump -c 9 -ni any udp port %d"
+		l.here("other-link", "a silent peer's datagrams come by another link than "+p.Link,
+			"a peer's address, In on another link", watch, p.UDPPort)
+		l.here("pod-on-port", "a pod sends to the overlay's port", "a pod's address", watch, p.UDPPort)
 	}
 	return Finding{Open: l.all}
 }

@@ -292,8 +292,8 @@ func (l *list) notKnownThere() {
 // reversePath is for answers that come by another link than that on which this host sends.
 func (l *list) reversePath() {
 	l.here("rp-filter", "rp_filter of this host drops its answers, which come by another link than the one to it",
-		"1 on the link by which they come; the counter grows, but not for ARP", "nstat -asz TcpExtIPReversePathFilter; sysctl -a 2>/dev/null | "+
-			"grep '\\.rp_filter'")
+		"1 on the link by which they come; the counter grows, but not for ARP",
+		"nstat -asz TcpExtIPReversePathFilter; sysctl -a 2>/dev/null | grep '\\.rp_filter'")
 }
 
 func (l *list) frozen() {

@@ -461,7 +461,8 @@ func TestChecks(t *testing.T) {
 		{"weft's own rules, and a peer is silent", func(f *Facts) {
 			f.Daemon.Status.Rules.PodsDropped, f.Daemon.Peers.Peers = 9, silent
 		}, "firewall-input warning, peer-answers fault", "udp port 8285"},
-		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.PodsDropped = 9 }, "", ""},
+		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.PodsDropped = 9 },
+			"", ""},
 		{"a firewall for ipip", func(f *Facts) {
 			f.Port, f.Firewall.Suspects = Port{Protocol: 4}, suspect("input", "inet theirs", "c", "")
 		}, "firewall-input note", "l4proto"},
@@ -479,6 +480,15 @@ func TestChecks(t *testing.T) {
 			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = true, suspect("forward", "ip filter", "FORWARD", "")
 			f.Firewall.Suspects[0].Rule, f.Firewall.Suspects[0].Sure = 1, true
 		}, "firewall-forward warning", "iptables -I FORWARD -i"},
+		{"a rule ahead of weftd's that has dropped some", func(f *Facts) {
+			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = true, suspect("forward", "ip filter", "FORWARD", "")
+			x := &f.Firewall.Suspects[0]
+			x.Rule, x.Ahead, x.Dropped = 1, true, 57
+		}, "firewall-forward note", "57 packets"},
+		{"a policy of iptables beside weftd's nftables", func(f *Facts) {
+			f.Network.EnableNFTables, f.Settings.Rules.ForwardRules = true, true
+			f.Firewall.Suspects = suspect("forward", "ip filter", "FORWARD", "")
+		}, "firewall-forward note", "iptables -I FORWARD -i"},
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},

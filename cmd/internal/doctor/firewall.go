@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 	"weft/routing/hostrules"
 	"weft/tunnel"
 )
@@ -41,11 +42,12 @@ func checkOutput(f *Facts) []Finding { return f.atPort("output") }
 func checkInput(f *Facts) []Finding {
 	found := f.atPort("input")
 	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
-		found = append(found, says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came "+
-			"from pods or by a link that leads to no peer", n).
-			because("a silent peer's datagrams come by another link than %s", f.Links.Underlay.Name).
-			do("tcpdump -c 9 -ni any udp port %d shows the links; that host's route to this one is to lead by %s",
-				f.Port.Number, f.Links.Underlay.Name))
+		x := says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from pods or by a link "+
+			"that leads to no peer", n)
+		x.Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Port.Number},
+			diagnose.OffPort).Open
+		x.Remedy = remedyOf(x.Open)
+		found = append(found, x)
 	}
 	return found
 }
@@ -81,8 +83,9 @@ func (f *Facts) suspected(hook, link string) []Finding {
 	}
 	var out []Finding
 	for _, s := range f.Firewall.Suspects {
-		// There weftd's rules accept.
-		ours := f.Settings.Rules.ForwardRules && s.Chain == "FORWARD" && s.Owner == "" && !s.Sure
+		// There weftd's rules accept, but for nftables, where each table has to.
+		ours := f.Settings.Rules.ForwardRules && !f.Network.EnableNFTables && s.Chain == "FORWARD" &&
+			s.Owner == "" && !s.Sure && !s.Ahead
 		if s.Hook != hook || hook == "forward" && ours {
 			continue
 		}
@@ -91,8 +94,11 @@ func (f *Facts) suspected(hook, link string) []Finding {
 			port = f.Port.Number6
 		}
 		say := says(v, "%s, unless a rule accepts it first: those were not read", s)
-		if s.Sure {
+		switch {
+		case s.Sure:
 			say = says(Warning, "%s, and no rule before it accepts", s)
+		case s.Dropped > 0:
+			say = says(v, "%s", s)
 		}
 		out = append(out, say.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, f.Port.Protocol, link)))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 
 	"weft/cmd/internal/control"
 	"weft/lease"
@@ -46,7 +47,8 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 		}
 		n.Own = cached.Own.Subnets
 	}
-	if store := lease.CachedStore(cfg.CacheDir); store != cfg.Store.Prefix && !cfg.Kube.On && !f.hidden() {
+	store := lease.CachedStore(cfg.CacheDir)
+	if strings.HasPrefix(store, "/") && store != cfg.Store.Prefix && !f.hidden() { // one of etcd's, and another
 		n.LastStore = store
 	}
 	n.readRecords(ctx, f, socket, cached)

@@ -432,7 +432,7 @@ func checkConntrack(f *Facts) []Finding {
 	v := Warning
 	switch {
 	case most == 0:
-		return one(OK, "no connection is tracked")
+		return one(OK, "no bound is known")
 	case 10*have < 9*most:
 		return one(OK, "%d of at most %d connections", have, most)
 	case have >= most:

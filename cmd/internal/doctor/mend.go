@@ -71,7 +71,7 @@ func (f *Facts) withStore(command string) string {
 	s, flags := f.Settings.Store, ""
 	for _, x := range [...]struct{ flag, value string }{{"--endpoints", strings.Join(s.Endpoints, ",")},
 		{"--cacert", s.CAFile}, {"--cert", s.CertFile}, {"--key", s.KeyFile}, {"--user", s.Username}} {
-		if x.value != "" && !strings.Contains(command, x.flag) {
+		if x.value != "" && !strings.Contains(command, x.flag+" ") {
 			flags += x.flag + "=" + x.value + " "
 		}
 	}

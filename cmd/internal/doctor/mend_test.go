@@ -38,7 +38,9 @@ func TestRemediesKeepTheConfig(t *testing.T) {
 			f.Network.Raw, f.Network.From = []byte(tt.config), from
 			f.Network.Network, f.Network.Err = routing.Parse(f.Network.Raw)
 			f.Daemon.Status.Config.InUse = good
-			f.Daemon.Status.Config.Faults = []string{f.Network.Err.Error()} // it is said once
+			for _, e := range joined(f.Network.Err) { // which are said once
+				f.Daemon.Status.Config.Faults = append(f.Daemon.Status.Config.Faults, e.Error())
+			}
 			f.Settings.NetConfigPath = "/etc/net.json"
 			f.Settings.Kube.On = from == "kube"
 			if again := checkRunning(f); len(again) != 1 || again[0].Verdict != OK {
@@ -115,7 +117,8 @@ func TestRemediesAskTheStoreInUse(t *testing.T) {
 		"etcdctl put /x '{}'": "etcdctl " + flags + "--user=weft put /x '{}'",
 		"etcdctl --user root endpoint status; etcdctl x": "etcdctl " + flags + "--user root endpoint status; " +
 			"etcdctl " + flags + "x",
-		"weft status": "weft status",
+		"etcdctl get --keys-only /": "etcdctl " + flags + "--user=weft get --keys-only /",
+		"weft status":               "weft status",
 	} {
 		if got := f.withStore(command); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -50,13 +50,13 @@ func checkKeys(f *Facts) []Finding {
 }
 
 func checkRunning(f *Facts) []Finding {
-	if f.Daemon.answers() && f.Network.Err != nil {
-		return one(OK, "weftd goes on with the last good one")
-	}
 	if f.Daemon.answers() {
 		c := f.Daemon.Status.Config
 		var out []Finding
 		for _, fault := range c.Faults {
+			if f.saidOfConfig(fault) {
+				continue
+			}
 			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s",
 				fault).do("%s", f.mendRunning()))
 		}
@@ -66,8 +66,11 @@ func checkRunning(f *Facts) []Finding {
 				"then use the new one").
 				do("restart weftd on every node; or write the old one back: %s", f.put([]byte(c.InUse))))
 		}
-		if c.Differs && len(out) == 0 {
+		if c.Differs && len(out) == 0 && f.Network.Err == nil {
 			out = append(out, says(Warning, "the network config is not the one in use").do("weft status"))
+		}
+		if f.Network.Err != nil {
+			return orOK(out, "weftd goes on with the last good one")
 		}
 		return orOK(out, "the one in use")
 	}
@@ -84,6 +87,14 @@ func checkRunning(f *Facts) []Finding {
 		out = append(out, says(Note, "a start of weftd would change since its last run: %s", change))
 	}
 	return orOK(out, "the one of the last run")
+}
+
+// saidOfConfig says that check network-config has what weftd says of the network config, too.
+func (f *Facts) saidOfConfig(fault string) bool {
+	none := f.Store.Asked && f.Store.Err == nil && f.Store.Snapshot.Config == nil
+	return none || slices.ContainsFunc(joined(f.Network.Err), func(err error) bool {
+		return strings.TrimSpace(err.Error()) == fault
+	})
 }
 
 // collides says which address of this host the stored network config, which is not in use, contains.

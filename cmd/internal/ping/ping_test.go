@@ -260,7 +260,8 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"a part is lost on the underlay", userspace(),
 			fake{diagnose.Underlay: {every: 3}, diagnose.Port: {every: 3}, diagnose.DataPlane: {every: 3}}, false,
 			diagnose.Underlay, nil,
-			[]string{"ip -s link show eth0 | here", "ethtool -S | on b", "mtr -n | here", "limit | here", "peer-limit | on b"}},
+			[]string{"ip -s link show eth0 | here", "ethtool -S | on b", "mtr -n | here", "limit | here",
+				"peer-limit | on b"}},
 		{"a part is lost in the tunnel", kernel(), fake{diagnose.DataPlane: {every: 3}}, false,
 			diagnose.DataPlane, nil,
 			[]string{"weft status | on b", "nft list ruleset | here", "nft list ruleset | on b",
@@ -317,7 +318,6 @@ func heardWhile(heard bool) func() (uint64, bool) {
 	}
 }
 
-// What was not asked is not said to be broken, and why is said.
 // twice is a network in which two hosts have the peer's address.
 type twice struct{ fake }
 
@@ -336,6 +336,7 @@ func TestTheLinkIsAskedWhenAPortIsRefused(t *testing.T) {
 	}
 }
 
+// What was not asked is not said to be broken, and why is said.
 func TestWhatCannotBeAskedIsSaid(t *testing.T) {
 	w := toPod(userspace())
 	w.Not = map[diagnose.Layer]string{diagnose.DataPlane: "no weftd", diagnose.Daemon: "no weftd",

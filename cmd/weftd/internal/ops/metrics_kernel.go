@@ -52,8 +52,9 @@ func rulesFamilies() []metric {
 		}),
 		counter("weft_rules_repairs_total", "How often weftd put back firewall rules that others had changed.",
 			func(s *page) uint64 { return s.Backend.Rules.Repaired }),
-		{"weft_rules_dropped_packets_total", "Packets that weft's firewall rules dropped: to the overlay's " +
-			"port from pods, by a link that leads to no peer or from strangers, or in plain where Encrypt forbids it.", prometheus.CounterValue,
+		{"weft_rules_dropped_packets_total", "Packets that weft's firewall rules dropped: to the " +
+			"overlay's port from pods, by a link that leads to no peer or from strangers, or in plain where Encrypt " +
+			"forbids it.", prometheus.CounterValue,
 			[]string{"reason"},
 			func(s *page, emit func(float64, ...string)) {
 				emit(float64(s.Backend.Rules.Dropped.Pods), "from_pod")
