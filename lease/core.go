@@ -25,6 +25,7 @@ type Core struct {
 	continuation continuation // what the turn waits for; nil between turns
 	calls        uint64       // the number of the last one
 	news         News         // what has come and was not taken in
+	told         *Snapshot    // the one in it when the last call began; nil for none
 
 	own     own
 	contest *contest // what keeps us from writing; nil for nothing
@@ -178,7 +179,7 @@ func (c *Core) call(op Operation, then continuation) {
 		return
 	}
 	c.calls++
-	c.continuation = then
+	c.continuation, c.told = then, c.news.Snapshot
 	c.Do(Call{Number: c.calls, Operation: op})
 }
 
@@ -186,6 +187,10 @@ func (c *Core) call(op Operation, then continuation) {
 func (c *Core) result(r Result) {
 	if c.continuation == nil || r.Number != c.calls {
 		return
+	}
+	if told := c.told; told != nil && told == c.news.Snapshot && told.ClusterID == r.Snapshot.ClusterID &&
+		told.Revision <= r.Snapshot.Revision {
+		c.news.Snapshot = nil // what was read is later, also if a store that went back uses the revision again
 	}
 	then := c.continuation
 	c.continuation = nil
