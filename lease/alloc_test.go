@@ -75,8 +75,8 @@ func TestPlan(t *testing.T) {
 // Two nodes that started together have one IPv6 subnet, with different IPv4 ones, and the second ended before
 // it had looked. When it comes back it keeps what nobody else has.
 func TestPlanYieldsToTheFirst(t *testing.T) {
-	q := lease.Request{Config: parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
-		Self: self(), Rand: rng()}
+	config := parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`)
+	q := lease.Request{Config: config, Self: self(), Rand: rng()}
 	mine := record(t, "10.244.5.0/24,fd00:0:0:6::/64", "me", "192.0.2.1", 4)
 	first := record(t, "10.244.7.0/24,fd00:0:0:6::/64", "other", "192.0.2.2", 3)
 	q.Records = []lease.Record{mine, first}

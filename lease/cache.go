@@ -98,7 +98,8 @@ func CachedConfig(dir string) (NetworkConfig, error) {
 	return ParseNetworkConfig([]byte(in.Config))
 }
 
-// CachedStore names the store that the last good state in dir is of, as NewCache was told; "" if there is none.
+// CachedStore names the store that the last good state in dir is of, as NewCache was told; "" if there is
+// none.
 func CachedStore(dir string) string {
 	in, _ := NewCache(dir, "").load()
 	return in.Store

@@ -446,9 +446,9 @@ func elements(change func(*nftables.Set, []nftables.SetElement) error, s *nftabl
 
 // Dropped counts packets that the rules have dropped.
 type Dropped struct {
-	// Pods counts what came to the overlay's port from pods, or by a link that leads to no peer. Strangers counts
-	// what came to the kernel's vxlan from an address that is no peer's. Plain counts what came or would have
-	// left in plain where a Seal forbids it.
+	// Pods counts what came to the overlay's port from pods, or by a link that leads to no peer. Strangers
+	// counts what came to the kernel's vxlan from an address that is no peer's. Plain counts what came or would
+	// have left in plain where a Seal forbids it.
 	Pods, Strangers, Plain uint64
 }
 

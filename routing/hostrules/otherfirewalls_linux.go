@@ -18,9 +18,9 @@ type Suspect struct {
 	// Table and Chain are where a policy drops what no rule accepts. Legacy says that they are legacy iptables'.
 	Table, Chain string
 	IPv6, Legacy bool
-	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that no rule before it accepts
-	// anything or leads to another chain, and Ahead that the one by which weft's or flannel's rules accept is
-	// behind it. Dropped is how many packets it has dropped, if it is not one that drops all; 0 for all.
+	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that no rule before it
+	// accepts anything or leads to another chain, and Ahead that the one by which weft's or flannel's rules
+	// accept is behind it. Dropped is how many packets it has dropped; 0 for one that drops all.
 	Rule        int
 	Sure, Ahead bool
 	Dropped     uint64
@@ -34,7 +34,8 @@ func (s Suspect) String() string {
 	case s.Owner == "firewalld":
 		return "firewalld may drop it"
 	case s.Dropped > 0:
-		return fmt.Sprintf("rule %d of chain %s of table %s has dropped %d packets", s.Rule, s.Chain, s.Table, s.Dropped)
+		return fmt.Sprintf("rule %d of chain %s of table %s has dropped %d packets", s.Rule, s.Chain, s.Table,
+			s.Dropped)
 	case s.Rule != 0:
 		return fmt.Sprintf("rule %d of chain %s of table %s drops all that comes to it", s.Rule, s.Chain, s.Table)
 	}
@@ -132,8 +133,8 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 	return found, nil
 }
 
-// drops looks for the first rule of a chain that drops or rejects every packet, or where packets are forwarded
-// for the first that has dropped any.
+// drops looks for the first rule of a chain that drops or rejects every packet, or where packets are
+// forwarded for the first that has dropped any.
 func (s *Suspect) drops(conn *nftables.Conn, c *nftables.Chain) {
 	rules, _ := conn.GetRules(c.Table, c) // an error: the chain has gone meanwhile
 	accepts := false

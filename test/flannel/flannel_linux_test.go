@@ -62,8 +62,8 @@ func TestNodeRunsFlannelForAWhile(t *testing.T) {
 			t.Parallel()
 			l, err := lab.Up(t.Context(), lab.Spec{
 				WeftdPath: weftd, Nodes: 2, PodsPerNode: 1, Store: lab.Separate,
-				NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","EnableIPv6":` + strconv.FormatBool(c.name != "udp") +
-					`,"IPv6Network":"fd42::/48","Backend":` + c.backend + `}`),
+				NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","EnableIPv6":` +
+					strconv.FormatBool(c.name != "udp") + `,"IPv6Network":"fd42::/48","Backend":` + c.backend + `}`),
 				Progress: func(line string) { t.Log(line) },
 			})
 			if err != nil {

@@ -42,8 +42,8 @@ func checkOutput(f *Facts) []Finding { return f.atPort("output") }
 func checkInput(f *Facts) []Finding {
 	found := f.atPort("input")
 	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
-		x := says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from pods or by a link "+
-			"that leads to no peer", n)
+		x := says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from pods or by a "+
+			"link that leads to no peer", n)
 		x.Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Port.Number},
 			diagnose.OffPort).Open
 		x.Remedy = remedyOf(x.Open)

@@ -86,7 +86,8 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	f.Network.Last.Raw = []byte(used)
-	for _, f.Network.Err = range []error{f.Network.Err, &lease.ConfigError{Key: "", Got: "a typo", Want: "one"}} {
+	typo := &lease.ConfigError{Key: "", Got: "a typo", Want: "one"}
+	for _, f.Network.Err = range []error{f.Network.Err, typo} {
 		if got := f.mend(f.Network.Err); !strings.HasSuffix(got, " '"+used+"'") {
 			t.Errorf("%q", got)
 		}

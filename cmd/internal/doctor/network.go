@@ -125,11 +125,12 @@ func Changes(before, after routing.Network) (out []string) {
 	return out
 }
 
-// What a bridge within Network is, and what is to be done. Its address stays, since pods have it as their gateway.
+// What a bridge within Network is, and what is to be done. Its address stays, since pods have it as their
+// gateway.
 const (
 	formerBridge = "it is the bridge of a subnet that this node had before, or another program's, as Docker's"
-	formerPods   = "delete the pods on it, which are made anew with an address of the subnet that the node has now; " +
-		"or give that program another network"
+	formerPods   = "delete the pods on it, which are made anew with an address of the subnet that the node has " +
+		"now; or give that program another network"
 )
 
 func checkOverlap(f *Facts) []Finding {

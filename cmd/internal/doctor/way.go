@@ -253,12 +253,14 @@ func (r Route) text() string {
 // without is how to be rid of a route: one that the kernel made for an address of the link's goes with that.
 func (f *Facts) without(r Route) string {
 	if l, a := f.connected(r); a.IsValid() {
-		return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a, l.Name)
+		return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a,
+			l.Name)
 	}
 	return "ip route del " + r.text()
 }
 
-// connected returns the link and the address by which the kernel made a route; the zero Prefix if it is another.
+// connected returns the link and the address by which the kernel made a route; the zero Prefix if it is
+// another.
 func (f *Facts) connected(r Route) (Link, netip.Prefix) {
 	for _, l := range f.Links.Links {
 		for _, a := range l.Addrs {

@@ -110,7 +110,8 @@ func rulesRows(row rowFunc, r control.Rules) {
 	p := phrase(cli.OrDash(r.Firewall))
 	p.and(!r.InPlace, "NOT IN PLACE")
 	p.and(r.Repaired > 0, "put back: %d", r.Repaired)
-	p.and(r.PodsDropped > 0, "%d dropped at the overlay's port, from pods or by a link to no peer", r.PodsDropped)
+	p.and(r.PodsDropped > 0, "%d dropped at the overlay's port, from pods or by a link to no peer",
+		r.PodsDropped)
 	p.and(r.StrangersDropped > 0, "%d dropped from strangers", r.StrangersDropped)
 	p.and(r.PlainDropped > 0, "%d dropped that were not encrypted", r.PlainDropped)
 	row("rules", "%s", p)
