@@ -188,12 +188,12 @@ func (c *Core) result(r Result) {
 	if c.continuation == nil || r.Number != c.calls {
 		return
 	}
-	if told := c.told; told != nil && told == c.news.Snapshot && told.ClusterID == r.Snapshot.ClusterID &&
+	then, told := c.continuation, c.told
+	c.continuation, c.told = nil, nil
+	if told != nil && told == c.news.Snapshot && told.ClusterID == r.Snapshot.ClusterID &&
 		told.Revision <= r.Snapshot.Revision {
 		c.news.Snapshot = nil // what was read is later, also if a store that went back uses the revision again
 	}
-	then := c.continuation
-	c.continuation = nil
 	then(r)
 }
 
