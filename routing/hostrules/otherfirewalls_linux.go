@@ -18,8 +18,8 @@ type Suspect struct {
 	// Table and Chain are where a policy drops what no rule accepts. Legacy says that they are legacy iptables'.
 	Table, Chain string
 	IPv6, Legacy bool
-	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that no rule before it
-	// accepts anything or leads to another chain, and Ahead that the one by which weft's or flannel's rules
+	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that the rules before it only
+	// drop too, and Ahead that the one by which weft's or flannel's rules
 	// accept is behind it. Dropped is how many packets it has dropped; 0 for one that drops all.
 	Rule        int
 	Sure, Ahead bool
@@ -104,14 +104,16 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 		}
 		s := Suspect{Hook: hooks[*c.Hooknum], Table: families[c.Table.Family] + c.Table.Name, Chain: c.Name,
 			IPv6: c.Table.Family == nftables.TableFamilyIPv6}
-		if c.Table.Name == "firewalld" && s.Hook != "output" {
+		zones, rule := c.Table.Name == "firewalld" && s.Hook != "output", s.dropping(conn, c)
+		if !zones && rule.Rule != 0 {
+			found = append(found, rule)
+		}
+		switch {
+		case zones:
 			s.Owner = "firewalld" // whose zones reject by rules
-		} else if s.drops(conn, c); s.Rule != 0 {
-			found = append(found, s)
-			continue
-		} else if c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
-			continue
-		} else if ufw && c.Table.Name == "filter" {
+		case rule.Rule != 0 && rule.Dropped == 0, c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop:
+			continue // nothing comes to the policy, or it accepts
+		case ufw && c.Table.Name == "filter":
 			s.Owner = "ufw"
 		}
 		if s.Owner == "" || !slices.ContainsFunc(found, func(x Suspect) bool {
@@ -133,9 +135,9 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 	return found, nil
 }
 
-// drops looks for the first rule of a chain that drops or rejects every packet, or where packets are
-// forwarded for the first that has dropped any.
-func (s *Suspect) drops(conn *nftables.Conn, c *nftables.Chain) {
+// dropping is s with the first rule of a chain that drops or rejects every packet, or where packets are
+// forwarded with the first that has dropped any.
+func (s Suspect) dropping(conn *nftables.Conn, c *nftables.Chain) Suspect {
 	rules, _ := conn.GetRules(c.Table, c) // an error: the chain has gone meanwhile
 	accepts := false
 	for i, r := range rules {
@@ -149,7 +151,6 @@ func (s *Suspect) drops(conn *nftables.Conn, c *nftables.Chain) {
 				all = all && e.Name == "comment"
 			case *expr.Verdict:
 				drops, next = e.Kind == expr.VerdictDrop, e.Chain
-				accepts = accepts || !drops
 			case *expr.Reject:
 				drops = true
 			case *expr.Target:
@@ -166,5 +167,7 @@ func (s *Suspect) drops(conn *nftables.Conn, c *nftables.Chain) {
 		case drops && count > 0 && s.Rule == 0 && s.Hook == "forward":
 			s.Rule, s.Dropped = i+1, count
 		}
+		accepts = accepts || !drops // or may, as a verdict map does
 	}
+	return s
 }

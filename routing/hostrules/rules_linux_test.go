@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -680,6 +681,28 @@ func TestSuspectRules(t *testing.T) {
 			got[0].Sure != step.sure || got[0].Ahead != step.ahead || got[0].Dropped != step.dropped) {
 			t.Errorf("after %s: %+v, %v", step.line, got, err)
 		}
+	}
+}
+
+// A verdict map may accept, and a rule that has dropped something hides no policy.
+func TestSuspectRulesBesideOthers(t *testing.T) {
+	inNamespace(t)
+	sh(t, "nft add table inet theirs")
+	sh(t, "nft add chain inet theirs vm { type filter hook input priority 0 ; }")
+	sh(t, "nft add rule inet theirs vm ct state vmap { established : accept, invalid : drop }")
+	sh(t, "nft add rule inet theirs vm drop")
+	sh(t, "iptables-nft -P FORWARD DROP")
+	sh(t, "iptables-nft -A FORWARD -s 192.0.2.0/24 -j DROP -c 7 700")
+	got, err := Suspects(t.Context())
+	var said []string
+	for _, s := range got {
+		said = append(said, fmt.Sprintf("%s rule %d sure %t dropped %d", s.Hook, s.Rule, s.Sure, s.Dropped))
+	}
+	slices.Sort(said)
+	want := []string{"forward rule 0 sure false dropped 0", "forward rule 1 sure false dropped 7",
+		"input rule 2 sure false dropped 0"}
+	if err != nil || !slices.Equal(said, want) {
+		t.Errorf("%q, %v, want %q", said, err, want)
 	}
 }
 
