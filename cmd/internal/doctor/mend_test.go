@@ -108,6 +108,20 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 	}
 }
 
+// Beside a bad config, weftd's own faults are still said, and those of the config once.
+func TestFaultsBesideABadConfig(t *testing.T) {
+	f := healthy(t)
+	_, f.Network.Err = routing.Parse([]byte("{"))
+	for fault, want := range map[string]Verdict{
+		"its port is taken": Fault, f.Network.Err.Error(): OK, lease.ErrNoConfig.Error(): OK,
+	} {
+		f.Daemon.Status.Config.Faults = []string{fault}
+		if got := checkRunning(f); len(got) != 1 || got[0].Verdict != want {
+			t.Errorf("%s: %v, want %s", fault, got, want)
+		}
+	}
+}
+
 func TestRemediesAskTheStoreInUse(t *testing.T) {
 	f := healthy(t)
 	f.Settings.Store = options.Store{Endpoints: []string{"https://192.0.2.9:2379", "https://192.0.2.10:2379"},

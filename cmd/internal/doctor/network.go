@@ -91,9 +91,8 @@ func checkRunning(f *Facts) []Finding {
 
 // saidOfConfig says that check network-config has what weftd says of the network config, too.
 func (f *Facts) saidOfConfig(fault string) bool {
-	none := f.Store.Asked && f.Store.Err == nil && f.Store.Snapshot.Config == nil
-	return none || slices.ContainsFunc(joined(f.Network.Err), func(err error) bool {
-		return strings.TrimSpace(err.Error()) == fault
+	return slices.ContainsFunc(joined(f.Network.Err), func(err error) bool {
+		return fault == strings.TrimSpace(err.Error()) || fault == lease.ErrNoConfig.Error()
 	})
 }
 
