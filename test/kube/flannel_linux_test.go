@@ -14,14 +14,6 @@ import (
 	"weft/test/traffic"
 )
 
-// flannelConfig returns a network configuration in which a real flanneld can be a peer.
-func flannelConfig(backend string, families []int) string {
-	if len(families) == 1 {
-		return `{"Network":"` + Network4 + `","Backend":` + backend + `}`
-	}
-	return DualStack(backend)
-}
-
 // AddFlannel makes a host with its Node object, starts a real flanneld there, and waits until pods can be
 // added. Of o it uses the network configuration.
 func (c *Cluster) AddFlannel(t *testing.T, name string, o NodeOptions) *Node {
@@ -92,17 +84,17 @@ func TestFromFlannelAndBack(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
 	for _, way := range []struct {
-		name, backend string
-		families      []int
+		name, config string
+		families     []int
 		// Where weft itself carries the packets, its device has to go before flannel's comes.
 		device bool
 	}{
-		{"vxlan", `{"Type":"vxlan"}`, []int{4, 6}, false},
-		{"host-gw", `{"Type":"host-gw"}`, []int{4, 6}, false},
-		{"udp", `{"Type":"udp"}`, []int{4}, true},
+		{"vxlan", strings.Replace(kernelVXLAN(), "{", `{"EnableNFTables":true,`, 1), []int{4, 6}, false},
+		{"host-gw", DualStack(`{"Type":"host-gw"}`), []int{4, 6}, false},
+		{"udp", UDP, []int{4}, true},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			o := NodeOptions{NetworkConfig: flannelConfig(way.backend, way.families), Args: []string{"--ip-masq"}}
+			o := NodeOptions{NetworkConfig: way.config, Args: []string{"--ip-masq"}}
 			a, b := c.AddNode(t, way.name+"-a", o), c.AddFlannel(t, way.name+"-b", o)
 			nodes := []*Node{a, b}
 			if way.name == "vxlan" {
@@ -157,15 +149,23 @@ func TestFromFlannelAndBack(t *testing.T) {
 			}
 			b.startFlannel(t)
 			a.takes(t, pods[1], false)
+			if obj, err := b.Get(t.Context()); err != nil || flannelAnnotations(obj)["weft"] == "" {
+				t.Errorf("flannel removed weft's annotation: %v", err)
+			}
+			talk(pods)
+			late := c.AddFlannel(t, way.name+"-late", o)
+			t.Cleanup(func() { late.leave(t) })
+			pods = append(pods, late.AddPod(t))
+			if way.name == "vxlan" { // weft's rules admit the peers that it knew
+				Unreached(t, pods[len(pods)-1].Endpoint(4), pods[1].Endpoint(4))
+			}
 			said := b.cleanup(t, "--rules", "--wait", "--kubeconfig-file="+b.kubeconfig(), "--node-name="+b.Object)
 			t.Log(said)
 			if obj, err := b.Get(t.Context()); err != nil || flannelAnnotations(obj)["weft"] != "" ||
 				flannelAnnotations(obj)["public-ip"] == "" || !strings.Contains(said, "annotation") {
 				t.Errorf("annotations %v, %v", flannelAnnotations(obj), err)
 			}
-			late := c.AddFlannel(t, way.name+"-late", o)
-			t.Cleanup(func() { late.leave(t) })
-			talk(append(pods, late.AddPod(t)))
+			talk(pods)
 			for _, f := range flows {
 				f.Lossless()
 			}
