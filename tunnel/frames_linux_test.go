@@ -71,7 +71,7 @@ func TestFramesAreDeafAtFirst(t *testing.T) {
 
 // A frame that cannot be described costs a packet, and not the port.
 func TestFramesThatCannotBeDescribed(t *testing.T) {
-	// Who reads from a socket of this kind that has no other end gets EINVAL.
+	// The kernel answers a read from a stream socket without another end with EINVAL.
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
