@@ -18,9 +18,9 @@ type Suspect struct {
 	// Table and Chain are where a policy drops what no rule accepts. Legacy says that they are legacy iptables'.
 	Table, Chain string
 	IPv6, Legacy bool
-	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that the rules before it only
-	// drop too, and Ahead that the one by which weft's or flannel's rules
-	// accept is behind it. Dropped is how many packets it has dropped; 0 for one that drops all.
+	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that the rules before it
+	// only drop too, and Ahead that the one by which weft's or flannel's rules accept is behind it. Dropped is
+	// how many packets it has dropped; 0 for one that drops all.
 	Rule        int
 	Sure, Ahead bool
 	Dropped     uint64

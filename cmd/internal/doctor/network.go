@@ -128,8 +128,8 @@ func Changes(before, after routing.Network) (out []string) {
 // gateway.
 const (
 	formerBridge = "it is the bridge of a subnet that this node had before, or another program's, as Docker's"
-	formerPods   = "delete the pods on it, which are made anew with an address of the subnet that the node has " +
-		"now; or give that program another network"
+	formerPods   = "delete the pods on it, which are made anew with an address of the subnet that the node " +
+		"has now; or give that program another network"
 )
 
 func checkOverlap(f *Facts) []Finding {
