@@ -59,6 +59,9 @@ func (c *Cluster) step(m *machine, p *process, e lease.Event) {
 				saved := lease.Saved{Err: errors.New("the disk is full")}
 				if c.now >= m.full {
 					saved = lease.Saved{Written: m.disk.save(f.Cached)}
+					m.disk.unsaved = false
+				} else if !m.disk.unsaved {
+					m.disk.unsaved, m.disk.since = true, c.now
 				}
 				c.deliver(m, p, c.after(time.Millisecond, 100*time.Millisecond), saved)
 			case lease.Publish:

@@ -51,6 +51,9 @@ type machine struct {
 type disk struct {
 	cached   *lease.Cached
 	previous lease.Subnets // of subnet.env
+
+	unsaved bool          // it was full at the last save,
+	since   time.Duration // and at all from this time on: what is on it is that old
 }
 
 // save writes the state, and reports whether it is another one than what is there, as lease.Cache does.
@@ -183,6 +186,10 @@ func (c *Cluster) start(m *machine) {
 	p := &process{began: c.now}
 	m.process = p
 	m.disturb(c.now)
+	if m.disk.unsaved {
+		m.heard = min(m.heard, m.disk.since) // it knows what its disk does
+		m.gap = min(m.gap, m.heard)
+	}
 	if c.api != nil {
 		c.startLife(m, p)
 		return
