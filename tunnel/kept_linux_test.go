@@ -3,6 +3,11 @@ package tunnel_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -112,6 +117,73 @@ func TestKept(t *testing.T) {
 			_ = p.Close()
 		})
 	}
+}
+
+// TestPortsAreNotInGosPoller: the workers wait for packets themselves. Go's poller would wake two more threads
+// for each. The test runs alone, since the engines of others wait for such descriptors.
+func TestPortsAreNotInGosPoller(t *testing.T) {
+	for _, k := range keptKinds() {
+		t.Run(k.name, func(t *testing.T) {
+			h, peer := newHost(t), newHost(t)
+			wire(t, h, peer, "192.0.2.1/24", "192.0.2.2/24", 1500)
+			p, err := k.opened(t, h, nil, "192.0.2.1", 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			kept, err := p.(tunnel.KeepablePort).Keep()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer kept.Close()
+			waits := waitedFor(t)
+			for _, fd := range kept.FDs {
+				if what := fileOf(fd); slices.Contains(waits, what) || what == "" {
+					t.Errorf("an epoll instance waits for %q", what)
+				}
+			}
+		})
+	}
+}
+
+// fileOf says what a descriptor is: a device's file, or a socket's inode.
+func fileOf(fd int) string {
+	what, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return what
+}
+
+// waitedFor describes all descriptors that are in an epoll instance of this process.
+func waitedFor(t *testing.T) (all []string) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	polls := 0
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fileOf(fd) != "anon_inode:[eventpoll]" {
+			continue
+		}
+		polls++
+		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(info), "\n") {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "tfd:" {
+				n, err := strconv.Atoi(f[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, fileOf(n))
+			}
+		}
+	}
+	if polls == 0 {
+		t.Fatal("Go's poller was not found")
+	}
+	return all
 }
 
 // TestUnfit offers what was kept where another port is wanted: it is not taken up, the descriptors are
