@@ -15,20 +15,23 @@ func (w *worker) deliver(p *Packet, d decision) {
 	case d.limit > 0:
 		w.fragment(p, d)
 	default:
-		if d.peer != nil {
+		if d.to.role == RoleUnderlay {
 			w.address(p, d.peer, p.info.Version, p.info.ECN())
 		}
-		w.push(p, d.to)
+		w.push(p, send{d.to, d.peer})
 	}
 }
 
 // dropDecided drops p as decided, and tells its sender and who keeps count of such packets.
 func (w *worker) dropDecided(p *Packet, d decision) {
-	r := d.reason()
+	r, sender := d.reason(), d.peer
+	if w.flow == &w.tally.egress {
+		sender = nil
+	}
 	switch {
 	case d.drop.icmp != 0:
 		w.complain(d.drop.icmp, d.limit, p.Bytes())
-	case r == DropForeignSource && d.peer != nil:
+	case r == DropForeignSource && d.peer != sender:
 		w.forged(&p.info.Inner, d.peer)
 	case r == DropUnknownPeer:
 		w.strangers.record(p.Outer.Addr(), w.now)
@@ -36,20 +39,20 @@ func (w *worker) dropDecided(p *Packet, d decision) {
 	if d.to != nil && d.to.pod != nil {
 		d.to.pod.rx.drops[r].Add(uint64(p.segments))
 	}
-	w.refuse(p, r)
+	w.refuse(p, sender, r)
 }
 
 // fragment sends p, or each segment of a UDP superpacket, in fragments.
 func (w *worker) fragment(p *Packet, d decision) {
 	if p.segSize == 0 {
 		if r, ok := w.sendFragments(p, d); !ok {
-			w.refuse(p, r)
+			w.refuse(p, d.peer, r)
 		}
 		return
 	}
 	super, r, ok := p.parseSuper()
 	if !ok {
-		w.refuse(p, r)
+		w.refuse(p, d.peer, r)
 		return
 	}
 	q := w.ring.newSegment()
@@ -61,7 +64,7 @@ func (w *worker) fragment(p *Packet, d decision) {
 			r, ok = w.sendFragments(q, d)
 		}
 		if !ok {
-			w.refuse(q, r)
+			w.refuse(q, d.peer, r)
 		}
 	}
 }
@@ -70,7 +73,6 @@ func (w *worker) fragment(p *Packet, d decision) {
 // format ip nothing. RFC 6040 section 4.3: the inner ECN field is copied out only
 // where the far end is known to bring it back in; to others it is Not-ECT.
 func (w *worker) address(p *Packet, peer *Peer, version uint8, ecn encap.ECN) {
-	p.peer = peer
 	p.Outer = peer.outer(w.engine.cfg.Port)
 	p.OuterECN = encap.NotECT
 	if peer.ecn {
@@ -81,32 +83,44 @@ func (w *worker) address(p *Packet, peer *Peer, version uint8, ecn encap.ECN) {
 	}
 }
 
-// push queues p to be written to out at the end of the batch, in the form that out
-// takes.
-func (w *worker) push(p *Packet, out *attached) {
-	p.out = out
-	if p.segSize > 0 && out.super == nil {
-		w.cut(p)
+// push queues p to be written at the end of the batch, in the form that the port takes.
+func (w *worker) push(p *Packet, s send) {
+	if p.segSize > 0 && s.to.super == nil {
+		w.cut(p, s)
 		return
 	}
-	if p.partial && p.segSize == 0 && (out.super == nil || !out.super.leavesPartial(p.recv)) {
+	if p.partial && p.segSize == 0 && (s.to.super == nil || !s.to.super.leavesPartial(p.recv)) {
 		p.complete()
 	}
-	w.ring.out = append(w.ring.out, p)
+	w.queue(p, s)
+}
+
+// queue has p written as it is.
+func (w *worker) queue(p *Packet, s send) {
+	w.out = append(w.out, p)
+	w.sends = append(w.sends, s)
+}
+
+// alone makes a batch of p.
+func (w *worker) alone(p *Packet) []*Packet {
+	w.one[0] = p
+	return w.one[:]
 }
 
 // cut writes the segments of a superpacket one by one, for a port that takes no
 // superpackets.
-func (w *worker) cut(p *Packet) {
+func (w *worker) cut(p *Packet, s send) {
 	w.flush() // keep the order: what came before goes first
 	super, r, ok := p.parseSuper()
 	if !ok {
-		w.refuse(p, r)
+		w.refuse(p, s.peer, r)
 		return
 	}
+	sends := []send{s}
 	for k := range super.Segments {
-		w.ring.newReply().segmentOf(p, super, k)
-		w.write(p.out, w.ring.replyOut[:])
+		q := w.ring.newReply()
+		q.segmentOf(p, super, k)
+		w.write(w.alone(q), sends)
 	}
 }
 
@@ -116,14 +130,14 @@ func (q *Packet) segmentOf(p *Packet, super *encap.Super, k int) {
 	from, to := super.Payload(k)
 	b = append(b, p.Bytes()[from:to]...)
 	q.end, q.inner = q.off+len(b), len(b)
-	q.peer, q.Outer, q.OuterECN, q.lane, q.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
+	q.Outer, q.OuterECN, q.lane, q.crowded = p.Outer, p.OuterECN, p.lane, p.crowded
 	q.copyHead(p)
 }
 
 // sendFragments sends an IPv4 packet that permits it in pieces of at most d.limit
 // bytes (RFC 791 section 3.2). It is delivered if every piece is.
 func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
-	in, out, peer := &p.info.Inner, d.to, d.peer
+	in, out, leaves := &p.info.Inner, d.to, d.to.role == RoleUnderlay
 	w.flush() // keep the order: what came before goes first
 	p.complete()
 	for offset := 0; ; {
@@ -133,35 +147,33 @@ func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
 			return DropTooBig, false
 		}
 		piece.end, piece.lane = piece.off+len(b), p.lane
-		if peer != nil {
-			w.address(piece, peer, in.Version, in.ECN())
+		if leaves {
+			w.address(piece, d.peer, in.Version, in.ECN())
 		}
-		out.port.WriteBatch(w.ring, w.ring.replyOut[:])
+		out.port.WriteBatch(w.ring, w.alone(piece))
 		if piece.verdict != delivered {
 			if out.pod != nil {
 				out.pod.rx.drops[piece.verdict.reason()].Add(1)
 			}
 			return piece.verdict.reason(), false
 		}
-		if w.look != nil && peer != nil {
-			w.look.sent(w, out, piece)
+		if w.look != nil && leaves {
+			w.look.sent(w, out, piece, d.peer)
 		}
 		if offset = next; offset == 0 {
 			break
 		}
 	}
-	if peer == nil {
-		peer = p.peer // the sender, on the way in
-	} else if w.look != nil {
-		w.address(p, peer, in.Version, in.ECN())
-	}
 	if w.look != nil {
-		w.look.fragmented(w, p)
+		if leaves {
+			w.address(p, d.peer, in.Version, in.ECN())
+		}
+		w.look.fragmented(w, p, d.peer)
 	}
 	w.tally.fragmented++
 	w.flow.Delivered++
 	w.flow.DeliveredBytes += uint64(p.inner)
-	w.credit(peer, 1, uint64(p.inner))
+	w.credit(d.peer, 1, uint64(p.inner))
 	if out.pod != nil {
 		out.pod.rx.passed(1, uint64(p.inner), w.now)
 	}
@@ -170,28 +182,29 @@ func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
 
 // flush writes what is queued, in order, in runs to the same port.
 func (w *worker) flush() {
-	out := w.ring.out
+	out, sends := w.out, w.sends
 	for len(out) > 0 {
 		n := 1
-		for n < len(out) && out[n].out == out[0].out {
+		for n < len(out) && sends[n].to == sends[0].to {
 			n++
 		}
-		w.write(out[0].out, out[:n])
-		out = out[n:]
+		w.write(out[:n], sends[:n])
+		out, sends = out[n:], sends[n:]
 	}
-	w.ring.out = w.ring.out[:0]
+	w.out, w.sends = w.out[:0], w.sends[:0]
 }
 
 // write writes a run to one port, and accounts for it.
-func (w *worker) write(out *attached, ps []*Packet) {
+func (w *worker) write(ps []*Packet, sends []send) {
+	out := sends[0].to
 	if w.look != nil {
-		w.look.before(w, out, ps)
+		w.look.before(w, ps, sends)
 	}
 	out.port.WriteBatch(w.ring, ps)
 	if w.look != nil {
-		w.look.after(w, ps)
+		w.look.after(w, ps, sends)
 	}
-	w.account(ps)
+	w.account(ps, sends)
 	if out.pod != nil {
 		w.handed(out.pod, ps)
 	}
@@ -212,19 +225,19 @@ func (w *worker) handed(to *pod, ps []*Packet) {
 }
 
 // account enters the verdicts of a written run, one addition a peer.
-func (w *worker) account(ps []*Packet) {
+func (w *worker) account(ps []*Packet, sends []send) {
 	var peer *Peer
 	var packets, bytes uint64
-	for _, p := range ps {
+	for i, p := range ps {
 		if p.verdict != delivered {
-			w.drop(p, p.verdict.reason())
+			w.drop(p, sends[i].peer, p.verdict.reason())
 			continue
 		}
 		w.flow.Delivered += uint64(p.segments)
 		w.flow.DeliveredBytes += uint64(p.inner)
-		if p.peer != peer {
+		if sends[i].peer != peer {
 			w.credit(peer, packets, bytes)
-			peer, packets, bytes = p.peer, 0, 0
+			peer, packets, bytes = sends[i].peer, 0, 0
 		}
 		packets += uint64(p.segments)
 		bytes += uint64(p.inner)
@@ -260,17 +273,17 @@ func (v verdict) reason() DropReason {
 }
 
 // refuse drops p before it is queued, and shows it to who looks.
-func (w *worker) refuse(p *Packet, r DropReason) {
-	w.drop(p, r)
+func (w *worker) refuse(p *Packet, peer *Peer, r DropReason) {
+	w.drop(p, peer, r)
 	if w.look != nil {
-		w.look.refused(w, p, r)
+		w.look.refused(w, p, peer, r)
 	}
 }
 
 // drop counts p under r. Packets that we send are not held against the peer.
-func (w *worker) drop(p *Packet, r DropReason) {
+func (w *worker) drop(p *Packet, peer *Peer, r DropReason) {
 	w.flow.Drops[r] += uint64(p.segments)
-	if p.peer != nil && w.flow == &w.tally.ingress {
-		p.peer.state.drops[r].Add(uint64(p.segments))
+	if peer != nil && w.flow == &w.tally.ingress {
+		peer.state.drops[r].Add(uint64(p.segments))
 	}
 }

@@ -30,8 +30,10 @@ type decider struct {
 
 // decision is what becomes of a packet.
 type decision struct {
-	to   *attached // the port that it leaves by; of a dropped one the pod that it was for, or nil
-	peer *Peer     // egress: the node that it is sent to, or of DropForeignSource whose address the source is
+	to *attached // the port that it leaves by; of a dropped one the pod that it was for, or nil
+	// peer is the node that it is sent to, or on the way in the one that sent it, nil if nobody knows; of an own
+	// packet that is dropped for DropForeignSource whose address the source is.
+	peer *Peer
 	// limit is not 0 for an IPv4 packet that leaves in fragments of at most so many bytes; of
 	// encap.ICMPTooBig it is the MTU that is reported.
 	limit int

@@ -49,7 +49,7 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 		w.tally.icmpDenied++
 		return
 	}
-	out.port.WriteBatch(w.ring, w.ring.replyOut[:])
+	out.port.WriteBatch(w.ring, w.alone(reply))
 	if w.look != nil {
 		w.look.told(w, reply)
 	}

@@ -19,7 +19,7 @@ func (w *worker) ingress() {
 		}
 		for p := &packets[i]; p != nil; {
 			d, rest := w.decideIn(p)
-			if d.dropped() && d.reason() == DropMalformed && !p.parsed && w.probed(p) {
+			if d.dropped() && d.reason() == DropMalformed && !p.parsed && w.probed(d.peer, p) {
 				p.segments, p.inner = 0, 0 // no packet, and so none received
 			}
 			if p.partial && !d.dropped() {
@@ -43,19 +43,18 @@ func (w *worker) ingress() {
 // then have the outcome that it had for q. That q was queued last says that it passed, and that nobody has
 // changed it since.
 func (w *worker) repeated(q, p *Packet) bool {
-	n := len(w.ring.out)
-	if n == 0 || w.ring.out[n-1] != q || !q.partial || q.segSize > 0 || p.segSize > 0 || p.Truncated ||
+	n := len(w.out)
+	if n == 0 || w.out[n-1] != q || !q.partial || q.segSize > 0 || p.segSize > 0 || p.Truncated ||
 		p.Outer != q.Outer || p.OuterECN != q.OuterECN || w.table.format == encap.FormatVXLAN ||
 		!q.info.Repeated(q.Bytes(), p.Bytes()) {
 		return false
 	}
 	p.info.Inner, p.parsed, p.cutSize = q.info.Inner, true, 0
-	p.peer, p.out, p.crowded = q.peer, q.out, q.crowded
-	p.partial, p.csumStart, p.csumOffset = true, q.csumStart, q.csumOffset
+	p.partial, p.csumStart, p.csumOffset, p.crowded = true, q.csumStart, q.csumOffset, q.crowded
 	w.tally.completed++
 	w.flow.Received++
 	w.flow.ReceivedBytes += uint64(p.inner)
-	w.ring.out = append(w.ring.out, p)
+	w.queue(p, w.sends[n-1])
 	return true
 }
 
@@ -81,9 +80,17 @@ func (w *decider) decideIn(p *Packet) (d decision, rest int) {
 	if !p.Outer.IsValid() {
 		return dropped(DropMalformed), 0 // a frame that held no datagram
 	}
-	if r, ok := w.identify(p); !ok {
+	peer, r, ok := w.identify(p)
+	if !ok {
 		return dropped(r), 0
 	}
+	d, rest = w.decideFrom(peer, p)
+	d.peer = peer
+	return d, rest
+}
+
+// decideFrom is decideIn for a datagram of peer, which is nil if senders are not checked.
+func (w *decider) decideFrom(peer *Peer, p *Packet) (d decision, rest int) {
 	if p.Truncated {
 		return dropped(DropTruncated), 0
 	}
@@ -99,16 +106,16 @@ func (w *decider) decideIn(p *Packet) (d decision, rest int) {
 	}
 	p.trim(in.TotalLen)
 	p.inner = in.TotalLen
-	if p.peer != nil && p.peer.packs && in.TotalLen < len(datagram) && p.segSize == 0 {
+	if peer != nil && peer.packs && in.TotalLen < len(datagram) && p.segSize == 0 {
 		// Other bytes behind a packet are ignored, as with flannel.
 		more, _ := encap.NextPacked(datagram, in.TotalLen)
 		rest = len(more)
 	}
-	return w.accept(p, in), rest
+	return w.accept(peer, p, in), rest
 }
 
-// accept decides about one inner packet.
-func (w *decider) accept(p *Packet, in *encap.Inner) decision {
+// accept decides about one inner packet of peer.
+func (w *decider) accept(peer *Peer, p *Packet, in *encap.Inner) decision {
 	if p.segSize > 0 {
 		super, r, ok := p.parseSuper()
 		if !ok {
@@ -130,12 +137,12 @@ func (w *decider) accept(p *Packet, in *encap.Inner) decision {
 	if in.TTL == 0 { // RFC 2003 section 3.1
 		return dropped(DropTTL)
 	}
-	to, r, ok := w.admit(in, p)
+	to, r, ok := w.admit(peer, p, in)
 	if !ok {
 		return dropped(r)
 	}
 
-	if to.pod != nil && w.set.host != nil && w.translated(p, in, p.peer != nil) {
+	if to.pod != nil && w.set.host != nil && w.translated(p, in, peer != nil) {
 		to = w.set.host // it answers a flow that the host's rules have changed, and that it knows by another name
 	}
 
@@ -190,31 +197,30 @@ func describe(p *Packet, in *encap.Inner, mtu int) (DropReason, bool) {
 }
 
 // identify finds the peer that a datagram came from.
-func (w *decider) identify(p *Packet) (DropReason, bool) {
+func (w *decider) identify(p *Packet) (peer *Peer, r DropReason, ok bool) {
 	src := p.Outer.Addr()
 	if src == w.sender.addr {
-		p.peer = w.sender.peer
-		return 0, true
+		return w.sender.peer, 0, true
 	}
-	if p.peer = w.table.senders[src]; p.peer != nil {
-		w.sender = sender{src, p.peer}
-		return 0, true
+	if peer = w.table.senders[src]; peer != nil {
+		w.sender = sender{src, peer}
+		return peer, 0, true
 	}
 	if w.table.self[src] {
-		return DropOwnSource, false
+		return nil, DropOwnSource, false
 	}
 	if w.table.spec.Check == CheckOff {
-		return 0, true
+		return nil, 0, true
 	}
-	return DropUnknownPeer, false
+	return nil, DropUnknownPeer, false
 }
 
 // admit checks the inner addresses, and finds the port that the packet is for.
-func (w *decider) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason, ok bool) {
-	if c := &w.route; c.to != nil && in.Dst == c.dst && in.Src == c.src && p.peer == c.peer {
+func (w *decider) admit(peer *Peer, p *Packet, in *encap.Inner) (to *attached, r DropReason, ok bool) {
+	if c := &w.route; c.to != nil && in.Dst == c.dst && in.Src == c.src && peer == c.peer {
 		return c.to, 0, true
 	}
-	if r, ok = admit(in, p, w.table, w.port); !ok {
+	if r, ok = admit(peer, p, in, w.table, w.port); !ok {
 		return nil, r, false
 	}
 	if to = w.set.pod(in.Dst); to == nil {
@@ -224,7 +230,7 @@ func (w *decider) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason,
 		return nil, DropClosed, false
 	}
 	if !w.table.isOwn(in.Dst) { // each of those is checked, for tunnels in the tunnel
-		w.route = route{p.peer, in.Src, in.Dst, to}
+		w.route = route{peer, in.Src, in.Dst, to}
 	}
 	return to, 0, true
 }
@@ -234,14 +240,14 @@ func (t *Table) isOwn(a netip.Addr) bool { return a == t.spec.Address4 || a == t
 
 // admit judges inner addresses: no martians, a source that is the sender's, a
 // destination that is ours, and no tunnel inside the tunnel.
-func admit(in *encap.Inner, p *Packet, t *Table, port uint16) (DropReason, bool) {
+func admit(peer *Peer, p *Packet, in *encap.Inner, t *Table, port uint16) (DropReason, bool) {
 	if encap.MartianSource(in.Src) || encap.MartianDestination(in.Dst) || in.Src == in.Dst {
 		return DropMartian, false
 	}
 	if t.spec.Check != CheckOff && t.local.Lookup(in.Src) {
 		return DropForeignSource, false // nobody else has our own subnet
 	}
-	if t.spec.Check == CheckStrict && !p.peer.mayUse(in.Src, t.spec.AllowedSources) {
+	if t.spec.Check == CheckStrict && !peer.mayUse(in.Src, t.spec.AllowedSources) {
 		return DropForeignSource, false
 	}
 	if !t.local.Lookup(in.Dst) {

@@ -16,24 +16,25 @@ func (l *captures) arrived(w *worker, packets []Packet) {
 		r := c.rings[w.index]
 		for i := range packets {
 			if p := &packets[i]; p.Outer.IsValid() {
-				c.datagram(w, r, p, w.from, p.Bytes(), true)
+				c.datagram(w, r, p, w.from, w.table.senders[p.Outer.Addr()], p.Bytes(), true)
 			}
 		}
 		r.publish()
 	}
 }
 
-// before copies packets that are about to be written to out, since a port may change them. after says what
+// before copies packets that are about to be written to one port, since that may change them. after says what
 // became of them.
-func (l *captures) before(w *worker, out *attached, ps []*Packet) {
+func (l *captures) before(w *worker, ps []*Packet, sends []send) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
 		for i, p := range ps {
 			r.inner[i], r.outer[i] = 0, 0
-			if c.want.Inner && c.inner(w, r, p, p.Outer, p.peer) {
+			if c.want.Inner && c.inner(w, r, p, p.Outer, sends[i].peer) {
 				r.inner[i] = r.next
 			}
-			if c.want.Outer && out.role == RoleUnderlay && c.datagram(w, r, p, out, p.Datagram(), false) {
+			if c.want.Outer && sends[i].to.role == RoleUnderlay &&
+				c.datagram(w, r, p, sends[i].to, sends[i].peer, p.Datagram(), false) {
 				r.outer[i] = r.next
 			}
 		}
@@ -41,7 +42,7 @@ func (l *captures) before(w *worker, out *attached, ps []*Packet) {
 }
 
 // after gives the packets of before their verdicts, and shows them.
-func (l *captures) after(w *worker, ps []*Packet) {
+func (l *captures) after(w *worker, ps []*Packet, sends []send) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
 		for i, p := range ps {
@@ -49,7 +50,7 @@ func (l *captures) after(w *worker, ps []*Packet) {
 				continue
 			}
 			at := r.inner[i]
-			if c.want.Dropped && !c.want.Inner && c.inner(w, r, p, p.Outer, p.peer) {
+			if c.want.Dropped && !c.want.Inner && c.inner(w, r, p, p.Outer, sends[i].peer) {
 				at = r.next
 			}
 			if at > 0 {
@@ -65,10 +66,10 @@ func (l *captures) after(w *worker, ps []*Packet) {
 }
 
 // fragmented shows a packet that left in pieces, as it was before.
-func (l *captures) fragmented(w *worker, p *Packet) {
+func (l *captures) fragmented(w *worker, p *Packet, peer *Peer) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Inner {
-			c.inner(w, r, p, p.Outer, p.peer)
+			c.inner(w, r, p, p.Outer, peer)
 			r.publish()
 		}
 	}
@@ -85,10 +86,10 @@ func (l *captures) told(w *worker, p *Packet) {
 }
 
 // sent shows a datagram that was written to out by itself.
-func (l *captures) sent(w *worker, out *attached, p *Packet) {
+func (l *captures) sent(w *worker, out *attached, p *Packet, peer *Peer) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Outer {
-			c.datagram(w, r, p, out, p.Datagram(), false)
+			c.datagram(w, r, p, out, peer, p.Datagram(), false)
 			r.publish()
 		}
 	}
@@ -96,11 +97,11 @@ func (l *captures) sent(w *worker, out *attached, p *Packet) {
 
 // refused shows a packet that was dropped before it was to be written. A packet without a readable inner
 // header is shown as the datagram that it came in.
-func (l *captures) refused(w *worker, p *Packet, reason DropReason) {
+func (l *captures) refused(w *worker, p *Packet, peer *Peer, reason DropReason) {
 	if p.segments == 0 {
 		return // a probe, which counts as no packet
 	}
-	peer, addr := p.peer, p.Outer
+	addr := p.Outer
 	if peer == nil && p.parsed && w.from.role != RoleUnderlay {
 		if to, found := w.table.routes.Lookup(p.info.Dst); found {
 			peer, addr = to, to.outer(w.engine.cfg.Port)
@@ -115,7 +116,7 @@ func (l *captures) refused(w *worker, p *Packet, reason DropReason) {
 		if p.parsed || w.from.role != RoleUnderlay {
 			ok = c.inner(w, r, p, addr, peer)
 		} else if p.Outer.IsValid() {
-			ok = c.datagram(w, r, p, w.from, p.Bytes(), true)
+			ok = c.datagram(w, r, p, w.from, w.table.senders[p.Outer.Addr()], p.Bytes(), true)
 		}
 		if ok {
 			rec := &r.records[(r.next-1)%uint64(len(r.records))]
@@ -152,10 +153,10 @@ func (c *Capture) inner(w *worker, r *captureRing, p *Packet, addr netip.AddrPor
 // outerLen is the most that the outer headers take: IPv6 and UDP.
 const outerLen = encap.IPv6Len + encap.UDPLen
 
-// datagram copies a datagram with the given payload that the underlay's port at sends, or has read, behind
-// headers that are made for it. It returns false if it is not wanted, or has no room.
-func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, payload []byte,
-	read bool) bool {
+// datagram copies a datagram with the given payload that the underlay's port at sends to peer, or has read
+// from it, behind headers that are made for it. It returns false if it is not wanted, or has no room.
+func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, peer *Peer,
+	payload []byte, read bool) bool {
 	if !c.wants(p.Outer.Addr()) {
 		return false
 	}
@@ -186,11 +187,7 @@ func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, p
 	}
 	rec := r.write(w, p, n, length)
 	rec.addr, rec.outer, rec.outbound = p.Outer, true, !read
-	if !read {
-		rec.named(p.peer)
-	} else {
-		rec.named(w.table.senders[p.Outer.Addr()])
-	}
+	rec.named(peer)
 	return true
 }
 

@@ -51,9 +51,7 @@ type state struct {
 	// its flows must not all go to it as well. Ingress only.
 	crowded bool
 
-	peer    *Peer     // egress: receiver; ingress: sender, nil if unchecked
-	out     *attached // where the packet goes
-	inner   int       // bytes of the inner packet, for the counters
+	inner   int // bytes of the inner packet, for the counters
 	verdict verdict
 }
 

@@ -95,16 +95,16 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 	d.end = d.off + len(b)
 	d.Outer = peer.outer(w.engine.cfg.Port)
 	if w.look != nil {
-		w.look.sent(w, under, d)
+		w.look.sent(w, under, d, peer)
 	}
-	under.port.WriteBatch(w.ring, w.ring.replyOut[:])
+	under.port.WriteBatch(w.ring, w.alone(d))
 }
 
-// probed takes in a datagram that holds no packet: a probe, which it answers, or an answer. false says
+// probed takes in a datagram of peer that holds no packet: a probe, which it answers, or an answer. false says
 // that it is neither. No more is answered than asked for, and only to peers.
-func (w *worker) probed(p *Packet) bool {
+func (w *worker) probed(peer *Peer, p *Packet) bool {
 	datagram := p.Bytes()
-	if p.peer == nil || !p.peer.probes || w.table.format == encap.FormatVXLAN {
+	if peer == nil || !peer.probes || w.table.format == encap.FormatVXLAN {
 		return false
 	}
 	q, err := encap.ParseProbe(datagram)
@@ -114,14 +114,13 @@ func (w *worker) probed(p *Packet) bool {
 	switch {
 	case !q.Answer:
 		if w.answers.take(w.now) {
-			w.probe(p.peer, encap.Probe{Answer: true, Length: uint16(len(datagram)), Token: q.Token}, encap.ProbeLen)
+			w.probe(peer, encap.Probe{Answer: true, Length: uint16(len(datagram)), Token: q.Token}, encap.ProbeLen)
 		}
-	case w.engine.runs.answered(p.peer.state, q.Token, int(q.Length)):
-	case p.peer.state.path.answered(q.Token, int(q.Length), w.now):
+	case w.engine.runs.answered(peer.state, q.Token, int(q.Length)):
+	case peer.state.path.answered(q.Token, int(q.Length), w.now):
 		if n, ok := w.saying.may(w.now); ok {
 			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive", "event",
-				EventPathMTU,
-				"peer", p.peer.spec.Name, "addr", p.peer.spec.Addr, "left_out", n)
+				EventPathMTU, "peer", peer.spec.Name, "addr", peer.spec.Addr, "left_out", n)
 		}
 	}
 	return true

@@ -44,8 +44,6 @@ type Ring struct {
 	writes int // system calls that were to take packets away since it was filled
 	used   int // bytes of arena committed in this batch
 
-	out []*Packet // packets to be written, in order
-
 	// more are packets that shared a datagram with the one before.
 	more  [batchSize]Packet
 	extra int // how many of them are in use
@@ -54,9 +52,8 @@ type Ring struct {
 	lost int   // datagrams beyond maxRun in one read
 
 	// reply is a packet that we make ourselves: an ICMP error, or a fragment.
-	reply    Packet
-	replyOut [1]*Packet
-	segment  Packet // of a superpacket, while it is sent in fragments
+	reply   Packet
+	segment Packet // of a superpacket, while it is sent in fragments
 
 	io    syscallArea
 	apart *apartArea // nil but on path portable
@@ -64,12 +61,8 @@ type Ring struct {
 
 // NewRing allocates a ring, about 400 KB.
 func NewRing() *Ring {
-	r := &Ring{
-		arena: make([]byte, arenaSize),
-		out:   make([]*Packet, 0, batchSize+maxRun+batchSize),
-	}
+	r := &Ring{arena: make([]byte, arenaSize)}
 	r.reply.buf = make([]byte, Headroom+MaxPacket)
-	r.replyOut[0] = &r.reply
 	r.io.init()
 	r.io.send.begin(nil)
 	return r
@@ -78,7 +71,6 @@ func NewRing() *Ring {
 // reset empties the ring.
 func (r *Ring) reset() {
 	r.n, r.reads, r.cuts, r.writes, r.used, r.extra, r.lost = 0, 0, 0, 0, 0, 0, 0
-	r.out = r.out[:0]
 	r.io.patience = turnPatience
 }
 
@@ -169,6 +161,14 @@ func (r *Ring) newSegment() *Packet {
 		r.segment.buf = make([]byte, Headroom+MaxPacket)
 	}
 	return &r.segment
+}
+
+// lend returns a packet of n bytes, the k-th of several for one send, whose memory is that of a batch that is
+// done with and of the packet that we make ourselves.
+func (r *Ring) lend(k, n int) *Packet {
+	p := &r.more[k]
+	p.state = state{buf: r.reply.buf, off: k * n, end: (k + 1) * n, segments: 1}
+	return p
 }
 
 // newReply empties the packet that we make ourselves.

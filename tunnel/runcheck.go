@@ -185,13 +185,13 @@ func (w *worker) recheckRuns() {
 // sendRun sends n probes in one call. It uses the memory of a batch that is done with. A datagram that cannot
 // be sent is lost.
 func (w *worker) sendRun(under *attached, to netip.AddrPort, token uint64, n int) {
-	out := w.ring.out[:0]
+	out := w.out[:0]
 	for k := range n {
-		p, at := &w.ring.more[k], k*runSize
-		p.state = state{buf: w.ring.reply.buf, off: at, end: at + runSize, Outer: to, segments: 1}
-		encap.AppendProbe(p.buf[:at], encap.Probe{Whole: true, Length: runSize, Token: token + uint64(k)})
+		p := w.ring.lend(k, runSize)
+		p.Outer = to
+		encap.AppendProbe(p.Bytes()[:0], encap.Probe{Whole: true, Length: runSize, Token: token + uint64(k)})
 		if out = append(out, p); w.look != nil {
-			w.look.sent(w, under, p)
+			w.look.sent(w, under, p, nil)
 		}
 	}
 	under.port.WriteBatch(w.ring, out)

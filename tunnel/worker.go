@@ -10,12 +10,15 @@ import (
 
 // worker moves packets: it waits until a port is readable, reads a batch into
 // its ring, decides about every packet, writes them, and waits again. Only its
-// own goroutine touches ring, tally, bucket and saying.
+// own goroutine touches ring, out, tally, bucket and saying.
 type worker struct {
 	engine *Engine
 	index  int
 	poll   *poller
 	ring   *Ring
+	out    []*Packet // packets to be written, in order
+	sends  []send    // of the packets in out
+	one    [1]*Packet
 	queues int // how many it reads; Engine.mu guards it
 	tally  tally
 	bucket bucket
@@ -38,6 +41,13 @@ type worker struct {
 	learn func(sendError)
 	small bool    // the last batch was of many small packets
 	warm  [4]warm // queues that had packets lately
+}
+
+// send is where a packet goes, and whose it is: the node's that receives it, or, on the way in, that sent it;
+// nil if nobody knows.
+type send struct {
+	to   *attached
+	peer *Peer
 }
 
 // batch is what a worker holds on to from the first packet of a batch to the last.
@@ -87,6 +97,8 @@ func newWorker(e *Engine, index int) (*worker, error) {
 	w := &worker{engine: e, index: index, poll: p, ring: ring(),
 		decider: decider{returns: &e.returns, seed: e.seed, port: e.cfg.Port}}
 	w.ring.worker = index
+	w.out = make([]*Packet, 0, 2*batchSize+maxRun)
+	w.sends = make([]send, 0, cap(w.out))
 	w.learn = w.onSendError
 	return w, nil
 }
