@@ -70,50 +70,30 @@ func ParseSourceCheck(s string) (SourceCheck, error) {
 	return 0, fmt.Errorf("%q is not one of strict, outer, off", s)
 }
 
-// Recv is a set of capabilities: the forms of datagram that a node accepts on every path, beyond one complete
-// inner packet.
-type Recv uint8
+// Role is the purpose of a port, which decides the checks that its packets meet.
+type Role uint8
 
-// The forms that a receiver can name in its lease record.
+// The roles.
 const (
-	RecvGSO   Recv = 1 << iota // "gso": an inner superpacket in one datagram
-	RecvPCsum                  // "pcsum": a partial inner checksum
-	RecvPack                   // "pack": several inner packets in one datagram
-	RecvProbe                  // "probe": a probe of the path, which is answered
-	RecvRuns                   // "runs": a probe that asks whether it arrives whole, which is answered
+	_            Role = iota
+	RoleHost          // the host's TUN: the kernel routes, so TTLs are already decremented
+	RolePod           // a pod's own interface: we are its router
+	RoleUnderlay      // datagrams to and from other nodes; the Port is an Underlay
 )
 
-// Supported is what this build parses on every path, for our own lease record.
-const Supported = RecvGSO | RecvPCsum | RecvPack | RecvProbe | RecvRuns
+// PortID names an attached port; it is never reused.
+type PortID uint64
 
-var recvNames = [...]struct {
-	bit  Recv
-	name string
-}{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}, {RecvProbe, "probe"}, {RecvRuns, "runs"}}
-
-// ParseRecv turns the names of a lease record into bits. It skips names that this build does not know,
-// because a newer node may publish them.
-func ParseRecv(names []string) Recv {
-	var r Recv
-	for _, n := range names {
-		for _, k := range recvNames {
-			if k.name == n {
-				r |= k.bit
-			}
-		}
+func (r Role) String() string {
+	switch r {
+	case RoleHost:
+		return "host"
+	case RolePod:
+		return "pod"
+	case RoleUnderlay:
+		return "underlay"
 	}
-	return r
-}
-
-// Names returns the names for the lease record.
-func (r Recv) Names() []string {
-	var names []string
-	for _, k := range recvNames {
-		if r&k.bit != 0 {
-			names = append(names, k.name)
-		}
-	}
-	return names
+	return fmt.Sprintf("role(%d)", uint8(r))
 }
 
 // Spec is the input of NewTable: plain data, made from the lease set.

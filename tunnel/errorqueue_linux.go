@@ -57,23 +57,6 @@ func (s *UDPSocket) hear() {
 	}
 }
 
-// hearErrors ends the silence after floods of errors.
-func (e *Engine) hearErrors() {
-	e.mu.Lock() // no port is closed meanwhile
-	defer e.mu.Unlock()
-	set := e.ports.Load()
-	for _, a := range []*attached{set.under4, set.under6} {
-		if a == nil {
-			continue
-		}
-		for _, q := range a.queues {
-			if q.errors != nil {
-				q.errors.hear()
-			}
-		}
-	}
-}
-
 // readErrors hands every queued error to f, without blocking: epoll reports the socket until they are read.
 // flood says that there were too many at now (Unix nanoseconds), and that the rest is dropped, with what
 // comes in the next moments.

@@ -163,3 +163,20 @@ func (e *Engine) sayHeld(t *Table, l, but []heldPeer, what string) {
 		}
 	}
 }
+
+// hearErrors ends the silence after floods of errors.
+func (e *Engine) hearErrors() {
+	e.mu.Lock() // no port is closed meanwhile
+	defer e.mu.Unlock()
+	set := e.ports.Load()
+	for _, a := range []*attached{set.under4, set.under6} {
+		if a == nil {
+			continue
+		}
+		for _, q := range a.queues {
+			if q.errors != nil {
+				q.errors.hear()
+			}
+		}
+	}
+}

@@ -257,12 +257,10 @@ func admit(peer *Peer, p *Packet, in *encap.Inner, t *Table, port uint16) (DropR
 		if in.Proto == encap.ProtoIPIP && t.format == encap.FormatIPIP {
 			return DropNested, false
 		}
-		if b := p.Bytes(); in.Proto == protoUDP && in.L4 > 0 && len(b) >= in.L4+4 &&
+		if b := p.Bytes(); in.Proto == encap.ProtoUDP && in.L4 > 0 && len(b) >= in.L4+4 &&
 			binary.BigEndian.Uint16(b[in.L4+2:]) == port {
 			return DropNested, false
 		}
 	}
 	return 0, true
 }
-
-const protoUDP = 17 // IANA protocol number

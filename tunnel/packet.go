@@ -143,3 +143,16 @@ func (p *Packet) recut(mtu int) bool {
 	whole.SegmentSize, whole.Segments, p.cutSize = p.segSize, max(1, p.segments), p.segSize
 	return true
 }
+
+// copyHead gives p the headers of the packet that it is a piece of.
+func (p *Packet) copyHead(of *Packet) {
+	p.head = of.head
+	copy(p.buf[p.off-p.head:p.off], of.headers())
+}
+
+// headers are what goes before the inner packet. borrowed: they belong to the ring.
+func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
+
+// Datagram returns what an underlay sends: the inner packet behind the format's header. borrowed: it belongs
+// to the ring.
+func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }

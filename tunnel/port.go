@@ -1,9 +1,6 @@
 package tunnel
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "net/netip"
 
 // A Port is one edge of the data plane: the host's TUN, a pod's TUN, or the
 // underlay. One worker reads from it; any worker may write to it, so WriteBatch
@@ -88,40 +85,4 @@ type spreadPort interface {
 	readers() int
 	// runOffload sends runs of datagrams in one send.
 	runOffload() *offload
-}
-
-// sendError is what an ICMP message said about a datagram of ours.
-type sendError struct {
-	dst    netip.Addr // outer destination of the datagram
-	tooBig bool       // packet too big; mtu is the next hop's
-	mtu    int        // bytes, as claimed: hostile until clamped
-	// why is not 0 if the datagram does not arrive, as by says: hostile, and only shown.
-	why UnreachableWhy
-	by  netip.Addr
-}
-
-// Role is the purpose of a port, which decides the checks that its packets meet.
-type Role uint8
-
-// The roles.
-const (
-	_            Role = iota
-	RoleHost          // the host's TUN: the kernel routes, so TTLs are already decremented
-	RolePod           // a pod's own interface: we are its router
-	RoleUnderlay      // datagrams to and from other nodes; the Port is an Underlay
-)
-
-// PortID names an attached port; it is never reused.
-type PortID uint64
-
-func (r Role) String() string {
-	switch r {
-	case RoleHost:
-		return "host"
-	case RolePod:
-		return "pod"
-	case RoleUnderlay:
-		return "underlay"
-	}
-	return fmt.Sprintf("role(%d)", uint8(r))
 }

@@ -29,7 +29,7 @@ func frameFilter(local netip.AddrPort, held ...heldSource) ([]unix.SockFilter, e
 			{12, 2, 0, encap.EtherTypeIPv4},
 			{ip, 1, 0, 0x45},
 			{ip + 6, 2, 0x3fff, 0}, // more fragments, and the offset
-			{ip + 9, 1, 0, protoUDP},
+			{ip + 9, 1, 0, encap.ProtoUDP},
 			{ip + 16, 4, 0, binary.BigEndian.Uint32(b[:])},
 		}
 	} else {
@@ -38,7 +38,7 @@ func frameFilter(local netip.AddrPort, held ...heldSource) ([]unix.SockFilter, e
 		checks = []check{
 			{12, 2, 0, encap.EtherTypeIPv6},
 			{ip, 1, 0xf0, 0x60},
-			{ip + 6, 1, 0, protoUDP},
+			{ip + 6, 1, 0, encap.ProtoUDP},
 		}
 		for i := range 4 {
 			checks = append(checks, check{ip + 24 + 4*i, 4, 0, binary.BigEndian.Uint32(b[4*i:])})

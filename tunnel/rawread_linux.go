@@ -91,6 +91,6 @@ func describeFrame(p *Packet, b []byte, f encap.Frame, h encap.VNetHdr) bool {
 
 // intact verifies the outer UDP checksum of the frame in b.
 func intact(b []byte, f encap.Frame) bool {
-	return encap.Fold(encap.Sum(b[f.L4:f.To], encap.PseudoHeaderSum(f.Src.Addr(), f.Dst.Addr(), protoUDP,
+	return encap.Fold(encap.Sum(b[f.L4:f.To], encap.PseudoHeaderSum(f.Src.Addr(), f.Dst.Addr(), encap.ProtoUDP,
 		f.To-f.L4))) == 0xffff
 }

@@ -41,19 +41,6 @@ func (p *Packet) putHead(peer *Peer, version uint8) {
 	}
 }
 
-// copyHead gives p the headers of the packet that it is a piece of.
-func (p *Packet) copyHead(of *Packet) {
-	p.head = of.head
-	copy(p.buf[p.off-p.head:p.off], of.headers())
-}
-
-// headers are what goes before the inner packet. borrowed: they belong to the ring.
-func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
-
-// Datagram returns what an underlay sends: the inner packet behind the format's header. borrowed: it belongs
-// to the ring.
-func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }
-
 // unwrap takes the headers of format vxlan off. Only the network's own number and a frame to this
 // very VTEP are accepted: the neighbour tables of all nodes are complete, so that none has a
 // reason to broadcast.
