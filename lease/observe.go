@@ -174,6 +174,12 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 			}
 		}
 	case verdictGone:
+		h.beside = nil
+		for _, r := range s.Records {
+			if r.Overlaps(h.Subnets) && c.self().Owns(r.Attrs) != Ours {
+				h.beside = append(h.beside, *r)
+			}
+		}
 		c.vanished(s.ClusterID)
 	case verdictTaken:
 		if h.Reservation {

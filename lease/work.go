@@ -74,12 +74,34 @@ func (c *Core) work() {
 	case c.Now.Before(c.notBefore()): // what was read has put it off
 		c.finish()
 	case c.own.due(c.Now, c.Local.Attrs):
-		op, w := c.writing(c.own.held, c.own.held.Record)
-		c.call(op, func(r Result) { c.renewed(w, r) })
+		c.renew()
 	default:
 		c.succeed()
 		c.finish()
 	}
+}
+
+// renew writes the held record. If it is put back, it takes the place of what silent owners have of its subnets
+// under other keys.
+func (c *Core) renew() {
+	h := c.own.held
+	old := h.Record
+	if h.at == 0 && len(h.beside) > 0 {
+		old = h.beside[0]
+	}
+	if h.at == 0 && len(h.beside) > 1 { // one transaction replaces one
+		c.duties.add(dutyRead)
+		c.call(DeleteRecord{old.Subnets, old.Revision}, func(r Result) {
+			if r.Err != nil {
+				c.fail(fmt.Errorf("delete %s: %w", old.Subnets, r.Err))
+				return
+			}
+			c.finish()
+		})
+		return
+	}
+	op, w := c.writing(h, old)
+	c.call(op, func(r Result) { c.renewed(w, r) })
 }
 
 // seeded goes on when the configuration was written.
