@@ -51,7 +51,8 @@ func rooms() map[string][]string {
 
 		"routing/hostrules": {"lease", "routing/event", "routing/internal/errno",
 			"routing/internal/notify", "tunnel/nlattr"},
-		"routing/internal/kernel": {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
+		"routing/internal/kernel": {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/natflow",
+			"tunnel/nlattr"},
 		"routing/internal/errno":  {},
 		"routing/internal/notify": {},
 		"routing/ownthread":       {}, // every program links it
@@ -64,6 +65,11 @@ func rooms() map[string][]string {
 		"routing/routehook":          {"lease/redact"},
 		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
 		"routing/underlay":           {"routing/event", "routing/internal/kernel", "tunnel"},
+
+		// what the data plane decides with, without the data plane
+		"tunnel/fair":    {},
+		"tunnel/natflow": {"encap"},
+		"tunnel/pathmtu": {"encap"},
 	}
 }
 

@@ -28,7 +28,7 @@ func (w *decider) byHost(p *Packet, in *encap.Inner, d *dest) bool {
 		return false
 	case w.from.role == RoleHost:
 		if w.source.client && (d.pod != nil || w.source.pod) {
-			w.came(p, in)
+			w.flows.Opened(p.Bytes(), in, w.now)
 		}
 		return false
 	case w.from.pod == nil || w.set.host == nil:
@@ -41,19 +41,18 @@ func (w *decider) byHost(p *Packet, in *encap.Inner, d *dest) bool {
 // Otherwise it goes straight; known says that its source is the sender's, who may have opened flows by way
 // of the host.
 func (w *decider) translated(p *Packet, in *encap.Inner, known bool) bool {
-	t := w.returns.table.Load()
-	if t == nil {
+	if w.flows.Empty() {
 		return false
 	}
 	s := straightOf(p.Bytes(), in)
 	if s.proto != 0 && s == w.straight {
 		return false
 	}
-	if t.has(in.Dst) && w.viaHost(t, p, in) {
+	if w.flows.Knows(in.Dst) && w.flows.Answers(p.Bytes(), in, w.now) {
 		return true
 	}
-	if known && t.has(in.Src) {
-		w.went(p, in)
+	if known && w.flows.Knows(in.Src) {
+		w.flows.Bypassed(p.Bytes(), in, w.now)
 	}
 	w.straight = s
 	return false
@@ -73,46 +72,4 @@ func straightOf(b []byte, in *encap.Inner) (s straight) {
 		s = straight{in.Src, in.Dst, binary.BigEndian.Uint32(b[in.L4:]), in.Proto}
 	}
 	return s
-}
-
-// came notes that the host handed back a packet that a client had sent it.
-func (w *decider) came(p *Packet, in *encap.Inner) {
-	f, ok := flowOf(p.Bytes(), in)
-	if !ok || !f.asks || f.kind == flowFragment {
-		return
-	}
-	back := f.reversed()
-	w.returns.open(back.tag(w.seed), &back, seconds(w.now))
-}
-
-// viaHost reports whether p answers a flow of the client that it is for.
-func (w *decider) viaHost(t *returnTable, p *Packet, in *encap.Inner) bool {
-	f, ok := flowOf(p.Bytes(), in)
-	if !ok {
-		return false
-	}
-	sec := seconds(w.now)
-	tag := f.tag(w.seed)
-	e := t.find(tag, sec)
-	if e == nil {
-		return false
-	}
-	if f.kind == flowWhole {
-		e.touch(tag, &f, sec)
-	}
-	if in.MoreFragments && in.FragOffset == 0 { // the others follow it
-		rest := fragmentOf(p.Bytes(), in)
-		w.returns.open(rest.tag(w.seed), &rest, sec)
-	}
-	return true
-}
-
-// went notes that p goes straight from its client.
-func (w *decider) went(p *Packet, in *encap.Inner) {
-	f, ok := flowOf(p.Bytes(), in)
-	if !ok || !f.asks || f.kind == flowFragment {
-		return
-	}
-	back := f.reversed()
-	w.returns.forget(back.tag(w.seed), seconds(w.now))
 }

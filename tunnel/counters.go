@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weft/tunnel/pathmtu"
 )
 
 // tally is what a worker counts during one batch, in plain integers.
@@ -101,7 +103,7 @@ type peerState struct {
 	lastRx             atomic.Int64 // Unix seconds
 	drops              [NumDropReasons]atomic.Uint64
 	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
-	path               pathMTU
+	path               pathmtu.Path
 	runsAsked          int64 // when a check of runs began, Unix nanoseconds; runCheck.mu guards it
 	reach              reach
 	refusal            refusal

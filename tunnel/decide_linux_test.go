@@ -3,13 +3,13 @@ package tunnel
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/maphash"
 	"net/netip"
 	"testing"
 
 	"github.com/gaissmai/bart"
 
 	"weft/encap"
+	"weft/tunnel/natflow"
 )
 
 // deciding is a decider without an engine, of node A with the pods 10.1.1.5 and 10.1.1.6. Its ports cannot
@@ -35,7 +35,7 @@ func newDeciding(t *testing.T) *deciding {
 		at.addrs = []netip.Addr{addr(a)}
 		set.pods.Insert(host(addr(a)), at)
 	}
-	d.decider = decider{returns: new(returns), seed: maphash.MakeSeed(), port: 8285,
+	d.decider = decider{flows: natflow.New(), port: 8285,
 		batch: batch{table: table, set: set, now: 1}}
 	return d
 }
@@ -137,10 +137,10 @@ func TestDecideOut(t *testing.T) {
 			want: isTold("", DropNoRoute, encap.ICMPNoRoute)},
 		"IPv6 to a peer": {packet: six("fd00:1:2::7", 60), want: outcome{to: "under", peer: "b"}},
 		"IPv6 of 1280 bytes, below a claim": {packet: six("fd00:1:2::7", 1280),
-			change: func(d *deciding) { d.peer("192.0.2.2").state.path.learn(addr("192.0.2.2"), 600, 1500, 1) },
+			change: func(d *deciding) { d.peer("192.0.2.2").state.path.Learn(addr("192.0.2.2"), 600, 1500, 1) },
 			want:   outcome{to: "under", peer: "b"}},
 		"IPv6 of 1281 bytes, below a claim": {packet: six("fd00:1:2::7", 1281),
-			change: func(d *deciding) { d.peer("192.0.2.2").state.path.learn(addr("192.0.2.2"), 600, 1500, 1) },
+			change: func(d *deciding) { d.peer("192.0.2.2").state.path.Learn(addr("192.0.2.2"), 600, 1500, 1) },
 			want:   tooBig("under", "b", 1280)},
 		"no packet":             {packet: []byte{0x45}, want: without(DropMalformed)},
 		"to itself":             {packet: ipv4Packet(own, own, 100), want: without(DropMartian)},

@@ -14,9 +14,9 @@
 //     ipip), sockets_linux.go (path socket) and rawread_linux.go (path raw) read datagrams. They read into a
 //     Packet (packet.go) in a Ring (ring.go).
 //   - egress.go (decideOut), or ingress.go (decideIn) with vtep.go, decides about it without I/O, with what
-//     table.go, reach.go and pathmtu.go know of the peer. For a pod's port podpackets.go is its router, and
-//     byhost.go, with flow.go and returns.go, finds the answers that the host's rules are to translate back.
-//     learned.go enters the flows from before this engine. drops.go has the reasons for a drop.
+//     table.go, reach.go and package pathmtu know of the peer. For a pod's port podpackets.go is its router, and
+//     byhost.go, with package natflow, finds the answers that the host's rules are to translate back. drops.go
+//     has the reasons for a drop.
 //   - deliver.go does what was decided: it hands the packet to the port that it leaves by, port.go, whole,
 //     cut or in fragments, and accounts for it; icmp.go tells the sender why it cannot pass, and pathprobe.go
 //     answers probes.
@@ -29,7 +29,7 @@
 // Beside it stand engine.go, which attaches ports and starts workers, portset.go, what workers see of ports,
 // pod.go, what is counted of a pod's, and podtun_linux.go, which makes one from a descriptor; poller_linux.go
 // and linger_linux.go, how workers wait; spread.go and udpspread_linux.go, how several workers share a port;
-// rawfilter.go, which frames are ours; fairshare.go, fairkeep.go and fairfilter_linux.go, which keep one peer
+// rawfilter.go, which frames are ours; package fair, fairkeep.go and fairfilter_linux.go, which keep one peer
 // from filling a receive queue for all, and errorqueue_linux.go errors from keeping a worker from packets;
 // capture.go and look.go, which copy packets for somebody who looks; offload.go and counters.go, what is
 // reported.

@@ -1,10 +1,10 @@
 package tunnel
 
 import (
-	"hash/maphash"
 	"net/netip"
 
 	"weft/encap"
+	"weft/tunnel/natflow"
 )
 
 // egress decides about a batch that was read from an inner port, and delivers it.
@@ -22,10 +22,9 @@ func (w *worker) egress() {
 
 // decider is all that a decision depends on beside the packet. It does no I/O.
 type decider struct {
-	returns *returns
-	seed    maphash.Seed // of the tags in returns
-	port    uint16       // of the tunnel
-	batch                // what the present batch is decided with
+	flows *natflow.Table
+	port  uint16 // of the tunnel
+	batch        // what the present batch is decided with
 }
 
 // decision is what becomes of a packet.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"net/netip"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/natflow"
 )
 
 // Config is the configuration of an Engine.
@@ -59,8 +59,7 @@ type Engine struct {
 
 	saying saying // what is logged off the workers
 
-	seed    maphash.Seed // of the tags of return entries
-	returns returns
+	flows *natflow.Table
 
 	began time.Time // when the engine was made, with its monotonic reading
 
@@ -113,7 +112,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers(runtime.GOMAXPROCS(0))
 	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), seed: maphash.MakeSeed(),
+	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), flows: natflow.New(),
 		attached: map[PortID]*attached{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -354,7 +353,7 @@ func (e *Engine) Stats() Stats {
 	s.SocketOverflow = e.overflowed.Load()
 	for _, a := range e.attached {
 		s.SocketOverflow += a.overflow()
-		s.HeldBack += len(a.fair.held)
+		s.HeldBack += len(a.fair.Held)
 		if o, ok := a.port.(superPort); ok {
 			for _, o := range o.Offloads() {
 				s.addOffload(o)
@@ -405,6 +404,10 @@ func (e *Engine) at(t time.Time) int64 {
 
 // Peers reads the counters of every peer in the table.
 func (e *Engine) Peers() []PeerStats { return e.table.Load().stats(e.now()) }
+
+// Learn enters flows that an earlier engine of this node had by way of the host's rules, so that they continue.
+// Call it before pods are attached, or while the engine is paused.
+func (e *Engine) Learn(flows []natflow.Translated) { e.flows.Learn(flows, e.now()) }
 
 // Strangers returns a few recent outer sources that belong to no peer.
 func (e *Engine) Strangers() []Stranger {

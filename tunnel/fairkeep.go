@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"weft/tunnel/fair"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 
 // fairPort is the fairness of an attached underlay.
 type fairPort struct {
-	fairness
+	fair.Queue
 	counting bool // every peer's seen is of the tick before
 	failed   bool // the kernel refused the filter
 }
@@ -29,7 +31,7 @@ func (e *Engine) keepFair(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()
 	every, seen := fairIdle, uint64(0)
-	var from []arrival
+	var from []fair.Arrival
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +62,7 @@ func (e *Engine) keepFair(ctx context.Context) {
 }
 
 // checkQueues is one tick of every underlay. from is memory to use. It reports whether anybody is held back.
-func (e *Engine) checkQueues(from []arrival) (_ []arrival, held bool) {
+func (e *Engine) checkQueues(from []fair.Arrival) (_ []fair.Arrival, held bool) {
 	e.mu.Lock() // no port is closed meanwhile
 	defer e.mu.Unlock()
 	set := e.ports.Load()
@@ -73,8 +75,8 @@ func (e *Engine) checkQueues(from []arrival) (_ []arrival, held bool) {
 			continue
 		}
 		fill := p.fill()
-		if fill < queueFull/2 && len(a.fair.held) == 0 {
-			a.fair.release()
+		if fill < fair.Full/2 && len(a.fair.Held) == 0 {
+			a.fair.Release()
 			a.fair.counting = false
 			continue
 		}
@@ -83,17 +85,17 @@ func (e *Engine) checkQueues(from []arrival) (_ []arrival, held bool) {
 			a.fair.counting = true
 			continue
 		}
-		before := append([]heldPeer(nil), a.fair.held...)
-		if a.fair.tick(fill, from) {
+		before := append([]fair.Held(nil), a.fair.Held...)
+		if a.fair.Tick(fill, from) {
 			e.holdBack(a, p, before)
 		}
-		held = held || len(a.fair.held) > 0
+		held = held || len(a.fair.Held) > 0
 	}
 	return from, held
 }
 
 // arrivals appends what each peer of an outer family sent since the call before.
-func (e *Engine) arrivals(from []arrival, six bool) []arrival {
+func (e *Engine) arrivals(from []fair.Arrival, six bool) []fair.Arrival {
 	now := e.now()
 	for _, p := range e.table.Load().peers {
 		if p.spec.Addr.Is6() != six {
@@ -104,8 +106,8 @@ func (e *Engine) arrivals(from []arrival, six bool) []arrival {
 		for r := range s.drops {
 			n += s.drops[r].Load()
 		}
-		a := arrival{addr: p.spec.Addr, sources: 1 + len(p.spec.Sources), packets: n - s.fairSeen}
-		a.active = a.packets > 0 || now-s.lastRx.Load()*int64(time.Second) < int64(activeFor)
+		a := fair.Arrival{Addr: p.spec.Addr, Sources: 1 + len(p.spec.Sources), Packets: n - s.fairSeen}
+		a.Active = a.Packets > 0 || now-s.lastRx.Load()*int64(time.Second) < int64(activeFor)
 		s.fairSeen = n
 		from = append(from, a)
 	}
@@ -123,43 +125,43 @@ func (p *Peer) outers(six bool) (l []netip.Addr) {
 }
 
 // holdBack puts into force what was decided for a, and says what is new in it.
-func (e *Engine) holdBack(a *attached, p holdingPort, before []heldPeer) {
+func (e *Engine) holdBack(a *attached, p holdingPort, before []fair.Held) {
 	t := e.table.Load()
 	var sources []heldSource
-	for _, h := range a.fair.held {
-		if peer := t.senders[h.addr]; peer != nil {
+	for _, h := range a.fair.Held {
+		if peer := t.senders[h.Addr]; peer != nil {
 			for _, addr := range peer.outers(a.outer6) {
-				sources = append(sources, heldSource{addr, h.share})
+				sources = append(sources, heldSource{addr, h.Share})
 			}
 		}
 	}
 	if err := p.hold(sources); err != nil {
 		a.fair.failed = true
-		a.fair.release()
+		a.fair.Release()
 		_ = p.hold(nil) // as far as it goes
 		e.log.Warn("one peer's packets may fill the queue that others share: the kernel refuses the filter",
 			"cause", err)
 	}
-	e.sayHeld(t, a.fair.held, before, "held back: its packets fill the queue that others share")
-	e.sayHeld(t, before, a.fair.held, "no longer held back")
+	e.sayHeld(t, a.fair.Held, before, "held back: its packets fill the queue that others share")
+	e.sayHeld(t, before, a.fair.Held, "no longer held back")
 }
 
 // sayHeld writes a line about each of l that is not in but.
-func (e *Engine) sayHeld(t *Table, l, but []heldPeer, what string) {
+func (e *Engine) sayHeld(t *Table, l, but []fair.Held, what string) {
 	had := make(map[netip.Addr]bool, len(but))
 	for _, h := range but {
-		had[h.addr] = true
+		had[h.Addr] = true
 	}
 	for _, h := range l {
-		if had[h.addr] {
+		if had[h.Addr] {
 			continue
 		}
 		name := ""
-		if p := t.senders[h.addr]; p != nil {
+		if p := t.senders[h.Addr]; p != nil {
 			name = p.spec.Name
 		}
 		if n, ok := e.saying.may(e.now()); ok {
-			e.log.Info(what, "event", EventPeerHeldBack, "peer", name, "addr", h.addr, "left_out", n)
+			e.log.Info(what, "event", EventPeerHeldBack, "peer", name, "addr", h.Addr, "left_out", n)
 		}
 	}
 }

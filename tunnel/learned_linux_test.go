@@ -7,6 +7,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/natflow"
 )
 
 // TestLearnedFlowsAnswerByTheHost: an engine that begins anew sends the answers of flows that the host has
@@ -15,13 +16,13 @@ import (
 func TestLearnedFlowsAnswerByTheHost(t *testing.T) {
 	const a, b, later, remote, newcomer = "10.1.1.5", "10.1.1.6", "10.1.1.7", "10.1.2.7", "10.1.9.7"
 	told := func(client, backend string, proto uint8, clientPort, backendPort uint16,
-		left time.Duration) tunnel.Translated {
-		return tunnel.Translated{Client: netip.AddrPortFrom(netip.MustParseAddr(client), clientPort),
+		left time.Duration) natflow.Translated {
+		return natflow.Translated{Client: netip.AddrPortFrom(netip.MustParseAddr(client), clientPort),
 			Backend: netip.AddrPortFrom(netip.MustParseAddr(backend), backendPort), Proto: proto, Left: left}
 	}
 	n := startPods(t, tunnel.Config{Workers: 2})
 	n.Pause()
-	n.Learn([]tunnel.Translated{
+	n.Learn([]natflow.Translated{
 		told(a, b, encap.ProtoUDP, 4000, 53, time.Minute), told(a, b, encap.ProtoTCP, 4000, 80, time.Hour),
 		told(a, b, encap.ProtoICMP, 4, 4, time.Minute),
 		told("fd00:1:1::5", "fd00:1:1::6", encap.ProtoTCP, 4000, 80, time.Hour),

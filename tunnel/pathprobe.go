@@ -4,15 +4,12 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/pathmtu"
 )
 
 const (
 	// checkProbes is how many probes of each size a check sends at once, so that one lost proves nothing.
-	// checkFor is how long it waits for the answers: longer than a round trip almost anywhere. checkGap is the
-	// least time from one check to the next.
 	checkProbes = 3
-	checkFor    = 250 * time.Millisecond
-	checkGap    = time.Second
 	// floodGap is the least time between two lines about a flood of errors.
 	floodGap = time.Minute
 )
@@ -33,17 +30,17 @@ func (w *worker) onSendError(e sendError) {
 	}
 	path, sent := &peer.state.path, min(peer.linkMTU, peer.maxSize+peer.cost)
 	if peer.probes {
-		if c, ok := path.doubt(e.dst, e.mtu, sent, peer.cost, w.now); ok {
+		if c, ok := path.Doubt(e.dst, e.mtu, sent, peer.cost, w.now); ok {
 			w.check(peer, c)
 		}
 		return
 	}
-	if !path.learn(e.dst, e.mtu, sent, w.now) {
+	if !path.Learn(e.dst, e.mtu, sent, w.now) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
 		w.engine.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU,
-			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.get(w.now), "inner", peer.maxInner(w.now),
+			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.Get(w.now), "inner", peer.maxInner(w.now),
 			"left_out", n)
 	}
 }
@@ -63,21 +60,21 @@ func (w *worker) deaf() {
 }
 
 // check sends the probes of c, and concludes it when their answers have had time.
-func (w *worker) check(peer *Peer, c check) {
+func (w *worker) check(peer *Peer, c pathmtu.Check) {
 	for range checkProbes {
-		for _, size := range c.sizes() {
-			w.probe(peer, encap.Probe{Token: c.token}, size-c.cost)
+		for _, size := range c.Sizes() {
+			w.probe(peer, encap.Probe{Token: c.Token}, size-c.Cost)
 		}
 	}
 	e := w.engine
-	time.AfterFunc(checkFor, func() { // touches the peer's state only, which nothing has to outlive
-		changed, proven := peer.state.path.conclude(c.token, e.now())
+	time.AfterFunc(pathmtu.AnswerTime, func() { // touches the peer's state only, which nothing has to outlive
+		changed, proven := peer.state.path.Conclude(c.Token, e.now())
 		if !changed {
 			return
 		}
 		if n, ok := e.saying.may(e.now()); ok {
 			e.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU, "proven", proven,
-				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.get(e.now()), "inner",
+				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.Get(e.now()), "inner",
 				peer.maxInner(e.now()), "left_out", n)
 		}
 	})
@@ -117,7 +114,7 @@ func (w *worker) probed(peer *Peer, p *Packet) bool {
 			w.probe(peer, encap.Probe{Answer: true, Length: uint16(len(datagram)), Token: q.Token}, encap.ProbeLen)
 		}
 	case w.engine.runs.answered(peer.state, q.Token, int(q.Length)):
-	case peer.state.path.answered(q.Token, int(q.Length), w.now):
+	case peer.state.path.Answered(q.Token, int(q.Length), w.now):
 		if n, ok := w.saying.may(w.now); ok {
 			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive", "event",
 				EventPathMTU, "peer", peer.spec.Name, "addr", peer.spec.Addr, "left_out", n)

@@ -87,7 +87,7 @@ func (e *Engine) releaseHeld() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.attached {
-		if p, ok := a.port.(holdingPort); ok && a.fair.release() {
+		if p, ok := a.port.(holdingPort); ok && a.fair.Release() {
 			if err := p.hold(nil); err != nil {
 				e.log.Warn("a peer may still be held back", "cause", err)
 			}

@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gaissmai/bart"
 
 	"weft/encap"
+	"weft/tunnel/natflow"
 )
 
 // newPodPath is newHotPath with two pods' ports.
@@ -187,9 +189,8 @@ func BenchmarkPods(b *testing.B) {
 				}
 				if flows {
 					for _, client := range []string{"10.1.1.5", "10.1.1.6", "10.1.2.7"} {
-						f := udpFlow(7)
-						f.dst = netip.MustParseAddr(client)
-						w.engine.returns.open(f.tag(w.engine.seed), &f, 0)
+						w.engine.flows.Learn([]natflow.Translated{{Client: netip.MustParseAddrPort(client + ":7"),
+							Backend: netip.MustParseAddrPort("10.1.1.6:53"), Proto: encap.ProtoUDP, Left: time.Hour}}, 0)
 					}
 				}
 				b.Run(fmt.Sprintf("to=%s/flows=%v/size=%d", dst, flows, size), func(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/pathmtu"
 )
 
 const (
@@ -78,7 +79,7 @@ func (c *runCheck) next(s *peerState, now int64) (token uint64, broken bool) {
 		return 0, broken
 	}
 	c.rounds++
-	c.came, c.sent, c.token = 0, now, newToken()&^runBits
+	c.came, c.sent, c.token = 0, now, pathmtu.NewToken()&^runBits
 	return c.token, false
 }
 

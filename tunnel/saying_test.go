@@ -52,10 +52,10 @@ func TestPathMTUsOfManyPeersAreFewLines(t *testing.T) {
 	}
 	const rounds = 60
 	for i := range rounds { // each peer's path is lowered once, in one moment, and again after its life
-		w.now += int64(claimedLife + time.Second)
+		w.now += int64(time.Minute + time.Second)
 		for _, p := range s.Peers {
 			w.onSendError(sendError{dst: p.Addr, tooBig: true, mtu: 1400 - i})
-			if got := w.table.senders[p.Addr].state.path.get(w.now); got != 1400-i {
+			if got := w.table.senders[p.Addr].state.path.Get(w.now); got != 1400-i {
 				t.Fatalf("%s: path MTU %d was not learnt", p.Name, got)
 			}
 		}

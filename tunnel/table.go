@@ -264,7 +264,7 @@ func (p *Peer) outer(port uint16) netip.AddrPort { return netip.AddrPortFrom(p.s
 // maxInner is the largest inner packet that the path to the peer carries now
 // (Unix nanoseconds), in bytes.
 func (p *Peer) maxInner(now int64) int {
-	if m := p.state.path.get(now); m != 0 {
+	if m := p.state.path.Get(now); m != 0 {
 		return min(p.maxSize, m-p.cost)
 	}
 	return p.maxSize
@@ -287,7 +287,7 @@ func (p *Peer) stats(now int64) PeerStats {
 		Name: p.spec.Name, Addr: p.spec.Addr,
 		TxPackets: p.state.txPackets.Load(), TxBytes: p.state.txBytes.Load(),
 		RxPackets: p.state.rxPackets.Load(), RxBytes: p.state.rxBytes.Load(),
-		MTU: p.maxInner(now), PathMTU: p.state.path.get(now),
+		MTU: p.maxInner(now), PathMTU: p.state.path.Get(now),
 		Unreachable: p.state.refusal.get(),
 	}
 	s.LastRx = unixTime(p.state.lastRx.Load())

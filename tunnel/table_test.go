@@ -185,7 +185,7 @@ func TestMaxInner(t *testing.T) {
 	if got := small.maxInner(1); got != 1300 {
 		t.Errorf("to small %d, want the 1300 that it published", got)
 	}
-	b.state.path.learn(b.spec.Addr, 1400, 1500, 1)
+	b.state.path.Learn(b.spec.Addr, 1400, 1500, 1)
 	if got := b.maxInner(2); got != 1372 {
 		t.Errorf("to b after packet too big %d, want 1400 - 28", got)
 	}

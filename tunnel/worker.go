@@ -95,7 +95,7 @@ func newWorker(e *Engine, index int) (*worker, error) {
 		ring = NewRing
 	}
 	w := &worker{engine: e, index: index, poll: p, ring: ring(),
-		decider: decider{returns: &e.returns, seed: e.seed, port: e.cfg.Port}}
+		decider: decider{flows: e.flows, port: e.cfg.Port}}
 	w.ring.worker = index
 	w.out = make([]*Packet, 0, 2*batchSize+maxRun)
 	w.sends = make([]send, 0, cap(w.out))

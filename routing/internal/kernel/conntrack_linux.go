@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"weft/tunnel/natflow"
 	"weft/tunnel/nlattr"
 )
 
@@ -37,19 +38,6 @@ const (
 	tcpFinWait, tcpClose = 4, 8
 )
 
-// Translated is a flow whose destination the host's rules have translated; tunnel.Translated has the same
-// fields.
-type Translated struct {
-	// Client opened the flow, and Backend is whom the host made of the address that it asked for. Ports are 0
-	// where Proto has none; of an echo both are its identifier.
-	Client, Backend netip.AddrPort
-	Proto           uint8 // IANA's number
-	// Left is how long the flow is known if no more packet comes; Closing says of TCP that one side has ended
-	// it.
-	Left    time.Duration
-	Closing bool
-}
-
 // offloadedFor is how long a flow is known whose time the kernel does not say: one that a flow table of
 // nf_tables carries, which ends when nothing passes for 30 seconds by default and is connection tracking's
 // again.
@@ -61,14 +49,14 @@ const conntrackCount = "/proc/sys/net/netfilter/nf_conntrack_count"
 // TranslatedFlows lists the flows whose destination the rules of the namespace have translated, and whose
 // client is one of those asked for. Without connection tracking there are none, and it is not loaded for
 // that.
-func (k *Kernel) TranslatedFlows(client func(netip.Addr) bool) (flows []Translated, err error) {
+func (k *Kernel) TranslatedFlows(client func(netip.Addr) bool) (flows []natflow.Translated, err error) {
 	err = k.Do(func() error {
 		count, err := os.ReadFile(conntrackCount)
 		if errors.Is(err, os.ErrNotExist) || strings.TrimSpace(string(count)) == "0" {
 			return nil
 		}
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			l, err := dump(func() ([]Translated, error) { return translated(family, client) })
+			l, err := dump(func() ([]natflow.Translated, error) { return translated(family, client) })
 			if err != nil {
 				return err
 			}
@@ -84,7 +72,7 @@ func (k *Kernel) TranslatedFlows(client func(netip.Addr) bool) (flows []Translat
 
 // translated asks in the calling thread's namespace. The kernel sends only what is wanted; one that does not
 // know the filter sends everything.
-func translated(family uint8, client func(netip.Addr) bool) (flows []Translated, err error) {
+func translated(family uint8, client func(netip.Addr) bool) (flows []natflow.Translated, err error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	bit := binary.BigEndian.AppendUint32(nil, ipsDestinationNAT)
@@ -102,7 +90,7 @@ func translated(family uint8, client func(netip.Addr) bool) (flows []Translated,
 }
 
 // parseTranslated reads a flow. ok is false if its destination is not translated, or it is none.
-func parseTranslated(b []byte) (t Translated, ok bool) {
+func parseTranslated(b []byte) (t natflow.Translated, ok bool) {
 	t.Left = offloadedFor
 	var status uint32
 	nlattr.Each(b, func(kind uint16, v []byte) bool {
@@ -124,7 +112,7 @@ func parseTranslated(b []byte) (t Translated, ok bool) {
 }
 
 // parseReply reads how the answers go.
-func parseReply(b []byte, t *Translated) bool {
+func parseReply(b []byte, t *natflow.Translated) bool {
 	var src, dst netip.Addr
 	nlattr.Each(nlattr.Find(b, ctaTupleIP), func(kind uint16, v []byte) bool {
 		a, _ := netip.AddrFromSlice(v)

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/test/netns"
+	"weft/tunnel/natflow"
 )
 
 // TestTranslatedFlows has nftables translate real flows of both families, and others not: the kernel's
@@ -33,7 +33,7 @@ func TestTranslatedFlows(t *testing.T) {
 		chain tracked { type filter hook input priority 0; ct state new accept; }
 	}`)
 	type flow struct {
-		kernel.Translated
+		natflow.Translated
 		left, most time.Duration
 	}
 	var want []flow
@@ -65,8 +65,8 @@ func TestTranslatedFlows(t *testing.T) {
 		t.Cleanup(func() { _ = straight.Close() })
 		backend := netip.AddrPortFrom(netip.MustParseAddr(f[2]), 8080)
 		want = append(want,
-			flow{kernel.Translated{Client: port(u), Backend: backend, Proto: 17}, time.Second, 30 * time.Second},
-			flow{kernel.Translated{Client: port(c), Backend: backend, Proto: 6}, 24 * time.Hour, 5 * 24 * time.Hour})
+			flow{natflow.Translated{Client: port(u), Backend: backend, Proto: 17}, time.Second, 30 * time.Second},
+			flow{natflow.Translated{Client: port(c), Backend: backend, Proto: 6}, 24 * time.Hour, 5 * 24 * time.Hour})
 	}
 	await.OK(t, "all flows are known", func() error { // the kernel may still have a datagram before it
 		got, err := k.TranslatedFlows(anybody)
@@ -74,7 +74,7 @@ func TestTranslatedFlows(t *testing.T) {
 			return err
 		}
 		for _, w := range want {
-			if !slices.ContainsFunc(got, func(g kernel.Translated) bool {
+			if !slices.ContainsFunc(got, func(g natflow.Translated) bool {
 				return g.Client == w.Client && g.Backend == w.Backend && g.Proto == w.Proto && g.Left >= w.left &&
 					g.Left <= w.most && !g.Closing
 			}) {

@@ -127,11 +127,7 @@ func (d *Daemon) learnFlows(g *overlay) {
 			"not known", "reason", err)
 		return
 	}
-	known := make([]tunnel.Translated, len(flows))
-	for i, f := range flows {
-		known[i] = tunnel.Translated(f)
-	}
-	g.plane.Engine().Learn(known)
+	g.plane.Engine().Learn(flows)
 	if len(flows) > 0 {
 		d.log.Info("connections of pods by way of a Service go on", "flows", len(flows))
 	}

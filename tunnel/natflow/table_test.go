@@ -1,4 +1,4 @@
-package tunnel
+package natflow
 
 import (
 	"hash/maphash"
@@ -13,15 +13,10 @@ func udpFlow(port int) flow {
 		dport: uint16(port), asks: true}
 }
 
-func (r *returns) has(f flow, seed maphash.Seed, sec int64) bool {
-	return r.table.Load().find(f.tag(seed), sec) != nil
-}
+func (t *Table) has(f flow, sec int64) bool { return t.sets.Load().find(f.tag(t.seed), sec) != nil }
 
-func (r *returns) enter(f flow, seed maphash.Seed, sec int64) { r.open(f.tag(seed), &f, sec) }
-
-// TestReturnEntriesEnd: each ends when the host's connection tracking has forgotten its flow too.
-func TestReturnEntriesEnd(t *testing.T) {
-	seed := maphash.MakeSeed()
+// TestEntriesEnd: each ends when the host's connection tracking has forgotten its flow too.
+func TestEntriesEnd(t *testing.T) {
 	tcp := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6, sport: 80,
 		dport: 4000}
 	syn, fin, reset := tcp, tcp, tcp
@@ -42,89 +37,87 @@ func TestReturnEntriesEnd(t *testing.T) {
 		"UDP":                        {[]flow{udpFlow(1)}, lifeUDP},
 		"echo":                       {[]flow{echo}, lifeEcho},
 	} {
-		var r returns
+		r := New()
 		for i, f := range tt.packets {
-			r.enter(f, seed, int64(i))
+			r.enter(f, int64(i))
 		}
 		last := int64(len(tt.packets)-1) + tt.lasts
 		f := tt.packets[0]
-		if !r.has(f, seed, last-1) || r.has(f, seed, last) {
-			t.Errorf("%s: known at %d: %v, and at %d: %v", name, last-1, r.has(f, seed, last-1), last,
-				r.has(f, seed, last))
+		if !r.has(f, last-1) || r.has(f, last) {
+			t.Errorf("%s: known at %d: %v, and at %d: %v", name, last-1, r.has(f, last-1), last,
+				r.has(f, last))
 		}
-		r.enter(f, seed, 0)
-		r.forget(f.tag(seed), 0)
-		if r.has(f, seed, 0) {
+		r.enter(f, 0)
+		r.forget(f.tag(r.seed), 0)
+		if r.has(f, 0) {
 			t.Errorf("%s: it is known although it was forgotten", name)
 		}
 	}
 }
 
-// newReturns is a table of 8,192 flows.
-func newReturns() *returns {
-	r := new(returns)
-	r.table.Store(newReturnTable(1024))
+// newTable is a table of 8,192 flows.
+func newTable() *Table {
+	r := New()
+	r.sets.Store(newSets(1024))
 	return r
 }
 
-// TestReturnEntriesAreBounded floods a table: flows stay while there is room, connections outlive the
+// TestEntriesAreBounded floods a table: flows stay while there is room, connections outlive the
 // flood, and another client's flow does, too.
-func TestReturnEntriesAreBounded(t *testing.T) {
-	seed := maphash.MakeSeed()
-	r := newReturns()
+func TestEntriesAreBounded(t *testing.T) {
+	r := newTable()
 	other := udpFlow(1)
 	other.dst = netip.MustParseAddr("10.1.1.7")
-	r.enter(other, seed, 0)
+	r.enter(other, 0)
 	for i := range 500 {
-		r.enter(udpFlow(i), seed, 0)
+		r.enter(udpFlow(i), 0)
 	}
 	for i := range 500 {
-		if !r.has(udpFlow(i), seed, 0) {
+		if !r.has(udpFlow(i), 0) {
 			t.Fatalf("flow %d of 500 is not known", i)
 		}
 	}
 	connection := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6,
 		sport: 80, dport: 4000}
-	r.enter(connection, seed, 1)
+	r.enter(connection, 1)
 	for i := range 60000 {
-		r.enter(udpFlow(i), seed, 1)
+		r.enter(udpFlow(i), 1)
 	}
-	if !r.has(connection, seed, 1) || !r.has(other, seed, 1) {
+	if !r.has(connection, 1) || !r.has(other, 1) {
 		t.Error("the flood took the place of a connection, or of another client's flow")
 	}
-	if got := testing.AllocsPerRun(100, func() { r.enter(udpFlow(70000), seed, 2) }); got > 0 {
+	if got := testing.AllocsPerRun(100, func() { r.enter(udpFlow(70000), 2) }); got > 0 {
 		t.Errorf("%.1f allocations for a flow in a full table", got)
 	}
 }
 
-// TestReturnEntriesFromSeveralWorkers: a flow is known once it was entered, and so is its client, though
+// TestEntriesFromSeveralWorkers: a flow is known once it was entered, and so is its client, though
 // others are entered at the same time, the first ones into no table yet.
-func TestReturnEntriesFromSeveralWorkers(t *testing.T) {
-	seed := maphash.MakeSeed()
-	var r returns
+func TestEntriesFromSeveralWorkers(t *testing.T) {
+	r := New()
 	var wg sync.WaitGroup
 	const each = 200
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range each {
 				f := udpFlow(w*each + i)
-				if r.enter(f, seed, 0); !r.has(f, seed, 0) || !r.table.Load().has(f.dst) {
+				if r.enter(f, 0); !r.has(f, 0) || !r.Knows(f.dst) {
 					t.Errorf("flow %d of worker %d is not known though it was just entered", i, w)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if r.table.Load().has(netip.MustParseAddr("10.1.1.7")) {
+	if r.Knows(netip.MustParseAddr("10.1.1.7")) {
 		t.Error("a client without flows has some")
 	}
 }
 
-// TestReturnEntriesAreClaimed: an entry that somebody has taken is nobody else's, though its tag is not in it
+// TestEntriesAreClaimed: an entry that somebody has taken is nobody else's, though its tag is not in it
 // yet.
-func TestReturnEntriesAreClaimed(t *testing.T) {
+func TestEntriesAreClaimed(t *testing.T) {
+	var s set
 	seed := maphash.MakeSeed()
-	var s returnSet
 	old := udpFlow(1)
 	taken, life := s.oldest()
 	if !taken.claim(life) {
@@ -139,7 +132,7 @@ func TestReturnEntriesAreClaimed(t *testing.T) {
 		t.Errorf("the flow that had the entry finds it or lengthens its life, to %#x, after another has claimed it",
 			got)
 	}
-	for range returnWays - 1 {
+	for range ways - 1 {
 		e, life := s.oldest()
 		if e == taken || !e.claim(life) {
 			t.Fatal("an entry that was claimed is claimed again")
@@ -150,33 +143,32 @@ func TestReturnEntriesAreClaimed(t *testing.T) {
 	}
 }
 
-// TestReturnEntriesOfOneSet: a set has room for as many flows as it has entries, whoever enters them at the
+// TestEntriesOfOneSet: a set has room for as many flows as it has entries, whoever enters them at the
 // same moment.
-func TestReturnEntriesOfOneSet(t *testing.T) {
-	seed := maphash.MakeSeed()
+func TestEntriesOfOneSet(t *testing.T) {
 	for round := range 500 {
-		var r returns
-		r.table.Store(newReturnTable(1))
+		r := New()
+		r.sets.Store(newSets(1))
 		var start, done sync.WaitGroup
 		start.Add(1)
-		for i := range returnWays {
+		for i := range ways {
 			done.Go(func() {
 				start.Wait()
-				r.enter(udpFlow(i), seed, 0)
+				r.enter(udpFlow(i), 0)
 			})
 		}
 		start.Done()
 		done.Wait()
-		for i := range returnWays {
-			if !r.has(udpFlow(i), seed, 0) {
-				t.Fatalf("round %d: flow %d of %d is not known", round, i, returnWays)
+		for i := range ways {
+			if !r.has(udpFlow(i), 0) {
+				t.Fatalf("round %d: flow %d of %d is not known", round, i, ways)
 			}
 		}
 		gone := udpFlow(0)
-		r.forget(gone.tag(seed), 0)
-		r.enter(udpFlow(returnWays), seed, 0)
-		for i := range returnWays {
-			if !r.has(udpFlow(1+i), seed, 0) {
+		r.forget(gone.tag(r.seed), 0)
+		r.enter(udpFlow(ways), 0)
+		for i := range ways {
+			if !r.has(udpFlow(1+i), 0) {
 				t.Fatalf("round %d: flow %d did not get the entry of one that was forgotten, or took another's",
 					round, 1+i)
 			}
@@ -184,12 +176,11 @@ func TestReturnEntriesOfOneSet(t *testing.T) {
 	}
 }
 
-// TestReturnEntriesOfAPeersPods: a pod of a peer that opens more flows than there is room for, even
+// TestEntriesOfAPeersPods: a pod of a peer that opens more flows than there is room for, even
 // connections that have been established, ends its own, and those of the peer's other pods stay, though they
 // are older and would end before.
-func TestReturnEntriesOfAPeersPods(t *testing.T) {
-	seed := maphash.MakeSeed()
-	r := newReturns()
+func TestEntriesOfAPeersPods(t *testing.T) {
+	r := newTable()
 	flood := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.2.5"),
 		proto: 6, sport: 80}
 	var valid []flow
@@ -205,17 +196,17 @@ func TestReturnEntriesOfAPeersPods(t *testing.T) {
 			f := flood
 			f.dport = uint16(i)
 			f.src = netip.AddrFrom4([4]byte{10, 1, 3, byte(i >> 16)})
-			r.enter(f, seed, 1)
+			r.enter(f, 1)
 		}
 	}
 	enter(0, 30000) // it came first
 	for _, f := range valid {
-		r.enter(f, seed, 0)
+		r.enter(f, 0)
 	}
 	enter(30000, 120000)
 	lost := 0
 	for _, f := range valid {
-		if !r.has(f, seed, 1) {
+		if !r.has(f, 1) {
 			lost++
 		}
 	}

@@ -1,4 +1,4 @@
-package tunnel
+package natflow
 
 import (
 	"encoding/binary"
@@ -24,8 +24,8 @@ type flow struct {
 	kind           flowKind
 	fin, syn, rest bool // of TCP; rest is the flag RST
 	asks           bool // it is not an answer by its own kind, as an echo reply or an ICMP error is
-	// for how many seconds it is remembered, if no packet says it: it is not 0 for what the host's table told
-	// (learned.go)
+	// for how many seconds it is remembered, if no packet says it: it is not 0 for what the host's table told,
+	// see Translated
 	left int64
 }
 
@@ -153,7 +153,7 @@ func (f flow) reversed() flow {
 	return f
 }
 
-// tag is never 0. Without the seed nobody can make up two flows of one tag.
+// tag is never 0.
 func (f *flow) tag(seed maphash.Seed) uint64 {
 	var b [38]byte
 	src, dst := f.src.As16(), f.dst.As16()

@@ -1,4 +1,4 @@
-package tunnel
+package pathmtu
 
 import (
 	"net/netip"
@@ -34,13 +34,13 @@ func TestPathMTU(t *testing.T) {
 	}
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
-			var m pathMTU
+			var m Path
 			for i, s := range steps {
 				now := int64(time.Hour + s.at)
-				if got := m.learn(s.dst, s.claimed, 1500, now); got != s.changed {
+				if got := m.Learn(s.dst, s.claimed, 1500, now); got != s.changed {
 					t.Errorf("step %d: learn(%d) = %v, want %v", i, s.claimed, got, s.changed)
 				}
-				if got := m.get(now); got != s.want {
+				if got := m.Get(now); got != s.want {
 					t.Errorf("step %d: MTU %d, want %d", i, got, s.want)
 				}
 			}
@@ -72,43 +72,43 @@ func TestPathMTUIsProbed(t *testing.T) {
 		"nobody answers, made up":       {v4, 68, 0, [3]int{576, 1280, 1500}, false, 1280, false, claimedLife},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var m pathMTU
+			var m Path
 			now := int64(time.Hour)
-			c, ok := m.doubt(tt.dst, tt.claimed, 1500, cost, now)
-			if !ok || c.sizes() != tt.sizes {
-				t.Fatalf("probes of %v, %v, want %v", c.sizes(), ok, tt.sizes)
+			c, ok := m.Doubt(tt.dst, tt.claimed, 1500, cost, now)
+			if !ok || c.Sizes() != tt.sizes {
+				t.Fatalf("probes of %v, %v, want %v", c.Sizes(), ok, tt.sizes)
 			}
-			if _, again := m.doubt(tt.dst, tt.claimed, 1500, cost, now+int64(checkGap)); again {
+			if _, again := m.Doubt(tt.dst, tt.claimed, 1500, cost, now+int64(checkGap)); again {
 				t.Error("two checks at a time")
 			}
-			if m.answered(c.token+2, 1500-cost, now) {
+			if m.Answered(c.Token+2, 1500-cost, now) {
 				t.Error("an answer with a guessed token counts")
 			}
 			refuted := false
-			for _, size := range c.sizes() {
+			for _, size := range c.Sizes() {
 				if size <= tt.arrive {
-					refuted = m.answered(c.token, size-cost, now) || refuted
+					refuted = m.Answered(c.Token, size-cost, now) || refuted
 				}
 			}
-			if refuted != tt.refuted || m.get(now) != 0 {
-				t.Errorf("refuted %v, MTU %d before it is concluded", refuted, m.get(now))
+			if refuted != tt.refuted || m.Get(now) != 0 {
+				t.Errorf("refuted %v, MTU %d before it is concluded", refuted, m.Get(now))
 			}
-			now += int64(checkFor)
-			if changed, proven := m.conclude(c.token, now); changed != (tt.want != 0) || proven != tt.proven {
+			now += int64(AnswerTime)
+			if changed, proven := m.Conclude(c.Token, now); changed != (tt.want != 0) || proven != tt.proven {
 				t.Errorf("concluded: changed %v, proven %v", changed, proven)
 			}
-			if got := m.get(now); got != tt.want {
+			if got := m.Get(now); got != tt.want {
 				t.Errorf("MTU %d, want %d", got, tt.want)
 			}
-			if end := now + int64(tt.wantAfterLife); tt.want != 0 && (m.get(end-1) != tt.want || m.get(end) != 0) {
-				t.Errorf("MTU %d, and %d after %v", m.get(end-1), m.get(end), tt.wantAfterLife)
+			if end := now + int64(tt.wantAfterLife); tt.want != 0 && (m.Get(end-1) != tt.want || m.Get(end) != 0) {
+				t.Errorf("MTU %d, and %d after %v", m.Get(end-1), m.Get(end), tt.wantAfterLife)
 			}
 			if tt.want == 0 || tt.proven {
 				return
 			}
 			// An answer that took longer than anybody waits takes back what was believed without it.
-			if !m.answered(c.token, 1500-cost, now) || m.get(now) != 0 {
-				t.Errorf("MTU %d after a late answer", m.get(now))
+			if !m.Answered(c.Token, 1500-cost, now) || m.Get(now) != 0 {
+				t.Errorf("MTU %d after a late answer", m.Get(now))
 			}
 		})
 	}
@@ -117,38 +117,14 @@ func TestPathMTUIsProbed(t *testing.T) {
 // TestPathMTUOfIPv6IsNotProbedBelow1280 has a claim that no link of IPv6 can be the reason of, and is no
 // reason for probes either.
 func TestPathMTUOfIPv6IsNotProbedBelow1280(t *testing.T) {
-	var m pathMTU
+	var m Path
 	v6 := netip.MustParseAddr("2001:db8::1")
 	for _, claimed := range []int{68, 1279} {
-		if c, ok := m.doubt(v6, claimed, 1500, 48, int64(time.Hour)); ok {
-			t.Errorf("a claim of %d is probed with %v", claimed, c.sizes())
+		if c, ok := m.Doubt(v6, claimed, 1500, 48, int64(time.Hour)); ok {
+			t.Errorf("a claim of %d is probed with %v", claimed, c.Sizes())
 		}
 	}
-	if _, ok := m.doubt(v6, 1280, 1500, 48, int64(time.Hour)); !ok {
+	if _, ok := m.Doubt(v6, 1280, 1500, 48, int64(time.Hour)); !ok {
 		t.Error("a claim of 1280 is not probed")
-	}
-}
-
-func TestBucket(t *testing.T) {
-	var b bucket
-	now := int64(time.Hour)
-	for i := range icmpBurst {
-		if !b.take(now) {
-			t.Fatalf("token %d refused, want a burst of %d", i, icmpBurst)
-		}
-	}
-	if b.take(now) {
-		t.Fatal("a token beyond the burst was given")
-	}
-	now += int64(time.Second) / 2
-	got := 0
-	for b.take(now) {
-		got++
-	}
-	if got != icmpRate/2 {
-		t.Errorf("%d tokens after half a second, want %d", got, icmpRate/2)
-	}
-	if b.take(now - int64(time.Minute)) {
-		t.Error("a clock that goes back gave a token")
 	}
 }

@@ -1,18 +1,21 @@
-package tunnel
+package natflow
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"weft/encap"
 )
 
 const (
-	// returnWays is how many entries a set has, and returnSets how many sets there are: 262,144 flows in 4
+	// ways is how many entries a set has, and setCount how many sets there are: 262,144 flows in 4
 	// MiB. That is the default nf_conntrack_max of a host with more than 4 GiB, and the host's table bounds
 	// what is worth an entry.
-	returnWays = 8
-	returnSets = 1 << 15
+	ways     = 8
+	setCount = 1 << 15
 )
 
 // How long an entry is kept after a packet of its flow, in seconds: at least as long as the host's
@@ -30,28 +33,81 @@ const (
 	lifeOther    = 600
 )
 
-// returns are the flows that clients, pods of this node or of a peer, have opened by way of the host's
-// rules: packets that the host's TUN handed back with an address translated (DNAT for a Service). Answers
-// belong to the host's TUN, where the host translates them back. An entry is a tag, the keyed hash of the
-// answers' addresses, ports and protocol, and how long it is good for. The table has memory from the first
-// entry on, and its size is fixed. Any worker may read and write it; none waits.
-type returns struct{ table atomic.Pointer[returnTable] }
+// Table has the flows that clients, pods of this node or of a peer, have opened by way of the host's rules:
+// packets that the host's TUN handed back with an address translated (DNAT for a Service). Their answers belong
+// to the host's TUN, where the host translates them back. An entry is a tag, the keyed hash of the answers'
+// addresses, ports and protocol, and how long it is good for. The table has memory from the first entry on, and
+// its size is fixed. Any goroutine may read and write it; none waits. Only the first entry allocates.
+type Table struct {
+	seed maphash.Seed // without it nobody can make up two flows of one tag
+	sets atomic.Pointer[sets]
+}
 
-type returnTable struct {
-	sets []returnSet // a power of two
+// New returns an empty table.
+func New() *Table { return &Table{seed: maphash.MakeSeed()} }
+
+// Empty reports whether nothing was ever entered.
+func (t *Table) Empty() bool { return t.sets.Load() == nil }
+
+// Knows reports whether the client with that address may have entries.
+func (t *Table) Knows(client netip.Addr) bool {
+	s := t.sets.Load()
+	return s != nil && s.has(client)
+}
+
+// Opened enters the flow of packet b of a client, which the host has handed back at now (Unix nanoseconds).
+func (t *Table) Opened(b []byte, in *encap.Inner, now int64) {
+	if f, ok := flowOf(b, in); ok && f.asks && f.kind == flowWhole {
+		t.enter(f.reversed(), seconds(now))
+	}
+}
+
+// Answers reports whether packet b answers a flow that has an entry, which lasts longer then.
+func (t *Table) Answers(b []byte, in *encap.Inner, now int64) bool {
+	f, ok := flowOf(b, in)
+	if !ok {
+		return false
+	}
+	sec := seconds(now)
+	tag := f.tag(t.seed)
+	e := t.sets.Load().find(tag, sec)
+	if e == nil {
+		return false
+	}
+	if f.kind == flowWhole {
+		e.touch(tag, &f, sec)
+	}
+	if in.MoreFragments && in.FragOffset == 0 { // the others follow it
+		t.enter(fragmentOf(b, in), sec)
+	}
+	return true
+}
+
+// Bypassed takes the entry of packet b's flow away, since its client sends it straight.
+func (t *Table) Bypassed(b []byte, in *encap.Inner, now int64) {
+	if f, ok := flowOf(b, in); ok && f.asks && f.kind == flowWhole {
+		back := f.reversed()
+		t.forget(back.tag(t.seed), seconds(now))
+	}
+}
+
+func (t *Table) enter(f flow, sec int64) { t.open(f.tag(t.seed), &f, sec) }
+
+type sets struct {
+	all []set // a power of two
 	// clients has a bit for each owner of an entry. It is never cleared: it only saves the search for the
 	// others.
 	clients [1 << ownerBits / 64]atomic.Uint64
 }
 
-func newReturnTable(sets int) *returnTable { return &returnTable{sets: make([]returnSet, sets)} }
+func newSets(n int) *sets { return &sets{all: make([]set, n)} }
 
-type returnSet [returnWays]returnEntry
+type set [ways]entry
 
-// returnEntry is free if its life is over. Whoever takes it claims the life first: the tag is another's only
+// entry is free if its life is over. Whoever takes it claims the life first: the tag is another's only
 // while nobody else can take the entry, and nobody who knows the old tag can lengthen the life of the new
 // one.
-type returnEntry struct {
+type entry struct {
 	tag atomic.Uint64
 	// until when it is good, in seconds, times two, plus one once the connection is ending; above that whose it
 	// is; or claimed
@@ -75,9 +131,9 @@ const claimed = ^uint64(0)
 
 func seconds(now int64) int64 { return now / int64(time.Second) }
 
-func (t *returnTable) set(tag uint64) *returnSet { return &t.sets[tag>>8&uint64(len(t.sets)-1)] }
+func (t *sets) set(tag uint64) *set { return &t.all[tag>>8&uint64(len(t.all)-1)] }
 
-func (s *returnSet) find(tag uint64, sec int64) *returnEntry {
+func (s *set) find(tag uint64, sec int64) *entry {
 	for i := range s {
 		if e := &s[i]; e.tag.Load() == tag && good(e.life.Load(), sec) {
 			return e
@@ -91,7 +147,7 @@ func good(life uint64, sec int64) bool { return life != claimed && until(life) >
 
 func until(life uint64) int64 { return int64(life & untilMask >> 1) }
 
-func (t *returnTable) find(tag uint64, sec int64) *returnEntry {
+func (t *sets) find(tag uint64, sec int64) *entry {
 	if t == nil {
 		return nil
 	}
@@ -99,19 +155,19 @@ func (t *returnTable) find(tag uint64, sec int64) *returnEntry {
 }
 
 // client is the word of clients with the bit of an owner.
-func (t *returnTable) client(owner uint64) (word *atomic.Uint64, bit uint64) {
+func (t *sets) client(owner uint64) (word *atomic.Uint64, bit uint64) {
 	n := owner >> (64 - ownerBits)
 	return &t.clients[n/64], 1 << (n % 64)
 }
 
 // has says whether the client with that address may have entries.
-func (t *returnTable) has(client netip.Addr) bool {
+func (t *sets) has(client netip.Addr) bool {
 	word, bit := t.client(ownerOf(client))
 	return word.Load()&bit != 0
 }
 
 // touch lengthens the life of e, if it still has that tag, by what a packet of f says.
-func (e *returnEntry) touch(tag uint64, f *flow, sec int64) {
+func (e *entry) touch(tag uint64, f *flow, sec int64) {
 	for {
 		was := e.life.Load()
 		if was == claimed || e.tag.Load() != tag {
@@ -144,18 +200,18 @@ func (f *flow) lengthen(was uint64, sec int64) uint64 {
 }
 
 // open enters f, as its answers are, or lengthens its entry. It allocates only the table.
-func (r *returns) open(tag uint64, f *flow, sec int64) {
-	t := r.table.Load()
-	if t == nil {
-		r.table.CompareAndSwap(nil, newReturnTable(returnSets))
-		t = r.table.Load()
+func (t *Table) open(tag uint64, f *flow, sec int64) {
+	all := t.sets.Load()
+	if all == nil {
+		t.sets.CompareAndSwap(nil, newSets(setCount))
+		all = t.sets.Load()
 	}
 	owner := ownerOf(f.dst)
-	if word, bit := t.client(owner); word.Load()&bit == 0 {
+	if word, bit := all.client(owner); word.Load()&bit == 0 {
 		word.Or(bit)
 	}
-	s := t.set(tag)
-	for range 4 + returnWays { // others may take what we chose
+	s := all.set(tag)
+	for range 4 + ways { // others may take what we chose
 		if e := s.find(tag, sec); e != nil {
 			e.touch(tag, f, sec)
 			return
@@ -172,7 +228,7 @@ func (r *returns) open(tag uint64, f *flow, sec int64) {
 }
 
 // oldest is the entry of s that ends next, and its life.
-func (s *returnSet) oldest() (e *returnEntry, life uint64) {
+func (s *set) oldest() (e *entry, life uint64) {
 	e, life = &s[0], s[0].life.Load()
 	for i := range s {
 		if l := s[i].life.Load(); until(l) < until(life) {
@@ -185,8 +241,8 @@ func (s *returnSet) oldest() (e *returnEntry, life uint64) {
 // most is the entry that gives way, in a full set, to a flow of owner, and its life: of the client that
 // would have most entries then, the one that ends next. So a client that opens many flows takes its own
 // places, and the others keep theirs, down to one.
-func (s *returnSet) most(owner uint64, sec int64) (e *returnEntry, life uint64) {
-	var lives [returnWays]uint64
+func (s *set) most(owner uint64, sec int64) (e *entry, life uint64) {
+	var lives [ways]uint64
 	for i := range s {
 		lives[i] = s[i].life.Load()
 	}
@@ -205,7 +261,7 @@ func (s *returnSet) most(owner uint64, sec int64) (e *returnEntry, life uint64) 
 			}
 		}
 		if !good(l, sec) {
-			has = returnWays + 1 // it is free by now
+			has = ways + 1 // it is free by now
 		}
 		if has > best || has == best && until(l) < until(life) {
 			best, e, life = has, &s[i], l
@@ -218,19 +274,19 @@ func (s *returnSet) most(owner uint64, sec int64) (e *returnEntry, life uint64) 
 }
 
 // claim takes an entry of that life from whoever has it. It is false if somebody was quicker.
-func (e *returnEntry) claim(life uint64) bool {
+func (e *entry) claim(life uint64) bool {
 	return life != claimed && e.life.CompareAndSwap(life, claimed)
 }
 
 // give gives an entry that was claimed to the flow of that tag.
-func (e *returnEntry) give(tag, life uint64) {
+func (e *entry) give(tag, life uint64) {
 	e.tag.Store(tag)
 	e.life.Store(life)
 }
 
 // forget takes the entry of that tag away, if there is one: it is free at once.
-func (r *returns) forget(tag uint64, sec int64) {
-	if e := r.table.Load().find(tag, sec); e != nil {
+func (t *Table) forget(tag uint64, sec int64) {
+	if e := t.sets.Load().find(tag, sec); e != nil {
 		life := e.life.Load()
 		if e.tag.Load() == tag && good(life, sec) {
 			e.life.CompareAndSwap(life, 0) // who touches it at this moment comes after

@@ -1,4 +1,4 @@
-package tunnel
+package natflow
 
 import (
 	"net/netip"
@@ -19,14 +19,12 @@ type Translated struct {
 	Closing bool
 }
 
-// Learn opens the return entries that an earlier engine of this node had, so that their flows continue.
-// Without them a backend's answers would go straight to a client that has asked another address. Call it
-// before pods are attached, or while the engine is paused.
-func (e *Engine) Learn(flows []Translated) {
-	sec := seconds(e.now())
+// Learn enters flows that the host knew before the table was made, so that they continue. Without them a
+// backend's answers would go straight to a client that has asked another address. now is in Unix nanoseconds.
+func (t *Table) Learn(flows []Translated, now int64) {
 	for i := range flows {
 		if f, ok := flows[i].answers(); ok {
-			e.returns.open(f.tag(e.seed), &f, sec)
+			t.enter(f, seconds(now))
 		}
 	}
 }

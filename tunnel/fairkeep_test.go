@@ -1,0 +1,41 @@
+package tunnel
+
+import (
+	"net/netip"
+	"testing"
+
+	"weft/encap"
+	"weft/tunnel/fair"
+)
+
+// releasing is a port that counts how often it is told to hold nobody back.
+type releasing struct {
+	Port
+	times int
+}
+
+func (*releasing) fill() float64 { return 0 }
+
+func (r *releasing) hold(l []heldSource) error {
+	if len(l) == 0 {
+		r.times++
+	}
+	return nil
+}
+
+// TestPauseReleasesHeldPeers: the program that takes this one's place does not know the filter, which would
+// stay.
+func TestPauseReleasesHeldPeers(t *testing.T) {
+	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &releasing{}
+	a := &attached{port: p}
+	a.fair.Held = []fair.Held{{Addr: netip.MustParseAddr("192.0.2.2"), Share: 0.5}}
+	e.attached[1] = a
+	e.Pause()
+	if p.times != 1 || len(a.fair.Held) > 0 {
+		t.Errorf("told %d times, held back: %v", p.times, a.fair.Held)
+	}
+}

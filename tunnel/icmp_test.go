@@ -1,0 +1,30 @@
+package tunnel
+
+import (
+	"testing"
+	"time"
+)
+
+func TestBucket(t *testing.T) {
+	var b bucket
+	now := int64(time.Hour)
+	for i := range icmpBurst {
+		if !b.take(now) {
+			t.Fatalf("token %d refused, want a burst of %d", i, icmpBurst)
+		}
+	}
+	if b.take(now) {
+		t.Fatal("a token beyond the burst was given")
+	}
+	now += int64(time.Second) / 2
+	got := 0
+	for b.take(now) {
+		got++
+	}
+	if got != icmpRate/2 {
+		t.Errorf("%d tokens after half a second, want %d", got, icmpRate/2)
+	}
+	if b.take(now - int64(time.Minute)) {
+		t.Error("a clock that goes back gave a token")
+	}
+}
