@@ -146,8 +146,7 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 	case News:
 		c.accept(e)
 	case Result:
-		c.result(e)
-		turn = false
+		turn = c.result(e)
 	case Saved:
 		c.Saved(e, c.own.record())
 		if c.continuation == nil {
@@ -183,18 +182,33 @@ func (c *Core) call(op Operation, then continuation) {
 	c.Do(Call{Number: c.calls, Operation: op})
 }
 
-// result goes on with the turn that waits for r.
-func (c *Core) result(r Result) {
+// result goes on with the turn that waits for r. It reports whether the store is to be read again at once.
+func (c *Core) result(r Result) (again bool) {
 	if c.continuation == nil || r.Number != c.calls {
-		return
+		return false
 	}
 	then, told := c.continuation, c.told
 	c.continuation, c.told = nil, nil
-	if told != nil && told == c.news.Snapshot && told.ClusterID == r.Snapshot.ClusterID &&
-		told.Revision <= r.Snapshot.Revision {
-		c.news.Snapshot = nil // what was read is later, also if a store that went back uses the revision again
+	if n := c.news.Snapshot; n != nil && n.ClusterID == r.Snapshot.ClusterID {
+		switch {
+		case n == told && n.Revision <= r.Snapshot.Revision:
+			c.news.Snapshot = nil // what was read is later, also if a store that went back uses the revision again
+		case n.Revision == r.Snapshot.Revision && !sameRecords(n.Records, r.Snapshot.Records):
+			// It uses the revision again, and which of the two is later nobody knows.
+			c.news.Snapshot, again = nil, true
+		}
 	}
 	then(r)
+	if again {
+		c.duties.add(dutyRead)
+	}
+	return again
+}
+
+func sameRecords(a, b []*Record) bool {
+	return slices.EqualFunc(a, b, func(a, b *Record) bool {
+		return a == b || a.Revision == b.Revision && sameRecord(*a, *b)
+	})
 }
 
 func (c *Core) begin() {

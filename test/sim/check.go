@@ -102,14 +102,19 @@ func (c *Cluster) written(m *machine, was *entry, op lease.WriteRecord) {
 	case was.author == m.index:
 		c.came(ToRenew, m)
 	default:
-		c.came(ToTakeOver, m)
-		// the first of two copies takes a record that names an address which neither has any more
-		moved := func(o *machine) bool { return o.node == m.node && o.addr != was.attrs.PublicIP }
-		if o := c.holder(was); o != nil && c.well(m) && !c.givesWay(o, m) && !moved(o) {
-			c.fail("a living node is not replaced",
-				"m%d (%s at %s) writes %s, which m%d (%s at %s) has, who lives and answers", m.index, m.node, m.addr,
-				op.Subnets, o.index, o.node, o.addr)
-		}
+		c.replaced(m, was, op.Subnets)
+	}
+}
+
+// replaced checks a write of m that takes another record, was, away.
+func (c *Cluster) replaced(m *machine, was *entry, by lease.Subnets) {
+	c.came(ToTakeOver, m)
+	// the first of two copies takes a record that names an address which neither has any more
+	moved := func(o *machine) bool { return o.node == m.node && o.addr != was.attrs.PublicIP }
+	if o := c.holder(was); o != nil && o != m && c.well(m) && !c.givesWay(o, m) && !moved(o) {
+		c.fail("a living node is not replaced",
+			"m%d (%s at %s) writes %s, and m%d (%s at %s), who lives and answers, has %s", m.index, m.node, m.addr,
+			by, o.index, o.node, o.addr, was.Subnets)
 	}
 }
 

@@ -227,11 +227,10 @@ func (c *Cluster) serve(m *machine, op lease.Operation) (r lease.Result) {
 		if was == nil || was.revision != op.OldRevision || st.now.find(op.Subnets) != nil {
 			return lease.Result{Err: lease.ErrConflict}
 		}
-		c.removed(m, was)
+		c.replaced(m, was, op.Subnets)
 		st.gone[was.Subnets] = c.now
 		st.now = st.now.with(was, true)
 		st.now.revision-- // both at one revision
-		c.came(ToTakeOver, m)
 		r.Revision = c.put(op.Subnets, op.Attrs, op.TTL, m.index)
 	case lease.DeleteRecord:
 		was := st.now.find(op.Subnets)
