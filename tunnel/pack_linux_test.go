@@ -15,7 +15,7 @@ func receiveAll(t *testing.T, from string, ecn encap.ECN, datagram []byte) (got 
 	t.Helper()
 	w := newHotPath(t, 3)
 	host := &capture{tb: t}
-	w.set.host.port, w.set.host.super = host, &OffloadTUN{}
+	w.set.host.port, w.set.host.super = host, supers(true)
 	w.ring.reset()
 	p := w.ring.Slot()
 	p.Outer, p.OuterECN = netip.AddrPortFrom(addr(from), 8285), ecn

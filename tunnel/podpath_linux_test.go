@@ -19,7 +19,7 @@ func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 	tb.Helper()
 	w = newHotPath(tb, 3)
 	podAt := func(s string) *attached {
-		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{},
+		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: supers(true),
 			pod: new(pod)}
 		if w.set.pods == nil {
 			w.set.pods = new(bart.Table[*attached])
@@ -185,7 +185,7 @@ func BenchmarkPods(b *testing.B) {
 				packet := ipv4Packet("10.1.1.5", at, min(size, 1472))
 				super := tcpTo(at, 45*1400, true)
 				if dst == "peer" {
-					w.set.under4.super = &OffloadSocket{runs: &runWriter{}}
+					w.set.under4.super = supers(false)
 				}
 				if flows {
 					for _, client := range []string{"10.1.1.5", "10.1.1.6", "10.1.2.7"} {

@@ -12,8 +12,7 @@ import (
 )
 
 // FuzzTakeFrame gives a port of path raw a virtio-net header and a frame that anybody may have
-// written, and the worker what it makes of them. Nothing panics, all that is looked at is of this
-// frame, what is taken says so, and the books balance.
+// written. Nothing panics, all that is looked at is of this frame, and what is taken says so.
 func FuzzTakeFrame(f *testing.F) {
 	inner4 := tcp4(3000)
 	inner4[20+13] = 0x18
@@ -42,14 +41,7 @@ func FuzzTakeFrame(f *testing.F) {
 			GSOType: encap.VNetGSOUDPL4, GSOSize: 10}, super)
 		add(six == 1, encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: at, CsumOffset: 16}, super)
 	}
-	workers := [2]*worker{newHotPath(f, 3), newHotPath(f, 3)}
-	for six, w := range workers {
-		w.table.spec.MTU = 1472
-		// All of the memory is packets for a pod: who reads beyond the frame finds one.
-		for at := 0; at < len(w.ring.arena); at += copy(w.ring.arena[at:], ipv4Packet("10.1.2.7", "10.1.1.5", 64)) {
-		}
-		w.table.senders[theirs[six].Addr()] = w.table.senders[addr("192.0.2.2")]
-	}
+	rings := [2]*Ring{NewRing(), NewRing()}
 	f.Fuzz(func(t *testing.T, six bool, b []byte) {
 		family := 0
 		if six {
@@ -63,17 +55,10 @@ func FuzzTakeFrame(f *testing.F) {
 			t.Fatal(err)
 		}
 		frame := b[encap.VNetHdrLen:]
-		w := workers[family]
-		w.ring.reset()
-		takeInto(w.ring, family, h, frame)
-		checkTaken(t, w.ring, h, frame, family)
-		port := &capture{tb: t}
-		w.set.host.port = port
-		before := w.tally.ingress
-		w.set.host.super = &OffloadTUN{}
-		w.flow = &w.tally.ingress
-		w.ingress()
-		checkBooks(t, before, w.tally.ingress, len(port.got))
+		ring := rings[family]
+		ring.reset()
+		takeInto(ring, family, h, frame)
+		checkTaken(t, ring, h, frame, family)
 	})
 }
 
@@ -106,21 +91,6 @@ func checkTaken(t *testing.T, ring *Ring, h encap.VNetHdr, frame []byte, six int
 	}
 	if ring.n > maxRun || ring.reads != 1 {
 		t.Fatalf("%d packets in %d reads", ring.n, ring.reads)
-	}
-}
-
-// checkBooks sees that every packet was delivered or dropped for a reason.
-func checkBooks(t *testing.T, before, after Flow, delivered int) {
-	t.Helper()
-	n := after.Delivered - before.Delivered
-	if n != uint64(delivered) {
-		t.Fatalf("%d packets delivered, and %d counted", delivered, n)
-	}
-	for r := range after.Drops {
-		n += after.Drops[r] - before.Drops[r]
-	}
-	if got := after.Received - before.Received; got != n {
-		t.Fatalf("%d packets received, %d delivered or dropped", got, n)
 	}
 }
 

@@ -13,109 +13,41 @@ import (
 	"weft/encap"
 )
 
-// capture is an inner port that keeps what a program would get, packet by packet.
-type capture struct {
-	Port
-	tb  testing.TB
-	got [][]byte
-}
-
-func (c *capture) WriteBatch(_ *Ring, ps []*Packet) {
-	for _, p := range ps {
-		c.got = append(c.got, wholePackets(c.tb, p)...)
-		p.Delivered()
-	}
-}
-
-// wholePackets is what p is or stands for, with complete checksums.
-func wholePackets(tb testing.TB, p *Packet) (l [][]byte) {
-	tb.Helper()
-	b := bytes.Clone(p.Bytes())
-	if p.segSize == 0 {
-		if p.partial {
-			encap.FinishChecksum(b, p.csumStart, p.csumOffset)
-		}
-		return [][]byte{b}
-	}
-	in, err := encap.ParseInner(b)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	super, err := encap.ParseSuper(b, in, p.segSize)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for k := range super.Segments {
-		from, to := super.Payload(k)
-		l = append(l, append(super.AppendHeader(nil, b, k, false), b[from:to]...))
-	}
-	return l
-}
-
-// loop is a sending and a receiving worker with a fake wire between.
+// loop is a run writer, with a fake wire to several peers.
 type loop struct {
-	tb       testing.TB
-	from, to *worker
-	wire     *fakeWire
-	host     *capture
-	tag      uint32 // of the last packet
+	tb   testing.TB
+	ring *Ring
+	wire *fakeWire
+	got  [][]byte // what the peers make of what crossed the wire
+	tag  uint32   // of the last packet
 }
 
-// The sender's peers: what they take, and how much.
-func loopPeers() []PeerSpec {
-	l := []PeerSpec{
-		{Name: "everything", Weft: true, Recv: Supported},
-		{Name: "packed", Weft: true, Recv: RecvPack},
-		{Name: "flannel"},
-		{Name: "small", Weft: true, Recv: Supported, MTU: 1300},
-		{Name: "far", Weft: true, Recv: Supported, Addr: addr("2001:db8::6")},
-	}
-	for i := range l {
-		if n := i + 2; !l[i].Addr.IsValid() {
-			l[i].Addr = netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})
-		}
-		l[i].Subnets = prefixes(fmt.Sprintf("10.1.%d.0/24", i+2), fmt.Sprintf("fd00:1:%d::/64", i+2))
-	}
-	return l
+// loopPeer is what a peer takes: the forms of datagram, and how much in one.
+type loopPeer struct {
+	name  string
+	addr  netip.Addr
+	weft  bool
+	recv  Recv
+	limit int
 }
 
-func newLoop(tb testing.TB, segs int, superHost bool) *loop {
+// loopPeers are those of 10.1.2.0/24, 10.1.3.0/24 and so on.
+func loopPeers() []loopPeer {
+	return []loopPeer{
+		{"everything", addr("192.0.2.2"), true, Supported, 1472},
+		{"packed", addr("192.0.2.3"), true, RecvPack, 1472},
+		{"flannel", addr("192.0.2.4"), false, 0, 1472},
+		{"small", addr("192.0.2.5"), true, Supported, 1300},
+		{"far", addr("2001:db8::6"), true, Supported, 1452},
+	}
+}
+
+func newLoop(tb testing.TB, segs int) *loop {
 	tb.Helper()
-	l := &loop{tb: tb, from: newHotPath(tb, 0), to: newHotPath(tb, 0), wire: newFakeWire(tb, segs),
-		host: &capture{tb: tb}}
-	sends := Spec{Local: prefixes("10.1.1.0/24", "fd00:1:1::/64"), UnderlayMTU: 1500, Check: CheckStrict,
-		Peers: loopPeers()}
-	receives := Spec{UnderlayMTU: 1500, Check: CheckStrict, Peers: []PeerSpec{
-		{Name: "sender", Addr: addr("192.0.2.1"), Sources: []netip.Addr{addr("2001:db8::1")}, Weft: true,
-			Subnets: sends.Local}}}
-	for _, p := range sends.Peers {
-		receives.Local = append(receives.Local, p.Subnets...)
-	}
-	for w, s := range map[*worker]Spec{l.from: sends, l.to: receives} {
-		t, err := NewTable(encap.FormatIP, s)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		w.table = t
-	}
-	under := &attached{port: &runPort{w: l.wire.w}, role: RoleUnderlay,
-		super: &OffloadSocket{runs: &runWriter{}}}
-	under.super.(*OffloadSocket).runs.pcsum.set(OffloadPCsum, 0, true)
-	l.from.set.under4, l.from.set.under6 = under, under
-	l.to.set.host.port = l.host
-	if superHost {
-		l.to.set.host.super = &OffloadTUN{}
-	}
+	l := &loop{tb: tb, ring: NewRing(), wire: newFakeWire(tb, segs)}
+	l.wire.w.pcsum.set(OffloadPCsum, 0, true)
 	return l
 }
-
-// runPort is an underlay port of a run writer alone.
-type runPort struct {
-	Port
-	w *runWriter
-}
-
-func (r *runPort) WriteBatch(ring *Ring, ps []*Packet) { r.w.writeRuns(ring, ps) }
 
 // build writes a packet of the kind that the three bytes say into p, as a TUN would hand it over.
 func (l *loop) build(p *Packet, peer, kind, size byte) (n int) {
@@ -185,113 +117,117 @@ type expected struct {
 	delivered bool
 }
 
-// batch sends one batch and hands what crossed the wire to the receiver.
+// at is the number of the peer that has the destination of b.
+func at(b []byte) int {
+	if b[0]>>4 == 6 {
+		return int(b[29]) - 2
+	}
+	return int(b[18]) - 2
+}
+
+// batch sends one batch and has the peers take apart what crossed the wire.
 func (l *loop) batch(program []byte) {
 	l.tb.Helper()
-	l.from.ring.reset()
+	l.ring.reset()
 	for ; len(program) >= 3; program = program[3:] {
-		p := l.from.ring.Slot()
+		p := l.ring.Slot()
 		if p == nil {
 			break
 		}
-		n := l.build(p, program[0], program[1], program[2])
-		l.from.ring.Commit(n)
+		l.ring.Commit(l.build(p, program[0], program[1], program[2]))
 	}
-	var want [][]expected
-	for range loopPeers() {
-		want = append(want, nil)
-	}
-	at := make([]int, l.from.ring.n)
-	for i := range l.from.ring.batch() {
-		p := &l.from.ring.slots[i]
-		at[i] = int(p.Bytes()[18]) - 2
-		if p.Bytes()[0]>>4 == 6 {
-			at[i] = int(p.Bytes()[29]) - 2
+	peers := loopPeers()
+	want := make([][]expected, len(peers))
+	var out []*Packet
+	for i := range l.ring.batch() {
+		p := &l.ring.slots[i]
+		n := at(p.Bytes())
+		want[n] = append(want[n], expected{packets: wholePackets(l.tb, p)})
+		if l.decide(p, peers[n]) {
+			out = append(out, p)
 		}
-		want[at[i]] = append(want[at[i]], expected{packets: wholePackets(l.tb, p)})
 	}
-	l.wire.sends = l.wire.sends[:0]
+	l.wire.sends, l.got = l.wire.sends[:0], nil
 	l.wire.w.gso.set(OffloadGSO, 0, true)
-	l.from.move(false)
+	l.wire.w.writeRuns(l.ring, out)
 
 	seen := make([]int, len(want))
-	for i := range l.from.ring.batch() {
-		want[at[i]][seen[at[i]]].delivered = l.from.ring.slots[i].verdict == delivered
-		seen[at[i]]++
+	for i := range l.ring.batch() {
+		p := &l.ring.slots[i]
+		n := at(p.Bytes())
+		want[n][seen[n]].delivered = p.verdict == delivered
+		seen[n]++
 	}
-	l.host.got = nil
-	l.receive()
-	l.compare(want)
-	var s Stats
-	for _, w := range []*worker{l.from, l.to} {
-		s = Stats{}
-		w.totals.addTo(&s)
-		for _, f := range []Flow{s.Egress, s.Ingress} {
-			sum := f.Delivered
-			for _, n := range f.Drops {
-				sum += n
-			}
-			if sum != f.Received {
-				l.tb.Fatalf("the books do not balance: %+v", f)
-			}
-		}
-	}
-	if s.Ingress.Delivered != s.Ingress.Received {
-		l.tb.Fatalf("the receiver refused packets: %+v", s.Ingress)
-	}
-}
-
-// receive reads what was sent as the sockets would.
-func (l *loop) receive() {
-	r := l.to.ring
-	r.reset()
 	for _, s := range l.wire.sends {
-		if s.errno != 0 {
-			continue
+		if s.errno == 0 {
+			l.receive(s)
 		}
-		p := r.Slot()
-		if p == nil {
-			l.to.move(true)
-			r.reset()
-			p = r.Slot()
-		}
-		if p.Outer = netip.MustParseAddrPort("192.0.2.1:8285"); s.to.Addr().Is6() {
-			p.Outer = netip.MustParseAddrPort("[2001:db8::1]:8285")
-		}
-		p.OuterECN = s.ecn
-		if w := s.whole; w != nil {
-			p.partial, p.csumStart, p.csumOffset, p.segSize = true, w.csumStart, w.csumOffset, w.segSize
-			r.Commit(copy(p.Space(), w.Bytes()))
-			continue
-		}
-		l.check(s)
-		b := bytes.Join(s.datagrams, nil)
-		if copy(p.Space(), b); len(s.datagrams) == 1 {
-			r.Commit(len(b))
-			continue
-		}
-		r.CommitRun(len(b), len(s.datagrams[0]))
 	}
-	l.to.move(true)
+	l.compare(want)
 }
 
-// check looks at what a peer must be able to take.
-func (l *loop) check(s fakeSend) {
+// decide describes p as the engine does for the peer. It is false if the peer cannot have it.
+func (l *loop) decide(p *Packet, peer loopPeer) bool {
+	in, err := p.parse()
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	if p.segSize > 0 {
+		super, _, ok := p.parseSuper()
+		if !ok {
+			l.tb.Fatalf("%+v", p)
+		}
+		p.segments = super.Segments
+	}
+	p.recv, p.limit = peer.recv, peer.limit
+	p.Outer = netip.AddrPortFrom(peer.addr, 8285)
+	if peer.weft {
+		p.OuterECN = in.ECN()
+	}
+	if p.partial && p.segSize == 0 && !l.wire.w.leavesPartial(p.recv) {
+		p.complete()
+	}
+	return peer.weft || in.Version == 4
+}
+
+// receive is what a peer makes of a send, and looks whether it is one that the peer can take.
+func (l *loop) receive(s fakeSend) {
 	l.tb.Helper()
-	peer := l.from.table.senders[s.to.Addr()]
+	if s.whole != nil {
+		l.got = append(l.got, wholePackets(l.tb, s.whole)...)
+		return
+	}
+	var peer loopPeer
+	for _, p := range loopPeers() {
+		if p.addr == s.to.Addr() {
+			peer = p
+		}
+	}
 	for _, d := range s.datagrams {
-		in, err := encap.ParseInner(d)
-		if err != nil || len(d) > peer.maxSize {
-			l.tb.Fatalf("%s gets a datagram of %d bytes: %v", peer.spec.Name, len(d), err)
+		if len(d) > peer.limit {
+			l.tb.Fatalf("%s gets a datagram of %d bytes", peer.name, len(d))
 		}
-		if peer.spec.Recv&RecvPack == 0 && in.TotalLen != len(d) {
-			l.tb.Fatalf("%s gets a datagram of several packets: %s", peer.spec.Name, datagramWords(d))
-		}
-		if peer.spec.Recv&RecvPCsum == 0 && !encap.ChecksumOK(d[:in.TotalLen], in) {
-			l.tb.Fatalf("%s gets a wrong checksum", peer.spec.Name)
-		}
-		if !peer.spec.Weft && (s.ecn != encap.NotECT || in.Version == 6) {
-			l.tb.Fatalf("%s gets IPv%d with outer ECN %d", peer.spec.Name, in.Version, s.ecn)
+		for rest := d; len(rest) > 0; {
+			in, err := encap.ParseInner(rest)
+			if err != nil {
+				l.tb.Fatalf("%s gets %x: %v", peer.name, rest, err)
+			}
+			if !peer.weft && (s.ecn != encap.NotECT || in.Version == 6) {
+				l.tb.Fatalf("%s gets IPv%d with outer ECN %d", peer.name, in.Version, s.ecn)
+			}
+			b := bytes.Clone(rest[:in.TotalLen])
+			if start, offset, partial := encap.PartialChecksum(b, in); partial && peer.recv&RecvPCsum != 0 {
+				encap.FinishChecksum(b, start, offset)
+			}
+			if !encap.ChecksumOK(b, in) {
+				l.tb.Fatalf("%s gets a wrong checksum", peer.name)
+			}
+			l.got = append(l.got, b)
+			more, _ := encap.NextPacked(rest, in.TotalLen)
+			if len(more) > 0 && peer.recv&RecvPack == 0 {
+				l.tb.Fatalf("%s gets a datagram of several packets: %s", peer.name, datagramWords(d))
+			}
+			rest = more
 		}
 	}
 }
@@ -301,12 +237,8 @@ func (l *loop) check(s fakeSend) {
 func (l *loop) compare(want [][]expected) {
 	l.tb.Helper()
 	got := make([][][]byte, len(want))
-	for _, b := range l.host.got {
-		k := int(b[18]) - 2
-		if b[0]>>4 == 6 {
-			k = int(b[29]) - 2
-		}
-		got[k] = append(got[k], b)
+	for _, b := range l.got {
+		got[at(b)] = append(got[at(b)], b)
 	}
 	for k := range want {
 		rest := got[k]
@@ -335,7 +267,7 @@ func runProgram(tb testing.TB, program []byte) {
 		return
 	}
 	mode, fault := program[0], program[1]
-	l := newLoop(tb, []int{1, 64, 128}[mode%3], mode&4 != 0)
+	l := newLoop(tb, []int{1, 64, 128}[mode%3])
 	l.wire.takes = mode&8 != 0
 	if mode&16 != 0 {
 		l.wire.w.pack.set(OffloadPack, OffloadSet(0).With(OffloadPack), true)
@@ -355,13 +287,10 @@ func runProgram(tb testing.TB, program []byte) {
 		l.batch(rest[:n])
 		rest = rest[n:]
 	}
-	for _, w := range []*worker{l.from, l.to} {
-		_ = w.engine.workers[0].poll.free()
-	}
 }
 
-// TestRunsArriveWhole sends random packets to peers of every kind and has the receiver's own
-// code take them apart: what was delivered has arrived, in order for each peer, and nothing else.
+// TestRunsArriveWhole sends random packets to peers of every kind: what was delivered has arrived, in order for
+// each peer, and nothing else.
 func TestRunsArriveWhole(t *testing.T) {
 	const seed = 20
 	r := rand.New(rand.NewPCG(seed, seed))

@@ -24,7 +24,7 @@ func TestNoPacketReachesIntoTheNextDatagram(t *testing.T) {
 				}
 				binary.BigEndian.PutUint16(b[head+4:], uint16(payload+more))
 				s := &sockets{head: head}
-				p := newHotPath(t, 1).ring.Slot()
+				p := NewRing().Slot()
 				copy(p.Space(), b)
 				if s.superpacket(p, len(b), size) {
 					t.Errorf("head %d, protocol %d: a packet that claims %d bytes too many is taken for a superpacket", head,

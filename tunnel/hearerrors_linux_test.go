@@ -1,0 +1,49 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/test/await"
+)
+
+// TestEngineHearsErrorsAgain: an engine that runs ends the silence after a flood of errors.
+func TestEngineHearsErrorsAgain(t *testing.T) {
+	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Config{Workers: 1, Format: encap.FormatIP, Port: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Attach(s, RoleUnderlay); err != nil {
+		t.Fatal(err)
+	}
+	hears := func() bool {
+		on, err := unix.GetsockoptInt(s.PollFD(), unix.IPPROTO_IP, unix.IP_RECVERR)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return on == 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	s.muteErrors()
+	await.OK(t, "errors are heard again", func() error {
+		if !hears() {
+			return errors.New("the socket is mute")
+		}
+		return nil
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
