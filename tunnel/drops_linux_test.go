@@ -82,7 +82,7 @@ func TestIngressDrops(t *testing.T) {
 	}
 	good := func(src, dst string) []byte { return udp4(t, src, dst, 9, nil) }
 	nested := udp4(t, "10.1.2.7", "10.1.1.0", 9, nil)
-	binary.BigEndian.PutUint16(nested[22:], port)
+	binary.BigEndian.PutUint16(nested[22:], udpPort)
 	cut := func(b []byte, n int) []byte { return b[:n] }
 	set := func(b []byte, i int, v byte) []byte { c := bytes.Clone(b); c[i] = v; return c }
 	tests := map[string]struct {

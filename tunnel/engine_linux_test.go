@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	port   = 8285
+	udpPort   = 8285
 	within = 5 * time.Second
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func outer(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), port) }
+func outer(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), udpPort) }
 
 func prefixes(ss ...string) (l []netip.Prefix) {
 	for _, s := range ss {
@@ -60,7 +60,7 @@ type node struct {
 // start runs an engine with spec s until the test ends.
 func start(t testing.TB, s tunnel.Spec, cfg tunnel.Config) *node {
 	t.Helper()
-	if cfg.Port = port; cfg.Format == 0 {
+	if cfg.Port = udpPort; cfg.Format == 0 {
 		cfg.Format = encap.FormatIP
 	}
 	e, err := tunnel.New(cfg)

@@ -82,7 +82,7 @@ func newFlooded(t testing.TB, p path, six bool) *flooded {
 		if err != nil {
 			return err
 		}
-		if f.engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: p.many}); err != nil {
+		if f.engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: p.many}); err != nil {
 			return err
 		}
 		_, err = f.engine.Attach(tun, tunnel.RoleHost)
@@ -102,7 +102,7 @@ func newFlooded(t testing.TB, p path, six bool) *flooded {
 	b.Do(t, func() error {
 		errs := []error{addAddr("eth0", f.addrs[1].String()+bits), addAddr("eth0", f.addrs[2].String()+bits)}
 		for i, at := range f.addrs {
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port)),
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, udpPort)),
 				net.UDPAddrFromAddrPort(outer(local)))
 			f.conns[i] = c
 			errs = append(errs, err)

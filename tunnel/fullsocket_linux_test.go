@@ -19,7 +19,7 @@ func TestFullSocketIsWaitedForOnceATurn(t *testing.T) {
 	wire(t, h, other, "192.0.2.1/24", "192.0.2.2/24", 1500)
 	n := &node{host: memory(t, netip.AddrPort{})}
 	var err error
-	if n.Engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: 1}); err != nil {
+	if n.Engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	id, err := n.Attach(n.host, tunnel.RoleHost)

@@ -32,14 +32,14 @@ func (c *counted) WriteBatch(r *tunnel.Ring, ps []*tunnel.Packet) {
 // countedNode is an engine over two counted ports that runs when run is called.
 func countedNode(t *testing.T, i int) (e *tunnel.Engine, host, wire *counted, run func()) {
 	t.Helper()
-	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: 1})
+	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := guardSpec(i)
 	swap(t, e, s)
 	ports := [2]*counted{}
-	for k, local := range []netip.AddrPort{{}, netip.AddrPortFrom(s.Self[0], port)} {
+	for k, local := range []netip.AddrPort{{}, netip.AddrPortFrom(s.Self[0], udpPort)} {
 		p, err := tunneltest.New(local, 2048, 2048)
 		if err != nil {
 			t.Fatal(err)

@@ -240,7 +240,7 @@ func (t *Table) isOwn(a netip.Addr) bool { return a == t.spec.Address4 || a == t
 
 // admit judges inner addresses: no martians, a source that is the sender's, a
 // destination that is ours, and no tunnel inside the tunnel.
-func admit(peer *Peer, p *Packet, in *encap.Inner, t *Table, port uint16) (DropReason, bool) {
+func admit(peer *Peer, p *Packet, in *encap.Inner, t *Table, tunnelPort uint16) (DropReason, bool) {
 	if encap.MartianSource(in.Src) || encap.MartianDestination(in.Dst) || in.Src == in.Dst {
 		return DropMartian, false
 	}
@@ -258,7 +258,7 @@ func admit(peer *Peer, p *Packet, in *encap.Inner, t *Table, port uint16) (DropR
 			return DropNested, false
 		}
 		if b := p.Bytes(); in.Proto == encap.ProtoUDP && in.L4 > 0 && len(b) >= in.L4+4 &&
-			binary.BigEndian.Uint16(b[in.L4+2:]) == port {
+			binary.BigEndian.Uint16(b[in.L4+2:]) == tunnelPort {
 			return DropNested, false
 		}
 	}

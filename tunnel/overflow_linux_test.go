@@ -14,7 +14,7 @@ import (
 // TestSocketOverflowIsCountedAndKept fills the socket's buffer while nobody reads. The
 // count is the kernel's, and does not go back when the socket is replaced.
 func TestSocketOverflowIsCountedAndKept(t *testing.T) {
-	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port})
+	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort})
 	if err != nil {
 		t.Fatal(err)
 	}

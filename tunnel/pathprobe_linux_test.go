@@ -45,7 +45,7 @@ func tooBig(mtu int) []byte {
 	m := []byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}
 	m = append(m, 0x45, 0, 0x05, 0xdc, 0, 1, 0x40, 0, 64, unix.IPPROTO_UDP, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2)
 	for range 2 {
-		m = binary.BigEndian.AppendUint16(m, port)
+		m = binary.BigEndian.AppendUint16(m, udpPort)
 	}
 	m = append(m, 0x05, 0xc8, 0, 0)
 	sum := uint32(0)

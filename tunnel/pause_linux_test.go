@@ -39,7 +39,7 @@ func TestPause(t *testing.T) {
 // TestPauseAndEnd ends engines that are paused, or never run.
 func TestPauseAndEnd(t *testing.T) {
 	for _, begun := range []bool{false, true} {
-		e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: 2, Paused: begun})
+		e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: 2, Paused: begun})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestDefaultWorkers(t *testing.T) {
 		}
 	}
 	for workers, want := range map[int][2]int{1: {1, 1}, 2: {1, 1}, 4: {4, 4}, 6: {6, 4}, 8: {8, 8}} {
-		e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: workers})
+		e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: workers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func TestLanes(t *testing.T) {
 			for dst, outer := range map[string]string{"10.1.2.7": "192.0.2.2", "10.1.3.7": "192.0.2.3"} {
 				var in *net.UDPConn
 				b.Do(t, func() (err error) {
-					in, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(outer), Port: port})
+					in, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(outer), Port: udpPort})
 					return err
 				})
 				defer in.Close()
@@ -298,10 +298,10 @@ func TestLanes(t *testing.T) {
 					}
 				}
 				switch {
-				case outer == "192.0.2.3" && (len(ports) != 1 || ports[port] == 0):
+				case outer == "192.0.2.3" && (len(ports) != 1 || ports[udpPort] == 0):
 					t.Errorf("towards flannel the source ports are %v", ports)
-				case outer == "192.0.2.2" && (len(ports) != 4 || ports[port] != 0):
-					t.Errorf("towards weft the source ports are %v, want four others than %d", ports, port)
+				case outer == "192.0.2.2" && (len(ports) != 4 || ports[udpPort] != 0):
+					t.Errorf("towards weft the source ports are %v, want four others than %d", ports, udpPort)
 				}
 				places := map[uint16]bool{}
 				for p := range ports {
@@ -367,13 +367,13 @@ func TestPathMTUOfALane(t *testing.T) {
 				}, tunnel.PeerSpec{Name: "b", Addr: addr(to), Weft: true, Subnets: prefixes("10.1.2.0/24")})
 				var in *net.UDPConn
 				b.Do(t, func() (err error) {
-					in, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(to), port)))
+					in, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(to), udpPort)))
 					return err
 				})
 				defer in.Close()
 				aimAt(t, under, addr(to), a, r, "toA")
 				// The way is there, the kernel has confirmed it, and what follows leaves as frames.
-				if got := sourcePort(t, n, in, flowTo(t, "10.1.2.7", 1, 100)); got == port {
+				if got := sourcePort(t, n, in, flowTo(t, "10.1.2.7", 1, 100)); got == udpPort {
 					t.Fatalf("the source port is the tunnel's own, %d", got)
 				}
 				n.host.Inject(tunneltest.Datagram{Data: flowTo(t, "10.1.2.7", 1, 1500-cost-28)})

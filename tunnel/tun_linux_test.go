@@ -132,7 +132,7 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	if err := configureTUN(s, s.MTU); err != nil {
 		return err
 	}
-	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: port, Workers: o.paths[i].many,
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: udpPort, Workers: o.paths[i].many,
 		Logger: o.paths[i].log, Clock: o.paths[i].clock}); err != nil {
 		return err
 	}
@@ -449,7 +449,7 @@ func TestPortLost(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	lost := make(chan tunnel.PortID, 8)
-	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port,
+	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort,
 		PortLost: func(id tunnel.PortID, _ error) { lost <- id }})
 	if err != nil {
 		t.Fatal(err)

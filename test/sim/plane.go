@@ -19,7 +19,7 @@ type plane struct {
 	planner       *routing.Planner
 	engine        *tunnel.Engine
 	ring          *tunnel.Ring
-	host, under   *port
+	host, under   *memoryPort
 	hostID, outer tunnel.PortID
 	addr          netip.Addr
 	config        routing.Network
@@ -32,24 +32,24 @@ type datagram struct {
 	data  []byte
 }
 
-// port is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port is
+// memoryPort is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port is
 // read.
-type port struct {
+type memoryPort struct {
 	fd      int
 	local   netip.AddrPort
 	in, out []datagram
 }
 
-func newPort(local netip.AddrPort) (*port, error) {
+func newPort(local netip.AddrPort) (*memoryPort, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	return &port{fd: fd, local: local}, err
+	return &memoryPort{fd: fd, local: local}, err
 }
 
 // PollFD, ReadBatch, WriteBatch, Close and LocalAddr implement tunnel.Underlay.
-func (p *port) PollFD() int { return p.fd }
+func (p *memoryPort) PollFD() int { return p.fd }
 
 // ReadBatch hands over what was put in.
-func (p *port) ReadBatch(r *tunnel.Ring) error {
+func (p *memoryPort) ReadBatch(r *tunnel.Ring) error {
 	for len(p.in) > 0 {
 		s := r.Slot()
 		if s == nil {
@@ -63,7 +63,7 @@ func (p *port) ReadBatch(r *tunnel.Ring) error {
 }
 
 // WriteBatch keeps what the engine writes.
-func (p *port) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
+func (p *memoryPort) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
 	for _, s := range ps {
 		p.out = append(p.out, datagram{s.Outer, s.OuterECN, slices.Clone(s.Datagram())})
 		s.Delivered()
@@ -71,10 +71,10 @@ func (p *port) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
 }
 
 // Close frees the descriptor.
-func (p *port) Close() error { return unix.Close(p.fd) }
+func (p *memoryPort) Close() error { return unix.Close(p.fd) }
 
 // LocalAddr is where datagrams leave from.
-func (p *port) LocalAddr() netip.AddrPort { return p.local }
+func (p *memoryPort) LocalAddr() netip.AddrPort { return p.local }
 
 // carry gives a machine's data plane the table for its Set. It is another data plane if address or network
 // are others.

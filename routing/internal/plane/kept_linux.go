@@ -54,11 +54,11 @@ func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 
 // keep has a port kept for the next process. extra, if not 0, is a further descriptor behind those of the
 // port.
-func (p *Plane) keep(name string, port tunnel.Port, extra int) {
+func (p *Plane) keep(name string, of tunnel.Port, extra int) {
 	if p.o.Keep == nil {
 		return
 	}
-	k, err := describe(port, extra)
+	k, err := describe(of, extra)
 	if err != nil {
 		p.log.Warn("a restart will lose packets: port cannot be kept", "port", name, "error", err)
 		return
@@ -68,10 +68,10 @@ func (p *Plane) keep(name string, port tunnel.Port, extra int) {
 }
 
 // describe is what is to be kept of a port. The descriptors are the caller's.
-func describe(port tunnel.Port, extra int) (tunnel.Kept, error) {
-	a, ok := port.(tunnel.KeepablePort)
+func describe(of tunnel.Port, extra int) (tunnel.Kept, error) {
+	a, ok := of.(tunnel.KeepablePort)
 	if !ok {
-		return tunnel.Kept{}, fmt.Errorf("a port of type %T", port)
+		return tunnel.Kept{}, fmt.Errorf("a port of type %T", of)
 	}
 	k, err := a.Keep()
 	if err != nil || extra <= 0 {

@@ -10,14 +10,14 @@ func (p *Plane) SetOutlet(choose func(six, whole, runs bool) tunnel.OutletChoice
 		if s.frames == nil {
 			continue
 		}
-		port := s.frames.port
+		raw := s.frames.port
 		on := map[tunnel.Offload]bool{}
-		for _, o := range port.Offloads() {
+		for _, o := range raw.Offloads() {
 			on[o.Offload] = o.State == tunnel.OffloadOn
 		}
 		o := choose(s.local.Addr().Is6(), on[tunnel.OffloadTunnel] && s.frames.note == "", on[tunnel.OffloadGSO])
-		if port.Outlet().Chosen != o {
-			port.SetOutlet(o)
+		if raw.Outlet().Chosen != o {
+			raw.SetOutlet(o)
 			p.log.Info("superpackets leave", "event", tunnel.EventOutletChosen, "local", s.local,
 				"outlet", o.Outlet.String(), "because", o.Why)
 		}

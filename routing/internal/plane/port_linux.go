@@ -181,30 +181,30 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *
 	o := tunnel.RawOptions{UDPOptions: p.underlayOptions(local), Link: e.Index,
 		TAP: kernel.TAPName(local.Addr().Is6())}
 	o.From = from
-	var port *tunnel.Raw
-	err = p.out.Do(func() (err error) { port, err = tunnel.OpenRaw(o); return err })
+	var raw *tunnel.Raw
+	err = p.out.Do(func() (err error) { raw, err = tunnel.OpenRaw(o); return err })
 	if err != nil {
 		return errors.Join(err, p.dropIngress(f.ingress))
 	}
-	if f.port = port; f.ingress == nil {
+	if f.port = raw; f.ingress == nil {
 		f.ingress, err = p.out.OpenIngress(link, local)
 	}
 	if err != nil {
-		return errors.Join(err, port.Close())
+		return errors.Join(err, raw.Close())
 	}
 	id := tunnel.PortID(0)
-	if err = port.Listen(); err == nil {
-		id, err = p.engine.Attach(port, tunnel.RoleUnderlay)
+	if err = raw.Listen(); err == nil {
+		id, err = p.engine.Attach(raw, tunnel.RoleUnderlay)
 	}
 	if err != nil {
-		return errors.Join(err, port.Close(), p.dropIngress(f.ingress))
+		return errors.Join(err, raw.Close(), p.dropIngress(f.ingress))
 	}
 	*s = socketPort{id: id, local: local, path: tunnel.PathRaw, frames: f}
 	if !p.tend(s, link) { // without the filter every datagram would arrive twice
 		return errors.Join(fmt.Errorf("link %s or its ingress filter went while the port was opened", link),
 			p.closePort(s))
 	}
-	p.keep(underName(local.Addr().Is6()), port, f.ingress.Owner())
+	p.keep(underName(local.Addr().Is6()), raw, f.ingress.Owner())
 	return nil
 }
 
