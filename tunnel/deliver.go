@@ -79,7 +79,7 @@ func (w *worker) address(p *Packet, peer *Peer, version uint8, ecn encap.ECN) {
 		p.OuterECN = ecn
 	}
 	if peer.headLen > 0 {
-		p.putHead(peer, version)
+		peer.putHead(p, version)
 	}
 }
 
@@ -124,16 +124,6 @@ func (w *worker) cut(p *Packet, s send) {
 	}
 }
 
-// segmentOf makes q, which is empty, segment k of the superpacket p.
-func (q *Packet) segmentOf(p *Packet, super *encap.Super, k int) {
-	b := super.AppendHeader(q.Space()[:0], p.Bytes(), k, false)
-	from, to := super.Payload(k)
-	b = append(b, p.Bytes()[from:to]...)
-	q.end, q.inner = q.off+len(b), len(b)
-	q.Outer, q.OuterECN, q.lane, q.crowded = p.Outer, p.OuterECN, p.lane, p.crowded
-	q.copyHead(p)
-}
-
 // sendFragments sends an IPv4 packet that permits it in pieces of at most d.limit
 // bytes (RFC 791 section 3.2). It is delivered if every piece is.
 func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
@@ -146,7 +136,8 @@ func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
 		if err != nil {
 			return DropTooBig, false
 		}
-		piece.end, piece.lane = piece.off+len(b), p.lane
+		piece.setLen(len(b))
+		piece.lane = p.lane
 		if leaves {
 			w.address(piece, d.peer, in.Version, in.ECN())
 		}
@@ -261,15 +252,6 @@ func (w *worker) credit(peer *Peer, packets, bytes uint64) {
 		s.lastRx.Store(sec)
 		w.heard = peer
 	}
-}
-
-// reason is why a packet with that verdict is dropped. A port that gave
-// no verdict at all did not take it.
-func (v verdict) reason() DropReason {
-	if v < verdictDrop {
-		return DropClosed
-	}
-	return DropReason(v - verdictDrop)
 }
 
 // refuse drops p before it is queued, and shows it to who looks.

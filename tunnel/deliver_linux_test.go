@@ -39,7 +39,7 @@ func TestPiecesKeepTheirPlace(t *testing.T) {
 			w := newHotPath(t, 3)
 			out := &orderPort{}
 			w.set.under4.port = out
-			w.ring.reset()
+			w.ring.reset(0)
 			for i, b := range [][]byte{udp(1, 100), tt.second, udp(3, 100)} {
 				p := w.ring.Slot()
 				w.ring.Commit(copy(p.Space(), b))

@@ -47,12 +47,12 @@ type drop struct {
 	icmp    encap.ICMPKind // what its sender is told; 0 for nothing
 }
 
-func dropFor(r DropReason) drop     { return drop{verdict: verdictDrop + verdict(r)} }
+func dropFor(r DropReason) drop     { return drop{verdict: dropVerdict(r)} }
 func dropped(r DropReason) decision { return decision{drop: dropFor(r)} }
 
 // told is dropped, of a packet whose sender is told so.
 func told(r DropReason, k encap.ICMPKind) decision {
-	return decision{drop: drop{verdictDrop + verdict(r), k}}
+	return decision{drop: drop{dropVerdict(r), k}}
 }
 
 func (d decision) dropped() bool      { return d.drop.verdict != pending }
@@ -65,7 +65,7 @@ func (w *decider) decideOut(p *Packet) decision {
 	if err != nil {
 		return dropped(DropMalformed)
 	}
-	p.trim(in.TotalLen)
+	p.setLen(in.TotalLen)
 	p.inner = in.TotalLen
 	size := in.TotalLen // of the largest packet that this is or stands for
 	if p.segSize > 0 {
@@ -187,7 +187,7 @@ func (d *decision) fit(p *Packet, in *encap.Inner, limit int) {
 	case mayFragment && (p.segSize == 0 || in.Proto == encap.ProtoUDP):
 		d.limit = limit
 	default:
-		d.drop, d.limit = drop{verdictDrop + verdict(DropTooBig), encap.ICMPTooBig}, limit
+		d.drop, d.limit = drop{dropVerdict(DropTooBig), encap.ICMPTooBig}, limit
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	udpPort   = 8285
-	within = 5 * time.Second
+	udpPort = 8285
+	within  = 5 * time.Second
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }

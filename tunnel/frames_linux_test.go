@@ -79,7 +79,7 @@ func TestFramesThatCannotBeDescribed(t *testing.T) {
 	defer unix.Close(fd)
 	f := &frames{local: netip.MustParseAddrPort("127.0.0.1:8285")}
 	ring := NewRing()
-	ring.reset()
+	ring.reset(0)
 	if err := f.read(fd, ring); err != nil {
 		t.Error(err)
 	}
@@ -97,7 +97,7 @@ func TestFullPacketSocketIsWaitedForOnceATurn(t *testing.T) {
 	runs := frameRuns(f)
 	write := func() (dropped int) {
 		ps := packets(of(0, slices.Repeat([]int{1400}, count)...), 1472)
-		ring.reset()
+		ring.reset(0)
 		runs.writeRuns(ring, ps)
 		for _, p := range ps {
 			if p.verdict == verdictDrop+verdict(DropBusy) {
@@ -143,7 +143,7 @@ func TestKernelSendsNowAndThen(t *testing.T) {
 	ring := NewRing()
 	(*f.hops.Load())[addr("192.0.2.2")].confirm.Store(0)
 	for _, at := range []int64{1, 2, int64(confirmEvery), int64(confirmEvery) + 1} {
-		ring.reset()
+		ring.reset(0)
 		ring.now = at
 		runs.writeRuns(ring, packets(of(0, 64), 1472))
 	}

@@ -68,7 +68,7 @@ func BenchmarkPack(b *testing.B) {
 			w.pack.set(OffloadPack, 0, true)
 			for i := range n {
 				p := &r.slots[i]
-				p.trim(sizes[i%len(sizes)])
+				p.setLen(sizes[i%len(sizes)])
 				p.recv, p.limit = RecvPack, 1472
 			}
 			b.ReportAllocs()
@@ -106,7 +106,7 @@ func BenchmarkTakeFrame(b *testing.B) {
 		b.Run("path=raw/what="+tt.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				ring.reset()
+				ring.reset(0)
 				f.take(ring, ring.Slot(), in, front)
 			}
 			if ring.n != tt.n {

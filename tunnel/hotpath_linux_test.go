@@ -63,7 +63,7 @@ func (w *worker) move(ingress bool) {
 
 // fill puts maxReads copies of b into the worker's ring, as ReadBatch would.
 func (w *worker) fill(b []byte, from netip.AddrPort) int {
-	w.ring.reset()
+	w.ring.reset(0)
 	for p := w.ring.Slot(); p != nil; p = w.ring.Slot() {
 		copy(p.Space(), b)
 		p.Outer = from
@@ -186,7 +186,7 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 		w := newHotPath(t, 4)
 		w.flow = &w.tally.egress
 		w.set.under4.super = supers(false)
-		w.ring.reset()
+		w.ring.reset(0)
 		b, at := tcp4(tt.payload), encap.ChecksumOffsetTCP
 		if tt.udp {
 			b, at = ipv4Packet("10.1.1.5", "10.1.2.7", 28+tt.payload), encap.ChecksumOffsetUDP

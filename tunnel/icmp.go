@@ -33,7 +33,7 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	if err != nil {
 		return // not a packet to complain about
 	}
-	reply.end = reply.off + len(b)
+	reply.setLen(len(b))
 	out, bucket := w.from, &w.bucket
 	switch w.from.role {
 	case RolePod: // one pod's errors are not withheld for another's

@@ -19,7 +19,7 @@ func (w *worker) ingress() {
 		}
 		for p := &packets[i]; p != nil; {
 			d, rest := w.decideIn(p)
-			if d.dropped() && d.reason() == DropMalformed && !p.parsed && w.probed(d.peer, p) {
+			if d.dropped() && d.reason() == DropMalformed && !p.isParsed() && w.probed(d.peer, p) {
 				p.segments, p.inner = 0, 0 // no packet, and so none received
 			}
 			if p.partial && !d.dropped() {
@@ -49,8 +49,7 @@ func (w *worker) repeated(q, p *Packet) bool {
 		!q.info.Repeated(q.Bytes(), p.Bytes()) {
 		return false
 	}
-	p.info.Inner, p.parsed, p.cutSize = q.info.Inner, true, 0
-	p.partial, p.csumStart, p.csumOffset, p.crowded = true, q.csumStart, q.csumOffset, q.crowded
+	p.repeat(q)
 	w.tally.completed++
 	w.flow.Received++
 	w.flow.ReceivedBytes += uint64(p.inner)
@@ -63,12 +62,11 @@ func (w *worker) nextPacked(p *Packet, rest int) *Packet {
 	if rest == 0 {
 		return nil
 	}
-	end := p.end + rest
-	q := w.ring.next(p, p.end, end)
+	q := w.ring.next(p, rest)
 	if q == nil { // all slots are in use: what is queued can go
 		w.flush()
-		w.ring.extra = 0
-		q = w.ring.next(p, p.end, end)
+		w.ring.freeNext()
+		q = w.ring.next(p, rest)
 	}
 	return q
 }
@@ -104,7 +102,7 @@ func (w *decider) decideFrom(peer *Peer, p *Packet) (d decision, rest int) {
 	if err != nil {
 		return dropped(DropMalformed), 0 // or a probe
 	}
-	p.trim(in.TotalLen)
+	p.setLen(in.TotalLen)
 	p.inner = in.TotalLen
 	if peer != nil && peer.packs && in.TotalLen < len(datagram) && p.segSize == 0 {
 		// Other bytes behind a packet are ignored, as with flannel.

@@ -29,7 +29,7 @@ func FuzzIngress(f *testing.F) {
 		if len(b) > MaxPacket || !partial && size > 0 {
 			return // a port says of no superpacket that its checksum is whole
 		}
-		w.ring.reset()
+		w.ring.reset(0)
 		p := w.ring.Slot()
 		copy(p.Space()[copy(p.Space(), b):], behind)
 		p.Outer, p.OuterECN = netip.MustParseAddrPort("192.0.2.2:8285"), encap.ECN(ecn&3)

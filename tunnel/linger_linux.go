@@ -42,7 +42,7 @@ func (l *load) bulk(now int64) bool { return now-l.bulkAt.Load() < int64(bulkLas
 
 // observe notes a batch that was read.
 func (w *worker) observe() {
-	n, bytes := w.ring.n, w.ring.used
+	n, bytes := len(w.ring.batch()), w.ring.used
 	w.small = n > fewSmall && bytes < n*(Headroom+smallPacket) && n < batchSize && w.ring.reads < maxReads
 	if n < bulkPackets && bytes < bulkBytes {
 		return

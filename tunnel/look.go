@@ -102,7 +102,7 @@ func (l *captures) refused(w *worker, p *Packet, peer *Peer, reason DropReason) 
 		return // a probe, which counts as no packet
 	}
 	addr := p.Outer
-	if peer == nil && p.parsed && w.from.role != RoleUnderlay {
+	if peer == nil && p.isParsed() && w.from.role != RoleUnderlay {
 		if to, found := w.table.routes.Lookup(p.info.Dst); found {
 			peer, addr = to, to.outer(w.engine.cfg.Port)
 		}
@@ -113,7 +113,7 @@ func (l *captures) refused(w *worker, p *Packet, peer *Peer, reason DropReason) 
 		}
 		r := c.rings[w.index]
 		var ok bool
-		if p.parsed || w.from.role != RoleUnderlay {
+		if p.isParsed() || w.from.role != RoleUnderlay {
 			ok = c.inner(w, r, p, addr, peer)
 		} else if p.Outer.IsValid() {
 			ok = c.datagram(w, r, p, w.from, w.table.senders[p.Outer.Addr()], p.Bytes(), true)

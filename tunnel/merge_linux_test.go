@@ -68,7 +68,7 @@ func flowPacket(flow, number, payload int) []byte {
 }
 
 func fillWith(r *Ring, packets [][]byte) []*Packet {
-	r.reset()
+	r.reset(0)
 	for _, b := range packets {
 		r.reads = 0
 		p := r.Slot()

@@ -16,7 +16,7 @@ func receiveAll(t *testing.T, from string, ecn encap.ECN, datagram []byte) (got 
 	w := newHotPath(t, 3)
 	host := &capture{tb: t}
 	w.set.host.port, w.set.host.super = host, supers(true)
-	w.ring.reset()
+	w.ring.reset(0)
 	p := w.ring.Slot()
 	p.Outer, p.OuterECN = netip.AddrPortFrom(addr(from), 8285), ecn
 	w.ring.Commit(copy(p.Space(), datagram))

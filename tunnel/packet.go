@@ -36,7 +36,7 @@ type state struct {
 	partial               bool
 	csumStart, csumOffset int
 
-	// parsed: info.Inner is of this packet. All of info is if cutSize is segSize.
+	// parsed: Info.Inner is of this packet. All of Info is if cutSize is segSize.
 	parsed  bool
 	cutSize int
 
@@ -64,6 +64,17 @@ const (
 	verdictDrop
 )
 
+// reason is why a packet with that verdict is dropped. A port that gave no verdict at all did not take it.
+func (v verdict) reason() DropReason {
+	if v < verdictDrop {
+		return DropClosed
+	}
+	return DropReason(v - verdictDrop)
+}
+
+// dropVerdict is the verdict of a packet that is dropped for r.
+func dropVerdict(r DropReason) verdict { return verdictDrop + verdict(r) }
+
 // Bytes is the packet as it stands. borrowed: it belongs to the ring.
 func (p *Packet) Bytes() []byte { return p.buf[p.off:p.end] }
 
@@ -75,10 +86,25 @@ func (p *Packet) Space() []byte { return p.buf[p.off:] }
 func (p *Packet) Delivered() { p.verdict = delivered }
 
 // Drop records that WriteBatch dropped the packet for r.
-func (p *Packet) Drop(r DropReason) { p.verdict = verdictDrop + verdict(r) }
+func (p *Packet) Drop(r DropReason) { p.verdict = dropVerdict(r) }
 
-// trim cuts the packet to its first n bytes.
-func (p *Packet) trim(n int) { p.end = p.off + n }
+// setLen makes the packet the first n bytes from where it begins.
+func (p *Packet) setLen(n int) { p.end = p.off + n }
+
+// strip takes n bytes of headers off.
+func (p *Packet) strip(n int) {
+	p.off += n
+	p.inner = p.end - p.off
+	if p.partial {
+		p.csumStart -= n
+	}
+}
+
+// makeHead makes n bytes before the packet a part of the datagram, for headers. borrowed: they belong to the ring.
+func (p *Packet) makeHead(n int) []byte {
+	p.head = n
+	return p.headers()
+}
 
 // renew makes p an empty packet with all of its headroom.
 func (p *Packet) renew() {
@@ -124,6 +150,15 @@ func (p *Packet) parseSuper() (super *encap.Super, r DropReason, ok bool) {
 	return &p.info, 0, true
 }
 
+// isParsed reports whether the inner header has been read.
+func (p *Packet) isParsed() bool { return p.parsed }
+
+// repeat describes p as the next packet of the run of TCP that q is of, whose headers are alike.
+func (p *Packet) repeat(q *Packet) {
+	p.info.Inner, p.parsed, p.cutSize = q.info.Inner, true, 0
+	p.partial, p.csumStart, p.csumOffset, p.crowded = true, q.csumStart, q.csumOffset, q.crowded
+}
+
 // changed says that a field of the inner header is another now, so that what segments have in common
 // is to be summed again.
 func (p *Packet) changed() { p.cutSize = 0 }
@@ -156,3 +191,13 @@ func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
 // Datagram returns what an underlay sends: the inner packet behind the format's header. borrowed: it belongs
 // to the ring.
 func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }
+
+// segmentOf makes q, which is empty, segment k of the superpacket p.
+func (q *Packet) segmentOf(p *Packet, super *encap.Super, k int) {
+	b := super.AppendHeader(q.Space()[:0], p.Bytes(), k, false)
+	from, to := super.Payload(k)
+	b = append(b, p.Bytes()[from:to]...)
+	q.end, q.inner = q.off+len(b), len(b)
+	q.Outer, q.OuterECN, q.lane, q.crowded = p.Outer, p.OuterECN, p.lane, p.crowded
+	q.copyHead(p)
+}

@@ -12,7 +12,7 @@ import (
 func TestSegmentsOfChangedHeader(t *testing.T) {
 	const mss, segments = 1000, 3
 	put := func(w *worker, b []byte) *Packet {
-		w.ring.reset()
+		w.ring.reset(0)
 		p := w.ring.Slot()
 		copy(p.Space(), b)
 		w.ring.Commit(len(b))

@@ -89,7 +89,7 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 	d := w.ring.newReply()
 	b := encap.AppendProbe(d.Space()[:0], p)
 	b = append(b, encap.Padding(length-len(b))...)
-	d.end = d.off + len(b)
+	d.setLen(len(b))
 	d.Outer = peer.outer(w.engine.cfg.Port)
 	if w.look != nil {
 		w.look.sent(w, under, d, peer)

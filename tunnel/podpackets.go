@@ -20,7 +20,7 @@ func (w *decider) leavePod(p *Packet, in *encap.Inner) drop {
 		return drop{} // to the router itself
 	}
 	if !encap.DecrementTTL(p.Bytes()) {
-		return drop{verdictDrop + verdict(DropTTL), encap.ICMPTimeExceeded}
+		return drop{dropVerdict(DropTTL), encap.ICMPTimeExceeded}
 	}
 	in.TTL--
 	p.changed()
@@ -39,7 +39,7 @@ func decideForPod(to *attached, p *Packet, in *encap.Inner, size int) decision {
 	d := decision{to: to}
 	switch limit := int(to.pod.mtu.Load()); {
 	case to.lost.Load():
-		d.drop = drop{verdictDrop + verdict(DropClosed), encap.ICMPNoRoute}
+		d.drop = drop{dropVerdict(DropClosed), encap.ICMPNoRoute}
 	case isRedirect(p.Bytes(), in):
 		d.drop = dropFor(DropUnsupported)
 	case limit > 0 && size > limit:

@@ -35,7 +35,7 @@ func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 
 // fillSuper puts superpackets with segments of mss bytes into the worker's ring, as a TUN's ReadBatch would.
 func (w *worker) fillSuper(b []byte, mss int) int {
-	w.ring.reset()
+	w.ring.reset(0)
 	for p := w.ring.Slot(); p != nil; p = w.ring.Slot() {
 		copy(p.Space(), b)
 		w.ring.Commit(len(b))
@@ -81,7 +81,7 @@ func TestSuperpacketBetweenPods(t *testing.T) {
 		if tt.single {
 			b.super = nil
 		}
-		w.ring.reset()
+		w.ring.reset(0)
 		p := w.ring.Slot()
 		packet := tcpTo("10.1.1.6", tt.payload, tt.df)
 		copy(p.Space(), packet)
@@ -220,7 +220,7 @@ func TestDestinationsAreLookedUpOnceABurst(t *testing.T) {
 	to, host := &keeper{}, &keeper{}
 	b.port, w.set.host.port = to, host
 	w.flow = &w.tally.egress
-	w.ring.reset()
+	w.ring.reset(0)
 	dsts := []string{"10.1.1.6", "10.1.1.6", "198.51.100.1", "10.1.1.6", "198.51.100.1", "198.51.100.1"}
 	for _, d := range dsts {
 		p := w.ring.Slot()

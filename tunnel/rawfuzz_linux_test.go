@@ -56,7 +56,7 @@ func FuzzTakeFrame(f *testing.F) {
 		}
 		frame := b[encap.VNetHdrLen:]
 		ring := rings[family]
-		ring.reset()
+		ring.reset(0)
 		takeInto(ring, family, h, frame)
 		checkTaken(t, ring, h, frame, family)
 	})

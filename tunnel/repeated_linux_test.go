@@ -61,14 +61,14 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 			w.ring.Commit(len(b))
 			return p
 		}
-		together.ring.reset()
+		together.ring.reset(0)
 		put(together, 0)
 		put(together, 1)
 		a := put(together, 2)
 		together.move(true)
 		var b *Packet
 		for i := range 3 {
-			apart.ring.reset()
+			apart.ring.reset(0)
 			b = put(apart, i)
 			apart.move(true)
 		}

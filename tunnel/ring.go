@@ -68,8 +68,9 @@ func NewRing() *Ring {
 	return r
 }
 
-// reset empties the ring.
-func (r *Ring) reset() {
+// reset empties the ring for a batch at now, in Unix nanoseconds.
+func (r *Ring) reset(now int64) {
+	r.now = now
 	r.n, r.reads, r.cuts, r.writes, r.used, r.extra, r.lost = 0, 0, 0, 0, 0, 0, 0
 	r.io.patience = turnPatience
 }
@@ -142,18 +143,20 @@ func (r *Ring) take(n int) {
 // batch is what was committed.
 func (r *Ring) batch() []Packet { return r.slots[:r.n] }
 
-// next returns a slot for what stands behind p in its datagram, from off to end in p's memory; nil if
-// all are in use.
-func (r *Ring) next(p *Packet, off, end int) *Packet {
+// next returns a slot for the n bytes that stand behind p in its datagram; nil if all are in use.
+func (r *Ring) next(p *Packet, n int) *Packet {
 	if r.extra == len(r.more) {
 		return nil
 	}
 	q := &r.more[r.extra]
 	r.extra++
-	q.state = state{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1,
-		inner: end - off}
+	q.state = state{buf: p.buf, off: p.end, end: p.end + n, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1,
+		inner: n}
 	return q
 }
+
+// freeNext frees the slots that next has returned.
+func (r *Ring) freeNext() { r.extra = 0 }
 
 // newSegment returns memory for a segment. It is allocated at first use.
 func (r *Ring) newSegment() *Packet {

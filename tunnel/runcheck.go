@@ -174,8 +174,7 @@ func (w *worker) recheckRuns() {
 	w.epoch.Add(1)
 	w.batch = batch{table: e.table.Load(), set: e.ports.Load(), flow: &w.tally.ingress, now: e.now(),
 		look: e.looks.Load()}
-	w.ring.reset()
-	w.ring.now = w.now
+	w.ring.reset(w.now)
 	if peer := w.table.senders[addr]; peer != nil {
 		w.checkRuns(peer)
 	}

@@ -128,7 +128,7 @@ func at(b []byte) int {
 // batch sends one batch and has the peers take apart what crossed the wire.
 func (l *loop) batch(program []byte) {
 	l.tb.Helper()
-	l.ring.reset()
+	l.ring.reset(0)
 	for ; len(program) >= 3; program = program[3:] {
 		p := l.ring.Slot()
 		if p == nil {

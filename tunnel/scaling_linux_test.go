@@ -56,7 +56,7 @@ func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 	c := &crowd{ring: NewRing()}
 	c.w = newRunWriter(&c.wire, UDPOptions{}, "crowd", true)
 	c.w.sendmmsg = takeAll
-	c.ring.reset()
+	c.ring.reset(0)
 	for range n {
 		peer, lane, size := draw()
 		end := c.ring.used + Headroom + size

@@ -15,7 +15,7 @@ func TestSuperpacketOfTooManySegments(t *testing.T) {
 			w := newHotPath(t, 3)
 			whole := supers(false)
 			w.set.host.super, w.set.under4.super = whole, whole
-			w.ring.reset()
+			w.ring.reset(0)
 			b := tcp4(n)
 			if ingress {
 				copy(b[12:], []byte{10, 1, 2, 7, 10, 1, 1, 5})

@@ -41,7 +41,7 @@ func BenchmarkSendPeers(b *testing.B) {
 							all.local.Port())
 						p.verdict = pending
 					}
-					c.ring.reset()
+					c.ring.reset(0)
 					s.WriteBatch(c.ring, c.ps)
 				}
 				b.ReportMetric(float64(threadTime(b)-began)/float64(b.N), "cpu-ns/op")

@@ -32,7 +32,7 @@ func TestTurnEndsByItsSegments(t *testing.T) {
 	}
 	r := NewRing()
 	for _, want := range []int{3, 3, 2} {
-		r.reset()
+		r.reset(0)
 		if err := tun.readFrom(tun.TUN.fd, r); err != nil {
 			t.Fatal(err)
 		}

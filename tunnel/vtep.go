@@ -30,11 +30,10 @@ func (p *Peer) setHead(own vtep) error {
 	return err
 }
 
-// putHead puts the peer's VXLAN and Ethernet headers before the inner packet, whose IP version is given.
-func (p *Packet) putHead(peer *Peer, version uint8) {
-	p.head = peer.headLen
-	b := p.buf[p.off-p.head : p.off]
-	copy(b, peer.head[:])
+// putHead puts the peer's VXLAN and Ethernet headers before an inner packet, whose IP version is given.
+func (p *Peer) putHead(to *Packet, version uint8) {
+	b := to.makeHead(p.headLen)
+	copy(b, p.head[:])
 	b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv4>>8, encap.EtherTypeIPv4&0xff
 	if version == 6 {
 		b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv6>>8, encap.EtherTypeIPv6&0xff
@@ -61,11 +60,7 @@ func (v *vtep) unwrap(p *Packet) (DropReason, bool) {
 	case len(inner) == 0 || !carries(h.Type, inner[0]>>4):
 		return DropMalformed, false
 	}
-	p.off += encap.VXLANOverhead
-	p.inner = p.end - p.off
-	if p.partial {
-		p.csumStart -= encap.VXLANOverhead
-	}
+	p.strip(encap.VXLANOverhead)
 	return 0, true
 }
 

@@ -151,12 +151,11 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	if failed && q.errors != nil && q.errors.readErrors(w.now, w.learn) {
 		w.deaf()
 	}
-	w.ring.reset()
-	w.ring.now = w.now
+	w.ring.reset(w.now)
 	if err := q.queue.ReadBatch(w.ring); err != nil {
 		w.lose(a, err)
 	}
-	if w.ring.n == 0 {
+	if len(w.ring.batch()) == 0 {
 		return false
 	}
 	w.warmed(id)
