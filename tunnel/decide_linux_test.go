@@ -60,9 +60,8 @@ func (d *deciding) name(a *attached) string {
 func (d *deciding) peer(outer string) *Peer { return d.table.senders[addr(outer)] }
 
 func packetOf(b []byte) *Packet {
-	p := &Packet{state: state{buf: make([]byte, Headroom+MaxPacket)}}
-	p.renew()
-	p.end = p.off + copy(p.Space(), b)
+	p := NewRing().Slot()
+	p.setLen(copy(p.Space(), b))
 	return p
 }
 

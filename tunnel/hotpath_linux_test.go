@@ -69,7 +69,7 @@ func (w *worker) fill(b []byte, from netip.AddrPort) int {
 		p.Outer = from
 		w.ring.Commit(len(b))
 	}
-	return w.ring.n
+	return len(w.ring.batch())
 }
 
 // ipv4 is an inner packet of size bytes, UDP with checksum 0.

@@ -40,10 +40,9 @@ type load struct{ bulkAt atomic.Int64 } // engine time of the last bulk batch, r
 // bulk says whether there was bulk a moment ago.
 func (l *load) bulk(now int64) bool { return now-l.bulkAt.Load() < int64(bulkLasts) }
 
-// observe notes a batch that was read.
-func (w *worker) observe() {
-	n, bytes := len(w.ring.batch()), w.ring.used
-	w.small = n > fewSmall && bytes < n*(Headroom+smallPacket) && n < batchSize && w.ring.reads < maxReads
+// observe notes a batch of n packets that was read.
+func (w *worker) observe(n, reads, bytes int) {
+	w.small = n > fewSmall && bytes < n*(Headroom+smallPacket) && n < batchSize && reads < maxReads
 	if n < bulkPackets && bytes < bulkBytes {
 		return
 	}

@@ -42,10 +42,9 @@ func TestObserve(t *testing.T) {
 		"large packets":          {6, 6, 6 * (Headroom + 1400), false, true},
 	} {
 		e := &Engine{}
-		w := &worker{engine: e, ring: NewRing()}
+		w := &worker{engine: e}
 		w.now = int64(time.Hour)
-		w.ring.n, w.ring.reads, w.ring.used = c.packets, c.reads, c.bytes
-		w.observe()
+		w.observe(c.packets, c.reads, c.bytes)
 		if w.small != c.small || e.load.bulk(w.now) != c.bulk {
 			t.Errorf("%s: small %v, bulk %v", name, w.small, e.load.bulk(w.now))
 		}

@@ -123,6 +123,11 @@ func (o *offload) set(what Offload, off OffloadSet, supported bool) {
 
 func (o *offload) on() bool { return OffloadState(o.state.Load()) == OffloadOn }
 
+// tryAgain ends that the offload is broken. It reports whether it was.
+func (o *offload) tryAgain() bool {
+	return o.state.CompareAndSwap(uint32(OffloadBroken), uint32(OffloadOn))
+}
+
 // lose gives the offload up for good, and says so once.
 func (o *offload) lose(log *slog.Logger, port string, cause error) {
 	o.giveUp(OffloadLost, log, port, cause)

@@ -41,7 +41,7 @@ func (w *worker) fillSuper(b []byte, mss int) int {
 		w.ring.Commit(len(b))
 		p.segSize, p.partial, p.csumStart, p.csumOffset = mss, true, 20, encap.ChecksumOffsetTCP
 	}
-	return w.ring.n
+	return len(w.ring.batch())
 }
 
 // tcpTo is a TCP packet from pod a to an address, with so much payload, and with or without DF.

@@ -84,7 +84,7 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 			a.csumStart != b.csumStart || a.csumOffset != b.csumOffset {
 			t.Fatalf("%x after %x: together %+v, apart %+v", second, first, a, b)
 		}
-		q := together.ring.slots[1]
+		q := &together.ring.batch()[1]
 		if q.verdict == delivered && q.partial && q.info.Repeated(q.Bytes(), a.Bytes()) && from[0] == from[1] &&
 			ecn[0] == ecn[1] {
 			repeated++

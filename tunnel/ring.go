@@ -140,6 +140,9 @@ func (r *Ring) take(n int) {
 	r.reads++
 }
 
+// filled is how many packets were committed, in how many reads, and how many bytes of memory they take.
+func (r *Ring) filled() (packets, reads, bytes int) { return r.n, r.reads, r.used }
+
 // batch is what was committed.
 func (r *Ring) batch() []Packet { return r.slots[:r.n] }
 

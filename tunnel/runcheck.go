@@ -120,7 +120,7 @@ func (e *Engine) DoubtRuns() {
 	defer e.mu.Unlock()
 	e.runs.doubt(e.now())
 	for _, a := range e.attached {
-		if a.runs != nil && a.runs.state.CompareAndSwap(uint32(OffloadBroken), uint32(OffloadOn)) {
+		if a.runs != nil && a.runs.tryAgain() {
 			e.log.Info("offload is tried again", "offload", a.runs.what.String(), "port", a.local.String())
 		}
 	}

@@ -111,6 +111,31 @@ func (p *Packet) complete0(n int) {
 	p.partial = false
 }
 
+// wholePackets is what p is or stands for, with complete checksums.
+func wholePackets(tb testing.TB, p *Packet) (l [][]byte) {
+	tb.Helper()
+	b := bytes.Clone(p.Bytes())
+	if p.segSize == 0 {
+		if p.partial {
+			encap.FinishChecksum(b, p.csumStart, p.csumOffset)
+		}
+		return [][]byte{b}
+	}
+	in, err := encap.ParseInner(b)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	super, err := encap.ParseSuper(b, in, p.segSize)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for k := range super.Segments {
+		from, to := super.Payload(k)
+		l = append(l, append(super.AppendHeader(nil, b, k, false), b[from:to]...))
+	}
+	return l
+}
+
 // expected is a packet that was sent to a peer, as what should arrive.
 type expected struct {
 	packets   [][]byte

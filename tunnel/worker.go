@@ -155,11 +155,12 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	if err := q.queue.ReadBatch(w.ring); err != nil {
 		w.lose(a, err)
 	}
-	if len(w.ring.batch()) == 0 {
+	packets, reads, bytes := w.ring.filled()
+	if packets == 0 {
 		return false
 	}
 	w.warmed(id)
-	w.observe()
+	w.observe(packets, reads, bytes)
 	if a.role == RoleUnderlay {
 		w.flow = &w.tally.ingress
 		w.ingress()
@@ -172,7 +173,7 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 			a.pod.sent(&w.tally.egress, w.now)
 		}
 	}
-	w.tally.reads, w.tally.writes = uint64(w.ring.reads), uint64(w.ring.writes)
+	w.tally.reads, w.tally.writes = uint64(reads), uint64(w.ring.writes)
 	w.totals.add(&w.tally)
 	return true
 }
