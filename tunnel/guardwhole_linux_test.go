@@ -94,15 +94,3 @@ func newWholeWire(t testing.TB, six int) (w *frameWire, tapEnd int) {
 	(*w.frames.hops.Load())[theirs[six].Addr()].confirm.Store(1 << 62)
 	return w, fds[1]
 }
-
-// tcp4 is an inner TCP packet, or superpacket, with a partial checksum.
-func tcp4(payload int) []byte {
-	b := ipv4Packet("10.1.1.5", "10.1.2.7", 40+payload)
-	b[9], b[32], b[33] = encap.ProtoTCP, 5<<4, 0x10 // header of 20 bytes, ACK
-	binary.BigEndian.PutUint16(b[24:], 0)           // where ipv4 has UDP's length
-	binary.BigEndian.PutUint16(b[34:], 1000)
-	binary.BigEndian.PutUint16(b[10:], encap.Checksum(b[:20]))
-	sum := encap.PseudoHeaderSum(addr("10.1.1.5"), addr("10.1.2.7"), encap.ProtoTCP, 20+payload)
-	binary.BigEndian.PutUint16(b[36:], encap.Fold(sum))
-	return b
-}
