@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"bytes"
-	"encoding/binary"
 	"log/slog"
 	"net/netip"
 	"testing"
