@@ -12,6 +12,7 @@ import (
 	"weft/routing/routehook"
 	"weft/routing/underlay"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // KeptFresh is for how long what waits in queues that nobody reads is worth delivering. Queues hold the
@@ -131,7 +132,7 @@ type BackendConfig struct {
 	// Inherited are the ports of an earlier data plane of our own, by the names that Keep was told. Those that
 	// are what is wanted now are taken up with what waits in their queues, and the others are closed and made
 	// anew. The descriptors are the backend's from the constructor on, also if that returns an error.
-	Inherited map[string]tunnel.Kept
+	Inherited map[string]port.Kept
 	// Away is for how long nobody read the Inherited: after more than KeptFresh what waits in their queues is
 	// discarded.
 	Away time.Duration
@@ -139,7 +140,7 @@ type BackendConfig struct {
 	// for the next process, and with nil of each that is closed for good: until whoever has duplicates has
 	// closed them, a port in its place cannot be opened, which is tried again. k is borrowed. It is called with
 	// the backend's lock held, so that it must not call the backend.
-	Keep func(name string, k *tunnel.Kept)
+	Keep func(name string, k *port.Kept)
 	// MayRunCommands returns nil if this node may run the commands in the network config (type extension),
 	// else why not. If MayRunCommands itself is nil, no command is run.
 	MayRunCommands func() error

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"weft/lease"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // The exported fields of a type's settings, and of what these embed, are the keys of its Backend object. A
@@ -223,14 +223,14 @@ func (ps *prefixes) UnmarshalJSON(raw []byte) error {
 }
 
 // offloads are those that paths socket and raw do without.
-type offloads struct{ set tunnel.OffloadSet }
+type offloads struct{ set port.OffloadSet }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (o *offloads) UnmarshalJSON(raw []byte) error {
 	var names []string
 	err := json.Unmarshal(raw, &names)
 	if err == nil {
-		o.set, err = tunnel.ParseOffloads(names)
+		o.set, err = port.ParseOffloads(names)
 	}
 	return err
 }

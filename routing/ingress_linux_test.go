@@ -18,7 +18,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/test/netns"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // frame builds an Ethernet frame with a UDP datagram to port 8285; the parts before it are given.
@@ -114,11 +114,11 @@ func TestIngressMatchesThePacketSocket(t *testing.T) {
 			send(f)
 		}
 		// A last one that is known to arrive shows that those before have been dealt with.
-		last := u.Engine().Stats().Ingress.Drops[tunnel.DropMartian]
+		last := u.Engine().Stats().Ingress.Drops[port.DropMartian]
 		end := martian()
 		send(frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, 8+len(end)), datagram(8285, a, b, end)))
 		await.OK(t, "the last datagram", func() error {
-			if u.Engine().Stats().Ingress.Drops[tunnel.DropMartian] == last {
+			if u.Engine().Stats().Ingress.Drops[port.DropMartian] == last {
 				return errors.New("not yet")
 			}
 			return nil

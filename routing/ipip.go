@@ -15,6 +15,7 @@ import (
 	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // typeIPIP is flannel's ipip: inner packets are the payload of IPv4 packets (RFC 2003). The kernel tunnels,
@@ -147,7 +148,7 @@ func (i userIPIP) trait() trait {
 	t.joinsHurt = true
 	// path socket's TUN, and in place of UDP sockets the raw one of the format
 	o := plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
-	t.plane = &planeTrait{options: o, recv: tunnel.RecvProbe} // what needs no UDP
+	t.plane = &planeTrait{options: o, recv: port.RecvProbe} // what needs no UDP
 	if i.why != "" {
 		t.plane.note = "ipip is carried in user space: " + i.why
 	}
@@ -162,7 +163,7 @@ func (i userIPIP) want(s situation) desired {
 		w = i.way(w, s)
 		p := w.peer()
 		if w.r.Weft != nil {
-			p.Recv = tunnel.ParseRecv(w.r.Weft.Recv)
+			p.Recv = port.ParseRecv(w.r.Weft.Recv)
 		}
 		d.carry(w, p, s)
 	}

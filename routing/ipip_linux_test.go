@@ -12,7 +12,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/test/netns"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // TestIPIPInUserSpace has two nodes publish what flannel's do, name what the underlay's device must not do,
@@ -42,7 +42,7 @@ func TestIPIPInUserSpace(t *testing.T) {
 	for _, n := range nodes {
 		st := n.b.Status()
 		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" ||
-			!slices.Equal(n.u.Recv(), tunnel.RecvProbe.Names()) {
+			!slices.Equal(n.u.Recv(), port.RecvProbe.Names()) {
 			t.Errorf("%+v", st)
 		}
 	}

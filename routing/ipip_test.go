@@ -8,7 +8,7 @@ import (
 	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func ipipPeer(n int) lease.Record {
@@ -93,7 +93,7 @@ func TestIPIPWant(t *testing.T) {
 		t.Fatalf("in user space: %+v", u)
 	}
 	p := u.spec.Peers[2]
-	if p.Addr != addr("192.0.2.6") || !p.Weft || p.MTU != 1300 || p.Recv&tunnel.RecvProbe == 0 ||
+	if p.Addr != addr("192.0.2.6") || !p.Weft || p.MTU != 1300 || p.Recv&port.RecvProbe == 0 ||
 		len(p.Sources) != 1 || p.Sources[0] != addr("192.0.2.66") {
 		t.Errorf("%+v", p)
 	}

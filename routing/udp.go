@@ -10,6 +10,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // typeUDP is flannel's udp: this program carries inner packets, bare in UDP.
@@ -46,7 +47,7 @@ func (b *udp) Facts() Facts {
 // trait has no record, since flannel's writes no BackendType.
 func (b *udp) trait() trait {
 	return trait{uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port),
-		recv: tunnel.Supported}}
+		recv: port.Supported}}
 }
 
 func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }
@@ -99,7 +100,7 @@ func peerSpec(r lease.Record, u underlay.Link) (tunnel.PeerSpec, string) {
 	}
 	p.Sources = valid(r.PublicIP, r.PublicIPv6)
 	if r.Weft != nil {
-		p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(r.Weft.Recv), r.Weft.MTU
+		p.Weft, p.Recv, p.MTU = true, port.ParseRecv(r.Weft.Recv), r.Weft.MTU
 		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
 	}
 	return p, ""

@@ -17,6 +17,7 @@ import (
 	"weft/test/await"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // testSet is a set with an own lease and one peer.
@@ -346,7 +347,7 @@ func TestUDPAdoptsFlannels(t *testing.T) {
 func TestUDPNames(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	other, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"}) // another network's daemon
+	other, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"}) // another network's daemon
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func TestParseUDPConfig(t *testing.T) {
@@ -33,7 +34,7 @@ func TestParseUDPConfig(t *testing.T) {
 		{`{"RxUDPGROForwarding":"Off"}`, edit(func(o *udp) { o.RxUDPGROForwarding = plane.ForwardingOff })},
 		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *udp) {
 			o.Path, o.DisableOffloads.set = "socket",
-				tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
+				port.OffloadSet(0).With(port.OffloadUSO).With(port.OffloadGRO)
 		})},
 		{`{"Path":"portable","SourceCheck":"outer","AllowedSources":["192.0.2.7/24","2001:db8::/32"],"MTU":1400}`,
 			edit(func(o *udp) {
@@ -157,7 +158,7 @@ func TestBuildSpec(t *testing.T) {
 				InnerSources: []netip.Addr{addr("192.0.2.2")}},
 			{Name: "three", Addr: addr("192.0.2.3"), Sources: []netip.Addr{addr("192.0.2.33"), addr("2001:db8::3")},
 				Subnets:      []netip.Prefix{pfx("10.5.3.0/24"), pfx("fd00:5:0:3::/64")},
-				InnerSources: []netip.Addr{addr("192.0.2.3"), addr("2001:db8::3")}, Weft: true, Recv: tunnel.RecvPCsum,
+				InnerSources: []netip.Addr{addr("192.0.2.3"), addr("2001:db8::3")}, Weft: true, Recv: port.RecvPCsum,
 				MTU: 1400},
 			{Name: "10.5.4.0/24", Addr: addr("192.0.2.4"), Subnets: []netip.Prefix{pfx("10.5.4.0/24")},
 				InnerSources: []netip.Addr{addr("192.0.2.4")}},

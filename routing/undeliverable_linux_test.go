@@ -10,6 +10,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // TestUndeliverableIsDropped has a peer that no longer answers on the link, and one whose port is down: what
@@ -36,7 +37,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 				t.Helper()
 				await.OK(t, "counted", func() error {
 					s = a.u.Engine().Stats().Egress
-					if n := s.Delivered + s.Drops[tunnel.DropUnderlay] + s.Drops[tunnel.DropBusy]; n != sent {
+					if n := s.Delivered + s.Drops[port.DropUnderlay] + s.Drops[port.DropBusy]; n != sent {
 						return fmt.Errorf("%d of %d: %+v", n, sent, s)
 					}
 					return nil
@@ -62,7 +63,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 					if err := carries(); err == nil {
 						return errors.New("arrived")
 					}
-					if s := a.u.Engine().Stats().Egress; s.Drops[tunnel.DropUnderlay] == before.Drops[tunnel.DropUnderlay] {
+					if s := a.u.Engine().Stats().Egress; s.Drops[port.DropUnderlay] == before.Drops[port.DropUnderlay] {
 						return fmt.Errorf("%+v", s)
 					}
 					return nil
@@ -75,7 +76,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 					}
 				}
 				s := counted()
-				if d, u := s.Delivered-was.Delivered, s.Drops[tunnel.DropUnderlay]-was.Drops[tunnel.DropUnderlay]; d != 0 || u != 50 {
+				if d, u := s.Delivered-was.Delivered, s.Drops[port.DropUnderlay]-was.Drops[port.DropUnderlay]; d != 0 || u != 50 {
 					t.Errorf("%s: of 50 packets %d count as delivered and %d as dropped for the underlay", fault.name, d, u)
 				}
 				await.OK(t, fault.name+": all are received", func() error { // counters are read one after the other

@@ -14,11 +14,11 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
 	"weft/routing/underlay"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func TestVXLANKeys(t *testing.T) {
-	gro, err := tunnel.ParseOffloads([]string{"udp-gro"})
+	gro, err := port.ParseOffloads([]string{"udp-gro"})
 	if err != nil {
 		t.Fatal(err)
 	}

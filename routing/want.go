@@ -11,6 +11,7 @@ import (
 	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // backendType is a type of backend but for the labour of keeping the kernel and the data plane so. It is
@@ -31,7 +32,7 @@ type planeTrait struct {
 	// options are what the data plane is made with; Workers, Logger and Nudge are the node's to say.
 	options plane.Options
 	// recv is what the lease record names of what this node parses beyond one complete packet a datagram.
-	recv tunnel.Recv
+	recv port.Recv
 	// note is what works less well than it could; "" if nothing does.
 	note string
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // Path is a kind of ports by which packets move between the TUN and the underlay.
@@ -141,7 +142,7 @@ type PeerSpec struct {
 	// Weft means that the peer's record has weft's object: the peer accepts inner IPv6 in format ip, and
 	// outer ECN. Recv lists its other capabilities, which do not apply to format vxlan.
 	Weft bool
-	Recv Recv
+	Recv port.Recv
 	// MTU is the largest inner packet that the peer takes, in bytes; 0 if it has not said.
 	MTU int
 	// MAC is the Ethernet address of the peer's end in format vxlan. A node with one for each outer family is
@@ -171,16 +172,16 @@ type Stats struct {
 	// Ports is the number of ports attached.
 	Ports int
 	// Offloads lists the offloads of all ports, each once, in the order in which a packet meets them.
-	Offloads []OffloadStats
+	Offloads []port.OffloadStats
 	// Outlets lists the outlets of the ports that have a choice, sorted by address.
-	Outlets []OutletStats
+	Outlets []port.OutletStats
 }
 
 // Flow is one direction's share of Stats.
 type Flow struct {
 	Received, Delivered           uint64
 	ReceivedBytes, DeliveredBytes uint64 // of inner packets
-	Drops                         [NumDropReasons]uint64
+	Drops                         [port.NumDropReasons]uint64
 }
 
 // PeerStats is a snapshot of the traffic with one peer.
@@ -195,7 +196,7 @@ type PeerStats struct {
 	// outer MTU learnt from packet-too-big messages, 0 if none is in force.
 	MTU, PathMTU int
 	// Drops counts packets from the peer that were refused, by reason.
-	Drops [NumDropReasons]uint64
+	Drops [port.NumDropReasons]uint64
 	// Unreachable has the ICMP errors about datagrams to the peer.
 	Unreachable Unreachable
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // byHost decides whether a packet from an inner port, for a pod or a peer, goes to the host's TUN all the
@@ -22,7 +23,7 @@ import (
 //     host.
 //   - A packet of the flow that its client sends straight takes the entry away: the last way that it took
 //     counts.
-func (w *decider) byHost(p *Packet, in *encap.Inner, d *dest) bool {
+func (w *decider) byHost(p *port.Packet, in *encap.Inner, d *dest) bool {
 	switch {
 	case d.pod == nil && d.peer == nil:
 		return false
@@ -40,7 +41,7 @@ func (w *decider) byHost(p *Packet, in *encap.Inner, d *dest) bool {
 // translated reports whether p goes to the host's TUN since it answers a flow of the client that it is for.
 // Otherwise it goes straight; known says that its source is the sender's, who may have opened flows by way
 // of the host.
-func (w *decider) translated(p *Packet, in *encap.Inner, known bool) bool {
+func (w *decider) translated(p *port.Packet, in *encap.Inner, known bool) bool {
 	if w.flows.Empty() {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // MaxCaptures is how many captures an engine serves at once. Each costs memory, and each of them a copy of
@@ -21,7 +22,7 @@ const (
 	captureBytes   = 4 << 20 // for the packets of all workers together
 	captureRecords = 4096    // packets that all shares hold together
 	leastPackets   = 8
-	leastRecords   = 2 * (batchSize + maxRun + batchSize)
+	leastRecords   = 2 * (port.BatchSize + port.MaxRun + port.BatchSize)
 )
 
 // ErrTooManyCaptures means that MaxCaptures captures run already.
@@ -50,7 +51,7 @@ type Captured struct {
 	Outbound, Outer bool
 	// Dropped means that the packet was dropped for Reason.
 	Dropped bool
-	Reason  DropReason
+	Reason  port.DropReason
 	// Peer is the name of the other node, and Addr its outer address; they are zero for a packet that has none.
 	Peer string
 	Addr netip.AddrPort
@@ -81,8 +82,8 @@ func (e *Engine) Capture(o CaptureOptions) (*Capture, error) {
 	if !o.Inner && !o.Outer && !o.Dropped {
 		return nil, errors.New("capture: neither inner packets nor outer nor dropped ones are wanted")
 	}
-	if o.SnapLen <= 0 || o.SnapLen > MaxPacket {
-		o.SnapLen = MaxPacket
+	if o.SnapLen <= 0 || o.SnapLen > port.MaxPacket {
+		o.SnapLen = port.MaxPacket
 	}
 	o.Peers = slices.Clone(o.Peers)
 	c := &Capture{engine: e, want: o}
@@ -179,7 +180,7 @@ type captureRing struct {
 	next uint64
 	free int
 	// inner and outer have, for each packet that is being written to a port, its record's number plus one.
-	inner, outer [batchSize + maxRun + batchSize]uint64
+	inner, outer [port.BatchSize + port.MaxRun + port.BatchSize]uint64
 }
 
 // captureRecord is a packet in a captureRing.
@@ -193,7 +194,7 @@ type captureRecord struct {
 	partial               bool
 	outbound, outer       bool
 	dropped, void         bool
-	reason                DropReason
+	reason                port.DropReason
 }
 
 // captured returns what the reader is told. b is the reader's until it takes the next.
@@ -210,7 +211,7 @@ func (r *captureRecord) captured(b []byte) Captured {
 // newCaptureRing makes the share of one of so many workers. Packets that are cut need less room.
 func newCaptureRing(workers, snapLen int) *captureRing {
 	records := max(leastRecords, captureRecords/workers)
-	data := min(max(leastPackets*(MaxPacket+1), captureBytes/workers), records*(snapLen+1))
+	data := min(max(leastPackets*(port.MaxPacket+1), captureBytes/workers), records*(snapLen+1))
 	return &captureRing{data: make([]byte, data), records: make([]captureRecord, records)}
 }
 

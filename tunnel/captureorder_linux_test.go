@@ -3,6 +3,7 @@ package tunnel
 import (
 	"testing"
 	"unsafe"
+	"weft/tunnel/port"
 )
 
 // TestACaptureReadsAllWorkers has one worker that copies faster than the reader reads: what the other one
@@ -10,7 +11,7 @@ import (
 func TestACaptureReadsAllWorkers(t *testing.T) {
 	c := &Capture{}
 	for range 2 {
-		c.rings = append(c.rings, newCaptureRing(2, MaxPacket))
+		c.rings = append(c.rings, newCaptureRing(2, port.MaxPacket))
 	}
 	w := &worker{}
 	copied := func(r *captureRing, at int64, void bool) {
@@ -18,7 +19,7 @@ func TestACaptureReadsAllWorkers(t *testing.T) {
 			t.Fatal("no room")
 		}
 		w.now = at
-		r.write(w, &Packet{}, 1, 1).void = void
+		r.write(w, &port.Packet{}, 1, 1).void = void
 		r.publish()
 	}
 	copied(c.rings[0], 1, true)
@@ -37,8 +38,8 @@ func TestACaptureReadsAllWorkers(t *testing.T) {
 // TestACapturesMemoryIsBounded adds up what captures take: with many workers, whose shares have a least size,
 // and of packets that are cut.
 func TestACapturesMemoryIsBounded(t *testing.T) {
-	for _, tt := range []struct{ workers, snapLen, most int }{{1, MaxPacket, 5 << 20}, {2, MaxPacket, 5 << 20},
-		{8, MaxPacket, 6 << 20}, {8, 128, 3 << 20}, {1, 128, 2 << 20}} {
+	for _, tt := range []struct{ workers, snapLen, most int }{{1, port.MaxPacket, 5 << 20}, {2, port.MaxPacket, 5 << 20},
+		{8, port.MaxPacket, 6 << 20}, {8, 128, 3 << 20}, {1, 128, 2 << 20}} {
 		n := 0
 		for range tt.workers {
 			r := newCaptureRing(tt.workers, tt.snapLen)

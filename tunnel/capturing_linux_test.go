@@ -5,28 +5,29 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // capture is a port that keeps what a program would get, packet by packet. It cuts superpackets as a port does
 // that sends runs.
 type capture struct {
-	Port
+	port.Port
 	tb  testing.TB
 	got [][]byte
 }
 
-func (c *capture) WriteBatch(_ *Ring, ps []*Packet) {
+func (c *capture) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	for _, p := range ps {
 		p.Delivered()
-		if p.segSize == 0 {
+		if p.SegSize == 0 {
 			b := bytes.Clone(p.Bytes())
-			if p.partial {
-				encap.FinishChecksum(b, p.csumStart, p.csumOffset)
+			if p.Partial {
+				encap.FinishChecksum(b, p.CsumStart, p.CsumOffset)
 			}
 			c.got = append(c.got, b)
 			continue
 		}
-		super, r, ok := p.parseSuper()
+		super, r, ok := p.ParseSuper()
 		if !ok {
 			c.tb.Fatal(r)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/tunnel/pathmtu"
+	"weft/tunnel/port"
 )
 
 // tally is what a worker counts during one batch, in plain integers.
@@ -34,7 +35,7 @@ type counters struct {
 type flowCounters struct {
 	received, delivered           atomic.Uint64
 	receivedBytes, deliveredBytes atomic.Uint64
-	drops                         [NumDropReasons]atomic.Uint64
+	drops                         [port.NumDropReasons]atomic.Uint64
 }
 
 // add publishes a batch's tally and empties it. The received count is published last, so a reader of it also
@@ -101,7 +102,7 @@ type peerState struct {
 	_                  [48]byte // the two directions are written by different workers
 	rxPackets, rxBytes atomic.Uint64
 	lastRx             atomic.Int64 // Unix seconds
-	drops              [NumDropReasons]atomic.Uint64
+	drops              [port.NumDropReasons]atomic.Uint64
 	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
 	path               pathmtu.Path
 	runsAsked          int64 // when a check of runs began, Unix nanoseconds; runCheck.mu guards it

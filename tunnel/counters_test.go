@@ -3,6 +3,7 @@ package tunnel
 import (
 	"sync"
 	"testing"
+	"weft/tunnel/port"
 )
 
 // TestWhatBecameOfAPacketIsCountedFirst reads the totals while a worker publishes batches: a packet that is
@@ -15,7 +16,7 @@ func TestWhatBecameOfAPacketIsCountedFirst(t *testing.T) {
 		defer close(done)
 		for range 100_000 {
 			var b tally
-			b.egress.Received, b.egress.Delivered, b.egress.Drops[DropTTL] = 3, 2, 1
+			b.egress.Received, b.egress.Delivered, b.egress.Drops[port.DropTTL] = 3, 2, 1
 			c.add(&b)
 		}
 	})
@@ -23,8 +24,8 @@ func TestWhatBecameOfAPacketIsCountedFirst(t *testing.T) {
 	for reads := 0; ; reads++ {
 		var s Stats
 		c.addTo(&s)
-		if f := s.Egress; f.Received > f.Delivered+f.Drops[DropTTL] {
-			t.Fatalf("received %d, and only %d delivered and %d dropped", f.Received, f.Delivered, f.Drops[DropTTL])
+		if f := s.Egress; f.Received > f.Delivered+f.Drops[port.DropTTL] {
+			t.Fatalf("received %d, and only %d delivered and %d dropped", f.Received, f.Delivered, f.Drops[port.DropTTL])
 		}
 		select {
 		case <-done:
@@ -32,7 +33,7 @@ func TestWhatBecameOfAPacketIsCountedFirst(t *testing.T) {
 				t.Fatal("nothing was read meanwhile")
 			}
 			c.addTo(&s)
-			if f := s.Egress; f.Received != 300_000 || f.Delivered != 200_000 || f.Drops[DropTTL] != 100_000 {
+			if f := s.Egress; f.Received != 300_000 || f.Delivered != 200_000 || f.Drops[port.DropTTL] != 100_000 {
 				t.Fatalf("%+v in the end", f)
 			}
 			return

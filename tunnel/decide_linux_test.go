@@ -10,6 +10,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/natflow"
+	"weft/tunnel/port"
 )
 
 // deciding is a decider without an engine, of node A with the pods 10.1.1.5 and 10.1.1.6. Its ports cannot
@@ -59,9 +60,9 @@ func (d *deciding) name(a *attached) string {
 
 func (d *deciding) peer(outer string) *Peer { return d.table.senders[addr(outer)] }
 
-func packetOf(b []byte) *Packet {
-	p := NewRing().Slot()
-	p.setLen(copy(p.Space(), b))
+func packetOf(b []byte) *port.Packet {
+	p := port.NewRing().Slot()
+	p.SetLen(copy(p.Space(), b))
 	return p
 }
 
@@ -77,20 +78,20 @@ func with(b []byte, i int, v ...byte) []byte {
 // outcome is a decision in the words of a table.
 type outcome struct {
 	to, peer    string
-	drop        DropReason // if dropped
+	drop        port.DropReason // if dropped
 	dropped     bool
 	icmp        encap.ICMPKind
 	limit, rest int
 }
 
-func without(r DropReason) outcome { return outcome{dropped: true, drop: r} }
+func without(r port.DropReason) outcome { return outcome{dropped: true, drop: r} }
 
-func isTold(to string, r DropReason, k encap.ICMPKind) outcome {
+func isTold(to string, r port.DropReason, k encap.ICMPKind) outcome {
 	return outcome{to: to, dropped: true, drop: r, icmp: k}
 }
 
 func tooBig(to, peer string, mtu int) outcome {
-	return outcome{to: to, peer: peer, dropped: true, drop: DropTooBig, icmp: encap.ICMPTooBig, limit: mtu}
+	return outcome{to: to, peer: peer, dropped: true, drop: port.DropTooBig, icmp: encap.ICMPTooBig, limit: mtu}
 }
 
 func (d *deciding) check(t *testing.T, got decision, rest int, want outcome) {
@@ -127,13 +128,13 @@ func TestDecideOut(t *testing.T) {
 		mss    int // of a superpacket
 		change func(d *deciding)
 		want   outcome
-		after  func(p *Packet) bool // what p must be then
+		after  func(p *port.Packet) bool // what p must be then
 	}{
 		"host to a peer": {packet: ipv4Packet(own, "10.1.2.7", 100),
 			want: outcome{to: "under", peer: "b"}},
 		"host to a pod": {packet: ipv4Packet("198.51.100.1", own, 100), want: outcome{to: "pod"}},
 		"host to nobody": {packet: ipv4Packet(own, "10.9.9.9", 100),
-			want: isTold("", DropNoRoute, encap.ICMPNoRoute)},
+			want: isTold("", port.DropNoRoute, encap.ICMPNoRoute)},
 		"IPv6 to a peer": {packet: six("fd00:1:2::7", 60), want: outcome{to: "under", peer: "b"}},
 		"IPv6 of 1280 bytes, below a claim": {packet: six("fd00:1:2::7", 1280),
 			change: func(d *deciding) { d.peer("192.0.2.2").state.path.Learn(addr("192.0.2.2"), 600, 1500, 1) },
@@ -141,30 +142,30 @@ func TestDecideOut(t *testing.T) {
 		"IPv6 of 1281 bytes, below a claim": {packet: six("fd00:1:2::7", 1281),
 			change: func(d *deciding) { d.peer("192.0.2.2").state.path.Learn(addr("192.0.2.2"), 600, 1500, 1) },
 			want:   tooBig("under", "b", 1280)},
-		"no packet":             {packet: []byte{0x45}, want: without(DropMalformed)},
-		"to itself":             {packet: ipv4Packet(own, own, 100), want: without(DropMartian)},
-		"loopback":              {packet: ipv4Packet(own, "127.0.0.1", 100), want: without(DropMartian)},
-		"a link's, by the host": {packet: ipv4Packet(own, "169.254.1.1", 100), want: without(DropMartian)},
-		"multicast":             {packet: ipv4Packet(own, "224.0.0.251", 100), want: without(DropMulticast)},
+		"no packet":             {packet: []byte{0x45}, want: without(port.DropMalformed)},
+		"to itself":             {packet: ipv4Packet(own, own, 100), want: without(port.DropMartian)},
+		"loopback":              {packet: ipv4Packet(own, "127.0.0.1", 100), want: without(port.DropMartian)},
+		"a link's, by the host": {packet: ipv4Packet(own, "169.254.1.1", 100), want: without(port.DropMartian)},
+		"multicast":             {packet: ipv4Packet(own, "224.0.0.251", 100), want: without(port.DropMulticast)},
 		"broadcast": {packet: ipv4Packet(own, "255.255.255.255", 100),
-			want: without(DropMulticast)},
+			want: without(port.DropMulticast)},
 		"a peer's source, out": {packet: ipv4Packet("10.1.3.7", "10.1.2.7", 100),
-			want: outcome{dropped: true, drop: DropForeignSource, peer: "flannel"}},
+			want: outcome{dropped: true, drop: port.DropForeignSource, peer: "flannel"}},
 		"a peer's source, back": {packet: ipv4Packet("10.1.3.7", "10.1.1.99", 100),
-			want: isTold("", DropNoRoute, encap.ICMPNoRoute)},
+			want: isTold("", port.DropNoRoute, encap.ICMPNoRoute)},
 		"a peer's source, in": {packet: ipv4Packet("10.1.3.7", own, 100), want: outcome{to: "pod"}},
 		"a redirect to a pod": {packet: with(echo, 20, 5),
-			want: outcome{to: "pod", dropped: true, drop: DropUnsupported}},
+			want: outcome{to: "pod", dropped: true, drop: port.DropUnsupported}},
 		"an echo to a pod": {packet: with(echo, 20, 8), want: outcome{to: "pod"}},
 		"no underlay": {packet: ipv4Packet(own, "10.1.2.7", 100),
 			change: func(d *deciding) { d.set.under4 = nil },
-			want:   without(DropUnderlay)},
+			want:   without(port.DropUnderlay)},
 		"an unanswering hop": {packet: ipv4Packet(own, "10.1.2.7", 100),
 			change: func(d *deciding) { d.peer("192.0.2.2").state.reach.blocked.Store(9) },
-			want:   without(DropUnderlay)},
+			want:   without(port.DropUnderlay)},
 		"IPv6 to a peer without": {packet: six("fd00:1:4::7", 60),
 			change: func(d *deciding) { d.peer("192.0.2.4").inner6 = false },
-			want:   isTold("", DropUnsupported, encap.ICMPNoRoute)},
+			want:   isTold("", port.DropUnsupported, encap.ICMPNoRoute)},
 		"too large": {packet: ipv4Packet(own, "10.1.4.7", 1400),
 			want: tooBig("under", "small", 1300)},
 		"too large, no DF": {packet: open(ipv4Packet(own, "10.1.4.7", 1400)),
@@ -173,37 +174,37 @@ func TestDecideOut(t *testing.T) {
 			want: tooBig("under", "small", 1300)},
 		"too large TCP, no DF": {packet: tcpTo("10.1.4.7", 14000, false), mss: 1400,
 			want:  outcome{to: "under", peer: "small"},
-			after: func(p *Packet) bool { return p.segSize == 1300-40 && p.segments == 12 }},
+			after: func(p *port.Packet) bool { return p.SegSize == 1300-40 && p.Segments == 12 }},
 		"too large UDP, no DF": {packet: open(ipv4Packet(own, "10.1.4.7", 28+14000)), mss: 1400,
 			want:  outcome{to: "under", peer: "small", limit: 1300},
-			after: func(p *Packet) bool { return p.segSize == 1400 && p.segments == 10 }},
-		"segments of one byte": {packet: tcpTo("10.1.2.7", 14000, false), mss: 1, want: without(DropSegments)},
+			after: func(p *port.Packet) bool { return p.SegSize == 1400 && p.Segments == 10 }},
+		"segments of one byte": {packet: tcpTo("10.1.2.7", 14000, false), mss: 1, want: without(port.DropSegments)},
 
 		"pod to a pod": {from: "pod", packet: ipv4Packet(own, near, 100), want: outcome{to: "other"},
-			after: func(p *Packet) bool { return p.Bytes()[8] == 63 }},
+			after: func(p *port.Packet) bool { return p.Bytes()[8] == 63 }},
 		"pod to a peer": {from: "pod", packet: ipv4Packet(own, "10.1.2.7", 100),
 			want:  outcome{to: "under", peer: "b"},
-			after: func(p *Packet) bool { return p.Bytes()[8] == 63 }},
+			after: func(p *port.Packet) bool { return p.Bytes()[8] == 63 }},
 		"pod to the router": {from: "pod", packet: ipv4Packet(own, "10.1.1.0", 100),
 			want:  outcome{to: "host"},
-			after: func(p *Packet) bool { return p.Bytes()[8] == 64 }},
+			after: func(p *port.Packet) bool { return p.Bytes()[8] == 64 }},
 		"pod to elsewhere": {from: "pod", packet: ipv4Packet(own, "198.51.100.1", 100),
 			want: outcome{to: "host"}},
 		"pod to a link's": {from: "pod", packet: ipv4Packet(own, "169.254.169.254", 100),
 			want: outcome{to: "host"}},
 		"pod, multicast": {from: "pod", packet: ipv4Packet(own, "224.0.0.251", 100),
-			want: without(DropMulticast)},
+			want: without(port.DropMulticast)},
 		"pod, another's source": {from: "pod", packet: ipv4Packet(near, "10.1.2.7", 100),
-			want: without(DropForeignSource)},
+			want: without(port.DropForeignSource)},
 		"pod, last hop": {from: "pod", packet: with(ipv4Packet(own, "10.1.2.7", 100), 8, 1),
-			want: isTold("", DropTTL, encap.ICMPTimeExceeded)},
+			want: isTold("", port.DropTTL, encap.ICMPTimeExceeded)},
 		"pod, too large": {from: "pod", packet: ipv4Packet(own, near, 1472),
 			want: tooBig("other", "", 1400)},
 		"pod, too large, no DF": {from: "pod", packet: open(ipv4Packet(own, near, 1472)),
 			want: outcome{to: "other", limit: 1400}},
 		"pod to one that left": {from: "pod", packet: ipv4Packet(own, near, 100),
 			change: func(d *deciding) { d.other.lost.Store(true) },
-			want:   isTold("other", DropClosed, encap.ICMPNoRoute)},
+			want:   isTold("other", port.DropClosed, encap.ICMPNoRoute)},
 		"pod answers by the host": {from: "pod", packet: ipv4Packet(own, near, 100),
 			change: func(d *deciding) {
 				d.from = d.host // which hands back what the other had sent to a Service
@@ -222,12 +223,12 @@ func TestDecideOut(t *testing.T) {
 			}
 			p := packetOf(tt.packet)
 			if tt.mss > 0 {
-				p.segSize, p.partial, p.csumStart, p.csumOffset = tt.mss, true, 20, encap.ChecksumOffsetTCP
+				p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = tt.mss, true, 20, encap.ChecksumOffsetTCP
 			}
 			d.check(t, d.decideOut(p), 0, tt.want)
 			if tt.after != nil && !tt.after(p) {
 				t.Errorf("the packet is % x after it, in %d segments of %d",
-					p.Bytes()[:min(40, len(p.Bytes()))], p.segments, p.segSize)
+					p.Bytes()[:min(40, len(p.Bytes()))], p.Segments, p.SegSize)
 			}
 		})
 	}
@@ -243,63 +244,63 @@ func TestDecideIn(t *testing.T) {
 		outer  string // b's if empty
 		packet []byte
 		ecn    encap.ECN
-		change func(d *deciding, p *Packet)
+		change func(d *deciding, p *port.Packet)
 		want   outcome
-		after  func(p *Packet) bool
+		after  func(p *port.Packet) bool
 	}{
 		"to the host": {packet: good, want: outcome{to: "host"}},
 		"to a pod": {packet: ipv4Packet("10.1.2.7", "10.1.1.5", 100),
 			want:  outcome{to: "pod"},
-			after: func(p *Packet) bool { return p.Bytes()[8] == 64 }},
+			after: func(p *port.Packet) bool { return p.Bytes()[8] == 64 }},
 		"a further source": {outer: "192.0.2.44", packet: ipv4Packet("10.1.4.7", "10.1.1.9", 100),
 			want: outcome{to: "host", peer: "small"}},
 		"no datagram": {packet: good,
-			change: func(_ *deciding, p *Packet) { p.Outer = netip.AddrPort{} },
-			want:   without(DropMalformed)},
-		"no packet": {packet: []byte{0x45}, want: without(DropMalformed)},
+			change: func(_ *deciding, p *port.Packet) { p.Outer = netip.AddrPort{} },
+			want:   without(port.DropMalformed)},
+		"no packet": {packet: []byte{0x45}, want: without(port.DropMalformed)},
 		"truncated": {packet: good,
-			change: func(_ *deciding, p *Packet) { p.Truncated = true },
-			want:   without(DropTruncated)},
-		"a stranger": {outer: "203.0.113.9", packet: good, want: without(DropUnknownPeer)},
-		"ourselves":  {outer: "192.0.2.1", packet: good, want: without(DropOwnSource)},
+			change: func(_ *deciding, p *port.Packet) { p.Truncated = true },
+			want:   without(port.DropTruncated)},
+		"a stranger": {outer: "203.0.113.9", packet: good, want: without(port.DropUnknownPeer)},
+		"ourselves":  {outer: "192.0.2.1", packet: good, want: without(port.DropOwnSource)},
 		"congestion": {packet: with(good, 1, 2), ecn: encap.CE,
 			want:  outcome{to: "host"},
-			after: func(p *Packet) bool { return p.Bytes()[1] == 3 }},
-		"congestion, no ECN": {packet: good, ecn: encap.CE, want: without(DropECN)},
-		"no hop left":        {packet: with(good, 8, 0), want: without(DropTTL)},
-		"a martian":          {packet: ipv4Packet("127.0.0.1", "10.1.1.9", 100), want: without(DropMartian)},
+			after: func(p *port.Packet) bool { return p.Bytes()[1] == 3 }},
+		"congestion, no ECN": {packet: good, ecn: encap.CE, want: without(port.DropECN)},
+		"no hop left":        {packet: with(good, 8, 0), want: without(port.DropTTL)},
+		"a martian":          {packet: ipv4Packet("127.0.0.1", "10.1.1.9", 100), want: without(port.DropMartian)},
 		"another's source": {packet: ipv4Packet("10.1.3.7", "10.1.1.9", 100),
-			want: without(DropForeignSource)},
+			want: without(port.DropForeignSource)},
 		"our source": {packet: ipv4Packet("10.1.1.6", "10.1.1.9", 100),
-			want: without(DropForeignSource)},
-		"another's":        {packet: ipv4Packet("10.1.2.7", "10.1.3.5", 100), want: without(DropForeignDest)},
-		"tunnel in tunnel": {packet: nested, want: without(DropNested)},
+			want: without(port.DropForeignSource)},
+		"another's":        {packet: ipv4Packet("10.1.2.7", "10.1.3.5", 100), want: without(port.DropForeignDest)},
+		"tunnel in tunnel": {packet: nested, want: without(port.DropNested)},
 		"tunnel in tunnel, after another": {packet: nested,
-			change: func(d *deciding, _ *Packet) { // of the same addresses, and what it passed is not remembered
+			change: func(d *deciding, _ *port.Packet) { // of the same addresses, and what it passed is not remembered
 				p := packetOf(ipv4Packet("10.1.2.7", "10.1.1.0", 100))
 				p.Outer = netip.AddrPortFrom(addr("192.0.2.2"), 8285)
 				d.decideIn(p)
 			},
-			want: without(DropNested)},
+			want: without(port.DropNested)},
 		"no host port": {packet: good,
-			change: func(d *deciding, _ *Packet) { d.set.host = nil },
-			want:   without(DropClosed)},
+			change: func(d *deciding, _ *port.Packet) { d.set.host = nil },
+			want:   without(port.DropClosed)},
 		"redirect to a pod": {packet: with(redirect, 20, 5),
-			want: outcome{to: "pod", dropped: true, drop: DropUnsupported}},
+			want: outcome{to: "pod", dropped: true, drop: port.DropUnsupported}},
 		"too large for a pod": {packet: ipv4Packet("10.1.2.7", "10.1.1.6", 1472),
 			want: tooBig("other", "", 1400)},
 		"fragments for a pod": {packet: with(ipv4Packet("10.1.2.7", "10.1.1.6", 1472), 6, 0, 0),
 			want: outcome{to: "other", limit: 1400}},
 		"two in a datagram": {packet: append(bytes.Clone(good), good...),
-			change: func(d *deciding, _ *Packet) { d.peer("192.0.2.2").packs = true },
+			change: func(d *deciding, _ *port.Packet) { d.peer("192.0.2.2").packs = true },
 			want:   outcome{to: "host", rest: 100},
-			after:  func(p *Packet) bool { return len(p.Bytes()) == 100 }},
+			after:  func(p *port.Packet) bool { return len(p.Bytes()) == 100 }},
 		"two, of one who packs none": {packet: append(bytes.Clone(good), good...),
-			change: func(d *deciding, _ *Packet) { d.peer("192.0.2.2").packs = false },
+			change: func(d *deciding, _ *port.Packet) { d.peer("192.0.2.2").packs = false },
 			want:   outcome{to: "host"},
-			after:  func(p *Packet) bool { return len(p.Bytes()) == 100 }},
+			after:  func(p *port.Packet) bool { return len(p.Bytes()) == 100 }},
 		"a pod answers by the host": {packet: ipv4Packet("10.1.2.7", "10.1.1.5", 100),
-			change: func(d *deciding, _ *Packet) {
+			change: func(d *deciding, _ *port.Packet) {
 				d.from = d.host
 				d.decideOut(packetOf(ipv4Packet("10.1.1.5", "10.1.2.7", 100)))
 				d.from = d.under
@@ -324,7 +325,7 @@ func TestDecideIn(t *testing.T) {
 			d.check(t, got, rest, tt.want)
 			if tt.after != nil && !tt.after(p) {
 				t.Errorf("the packet is % x after it, in %d segments of %d",
-					p.Bytes()[:min(40, len(p.Bytes()))], p.segments, p.segSize)
+					p.Bytes()[:min(40, len(p.Bytes()))], p.Segments, p.SegSize)
 			}
 		})
 	}

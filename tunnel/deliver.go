@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // deliver does what was decided about p: it queues p, sends it in fragments, or counts it as dropped, and
 // writes the ICMP error.
-func (w *worker) deliver(p *Packet, d decision) {
+func (w *worker) deliver(p *port.Packet, d decision) {
 	switch {
 	case d.dropped():
 		w.dropDecided(p, d)
@@ -16,14 +17,14 @@ func (w *worker) deliver(p *Packet, d decision) {
 		w.fragment(p, d)
 	default:
 		if d.to.role == RoleUnderlay {
-			w.address(p, d.peer, p.info.Version, p.info.ECN())
+			w.address(p, d.peer, p.Info.Version, p.Info.ECN())
 		}
 		w.push(p, send{d.to, d.peer})
 	}
 }
 
 // dropDecided drops p as decided, and tells its sender and who keeps count of such packets.
-func (w *worker) dropDecided(p *Packet, d decision) {
+func (w *worker) dropDecided(p *port.Packet, d decision) {
 	r, sender := d.reason(), d.peer
 	if w.flow == &w.tally.egress {
 		sender = nil
@@ -31,36 +32,36 @@ func (w *worker) dropDecided(p *Packet, d decision) {
 	switch {
 	case d.drop.icmp != 0:
 		w.complain(d.drop.icmp, d.limit, p.Bytes())
-	case r == DropForeignSource && d.peer != sender:
-		w.forged(&p.info.Inner, d.peer)
-	case r == DropUnknownPeer:
+	case r == port.DropForeignSource && d.peer != sender:
+		w.forged(&p.Info.Inner, d.peer)
+	case r == port.DropUnknownPeer:
 		w.strangers.record(p.Outer.Addr(), w.now)
 	}
 	if d.to != nil && d.to.pod != nil {
-		d.to.pod.rx.drops[r].Add(uint64(p.segments))
+		d.to.pod.rx.drops[r].Add(uint64(p.Segments))
 	}
 	w.refuse(p, sender, r)
 }
 
 // fragment sends p, or each segment of a UDP superpacket, in fragments.
-func (w *worker) fragment(p *Packet, d decision) {
-	if p.segSize == 0 {
+func (w *worker) fragment(p *port.Packet, d decision) {
+	if p.SegSize == 0 {
 		if r, ok := w.sendFragments(p, d); !ok {
 			w.refuse(p, d.peer, r)
 		}
 		return
 	}
-	super, r, ok := p.parseSuper()
+	super, r, ok := p.ParseSuper()
 	if !ok {
 		w.refuse(p, d.peer, r)
 		return
 	}
-	q := w.ring.newSegment()
+	q := w.ring.Segment()
 	for k := range super.Segments {
-		q.renew()
-		q.segmentOf(p, super, k)
-		r, ok := DropMalformed, false
-		if _, err := q.parse(); err == nil {
+		q.Renew()
+		q.SegmentOf(p, super, k)
+		r, ok := port.DropMalformed, false
+		if _, err := q.Parse(); err == nil {
 			r, ok = w.sendFragments(q, d)
 		}
 		if !ok {
@@ -72,7 +73,7 @@ func (w *worker) fragment(p *Packet, d decision) {
 // address gives a packet its outer destination, and what the format puts before it: in
 // format ip nothing. RFC 6040 section 4.3: the inner ECN field is copied out only
 // where the far end is known to bring it back in; to others it is Not-ECT.
-func (w *worker) address(p *Packet, peer *Peer, version uint8, ecn encap.ECN) {
+func (w *worker) address(p *port.Packet, peer *Peer, version uint8, ecn encap.ECN) {
 	p.Outer = peer.outer(w.engine.cfg.Port)
 	p.OuterECN = encap.NotECT
 	if peer.ecn {
@@ -84,69 +85,69 @@ func (w *worker) address(p *Packet, peer *Peer, version uint8, ecn encap.ECN) {
 }
 
 // push queues p to be written at the end of the batch, in the form that the port takes.
-func (w *worker) push(p *Packet, s send) {
-	if p.segSize > 0 && s.to.super == nil {
+func (w *worker) push(p *port.Packet, s send) {
+	if p.SegSize > 0 && s.to.super == nil {
 		w.cut(p, s)
 		return
 	}
-	if p.partial && p.segSize == 0 && (s.to.super == nil || !s.to.super.leavesPartial(p.recv)) {
-		p.complete()
+	if p.Partial && p.SegSize == 0 && (s.to.super == nil || !s.to.super.LeavesPartial(p.Recv)) {
+		p.Complete()
 	}
 	w.queue(p, s)
 }
 
 // queue has p written as it is.
-func (w *worker) queue(p *Packet, s send) {
+func (w *worker) queue(p *port.Packet, s send) {
 	w.out = append(w.out, p)
 	w.sends = append(w.sends, s)
 }
 
 // alone makes a batch of p.
-func (w *worker) alone(p *Packet) []*Packet {
+func (w *worker) alone(p *port.Packet) []*port.Packet {
 	w.one[0] = p
 	return w.one[:]
 }
 
 // cut writes the segments of a superpacket one by one, for a port that takes no
 // superpackets.
-func (w *worker) cut(p *Packet, s send) {
+func (w *worker) cut(p *port.Packet, s send) {
 	w.flush() // keep the order: what came before goes first
-	super, r, ok := p.parseSuper()
+	super, r, ok := p.ParseSuper()
 	if !ok {
 		w.refuse(p, s.peer, r)
 		return
 	}
 	sends := []send{s}
 	for k := range super.Segments {
-		q := w.ring.newReply()
-		q.segmentOf(p, super, k)
+		q := w.ring.Reply()
+		q.SegmentOf(p, super, k)
 		w.write(w.alone(q), sends)
 	}
 }
 
 // sendFragments sends an IPv4 packet that permits it in pieces of at most d.limit
 // bytes (RFC 791 section 3.2). It is delivered if every piece is.
-func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
-	in, out, leaves := &p.info.Inner, d.to, d.to.role == RoleUnderlay
+func (w *worker) sendFragments(p *port.Packet, d decision) (port.DropReason, bool) {
+	in, out, leaves := &p.Info.Inner, d.to, d.to.role == RoleUnderlay
 	w.flush() // keep the order: what came before goes first
-	p.complete()
+	p.Complete()
 	for offset := 0; ; {
-		piece := w.ring.newReply()
+		piece := w.ring.Reply()
 		b, next, err := encap.Fragment4(piece.Space()[:0], p.Bytes(), d.limit, offset)
 		if err != nil {
-			return DropTooBig, false
+			return port.DropTooBig, false
 		}
-		piece.setLen(len(b))
-		piece.lane = p.lane
+		piece.SetLen(len(b))
+		piece.Lane = p.Lane
 		if leaves {
 			w.address(piece, d.peer, in.Version, in.ECN())
 		}
 		out.port.WriteBatch(w.ring, w.alone(piece))
-		if piece.verdict != delivered {
+		if piece.Verdict != port.Delivered {
 			if out.pod != nil {
-				out.pod.rx.drops[piece.verdict.reason()].Add(1)
+				out.pod.rx.drops[piece.Verdict.Reason()].Add(1)
 			}
-			return piece.verdict.reason(), false
+			return piece.Verdict.Reason(), false
 		}
 		if w.look != nil && leaves {
 			w.look.sent(w, out, piece, d.peer)
@@ -163,10 +164,10 @@ func (w *worker) sendFragments(p *Packet, d decision) (DropReason, bool) {
 	}
 	w.tally.fragmented++
 	w.flow.Delivered++
-	w.flow.DeliveredBytes += uint64(p.inner)
-	w.credit(d.peer, 1, uint64(p.inner))
+	w.flow.DeliveredBytes += uint64(p.Size)
+	w.credit(d.peer, 1, uint64(p.Size))
 	if out.pod != nil {
-		out.pod.rx.passed(1, uint64(p.inner), w.now)
+		out.pod.rx.passed(1, uint64(p.Size), w.now)
 	}
 	return 0, true
 }
@@ -186,7 +187,7 @@ func (w *worker) flush() {
 }
 
 // write writes a run to one port, and accounts for it.
-func (w *worker) write(ps []*Packet, sends []send) {
+func (w *worker) write(ps []*port.Packet, sends []send) {
 	out := sends[0].to
 	if w.look != nil {
 		w.look.before(w, ps, sends)
@@ -202,36 +203,36 @@ func (w *worker) write(ps []*Packet, sends []send) {
 }
 
 // handed enters the verdicts of a run that was written to a pod.
-func (w *worker) handed(to *pod, ps []*Packet) {
+func (w *worker) handed(to *pod, ps []*port.Packet) {
 	var packets, bytes uint64
 	for _, p := range ps {
-		if p.verdict != delivered {
-			to.rx.drops[p.verdict.reason()].Add(uint64(p.segments))
+		if p.Verdict != port.Delivered {
+			to.rx.drops[p.Verdict.Reason()].Add(uint64(p.Segments))
 			continue
 		}
-		packets += uint64(p.segments)
-		bytes += uint64(p.inner)
+		packets += uint64(p.Segments)
+		bytes += uint64(p.Size)
 	}
 	to.rx.passed(packets, bytes, w.now)
 }
 
 // account enters the verdicts of a written run, one addition a peer.
-func (w *worker) account(ps []*Packet, sends []send) {
+func (w *worker) account(ps []*port.Packet, sends []send) {
 	var peer *Peer
 	var packets, bytes uint64
 	for i, p := range ps {
-		if p.verdict != delivered {
-			w.drop(p, sends[i].peer, p.verdict.reason())
+		if p.Verdict != port.Delivered {
+			w.drop(p, sends[i].peer, p.Verdict.Reason())
 			continue
 		}
-		w.flow.Delivered += uint64(p.segments)
-		w.flow.DeliveredBytes += uint64(p.inner)
+		w.flow.Delivered += uint64(p.Segments)
+		w.flow.DeliveredBytes += uint64(p.Size)
 		if sends[i].peer != peer {
 			w.credit(peer, packets, bytes)
 			peer, packets, bytes = sends[i].peer, 0, 0
 		}
-		packets += uint64(p.segments)
-		bytes += uint64(p.inner)
+		packets += uint64(p.Segments)
+		bytes += uint64(p.Size)
 	}
 	w.credit(peer, packets, bytes)
 }
@@ -255,7 +256,7 @@ func (w *worker) credit(peer *Peer, packets, bytes uint64) {
 }
 
 // refuse drops p before it is queued, and shows it to who looks.
-func (w *worker) refuse(p *Packet, peer *Peer, r DropReason) {
+func (w *worker) refuse(p *port.Packet, peer *Peer, r port.DropReason) {
 	w.drop(p, peer, r)
 	if w.look != nil {
 		w.look.refused(w, p, peer, r)
@@ -263,9 +264,9 @@ func (w *worker) refuse(p *Packet, peer *Peer, r DropReason) {
 }
 
 // drop counts p under r. Packets that we send are not held against the peer.
-func (w *worker) drop(p *Packet, peer *Peer, r DropReason) {
-	w.flow.Drops[r] += uint64(p.segments)
+func (w *worker) drop(p *port.Packet, peer *Peer, r port.DropReason) {
+	w.flow.Drops[r] += uint64(p.Segments)
 	if peer != nil && w.flow == &w.tally.ingress {
-		peer.state.drops[r].Add(uint64(p.segments))
+		peer.state.drops[r].Add(uint64(p.Segments))
 	}
 }

@@ -5,15 +5,16 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // orderPort notes the identification of each IPv4 packet that is written to it.
 type orderPort struct {
-	Port
+	port.Port
 	got []byte
 }
 
-func (o *orderPort) WriteBatch(_ *Ring, ps []*Packet) {
+func (o *orderPort) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	for _, p := range ps {
 		o.got = append(o.got, p.Bytes()[5])
 		p.Delivered()
@@ -39,14 +40,14 @@ func TestPiecesKeepTheirPlace(t *testing.T) {
 			w := newHotPath(t, 3)
 			out := &orderPort{}
 			w.set.under4.port = out
-			w.ring.reset(0)
+			w.ring.Reset(0)
 			for i, b := range [][]byte{udp(1, 100), tt.second, udp(3, 100)} {
 				p := w.ring.Slot()
 				w.ring.Commit(copy(p.Space(), b))
 				if i == 1 && tt.mss > 0 {
-					p.segSize, p.partial, p.csumStart, p.csumOffset = tt.mss, true, 20, encap.ChecksumOffsetTCP
+					p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = tt.mss, true, 20, encap.ChecksumOffsetTCP
 					if b[9] == encap.ProtoUDP {
-						p.csumOffset = encap.ChecksumOffsetUDP
+						p.CsumOffset = encap.ChecksumOffsetUDP
 					}
 				}
 			}

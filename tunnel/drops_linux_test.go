@@ -15,6 +15,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -87,46 +88,46 @@ func TestIngressDrops(t *testing.T) {
 	set := func(b []byte, i int, v byte) []byte { c := bytes.Clone(b); c[i] = v; return c }
 	tests := map[string]struct {
 		d      tunneltest.Datagram
-		reason tunnel.DropReason
+		reason port.DropReason
 	}{
-		"empty":    {from("192.0.2.2", nil), tunnel.DropMalformed},
-		"one byte": {from("192.0.2.2", []byte{0x45}), tunnel.DropMalformed},
-		"no IP":    {from("192.0.2.2", bytes.Repeat([]byte{0x15}, 60)), tunnel.DropMalformed},
+		"empty":    {from("192.0.2.2", nil), port.DropMalformed},
+		"one byte": {from("192.0.2.2", []byte{0x45}), port.DropMalformed},
+		"no IP":    {from("192.0.2.2", bytes.Repeat([]byte{0x15}, 60)), port.DropMalformed},
 		"IHL 4": {from("192.0.2.2", set(good("10.1.2.7", "10.1.1.5"), 0, 0x44)),
-			tunnel.DropMalformed},
+			port.DropMalformed},
 		"cut short": {from("192.0.2.2", cut(good("10.1.2.7", "10.1.1.5"), 30)),
-			tunnel.DropMalformed},
+			port.DropMalformed},
 		"IPv6 cut short": {from("192.0.2.2", cut(udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9), 50)),
-			tunnel.DropMalformed},
-		"a stranger": {from("203.0.113.9", good("10.1.2.7", "10.1.1.5")), tunnel.DropUnknownPeer},
-		"ourselves":  {from("192.0.2.1", good("10.1.2.7", "10.1.1.5")), tunnel.DropOwnSource},
+			port.DropMalformed},
+		"a stranger": {from("203.0.113.9", good("10.1.2.7", "10.1.1.5")), port.DropUnknownPeer},
+		"ourselves":  {from("192.0.2.1", good("10.1.2.7", "10.1.1.5")), port.DropOwnSource},
 		"CE on Not-ECT": {tunneltest.Datagram{Outer: outer("192.0.2.2"), ECN: encap.CE,
-			Data: good("10.1.2.7", "10.1.1.5")}, tunnel.DropECN},
+			Data: good("10.1.2.7", "10.1.1.5")}, port.DropECN},
 		"TTL 0": {from("192.0.2.2", set(good("10.1.2.7", "10.1.1.5"), 8, 0)),
-			tunnel.DropTTL},
-		"loopback source":    {from("192.0.2.2", good("127.0.0.1", "10.1.1.5")), tunnel.DropMartian},
-		"unspecified source": {from("192.0.2.2", good("0.0.0.0", "10.1.1.5")), tunnel.DropMartian},
-		"multicast source":   {from("192.0.2.2", good("224.0.0.1", "10.1.1.5")), tunnel.DropMartian},
+			port.DropTTL},
+		"loopback source":    {from("192.0.2.2", good("127.0.0.1", "10.1.1.5")), port.DropMartian},
+		"unspecified source": {from("192.0.2.2", good("0.0.0.0", "10.1.1.5")), port.DropMartian},
+		"multicast source":   {from("192.0.2.2", good("224.0.0.1", "10.1.1.5")), port.DropMartian},
 		"broadcast source": {from("192.0.2.2", good("255.255.255.255", "10.1.1.5")),
-			tunnel.DropMartian},
-		"link-local source": {from("192.0.2.2", good("169.254.1.1", "10.1.1.5")), tunnel.DropMartian},
+			port.DropMartian},
+		"link-local source": {from("192.0.2.2", good("169.254.1.1", "10.1.1.5")), port.DropMartian},
 		"IPv6 link-local source": {from("192.0.2.2", udp6(t, "fe80::1", "fd00:1:1::5", 9)),
-			tunnel.DropMartian},
-		"IPv6 loopback source": {from("192.0.2.2", udp6(t, "::1", "fd00:1:1::5", 9)), tunnel.DropMartian},
+			port.DropMartian},
+		"IPv6 loopback source": {from("192.0.2.2", udp6(t, "::1", "fd00:1:1::5", 9)), port.DropMartian},
 		"IPv6 multicast destination": {from("192.0.2.2", udp6(t, "fd00:1:2::7", "ff02::1", 9)),
-			tunnel.DropMartian},
-		"loopback destination":     {from("192.0.2.2", good("10.1.2.7", "127.0.0.1")), tunnel.DropMartian},
-		"multicast destination":    {from("192.0.2.2", good("10.1.2.7", "224.0.0.251")), tunnel.DropMartian},
-		"to itself":                {from("192.0.2.2", good("10.1.2.7", "10.1.2.7")), tunnel.DropMartian},
-		"source is another peer's": {from("192.0.2.2", good("10.1.3.7", "10.1.1.5")), tunnel.DropForeignSource},
-		"source is ours":           {from("192.0.2.2", good("10.1.1.6", "10.1.1.5")), tunnel.DropForeignSource},
-		"source is nobody's":       {from("192.0.2.2", good("8.8.8.8", "10.1.1.5")), tunnel.DropForeignSource},
+			port.DropMartian},
+		"loopback destination":     {from("192.0.2.2", good("10.1.2.7", "127.0.0.1")), port.DropMartian},
+		"multicast destination":    {from("192.0.2.2", good("10.1.2.7", "224.0.0.251")), port.DropMartian},
+		"to itself":                {from("192.0.2.2", good("10.1.2.7", "10.1.2.7")), port.DropMartian},
+		"source is another peer's": {from("192.0.2.2", good("10.1.3.7", "10.1.1.5")), port.DropForeignSource},
+		"source is ours":           {from("192.0.2.2", good("10.1.1.6", "10.1.1.5")), port.DropForeignSource},
+		"source is nobody's":       {from("192.0.2.2", good("8.8.8.8", "10.1.1.5")), port.DropForeignSource},
 		"IPv6 source is another's": {from("192.0.2.2", udp6(t, "fd00:1:3::7", "fd00:1:1::5", 9)),
-			tunnel.DropForeignSource},
-		"reflection":                   {from("192.0.2.2", good("10.1.2.7", "10.1.3.5")), tunnel.DropForeignDest},
-		"transit":                      {from("192.0.2.2", good("10.1.2.7", "8.8.8.8")), tunnel.DropForeignDest},
-		"the underlay as a way around": {from("192.0.2.2", good("10.1.2.7", "192.0.2.1")), tunnel.DropForeignDest},
-		"a tunnel in the tunnel":       {from("192.0.2.2", nested), tunnel.DropNested},
+			port.DropForeignSource},
+		"reflection":                   {from("192.0.2.2", good("10.1.2.7", "10.1.3.5")), port.DropForeignDest},
+		"transit":                      {from("192.0.2.2", good("10.1.2.7", "8.8.8.8")), port.DropForeignDest},
+		"the underlay as a way around": {from("192.0.2.2", good("10.1.2.7", "192.0.2.1")), port.DropForeignDest},
+		"a tunnel in the tunnel":       {from("192.0.2.2", nested), port.DropNested},
 	}
 	n := start(t, spec(), tunnel.Config{Workers: 1})
 	total := uint64(0)
@@ -150,8 +151,8 @@ func TestIngressDrops(t *testing.T) {
 		t.Errorf("strangers %+v, want the one at 203.0.113.9", l)
 	}
 	for _, p := range n.Peers() {
-		if p.Name == "b" && p.Drops[tunnel.DropForeignSource] != 4 {
-			t.Errorf("peer b has %d foreign sources against it, want 4", p.Drops[tunnel.DropForeignSource])
+		if p.Name == "b" && p.Drops[port.DropForeignSource] != 4 {
+			t.Errorf("peer b has %d foreign sources against it, want 4", p.Drops[port.DropForeignSource])
 		}
 	}
 }
@@ -202,25 +203,25 @@ func TestEgressDrops(t *testing.T) {
 	}
 	tests := map[string]struct {
 		packet []byte
-		reason tunnel.DropReason
+		reason port.DropReason
 		icmp   string // "" for none
 	}{
-		"malformed":           {[]byte{0x45, 0}, tunnel.DropMalformed, ""},
-		"multicast":           {udp4(t, "10.1.1.5", "224.0.0.251", 9, nil), tunnel.DropMulticast, ""},
-		"broadcast":           {udp4(t, "10.1.1.5", "255.255.255.255", 9, nil), tunnel.DropMulticast, ""},
-		"router solicitation": {udp6(t, "fe80::5", "ff02::2", 9), tunnel.DropMulticast, ""},
-		"link-local":          {udp6(t, "fd00:1:1::5", "fe80::7", 9), tunnel.DropMartian, ""},
-		"no route": {udp4(t, "10.1.1.5", "10.1.9.7", 9, nil), tunnel.DropNoRoute,
+		"malformed":           {[]byte{0x45, 0}, port.DropMalformed, ""},
+		"multicast":           {udp4(t, "10.1.1.5", "224.0.0.251", 9, nil), port.DropMulticast, ""},
+		"broadcast":           {udp4(t, "10.1.1.5", "255.255.255.255", 9, nil), port.DropMulticast, ""},
+		"router solicitation": {udp6(t, "fe80::5", "ff02::2", 9), port.DropMulticast, ""},
+		"link-local":          {udp6(t, "fd00:1:1::5", "fe80::7", 9), port.DropMartian, ""},
+		"no route": {udp4(t, "10.1.1.5", "10.1.9.7", 9, nil), port.DropNoRoute,
 			"DestinationUnreachable(Net)"},
-		"no route, IPv6": {udp6(t, "fd00:1:1::5", "fd00:1:9::7", 9), tunnel.DropNoRoute,
+		"no route, IPv6": {udp6(t, "fd00:1:1::5", "fd00:1:9::7", 9), port.DropNoRoute,
 			"DestinationUnreachable(NoRouteToDst)"},
-		"IPv6 to flannel": {udp6(t, "fd00:1:1::5", "fd00:1:3::7", 9), tunnel.DropUnsupported,
+		"IPv6 to flannel": {udp6(t, "fd00:1:1::5", "fd00:1:3::7", 9), port.DropUnsupported,
 			"DestinationUnreachable(NoRouteToDst)"},
-		"too big": {big(true), tunnel.DropTooBig, "DestinationUnreachable(FragmentationNeeded) 1300"},
-		"too big, IPv6": {udp6(t, "fd00:1:1::5", "fd00:1:4::7", 1400), tunnel.DropTooBig,
+		"too big": {big(true), port.DropTooBig, "DestinationUnreachable(FragmentationNeeded) 1300"},
+		"too big, IPv6": {udp6(t, "fd00:1:1::5", "fd00:1:4::7", 1400), port.DropTooBig,
 			"PacketTooBig 1300"},
-		"another node's source": {udp4(t, "10.1.3.7", "10.1.2.7", 9, nil), tunnel.DropForeignSource, ""},
-		"an ICMP error itself":  {icmpError(t, "10.1.1.5", "10.1.9.7"), tunnel.DropNoRoute, ""},
+		"another node's source": {udp4(t, "10.1.3.7", "10.1.2.7", 9, nil), port.DropForeignSource, ""},
+		"an ICMP error itself":  {icmpError(t, "10.1.1.5", "10.1.9.7"), port.DropNoRoute, ""},
 	}
 	n := start(t, spec(), tunnel.Config{Workers: 1})
 	total := uint64(0)
@@ -317,7 +318,7 @@ func TestForgedSourcesStayAtTheirNode(t *testing.T) {
 		stats := settled(t, n, 1)
 		balanced(t, stats)
 		if _, sent := n.wire.Next(0); sent != tt.want ||
-			(stats.Egress.Drops[tunnel.DropForeignSource] == 0) != tt.want {
+			(stats.Egress.Drops[port.DropForeignSource] == 0) != tt.want {
 			t.Errorf("%s: sent %v, want %v: %v", name, sent, tt.want, stats.Egress.Drops)
 		}
 		if l := n.Forgers(); (len(l) == 1 && l[0].Addr == addr(tt.src) && l[0].Packets == 1) == tt.want {

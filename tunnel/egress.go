@@ -5,17 +5,18 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/natflow"
+	"weft/tunnel/port"
 )
 
 // egress decides about a batch that was read from an inner port, and delivers it.
 func (w *worker) egress() {
-	packets := w.ring.batch()
+	packets := w.ring.Batch()
 	for i := range packets {
 		p := &packets[i]
 		d := w.decideOut(p)
 		w.deliver(p, d)
-		w.flow.Received += uint64(p.segments)
-		w.flow.ReceivedBytes += uint64(p.inner)
+		w.flow.Received += uint64(p.Segments)
+		w.flow.ReceivedBytes += uint64(p.Size)
 	}
 	w.flush()
 }
@@ -43,44 +44,44 @@ type decision struct {
 // more than four fields, so that the compiler keeps them in registers: with seven, a small packet cost 20 ns
 // more.
 type drop struct {
-	verdict verdict
+	verdict port.Verdict
 	icmp    encap.ICMPKind // what its sender is told; 0 for nothing
 }
 
-func dropFor(r DropReason) drop     { return drop{verdict: dropVerdict(r)} }
-func dropped(r DropReason) decision { return decision{drop: dropFor(r)} }
+func dropFor(r port.DropReason) drop     { return drop{verdict: port.Dropped(r)} }
+func dropped(r port.DropReason) decision { return decision{drop: dropFor(r)} }
 
 // told is dropped, of a packet whose sender is told so.
-func told(r DropReason, k encap.ICMPKind) decision {
-	return decision{drop: drop{dropVerdict(r), k}}
+func told(r port.DropReason, k encap.ICMPKind) decision {
+	return decision{drop: drop{port.Dropped(r), k}}
 }
 
-func (d decision) dropped() bool      { return d.drop.verdict != pending }
-func (d decision) reason() DropReason { return d.drop.verdict.reason() }
+func (d decision) dropped() bool           { return d.drop.verdict != port.Pending }
+func (d decision) reason() port.DropReason { return d.drop.verdict.Reason() }
 
 // decideOut decides about an inner packet, or superpacket, that was read from the host's TUN or a pod's.
 // It changes the header of p as a router does, and describes in p what the receiver takes.
-func (w *decider) decideOut(p *Packet) decision {
-	in, err := p.parse()
+func (w *decider) decideOut(p *port.Packet) decision {
+	in, err := p.Parse()
 	if err != nil {
-		return dropped(DropMalformed)
+		return dropped(port.DropMalformed)
 	}
-	p.setLen(in.TotalLen)
-	p.inner = in.TotalLen
+	p.SetLen(in.TotalLen)
+	p.Size = in.TotalLen
 	size := in.TotalLen // of the largest packet that this is or stands for
-	if p.segSize > 0 {
-		super, r, ok := p.parseSuper()
+	if p.SegSize > 0 {
+		super, r, ok := p.ParseSuper()
 		if !ok {
 			return dropped(r)
 		}
-		size, p.segments = super.SegmentLen(0), super.Segments
+		size, p.Segments = super.SegmentLen(0), super.Segments
 	}
 
 	if in.Src == in.Dst {
-		return dropped(DropMartian) // a host takes that for its own address coming back, and does not answer
+		return dropped(port.DropMartian) // a host takes that for its own address coming back, and does not answer
 	}
 	if w.from.pod != nil {
-		if r := w.leavePod(p, in); r.verdict != pending {
+		if r := w.leavePod(p, in); r.verdict != port.Pending {
 			return decision{drop: r}
 		}
 	}
@@ -95,11 +96,11 @@ func (w *decider) decideOut(p *Packet) decision {
 	case w.source.forged != nil && (to.peer != nil || w.from.role != RoleHost):
 		// The host's rules may send a peer's packet on to a pod here. A packet for an address of ours that no
 		// pod has comes back too, where no bridge has our subnet. Neither leaves this node.
-		return decision{drop: dropFor(DropForeignSource), peer: w.source.forged}
+		return decision{drop: dropFor(port.DropForeignSource), peer: w.source.forged}
 	case isMulticast(in.Dst):
-		return dropped(DropMulticast)
+		return dropped(port.DropMulticast)
 	case encap.MartianDestination(in.Dst) && !w.linkOfHost(in.Dst):
-		return dropped(DropMartian)
+		return dropped(port.DropMartian)
 	case w.byHost(p, in, to):
 		return decision{to: w.set.host}
 	case to.pod != nil:
@@ -109,7 +110,7 @@ func (w *decider) decideOut(p *Packet) decision {
 	case w.from.pod != nil && w.set.host != nil: // not the overlay's: the host routes it on
 		return decision{to: w.set.host}
 	}
-	return told(DropNoRoute, encap.ICMPNoRoute)
+	return told(port.DropNoRoute, encap.ICMPNoRoute)
 }
 
 // source is what is known of an inner source; the zero source is none.
@@ -145,13 +146,13 @@ func (w *decider) destOf(a netip.Addr) dest {
 }
 
 // decideForPeer decides about a packet for peer. No packet of it is larger than size bytes.
-func (w *decider) decideForPeer(peer *Peer, p *Packet, in *encap.Inner, size int) decision {
+func (w *decider) decideForPeer(peer *Peer, p *port.Packet, in *encap.Inner, size int) decision {
 	if peer.state.reach.refuses(w.now) {
-		return dropped(DropUnderlay)
+		return dropped(port.DropUnderlay)
 	}
 	under := w.set.under(peer)
 	limit := peer.maxInner(w.now)
-	p.recv, p.limit = peer.spec.Recv, limit
+	p.Recv, p.Limit = peer.spec.Recv, limit
 	if in.Version == 6 {
 		// No IPv6 sender goes below that (RFC 8200 section 5), so a message that claims less, forged
 		// or not, must not stop what the link itself would take.
@@ -161,13 +162,13 @@ func (w *decider) decideForPeer(peer *Peer, p *Packet, in *encap.Inner, size int
 	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) {
 		// The hash is the same for both directions of a flow: what a worker reads from its queue of the TUN then
 		// tends to be of one lane, and runs are as long as without lanes.
-		p.lane = 1 + uint8(encap.FlowPairHash(p.Bytes(), *in)&uint32(under.lanes-1))
+		p.Lane = 1 + uint8(encap.FlowPairHash(p.Bytes(), *in)&uint32(under.lanes-1))
 	}
 	switch {
 	case in.Version == 6 && !peer.inner6:
-		return told(DropUnsupported, encap.ICMPNoRoute)
+		return told(port.DropUnsupported, encap.ICMPNoRoute)
 	case under == nil:
-		return dropped(DropUnderlay)
+		return dropped(port.DropUnderlay)
 	}
 	d := decision{to: under, peer: peer}
 	if size > limit {
@@ -179,15 +180,15 @@ func (w *decider) decideForPeer(peer *Peer, p *Packet, in *encap.Inner, size int
 // fit makes d what a router does with p, which is larger than limit, or stands for packets that are: a
 // superpacket of TCP is cut into smaller segments, what permits it is fragmented, and of all else the sender
 // is told.
-func (d *decision) fit(p *Packet, in *encap.Inner, limit int) {
+func (d *decision) fit(p *port.Packet, in *encap.Inner, limit int) {
 	mayFragment := in.Version == 4 && !in.DF
 	switch {
-	case mayFragment && p.segSize > 0 && in.Proto == encap.ProtoTCP && p.recut(limit):
+	case mayFragment && p.SegSize > 0 && in.Proto == encap.ProtoTCP && p.Recut(limit):
 		// Smaller segments serve it better than fragments.
-	case mayFragment && (p.segSize == 0 || in.Proto == encap.ProtoUDP):
+	case mayFragment && (p.SegSize == 0 || in.Proto == encap.ProtoUDP):
 		d.limit = limit
 	default:
-		d.drop, d.limit = drop{dropVerdict(DropTooBig), encap.ICMPTooBig}, limit
+		d.drop, d.limit = drop{port.Dropped(port.DropTooBig), encap.ICMPTooBig}, limit
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/natflow"
+	"weft/tunnel/port"
 )
 
 // Config is the configuration of an Engine.
@@ -33,7 +34,7 @@ type Config struct {
 	Clock func() int64
 	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a
 	// simulation. The ring is the engine's until Run has returned.
-	Ring func() *Ring
+	Ring func() *port.Ring
 	// Paused starts the engine in the state in which Pause leaves it, until Resume.
 	Paused bool
 }
@@ -73,7 +74,7 @@ type Engine struct {
 // attached is a port in use.
 type attached struct {
 	id             PortID
-	port           Port
+	port           port.Port
 	role           Role
 	addrs          []netip.Addr // a pod's addresses
 	queues         []*queue
@@ -82,8 +83,8 @@ type attached struct {
 	lanes, readers int                     // of a spreadPort, else 1
 	local          netip.AddrPort          // of an underlay
 	lane           func(lane uint8) uint16 // the source port of a lane; nil where there are none
-	super          superPort               // the port, if it takes superpackets as they are
-	runs           *offload                // of an underlay that sends runs of datagrams in one call, else nil
+	super          port.Super              // the port, if it takes superpackets as they are
+	runs           *port.OffloadSwitch     // of an underlay that sends runs of datagrams in one call, else nil
 	fair           fairPort                // of an underlay; Engine.mu guards it
 	pod            *pod                    // of a pod's port, else nil
 }
@@ -94,10 +95,10 @@ type queueID uint64
 // queue is a queue of a port in use.
 type queue struct {
 	id     queueID
-	queue  Queue
+	queue  port.Queue
 	of     *attached
-	worker *worker    // reads from it
-	errors *UDPSocket // of an fdQueue
+	worker *worker         // reads from it
+	errors *port.UDPSocket // of an fdQueue
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's
@@ -147,14 +148,14 @@ func (e *Engine) Swap(t *Table) {
 // Attach takes p into use, before or while Run runs. addrs are the addresses of
 // a pod's port: the sources it may use, and the destinations it is handed. There
 // is one host port and one underlay per outer family. On error p is not closed.
-func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) {
+func (e *Engine) Attach(p port.Port, role Role, addrs ...netip.Addr) (PortID, error) {
 	if role == RolePod {
 		return e.AttachPod(p, PodOptions{Addrs: addrs})
 	}
 	return e.attach(p, role, addrs, 0)
 }
 
-func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID, error) {
+func (e *Engine) attach(p port.Port, role Role, addrs []netip.Addr, mtu int) (PortID, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed.Load() {
@@ -162,7 +163,7 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	}
 	a := &attached{port: p, role: role, addrs: slices.Clone(addrs)}
 	if role == RoleUnderlay {
-		u, ok := p.(Underlay)
+		u, ok := p.(port.Underlay)
 		if !ok {
 			return 0, fmt.Errorf("attach %T as underlay: it carries no datagrams", p)
 		}
@@ -174,10 +175,10 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 		a.pod = new(pod)
 		a.pod.mtu.Store(int64(mtu))
 	}
-	a.super, _ = p.(superPort)
+	a.super, _ = p.(port.Super)
 	a.lanes, a.readers = 1, 1
-	if s, ok := p.(spreadPort); ok {
-		a.lanes, a.readers, a.lane, a.runs = s.lanes(), s.readers(), s.lanePort, s.runOffload()
+	if s, ok := p.(port.Spread); ok {
+		a.lanes, a.readers, a.lane, a.runs = s.Lanes(), s.Readers(), s.LanePort, s.RunOffload()
 	}
 	e.queue(a)
 	next, err := e.ports.Load().with(a)
@@ -206,18 +207,18 @@ func (e *Engine) queue(a *attached) {
 	for i, w := range e.workers {
 		load[i] = w.queues
 	}
-	queues := []Queue{a.port}
-	if p, ok := a.port.(queuedPort); ok {
+	queues := []port.Queue{a.port}
+	if p, ok := a.port.(port.Queued); ok {
 		queues = p.Queues()
 	}
 	for _, q := range queues {
 		e.nextQueue++
 		w := e.leastLoaded(a.role, load)
-		f, ok := q.(fdQueue)
-		if ok && f.home != anyWorker {
-			w = e.workers[f.home%len(e.workers)]
+		f, ok := q.(port.FDQueue)
+		if ok && f.Home != port.AnyWorker {
+			w = e.workers[f.Home%len(e.workers)]
 		}
-		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w, errors: f.errors})
+		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w, errors: f.Errors})
 		load[w.index]++
 	}
 }
@@ -262,7 +263,7 @@ func (e *Engine) Detach(id PortID) error {
 }
 
 // Port is the port with that id; nil if there is none. It is the engine's, which may close it.
-func (e *Engine) Port(id PortID) Port {
+func (e *Engine) Port(id PortID) port.Port {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if a := e.attached[id]; a != nil {
@@ -354,23 +355,23 @@ func (e *Engine) Stats() Stats {
 	for _, a := range e.attached {
 		s.SocketOverflow += a.overflow()
 		s.HeldBack += len(a.fair.Held)
-		if o, ok := a.port.(superPort); ok {
+		if o, ok := a.port.(port.Super); ok {
 			for _, o := range o.Offloads() {
 				s.addOffload(o)
 			}
 		}
-		if o, ok := a.port.(interface{ Outlet() OutletStats }); ok {
+		if o, ok := a.port.(interface{ Outlet() port.OutletStats }); ok {
 			s.Outlets = append(s.Outlets, o.Outlet())
 		}
 	}
-	slices.SortFunc(s.Offloads, func(a, b OffloadStats) int { return int(a.Offload) - int(b.Offload) })
-	slices.SortFunc(s.Outlets, func(a, b OutletStats) int { return a.Local.Compare(b.Local) })
+	slices.SortFunc(s.Offloads, func(a, b port.OffloadStats) int { return int(a.Offload) - int(b.Offload) })
+	slices.SortFunc(s.Outlets, func(a, b port.OutletStats) int { return a.Local.Compare(b.Local) })
 	return s
 }
 
 // addOffload adds what one port says of an offload to what others said. The state
 // is the worst of any.
-func (s *Stats) addOffload(o OffloadStats) {
+func (s *Stats) addOffload(o port.OffloadStats) {
 	for i := range s.Offloads {
 		if have := &s.Offloads[i]; have.Offload == o.Offload {
 			have.State = max(have.State, o.State)

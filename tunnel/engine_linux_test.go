@@ -14,6 +14,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -316,7 +317,7 @@ func churn(e *tunnel.Engine, stop <-chan struct{}) error {
 func TestAttachRefuses(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{})
 	for name, tt := range map[string]struct {
-		p    tunnel.Port
+		p    port.Port
 		role tunnel.Role
 	}{
 		"a second host":     {memory(t, netip.AddrPort{}), tunnel.RoleHost},

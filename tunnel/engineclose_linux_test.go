@@ -16,6 +16,7 @@ import (
 
 	"weft/encap"
 	"weft/test/await"
+	"weft/tunnel/port"
 )
 
 // watchedPort is readable at once, and knows when it is touched after its end.
@@ -52,7 +53,7 @@ func (p *watchedPort) touch(what string) {
 
 func (p *watchedPort) PollFD() int { return p.fd }
 
-func (p *watchedPort) ReadBatch(*Ring) error {
+func (p *watchedPort) ReadBatch(*port.Ring) error {
 	select {
 	case p.reading <- struct{}{}:
 	default:
@@ -61,7 +62,7 @@ func (p *watchedPort) ReadBatch(*Ring) error {
 	return nil
 }
 
-func (p *watchedPort) WriteBatch(*Ring, []*Packet) {}
+func (p *watchedPort) WriteBatch(*port.Ring, []*port.Packet) {}
 
 func (p *watchedPort) Overflow() uint64 {
 	p.touch("count")
@@ -74,11 +75,11 @@ func (p *watchedPort) Close() error {
 }
 
 // Queues implements queuedPort.
-func (p *watchedPort) Queues() []Queue {
+func (p *watchedPort) Queues() []port.Queue {
 	if p.second {
-		return []Queue{p, refusedQueue{p}}
+		return []port.Queue{p, refusedQueue{p}}
 	}
-	return []Queue{p}
+	return []port.Queue{p}
 }
 
 // refusedQueue is one whose descriptor is none. It is asked for once the first is being read.
@@ -148,8 +149,8 @@ func polled(t *testing.T, e *Engine) (n int) {
 // lostPort fails at its first read.
 type lostPort struct{ *watchedPort }
 
-func (p lostPort) ReadBatch(*Ring) error { return unix.ENODEV }
-func (p lostPort) Queues() []Queue       { return []Queue{p} }
+func (p lostPort) ReadBatch(*port.Ring) error { return unix.ENODEV }
+func (p lostPort) Queues() []port.Queue       { return []port.Queue{p} }
 
 // A port that has gone is waited at no more, though another process may have its descriptor, or it is not
 // closed yet: it would be readable for ever.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/tunnel/fair"
+	"weft/tunnel/port"
 )
 
 const (
@@ -70,11 +71,11 @@ func (e *Engine) checkQueues(from []fair.Arrival) (_ []fair.Arrival, held bool) 
 		if a == nil || a.fair.failed {
 			continue
 		}
-		p, ok := a.port.(holdingPort)
+		p, ok := a.port.(port.Holding)
 		if !ok {
 			continue
 		}
-		fill := p.fill()
+		fill := p.Fill()
 		if fill < fair.Full/2 && len(a.fair.Held) == 0 {
 			a.fair.Release()
 			a.fair.counting = false
@@ -125,20 +126,20 @@ func (p *Peer) outers(six bool) (l []netip.Addr) {
 }
 
 // holdBack puts into force what was decided for a, and says what is new in it.
-func (e *Engine) holdBack(a *attached, p holdingPort, before []fair.Held) {
+func (e *Engine) holdBack(a *attached, p port.Holding, before []fair.Held) {
 	t := e.table.Load()
-	var sources []heldSource
+	var sources []port.HeldSource
 	for _, h := range a.fair.Held {
 		if peer := t.senders[h.Addr]; peer != nil {
 			for _, addr := range peer.outers(a.outer6) {
-				sources = append(sources, heldSource{addr, h.Share})
+				sources = append(sources, port.HeldSource{Addr: addr, Share: h.Share})
 			}
 		}
 	}
-	if err := p.hold(sources); err != nil {
+	if err := p.Hold(sources); err != nil {
 		a.fair.failed = true
 		a.fair.Release()
-		_ = p.hold(nil) // as far as it goes
+		_ = p.Hold(nil) // as far as it goes
 		e.log.Warn("one peer's packets may fill the queue that others share: the kernel refuses the filter",
 			"cause", err)
 	}
@@ -161,7 +162,7 @@ func (e *Engine) sayHeld(t *Table, l, but []fair.Held, what string) {
 			name = p.spec.Name
 		}
 		if n, ok := e.saying.may(e.now()); ok {
-			e.log.Info(what, "event", EventPeerHeldBack, "peer", name, "addr", h.Addr, "left_out", n)
+			e.log.Info(what, "event", port.EventPeerHeldBack, "peer", name, "addr", h.Addr, "left_out", n)
 		}
 	}
 }
@@ -177,7 +178,7 @@ func (e *Engine) hearErrors() {
 		}
 		for _, q := range a.queues {
 			if q.errors != nil {
-				q.errors.hear()
+				q.errors.Hear()
 			}
 		}
 	}

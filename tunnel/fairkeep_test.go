@@ -6,17 +6,18 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/fair"
+	"weft/tunnel/port"
 )
 
 // releasing is a port that counts how often it is told to hold nobody back.
 type releasing struct {
-	Port
+	port.Port
 	times int
 }
 
-func (*releasing) fill() float64 { return 0 }
+func (*releasing) Fill() float64 { return 0 }
 
-func (r *releasing) hold(l []heldSource) error {
+func (r *releasing) Hold(l []port.HeldSource) error {
 	if len(l) == 0 {
 		r.times++
 	}

@@ -8,6 +8,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -27,7 +28,7 @@ func TestFullSocketIsWaitedForOnceATurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Do(t, func() error {
-		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("192.0.2.1")})
+		s, err := port.ListenUDP(port.UDPOptions{Local: outer("192.0.2.1")})
 		if err != nil {
 			return err
 		}
@@ -54,7 +55,7 @@ func TestFullSocketIsWaitedForOnceATurn(t *testing.T) {
 			t.Fatal(moved, err)
 		}
 		now, sent := n.Stats().Egress, n.Workers()[0].Writes-sent
-		busy, delivered := now.Drops[tunnel.DropBusy]-before.Drops[tunnel.DropBusy], now.Delivered-before.Delivered
+		busy, delivered := now.Drops[port.DropBusy]-before.Drops[port.DropBusy], now.Delivered-before.Delivered
 		if busy+delivered != count || busy < count-8 || sent > count+4 { // a signal ends a wait early
 			t.Errorf("turn %d: %d delivered, %d dropped as busy, in %d sends", turn, delivered, busy, sent)
 		}

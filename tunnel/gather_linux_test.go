@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // gatherPacket is a datagram of size bytes.
@@ -21,25 +21,25 @@ type gatherPacket struct {
 
 // gather sends packets from an offload socket over a link of 1500 bytes to 192.0.2.2,
 // in one WriteBatch, and returns the numbers of those that arrive there.
-func gather(t *testing.T, packets []gatherPacket) (got []int, state tunnel.OffloadState) {
+func gather(t *testing.T, packets []gatherPacket) (got []int, state port.OffloadState) {
 	t.Helper()
 	a, b := newHost(t), newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
-	var s *tunnel.OffloadSocket
-	var peer *tunnel.UDPSocket
+	var s *port.OffloadSocket
+	var peer *port.UDPSocket
 	a.Do(t, func() error { return defaultRoute("192.0.2.2") })
 	a.Do(t, func() (err error) {
-		s, err = tunnel.ListenOffload(tunnel.UDPOptions{Local: outer("192.0.2.1")})
+		s, err = port.ListenOffload(port.UDPOptions{Local: outer("192.0.2.1")})
 		return err
 	})
 	b.Do(t, func() (err error) {
-		peer, err = tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("192.0.2.2")})
+		peer, err = port.ListenUDP(port.UDPOptions{Local: outer("192.0.2.2")})
 		return err
 	})
 	t.Cleanup(func() { _, _ = s.Close(), peer.Close() })
 
-	r := tunnel.NewRing()
-	var ps []*tunnel.Packet
+	r := port.NewRing()
+	var ps []*port.Packet
 	for i, p := range packets {
 		slot := r.Slot()
 		slot.Space()[0] = byte(i)
@@ -50,7 +50,7 @@ func gather(t *testing.T, packets []gatherPacket) (got []int, state tunnel.Offlo
 	awaitPath(t, s, peer)
 	a.Do(t, func() error { s.WriteBatch(r, ps); return nil })
 	poll := []unix.PollFd{{Fd: int32(peer.PollFD()), Events: unix.POLLIN}}
-	in := make([]byte, tunnel.MaxPacket)
+	in := make([]byte, port.MaxPacket)
 	for end := time.Now().Add(within); time.Now().Before(end); {
 		if n, _ := unix.Poll(poll, 200); n == 0 {
 			break // veth delivers within the call
@@ -64,7 +64,7 @@ func gather(t *testing.T, packets []gatherPacket) (got []int, state tunnel.Offlo
 
 // awaitPath sends until something arrives: a new link has no carrier and no neighbour
 // for a moment, and what is sent then is lost. Then it empties the peer's socket.
-func awaitPath(t *testing.T, s *tunnel.OffloadSocket, peer *tunnel.UDPSocket) {
+func awaitPath(t *testing.T, s *port.OffloadSocket, peer *port.UDPSocket) {
 	t.Helper()
 	poll := []unix.PollFd{{Fd: int32(peer.PollFD()), Events: unix.POLLIN}}
 	b := make([]byte, 16)
@@ -115,7 +115,7 @@ func TestGatherKeepsOffload(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("%v arrived, want %v", got, tt.want)
 			}
-			if state != tunnel.OffloadOn {
+			if state != port.OffloadOn {
 				t.Errorf("the offload is %v", state)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -19,12 +20,12 @@ type counted struct {
 	reads, writes atomic.Uint64
 }
 
-func (c *counted) ReadBatch(r *tunnel.Ring) error {
+func (c *counted) ReadBatch(r *port.Ring) error {
 	c.reads.Add(1)
 	return c.Port.ReadBatch(r)
 }
 
-func (c *counted) WriteBatch(r *tunnel.Ring, ps []*tunnel.Packet) {
+func (c *counted) WriteBatch(r *port.Ring, ps []*port.Packet) {
 	c.writes.Add(1)
 	c.Port.WriteBatch(r, ps)
 }

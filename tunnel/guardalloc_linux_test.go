@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/netns"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // TestGuardAllocations carries traffic of every kind over real ports of every path and counts what the whole
@@ -19,7 +19,7 @@ func TestGuardAllocations(t *testing.T) {
 	for name, p := range map[string]path{
 		"portable": {portable: true}, "socket": {}, "raw": {raw: true}, "ipip": {ipip: true},
 		"raw without packing and tunnel GSO": {raw: true,
-			off: without(tunnel.OffloadPack, tunnel.OffloadTunnel).off},
+			off: without(port.OffloadPack, port.OffloadTunnel).off},
 	} {
 		o, run := resting(t, p)
 		in, out := o.flow(t)
@@ -47,7 +47,7 @@ func TestGuardAllocations(t *testing.T) {
 				t.Errorf("%s, %s: %d allocations for %d packets", name, b.name, got, n)
 			}
 		}
-		for _, what := range []tunnel.Offload{tunnel.OffloadPack, tunnel.OffloadTunnel} {
+		for _, what := range []port.Offload{port.OffloadPack, port.OffloadTunnel} {
 			if got := o.used(0, what).Calls; (got > 0) != (p.raw && !p.off.Has(what)) {
 				t.Errorf("%s: %v used %d times", name, what, got)
 			}

@@ -21,6 +21,7 @@ import (
 	"weft/test/await"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // The tests in this file guard what the real loop costs over real ports, without a clock:
@@ -75,7 +76,7 @@ func (o *overlay) callsNow(t testing.TB, i int) (c calls) {
 		return nil
 	})
 	// The kernel's own IPv6 chatter is read from the TUN as well, and dropped.
-	c.tunReads -= o.engines[i].Stats().Egress.Drops[tunnel.DropMulticast]
+	c.tunReads -= o.engines[i].Stats().Egress.Drops[port.DropMulticast]
 	return c
 }
 
@@ -119,7 +120,7 @@ func resting(t testing.TB, p path) (o *overlay, run func()) {
 	for i, h := range o.hosts {
 		s := guardSpec(i)
 		if p.raw {
-			s.Peers[0].Recv = tunnel.Supported &^ tunnel.RecvRuns // whose probes would be counted too
+			s.Peers[0].Recv = port.Supported &^ port.RecvRuns // whose probes would be counted too
 		}
 		h.Do(t, func() error {
 			if err := o.attach(i, s, s.Self[0].String(), s.UnderlayMTU); err != nil {
@@ -226,10 +227,10 @@ func (c calls) atMost(t testing.TB, what string, bound calls) {
 // whole it is one. The first way by a next hop is the kernel's, as a batch.
 func TestGuardSuperpacket(t *testing.T) {
 	for name, p := range map[string]path{"socket": {}, "raw": {raw: true},
-		"raw without tunnel GSO": {raw: true, off: without(tunnel.OffloadTunnel).off}} {
+		"raw without tunnel GSO": {raw: true, off: without(port.OffloadTunnel).off}} {
 		o, run := resting(t, p)
 		run()
-		whole := p.raw && !p.off.Has(tunnel.OffloadTunnel)
+		whole := p.raw && !p.off.Has(port.OffloadTunnel)
 		if p.raw {
 			o.warmUp(t)
 		}
@@ -254,7 +255,7 @@ func TestGuardSuperpacket(t *testing.T) {
 		for i, e := range o.engines {
 			checkOffloads(t, fmt.Sprintf("%s, node %d", name, i), p, e.Stats().Offloads)
 		}
-		if got := o.used(0, tunnel.OffloadTunnel); whole && (got.Calls != 4 || got.Segments != 4*46) {
+		if got := o.used(0, port.OffloadTunnel); whole && (got.Calls != 4 || got.Segments != 4*46) {
 			t.Errorf("%s: %d superpackets of %d segments left whole, want 4 of 184", name, got.Calls, got.Segments)
 		}
 	}
@@ -269,13 +270,13 @@ func (o *overlay) warmUp(t testing.TB) {
 }
 
 // used is what node i did with an offload.
-func (o *overlay) used(i int, what tunnel.Offload) tunnel.OffloadStats {
+func (o *overlay) used(i int, what port.Offload) port.OffloadStats {
 	for _, s := range o.engines[i].Stats().Offloads {
 		if s.Offload == what {
 			return s
 		}
 	}
-	return tunnel.OffloadStats{}
+	return port.OffloadStats{}
 }
 
 // injectSuper gives node 0's TUN a superpacket to node 1, as the kernel's own TCP or a
@@ -412,7 +413,7 @@ func TestGuardSmallPackets(t *testing.T) {
 	}{
 		{"socket", path{}, []int{64}, batches, n},
 		{"raw, packed", path{raw: true}, []int{64}, batches, n/15 + batches}, // 15 of 92 bytes fit 1472
-		{"raw, not packed", path{raw: true, off: without(tunnel.OffloadPack).off}, []int{64}, batches, n},
+		{"raw, not packed", path{raw: true, off: without(port.OffloadPack).off}, []int{64}, batches, n},
 		{"raw, mixed", path{raw: true}, []int{18, 200, 64, 500}, n, n/4 + batches},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -426,10 +427,10 @@ func TestGuardSmallPackets(t *testing.T) {
 			from.atMost(t, "sender", calls{tunReads: n, sends: batches})
 			to.atMost(t, "receiver", calls{receives: batches, tunWrites: tt.writes})
 			o.fewWakeups(t, batches)
-			if got := o.used(0, tunnel.OffloadGSO).Segments; got > tt.datagrams {
+			if got := o.used(0, port.OffloadGSO).Segments; got > tt.datagrams {
 				t.Errorf("%d datagrams, want at most %d", got, tt.datagrams)
 			}
-			if got := o.used(0, tunnel.OffloadGSO); got.Calls > 0 && got.Segments/got.Calls < tt.datagrams/batches/2 {
+			if got := o.used(0, port.OffloadGSO); got.Calls > 0 && got.Segments/got.Calls < tt.datagrams/batches/2 {
 				t.Errorf("%d datagrams in %d sends, want some %d in each", got.Segments, got.Calls, tt.datagrams/batches)
 			}
 		})

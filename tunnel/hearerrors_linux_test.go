@@ -10,11 +10,12 @@ import (
 
 	"weft/encap"
 	"weft/test/await"
+	"weft/tunnel/port"
 )
 
 // TestEngineHearsErrorsAgain: an engine that runs ends the silence after a flood of errors.
 func TestEngineHearsErrorsAgain(t *testing.T) {
-	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	s, err := port.ListenUDP(port.UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestEngineHearsErrorsAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
-	s.muteErrors()
+	s.Mute()
 	await.OK(t, "errors are heard again", func() error {
 		if !hears() {
 			return errors.New("the socket is mute")

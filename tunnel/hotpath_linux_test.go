@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // nullPort takes every packet, so that what is left is our own share of the cost.
-type nullPort struct{ Port }
+type nullPort struct{ port.Port }
 
-func (nullPort) WriteBatch(_ *Ring, ps []*Packet) {
+func (nullPort) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	for _, p := range ps {
 		p.Delivered()
 	}
@@ -46,8 +47,8 @@ func newHotPath(tb testing.TB, peers int) *worker {
 // supers is a port that takes superpackets as they are, and packets with a partial checksum if it is true.
 type supers bool
 
-func (s supers) leavesPartial(Recv) bool { return bool(s) }
-func (supers) Offloads() []OffloadStats  { return nil }
+func (s supers) LeavesPartial(port.Recv) bool { return bool(s) }
+func (supers) Offloads() []port.OffloadStats  { return nil }
 
 // move decides about what was filled in.
 func (w *worker) move(ingress bool) {
@@ -63,13 +64,13 @@ func (w *worker) move(ingress bool) {
 
 // fill puts maxReads copies of b into the worker's ring, as ReadBatch would.
 func (w *worker) fill(b []byte, from netip.AddrPort) int {
-	w.ring.reset(0)
+	w.ring.Reset(0)
 	for p := w.ring.Slot(); p != nil; p = w.ring.Slot() {
 		copy(p.Space(), b)
 		p.Outer = from
 		w.ring.Commit(len(b))
 	}
-	return len(w.ring.batch())
+	return len(w.ring.Batch())
 }
 
 // ipv4 is an inner packet of size bytes, UDP with checksum 0.
@@ -109,7 +110,7 @@ func BenchmarkHotPath(b *testing.B) {
 					b.ReportAllocs()
 					b.SetBytes(int64(size))
 					for i := 0; b.Loop(); i++ {
-						if i%maxReads == 0 { // an iteration is one packet
+						if i%port.MaxReads == 0 { // an iteration is one packet
 							step()
 						}
 					}
@@ -198,7 +199,7 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 		w := newHotPath(t, 4)
 		w.flow = &w.tally.egress
 		w.set.under4.super = supers(false)
-		w.ring.reset(0)
+		w.ring.Reset(0)
 		b, at := tcp4(tt.payload), encap.ChecksumOffsetTCP
 		if tt.udp {
 			b, at = ipv4Packet("10.1.1.5", "10.1.2.7", 28+tt.payload), encap.ChecksumOffsetUDP
@@ -210,7 +211,7 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 		p := w.ring.Slot()
 		copy(p.Space(), b)
 		w.ring.Commit(len(b))
-		p.segSize, p.partial, p.csumStart, p.csumOffset = 1400, true, 20, at
+		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = 1400, true, 20, at
 		in, err := encap.ParseInner(b)
 		if err != nil {
 			t.Fatal(err)
@@ -222,9 +223,9 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 		peer.maxSize = 1000
 		d := w.decideOut(p)
 		w.deliver(p, d)
-		if d.dropped() == tt.ok || d.dropped() && d.reason() != DropTooBig || p.segments != tt.segments ||
+		if d.dropped() == tt.ok || d.dropped() && d.reason() != port.DropTooBig || p.Segments != tt.segments ||
 			w.tally.egress.Delivered != tt.sent {
-			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, !d.dropped(), d.drop, p.segments,
+			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, !d.dropped(), d.drop, p.Segments,
 				w.tally.egress.Delivered)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // icmpRate and icmpBurst bound how many ICMP errors one worker sends (RFC 1812 section
@@ -28,12 +29,12 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	if !src.IsValid() {
 		return
 	}
-	reply := w.ring.newReply()
+	reply := w.ring.Reply()
 	b, err := encap.AppendICMPError(reply.Space()[:0], k, src, mtu, offending)
 	if err != nil {
 		return // not a packet to complain about
 	}
-	reply.setLen(len(b))
+	reply.SetLen(len(b))
 	out, bucket := w.from, &w.bucket
 	switch w.from.role {
 	case RolePod: // one pod's errors are not withheld for another's
@@ -53,15 +54,15 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	if w.look != nil {
 		w.look.told(w, reply)
 	}
-	if reply.verdict == delivered {
+	if reply.Verdict == port.Delivered {
 		w.tally.icmpSent++
 	}
 }
 
 // back addresses reply to the peer of its inner destination, and returns the underlay that it leaves by; nil
 // if there is no way.
-func (w *worker) back(reply *Packet) *attached {
-	in, err := reply.parse()
+func (w *worker) back(reply *port.Packet) *attached {
+	in, err := reply.Parse()
 	if err != nil {
 		return nil
 	}

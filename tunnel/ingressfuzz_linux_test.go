@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // FuzzIngress gives a worker a datagram from a peer that anybody may have written, with a description as a
@@ -26,14 +27,14 @@ func FuzzIngress(f *testing.F) {
 	w.table.spec.MTU = 1472
 	w.set.host.super = supers(true)
 	f.Fuzz(func(t *testing.T, b []byte, ecn uint8, partial bool, start, offset, size uint16) {
-		if len(b) > MaxPacket || !partial && size > 0 {
+		if len(b) > port.MaxPacket || !partial && size > 0 {
 			return // a port says of no superpacket that its checksum is whole
 		}
-		w.ring.reset(0)
+		w.ring.Reset(0)
 		p := w.ring.Slot()
 		copy(p.Space()[copy(p.Space(), b):], behind)
 		p.Outer, p.OuterECN = netip.MustParseAddrPort("192.0.2.2:8285"), encap.ECN(ecn&3)
-		p.partial, p.csumStart, p.csumOffset, p.segSize = partial, int(start), int(offset), int(size)
+		p.Partial, p.CsumStart, p.CsumOffset, p.SegSize = partial, int(start), int(offset), int(size)
 		w.ring.Commit(len(b))
 		port := &capture{tb: t}
 		w.set.host.port = port

@@ -16,6 +16,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -48,7 +49,7 @@ func ipipAtRest(t *testing.T) (n *node, peer *net.IPConn, a, b *host) {
 		t.Fatal(err)
 	}
 	a.Do(t, func() error {
-		s, err := tunnel.ListenIPIP(tunnel.UDPOptions{Local: outer("192.0.2.1")})
+		s, err := port.ListenIPIP(port.UDPOptions{Local: outer("192.0.2.1")})
 		if err == nil {
 			_, err = n.Attach(s, tunnel.RoleUnderlay)
 		}
@@ -148,17 +149,17 @@ func TestIPIPOnTheWire(t *testing.T) {
 	for _, c := range []struct {
 		src    string
 		b      []byte
-		reason tunnel.DropReason
+		reason port.DropReason
 	}{
-		{"192.0.2.9", good, tunnel.DropUnknownPeer},
-		{"192.0.2.2", nil, tunnel.DropMalformed},
-		{"192.0.2.2", []byte{0x45}, tunnel.DropMalformed},
-		{"192.0.2.2", udp4(t, "10.1.3.7", "10.1.1.5", 9, nil), tunnel.DropForeignSource},
-		{"192.0.2.2", udp4(t, "10.1.2.7", "10.1.3.5", 9, nil), tunnel.DropForeignDest},
-		{"192.0.2.2", udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9), tunnel.DropForeignSource},
+		{"192.0.2.9", good, port.DropUnknownPeer},
+		{"192.0.2.2", nil, port.DropMalformed},
+		{"192.0.2.2", []byte{0x45}, port.DropMalformed},
+		{"192.0.2.2", udp4(t, "10.1.3.7", "10.1.1.5", 9, nil), port.DropForeignSource},
+		{"192.0.2.2", udp4(t, "10.1.2.7", "10.1.3.5", 9, nil), port.DropForeignDest},
+		{"192.0.2.2", udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9), port.DropForeignSource},
 		{"192.0.2.2", udp4(t, "10.1.2.7", "10.1.1.0", 40, func(ip *layers.IPv4) {
 			ip.Protocol = layers.IPProtocolIPv4
-		}), tunnel.DropNested},
+		}), port.DropNested},
 	} {
 		send(c.src, 0, false, c.b)
 		if c.b == nil {
@@ -194,8 +195,8 @@ func TestIPIPOnTheWire(t *testing.T) {
 			if d, ok := n.host.Next(within); !ok || !bytes.Equal(d.Data, c.want) {
 				t.Errorf("joins %v: %x, want %x", c.joins, d.Data, c.want)
 			}
-		} else if got := n.Stats().Ingress.Drops[tunnel.DropMalformed]; got !=
-			before.Drops[tunnel.DropMalformed]+1 {
+		} else if got := n.Stats().Ingress.Drops[port.DropMalformed]; got !=
+			before.Drops[port.DropMalformed]+1 {
 			t.Errorf("joins %v: a packet of %d bytes is delivered", c.joins, len(c.b))
 		}
 		before = n.Stats().Ingress
@@ -259,7 +260,7 @@ func TestIPIPIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told("a port unreachable of a silent peer", portUnreachable, tunnel.Unreachable{Why: tunnel.UnreachablePort})
+	told("a port unreachable of a silent peer", portUnreachable, tunnel.Unreachable{Why: port.UnreachablePort})
 	if _, err := peer.WriteTo(udp4(t, "10.1.2.7", "10.1.1.5", 100, nil),
 		&net.IPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
 		t.Fatal(err)
@@ -268,11 +269,11 @@ func TestIPIPIsRefused(t *testing.T) {
 		t.Fatal("nothing arrives")
 	}
 	told("a port unreachable of one whose packets arrive", portUnreachable,
-		tunnel.Unreachable{Why: tunnel.UnreachablePort, Doubtful: true})
+		tunnel.Unreachable{Why: port.UnreachablePort, Doubtful: true})
 	if err := peer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	told("a protocol unreachable", func() {
 		n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 100, nil)})
-	}, tunnel.Unreachable{Why: tunnel.UnreachableProtocol})
+	}, tunnel.Unreachable{Why: port.UnreachableProtocol})
 }

@@ -12,7 +12,7 @@ import (
 
 	"weft/encap"
 	"weft/test/await"
-	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -69,7 +69,7 @@ func TestIPIPSendsManyAtOnce(t *testing.T) {
 	}
 	await.OK(t, "the counts", func() error {
 		e := n.Stats().Egress
-		if got := e.Drops[tunnel.DropTooBig]; got != uint64(len(refused)) || e.Delivered != count-got ||
+		if got := e.Drops[port.DropTooBig]; got != uint64(len(refused)) || e.Delivered != count-got ||
 			e.Received != count {
 			return fmt.Errorf("of %d packets %d dropped as too big, %d delivered, want %d and %d", e.Received, got,
 				e.Delivered, len(refused), count-len(refused))

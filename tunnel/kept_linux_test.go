@@ -13,42 +13,42 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // keptKind opens a kind of port with n queues and lanes in the current namespace, of what was kept if from is
 // not nil.
 type keptKind struct {
 	name string
-	open func(from *tunnel.Kept, local string, n int) (tunnel.Port, error)
+	open func(from *port.Kept, local string, n int) (port.Port, error)
 }
 
 func keptKinds() []keptKind {
-	under := func(from *tunnel.Kept, local string, n int) tunnel.UDPOptions {
-		return tunnel.UDPOptions{Local: outer(local), Queues: n, Lanes: n, From: from}
+	under := func(from *port.Kept, local string, n int) port.UDPOptions {
+		return port.UDPOptions{Local: outer(local), Queues: n, Lanes: n, From: from}
 	}
 	return []keptKind{
-		{tunnel.KindTUN, func(from *tunnel.Kept, _ string, n int) (tunnel.Port, error) {
-			return tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0", Queues: n, From: from})
+		{port.KindTUN, func(from *port.Kept, _ string, n int) (port.Port, error) {
+			return port.OpenTUN(port.TUNOptions{Name: "flannel0", Queues: n, From: from})
 		}},
-		{tunnel.KindOffload, func(from *tunnel.Kept, _ string, n int) (tunnel.Port, error) {
-			return tunnel.OpenOffloadTUN(tunnel.TUNOptions{Name: "flannel0", Queues: n, From: from})
+		{port.KindOffload, func(from *port.Kept, _ string, n int) (port.Port, error) {
+			return port.OpenOffloadTUN(port.TUNOptions{Name: "flannel0", Queues: n, From: from})
 		}},
-		{tunnel.KindUDP, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
-			return tunnel.ListenUDP(under(from, local, n))
+		{port.KindUDP, func(from *port.Kept, local string, n int) (port.Port, error) {
+			return port.ListenUDP(under(from, local, n))
 		}},
-		{tunnel.KindSockets, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
-			return tunnel.ListenOffload(under(from, local, n))
+		{port.KindSockets, func(from *port.Kept, local string, n int) (port.Port, error) {
+			return port.ListenOffload(under(from, local, n))
 		}},
-		{tunnel.KindIPIP, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
-			return tunnel.ListenIPIP(under(from, local, n))
+		{port.KindIPIP, func(from *port.Kept, local string, n int) (port.Port, error) {
+			return port.ListenIPIP(under(from, local, n))
 		}},
-		{tunnel.KindRaw, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
+		{port.KindRaw, func(from *port.Kept, local string, n int) (port.Port, error) {
 			link, err := netlink.LinkByName("eth0")
 			if err != nil {
 				return nil, err
 			}
-			r, err := tunnel.OpenRaw(tunnel.RawOptions{UDPOptions: under(from, local, n), Link: link.Attrs().Index,
+			r, err := port.OpenRaw(port.RawOptions{UDPOptions: under(from, local, n), Link: link.Attrs().Index,
 				TAP: "weft-tx4"})
 			if err != nil {
 				return nil, err
@@ -59,7 +59,7 @@ func keptKinds() []keptKind {
 }
 
 // opened opens a port in h.
-func (k keptKind) opened(t *testing.T, h *host, from *tunnel.Kept, local string, n int) (p tunnel.Port,
+func (k keptKind) opened(t *testing.T, h *host, from *port.Kept, local string, n int) (p port.Port,
 	err error) {
 	t.Helper()
 	h.Do(t, func() error { p, err = k.open(from, local, n); return nil })
@@ -67,8 +67,8 @@ func (k keptKind) opened(t *testing.T, h *host, from *tunnel.Kept, local string,
 }
 
 // queues is how many queues a port has.
-func queues(p tunnel.Port) int {
-	if q, ok := p.(interface{ Queues() []tunnel.Queue }); ok {
+func queues(p port.Port) int {
+	if q, ok := p.(interface{ Queues() []port.Queue }); ok {
 		return len(q.Queues())
 	}
 	return 1
@@ -89,7 +89,7 @@ func TestKept(t *testing.T) {
 			}
 			want := queues(p)
 			for range 3 {
-				kept, err := p.(tunnel.KeepablePort).Keep()
+				kept, err := p.(port.KeepablePort).Keep()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -97,7 +97,7 @@ func TestKept(t *testing.T) {
 					t.Fatal(err)
 				}
 				b, err := json.Marshal(kept) // as a holder has it
-				again := tunnel.Kept{FDs: kept.FDs}
+				again := port.Kept{FDs: kept.FDs}
 				if err = errors.Join(err, json.Unmarshal(b, &again)); err != nil {
 					t.Fatal(err)
 				}
@@ -131,7 +131,7 @@ func TestPortsAreNotInGosPoller(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			kept, err := p.(tunnel.KeepablePort).Keep()
+			kept, err := p.(port.KeepablePort).Keep()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestUnfit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			tun := k.name == tunnel.KindTUN || k.name == tunnel.KindOffload
+			tun := k.name == port.KindTUN || k.name == port.KindOffload
 			null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -208,28 +208,28 @@ func TestUnfit(t *testing.T) {
 			defer unix.Close(null)
 			for _, tt := range []struct {
 				name   string
-				change func(*tunnel.Kept)
+				change func(*port.Kept)
 				on     *host
 				local  string
 				queues int
 				not    bool // no fault of this kind
 			}{
-				{name: "another kind", change: func(k *tunnel.Kept) { k.Kind = "other" }},
-				{name: "a later version", change: func(k *tunnel.Kept) { k.Version++ }},
-				{name: "nothing told", change: func(k *tunnel.Kept) { k.About = nil }},
-				{name: "nonsense told", change: func(k *tunnel.Kept) {
+				{name: "another kind", change: func(k *port.Kept) { k.Kind = "other" }},
+				{name: "a later version", change: func(k *port.Kept) { k.Version++ }},
+				{name: "nothing told", change: func(k *port.Kept) { k.About = nil }},
+				{name: "nonsense told", change: func(k *port.Kept) {
 					k.About = json.RawMessage(`{"frames":-1,"sockets":1,"queues":2}`)
 				}},
-				{name: "a descriptor less", change: func(k *tunnel.Kept) {
+				{name: "a descriptor less", change: func(k *port.Kept) {
 					_ = unix.Close(k.FDs[0])
 					k.FDs = k.FDs[1:]
 				}},
-				{name: "no such descriptor", change: func(k *tunnel.Kept) {
+				{name: "no such descriptor", change: func(k *port.Kept) {
 					_ = unix.Dup3(null, k.FDs[0], unix.O_CLOEXEC)
 				}},
 				{name: "another namespace", on: other},
 				{name: "another address", local: "192.0.2.9", not: tun},
-				{name: "more queues", queues: 3, not: k.name == tunnel.KindUDP || k.name == tunnel.KindIPIP},
+				{name: "more queues", queues: 3, not: k.name == port.KindUDP || k.name == port.KindIPIP},
 			} {
 				if tt.not {
 					continue
@@ -237,7 +237,7 @@ func TestUnfit(t *testing.T) {
 				if tt.on == nil {
 					tt.on = h
 				}
-				kept, err := p.(tunnel.KeepablePort).Keep()
+				kept, err := p.(port.KeepablePort).Keep()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -249,7 +249,7 @@ func TestUnfit(t *testing.T) {
 				if err == nil {
 					_ = got.Close()
 				}
-				if !errors.Is(err, tunnel.ErrUnfit) {
+				if !errors.Is(err, port.ErrUnfit) {
 					t.Errorf("%s: %v", tt.name, err)
 				}
 				if len(kept.FDs) > 0 {
@@ -271,7 +271,7 @@ func either(a, b string) string {
 // port comes, and no descriptor stays. It runs alone for the same reason.
 func TestKeptClosesWhatItCannotUse(t *testing.T) {
 	for _, k := range keptKinds() {
-		if k.name == tunnel.KindTUN || k.name == tunnel.KindOffload {
+		if k.name == port.KindTUN || k.name == port.KindOffload {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestKeptClosesWhatItCannotUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			kept, err := p.(tunnel.KeepablePort).Keep()
+			kept, err := p.(port.KeepablePort).Keep()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+	"weft/tunnel/port"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +43,7 @@ func (l *load) bulk(now int64) bool { return now-l.bulkAt.Load() < int64(bulkLas
 
 // observe notes a batch of n packets that was read.
 func (w *worker) observe(n, reads, bytes int) {
-	w.small = n > fewSmall && bytes < n*(Headroom+smallPacket) && n < batchSize && reads < maxReads
+	w.small = n > fewSmall && bytes < n*(port.Headroom+smallPacket) && n < port.BatchSize && reads < port.MaxReads
 	if n < bulkPackets && bytes < bulkBytes {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 func TestWarmKeepsTheLatest(t *testing.T) {
@@ -27,7 +28,7 @@ func TestWarmKeepsTheLatest(t *testing.T) {
 }
 
 func TestObserve(t *testing.T) {
-	const full = Headroom + 64
+	const full = port.Headroom + 64
 	for name, c := range map[string]struct {
 		packets, reads, bytes int
 		small, bulk           bool
@@ -36,10 +37,10 @@ func TestObserve(t *testing.T) {
 		"as many as no bulk has": {4, 4, 4 * full, false, false},
 		"some small":             {5, 5, 5 * full, true, false},
 		"many small":             {8, 8, 8 * full, true, true},
-		"a full batch":           {maxReads, maxReads, maxReads * full, false, true},
-		"a full ring":            {batchSize, 2, batchSize * full, false, true},
-		"a superpacket":          {1, 1, Headroom + 60000, false, true},
-		"large packets":          {6, 6, 6 * (Headroom + 1400), false, true},
+		"a full batch":           {port.MaxReads, port.MaxReads, port.MaxReads * full, false, true},
+		"a full ring":            {port.BatchSize, 2, port.BatchSize * full, false, true},
+		"a superpacket":          {1, 1, port.Headroom + 60000, false, true},
+		"large packets":          {6, 6, 6 * (port.Headroom + 1400), false, true},
 	} {
 		e := &Engine{}
 		w := &worker{engine: e}
@@ -121,7 +122,7 @@ type slowPort struct {
 
 func (p *slowPort) PollFD() int { return p.fd }
 
-func (p *slowPort) ReadBatch(r *Ring) error {
+func (p *slowPort) ReadBatch(r *port.Ring) error {
 	p.reads++
 	for end := time.Now().Add(2 * time.Millisecond); time.Now().Before(end); {
 		runtime.Gosched()
@@ -132,7 +133,7 @@ func (p *slowPort) ReadBatch(r *Ring) error {
 	return nil
 }
 
-func (p *slowPort) WriteBatch(*Ring, []*Packet) {}
+func (p *slowPort) WriteBatch(*port.Ring, []*port.Packet) {}
 
 func (p *slowPort) Close() error { return unix.Close(p.fd) }
 

@@ -5,10 +5,11 @@ import (
 	"slices"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // arrived shows the datagrams of a batch as they were read.
-func (l *captures) arrived(w *worker, packets []Packet) {
+func (l *captures) arrived(w *worker, packets []port.Packet) {
 	for _, c := range l.list {
 		if !c.want.Outer {
 			continue
@@ -25,7 +26,7 @@ func (l *captures) arrived(w *worker, packets []Packet) {
 
 // before copies packets that are about to be written to one port, since that may change them. after says what
 // became of them.
-func (l *captures) before(w *worker, ps []*Packet, sends []send) {
+func (l *captures) before(w *worker, ps []*port.Packet, sends []send) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
 		for i, p := range ps {
@@ -42,11 +43,11 @@ func (l *captures) before(w *worker, ps []*Packet, sends []send) {
 }
 
 // after gives the packets of before their verdicts, and shows them.
-func (l *captures) after(w *worker, ps []*Packet, sends []send) {
+func (l *captures) after(w *worker, ps []*port.Packet, sends []send) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
 		for i, p := range ps {
-			if p.verdict == delivered {
+			if p.Verdict == port.Delivered {
 				continue
 			}
 			at := r.inner[i]
@@ -55,7 +56,7 @@ func (l *captures) after(w *worker, ps []*Packet, sends []send) {
 			}
 			if at > 0 {
 				rec := &r.records[(at-1)%uint64(len(r.records))]
-				rec.dropped, rec.reason, rec.void = true, p.verdict.reason(), !c.want.Dropped
+				rec.dropped, rec.reason, rec.void = true, p.Verdict.Reason(), !c.want.Dropped
 			}
 			if at := r.outer[i]; at > 0 {
 				r.records[(at-1)%uint64(len(r.records))].void = true
@@ -66,7 +67,7 @@ func (l *captures) after(w *worker, ps []*Packet, sends []send) {
 }
 
 // fragmented shows a packet that left in pieces, as it was before.
-func (l *captures) fragmented(w *worker, p *Packet, peer *Peer) {
+func (l *captures) fragmented(w *worker, p *port.Packet, peer *Peer) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Inner {
 			c.inner(w, r, p, p.Outer, peer)
@@ -76,7 +77,7 @@ func (l *captures) fragmented(w *worker, p *Packet, peer *Peer) {
 }
 
 // told shows an ICMP error that we send back, to who sent what it is about.
-func (l *captures) told(w *worker, p *Packet) {
+func (l *captures) told(w *worker, p *port.Packet) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Inner && c.inner(w, r, p, p.Outer, nil) {
 			r.records[(r.next-1)%uint64(len(r.records))].outbound = w.from.role == RoleUnderlay // to a peer
@@ -86,7 +87,7 @@ func (l *captures) told(w *worker, p *Packet) {
 }
 
 // sent shows a datagram that was written to out by itself.
-func (l *captures) sent(w *worker, out *attached, p *Packet, peer *Peer) {
+func (l *captures) sent(w *worker, out *attached, p *port.Packet, peer *Peer) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Outer {
 			c.datagram(w, r, p, out, peer, p.Datagram(), false)
@@ -97,13 +98,13 @@ func (l *captures) sent(w *worker, out *attached, p *Packet, peer *Peer) {
 
 // refused shows a packet that was dropped before it was to be written. A packet without a readable inner
 // header is shown as the datagram that it came in.
-func (l *captures) refused(w *worker, p *Packet, peer *Peer, reason DropReason) {
-	if p.segments == 0 {
+func (l *captures) refused(w *worker, p *port.Packet, peer *Peer, reason port.DropReason) {
+	if p.Segments == 0 {
 		return // a probe, which counts as no packet
 	}
 	addr := p.Outer
-	if peer == nil && p.isParsed() && w.from.role != RoleUnderlay {
-		if to, found := w.table.routes.Lookup(p.info.Dst); found {
+	if peer == nil && p.Parsed() && w.from.role != RoleUnderlay {
+		if to, found := w.table.routes.Lookup(p.Info.Dst); found {
 			peer, addr = to, to.outer(w.engine.cfg.Port)
 		}
 	}
@@ -113,7 +114,7 @@ func (l *captures) refused(w *worker, p *Packet, peer *Peer, reason DropReason) 
 		}
 		r := c.rings[w.index]
 		var ok bool
-		if p.isParsed() || w.from.role != RoleUnderlay {
+		if p.Parsed() || w.from.role != RoleUnderlay {
 			ok = c.inner(w, r, p, addr, peer)
 		} else if p.Outer.IsValid() {
 			ok = c.datagram(w, r, p, w.from, w.table.senders[p.Outer.Addr()], p.Bytes(), true)
@@ -132,7 +133,7 @@ func (c *Capture) wants(addr netip.Addr) bool {
 }
 
 // inner copies an inner packet. It returns false if it is not wanted, or has no room.
-func (c *Capture) inner(w *worker, r *captureRing, p *Packet, addr netip.AddrPort, peer *Peer) bool {
+func (c *Capture) inner(w *worker, r *captureRing, p *port.Packet, addr netip.AddrPort, peer *Peer) bool {
 	b := p.Bytes()
 	if !c.wants(addr.Addr()) || c.want.Match != nil && !c.want.Match(b) {
 		return false
@@ -145,7 +146,7 @@ func (c *Capture) inner(w *worker, r *captureRing, p *Packet, addr netip.AddrPor
 	}
 	copy(to, b)
 	rec := r.write(w, p, n, len(b))
-	rec.addr, rec.partial, rec.csumStart, rec.csumOffset = addr, p.partial, p.csumStart, p.csumOffset
+	rec.addr, rec.partial, rec.csumStart, rec.csumOffset = addr, p.Partial, p.CsumStart, p.CsumOffset
 	rec.named(peer)
 	return true
 }
@@ -155,7 +156,7 @@ const outerLen = encap.IPv6Len + encap.UDPLen
 
 // datagram copies a datagram with the given payload that the underlay's port at sends to peer, or has read
 // from it, behind headers that are made for it. It returns false if it is not wanted, or has no room.
-func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, peer *Peer,
+func (c *Capture) datagram(w *worker, r *captureRing, p *port.Packet, at *attached, peer *Peer,
 	payload []byte, read bool) bool {
 	if !c.wants(p.Outer.Addr()) {
 		return false
@@ -168,14 +169,14 @@ func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, p
 	o := encap.Outer{Src: at.local, Dst: p.Outer, TrafficClass: uint8(p.OuterECN), TTL: 64, DF: true}
 	if read {
 		o.Src, o.Dst = p.Outer, at.local
-	} else if p.lane > 0 && at.lane != nil {
-		o.Src = netip.AddrPortFrom(at.local.Addr(), at.lane(p.lane))
+	} else if p.Lane > 0 && at.lane != nil {
+		o.Src = netip.AddrPortFrom(at.local.Addr(), at.lane(p.Lane))
 	}
 	appendOuter := encap.AppendOuter
 	if w.table.format == encap.FormatIPIP {
 		appendOuter = encap.AppendOuterIPIP
 	}
-	head, err := appendOuter(to[:0], o, min(len(payload), MaxPacket-encap.IPv4Len-encap.UDPLen))
+	head, err := appendOuter(to[:0], o, min(len(payload), port.MaxPacket-encap.IPv4Len-encap.UDPLen))
 	if err != nil {
 		return false
 	}
@@ -192,11 +193,11 @@ func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, p
 }
 
 // write makes the record of what was copied into room: n of length bytes.
-func (r *captureRing) write(w *worker, p *Packet, n, length int) *captureRecord {
+func (r *captureRing) write(w *worker, p *port.Packet, n, length int) *captureRecord {
 	rec := &r.records[r.next%uint64(len(r.records))]
 	*rec = captureRecord{time: w.now, from: r.free, n: n, length: length, outbound: w.flow == &w.tally.egress}
-	if p.segSize > 0 {
-		rec.segments, rec.segSize = p.segments, p.segSize
+	if p.SegSize > 0 {
+		rec.segments, rec.segSize = p.Segments, p.SegSize
 	}
 	r.free += n
 	r.next++

@@ -9,6 +9,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // TestSocketOverflowIsCountedAndKept fills the socket's buffer while nobody reads. The
@@ -21,7 +22,7 @@ func TestSocketOverflowIsCountedAndKept(t *testing.T) {
 	var id tunnel.PortID
 	var c net.Conn
 	newHost(t).Do(t, func() error {
-		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")})
+		s, err := port.ListenUDP(port.UDPOptions{Local: outer("127.0.0.1")})
 		if err != nil {
 			return err
 		}

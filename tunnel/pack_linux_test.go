@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // receiveAll has a worker receive one datagram from a peer, and returns what a pod gets.
@@ -16,7 +17,7 @@ func receiveAll(t *testing.T, from string, ecn encap.ECN, datagram []byte) (got 
 	w := newHotPath(t, 3)
 	host := &capture{tb: t}
 	w.set.host.port, w.set.host.super = host, supers(true)
-	w.ring.reset(0)
+	w.ring.Reset(0)
 	p := w.ring.Slot()
 	p.Outer, p.OuterECN = netip.AddrPortFrom(addr(from), 8285), ecn
 	w.ring.Commit(copy(p.Space(), datagram))
@@ -76,7 +77,7 @@ func TestPackedDatagrams(t *testing.T) {
 		}
 		for r, n := range f.Drops {
 			for range n {
-				drops = append(drops, DropReason(r).String())
+				drops = append(drops, port.DropReason(r).String())
 			}
 		}
 		if fmt.Sprint(numbers) != tt.want || fmt.Sprint(drops) != "["+tt.drops+"]" {

@@ -8,6 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -109,7 +110,7 @@ func TestPodPort(t *testing.T) {
 	}
 	pod.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.6", "10.1.2.7", 9, nil)})
 	s := settled(t, n, 3)
-	if s.Egress.Drops[tunnel.DropForeignSource] != 1 || s.Egress.Drops[tunnel.DropTTL] != 1 {
+	if s.Egress.Drops[port.DropForeignSource] != 1 || s.Egress.Drops[port.DropTTL] != 1 {
 		t.Errorf("drops %v, want one foreign source and one TTL", s.Egress.Drops)
 	}
 	in := udp4(t, "10.1.2.7", "10.1.1.5", 9, nil)

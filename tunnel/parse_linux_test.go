@@ -5,18 +5,19 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // TestSegmentsOfChangedHeader: a superpacket's header is read before this node changes a field in it. What
 // its segments' checksums have in common is of the header as it is when they leave.
 func TestSegmentsOfChangedHeader(t *testing.T) {
 	const mss, segments = 1000, 3
-	put := func(w *worker, b []byte) *Packet {
-		w.ring.reset(0)
+	put := func(w *worker, b []byte) *port.Packet {
+		w.ring.Reset(0)
 		p := w.ring.Slot()
 		copy(p.Space(), b)
 		w.ring.Commit(len(b))
-		p.segSize, p.partial, p.csumStart, p.csumOffset = mss, true, 20, encap.ChecksumOffsetTCP
+		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = mss, true, 20, encap.ChecksumOffsetTCP
 		return p
 	}
 	checked := func(name string, got [][]byte) {

@@ -5,6 +5,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/pathmtu"
+	"weft/tunnel/port"
 )
 
 const (
@@ -17,30 +18,30 @@ const (
 // onSendError takes in what the network said about a datagram that we sent. Only
 // a peer's path is learnt: the kernel has matched the quoted ports with ours. Anybody can know these, so
 // the claim is checked by probes if the peer answers them, and otherwise taken for true within limits.
-func (w *worker) onSendError(e sendError) {
-	peer := w.table.senders[e.dst]
-	if peer == nil || peer.spec.Addr != e.dst {
+func (w *worker) onSendError(e port.SendError) {
+	peer := w.table.senders[e.Dst]
+	if peer == nil || peer.spec.Addr != e.Dst {
 		return
 	}
-	if e.why != 0 {
+	if e.Why != 0 {
 		w.refused(peer, e)
 	}
-	if !e.tooBig {
+	if !e.TooBig {
 		return
 	}
 	path, sent := &peer.state.path, min(peer.linkMTU, peer.maxSize+peer.cost)
 	if peer.probes {
-		if c, ok := path.Doubt(e.dst, e.mtu, sent, peer.cost, w.now); ok {
+		if c, ok := path.Doubt(e.Dst, e.MTU, sent, peer.cost, w.now); ok {
 			w.check(peer, c)
 		}
 		return
 	}
-	if !path.Learn(e.dst, e.mtu, sent, w.now) {
+	if !path.Learn(e.Dst, e.MTU, sent, w.now) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU,
-			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.Get(w.now), "inner", peer.maxInner(w.now),
+		w.engine.log.Info("path MTU lowered by a packet-too-big message", "event", port.EventPathMTU,
+			"peer", peer.spec.Name, "addr", e.Dst, "mtu", path.Get(w.now), "inner", peer.maxInner(w.now),
 			"left_out", n)
 	}
 }
@@ -55,7 +56,7 @@ func (w *worker) deaf() {
 	if n, ok := w.saying.may(w.now); ok {
 		w.engine.log.Warn("a flood of ICMP errors about our datagrams: most are dropped unread, so that packets "+
 			"have their turn",
-			"read_at_most", mostErrors, "each", errorWindow, "left_out", n)
+			"read_at_most", port.MostErrors, "each", port.ErrorWindow, "left_out", n)
 	}
 }
 
@@ -73,7 +74,7 @@ func (w *worker) check(peer *Peer, c pathmtu.Check) {
 			return
 		}
 		if n, ok := e.saying.may(e.now()); ok {
-			e.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU, "proven", proven,
+			e.log.Info("path MTU lowered by a packet-too-big message", "event", port.EventPathMTU, "proven", proven,
 				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.Get(e.now()), "inner",
 				peer.maxInner(e.now()), "left_out", n)
 		}
@@ -83,13 +84,13 @@ func (w *worker) check(peer *Peer, c pathmtu.Check) {
 // probe sends a probe or an answer to the peer, in length bytes. One that cannot be sent is one that is lost.
 func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 	under := w.set.under(peer)
-	if under == nil || length < encap.ProbeLen || length > MaxPacket {
+	if under == nil || length < encap.ProbeLen || length > port.MaxPacket {
 		return
 	}
-	d := w.ring.newReply()
+	d := w.ring.Reply()
 	b := encap.AppendProbe(d.Space()[:0], p)
 	b = append(b, encap.Padding(length-len(b))...)
-	d.setLen(len(b))
+	d.SetLen(len(b))
 	d.Outer = peer.outer(w.engine.cfg.Port)
 	if w.look != nil {
 		w.look.sent(w, under, d, peer)
@@ -99,7 +100,7 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 
 // probed takes in a datagram of peer that holds no packet: a probe, which it answers, or an answer. false says
 // that it is neither. No more is answered than asked for, and only to peers.
-func (w *worker) probed(peer *Peer, p *Packet) bool {
+func (w *worker) probed(peer *Peer, p *port.Packet) bool {
 	datagram := p.Bytes()
 	if peer == nil || !peer.probes || w.table.format == encap.FormatVXLAN {
 		return false
@@ -117,7 +118,7 @@ func (w *worker) probed(peer *Peer, p *Packet) bool {
 	case peer.state.path.Answered(q.Token, int(q.Length), w.now):
 		if n, ok := w.saying.may(w.now); ok {
 			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive", "event",
-				EventPathMTU, "peer", peer.spec.Name, "addr", peer.spec.Addr, "left_out", n)
+				port.EventPathMTU, "peer", peer.spec.Name, "addr", peer.spec.Addr, "left_out", n)
 		}
 	}
 	return true

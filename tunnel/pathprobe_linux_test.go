@@ -18,6 +18,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -148,7 +149,7 @@ func TestForgedPathMTU(t *testing.T) {
 // each. Of probes that ask whether they arrive whole, only those that do are answered.
 func TestProbesAreAnswered(t *testing.T) {
 	s := spec()
-	s.Peers[0].Recv = tunnel.Supported
+	s.Peers[0].Recv = port.Supported
 	n := start(t, s, tunnel.Config{})
 	probe := func(token uint64, size int) []byte {
 		return append(encap.AppendProbe(nil, encap.Probe{Token: token}), make([]byte, size-encap.ProbeLen)...)
@@ -181,7 +182,7 @@ func TestProbesAreAnswered(t *testing.T) {
 	}
 	settled(t, n, 5) // a datagram may be answered before it is counted
 	in := n.Stats().Ingress
-	if d := in.Drops; in.Received != 5 || d[tunnel.DropMalformed] != 4 || d[tunnel.DropUnknownPeer] != 1 {
+	if d := in.Drops; in.Received != 5 || d[port.DropMalformed] != 4 || d[port.DropUnknownPeer] != 1 {
 		t.Errorf("counted as packets: %+v", in)
 	}
 	if d, ok := n.wire.Next(0); ok {

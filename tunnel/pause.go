@@ -1,6 +1,9 @@
 package tunnel
 
-import "sync"
+import (
+	"sync"
+	"weft/tunnel/port"
+)
 
 // pausing is where workers wait while the engine is paused. It is safe for concurrent use.
 type pausing struct {
@@ -87,8 +90,8 @@ func (e *Engine) releaseHeld() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.attached {
-		if p, ok := a.port.(holdingPort); ok && a.fair.Release() {
-			if err := p.hold(nil); err != nil {
+		if p, ok := a.port.(port.Holding); ok && a.fair.Release() {
+			if err := p.Hold(nil); err != nil {
 				e.log.Warn("a peer may still be held back", "cause", err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // idlePort is a port with so many queues, at which nothing arrives.
@@ -28,13 +29,13 @@ func newIdlePort(t *testing.T, queues int) *idlePort {
 	return p
 }
 
-func (p *idlePort) PollFD() int               { return p.fds[0] }
-func (p *idlePort) ReadBatch(*Ring) error     { return nil }
-func (p *idlePort) LocalAddr() netip.AddrPort { return netip.MustParseAddrPort("192.0.2.1:8285") }
+func (p *idlePort) PollFD() int                { return p.fds[0] }
+func (p *idlePort) ReadBatch(*port.Ring) error { return nil }
+func (p *idlePort) LocalAddr() netip.AddrPort  { return netip.MustParseAddrPort("192.0.2.1:8285") }
 
-func (p *idlePort) Queues() (l []Queue) {
+func (p *idlePort) Queues() (l []port.Queue) {
 	for _, fd := range p.fds {
-		l = append(l, fdQueue{fd: fd, home: anyWorker, read: func(*Ring) error { return nil }})
+		l = append(l, port.FDQueue{FD: fd, Home: port.AnyWorker, Read: func(*port.Ring) error { return nil }})
 	}
 	return l
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // PodOptions describes the port of a pod.
@@ -32,11 +33,11 @@ type PodStats struct {
 	Lost bool
 	// TxPackets and TxBytes count what the pod has sent, and Drops the part that was dropped, by reason.
 	TxPackets, TxBytes uint64
-	Drops              [NumDropReasons]uint64
+	Drops              [port.NumDropReasons]uint64
 	// RxPackets and RxBytes are what the pod's interface took, and RxDrops what was for the pod and was not
 	// handed to it. ICMP errors of the data plane are in neither.
 	RxPackets, RxBytes uint64
-	RxDrops            [NumDropReasons]uint64
+	RxDrops            [port.NumDropReasons]uint64
 	// LastTx and LastRx are when packets last came from the pod and went to it; zero if none did. One-second
 	// resolution.
 	LastTx, LastRx time.Time
@@ -59,7 +60,7 @@ type pod struct {
 type podCounters struct {
 	packets, bytes atomic.Uint64
 	last           atomic.Int64 // Unix seconds
-	drops          [NumDropReasons]atomic.Uint64
+	drops          [port.NumDropReasons]atomic.Uint64
 }
 
 func (c *podCounters) passed(packets, bytes uint64, now int64) {
@@ -84,13 +85,13 @@ func (p *pod) sent(f *Flow, now int64) {
 }
 
 // AttachPod attaches the port of a pod, as Attach does, with its options.
-func (e *Engine) AttachPod(p Port, o PodOptions) (PortID, error) {
+func (e *Engine) AttachPod(p port.Port, o PodOptions) (PortID, error) {
 	switch {
 	case len(o.Addrs) == 0:
 		return 0, errors.New("attach pod port: a pod without an address can neither send nor receive")
-	case o.MTU != 0 && (o.MTU < encap.MinMTU4 || o.MTU > MaxPacket):
+	case o.MTU != 0 && (o.MTU < encap.MinMTU4 || o.MTU > port.MaxPacket):
 		return 0, fmt.Errorf("attach pod port: an MTU of %d is outside of %d to %d", o.MTU,
-			encap.MinMTU4, MaxPacket)
+			encap.MinMTU4, port.MaxPacket)
 	}
 	for _, a := range o.Addrs {
 		if encap.MartianSource(a) {
@@ -102,8 +103,8 @@ func (e *Engine) AttachPod(p Port, o PodOptions) (PortID, error) {
 
 // SetMTU sets the MTU of a pod's interface, in bytes.
 func (e *Engine) SetMTU(id PortID, mtu int) error {
-	if mtu < encap.MinMTU4 || mtu > MaxPacket {
-		return fmt.Errorf("MTU of port %d: %d is outside of %d to %d", id, mtu, encap.MinMTU4, MaxPacket)
+	if mtu < encap.MinMTU4 || mtu > port.MaxPacket {
+		return fmt.Errorf("MTU of port %d: %d is outside of %d to %d", id, mtu, encap.MinMTU4, port.MaxPacket)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

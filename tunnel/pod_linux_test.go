@@ -9,6 +9,7 @@ import (
 
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -64,8 +65,8 @@ func TestPodStats(t *testing.T) {
 	if one.TxBytes != 3*size4+size6 || one.RxBytes != size4 || other.RxBytes != size4 || other.TxPackets != 0 {
 		t.Errorf("counted %+v and %+v", one, other)
 	}
-	if one.Drops[tunnel.DropForeignSource] != 1 ||
-		one.Drops != [tunnel.NumDropReasons]uint64{tunnel.DropForeignSource: 1} || one.RxDrops != other.Drops {
+	if one.Drops[port.DropForeignSource] != 1 ||
+		one.Drops != [port.NumDropReasons]uint64{port.DropForeignSource: 1} || one.RxDrops != other.Drops {
 		t.Errorf("drops %v and %v, want one foreign source", one.Drops, other.Drops)
 	}
 	if one.LastTx.IsZero() || one.LastRx.IsZero() || !other.LastTx.IsZero() ||
@@ -83,7 +84,7 @@ func TestPodStats(t *testing.T) {
 		n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: udp4(t, "10.1.2.7", "10.1.1.6", 9, nil)})
 	}
 	await.Within(t, within, "packets that the pod does not take", func() error {
-		if p := n.Pods()[1]; p.RxDrops[tunnel.DropBusy] == 0 {
+		if p := n.Pods()[1]; p.RxDrops[port.DropBusy] == 0 {
 			return fmt.Errorf("%+v", p)
 		}
 		return nil

@@ -16,14 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // newPod makes a namespace whose eth0 is a port of node i's engine, as a client does: the device is made in
 // the node's namespace and moved.
-func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tunnel.OffloadTUN) {
+func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *port.OffloadTUN) {
 	t.Helper()
 	pod := newHost(t)
-	var p tunnel.NamedPort
+	var p port.NamedPort
 	o.hosts[i].Do(t, func() error {
 		fd, err := openDevice("moving", unix.IFF_TUN|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
 		if err != nil {
@@ -36,7 +37,7 @@ func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tun
 		if err != nil {
 			return errors.Join(err, unix.Close(fd))
 		}
-		p, err = tunnel.PodTUN(fd, 0, nil)
+		p, err = port.PodTUN(fd, 0, nil)
 		return err
 	})
 	pod.Do(t, func() error {
@@ -74,7 +75,7 @@ func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tun
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = o.engines[i].Detach(id) }) // it may have ended before
-	return pod, p.(*tunnel.OffloadTUN)
+	return pod, p.(*port.OffloadTUN)
 }
 
 // translation is what a host with Services has in its firewall: backends of this node, of another, and the
@@ -139,14 +140,14 @@ func TestPodsAndServicesOverTUN(t *testing.T) {
 			}
 		}
 	}
-	for name, tun := range map[string]*tunnel.OffloadTUN{"the client's": tunA, "the backend's": tunB} {
+	for name, tun := range map[string]*port.OffloadTUN{"the client's": tunA, "the backend's": tunB} {
 		if s := tun.Offloads(); s[0].Calls == 0 {
 			t.Errorf("%s TUN gave no superpackets: %+v", name, s)
 		}
 	}
 	for _, p := range o.engines[0].Pods() {
-		p.Drops[tunnel.DropMulticast] = 0 // what a kernel says to its link
-		if p.Drops != [tunnel.NumDropReasons]uint64{} || p.RxDrops != p.Drops || p.RxPackets == 0 {
+		p.Drops[port.DropMulticast] = 0 // what a kernel says to its link
+		if p.Drops != [port.NumDropReasons]uint64{} || p.RxDrops != p.Drops || p.RxPackets == 0 {
 			t.Errorf("pod %v has %+v", p.Addrs, p)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -56,10 +57,10 @@ func TestAPodsFloodLeavesOthersTheirPackets(t *testing.T) {
 		wg.Wait()
 		await.Within(t, within, "the books to balance", func() error {
 			s, p := n.Stats(), n.Pods()
-			if p[0].TxPackets != 100 || p[0].Drops != [tunnel.NumDropReasons]uint64{tunnel.DropTTL: 50} {
+			if p[0].TxPackets != 100 || p[0].Drops != [port.NumDropReasons]uint64{port.DropTTL: 50} {
 				return fmt.Errorf("the other pod has %+v", p[0])
 			}
-			if d := p[2].Drops; s.ICMPSuppressed == 0 || d[tunnel.DropBusy] == 0 || d[tunnel.DropForeignSource] == 0 {
+			if d := p[2].Drops; s.ICMPSuppressed == 0 || d[port.DropBusy] == 0 || d[port.DropForeignSource] == 0 {
 				return fmt.Errorf("%+v and, of the hostile pod, %v", s, d)
 			}
 			return nil
@@ -130,7 +131,7 @@ func TestPodsOfDifferentMTU(t *testing.T) {
 		t.Error("there were more packets than these")
 	}
 	await.Within(t, within, "the books", func() error {
-		if p := n.Pods()[1]; p.RxPackets != 3 || p.RxDrops != [tunnel.NumDropReasons]uint64{tunnel.DropTooBig: 5} {
+		if p := n.Pods()[1]; p.RxPackets != 3 || p.RxDrops != [port.NumDropReasons]uint64{port.DropTooBig: 5} {
 			return fmt.Errorf("%+v", p)
 		}
 		return nil

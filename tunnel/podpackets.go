@@ -5,25 +5,26 @@ import (
 	"slices"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // leavePod is what a router does with a packet that a pod sends, before it looks where it goes: it drops it,
 // or takes a hop off its TTL.
-func (w *decider) leavePod(p *Packet, in *encap.Inner) drop {
+func (w *decider) leavePod(p *port.Packet, in *encap.Inner) drop {
 	if isMulticast(in.Dst) {
-		return dropFor(DropMulticast) // said to its link by any kernel, from an address of the link: no forgery
+		return dropFor(port.DropMulticast) // said to its link by any kernel, from an address of the link: no forgery
 	}
 	if !slices.Contains(w.from.addrs, in.Src) {
-		return dropFor(DropForeignSource)
+		return dropFor(port.DropForeignSource)
 	}
 	if w.table.isOwn(in.Dst) && in.TTL > 0 {
 		return drop{} // to the router itself
 	}
 	if !encap.DecrementTTL(p.Bytes()) {
-		return drop{dropVerdict(DropTTL), encap.ICMPTimeExceeded}
+		return drop{port.Dropped(port.DropTTL), encap.ICMPTimeExceeded}
 	}
 	in.TTL--
-	p.changed()
+	p.Changed()
 	return drop{}
 }
 
@@ -35,13 +36,13 @@ func (w *decider) linkOfHost(a netip.Addr) bool {
 }
 
 // decideForPod decides about p for a pod of this node. No packet of it is larger than size bytes.
-func decideForPod(to *attached, p *Packet, in *encap.Inner, size int) decision {
+func decideForPod(to *attached, p *port.Packet, in *encap.Inner, size int) decision {
 	d := decision{to: to}
 	switch limit := int(to.pod.mtu.Load()); {
 	case to.lost.Load():
-		d.drop = drop{dropVerdict(DropClosed), encap.ICMPNoRoute}
+		d.drop = drop{port.Dropped(port.DropClosed), encap.ICMPNoRoute}
 	case isRedirect(p.Bytes(), in):
-		d.drop = dropFor(DropUnsupported)
+		d.drop = dropFor(port.DropUnsupported)
 	case limit > 0 && size > limit:
 		d.fit(p, in, limit)
 	}

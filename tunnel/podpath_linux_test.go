@@ -12,6 +12,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/natflow"
+	"weft/tunnel/port"
 )
 
 // newPodPath is newHotPath with two pods' ports.
@@ -35,13 +36,13 @@ func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 
 // fillSuper puts superpackets with segments of mss bytes into the worker's ring, as a TUN's ReadBatch would.
 func (w *worker) fillSuper(b []byte, mss int) int {
-	w.ring.reset(0)
+	w.ring.Reset(0)
 	for p := w.ring.Slot(); p != nil; p = w.ring.Slot() {
 		copy(p.Space(), b)
 		w.ring.Commit(len(b))
-		p.segSize, p.partial, p.csumStart, p.csumOffset = mss, true, 20, encap.ChecksumOffsetTCP
+		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = mss, true, 20, encap.ChecksumOffsetTCP
 	}
-	return len(w.ring.batch())
+	return len(w.ring.Batch())
 }
 
 // tcpTo is a TCP packet from pod a to an address, with so much payload, and with or without DF.
@@ -66,12 +67,12 @@ func TestSuperpacketBetweenPods(t *testing.T) {
 		mtu, payload   int
 		df, single     bool
 		packets, sizes int // how many reach the pod's port, and of what segment size
-		drop           DropReason
+		drop           port.DropReason
 	}{
 		{mtu: 0, payload: 14000, df: true, packets: 1, sizes: 1400},
 		{mtu: 1500, payload: 14000, df: true, packets: 1, sizes: 1400},
 		{mtu: 1000, payload: 14000, packets: 1, sizes: 1000 - 40},
-		{mtu: 1000, payload: 14000, df: true, drop: DropTooBig},
+		{mtu: 1000, payload: 14000, df: true, drop: port.DropTooBig},
 		{mtu: 1500, payload: 14000, df: true, single: true, packets: 10},
 	} {
 		w, a, b := newPodPath(t, tt.mtu)
@@ -81,12 +82,12 @@ func TestSuperpacketBetweenPods(t *testing.T) {
 		if tt.single {
 			b.super = nil
 		}
-		w.ring.reset(0)
+		w.ring.Reset(0)
 		p := w.ring.Slot()
 		packet := tcpTo("10.1.1.6", tt.payload, tt.df)
 		copy(p.Space(), packet)
 		w.ring.Commit(len(packet))
-		p.segSize, p.partial, p.csumStart, p.csumOffset = 1400, true, 20, encap.ChecksumOffsetTCP
+		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = 1400, true, 20, encap.ChecksumOffsetTCP
 		w.egress()
 		f := w.tally.egress
 		if f.Received != f.Delivered+f.Drops[tt.drop] || f.Received == 0 {
@@ -112,7 +113,7 @@ func TestSuperpacketBetweenPods(t *testing.T) {
 
 // keeper notes what is written to it.
 type keeper struct {
-	Port
+	port.Port
 	got []kept
 }
 
@@ -122,9 +123,9 @@ type kept struct {
 	ttl     byte
 }
 
-func (k *keeper) WriteBatch(_ *Ring, ps []*Packet) {
+func (k *keeper) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	for _, p := range ps {
-		k.got = append(k.got, kept{p.segSize, p.partial, p.Bytes()[8]})
+		k.got = append(k.got, kept{p.SegSize, p.Partial, p.Bytes()[8]})
 		p.Delivered()
 	}
 }
@@ -220,7 +221,7 @@ func TestDestinationsAreLookedUpOnceABurst(t *testing.T) {
 	to, host := &keeper{}, &keeper{}
 	b.port, w.set.host.port = to, host
 	w.flow = &w.tally.egress
-	w.ring.reset(0)
+	w.ring.Reset(0)
 	dsts := []string{"10.1.1.6", "10.1.1.6", "198.51.100.1", "10.1.1.6", "198.51.100.1", "198.51.100.1"}
 	for _, d := range dsts {
 		p := w.ring.Slot()

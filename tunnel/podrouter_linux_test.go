@@ -8,6 +8,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -119,7 +120,7 @@ func TestNoRedirectReachesAPod(t *testing.T) {
 		if tt.passes {
 			want = 0
 		}
-		if got := n.Stats().Egress.Drops[tunnel.DropUnsupported]; got != want {
+		if got := n.Stats().Egress.Drops[port.DropUnsupported]; got != want {
 			t.Errorf("%s: %d are counted as dropped, want %d", name, got, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -246,12 +247,12 @@ func fragments(t testing.TB, whole []byte, id uint32) (l [][]byte) {
 // send. Nobody but the pod itself has anything of these.
 func TestPodsPacketsAreRouted(t *testing.T) {
 	n := startPods(t, tunnel.Config{Workers: 2})
-	const none = tunnel.NumDropReasons
-	want := map[tunnel.DropReason]uint64{}
+	const none = port.NumDropReasons
+	want := map[port.DropReason]uint64{}
 	for name, tt := range map[string]struct {
 		src, dst string
 		at       string
-		drop     tunnel.DropReason
+		drop     port.DropReason
 	}{
 		"to a pod":                       {"10.1.1.5", "10.1.1.6", "b", none},
 		"to a pod by IPv6":               {"fd00:1:1::5", "fd00:1:1::6", "b", none},
@@ -261,27 +262,27 @@ func TestPodsPacketsAreRouted(t *testing.T) {
 		"to a bridge's pod":              {"10.1.1.5", "10.1.1.77", "host", none},
 		"to anywhere":                    {"fd00:1:1::5", "2001:db8::1", "host", none},
 		"to the node's DNS cache":        {"10.1.1.5", "169.254.20.10", "host", none},
-		"to a link":                      {"fd00:1:1::5", "fe80::1", "", tunnel.DropMartian},
-		"to loopback":                    {"10.1.1.5", "127.0.0.1", "", tunnel.DropMartian},
-		"to IPv6 loopback":               {"fd00:1:1::5", "::1", "", tunnel.DropMartian},
-		"to nobody":                      {"10.1.1.5", "0.0.0.0", "", tunnel.DropMartian},
-		"to itself":                      {"10.1.1.5", "10.1.1.5", "", tunnel.DropMartian},
-		"to a group":                     {"10.1.1.5", "224.0.0.251", "", tunnel.DropMulticast},
-		"to all":                         {"10.1.1.5", "255.255.255.255", "", tunnel.DropMulticast},
-		"what a kernel says to its link": {"fe80::5", "ff02::2", "", tunnel.DropMulticast},
-		"as another pod":                 {"10.1.1.6", "10.1.2.7", "", tunnel.DropForeignSource},
-		"as another pod, to it":          {"10.1.1.6", "10.1.1.5", "", tunnel.DropForeignSource},
-		"as another pod by IPv6":         {"fd00:1:1::6", "fd00:1:2::7", "", tunnel.DropForeignSource},
-		"as a peer's":                    {"10.1.2.7", "10.1.1.6", "", tunnel.DropForeignSource},
-		"as a peer's, to that peer":      {"10.1.2.7", "10.1.2.8", "", tunnel.DropForeignSource},
-		"as the host":                    {"10.1.1.0", "10.1.1.6", "", tunnel.DropForeignSource},
-		"as the node":                    {"192.0.2.1", "10.1.2.7", "", tunnel.DropForeignSource},
-		"as a peer's node":               {"192.0.2.2", "10.1.1.6", "", tunnel.DropForeignSource},
-		"as a stranger":                  {"198.51.100.1", "10.1.2.7", "", tunnel.DropForeignSource},
-		"as loopback":                    {"127.0.0.1", "10.1.1.6", "", tunnel.DropForeignSource},
-		"as nobody":                      {"0.0.0.0", "10.1.2.7", "", tunnel.DropForeignSource},
-		"as a link's":                    {"fe80::5", "fd00:1:2::7", "", tunnel.DropForeignSource},
-		"as IPv4 in IPv6":                {"::ffff:10.1.1.5", "fd00:1:2::7", "", tunnel.DropForeignSource},
+		"to a link":                      {"fd00:1:1::5", "fe80::1", "", port.DropMartian},
+		"to loopback":                    {"10.1.1.5", "127.0.0.1", "", port.DropMartian},
+		"to IPv6 loopback":               {"fd00:1:1::5", "::1", "", port.DropMartian},
+		"to nobody":                      {"10.1.1.5", "0.0.0.0", "", port.DropMartian},
+		"to itself":                      {"10.1.1.5", "10.1.1.5", "", port.DropMartian},
+		"to a group":                     {"10.1.1.5", "224.0.0.251", "", port.DropMulticast},
+		"to all":                         {"10.1.1.5", "255.255.255.255", "", port.DropMulticast},
+		"what a kernel says to its link": {"fe80::5", "ff02::2", "", port.DropMulticast},
+		"as another pod":                 {"10.1.1.6", "10.1.2.7", "", port.DropForeignSource},
+		"as another pod, to it":          {"10.1.1.6", "10.1.1.5", "", port.DropForeignSource},
+		"as another pod by IPv6":         {"fd00:1:1::6", "fd00:1:2::7", "", port.DropForeignSource},
+		"as a peer's":                    {"10.1.2.7", "10.1.1.6", "", port.DropForeignSource},
+		"as a peer's, to that peer":      {"10.1.2.7", "10.1.2.8", "", port.DropForeignSource},
+		"as the host":                    {"10.1.1.0", "10.1.1.6", "", port.DropForeignSource},
+		"as the node":                    {"192.0.2.1", "10.1.2.7", "", port.DropForeignSource},
+		"as a peer's node":               {"192.0.2.2", "10.1.1.6", "", port.DropForeignSource},
+		"as a stranger":                  {"198.51.100.1", "10.1.2.7", "", port.DropForeignSource},
+		"as loopback":                    {"127.0.0.1", "10.1.1.6", "", port.DropForeignSource},
+		"as nobody":                      {"0.0.0.0", "10.1.2.7", "", port.DropForeignSource},
+		"as a link's":                    {"fe80::5", "fd00:1:2::7", "", port.DropForeignSource},
+		"as IPv4 in IPv6":                {"::ffff:10.1.1.5", "fd00:1:2::7", "", port.DropForeignSource},
 	} {
 		b := []byte(nil)
 		if netip.MustParseAddr(tt.dst).Is4() {
@@ -298,15 +299,15 @@ func TestPodsPacketsAreRouted(t *testing.T) {
 		n.send(t, name, "a", b, tt.at)
 	}
 	n.send(t, "garbage", "a", []byte{0x45, 1, 2}, "")
-	want[tunnel.DropMalformed]++
+	want[port.DropMalformed]++
 	settled(t, n.node, n.Stats().Egress.Received)
 	for r, got := range n.Pods()[0].Drops {
-		if got != want[tunnel.DropReason(r)] {
-			t.Errorf("%d packets of the pod are dropped as %v, want %d", got, tunnel.DropReason(r),
-				want[tunnel.DropReason(r)])
+		if got != want[port.DropReason(r)] {
+			t.Errorf("%d packets of the pod are dropped as %v, want %d", got, port.DropReason(r),
+				want[port.DropReason(r)])
 		}
 	}
-	if d := n.Pods()[1].Drops; d != [tunnel.NumDropReasons]uint64{} {
+	if d := n.Pods()[1].Drops; d != [port.NumDropReasons]uint64{} {
 		t.Errorf("the other pod has drops: %v", d)
 	}
 	n.send(t, "the node's DNS cache, to a pod", "host", udp4(t, "169.254.20.10", "10.1.1.5", 9, nil), "a")

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // openDevice opens a TUN or TAP in the current namespace as another process would, with offloads of its own.
@@ -50,7 +51,7 @@ func TestPodTUN(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			p, err := tunnel.PodTUN(fd, 0, nil)
+			p, err := port.PodTUN(fd, 0, nil)
 			if tt.says != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: %v, want one that says %q", name, err, tt.says)
@@ -64,12 +65,12 @@ func TestPodTUN(t *testing.T) {
 			if !strings.HasPrefix(p.Name(), "pod") {
 				t.Errorf("%s: it is called %q", name, p.Name())
 			}
-			o, super := p.(*tunnel.OffloadTUN)
+			o, super := p.(*port.OffloadTUN)
 			if super != tt.super {
 				t.Fatalf("%s: it is a %T", name, p)
 			}
 			for i := range 4 * map[bool]int{true: 1}[super] {
-				if s := o.Offloads()[i]; s.State != tunnel.OffloadOn {
+				if s := o.Offloads()[i]; s.State != port.OffloadOn {
 					t.Errorf("%s: %v is %v", name, s.Offload, s.State)
 				}
 			}
@@ -85,12 +86,12 @@ func TestPodTUN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tunnel.PodTUN(fd, 0, nil); err == nil || !strings.Contains(err.Error(), "no TUN") {
+	if _, err := port.PodTUN(fd, 0, nil); err == nil || !strings.Contains(err.Error(), "no TUN") {
 		t.Errorf("a descriptor of no TUN: %v", err)
 	}
 
 	pod := newHost(t)
-	var p tunnel.NamedPort
+	var p port.NamedPort
 	here.Do(t, func() error {
 		fd, err := openDevice("moved0", tun|unix.IFF_VNET_HDR)
 		if err != nil {
@@ -103,7 +104,7 @@ func TestPodTUN(t *testing.T) {
 		if err != nil {
 			return errors.Join(err, unix.Close(fd))
 		}
-		p, err = tunnel.PodTUN(fd, 0, nil)
+		p, err = port.PodTUN(fd, 0, nil)
 		return err
 	})
 	lost := make(chan tunnel.PortID, 1)

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // openRaw opens path raw on eth0 of the current namespace, with tunnel GSO. What the
 // ingress filter does on a real host a filter on the UDP socket does here: it takes nothing.
-func openRaw(o tunnel.UDPOptions) (*tunnel.Raw, error) {
+func openRaw(o port.UDPOptions) (*port.Raw, error) {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return nil, err
 	}
-	r, err := tunnel.OpenRaw(tunnel.RawOptions{UDPOptions: o, Link: link.Attrs().Index, TAP: "weft-tx%d"})
+	r, err := port.OpenRaw(port.RawOptions{UDPOptions: o, Link: link.Attrs().Index, TAP: "weft-tx%d"})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (o *overlay) aim(t testing.TB, outers ...string) {
 	}
 	for i, r := range o.raws {
 		if r != nil {
-			r.SetNextHops(map[netip.Addr]tunnel.NextHop{addr(outers[1-i]): {Local: macs[i], Remote: macs[1-i]}})
+			r.SetNextHops(map[netip.Addr]port.NextHop{addr(outers[1-i]): {Local: macs[i], Remote: macs[1-i]}})
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestTAPDeleted(t *testing.T) {
 	})
 	o.carries(t, "10.1.2.0")
 	for i, e := range o.engines {
-		if n := e.Stats().Egress.Drops[tunnel.DropClosed]; n > 0 {
+		if n := e.Stats().Egress.Drops[port.DropClosed]; n > 0 {
 			t.Errorf("engine %d lost %d packets to a device that is gone", i, n)
 		}
 	}

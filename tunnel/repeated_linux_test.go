@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // TestRepeatedIsJudgedAlike receives a packet and one that repeats it but for a few bytes, in one batch and
@@ -53,7 +54,7 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 			ecn[1] = encap.ECN(r.IntN(4))
 		}
 
-		put := func(w *worker, i int) *Packet {
+		put := func(w *worker, i int) *port.Packet {
 			b := [][]byte{other, first, second}[i]
 			p := w.ring.Slot()
 			copy(p.Space(), b)
@@ -61,31 +62,31 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 			w.ring.Commit(len(b))
 			return p
 		}
-		together.ring.reset(0)
+		together.ring.Reset(0)
 		put(together, 0)
 		put(together, 1)
 		a := put(together, 2)
 		together.move(true)
-		var b *Packet
+		var b *port.Packet
 		for i := range 3 {
-			apart.ring.reset(0)
+			apart.ring.Reset(0)
 			b = put(apart, i)
 			apart.move(true)
 		}
-		if a.verdict != b.verdict {
-			t.Fatalf("%x after %x: verdict %d together, %d apart", second, first, a.verdict, b.verdict)
+		if a.Verdict != b.Verdict {
+			t.Fatalf("%x after %x: verdict %d together, %d apart", second, first, a.Verdict, b.Verdict)
 		}
-		if a.verdict != delivered {
+		if a.Verdict != port.Delivered {
 			continue
 		}
 		passed++
-		if string(a.Bytes()) != string(b.Bytes()) || a.info.Inner != b.info.Inner ||
-			a.inner != b.inner || a.crowded != b.crowded || a.partial != b.partial ||
-			a.csumStart != b.csumStart || a.csumOffset != b.csumOffset {
+		if string(a.Bytes()) != string(b.Bytes()) || a.Info.Inner != b.Info.Inner ||
+			a.Size != b.Size || a.SingleReader != b.SingleReader || a.Partial != b.Partial ||
+			a.CsumStart != b.CsumStart || a.CsumOffset != b.CsumOffset {
 			t.Fatalf("%x after %x: together %+v, apart %+v", second, first, a, b)
 		}
-		q := &together.ring.batch()[1]
-		if q.verdict == delivered && q.partial && q.info.Repeated(q.Bytes(), a.Bytes()) && from[0] == from[1] &&
+		q := &together.ring.Batch()[1]
+		if q.Verdict == port.Delivered && q.Partial && q.Info.Repeated(q.Bytes(), a.Bytes()) && from[0] == from[1] &&
 			ecn[0] == ecn[1] {
 			repeated++
 		}

@@ -8,6 +8,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel/pathmtu"
+	"weft/tunnel/port"
 )
 
 const (
@@ -120,8 +121,8 @@ func (e *Engine) DoubtRuns() {
 	defer e.mu.Unlock()
 	e.runs.doubt(e.now())
 	for _, a := range e.attached {
-		if a.runs != nil && a.runs.tryAgain() {
-			e.log.Info("offload is tried again", "offload", a.runs.what.String(), "port", a.local.String())
+		if a.runs != nil && a.runs.TryAgain() {
+			e.log.Info("offload is tried again", "offload", a.runs.What.String(), "port", a.local.String())
 		}
 	}
 }
@@ -129,16 +130,16 @@ func (e *Engine) DoubtRuns() {
 // checkRuns asks a peer from which something has just arrived whether runs arrive there, if that is due.
 func (w *worker) checkRuns(peer *Peer) {
 	under := w.set.under(peer)
-	if !peer.probes || peer.spec.Recv&RecvRuns == 0 {
+	if !peer.probes || peer.spec.Recv&port.RecvRuns == 0 {
 		return
 	}
-	if under == nil || under.runs == nil || !under.runs.on() {
+	if under == nil || under.runs == nil || !under.runs.On() {
 		return
 	}
 	token, broken := w.engine.runs.next(peer.state, w.now)
 	if broken {
 		log := w.engine.log.With("peer", peer.spec.Name)
-		under.runs.giveUp(OffloadBroken, log, under.local.String(), errRunBroken)
+		under.runs.GiveUp(port.OffloadBroken, log, under.local.String(), errRunBroken)
 	}
 	if token == 0 {
 		return
@@ -174,7 +175,7 @@ func (w *worker) recheckRuns() {
 	w.epoch.Add(1)
 	w.batch = batch{table: e.table.Load(), set: e.ports.Load(), flow: &w.tally.ingress, now: e.now(),
 		look: e.looks.Load()}
-	w.ring.reset(w.now)
+	w.ring.Reset(w.now)
 	if peer := w.table.senders[addr]; peer != nil {
 		w.checkRuns(peer)
 	}
@@ -187,7 +188,7 @@ func (w *worker) recheckRuns() {
 func (w *worker) sendRun(under *attached, to netip.AddrPort, token uint64, n int) {
 	out := w.out[:0]
 	for k := range n {
-		p := w.ring.lend(k, runSize)
+		p := w.ring.Lend(k, runSize)
 		p.Outer = to
 		encap.AppendProbe(p.Bytes()[:0], encap.Probe{Whole: true, Length: runSize, Token: token + uint64(k)})
 		if out = append(out, p); w.look != nil {

@@ -12,6 +12,7 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // breakRuns has the device of a host lose what it is to cut, without a word: what it does not have to cut
@@ -39,7 +40,7 @@ func hastened() func() int64 {
 }
 
 // state is where an offload of the first engine stands.
-func (o *overlay) state(what tunnel.Offload) tunnel.OffloadState {
+func (o *overlay) state(what port.Offload) port.OffloadState {
 	for _, l := range o.engines[0].Stats().Offloads {
 		if l.Offload == what {
 			return l.State
@@ -63,22 +64,22 @@ func (o *overlay) hears(t *testing.T, what string, done func() error) {
 // TestBrokenRunsAreFound has a device lose runs and pass single datagrams, on either path. The engine gives
 // udp-gso up, traffic goes on, and the engine uses it again after a doubt.
 func TestBrokenRunsAreFound(t *testing.T) {
-	raw := path{raw: true, off: tunnel.OffloadSet(0).With(tunnel.OffloadTunnel)}
+	raw := path{raw: true, off: port.OffloadSet(0).With(port.OffloadTunnel)}
 	for name, p := range map[string]path{"socket": {}, "raw": raw} {
 		t.Run(name, func(t *testing.T) {
 			said := &diary{}
-			p.recv, p.clock = tunnel.RecvProbe|tunnel.RecvRuns, hastened()
+			p.recv, p.clock = port.RecvProbe|port.RecvRuns, hastened()
 			a := p
 			a.log = slog.New(slog.NewTextHandler(said, nil))
 			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{a, p})
 			o.carries(t, "10.1.2.0")
-			if s := o.state(tunnel.OffloadGSO); s != tunnel.OffloadOn {
+			if s := o.state(port.OffloadGSO); s != port.OffloadOn {
 				t.Fatalf("udp-gso is %v while nothing is wrong", s)
 			}
 			breakRuns(t, o.hosts[0])
 			o.engines[0].DoubtRuns() // it would be asked in an hour
 			o.hears(t, "broken runs to be found", func() error {
-				if s := o.state(tunnel.OffloadGSO); s != tunnel.OffloadBroken {
+				if s := o.state(port.OffloadGSO); s != port.OffloadBroken {
 					return fmt.Errorf("udp-gso is %v", s)
 				}
 				return nil
@@ -87,12 +88,12 @@ func TestBrokenRunsAreFound(t *testing.T) {
 				t.Errorf("the log does not say so: %s", said.b.String())
 			}
 			o.carries(t, "10.1.2.0")
-			if s := o.engines[1].Stats().Ingress; s.Drops[tunnel.DropMalformed] != 0 {
+			if s := o.engines[1].Stats().Ingress; s.Drops[port.DropMalformed] != 0 {
 				t.Errorf("probes count as packets: %+v", s)
 			}
 			o.hosts[0].Do(t, func() error { return exec.Command("nft", "delete", "table", "netdev", "broken").Run() })
-			if o.engines[0].DoubtRuns(); o.state(tunnel.OffloadGSO) != tunnel.OffloadOn {
-				t.Errorf("udp-gso is %v on another device", o.state(tunnel.OffloadGSO))
+			if o.engines[0].DoubtRuns(); o.state(port.OffloadGSO) != port.OffloadOn {
+				t.Errorf("udp-gso is %v on another device", o.state(port.OffloadGSO))
 			}
 			o.carries(t, "10.1.2.0")
 		})
@@ -104,12 +105,12 @@ func TestBrokenRunsAreFound(t *testing.T) {
 func TestRunsAreAskedOfWhoAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
-		recv      tunnel.Recv
+		recv      port.Recv
 		questions int
-	}{{"says nothing", 0, 0}, {"an older weft's", tunnel.Supported &^ tunnel.RecvRuns, 0},
-		{"answers", tunnel.Supported, 8}} {
+	}{{"says nothing", 0, 0}, {"an older weft's", port.Supported &^ port.RecvRuns, 0},
+		{"answers", port.Supported, 8}} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := path{recv: tt.recv, clock: hastened()}, path{recv: tt.recv &^ tunnel.RecvRuns}
+			a, b := path{recv: tt.recv, clock: hastened()}, path{recv: tt.recv &^ port.RecvRuns}
 			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{a, b})
 			c, err := o.engines[0].Capture(tunnel.CaptureOptions{Outer: true})
 			if err != nil {

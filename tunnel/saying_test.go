@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // heard counts lines, and adds up what they say was withheld.
@@ -54,7 +55,7 @@ func TestPathMTUsOfManyPeersAreFewLines(t *testing.T) {
 	for i := range rounds { // each peer's path is lowered once, in one moment, and again after its life
 		w.now += int64(time.Minute + time.Second)
 		for _, p := range s.Peers {
-			w.onSendError(sendError{dst: p.Addr, tooBig: true, mtu: 1400 - i})
+			w.onSendError(port.SendError{Dst: p.Addr, TooBig: true, MTU: 1400 - i})
 			if got := w.table.senders[p.Addr].state.path.Get(w.now); got != 1400-i {
 				t.Fatalf("%s: path MTU %d was not learnt", p.Name, got)
 			}

@@ -18,6 +18,7 @@ import (
 	"weft/encap"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -40,8 +41,8 @@ func TestDefaultWorkers(t *testing.T) {
 
 // tunDevice is a TUN of either kind.
 type tunDevice interface {
-	tunnel.Port
-	Queues() []tunnel.Queue
+	port.Port
+	Queues() []port.Queue
 }
 
 // TestTUNQueuesAreTakenUpAgain attaches to persistent devices that were made with one queue, and
@@ -49,14 +50,14 @@ type tunDevice interface {
 func TestTUNQueuesAreTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	for kind, open := range map[string]func(tunnel.TUNOptions) (tunDevice, error){
-		"plain":   func(o tunnel.TUNOptions) (tunDevice, error) { return tunnel.OpenTUN(o) },
-		"offload": func(o tunnel.TUNOptions) (tunDevice, error) { return tunnel.OpenOffloadTUN(o) },
+	for kind, open := range map[string]func(port.TUNOptions) (tunDevice, error){
+		"plain":   func(o port.TUNOptions) (tunDevice, error) { return port.OpenTUN(o) },
+		"offload": func(o port.TUNOptions) (tunDevice, error) { return port.OpenOffloadTUN(o) },
 	} {
 		for made, want := range map[int][3]int{1: {1, 1, 1}, 4: {1, 4, 2}} {
 			name := fmt.Sprintf("%s%d", kind, made)
 			h.Do(t, func() error {
-				first, err := open(tunnel.TUNOptions{Name: name, Queues: made})
+				first, err := open(port.TUNOptions{Name: name, Queues: made})
 				if err != nil {
 					return err
 				}
@@ -67,14 +68,14 @@ func TestTUNQueuesAreTakenUpAgain(t *testing.T) {
 					if err := first.Close(); err != nil {
 						return err
 					}
-					if first, err = open(tunnel.TUNOptions{Name: name, Queues: queues}); err != nil {
+					if first, err = open(port.TUNOptions{Name: name, Queues: queues}); err != nil {
 						return fmt.Errorf("%s taken up with %d queues: %w", name, queues, err)
 					}
 					if got := len(first.Queues()); got != want[i] {
 						t.Errorf("%s taken up with %d queues has %d, want %d", name, queues, got, want[i])
 					}
 					for _, more := range []int{1, 4} {
-						if other, err := open(tunnel.TUNOptions{Name: name, Queues: more}); !errors.Is(err, unix.EBUSY) {
+						if other, err := open(port.TUNOptions{Name: name, Queues: more}); !errors.Is(err, unix.EBUSY) {
 							t.Errorf("%s in use, opened for %d queues: %v, %v; want EBUSY", name, more, other, err)
 						}
 					}
@@ -230,21 +231,21 @@ func flowTo(t *testing.T, dst string, flow, size int) []byte {
 }
 
 // spreadUnderlays are the two ports that have lanes.
-func spreadUnderlays() map[string]func(tunnel.UDPOptions) (tunnel.Underlay, error) {
-	return map[string]func(tunnel.UDPOptions) (tunnel.Underlay, error){
-		"socket": func(o tunnel.UDPOptions) (tunnel.Underlay, error) { return tunnel.ListenOffload(o) },
-		"raw":    func(o tunnel.UDPOptions) (tunnel.Underlay, error) { return openRaw(o) },
+func spreadUnderlays() map[string]func(port.UDPOptions) (port.Underlay, error) {
+	return map[string]func(port.UDPOptions) (port.Underlay, error){
+		"socket": func(o port.UDPOptions) (port.Underlay, error) { return port.ListenOffload(o) },
+		"raw":    func(o port.UDPOptions) (port.Underlay, error) { return openRaw(o) },
 	}
 }
 
 // aimAt tells a node on path raw the next hop on eth0 to an outer address.
-func aimAt(t *testing.T, u tunnel.Underlay, to netip.Addr, from *host, next *host, link string) {
+func aimAt(t *testing.T, u port.Underlay, to netip.Addr, from *host, next *host, link string) {
 	t.Helper()
-	r, ok := u.(*tunnel.Raw)
+	r, ok := u.(*port.Raw)
 	if !ok {
 		return
 	}
-	var hop tunnel.NextHop
+	var hop port.NextHop
 	for _, end := range []struct {
 		h    *host
 		link string
@@ -258,7 +259,7 @@ func aimAt(t *testing.T, u tunnel.Underlay, to netip.Addr, from *host, next *hos
 			return err
 		})
 	}
-	r.SetNextHops(map[netip.Addr]tunnel.NextHop{to: hop})
+	r.SetNextHops(map[netip.Addr]port.NextHop{to: hop})
 }
 
 // TestLanes looks at the source ports on the wire: one for each flow towards a node of our kind, the
@@ -270,8 +271,8 @@ func TestLanes(t *testing.T) {
 			t.Parallel()
 			a, b := newHost(t), newHost(t)
 			wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
-			var under tunnel.Underlay
-			n := senderOver(t, a, "192.0.2.1", 4, func(o tunnel.UDPOptions) (_ tunnel.Underlay, err error) {
+			var under port.Underlay
+			n := senderOver(t, a, "192.0.2.1", 4, func(o port.UDPOptions) (_ port.Underlay, err error) {
 				under, err = listen(o)
 				return under, err
 			}, tunnel.PeerSpec{Name: "weft", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24")},
@@ -360,8 +361,8 @@ func TestPathMTUOfALane(t *testing.T) {
 				})
 				a.Do(t, func() error { return errors.Join(addAddr("eth0", from+bits), defaultRoute(routerA)) })
 				b.Do(t, func() error { return errors.Join(addAddr("eth0", to+bits), defaultRoute(routerB)) })
-				var under tunnel.Underlay
-				n := senderOver(t, a, from, 4, func(o tunnel.UDPOptions) (_ tunnel.Underlay, err error) {
+				var under port.Underlay
+				n := senderOver(t, a, from, 4, func(o port.UDPOptions) (_ port.Underlay, err error) {
 					under, err = listen(o)
 					return under, err
 				}, tunnel.PeerSpec{Name: "b", Addr: addr(to), Weft: true, Subnets: prefixes("10.1.2.0/24")})

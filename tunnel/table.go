@@ -9,6 +9,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // Table maps addresses to peers, and holds the rules for senders. It is immutable once it is swapped in; a
@@ -171,9 +172,9 @@ func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	ipip := t.format == encap.FormatIPIP // flannel's peers are kernels there, too, which know IPv4 only and ECN
 	p := &Peer{spec: s, inner6: s.Weft && !ipip || vxlan, ecn: s.Weft || vxlan || ipip, packs: s.Weft &&
 		!vxlan && !ipip,
-		probes: s.Weft && !vxlan && s.Recv&RecvProbe != 0}
+		probes: s.Weft && !vxlan && s.Recv&port.RecvProbe != 0}
 	if ipip {
-		p.spec.Recv &= RecvProbe
+		p.spec.Recv &= port.RecvProbe
 		if !s.Addr.Is4() {
 			return nil, fmt.Errorf("outer address %v: ipip is carried by IPv4 only", s.Addr)
 		}
@@ -222,7 +223,7 @@ func (p *Peer) is(s PeerSpec, f encap.Format) bool {
 		s.Recv = 0
 	}
 	if f == encap.FormatIPIP {
-		s.Recv &= RecvProbe
+		s.Recv &= port.RecvProbe
 	}
 	w := &p.spec
 	if w.Name != s.Name || w.Addr != s.Addr || w.Weft != s.Weft || w.Recv != s.Recv || w.MTU != s.MTU ||

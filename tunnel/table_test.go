@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -198,10 +199,10 @@ func TestMaxInner(t *testing.T) {
 }
 
 func TestNamesAreStable(t *testing.T) {
-	if got := ParseRecv([]string{"pcsum", "from-the-future", "gso"}); got != RecvGSO|RecvPCsum {
+	if got := port.ParseRecv([]string{"pcsum", "from-the-future", "gso"}); got != port.RecvGSO|port.RecvPCsum {
 		t.Errorf("ParseRecv = %v", got)
 	}
-	if got := strings.Join((RecvGSO | RecvPCsum | RecvPack).Names(), ","); got != "gso,pcsum,pack" {
+	if got := strings.Join((port.RecvGSO | port.RecvPCsum | port.RecvPack).Names(), ","); got != "gso,pcsum,pack" {
 		t.Errorf("Names = %s", got)
 	}
 	for _, c := range []SourceCheck{CheckStrict, CheckOuter, CheckOff} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // Next is NewTable, whatever was before; peers that are the same are shared, and no others; each goes
@@ -30,7 +31,7 @@ func TestNextIsNewTable(t *testing.T) {
 			[]string{"flannel", "small"}},
 		"a sender":        {func(s *Spec) { s.Peers[2].Sources = nil }, []string{"b", "flannel"}},
 		"its MTU":         {func(s *Spec) { s.Peers[2].MTU = 1350 }, []string{"b", "flannel"}},
-		"what it parses":  {func(s *Spec) { s.Peers[0].Recv = RecvGSO }, []string{"flannel", "small"}},
+		"what it parses":  {func(s *Spec) { s.Peers[0].Recv = port.RecvGSO }, []string{"flannel", "small"}},
 		"its MAC":         {func(s *Spec) { s.Peers[0].MAC = mac }, []string{"flannel", "small"}},
 		"flannel no more": {func(s *Spec) { s.Peers[1].Weft = true }, []string{"b", "small"}},
 		"one that goes":   {func(s *Spec) { s.Peers = s.Peers[1:] }, []string{"flannel", "small"}},

@@ -18,13 +18,14 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // overlay is two hosts over a wire, each with an engine between its TUN and a UDP socket.
 type overlay struct {
 	hosts   [2]*host
 	engines [2]*tunnel.Engine
-	raws    [2]*tunnel.Raw // of those whose path is raw
+	raws    [2]*port.Raw // of those whose path is raw
 	paths   [2]path
 }
 
@@ -33,26 +34,26 @@ type path struct {
 	portable bool
 	raw      bool // frames, and what the peer may be sent besides
 	ipip     bool // format ipip, which has one underlay port
-	off      tunnel.OffloadSet
+	off      port.OffloadSet
 	many     int  // workers, and queues and lanes; 0 is what this machine has
 	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
 	probed   bool // the other end is known to answer probes
 	log      *slog.Logger
-	recv     tunnel.Recv  // what the other end is known to take besides
+	recv     port.Recv    // what the other end is known to take besides
 	clock    func() int64 // nil is the machine's
 }
 
 // open opens the two ports of the path in the current namespace.
-func (p path) open(local string) (tun, sock tunnel.Port, err error) {
-	to := tunnel.TUNOptions{Name: "flannel0", Off: p.off, Queues: p.many}
-	uo := tunnel.UDPOptions{Local: outer(local), Off: p.off, Queues: p.many, Lanes: p.many}
+func (p path) open(local string) (tun, sock port.Port, err error) {
+	to := port.TUNOptions{Name: "flannel0", Off: p.off, Queues: p.many}
+	uo := port.UDPOptions{Local: outer(local), Off: p.off, Queues: p.many, Lanes: p.many}
 	if p.portable {
-		if tun, err = tunnel.OpenTUN(to); err == nil {
-			sock, err = tunnel.ListenUDP(uo)
+		if tun, err = port.OpenTUN(to); err == nil {
+			sock, err = port.ListenUDP(uo)
 		}
 		return tun, sock, err
 	}
-	if tun, err = tunnel.OpenOffloadTUN(to); err != nil {
+	if tun, err = port.OpenOffloadTUN(to); err != nil {
 		return tun, sock, err
 	}
 	if p.raw {
@@ -60,10 +61,10 @@ func (p path) open(local string) (tun, sock tunnel.Port, err error) {
 		return tun, sock, err
 	}
 	if p.ipip {
-		sock, err = tunnel.ListenIPIP(uo)
+		sock, err = port.ListenIPIP(uo)
 		return tun, sock, err
 	}
-	sock, err = tunnel.ListenOffload(uo)
+	sock, err = port.ListenOffload(uo)
 	if err == nil && p.spoilt { // the one way to make a present kernel refuse
 		err = unix.SetsockoptInt(sock.PollFD(), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
 	}
@@ -101,10 +102,10 @@ func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *ov
 				Subnets: prefixes(fmt.Sprintf("10.1.%d.0/24", peer), fmt.Sprintf("fd00:1:%d::/64", peer))}},
 		}
 		if paths[i].raw {
-			s.Peers[0].Recv = tunnel.Supported
+			s.Peers[0].Recv = port.Supported
 		}
 		if paths[i].probed {
-			s.Peers[0].Recv |= tunnel.RecvProbe
+			s.Peers[0].Recv |= port.RecvProbe
 		}
 		s.Peers[0].Recv |= paths[i].recv
 		h.Do(t, func() error { return o.attach(i, s, outers[i], mtu) })
@@ -141,7 +142,7 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 		return err
 	}
 	o.engines[i].Swap(table)
-	o.raws[i], _ = sock.(*tunnel.Raw)
+	o.raws[i], _ = sock.(*port.Raw)
 	_, err = o.engines[i].Attach(tun, tunnel.RoleHost)
 	_, err2 := o.engines[i].Attach(sock, tunnel.RoleUnderlay)
 	return errors.Join(err, err2)
@@ -168,7 +169,7 @@ func configureTUN(s tunnel.Spec, mtu int) error {
 }
 
 // without is path socket less some offloads.
-func without(l ...tunnel.Offload) path {
+func without(l ...port.Offload) path {
 	var p path
 	for _, o := range l {
 		p.off = p.off.With(o)
@@ -186,15 +187,15 @@ func TestTCPAndUDPOverTUN(t *testing.T) {
 		"socket":              {},
 		"socket to portable":  {{}, portable},
 		"portable to socket":  {portable, {}},
-		"no offload at all":   {{off: ^tunnel.OffloadSet(0)}, {off: ^tunnel.OffloadSet(0)}},
-		"none towards socket": {{off: ^tunnel.OffloadSet(0)}, {}},
+		"no offload at all":   {{off: ^port.OffloadSet(0)}, {off: ^port.OffloadSet(0)}},
+		"none towards socket": {{off: ^port.OffloadSet(0)}, {}},
 		"raw":                 {{raw: true}, {raw: true}},
 		"raw to socket":       {{raw: true}, {}},
 		"raw to portable":     {{raw: true}, portable},
 		"socket to raw":       {{}, {raw: true}},
-		"raw, no offload":     {{raw: true, off: ^tunnel.OffloadSet(0)}, {raw: true, off: ^tunnel.OffloadSet(0)}},
+		"raw, no offload":     {{raw: true, off: ^port.OffloadSet(0)}, {raw: true, off: ^port.OffloadSet(0)}},
 	}
-	for o := range tunnel.NumOffloads {
+	for o := range port.NumOffloads {
 		p := without(o)
 		paths["socket without "+o.String()] = [2]path{p, p}
 		p.raw = true
@@ -241,11 +242,11 @@ func TestOffloadLost(t *testing.T) {
 	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{spoilt: true}, {}})
 	o.carries(t, "10.1.2.0")
 	for _, l := range o.engines[0].Stats().Offloads {
-		if want := l.Offload == tunnel.OffloadGSO; (l.State == tunnel.OffloadLost) != want {
+		if want := l.Offload == port.OffloadGSO; (l.State == port.OffloadLost) != want {
 			t.Errorf("%v is %v", l.Offload, l.State)
 		}
 	}
-	if s := o.engines[0].Stats(); s.Egress.Received != s.Egress.Delivered+s.Egress.Drops[tunnel.DropMulticast] {
+	if s := o.engines[0].Stats(); s.Egress.Received != s.Egress.Delivered+s.Egress.Drops[port.DropMulticast] {
 		t.Errorf("packets were lost with the offload: %+v", s.Egress)
 	}
 }
@@ -267,7 +268,7 @@ func (o *overlay) carries(t *testing.T, to string) {
 }
 
 // checkOffloads sees that what is switched off is not used, and that nothing was lost.
-func checkOffloads(t *testing.T, name string, p path, l []tunnel.OffloadStats) {
+func checkOffloads(t *testing.T, name string, p path, l []port.OffloadStats) {
 	t.Helper()
 	if p.portable {
 		if len(l) != 0 {
@@ -276,11 +277,11 @@ func checkOffloads(t *testing.T, name string, p path, l []tunnel.OffloadStats) {
 		return
 	}
 	for _, o := range l {
-		want := tunnel.OffloadOn
+		want := port.OffloadOn
 		if p.off.Has(o.Offload) {
-			want = tunnel.OffloadSwitchedOff
+			want = port.OffloadSwitchedOff
 		}
-		if o.State != want || want == tunnel.OffloadSwitchedOff && o.Calls > 0 {
+		if o.State != want || want == port.OffloadSwitchedOff && o.Calls > 0 {
 			t.Errorf("%s: %v is %v after %d calls, want it %v", name, o.Offload, o.State, o.Calls, want)
 		}
 	}
@@ -392,11 +393,11 @@ func TestTUNIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.Do(t, func() error {
-		first, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+		first, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"})
 		if err != nil {
 			return err
 		}
-		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"}); !errors.Is(err, unix.EBUSY) {
+		if _, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"}); !errors.Is(err, unix.EBUSY) {
 			t.Errorf("opening a device in use: %v, want EBUSY", err)
 		}
 		s := tunnel.Spec{Address4: addr("10.1.1.0"), Address6: addr("fd00:1:1::")}
@@ -407,7 +408,7 @@ func TestTUNIsTakenUpAgain(t *testing.T) {
 		if err != nil || len(routes) == 0 {
 			t.Errorf("while no process has the device, 10.1.2.3 goes %v, %v; want flannel0", routes, err)
 		}
-		again, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+		again, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"})
 		if err != nil {
 			return err
 		}
@@ -418,28 +419,28 @@ func TestTUNIsTakenUpAgain(t *testing.T) {
 func TestOpenTUNErrors(t *testing.T) { // alone: it names a descriptor by its number
 	h := newHost(t)
 	h.Do(t, func() error {
-		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "lo"}); !errors.Is(err, unix.EINVAL) {
+		if _, err := port.OpenTUN(port.TUNOptions{Name: "lo"}); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("lo: %v, want EINVAL", err)
 		}
-		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "a-name-that-is-too-long"}); err == nil {
+		if _, err := port.OpenTUN(port.TUNOptions{Name: "a-name-that-is-too-long"}); err == nil {
 			t.Error("a name too long is taken")
 		}
-		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("192.0.2.77")}); !errors.Is(err,
+		if _, err := port.ListenUDP(port.UDPOptions{Local: outer("192.0.2.77")}); !errors.Is(err,
 			unix.EADDRNOTAVAIL) {
 			t.Errorf("an address that is not ours: %v, want EADDRNOTAVAIL", err)
 		}
-		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")})
+		s, err := port.ListenUDP(port.UDPOptions{Local: outer("127.0.0.1")})
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")}); !errors.Is(err,
+		if _, err := port.ListenUDP(port.UDPOptions{Local: outer("127.0.0.1")}); !errors.Is(err,
 			unix.EADDRINUSE) {
 			t.Errorf("a port in use: %v, want EADDRINUSE", err)
 		}
 		return nil
 	})
-	if _, err := tunnel.TUNFromFD(int(os.NewFile(0, "").Fd()) + 1000); err == nil {
+	if _, err := port.TUNFromFD(int(os.NewFile(0, "").Fd()) + 1000); err == nil {
 		t.Error("a descriptor that is none is wrapped")
 	}
 }
@@ -459,7 +460,7 @@ func TestPortLost(t *testing.T) {
 	go func() { done <- e.Run(ctx) }()
 	h.Do(t, func() error {
 		for range 2 { // and again with a new one
-			tun, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+			tun, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"})
 			if err != nil {
 				return err
 			}

@@ -18,20 +18,21 @@ import (
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
 // sender is an engine with a host port in memory and a real underlay socket.
 func sender(t *testing.T, h *host, local string, peers ...tunnel.PeerSpec) *node {
 	t.Helper()
-	return senderOver(t, h, local, 0, func(o tunnel.UDPOptions) (tunnel.Underlay, error) {
-		return tunnel.ListenUDP(o)
+	return senderOver(t, h, local, 0, func(o port.UDPOptions) (port.Underlay, error) {
+		return port.ListenUDP(o)
 	}, peers...)
 }
 
 // senderOver is sender over another port, with workers and as many queues and lanes.
 func senderOver(t *testing.T, h *host, local string, workers int,
-	listen func(tunnel.UDPOptions) (tunnel.Underlay, error), peers ...tunnel.PeerSpec) *node {
+	listen func(port.UDPOptions) (port.Underlay, error), peers ...tunnel.PeerSpec) *node {
 	t.Helper()
 	n := &node{host: memory(t, netip.AddrPort{})}
 	var err error
@@ -39,7 +40,7 @@ func senderOver(t *testing.T, h *host, local string, workers int,
 		t.Fatal(err)
 	}
 	h.Do(t, func() error {
-		s, err := listen(tunnel.UDPOptions{Local: outer(local), Queues: workers, Lanes: workers})
+		s, err := listen(port.UDPOptions{Local: outer(local), Queues: workers, Lanes: workers})
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func TestPathMTUOverARouter(t *testing.T) {
 				t.Errorf("the sender was told %x", d.Data)
 			}
 			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered ||
-				now.Drops[tunnel.DropTooBig] != sent.Drops[tunnel.DropTooBig]+1 {
+				now.Drops[port.DropTooBig] != sent.Drops[port.DropTooBig]+1 {
 				t.Errorf("what is known to be too big is sent: %+v, and before %+v", now, sent)
 			}
 			if other := n.Peers()[1]; other.Name != "c" || other.MTU != 1500-tt.cost || other.PathMTU != 0 {
@@ -175,7 +176,7 @@ func TestPeerWithoutDaemon(t *testing.T) {
 		sent++
 		settled(t, n, sent)
 		u := n.Peers()[0].Unreachable
-		return u.Count > 0 && u.Why == tunnel.UnreachablePort
+		return u.Count > 0 && u.Why == port.UnreachablePort
 	})
 	if d, ok := n.host.Next(0); ok {
 		t.Errorf("the sender was told: %x", d.Data)
@@ -240,7 +241,7 @@ func TestUnderlayComesAndGoes(t *testing.T) {
 		t.Error("a packet left from an address that is gone")
 	}
 	await.Within(t, within, "a drop for the underlay's reasons", func() error {
-		if drops := n.Stats().Egress.Drops; drops[tunnel.DropUnderlay] == 0 {
+		if drops := n.Stats().Egress.Drops; drops[port.DropUnderlay] == 0 {
 			return fmt.Errorf("%v", drops)
 		}
 		return nil
@@ -258,7 +259,7 @@ func TestSocketFromDescriptor(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := tunnel.UDPFromFD(fd)
+	s, err := port.UDPFromFD(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +267,7 @@ func TestSocketFromDescriptor(t *testing.T) {
 	if a := s.LocalAddr(); a.Addr() != addr("127.0.0.1") || a.Port() == 0 {
 		t.Errorf("bound to %v", a)
 	}
-	if _, err := tunnel.UDPFromFD(1 << 20); err == nil {
+	if _, err := port.UDPFromFD(1 << 20); err == nil {
 		t.Error("a descriptor that is none is taken")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // Unreachable has the ICMP errors about datagrams to a peer: the number, the last sender and its reason.
@@ -16,7 +17,7 @@ type Unreachable struct {
 	Last  time.Time
 	// By is who sent the last one, and Why what it says.
 	By  netip.Addr
-	Why UnreachableWhy
+	Why port.UnreachableWhy
 	// Doubtful means that packets seem to arrive there all the same: see Table.doubts.
 	Doubtful bool
 }
@@ -32,7 +33,7 @@ type refusal struct {
 
 type refusedBy struct {
 	by  netip.Addr
-	why UnreachableWhy
+	why port.UnreachableWhy
 }
 
 const (
@@ -72,7 +73,7 @@ func (r *refusal) note(b refusedBy, doubtful bool, now int64) (news bool) {
 // net/ipv4/tunnel4.c. A rule that rejects it says the same, so it is believed if nothing arrives from the
 // peer either.
 func (t *Table) doubts(p *Peer, b refusedBy, now int64) bool {
-	return t.format == encap.FormatIPIP && b.why == UnreachablePort && b.by == p.spec.Addr &&
+	return t.format == encap.FormatIPIP && b.why == port.UnreachablePort && b.by == p.spec.Addr &&
 		now-p.state.lastRx.Load()*int64(time.Second) < int64(refusalGap)
 }
 
@@ -85,13 +86,13 @@ func (r *refusal) get() (u Unreachable) {
 }
 
 // refused takes in that ICMP says that a datagram to a peer does not arrive.
-func (w *worker) refused(peer *Peer, e sendError) {
-	said := refusedBy{e.by, e.why}
+func (w *worker) refused(peer *Peer, e port.SendError) {
+	said := refusedBy{e.By, e.Why}
 	if !peer.state.refusal.note(said, w.table.doubts(peer, said, w.now), w.now) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", EventPeerUnanswering, "peer",
-			peer.spec.Name, "addr", e.dst, "says", e.why.String(), "by", e.by, "left_out", n)
+		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", port.EventPeerUnanswering, "peer",
+			peer.spec.Name, "addr", e.Dst, "says", e.Why.String(), "by", e.By, "left_out", n)
 	}
 }

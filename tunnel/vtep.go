@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"weft/encap"
+	"weft/tunnel/port"
 )
 
 // vtep is what format vxlan has before every inner packet: this node's end of it. The zero vtep
@@ -31,8 +32,8 @@ func (p *Peer) setHead(own vtep) error {
 }
 
 // putHead puts the peer's VXLAN and Ethernet headers before an inner packet, whose IP version is given.
-func (p *Peer) putHead(to *Packet, version uint8) {
-	b := to.makeHead(p.headLen)
+func (p *Peer) putHead(to *port.Packet, version uint8) {
+	b := to.MakeHead(p.headLen)
 	copy(b, p.head[:])
 	b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv4>>8, encap.EtherTypeIPv4&0xff
 	if version == 6 {
@@ -43,10 +44,10 @@ func (p *Peer) putHead(to *Packet, version uint8) {
 // unwrap takes the headers of format vxlan off. Only the network's own number and a frame to this
 // very VTEP are accepted: the neighbour tables of all nodes are complete, so that none has a
 // reason to broadcast.
-func (v *vtep) unwrap(p *Packet) (DropReason, bool) {
+func (v *vtep) unwrap(p *port.Packet) (port.DropReason, bool) {
 	h, inner, err := encap.ParseVXLAN(p.Bytes())
 	if err != nil {
-		return DropMalformed, false
+		return port.DropMalformed, false
 	}
 	own := v.mac4
 	if p.Outer.Addr().Is6() {
@@ -54,13 +55,13 @@ func (v *vtep) unwrap(p *Packet) (DropReason, bool) {
 	}
 	switch {
 	case h.VNI != v.vni:
-		return DropForeignVNI, false
+		return port.DropForeignVNI, false
 	case h.Dst != own:
-		return DropForeignMAC, false
+		return port.DropForeignMAC, false
 	case len(inner) == 0 || !carries(h.Type, inner[0]>>4):
-		return DropMalformed, false
+		return port.DropMalformed, false
 	}
-	p.strip(encap.VXLANOverhead)
+	p.Strip(encap.VXLANOverhead)
 	return 0, true
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -23,7 +24,7 @@ func vxlanSpec() tunnel.Spec {
 	s.Self = append(s.Self, addr("2001:db8::1"))
 	for i := range s.Peers {
 		s.Peers[i].MAC = mac(byte(i + 2))
-		s.Peers[i].Recv = tunnel.Supported
+		s.Peers[i].Recv = port.Supported
 	}
 	s.Peers[0].Subnets = prefixes("10.1.2.0/24")
 	s.Peers = append(s.Peers, tunnel.PeerSpec{Name: "b", Addr: addr("2001:db8::2"), Weft: true, MAC: mac(0x62),
@@ -137,29 +138,29 @@ func TestVXLANDrops(t *testing.T) {
 	total := uint64(0)
 	for name, c := range map[string]struct {
 		data   []byte
-		reason tunnel.DropReason
+		reason port.DropReason
 	}{
-		"nothing":            {nil, tunnel.DropMalformed},
-		"a bare packet":      {good, tunnel.DropMalformed},
-		"headers alone":      {frame(77, mac(1), good)[:22], tunnel.DropMalformed},
-		"cut in the headers": {frame(77, mac(1), good)[:21], tunnel.DropMalformed},
-		"no I flag":          {set(frame(77, mac(1), good), 0, 0), tunnel.DropMalformed},
-		"a VLAN tag":         {set(set(frame(77, mac(1), good), 20, 0x81), 21, 0), tunnel.DropMalformed},
-		"ARP":                {set(frame(77, mac(1), good), 21, 6), tunnel.DropMalformed},
+		"nothing":            {nil, port.DropMalformed},
+		"a bare packet":      {good, port.DropMalformed},
+		"headers alone":      {frame(77, mac(1), good)[:22], port.DropMalformed},
+		"cut in the headers": {frame(77, mac(1), good)[:21], port.DropMalformed},
+		"no I flag":          {set(frame(77, mac(1), good), 0, 0), port.DropMalformed},
+		"a VLAN tag":         {set(set(frame(77, mac(1), good), 20, 0x81), 21, 0), port.DropMalformed},
+		"ARP":                {set(frame(77, mac(1), good), 21, 6), port.DropMalformed},
 		"IPv6 in an IPv4 frame": {set(set(frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)), 20, 8), 21,
-			0), tunnel.DropMalformed},
-		"cut in the packet":  {frame(77, mac(1), good)[:40], tunnel.DropMalformed},
-		"another network":    {frame(78, mac(1), good), tunnel.DropForeignVNI},
-		"another node's":     {frame(77, mac(3), good), tunnel.DropForeignMAC},
-		"the other family's": {frame(77, mac(0x61), good), tunnel.DropForeignMAC},
+			0), port.DropMalformed},
+		"cut in the packet":  {frame(77, mac(1), good)[:40], port.DropMalformed},
+		"another network":    {frame(78, mac(1), good), port.DropForeignVNI},
+		"another node's":     {frame(77, mac(3), good), port.DropForeignMAC},
+		"the other family's": {frame(77, mac(0x61), good), port.DropForeignMAC},
 		"broadcast": {frame(77, encap.MAC{255, 255, 255, 255, 255, 255}, good),
-			tunnel.DropForeignMAC},
+			port.DropForeignMAC},
 		"source is another's": {frame(77, mac(1), udp4(t, "10.1.3.7", "10.1.1.5", 9, nil)),
-			tunnel.DropForeignSource},
+			port.DropForeignSource},
 		"IPv6 by the IPv4 half": {frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)),
-			tunnel.DropForeignSource},
+			port.DropForeignSource},
 		"destination is not ours": {frame(77, mac(1), udp4(t, "10.1.2.7", "8.8.8.8", 9, nil)),
-			tunnel.DropForeignDest},
+			port.DropForeignDest},
 	} {
 		before := n.Stats().Ingress.Drops[c.reason]
 		n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: c.data})

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync/atomic"
+	"weft/tunnel/port"
 )
 
 // worker moves packets: it waits until a port is readable, reads a batch into
@@ -15,10 +16,10 @@ type worker struct {
 	engine *Engine
 	index  int
 	poll   *poller
-	ring   *Ring
-	out    []*Packet // packets to be written, in order
-	sends  []send    // of the packets in out
-	one    [1]*Packet
+	ring   *port.Ring
+	out    []*port.Packet // packets to be written, in order
+	sends  []send         // of the packets in out
+	one    [1]*port.Packet
 	queues int // how many it reads; Engine.mu guards it
 	tally  tally
 	bucket bucket
@@ -38,7 +39,7 @@ type worker struct {
 	// epoch is odd while the worker may hold pointers to ports (quiesce).
 	epoch atomic.Uint64
 	// learn is onSendError, bound once so that handing it to a port does not allocate.
-	learn func(sendError)
+	learn func(port.SendError)
 	small bool    // the last batch was of many small packets
 	warm  [4]warm // queues that had packets lately
 }
@@ -92,12 +93,12 @@ func newWorker(e *Engine, index int) (*worker, error) {
 	}
 	ring := e.cfg.Ring
 	if ring == nil {
-		ring = NewRing
+		ring = port.NewRing
 	}
 	w := &worker{engine: e, index: index, poll: p, ring: ring(),
 		decider: decider{flows: e.flows, port: e.cfg.Port}}
-	w.ring.worker = index
-	w.out = make([]*Packet, 0, 2*batchSize+maxRun)
+	w.ring.Worker = index
+	w.out = make([]*port.Packet, 0, 2*port.BatchSize+port.MaxRun)
 	w.sends = make([]send, 0, cap(w.out))
 	w.learn = w.onSendError
 	return w, nil
@@ -148,14 +149,14 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	a := q.of
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: now,
 		look: w.engine.looks.Load()}
-	if failed && q.errors != nil && q.errors.readErrors(w.now, w.learn) {
+	if failed && q.errors != nil && q.errors.ReadErrors(w.now, w.learn) {
 		w.deaf()
 	}
-	w.ring.reset(w.now)
+	w.ring.Reset(w.now)
 	if err := q.queue.ReadBatch(w.ring); err != nil {
 		w.lose(a, err)
 	}
-	packets, reads, bytes := w.ring.filled()
+	packets, reads, bytes := w.ring.Filled()
 	if packets == 0 {
 		return false
 	}
@@ -173,7 +174,7 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 			a.pod.sent(&w.tally.egress, w.now)
 		}
 	}
-	w.tally.reads, w.tally.writes = uint64(reads), uint64(w.ring.writes)
+	w.tally.reads, w.tally.writes = uint64(reads), uint64(w.ring.Writes)
 	w.totals.add(&w.tally)
 	return true
 }

@@ -2,31 +2,33 @@
 // since packages below routing say so too.
 package event
 
-import "weft/tunnel"
+import (
+	"weft/tunnel/port"
+)
 
 // The kinds. The comments become docs/reference/events.md.
 const (
 	// a peer's record cannot be used, for the `reason`
-	PeerUnused tunnel.EventKind = "peer_unused"
+	PeerUnused port.EventKind = "peer_unused"
 	// packets to or from peers are lost, a part of all or the large ones, with the `likely` cause; or no
 	// longer
-	PeerLossy tunnel.EventKind = "peer_lossy"
+	PeerLossy port.EventKind = "peer_lossy"
 	// the interface that carries the overlay, when it was chosen and when it changed
-	UnderlayChosen tunnel.EventKind = "underlay_chosen"
+	UnderlayChosen port.EventKind = "underlay_chosen"
 	// the interface that carries the overlay, or its address, is gone
-	UnderlayLost tunnel.EventKind = "underlay_lost"
+	UnderlayLost port.EventKind = "underlay_lost"
 	// devices, addresses, routes or neighbours were put back after somebody changed them
-	RoutesRepaired tunnel.EventKind = "routes_repaired"
+	RoutesRepaired port.EventKind = "routes_repaired"
 	// firewall rules were put back after somebody changed them
-	RulesRepaired tunnel.EventKind = "rules_repaired"
+	RulesRepaired port.EventKind = "rules_repaired"
 	// firewall rules are as wanted
-	RulesInPlace tunnel.EventKind = "rules_in_place"
+	RulesInPlace port.EventKind = "rules_in_place"
 	// a device or port was made anew
-	DeviceRepaired tunnel.EventKind = "device_repaired"
+	DeviceRepaired port.EventKind = "device_repaired"
 	// what flannel or another backend left was adopted or removed
-	TakenOver tunnel.EventKind = "taken_over"
+	TakenOver port.EventKind = "taken_over"
 	// a better path was not possible, and why
-	PathChosen tunnel.EventKind = "path_chosen"
+	PathChosen port.EventKind = "path_chosen"
 	// what weft did with rx-udp-gro-forwarding
-	ReceiveJoining tunnel.EventKind = "receive_joining"
+	ReceiveJoining port.EventKind = "receive_joining"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"weft/routing/event"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Line is what is said of a change: of one peer, or of many that changed alike.
@@ -16,7 +16,7 @@ type Line struct {
 	// Warn is false for what is well again.
 	Warn bool
 	// Event is tunnel.EventPeerUnanswering or event.PeerLossy.
-	Event tunnel.EventKind
+	Event port.EventKind
 	// Text is what is so now, and names the peers. Fact says what was observed; "" where nothing is wrong.
 	Text, Fact string
 }
@@ -82,13 +82,13 @@ func (c *Core) sayChanges(now moment) {
 			mended = append(mended, w)
 		}
 	}
-	c.say(true, tunnel.EventPeerUnanswering, silent, "no longer answers", "no longer answer",
+	c.say(true, port.EventPeerUnanswering, silent, "no longer answers", "no longer answer",
 		func(w *way) string {
 			return ", the last time " + span(now.Sub(w.answered)) + " ago"
 		})
-	c.say(true, tunnel.EventPeerUnanswering, never, "has not answered yet", "have not answered yet",
+	c.say(true, port.EventPeerUnanswering, never, "has not answered yet", "have not answered yet",
 		func(*way) string { return "" })
-	c.say(false, tunnel.EventPeerUnanswering, again, "answers", "answer", func(*way) string { return "" })
+	c.say(false, port.EventPeerUnanswering, again, "answers", "answer", func(*way) string { return "" })
 	c.say(true, event.PeerLossy, lossy, "loses packets", "lose packets", func(w *way) string {
 		return ": " + w.losses()
 	})
@@ -107,7 +107,7 @@ func (w *way) inDoubt() bool {
 }
 
 // say adds a line about ways that changed alike. detail is added if it is one peer.
-func (c *Core) say(warn bool, kind tunnel.EventKind, ways []*way, one, many string,
+func (c *Core) say(warn bool, kind port.EventKind, ways []*way, one, many string,
 	detail func(*way) string) {
 	if len(ways) == 0 {
 		return

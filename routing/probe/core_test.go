@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"weft/routing/event"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func TestHealthyNodesKnowAllAndSayNothing(t *testing.T) {
@@ -45,33 +45,33 @@ func TestFaults(t *testing.T) {
 		do      func(*world)
 		undo    func(*world)
 		seen    func(s State) bool // by n0 of n1
-		event   tunnel.EventKind
+		event   port.EventKind
 		silence Silence // NoSilence of one that answers
 	}{
 		{name: "both directions dropped",
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool { return a == w.nodes[1] || b == w.nodes[1] }
 			},
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			seen: func(s State) bool { return s.Answers == No }, event: port.EventPeerUnanswering,
 			silence: UnderlayOnly},
 		{name: "dropped towards it",
 			do: func(w *world) {
 				w.lost = func(a, b *node, _ int) bool { return a == w.nodes[0] && b == w.nodes[1] }
 			},
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			seen: func(s State) bool { return s.Answers == No }, event: port.EventPeerUnanswering,
 			silence: HeardOnly},
 		{name: "host down",
 			do: func(w *world) { w.nodes[1].gone = true }, undo: func(w *world) { w.nodes[1].gone = false },
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering, silence: Nothing},
+			seen: func(s State) bool { return s.Answers == No }, event: port.EventPeerUnanswering, silence: Nothing},
 		{name: "daemon frozen that carries",
 			do: func(w *world) { w.nodes[1].frozen = true }, undo: func(w *world) { w.nodes[1].frozen = false },
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			seen: func(s State) bool { return s.Answers == No }, event: port.EventPeerUnanswering,
 			silence: UnderlayOnly},
 		{name: "daemon frozen beside the kernel",
 			do: func(w *world) { w.nodes[1].frozen, w.kernel = true, true }, undo: func(w *world) {
 				w.nodes[1].frozen = false
 			},
-			seen: func(s State) bool { return s.Answers == No }, event: tunnel.EventPeerUnanswering,
+			seen: func(s State) bool { return s.Answers == No }, event: port.EventPeerUnanswering,
 			silence: KernelOnly},
 		{name: "a third lost towards it",
 			do: func(w *world) {
@@ -161,12 +161,12 @@ func TestABurstOfPeersIsOneLine(t *testing.T) {
 		w.run(time.Minute)
 		if len(me.lines) != 1 || !strings.Contains(me.lines[0].Text, "n1, n10, n11, n2, n3, …") ||
 			me.lines[0].Fact == "" ||
-			me.lines[0].Event != tunnel.EventPeerUnanswering {
+			me.lines[0].Event != port.EventPeerUnanswering {
 			t.Fatalf("seed %d: %+v", seed, me.lines)
 		}
 		w.lost = func(*node, *node, int) bool { return false }
 		w.run(time.Minute)
-		if len(me.lines) != 2 || me.lines[1].Event != tunnel.EventPeerUnanswering || me.lines[1].Warn {
+		if len(me.lines) != 2 || me.lines[1].Event != port.EventPeerUnanswering || me.lines[1].Warn {
 			t.Errorf("seed %d: %+v", seed, me.lines[1:])
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Feature is something that a device does for the packets that it sends or receives.
@@ -124,7 +124,7 @@ func (d Devices) lacking(f Feature, six bool) string {
 // tunnel's to the kernel.
 //
 // whole and runs say what the port can do at all: send superpackets whole, and runs in one send.
-func (d Devices) Outlet(six, whole, runs bool) tunnel.OutletChoice {
+func (d Devices) Outlet(six, whole, runs bool) port.OutletChoice {
 	tunnels := TunnelSegmentation
 	if six { // over IPv6 a datagram has a checksum
 		tunnels = TunnelCsumSegmentation
@@ -150,12 +150,12 @@ func (d Devices) Outlet(six, whole, runs bool) tunnel.OutletChoice {
 	}
 }
 
-func uncut(why string) tunnel.OutletChoice {
-	return tunnel.OutletChoice{Outlet: tunnel.OutletWhole, Why: why}
+func uncut(why string) port.OutletChoice {
+	return port.OutletChoice{Outlet: port.OutletWhole, Why: why}
 }
 
-func inRuns(why string) tunnel.OutletChoice {
-	return tunnel.OutletChoice{Outlet: tunnel.OutletRuns, Why: why}
+func inRuns(why string) port.OutletChoice {
+	return port.OutletChoice{Outlet: port.OutletRuns, Why: why}
 }
 
 // last is the name of the device that is nearest to the wire.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func TestFeaturesOf(t *testing.T) {
@@ -23,13 +23,13 @@ func TestOutletOfDevices(t *testing.T) {
 	none := FeatureSet(0).With(ChecksumAny)
 	udp := none.With(UDPSegmentation)
 	tunnels := udp.With(TunnelSegmentation, TunnelCsumSegmentation)
-	const whole, runs = tunnel.OutletWhole, tunnel.OutletRuns
+	const whole, runs = port.OutletWhole, port.OutletRuns
 	type options struct{ six, noWhole, noRuns bool }
 	for _, c := range []struct {
 		name string
 		list []FeatureSet
 		o    options
-		want tunnel.Outlet
+		want port.Outlet
 	}{
 		{"cuts tunnels", []FeatureSet{tunnels}, options{}, whole},
 		{"over IPv6", []FeatureSet{tunnels}, options{six: true}, whole},

@@ -11,6 +11,7 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // superEvery is how many loads there are to a superpacket, which stands for 24 packets in the mean.
@@ -327,14 +328,14 @@ func (c *comparison) exercised(r *rig) {
 }
 
 // superOffloads are those that a path has to have used.
-func (c *comparison) superOffloads(r *rig) []tunnel.Offload {
+func (c *comparison) superOffloads(r *rig) []port.Offload {
 	switch {
 	case r.name == tunnel.PathPortable.String():
 		return nil
 	case c.way.name == "encapsulation":
-		return []tunnel.Offload{tunnel.OffloadTSO, tunnel.OffloadUSO, tunnel.OffloadGSO}
+		return []port.Offload{port.OffloadTSO, port.OffloadUSO, port.OffloadGSO}
 	}
-	return []tunnel.Offload{tunnel.OffloadGRO, tunnel.OffloadTCP}
+	return []port.Offload{port.OffloadGRO, port.OffloadTCP}
 }
 
 // sameByFlow says whether weft's packets are the kernel's, and those of each flow in the same order, and why

@@ -17,6 +17,7 @@ import (
 	"weft/encap"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 const (
@@ -157,22 +158,22 @@ func openDevice(name string, kind uint16) (int, error) {
 // order.
 func (r *rig) weft(t *testing.T, six bool, path tunnel.Path) error {
 	own, peer := outers(six)
-	uo := tunnel.UDPOptions{Local: netip.AddrPortFrom(own, vtepPort), Format: encap.FormatVXLAN}
-	var host, under tunnel.Port
+	uo := port.UDPOptions{Local: netip.AddrPortFrom(own, vtepPort), Format: encap.FormatVXLAN}
+	var host, under port.Port
 	var err error
 	if path == tunnel.PathPortable {
-		host, err = tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+		host, err = port.OpenTUN(port.TUNOptions{Name: "flannel0"})
 	} else {
-		host, err = tunnel.OpenOffloadTUN(tunnel.TUNOptions{Name: "flannel0"})
+		host, err = port.OpenOffloadTUN(port.TUNOptions{Name: "flannel0"})
 	}
 	if err != nil {
 		return err
 	}
 	switch path {
 	case tunnel.PathPortable:
-		under, err = tunnel.ListenUDP(uo)
+		under, err = port.ListenUDP(uo)
 	case tunnel.PathSocket:
-		under, err = tunnel.ListenOffload(uo)
+		under, err = port.ListenOffload(uo)
 	default:
 		under, err = openRaw(uo, peer)
 	}
@@ -228,12 +229,12 @@ func parseMAC(s string) (m encap.MAC) {
 // openRaw opens path raw on eth0. What a filter at the link's ingress does on a real host one on the UDP
 // socket does here: it leaves to the packet socket what that takes, which are datagrams without IP options
 // and extension headers.
-func openRaw(o tunnel.UDPOptions, peer netip.Addr) (*tunnel.Raw, error) {
+func openRaw(o port.UDPOptions, peer netip.Addr) (*port.Raw, error) {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return nil, err
 	}
-	r, err := tunnel.OpenRaw(tunnel.RawOptions{UDPOptions: o, Link: link.Attrs().Index})
+	r, err := port.OpenRaw(port.RawOptions{UDPOptions: o, Link: link.Attrs().Index})
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +251,7 @@ func openRaw(o tunnel.UDPOptions, peer netip.Addr) (*tunnel.Raw, error) {
 	}
 	err = unix.SetsockoptSockFprog(r.Queues()[1].PollFD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
-	r.SetNextHops(map[netip.Addr]tunnel.NextHop{peer: {Local: parseMAC(linkMAC), Remote: parseMAC(farMAC)}})
+	r.SetNextHops(map[netip.Addr]port.NextHop{peer: {Local: parseMAC(linkMAC), Remote: parseMAC(farMAC)}})
 	return r, errors.Join(err, r.Listen())
 }
 

@@ -12,13 +12,14 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // plane is the data plane of a weftd: the product's planner, table and engine, with ports in memory.
 type plane struct {
 	planner       *routing.Planner
 	engine        *tunnel.Engine
-	ring          *tunnel.Ring
+	ring          *port.Ring
 	host, under   *memoryPort
 	hostID, outer tunnel.PortID
 	addr          netip.Addr
@@ -49,7 +50,7 @@ func newPort(local netip.AddrPort) (*memoryPort, error) {
 func (p *memoryPort) PollFD() int { return p.fd }
 
 // ReadBatch hands over what was put in.
-func (p *memoryPort) ReadBatch(r *tunnel.Ring) error {
+func (p *memoryPort) ReadBatch(r *port.Ring) error {
 	for len(p.in) > 0 {
 		s := r.Slot()
 		if s == nil {
@@ -63,7 +64,7 @@ func (p *memoryPort) ReadBatch(r *tunnel.Ring) error {
 }
 
 // WriteBatch keeps what the engine writes.
-func (p *memoryPort) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
+func (p *memoryPort) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	for _, s := range ps {
 		p.out = append(p.out, datagram{s.Outer, s.OuterECN, slices.Clone(s.Datagram())})
 		s.Delivered()
@@ -111,7 +112,7 @@ func (c *Cluster) newPlane(m *machine, p *process) (err error) {
 	cfg := pl.planner.Engine()
 	cfg.Workers, cfg.Clock = 1, func() int64 { return epoch().Add(c.now).UnixNano() }
 	pl.ring = c.seen.ring()
-	cfg.Ring = func() *tunnel.Ring { return pl.ring }
+	cfg.Ring = func() *port.Ring { return pl.ring }
 	if pl.engine, err = tunnel.New(cfg); err != nil {
 		return err
 	}

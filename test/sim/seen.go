@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Turn is a thing in a node's life that is to meet every other one.
@@ -35,7 +35,7 @@ type Seen struct {
 	Pairs [turns][turns]int
 	Kinds [allKinds]int // how often each thing happened
 	Steps int
-	rings []*tunnel.Ring // of data planes that have ended: making them anew is a large part of a short run
+	rings []*port.Ring // of data planes that have ended: making them anew is a large part of a short run
 	last  [turns]time.Duration
 	been  [turns]bool
 }
@@ -58,13 +58,13 @@ func (c *Cluster) came(t Turn, m *machine) {
 }
 
 // ring is a ring for a data plane.
-func (s *Seen) ring() *tunnel.Ring {
+func (s *Seen) ring() *port.Ring {
 	if n := len(s.rings); n > 0 {
 		r := s.rings[n-1]
 		s.rings = s.rings[:n-1]
 		return r
 	}
-	return tunnel.NewRing()
+	return port.NewRing()
 }
 
 // Never lists the pairs that did not meet.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Datagram is a packet on an underlay port, or (with only Data) on an inner one.
@@ -81,7 +81,7 @@ func (p *Port) Inject(d Datagram) bool {
 var one = [8]byte{1}
 
 // ReadBatch implements tunnel.Port.
-func (p *Port) ReadBatch(r *tunnel.Ring) error {
+func (p *Port) ReadBatch(r *port.Ring) error {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
 	if p.in.n == 0 {
@@ -104,7 +104,7 @@ func (p *Port) ReadBatch(r *tunnel.Ring) error {
 }
 
 // WriteBatch implements tunnel.Port.
-func (p *Port) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
+func (p *Port) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	p.Writes.Add(1)
 	for _, s := range ps {
 		d := Datagram{Outer: s.Outer, ECN: s.OuterECN, Data: s.Datagram()}
@@ -120,7 +120,7 @@ func (p *Port) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
 		if ok {
 			s.Delivered()
 		} else {
-			s.Drop(tunnel.DropBusy)
+			s.Drop(port.DropBusy)
 		}
 	}
 	select {

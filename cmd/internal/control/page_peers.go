@@ -8,6 +8,7 @@ import (
 	"weft/routing"
 	"weft/routing/probe"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Peers returns the page of s, which has to have PartPeers.
@@ -59,7 +60,7 @@ func (s *Snapshot) Peers() Peers {
 	if s.Plane != nil {
 		for _, x := range s.Plane.Strangers {
 			out.Strangers = append(out.Strangers, Stranger{
-				Address: x.Addr, Packets: x.Packets, LastSeen: x.LastRx, Admit: tunnel.DropUnknownPeer.Admit(),
+				Address: x.Addr, Packets: x.Packets, LastSeen: x.LastRx, Admit: port.DropUnknownPeer.Admit(),
 			})
 		}
 	}

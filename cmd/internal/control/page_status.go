@@ -11,6 +11,7 @@ import (
 	"weft/routing"
 	"weft/routing/hostrules"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Status returns the page of s, with what follows from it.
@@ -119,9 +120,9 @@ func flow(f tunnel.Flow) Flow {
 	}
 }
 
-func drops(n [tunnel.NumDropReasons]uint64) []Drop {
+func drops(n [port.NumDropReasons]uint64) []Drop {
 	var out []Drop
-	for r := range tunnel.NumDropReasons {
+	for r := range port.NumDropReasons {
 		if n[r] > 0 {
 			out = append(out, Drop{Reason: r.String(), Packets: n[r], Admit: r.Admit()})
 		}

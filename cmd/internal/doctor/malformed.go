@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // malformedWatch is how long the peers' packets are watched: what a path cannot read, it drops as long as it
@@ -48,7 +48,7 @@ func malformedSince(before, after control.Peers) map[string]uint64 {
 
 func malformed(p control.Peer) (n uint64) {
 	for _, d := range p.Drops {
-		if d.Reason == tunnel.DropMalformed.String() {
+		if d.Reason == port.DropMalformed.String() {
 			n += d.Packets
 		}
 	}

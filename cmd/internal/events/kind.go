@@ -8,7 +8,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/event"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // File is where the history is in the state directory, one event a line, and Former the part before it: when
@@ -117,8 +117,8 @@ func Kinds() []string {
 			lease.EventKubernetesStatus,
 		),
 		words(
-			tunnel.EventPeerUnanswering, tunnel.EventPeerHeldBack, tunnel.EventOutletChosen,
-			tunnel.EventOffloadLost, tunnel.EventPathMTU,
+			port.EventPeerUnanswering, port.EventPeerHeldBack, port.EventOutletChosen,
+			port.EventOffloadLost, port.EventPathMTU,
 		),
 		words(
 			event.PeerUnused, event.PeerLossy, event.UnderlayChosen, event.UnderlayLost, event.RoutesRepaired,

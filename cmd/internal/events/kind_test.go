@@ -8,7 +8,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/event"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // A line's kind is its attribute event and nothing else, and it is not among the details too.
@@ -21,7 +21,7 @@ func TestALineSaysItsKind(t *testing.T) {
 		kept    bool // the attribute is a detail
 	}{
 		{slog.LevelInfo, "reworded", slog.Any("event", lease.EventAcquired), "lease_acquired", false},
-		{slog.LevelWarn, "reworded", slog.Any("event", tunnel.EventPeerUnanswering), "peer_unanswering", false},
+		{slog.LevelWarn, "reworded", slog.Any("event", port.EventPeerUnanswering), "peer_unanswering", false},
 		{slog.LevelError, "reworded", slog.Any("event", event.UnderlayLost), "underlay_lost", false},
 		{slog.LevelInfo, "reworded", slog.Any("event", Ready), "ready", false},
 		{slog.LevelInfo, "ready", slog.String("link", "eth0"), Note, true},

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // The names under which ports are kept.
@@ -30,7 +30,7 @@ func underName(six bool) string {
 
 // takeUp opens a port: of what was inherited under a name, if that is what is wanted, else anew, with open
 // and nil.
-func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
+func (p *Plane) takeUp(name string, open func(*port.Kept) error) error {
 	k, ok := p.o.Inherited[name]
 	if !ok {
 		return open(nil)
@@ -54,7 +54,7 @@ func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 
 // keep has a port kept for the next process. extra, if not 0, is a further descriptor behind those of the
 // port.
-func (p *Plane) keep(name string, of tunnel.Port, extra int) {
+func (p *Plane) keep(name string, of port.Port, extra int) {
 	if p.o.Keep == nil {
 		return
 	}
@@ -68,10 +68,10 @@ func (p *Plane) keep(name string, of tunnel.Port, extra int) {
 }
 
 // describe is what is to be kept of a port. The descriptors are the caller's.
-func describe(of tunnel.Port, extra int) (tunnel.Kept, error) {
-	a, ok := of.(tunnel.KeepablePort)
+func describe(of port.Port, extra int) (port.Kept, error) {
+	a, ok := of.(port.KeepablePort)
 	if !ok {
-		return tunnel.Kept{}, fmt.Errorf("a port of type %T", of)
+		return port.Kept{}, fmt.Errorf("a port of type %T", of)
 	}
 	k, err := a.Keep()
 	if err != nil || extra <= 0 {
@@ -80,7 +80,7 @@ func describe(of tunnel.Port, extra int) (tunnel.Kept, error) {
 	fd, err := unix.FcntlInt(uintptr(extra), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		k.Close()
-		return tunnel.Kept{}, err
+		return port.Kept{}, err
 	}
 	k.FDs = append(k.FDs, fd)
 	return k, nil
@@ -106,17 +106,17 @@ func (p *Plane) disinherit(names ...string) {
 
 // takeIngress opens the ingress filter of a port of path raw that was kept, and closes the one that came with
 // it: the last descriptor of k owns that. So there is one at each moment.
-func (p *Plane) takeIngress(k *tunnel.Kept, link string, local netip.AddrPort) (*kernel.Ingress, error) {
+func (p *Plane) takeIngress(k *port.Kept, link string, local netip.AddrPort) (*kernel.Ingress, error) {
 	last := len(k.FDs) - 1
-	if k.Kind != tunnel.KindRaw || last < 0 {
-		return nil, fmt.Errorf("%w: it is of kind %s", tunnel.ErrUnfit, k.Kind)
+	if k.Kind != port.KindRaw || last < 0 {
+		return nil, fmt.Errorf("%w: it is of kind %s", port.ErrUnfit, k.Kind)
 	}
 	owner := k.FDs[last]
 	k.FDs = k.FDs[:last]
 	i, err := p.out.OpenIngress(link, local)
 	go func() { _ = unix.Close(owner) }() // which takes the kernel some 15 ms
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", tunnel.ErrUnfit, err)
+		return nil, fmt.Errorf("%w: %w", port.ErrUnfit, err)
 	}
 	return i, nil
 }

@@ -12,15 +12,16 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // holder is Options.Keep as custody does it.
 type holder struct {
 	mu    sync.Mutex
-	items map[string]tunnel.Kept
+	items map[string]port.Kept
 }
 
-func (h *holder) keep(name string, k *tunnel.Kept) {
+func (h *holder) keep(name string, k *port.Kept) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if was, ok := h.items[name]; ok {
@@ -36,9 +37,9 @@ func (h *holder) keep(name string, k *tunnel.Kept) {
 }
 
 // inherited is what the next data plane gets.
-func (h *holder) inherited(t *testing.T) map[string]tunnel.Kept {
+func (h *holder) inherited(t *testing.T) map[string]port.Kept {
 	t.Helper()
-	all := map[string]tunnel.Kept{}
+	all := map[string]port.Kept{}
 	for name, k := range h.items {
 		d, err := k.Dup()
 		if err != nil {
@@ -74,7 +75,7 @@ func opened(p *Plane) error {
 func TestNothingIsKeptOfAPlaneThatHasEnded(t *testing.T) {
 	for _, path := range []tunnel.Path{tunnel.PathPortable, tunnel.PathSocket, tunnel.PathRaw} {
 		t.Run(path.String(), func(t *testing.T) {
-			k, h := inNamespace(t), &holder{items: map[string]tunnel.Kept{}}
+			k, h := inNamespace(t), &holder{items: map[string]port.Kept{}}
 			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -110,7 +111,7 @@ func TestNothingIsKeptOfAPlaneThatHasEnded(t *testing.T) {
 // TestAnotherPathIsNotTakenOver: ports that were kept for another path than the one that is wanted now are
 // made anew.
 func TestAnotherPathIsNotTakenOver(t *testing.T) {
-	k, h := inNamespace(t), &holder{items: map[string]tunnel.Kept{}}
+	k, h := inNamespace(t), &holder{items: map[string]port.Kept{}}
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -130,7 +131,7 @@ func TestAnotherPathIsNotTakenOver(t *testing.T) {
 	for _, k := range h.items {
 		kinds[k.Kind]++
 	}
-	if len(kinds) != 2 || kinds[tunnel.KindTUN] != 1 || kinds[tunnel.KindUDP] != 1 {
+	if len(kinds) != 2 || kinds[port.KindTUN] != 1 || kinds[port.KindUDP] != 1 {
 		t.Errorf("kept of path portable: %v", kinds)
 	}
 	if err := next.Close(); err != nil {

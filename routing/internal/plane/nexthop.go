@@ -8,7 +8,7 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // hopRoutes are the cached answers for the outer addresses of all peers.
@@ -67,11 +67,11 @@ func (r hopRoutes) keep(addrs []netip.Addr) (known hopRoutes, missing []netip.Ad
 
 // nextHops joins routes and neighbours. macs are the link addresses of neighbours, local
 // is the link's own. An address whose neighbour is unknown is left out.
-func nextHops(r hopRoutes, macs map[netip.Addr]encap.MAC, local encap.MAC) map[netip.Addr]tunnel.NextHop {
-	hops := make(map[netip.Addr]tunnel.NextHop, len(r.via))
+func nextHops(r hopRoutes, macs map[netip.Addr]encap.MAC, local encap.MAC) map[netip.Addr]port.NextHop {
+	hops := make(map[netip.Addr]port.NextHop, len(r.via))
 	for dst, via := range r.via {
 		if mac, ok := macs[via]; ok && mac != local {
-			hops[dst] = tunnel.NextHop{Local: local, Remote: mac}
+			hops[dst] = port.NextHop{Local: local, Remote: mac}
 		}
 	}
 	return hops

@@ -12,6 +12,7 @@ import (
 	"weft/test/await"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // TestNextHopsFollow is everything that a next hop depends on, changed while the backend runs.
@@ -36,8 +37,8 @@ func nextHopsFollow(t *testing.T, near, peer, gate, host string) {
 	netns.IP(t, "link set eth0 address %v", local)
 	expect := func(what string, mac encap.MAC) {
 		t.Helper()
-		want := tunnel.NextHop{Local: local, Remote: mac}
-		d.awaitHops(t, what, func(got map[netip.Addr]tunnel.NextHop) error {
+		want := port.NextHop{Local: local, Remote: mac}
+		d.awaitHops(t, what, func(got map[netip.Addr]port.NextHop) error {
 			if h, ok := got[addr(peer)]; mac == (encap.MAC{}) && len(got) > 0 || mac != (encap.MAC{}) &&
 				(!ok || h != want || len(got) != 1) {
 				return fmt.Errorf("next hops %v, want %v", got, want)

@@ -10,7 +10,7 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 var (
@@ -50,7 +50,7 @@ func TestNextHops(t *testing.T) {
 	if len(macs) != 4 {
 		t.Errorf("neighbours kept: %v", macs)
 	}
-	want := map[netip.Addr]tunnel.NextHop{
+	want := map[netip.Addr]port.NextHop{
 		addr("192.0.2.2"):    {Local: macUs, Remote: macPeer},
 		addr("198.51.100.1"): {Local: macUs, Remote: macGate},
 		addr("198.51.100.2"): {Local: macUs, Remote: macGate},

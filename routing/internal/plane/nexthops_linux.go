@@ -9,6 +9,7 @@ import (
 	"weft/encap"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // hopState is what the next hops in use were made from. The Plane's caller guards it.
@@ -161,7 +162,7 @@ func (p *Plane) askRoutes(key hopKey) error {
 }
 
 // feed hands the port the next hops if they are others than before.
-func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
+func (f *frames) feed(hops map[netip.Addr]port.NextHop) (changed bool) {
 	if maps.Equal(f.hops, hops) {
 		return false
 	}

@@ -16,6 +16,7 @@ import (
 	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Options are what a data plane is made of.
@@ -29,7 +30,7 @@ type Options struct {
 	Path tunnel.Path
 	Auto bool
 	// Off are the offloads that paths socket and raw do without.
-	Off tunnel.OffloadSet
+	Off port.OffloadSet
 	// Forwarding is one of ForwardingWords: what is done with the underlay device's feature
 	// rx-udp-gro-forwarding.
 	Forwarding string
@@ -40,9 +41,9 @@ type Options struct {
 	// Workers is how many there are; 0 means tunnel.DefaultWorkers.
 	Workers int
 	// Inherited, Away and Keep are as those of routing.BackendConfig; Inherited is the plane's from New on.
-	Inherited map[string]tunnel.Kept
+	Inherited map[string]port.Kept
 	Away      time.Duration
-	Keep      func(name string, k *tunnel.Kept)
+	Keep      func(name string, k *port.Kept)
 	// Logger is required.
 	Logger *slog.Logger
 	// Nudge asks whoever calls the methods to look again at what may have changed. It must not block.
@@ -85,7 +86,7 @@ func New(k *kernel.Kernel, o Options) (*Plane, error) {
 		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) }, Paused: p.waits,
 	}
 	forwarding := o.Forwarding
-	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {
+	if o.Path == tunnel.PathPortable || o.Off.Has(port.OffloadGRO) {
 		// the ports read nothing that is joined: an earlier process' feature is given back
 		forwarding = ForwardingOff
 	}
@@ -138,9 +139,9 @@ func (p *Plane) reapLost() {
 // openTUN opens or re-attaches the persistent TUN, in place of the one before. The
 // error wraps unix.EBUSY if another process holds it.
 func (p *Plane) openTUN(name string) error {
-	var t tunnel.Port
-	o := tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.o.Off, Logger: p.log}
-	err := p.takeUp(keptTUN, func(k *tunnel.Kept) error {
+	var t port.Port
+	o := port.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.o.Off, Logger: p.log}
+	err := p.takeUp(keptTUN, func(k *port.Kept) error {
 		o.From = k
 		return p.k.Do(func() (err error) {
 			t, err = p.newTUN(o)
@@ -165,15 +166,15 @@ func (p *Plane) openTUN(name string) error {
 }
 
 // newTUN opens the TUN as the path wants it.
-func (p *Plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
+func (p *Plane) newTUN(o port.TUNOptions) (port.Port, error) {
 	if p.path == tunnel.PathPortable {
-		return tunnel.OpenTUN(o)
+		return port.OpenTUN(o)
 	}
-	t, err := tunnel.OpenOffloadTUN(o)
+	t, err := port.OpenOffloadTUN(o)
 	if err == nil || !p.o.Auto || o.From != nil || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) {
 		return t, err
 	}
-	plain, plainErr := tunnel.OpenTUN(o)
+	plain, plainErr := port.OpenTUN(o)
 	if plainErr != nil {
 		return nil, plainErr
 	}
@@ -184,20 +185,20 @@ func (p *Plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 }
 
 // underlayOptions are those of an underlay port at local, on any path.
-func (p *Plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
-	return tunnel.UDPOptions{Local: local, Format: p.o.Format, Queues: p.engine.Queues(),
+func (p *Plane) underlayOptions(local netip.AddrPort) port.UDPOptions {
+	return port.UDPOptions{Local: local, Format: p.o.Format, Queues: p.engine.Queues(),
 		Lanes: p.engine.Lanes(), Off: p.o.Off, Logger: p.log}
 }
 
 // newSocket binds an underlay socket as the path, which is not raw, wants it.
-func (p *Plane) newSocket(path tunnel.Path, o tunnel.UDPOptions) (tunnel.Underlay, error) {
+func (p *Plane) newSocket(path tunnel.Path, o port.UDPOptions) (port.Underlay, error) {
 	if o.Format == encap.FormatIPIP {
-		return tunnel.ListenIPIP(o)
+		return port.ListenIPIP(o)
 	}
 	if path == tunnel.PathPortable {
-		return tunnel.ListenUDP(o)
+		return port.ListenUDP(o)
 	}
-	return tunnel.ListenOffload(o)
+	return port.ListenOffload(o)
 }
 
 // closeTUN detaches from the TUN, which stays.

@@ -17,6 +17,7 @@ import (
 	"weft/test/await"
 	"weft/test/netns"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // driven is a data plane on link eth0 with whoever calls it: no more than what follows the kernel.
@@ -119,10 +120,10 @@ func (d *driven) follow(t *testing.T) {
 }
 
 // hops are the next hops that the ports have been handed.
-func (d *driven) hops() map[netip.Addr]tunnel.NextHop {
+func (d *driven) hops() map[netip.Addr]port.NextHop {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	hops := map[netip.Addr]tunnel.NextHop{}
+	hops := map[netip.Addr]port.NextHop{}
 	for _, f := range d.raws() {
 		for a, h := range f.hops {
 			hops[a] = h
@@ -242,7 +243,7 @@ func TestRefusedPeersAreNotAskedFor(t *testing.T) {
 }
 
 // awaitHops polls until ok says nothing of the next hops.
-func (d *driven) awaitHops(t *testing.T, what string, ok func(map[netip.Addr]tunnel.NextHop) error) {
+func (d *driven) awaitHops(t *testing.T, what string, ok func(map[netip.Addr]port.NextHop) error) {
 	t.Helper()
 	await.OK(t, what, func() error { return ok(d.hops()) })
 }

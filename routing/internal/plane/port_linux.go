@@ -13,6 +13,7 @@ import (
 	"weft/routing/internal/errno"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Obstacle says, of options that ask for path raw in words, why it is not possible on the link, from the
@@ -45,12 +46,12 @@ const retryRaw = 30 * time.Second
 
 // frames is what path raw has in the kernel for one port.
 type frames struct {
-	port    *tunnel.Raw
+	port    *port.Raw
 	link    int // index
 	ingress *kernel.Ingress
 	tap     int    // index of the TAP; 0 if there is none
 	note    string // what the TAP lacks
-	hops    map[netip.Addr]tunnel.NextHop
+	hops    map[netip.Addr]port.NextHop
 }
 
 // socket is the port of a family.
@@ -87,7 +88,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.Index == s.index &&
 		time.Now().Before(s.retry):
 		return tunnel.PathSocket, s.why
-	case s.id == 0 && p.o.Inherited[underName(local.Addr().Is6())].Kind != tunnel.KindSockets:
+	case s.id == 0 && p.o.Inherited[underName(local.Addr().Is6())].Kind != port.KindSockets:
 		// for which raw was not possible there is no port that a fault would cost: open finds out, without the
 		// probe of the ingress filter, which takes time
 		return tunnel.PathRaw, nil
@@ -124,14 +125,14 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 	why error) (error, error) {
 	name := underName(local.Addr().Is6())
 	if path == tunnel.PathRaw {
-		why = p.takeUp(name, func(k *tunnel.Kept) error { return p.openRaw(s, local, link, k) })
+		why = p.takeUp(name, func(k *port.Kept) error { return p.openRaw(s, local, link, k) })
 		if why == nil || errors.Is(why, unix.EADDRINUSE) || errors.Is(why, unix.EADDRNOTAVAIL) {
 			return nil, why
 		}
 		path = tunnel.PathSocket
 	}
-	var sock tunnel.Underlay
-	err := p.takeUp(name, func(k *tunnel.Kept) error {
+	var sock port.Underlay
+	err := p.takeUp(name, func(k *port.Kept) error {
 		o := p.underlayOptions(local)
 		o.From = k
 		return p.out.Do(func() (err error) {
@@ -161,14 +162,14 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 //
 // Of a port that was kept, from, the last descriptor is the ingress filter's owner. Both are taken up, or
 // neither.
-func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *tunnel.Kept) error {
+func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *port.Kept) error {
 	e, err := p.out.Ether(link)
 	if err != nil {
 		return err
 	}
 	if err := p.out.ProbeFrames(); err != nil { // what a peer sends must not arrive where it cannot be read
 		if from != nil { // an earlier weftd did not ask
-			err = errors.Join(tunnel.ErrUnfit, err)
+			err = errors.Join(port.ErrUnfit, err)
 		}
 		return err
 	}
@@ -178,11 +179,11 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *
 			return err
 		}
 	}
-	o := tunnel.RawOptions{UDPOptions: p.underlayOptions(local), Link: e.Index,
+	o := port.RawOptions{UDPOptions: p.underlayOptions(local), Link: e.Index,
 		TAP: kernel.TAPName(local.Addr().Is6())}
 	o.From = from
-	var raw *tunnel.Raw
-	err = p.out.Do(func() (err error) { raw, err = tunnel.OpenRaw(o); return err })
+	var raw *port.Raw
+	err = p.out.Do(func() (err error) { raw, err = port.OpenRaw(o); return err })
 	if err != nil {
 		return errors.Join(err, p.dropIngress(f.ingress))
 	}

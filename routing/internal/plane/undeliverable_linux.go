@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 const (
@@ -26,7 +26,7 @@ func (p *Plane) Refuse() {
 	h, now := &p.next, time.Now()
 	to := h.routes.undeliverable(h.silent, h.key.link.Carrier)
 	if n := len(to); n != h.closed {
-		p.log.Info("peers whose next hop does not answer", "event", tunnel.EventPeerUnanswering, "peers", n,
+		p.log.Info("peers whose next hop does not answer", "event", port.EventPeerUnanswering, "peers", n,
 			"before", h.closed)
 		h.closed = n
 	}

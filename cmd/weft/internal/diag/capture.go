@@ -15,7 +15,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapfilter"
 	"weft/cmd/weft/internal/cli"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // captureFlags are those of weft capture.
@@ -87,9 +87,9 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	switch _, bad := pcapfilter.Compile(f.request.Filter); {
 	case bad != nil:
 		return cli.AsUsage(bad)
-	case f.duration < 0 || f.request.SnapLen < 0 || f.request.SnapLen > tunnel.MaxPacket:
+	case f.duration < 0 || f.request.SnapLen < 0 || f.request.SnapLen > port.MaxPacket:
 		return cli.Usagef("--duration %v, --snaplen %d: neither may be negative, and no packet is longer than %d bytes",
-			f.duration, f.request.SnapLen, tunnel.MaxPacket)
+			f.duration, f.request.SnapLen, port.MaxPacket)
 	case f.force && (f.file == "" || f.file == "-"):
 		return cli.Usagef("--force: it is about a file, which --write FILE names")
 	case f.JSON && f.file != "":

@@ -14,7 +14,7 @@ import (
 
 	"weft/cmd/internal/ping"
 	"weft/cmd/weft/internal/cli"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // pingFlags are those of weft ping.
@@ -91,8 +91,8 @@ func (f *pingFlags) check() error {
 		return cli.Usagef("--interval %v: want %v to %v", o.Interval, minPingInterval, maxPingTimeout)
 	case o.Timeout < minPingInterval || o.Timeout > maxPingTimeout:
 		return cli.Usagef("--timeout %v: want %v to %v", o.Timeout, minPingInterval, maxPingTimeout)
-	case o.Size < 0 || o.Size > tunnel.MaxPacket:
-		return cli.Usagef("--size %d: want up to %d bytes, headers included", o.Size, tunnel.MaxPacket)
+	case o.Size < 0 || o.Size > port.MaxPacket:
+		return cli.Usagef("--size %d: want up to %d bytes, headers included", o.Size, port.MaxPacket)
 	case f.four && f.six:
 		return cli.Usagef("-4 and -6: one of them only; without either both are asked")
 	}

@@ -9,7 +9,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/cmd/weft/internal/cli"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // rowFunc adds a row to the page of weft status. Rows without a name go on with the one above.
@@ -92,9 +92,9 @@ func deviceLines(s control.Status) (l []string) {
 func outletLine(o control.Outlet) string {
 	s := fmt.Sprintf("superpackets leave %v ", o.Local)
 	switch o.Outlet {
-	case tunnel.OutletRuns.String():
+	case port.OutletRuns.String():
 		s += "in " + o.Outlet
-	case tunnel.OutletCut.String():
+	case port.OutletCut.String():
 		s += o.Outlet + ", each datagram by a send of its own"
 	default:
 		s += o.Outlet

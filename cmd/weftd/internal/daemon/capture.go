@@ -14,6 +14,7 @@ import (
 	"weft/cmd/internal/pcapfilter"
 	"weft/lease"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // capturePause is the time between two looks at what workers have copied, so that they need not wake the
@@ -39,8 +40,8 @@ func (c *captures) Capture(ctx context.Context, r control.CaptureRequest, w cont
 	if !r.Inner && !r.Outer && !r.Dropped {
 		r.Inner, r.Dropped = true, true
 	}
-	if r.SnapLen <= 0 || r.SnapLen > tunnel.MaxPacket {
-		r.SnapLen = tunnel.MaxPacket
+	if r.SnapLen <= 0 || r.SnapLen > port.MaxPacket {
+		r.SnapLen = port.MaxPacket
 	}
 	filter, err := pcapfilter.Compile(r.Filter)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/rights"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // portItem begins the names of the data plane's ports' items.
@@ -23,7 +23,7 @@ const forgetWait = 300 * time.Millisecond
 
 // keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held,
 // so it does not wait for the service manager, which may take seconds.
-func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
+func (d *Daemon) keepPort(name string, k *port.Kept) {
 	if k == nil {
 		// another one in its place cannot be opened while the program before may come back to it
 		d.upgrades.arrival.Settle()
@@ -44,11 +44,11 @@ func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 }
 
 // keptPorts returns the ports that the last weftd left, once, and for how long nobody read them.
-func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
+func (d *Daemon) keptPorts() (map[string]port.Kept, time.Duration) {
 	items, away := d.custody.Take(portItem)
-	out := make(map[string]tunnel.Kept, len(items))
+	out := make(map[string]port.Kept, len(items))
 	for _, i := range items {
-		var k tunnel.Kept
+		var k port.Kept
 		if err := json.Unmarshal(i.Meta, &k); err != nil {
 			d.log.Warn("a port that was kept is of no use to this weftd", "port", i.Name, "reason", err)
 			rights.Close(i.FDs)
@@ -64,7 +64,7 @@ func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
 
 // hasUnderlay reports whether a port on the underlay is among kept, so that it is no other process that has
 // the port.
-func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
+func (d *Daemon) hasUnderlay(kept map[string]port.Kept) bool {
 	for name := range kept {
 		if name != "tun" {
 			return true

@@ -12,7 +12,7 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/rights"
 	"weft/test/await"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // A backend does not wait, with its lock held, until a busy service manager has heard of its ports: that
@@ -33,7 +33,7 @@ func TestNoBackendWaitsForTheServiceManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &tunnel.Kept{Kind: "tun", FDs: []int{fd}}
+	k := &port.Kept{Kind: "tun", FDs: []int{fd}}
 	d.keepPort("tun", k)
 	d.keepPort("underlay4", k)
 	d.keepPort("underlay4", nil)

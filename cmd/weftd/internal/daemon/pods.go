@@ -20,6 +20,7 @@ import (
 	"weft/cmd/weftd/internal/pods"
 	"weft/routing"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // openPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done
@@ -78,7 +79,7 @@ type podCarrier struct {
 
 // AttachPod implements pods.Carrier. Each attach asks the kernel for the device's abilities.
 func (c podCarrier) AttachPod(tun int, addrs []netip.Addr, mtu int) (tunnel.PortID, error) {
-	p, err := tunnel.PodTUN(tun, 0, c.log)
+	p, err := port.PodTUN(tun, 0, c.log)
 	if err != nil {
 		return 0, err
 	}

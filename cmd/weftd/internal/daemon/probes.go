@@ -7,7 +7,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/lease"
 	"weft/routing/probe"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration
@@ -40,7 +40,7 @@ func (g *overlay) arrivals() (arrived, refused map[netip.Addr]uint64) {
 	for i := range peers {
 		p := &peers[i]
 		arrived[p.Addr] += p.RxPackets
-		if n := p.Drops[tunnel.DropUnderlay]; n > 0 {
+		if n := p.Drops[port.DropUnderlay]; n > 0 {
 			refused[p.Addr] += n
 		}
 	}

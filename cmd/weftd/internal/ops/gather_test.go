@@ -17,6 +17,7 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func newRecorder() *httptest.ResponseRecorder { return httptest.NewRecorder() }
@@ -65,7 +66,7 @@ func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
 				{Name: "ü", TxPackets: 7},
 			},
 			Workers: make([]tunnel.WorkerStats, 2),
-			Stats:   tunnel.Stats{Offloads: []tunnel.OffloadStats{{Calls: 3}}},
+			Stats:   tunnel.Stats{Offloads: []port.OffloadStats{{Calls: 3}}},
 		},
 	}
 	reg := prometheus.NewRegistry()

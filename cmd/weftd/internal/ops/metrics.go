@@ -11,6 +11,7 @@ import (
 	"weft/cmd/weftd/internal/verdict"
 	"weft/lease"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // metric is one family: what it is called, and how it is read from a Snapshot.
@@ -155,7 +156,7 @@ func packetFamilies() []metric {
 			}}
 	}
 	drops := func(s *page, emit func(float64, ...string)) {
-		for r := range tunnel.NumDropReasons {
+		for r := range port.NumDropReasons {
 			emit(float64(s.plane.Stats.Egress.Drops[r]), "egress", r.String())
 			emit(float64(s.plane.Stats.Ingress.Drops[r]), "ingress", r.String())
 		}
@@ -209,7 +210,7 @@ func packetFamilies() []metric {
 }
 
 func queueFamilies() []metric {
-	offloads := func(name, help string, kind prometheus.ValueType, v func(tunnel.OffloadStats) float64) metric {
+	offloads := func(name, help string, kind prometheus.ValueType, v func(port.OffloadStats) float64) metric {
 		return metric{name, help, kind, []string{"offload"}, func(s *page, emit func(float64, ...string)) {
 			for _, o := range s.plane.Stats.Offloads {
 				emit(v(o), o.Offload.String())
@@ -219,12 +220,12 @@ func queueFamilies() []metric {
 	return []metric{
 		offloads("weft_offload_on", "1 while this offload moves several packets in one call; 0 if it is off, not "+
 			"supported or lost.", prometheus.GaugeValue,
-			func(o tunnel.OffloadStats) float64 { return truth(o.State == tunnel.OffloadOn) }),
+			func(o port.OffloadStats) float64 { return truth(o.State == port.OffloadOn) }),
 		offloads("weft_offload_calls_total", "System calls that moved several packets by this offload.",
 			prometheus.CounterValue,
-			func(o tunnel.OffloadStats) float64 { return float64(o.Calls) }),
+			func(o port.OffloadStats) float64 { return float64(o.Calls) }),
 		offloads("weft_offload_packets_total", "Packets in the calls of this offload.", prometheus.CounterValue,
-			func(o tunnel.OffloadStats) float64 { return float64(o.Segments) }),
+			func(o port.OffloadStats) float64 { return float64(o.Segments) }),
 		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped since weftd was too slow, at its " +
 			"socket or at the overlay's device.", prometheus.CounterValue, []string{"where"},
 			func(s *page, emit func(float64, ...string)) {

@@ -13,6 +13,7 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // scrape asks for /metrics as Prometheus does.
@@ -46,7 +47,7 @@ func TestValuesReachTheText(t *testing.T) {
 		},
 	}
 	s.Plane.Stats.Egress.Received = 10
-	s.Plane.Stats.Ingress.Drops[tunnel.DropTTL] = 6
+	s.Plane.Stats.Ingress.Drops[port.DropTTL] = 6
 	text := scrape(t, s)
 	for _, want := range []string{
 		`weft_build_info{goversion="go1.`, `weft_ready 1`, `weft_lease_held 1`, `weft_store_up 1`,
@@ -107,7 +108,7 @@ func TestPeersOfOneNameAreToldApart(t *testing.T) {
 
 func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
 	text := scrape(t, &control.Snapshot{})
-	for r := range tunnel.NumDropReasons {
+	for r := range port.NumDropReasons {
 		for _, direction := range []string{"egress", "ingress"} {
 			if want := `weft_dropped_packets_total{direction="` + direction + `",reason="` + r.String() +
 				`"} 0`; !strings.Contains(text, want) {

@@ -6,6 +6,7 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // List returns all pods, in the order of their keys, and what a new one needs to know.
@@ -61,7 +62,7 @@ func (s *Set) shown(p *pod, t tunnel.PodStats) podport.Pod {
 	}
 	for r := range t.Drops {
 		if n := t.Drops[r] + t.RxDrops[r]; n > 0 {
-			r := tunnel.DropReason(r)
+			r := port.DropReason(r)
 			out.Drops = append(out.Drops, podport.Drop{Reason: r.String(), Packets: n, Admit: r.Admit()})
 		}
 	}

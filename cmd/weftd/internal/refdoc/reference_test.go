@@ -20,7 +20,7 @@ import (
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
 	"weft/routing"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 //go:generate go test -count=1 -run TestReference . -args -update
@@ -141,7 +141,7 @@ func kinds(t *testing.T) string {
 
 func reasons(t *testing.T) string {
 	var drops, codes, rejected, checks [][]string
-	for r := range tunnel.NumDropReasons {
+	for r := range port.NumDropReasons {
 		drops = append(drops, []string{code(r.String()), r.Sentence()})
 	}
 	declared := regexp.MustCompile(`(?m)^\t\w+ +Code = "(\w+)" +// (.+)$`)

@@ -9,7 +9,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/lease"
 	"weft/routing/probe"
-	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 // Notes lists what an operator should know although pods have a network.
@@ -130,7 +130,7 @@ func forgers(s *control.Snapshot) (out []control.Verdict) {
 // offloads name those that break packets on the underlay's link.
 func offloads(s *control.Snapshot) (out []control.Verdict) {
 	for _, o := range s.Plane.Stats.Offloads {
-		if o.State == tunnel.OffloadBroken {
+		if o.State == port.OffloadBroken {
 			out = append(out, control.OffloadBreaksLinks.Say(o.Offload.String(), s.Backend.Underlay.Name))
 		}
 	}

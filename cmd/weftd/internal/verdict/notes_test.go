@@ -11,6 +11,7 @@ import (
 	"weft/lease"
 	"weft/routing/probe"
 	"weft/tunnel"
+	"weft/tunnel/port"
 )
 
 func TestNotes(t *testing.T) {
@@ -65,8 +66,8 @@ func TestNotes(t *testing.T) {
 				{Packets: 1, LastRx: now.Add(-time.Hour)}}})
 		}, []control.Code{control.ForgedSource}},
 		{"a broken offload", func(s *control.Snapshot) {
-			plane(s, control.Plane{Stats: tunnel.Stats{Offloads: []tunnel.OffloadStats{
-				{State: tunnel.OffloadOn}, {State: tunnel.OffloadLost}, {State: tunnel.OffloadBroken},
+			plane(s, control.Plane{Stats: tunnel.Stats{Offloads: []port.OffloadStats{
+				{State: port.OffloadOn}, {State: port.OffloadLost}, {State: port.OffloadBroken},
 			}}})
 		}, []control.Code{control.OffloadBreaksLinks}},
 	} {

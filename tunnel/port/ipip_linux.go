@@ -1,0 +1,174 @@
+package port
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// IPIPSocket is the underlay port of format ipip: a raw socket of IP protocol 4. It receives all such packets
+// to its address, and the kernel writes the outer IPv4 header of the packets that it sends. There are no
+// ports. One system call sends many packets. Nothing segments or coalesces them, except that a virtual wire
+// or the kernel's GRO may deliver a superpacket of TCP. It is safe for concurrent use.
+type IPIPSocket struct {
+	*UDPSocket // the descriptor, its queue and its errors: a raw socket has all of them, too
+	runs       *runWriter
+}
+
+// ListenIPIP opens the port in the current network namespace; of o.Local only the address counts, which is
+// IPv4's. Queues and Lanes are always one. It takes CAP_NET_RAW: without, the error wraps unix.EPERM. It
+// wraps unix.EADDRNOTAVAIL if the address is not one of this host.
+func ListenIPIP(o UDPOptions) (*IPIPSocket, error) {
+	if !o.Local.Addr().Is4() {
+		return nil, fmt.Errorf("ipip from %v: only IPv4 carries it", o.Local.Addr())
+	}
+	if o.From != nil {
+		return keptIPIP(o)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_IPIP)
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("raw socket for ipip: %w: it takes CAP_NET_RAW", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("raw socket for ipip: %w", err)
+	}
+	if o.Device != "" {
+		err = unix.BindToDevice(fd, o.Device)
+	}
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: o.Local.Addr().As4()})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("bind ipip to %v: %w", o.Local.Addr(), err)
+	}
+	return ipipFromFD(fd, o)
+}
+
+// ipipFromFD makes a port of a bound raw socket, which it takes over, also on error.
+func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
+	u, err := UDPFromFD(fd)
+	if err != nil {
+		return nil, err
+	}
+	u.local = netip.AddrPortFrom(u.local.Addr(), 0) // the kernel shows the protocol in place of a port
+	s := &IPIPSocket{UDPSocket: u}
+	s.runs = newRunWriter(s, o, "ipip "+u.local.Addr().String(), false)
+	return s, nil
+}
+
+// Queues implements queuedPort.
+func (s *IPIPSocket) Queues() []Queue {
+	return []Queue{FDQueue{s.fd, AnyWorker, s.ReadBatch, s.UDPSocket}}
+}
+
+// ReadBatch implements Port: one packet a recvmsg(2), until none is left. The outer header is read into the
+// headroom, so that the inner packet stands where every other port puts it.
+func (s *IPIPSocket) ReadBatch(r *Ring) error {
+	for {
+		p := r.Slot()
+		if p == nil {
+			return nil
+		}
+		b := p.buf[p.off-encap.IPv4Len:]
+		r.io.payload(b)
+		n, errno := r.io.recvmsg(s.fd, unix.MSG_TRUNC)
+		switch {
+		case errno == 0:
+			p.Outer = netip.AddrPortFrom(r.io.name.addr().Addr(), 0)
+			p.Truncated = n > len(b)
+			_ = readControl(p, r.io.control())
+			// The kernel has checked the header. Options, which hardly anybody sends, stand before the inner packet.
+			options := int(b[0]&0xf)*4 - encap.IPv4Len
+			p.off += options
+			r.Commit(max(0, min(n, len(b))-encap.IPv4Len-options))
+		case errno == unix.EAGAIN:
+			return nil
+		case errno == unix.EINTR || isQueuedError(errno):
+		default:
+			return fmt.Errorf("receive ipip at %v: %w", s.local.Addr(), errno)
+		}
+	}
+}
+
+// WriteBatch implements Port: superpackets are cut, and the packets leave together by sendmmsg(2).
+func (s *IPIPSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
+
+// whole implements wire: a raw socket cuts no superpacket.
+func (s *IPIPSocket) whole(*runWriter, *Ring, *Packet) bool { return false }
+
+// address implements wire.
+func (s *IPIPSocket) address(_ *Ring, m *sendRun, h *messageHeader, v []unix.Iovec, n, size int) {
+	s.UDPSocket.address(m, h, v[1:], n, size)
+}
+
+// LeavesPartial implements superPort: no outer checksum protects what is in the packet.
+func (s *IPIPSocket) LeavesPartial(Recv) bool { return false }
+
+// Offloads implements superPort: it has none.
+func (s *IPIPSocket) Offloads() []OffloadStats { return nil }
+
+// aboutIPIP is Kept.About of a raw socket of protocol 4.
+type aboutIPIP struct {
+	Local  netip.Addr `json:"local"`
+	Device string     `json:"device,omitempty"`
+}
+
+// Keep implements KeepablePort.
+func (s *IPIPSocket) Keep() (Kept, error) {
+	device, err := boundTo(s.fd)
+	if err != nil {
+		return Kept{}, err
+	}
+	return keep(KindIPIP, aboutIPIP{s.local.Addr(), device}, []int{s.fd})
+}
+
+// keptIPIP is ListenIPIP for o.From.
+func keptIPIP(o UDPOptions) (*IPIPSocket, error) {
+	fd, err := o.ipipFrom()
+	if err != nil {
+		o.From.Close()
+		return nil, fmt.Errorf("ipip at %v that was kept: %w", o.Local.Addr(), err)
+	}
+	o.From.FDs = nil
+	s, err := ipipFromFD(fd, o)
+	if err != nil {
+		return nil, err
+	}
+	s.inherited()
+	if err := s.Hold(nil); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// ipipFrom is the descriptor of o.From, which stays where it is, if it is the socket that o asks for.
+func (o *UDPOptions) ipipFrom() (int, error) {
+	var about aboutIPIP
+	if err := o.From.read(KindIPIP, &about); err != nil {
+		return 0, err
+	}
+	if len(o.From.FDs) != 1 || about.Local != o.Local.Addr() || about.Device != o.Device {
+		return 0, unfit("%d descriptors, bound to %v on link %q, and %v on %q is wanted", len(o.From.FDs),
+			about.Local, about.Device, o.Local.Addr(), o.Device)
+	}
+	fd := o.From.FDs[0]
+	if err := fitSocket(fd, unix.SOCK_RAW); err != nil {
+		return 0, err
+	}
+	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil ||
+		proto != unix.IPPROTO_IPIP {
+		return 0, unfit("a socket is of protocol %d (%v)", proto, err)
+	}
+	if local, err := localOf(fd); err != nil || local.Addr() != about.Local {
+		return 0, unfit("a socket is bound to %v (%v)", local.Addr(), err)
+	}
+	if device, err := boundTo(fd); err != nil || device != o.Device {
+		return 0, unfit("a socket is bound to link %q (%v)", device, err)
+	}
+	return fd, nil
+}

@@ -1,0 +1,116 @@
+package port
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// aboutTUN is Kept.About of a TUN.
+type aboutTUN struct {
+	Name string `json:"name"`
+	// Queues is how many were asked for. There may be fewer.
+	Queues int `json:"queues"`
+}
+
+// Keep implements KeepablePort.
+func (t *OffloadTUN) Keep() (Kept, error) { return t.keep(KindOffload) }
+
+func (t *TUN) keep(kind string) (Kept, error) {
+	return keep(kind, aboutTUN{t.name, t.wanted}, t.fds)
+}
+
+// Keep implements KeepablePort.
+func (t *PortableTUN) Keep() (Kept, error) { return t.keep(KindTUN) }
+
+// keptTUN is OpenTUN or OpenOffloadTUN, as kind says, for o.From.
+func keptTUN(o TUNOptions, kind string) (*TUN, error) {
+	about, err := fitTUN(o, kind)
+	if err == nil && !o.Transient {
+		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETPERSIST, 1)
+	}
+	if err == nil {
+		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETOFFLOAD, 0) // until the port says which
+	}
+	if err != nil {
+		o.From.Close()
+		return nil, fmt.Errorf("tun %s that was kept: %w", o.Name, err)
+	}
+	t := &TUN{name: about.Name, fd: o.From.FDs[0], fds: o.From.FDs, wanted: about.Queues}
+	o.From.FDs = nil
+	return t, nil
+}
+
+// fitTUN says whether o.From is what o asks for.
+func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
+	if err := o.From.read(kind, &about); err != nil {
+		return about, err
+	}
+	switch {
+	case len(o.From.FDs) == 0:
+		return about, unfit("there is no descriptor")
+	case about.Name != o.Name && !strings.Contains(o.Name, "%d"):
+		return about, unfit("the device is %s", about.Name)
+	case about.Queues != max(1, o.Queues):
+		return about, unfit("it was made for %d queues, and %d are wanted", about.Queues, max(1, o.Queues))
+	}
+	flags := uint16(unix.IFF_TUN | unix.IFF_VNET_HDR)
+	if req, err := unix.NewIfreq(""); err == nil && kind == KindTUN &&
+		unix.IoctlIfreq(o.From.FDs[0], unix.TUNGETIFF, req) == nil {
+		flags = req.Uint16() // an earlier weftd or a sandbox has no virtio-net header
+	}
+	for _, fd := range o.From.FDs {
+		if err := fitQueue(fd, about.Name, flags|unix.IFF_TUN); err != nil {
+			return about, err
+		}
+	}
+	if n := tunQueueCount(about.Name); n > 0 && n != len(o.From.FDs) {
+		return about, unfit("%d of the device's %d queues were kept", len(o.From.FDs), n)
+	}
+	return about, nil
+}
+
+// fitQueue says whether fd is a queue of the TUN or TAP of that name, made with these flags, in the current
+// network namespace.
+func fitQueue(fd int, name string, flags uint16) error {
+	req, err := unix.NewIfreq("")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); errors.Is(err, unix.EBADFD) {
+		return unfit("the device is gone")
+	} else if err != nil {
+		return unfit("a descriptor is no TUN's (TUNGETIFF: %v)", err)
+	}
+	const mine = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+	if got := req.Uint16() & mine; got != flags&mine|unix.IFF_NO_PI {
+		return unfit("the device has the flags %#x", got)
+	}
+	if req.Name() != name {
+		return unfit("the device is called %s now", req.Name())
+	}
+	if !hereNamespace(fd, unix.TUNGETDEVNETNS) {
+		return unfit("the device is in another network namespace")
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return unfit("%v", err)
+	}
+	return nil
+}
+
+// hereNamespace says whether the namespace that a request of ioctl(2) gives a descriptor of is the thread's;
+// also if the kernel does not say.
+func hereNamespace(fd int, request uint) bool {
+	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), 0)
+	if errno != 0 {
+		return true
+	}
+	defer unix.Close(int(theirs))
+	var a, b unix.Stat_t
+	if unix.Fstat(int(theirs), &a) != nil || unix.Stat("/proc/thread-self/ns/net", &b) != nil {
+		return true
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino
+}

@@ -1,0 +1,162 @@
+package port
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// How much is merged at once. A flow has its place by the hash of its addresses
+// and ports, so that a packet is compared with one run, however many are open; two
+// flows in one place take turns, at the price of shorter runs.
+const (
+	openRuns = 64 // the bits of merger.open
+	maxMerge = 64 // packets in a run: a superpacket of 64 KB has 45
+)
+
+// merger joins packets that are to be written to a TUN. It holds packets only during one
+// WriteBatch: a lone packet or ACK never waits for another batch.
+type merger struct {
+	runs [openRuns]openRun
+	open uint64 // which runs have packets
+	ring *Ring  // whose merger it is
+}
+
+// openRun is one flow's superpacket in the making.
+type openRun struct {
+	run     encap.Run
+	packets [maxMerge]*Packet
+	iov     [1 + maxMerge]unix.Iovec // virtio-net header, first packet, payloads
+	head    [encap.MaxSegmentHeader]byte
+	vnet    [encap.VNetHdrLen]byte
+}
+
+// add writes p to t, now or with the run that it joins. Within a flow the order is
+// kept; between flows it need not be.
+func (m *merger) add(t *OffloadTUN, p *Packet) {
+	b := p.Bytes()
+	in, err := p.Parse()
+	if err != nil {
+		p.Drop(DropMalformed)
+		return
+	}
+	if in.L4 == 0 || in.Fragment() || in.TotalLen < in.L4+4 {
+		m.flush(t) // it may be of any flow
+		t.writeOne(m.ring, &m.runs[0], p)
+		return
+	}
+	k := place(b, in)
+	o, bit := &m.runs[k], uint64(1)<<k
+	if m.open&bit != 0 {
+		if n := o.run.Segments(); p.SegSize == 0 && n < maxMerge && o.join(p, in, n) {
+			return
+		}
+		o.flush(m.ring, t)
+		m.open &^= bit
+	}
+	if p.SegSize == 0 && t.merges(in.Proto) && o.run.Start(b, *in, p.Partial) {
+		o.packets[0] = p
+		o.iov[1] = iovec(b)
+		m.open |= bit
+		return
+	}
+	t.writeOne(m.ring, o, p)
+}
+
+// place is where a flow's run is kept: packets of one flow always have the same.
+func place(b []byte, in *encap.Inner) int {
+	src, dst := b[12:16], b[16:20]
+	if in.Version == 6 {
+		src, dst = b[20:24], b[36:40]
+	}
+	h := binary.NativeEndian.Uint32(src)*0x9e3779b1 ^ binary.NativeEndian.Uint32(dst)*0x85ebca77 ^
+		binary.NativeEndian.Uint32(b[in.L4:])*0xc2b2ae3d ^ uint32(in.Proto)
+	return int(h * 0x9e3779b1 >> 26)
+}
+
+func (t *OffloadTUN) merges(proto uint8) bool {
+	return proto == encap.ProtoTCP && t.tcp.On() || proto == encap.ProtoUDP && t.udp.On()
+}
+
+// join makes p the run's segment n, if it fits.
+func (o *openRun) join(p *Packet, in *encap.Inner, n int) bool {
+	from, ok := o.run.Add(p.Bytes(), *in, p.Partial)
+	if ok {
+		o.packets[n] = p
+		o.iov[1+n] = iovec(p.Bytes()[from:])
+	}
+	return ok
+}
+
+// flush writes every run that is open.
+func (m *merger) flush(t *OffloadTUN) {
+	for ; m.open != 0; m.open &= m.open - 1 {
+		m.runs[bits.TrailingZeros64(m.open)].flush(m.ring, t)
+	}
+}
+
+// flush writes the run and gives its packets their verdict.
+func (o *openRun) flush(r *Ring, t *OffloadTUN) {
+	packets := o.packets[:o.run.Segments()]
+	first := packets[0].Bytes()
+	kept := copy(o.head[:], first) // Finish patches the first header in place
+	meta := o.run.Finish(first)
+	meta.VNetHdr().Put(o.vnet[:])
+	o.iov[0] = iovec(o.vnet[:])
+	r.Writes++
+	errno := writev(t.queueFor(r, packets[0]), o.iov[:1+len(packets)])
+	if errno != unix.EINVAL || len(packets) == 1 {
+		if errno == 0 && len(packets) > 1 {
+			t.offloadOf(meta.Kind).used(len(packets))
+		}
+		for _, p := range packets {
+			p.verdictOf(errno)
+		}
+		return
+	}
+	// Some kernels refuse superpackets that they should take: go on without.
+	t.offloadOf(meta.Kind).lose(t.log, t.name, errno)
+	copy(first, o.head[:kept])
+	for _, p := range packets {
+		t.writeOne(r, o, p)
+	}
+}
+
+func (t *OffloadTUN) offloadOf(k encap.GSOKind) *OffloadSwitch {
+	if k == encap.GSOUDP {
+		return &t.udp
+	}
+	return &t.tcp
+}
+
+// writeOne writes p as it is: a packet, or a superpacket from another port. It uses
+// o's memory, which is idle.
+func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet) {
+	var h encap.VNetHdr
+	if p.Partial {
+		h.Flags, h.CsumStart, h.CsumOffset = encap.VNetNeedsCsum, uint16(p.CsumStart), uint16(p.CsumOffset)
+	}
+	if p.SegSize > 0 {
+		super, r, ok := p.ParseSuper()
+		if !ok {
+			p.Drop(r)
+			return
+		}
+		h.HdrLen, h.GSOSize = uint16(super.HeaderLen), uint16(p.SegSize)
+		switch {
+		case super.Proto == encap.ProtoUDP:
+			h.GSOType = encap.VNetGSOUDPL4
+		case super.Version == 6:
+			h.GSOType = encap.VNetGSOTCPv6
+		default:
+			h.GSOType = encap.VNetGSOTCPv4
+		}
+	}
+	h.Put(o.vnet[:])
+	o.iov[0], o.iov[1] = iovec(o.vnet[:]), iovec(p.Bytes())
+	r.Writes++
+	p.verdictOf(writev(t.queueFor(r, p), o.iov[:2]))
+}

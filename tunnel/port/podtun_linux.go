@@ -1,0 +1,81 @@
+package port
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// A NamedPort is a port that is a network device.
+type NamedPort interface {
+	Port
+	// Name is the device's name in the namespace where it is.
+	Name() string
+}
+
+// PodTUN makes a port of the TUN of a pod. Another process has opened the descriptor, and the device may be
+// in any namespace, so PodTUN needs no privilege. The port serves every path. If the TUN was made with a
+// virtio-net header (IFF_VNET_HDR), the port moves superpackets, with the kernel's offloads except those in
+// off; otherwise it moves single packets. It takes fd over, also on error. A nil log discards.
+//
+// The device must have been made with IFF_NO_PI. The kernel does not tell; without the flag the port drops
+// all packets as malformed. The error says so if the descriptor is no TUN's, or is one queue of several, of
+// which another process may hold the others. It wraps unix.EBADFD if the device is gone.
+func PodTUN(fd int, off OffloadSet, log *slog.Logger) (NamedPort, error) {
+	flags, err := tunFlags(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("the descriptor of a pod's TUN: %w", err)
+	}
+	t, err := TUNFromFD(fd)
+	if err != nil {
+		return nil, err
+	}
+	if flags&unix.IFF_VNET_HDR == 0 {
+		if err := unix.IoctlSetInt(t.fd, unix.TUNSETOFFLOAD, 0); err != nil {
+			return nil, errors.Join(fmt.Errorf("tun %s: TUNSETOFFLOAD 0: %w", t.name, err), t.Close())
+		}
+		return t, nil
+	}
+	return offloadTUN(t, off, log)
+}
+
+// tunFlags are what a TUN was made with. It is an error if we could not read packets from it.
+func tunFlags(fd int) (uint16, error) {
+	req, err := unix.NewIfreq("")
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); errors.Is(err, unix.EBADFD) {
+		return 0, fmt.Errorf("its device is gone: %w", err)
+	} else if err != nil {
+		return 0, fmt.Errorf("it is no TUN's (TUNGETIFF: %w)", err)
+	}
+	switch flags := req.Uint16(); {
+	case flags&unix.IFF_TUN == 0:
+		return 0, errors.New("it is a TAP's, which carries frames: a TUN is wanted (IFF_TUN)")
+	case flags&unix.IFF_MULTI_QUEUE != 0:
+		return 0, errors.New("the TUN has several queues (IFF_MULTI_QUEUE): one is wanted")
+	default:
+		return flags, nil
+	}
+}
+
+// offloadTUN makes t, which has a virtio-net header, a port that moves superpackets. It takes t over, also on
+// error.
+func offloadTUN(t *TUN, off OffloadSet, log *slog.Logger) (*OffloadTUN, error) {
+	// The header's size is the device's too: another process may have asked for more.
+	if err := unix.IoctlSetPointerInt(t.fd, unix.TUNSETVNETHDRSZ, encap.VNetHdrLen); err != nil {
+		return nil, errors.Join(fmt.Errorf("tun %s: TUNSETVNETHDRSZ: %w", t.name, err), t.Close())
+	}
+	o := &OffloadTUN{TUN: t, log: log}
+	if o.log == nil {
+		o.log = slog.New(slog.DiscardHandler)
+	}
+	o.probe(off)
+	return o, nil
+}

@@ -1,0 +1,54 @@
+package port
+
+import "net/netip"
+
+// OffloadSocket is the underlay port of path socket: it sends and receives runs of datagrams in
+// one system call. It is safe for concurrent use.
+type OffloadSocket struct {
+	sockets *sockets
+	runs    *runWriter // which writes to sockets
+}
+
+// ListenOffload is ListenUDP with the offloads that the kernel has and o does not
+// switch off. Without any it still carries packets.
+func ListenOffload(o UDPOptions) (*OffloadSocket, error) {
+	s, err := listenSockets(o)
+	if err != nil {
+		return nil, err
+	}
+	return &OffloadSocket{sockets: s, runs: newRunWriter(s, o, s.local.String(), s.takesRuns())}, nil
+}
+
+// LocalAddr implements Underlay.
+func (s *OffloadSocket) LocalAddr() netip.AddrPort { return s.sockets.local }
+
+// PollFD implements Port: it is the first queue's.
+func (s *OffloadSocket) PollFD() int { return s.sockets.group[0].fd }
+
+// ReadBatch implements Port: it reads the first queue.
+func (s *OffloadSocket) ReadBatch(r *Ring) error { return s.sockets.readRuns(s.sockets.group[0], r) }
+
+// WriteBatch implements Port, in runs.
+func (s *OffloadSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
+
+// Close implements Port.
+func (s *OffloadSocket) Close() error { return s.sockets.close() }
+
+// Offloads reports the socket's.
+func (s *OffloadSocket) Offloads() []OffloadStats {
+	return append(s.runs.stats(), s.sockets.gro.stats())
+}
+
+// Overflow is how many datagrams the kernel dropped because a receive buffer was full.
+func (s *OffloadSocket) Overflow() uint64 { return s.sockets.overflow() }
+
+// Queues implements queuedPort.
+func (s *OffloadSocket) Queues() []Queue { return s.sockets.queues() }
+
+func (s *OffloadSocket) LeavesPartial(recv Recv) bool { return s.runs.LeavesPartial(recv) }
+func (s *OffloadSocket) RunOffload() *OffloadSwitch   { return &s.runs.gso }
+func (s *OffloadSocket) Lanes() int                   { return max(1, len(s.sockets.lanes)) }
+func (s *OffloadSocket) LanePort(lane uint8) uint16   { return s.sockets.LanePort(lane) }
+func (s *OffloadSocket) Readers() int                 { return len(s.sockets.group) }
+func (s *OffloadSocket) Fill() float64                { return s.sockets.Fill() }
+func (s *OffloadSocket) Hold(held []HeldSource) error { return s.sockets.Hold(held) }
