@@ -43,7 +43,7 @@ func rooms() map[string][]string {
 		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},
 
 		"cmd/weftd/internal/pods": {"lease/atomicfile", "cmd/internal/control", "cmd/internal/events",
-			"cmd/internal/podport", "lease", "tunnel"},
+			"cmd/internal/podport", "lease", "tunnel", "tunnel/port"},
 
 		"lease/subnetenv":  {"lease/atomicfile"}, // so that weft-cni, which is started for each pod, can link it
 		"lease/redact":     {},
@@ -56,20 +56,21 @@ func rooms() map[string][]string {
 		"routing/internal/errno":  {},
 		"routing/internal/notify": {},
 		"routing/ownthread":       {}, // every program links it
-		"routing/event":           {"tunnel"},
+		"routing/event":           {"tunnel/port"},
 		"routing/internal/plane": {"encap", "lease/atomicfile", "routing/event", "routing/internal/errno",
-			"routing/internal/kernel", "tunnel"},
+			"routing/internal/kernel", "tunnel", "tunnel/port"},
 		"routing/internal/wireguard": {"lease/atomicfile", "routing/event"},
-		"routing/probe":              {"encap", "routing/event", "tunnel"},
+		"routing/probe":              {"encap", "routing/event", "tunnel/port"},
 		"routing/routecontrol":       {"routing/routehook"},
 		"routing/routehook":          {"lease/redact"},
 		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
-		"routing/underlay":           {"routing/event", "routing/internal/kernel", "tunnel"},
+		"routing/underlay":           {"routing/event", "routing/internal/kernel", "tunnel/port"},
 
 		// what the data plane decides with, without the data plane
 		"tunnel/fair":    {},
 		"tunnel/natflow": {"encap"},
 		"tunnel/pathmtu": {"encap"},
+		"tunnel/port":    {"encap", "tunnel/nlattr"}, // it moves bytes, and decides about no packet
 	}
 }
 

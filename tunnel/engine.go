@@ -80,7 +80,7 @@ type attached struct {
 	queues         []*queue
 	lost           atomic.Bool
 	outer6         bool                    // an underlay over IPv6
-	lanes, readers int                     // of a spreadPort, else 1
+	lanes, readers int                     // of a port.Spread, else 1
 	local          netip.AddrPort          // of an underlay
 	lane           func(lane uint8) uint16 // the source port of a lane; nil where there are none
 	super          port.Super              // the port, if it takes superpackets as they are
@@ -98,7 +98,7 @@ type queue struct {
 	queue  port.Queue
 	of     *attached
 	worker *worker         // reads from it
-	errors *port.UDPSocket // of an fdQueue
+	errors *port.UDPSocket // of an port.FDQueue
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's

@@ -74,7 +74,7 @@ func (p *watchedPort) Close() error {
 	return unix.Close(p.fd)
 }
 
-// Queues implements queuedPort.
+// Queues implements port.Queued.
 func (p *watchedPort) Queues() []port.Queue {
 	if p.second {
 		return []port.Queue{p, refusedQueue{p}}

@@ -43,7 +43,7 @@ func (s *UDPSocket) queueErrors(on int) error {
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_RECVERR, on)
 }
 
-// Mute has the kernel keep no errors until hear.
+// Mute has the kernel keep no errors until Hear.
 func (s *UDPSocket) Mute() {
 	if s.queueErrors(0) == nil { // one that came between may be reported while nothing is heard
 		s.errors.muted.Store(true)

@@ -27,7 +27,10 @@ type HeldSource struct {
 	Share float64
 }
 
-func (s *UDPSocket) Fill() float64                { return queueFill(s.fd) }
+// Fill implements Holding.
+func (s *UDPSocket) Fill() float64 { return queueFill(s.fd) }
+
+// Hold implements Holding.
 func (s *UDPSocket) Hold(held []HeldSource) error { return holdAt(s.local.Addr().Is6(), held, s.fd) }
 
 func (s *sockets) Fill() (most float64) {

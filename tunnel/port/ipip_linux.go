@@ -61,7 +61,7 @@ func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
 	return s, nil
 }
 
-// Queues implements queuedPort.
+// Queues implements Queued.
 func (s *IPIPSocket) Queues() []Queue {
 	return []Queue{FDQueue{s.fd, AnyWorker, s.ReadBatch, s.UDPSocket}}
 }
@@ -106,10 +106,10 @@ func (s *IPIPSocket) address(_ *Ring, m *sendRun, h *messageHeader, v []unix.Iov
 	s.UDPSocket.address(m, h, v[1:], n, size)
 }
 
-// LeavesPartial implements superPort: no outer checksum protects what is in the packet.
+// LeavesPartial implements Super: no outer checksum protects what is in the packet.
 func (s *IPIPSocket) LeavesPartial(Recv) bool { return false }
 
-// Offloads implements superPort: it has none.
+// Offloads implements Super: it has none.
 func (s *IPIPSocket) Offloads() []OffloadStats { return nil }
 
 // aboutIPIP is Kept.About of a raw socket of protocol 4.

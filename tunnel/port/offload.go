@@ -121,6 +121,7 @@ func (o *OffloadSwitch) set(what Offload, off OffloadSet, supported bool) {
 	}
 }
 
+// On reports whether the offload is in use.
 func (o *OffloadSwitch) On() bool { return OffloadState(o.state.Load()) == OffloadOn }
 
 // TryAgain ends that the offload is broken. It reports whether it was.

@@ -10,12 +10,12 @@ import (
 // valid until the ring is reset.
 type Packet struct {
 	state
-	// Info is what the inner header says, once parse or parseSuper has read it. It is not cleared for another
+	// Info is what the inner header says, once Parse or ParseSuper has read it. It is not cleared for another
 	// packet, since that would cost each as much as to read the header.
 	Info encap.Super
 }
 
-// state is what renew sets anew in a Packet.
+// state is what Renew sets anew in a Packet.
 type state struct {
 	buf      []byte // the slot's memory: headroom, then up to MaxPacket bytes
 	off, end int    // the packet is buf[off:end]
@@ -29,18 +29,19 @@ type state struct {
 	Truncated bool
 
 	// A superpacket stands for several inner packets: its payload is to be cut every
-	// SegSize bytes. 0: it is one packet. segments is how many it stands for.
+	// SegSize bytes. 0: it is one packet. Segments is how many it stands for.
 	SegSize, Segments int
-	// Partial: the inner checksum at csumStart+csumOffset holds only the folded sum of
+	// Partial: the inner checksum at CsumStart+CsumOffset holds only the folded sum of
 	// the pseudo header, and is still to be filled in. True of every superpacket.
 	Partial               bool
 	CsumStart, CsumOffset int
 
-	// parsed: Info.Inner is of this packet. All of Info is if cutSize is segSize.
+	// parsed: Info.Inner is of this packet. All of Info is if cutSize is SegSize.
 	parsed  bool
 	cutSize int
 
-	// What the receiver parses, and the largest datagram payload it takes: egress only.
+	// Recv is what the receiver parses, and Limit the largest datagram payload that it takes, in bytes: egress
+	// only.
 	Recv  Recv
 	Limit int
 
@@ -55,13 +56,14 @@ type state struct {
 	Verdict Verdict
 }
 
+// Verdict is what became of a packet.
 type Verdict uint8
 
-// A verdict is pending, delivered, or verdictDrop + DropReason.
+// A verdict is Pending, Delivered, or that of Dropped.
 const (
 	Pending Verdict = iota
 	Delivered
-	verdictDrop
+	verdictDrop // and the reason
 )
 
 // Reason is why a packet with that verdict is dropped. A port that gave no verdict at all did not take it.
@@ -100,7 +102,8 @@ func (p *Packet) Strip(n int) {
 	}
 }
 
-// MakeHead makes n bytes before the packet a part of the datagram, for headers. borrowed: they belong to the ring.
+// MakeHead makes n bytes before the packet a part of the datagram, for headers. borrowed: they belong to the
+// ring.
 func (p *Packet) MakeHead(n int) []byte {
 	p.head = n
 	return p.headers()
@@ -192,12 +195,12 @@ func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
 // to the ring.
 func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }
 
-// SegmentOf makes q, which is empty, segment k of the superpacket p.
-func (q *Packet) SegmentOf(p *Packet, super *encap.Super, k int) {
-	b := super.AppendHeader(q.Space()[:0], p.Bytes(), k, false)
+// SegmentOf makes p, which is empty, segment k of the superpacket of.
+func (p *Packet) SegmentOf(of *Packet, super *encap.Super, k int) {
+	b := super.AppendHeader(p.Space()[:0], of.Bytes(), k, false)
 	from, to := super.Payload(k)
-	b = append(b, p.Bytes()[from:to]...)
-	q.end, q.Size = q.off+len(b), len(b)
-	q.Outer, q.OuterECN, q.Lane, q.SingleReader = p.Outer, p.OuterECN, p.Lane, p.SingleReader
-	q.copyHead(p)
+	b = append(b, of.Bytes()[from:to]...)
+	p.end, p.Size = p.off+len(b), len(b)
+	p.Outer, p.OuterECN, p.Lane, p.SingleReader = of.Outer, of.OuterECN, of.Lane, of.SingleReader
+	p.copyHead(of)
 }

@@ -49,9 +49,9 @@ type Queued interface {
 
 // FDQueue is a queue of a port that has several, or whose only one has errors to read.
 type FDQueue struct {
-	FD int
+	FD int // what epoll reports; the port's
 	// Home is the worker that is to read it, modulo how many there are, so that a port with several has each of
-	// them read by another; or anyWorker, for the least loaded.
+	// them read by another; or AnyWorker, for the least loaded.
 	Home   int
 	Read   func(*Ring) error
 	Errors *UDPSocket // learns of errors about datagrams that were sent; nil for none
@@ -77,12 +77,12 @@ func homeOf(i, n int) int {
 // Spread is an underlay that can tell inner flows apart on the wire.
 type Spread interface {
 	// Lanes is a power of two: how many source ports there are for the flows to one peer.
-	// Packet.lane is 1 to lanes, or 0 for the tunnel's own port.
+	// Packet.Lane is 1 to Lanes, or 0 for the tunnel's own port.
 	Lanes() int
 	// LanePort is the source port of a lane.
 	LanePort(lane uint8) uint16
 	// Readers is how many queues share what arrives. Each flow has one.
 	Readers() int
-	// RunOffload sends runs of datagrams in one send.
+	// RunOffload is the offload that sends runs of datagrams in one send.
 	RunOffload() *OffloadSwitch
 }

@@ -73,7 +73,7 @@ func (t *PortableTUN) Close() error {
 	return err
 }
 
-// Queues implements queuedPort.
+// Queues implements Queued.
 func (t *PortableTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
 // ReadBatch implements Port.

@@ -95,7 +95,7 @@ func (r *Raw) Outlet() OutletStats {
 // LocalAddr implements Underlay.
 func (r *Raw) LocalAddr() netip.AddrPort { return r.sockets.local }
 
-// Queues implements queuedPort: the first packet socket, the UDP socket for what is no frame of ours, the
+// Queues implements Queued: the first packet socket, the UDP socket for what is no frame of ours, the
 // other packet sockets, and the sockets of the lanes, which have errors.
 func (r *Raw) Queues() []Queue {
 	frames, sockets := r.frames.queues(), r.sockets.queues()
@@ -131,12 +131,23 @@ func (r *Raw) Close() error {
 	return errors.Join(errs[:]...)
 }
 
+// LeavesPartial implements Super.
 func (r *Raw) LeavesPartial(recv Recv) bool { return r.runs.LeavesPartial(recv) }
-func (r *Raw) RunOffload() *OffloadSwitch   { return &r.runs.gso }
-func (r *Raw) Lanes() int                   { return max(1, len(r.sockets.lanes)) }
-func (r *Raw) LanePort(lane uint8) uint16   { return r.sockets.LanePort(lane) }
-func (r *Raw) Readers() int                 { return r.frames.listening }
-func (r *Raw) Fill() float64                { return r.frames.Fill() }
+
+// RunOffload implements Spread.
+func (r *Raw) RunOffload() *OffloadSwitch { return &r.runs.gso }
+
+// Lanes implements Spread.
+func (r *Raw) Lanes() int { return max(1, len(r.sockets.lanes)) }
+
+// LanePort implements Spread.
+func (r *Raw) LanePort(lane uint8) uint16 { return r.sockets.LanePort(lane) }
+
+// Readers implements Spread.
+func (r *Raw) Readers() int { return r.frames.listening }
+
+// Fill implements Holding.
+func (r *Raw) Fill() float64 { return r.frames.Fill() }
 
 // Hold leaves the UDP socket alone, where only fragments arrive.
 func (r *Raw) Hold(held []HeldSource) error { return r.frames.Hold(held) }

@@ -23,14 +23,15 @@ const (
 	// wait meanwhile.
 	turnSegments = 2 * MaxSegments
 
-	BatchSize = 256 // packets, and one read beyond
-	slotAlign = 64  // a cache line
+	// BatchSize is the most packets of a batch, but for the last read.
+	BatchSize = 256
+	slotAlign = 64 // a cache line
 	arenaSize = 4*(Headroom+MaxPacket+slotAlign) + Headroom + MaxPacket
 )
 
 // Ring is a worker's memory for one batch: slots for packets, cut from one arena
 // with headroom, and the arguments of its system calls. A port fills it, the
-// Worker decides about every packet in it, and it is drained to other ports
+// worker decides about every packet in it, and it is drained to other ports
 // before it is filled again. It belongs to one worker and is not safe for
 // concurrent use.
 type Ring struct {
@@ -49,7 +50,7 @@ type Ring struct {
 	extra int // how many of them are in use
 
 	now  int64 // of the batch, Unix nanoseconds
-	Lost int   // datagrams beyond maxRun in one read
+	Lost int   // datagrams beyond MaxRun in one read
 
 	// reply is a packet that we make ourselves: an ICMP error, or a fragment.
 	reply   Packet

@@ -5,9 +5,9 @@ import "net/netip"
 // SendError is what an ICMP message said about a datagram of ours.
 type SendError struct {
 	Dst    netip.Addr // outer destination of the datagram
-	TooBig bool       // packet too big; mtu is the next hop's
+	TooBig bool       // packet too big; MTU is the next hop's
 	MTU    int        // bytes, as claimed: hostile until clamped
-	// Why is not 0 if the datagram does not arrive, as by says: hostile, and only shown.
+	// Why is not 0 if the datagram does not arrive, as By says: hostile, and only shown.
 	Why UnreachableWhy
 	By  netip.Addr
 }

@@ -129,7 +129,7 @@ func TUNFromFD(fd int) (*TUN, error) {
 // Name is the device's name.
 func (t *TUN) Name() string { return t.name }
 
-// Queues implements queuedPort.
+// Queues implements Queued.
 func (t *TUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
 // PollFD implements Port.

@@ -67,6 +67,7 @@ func (t *OffloadTUN) probe(off OffloadSet) {
 	}
 }
 
+// LeavesPartial implements Super.
 func (t *OffloadTUN) LeavesPartial(Recv) bool { return true }
 
 // Offloads reports the device's four.
@@ -74,7 +75,7 @@ func (t *OffloadTUN) Offloads() []OffloadStats {
 	return []OffloadStats{t.tso.stats(), t.uso.stats(), t.tcp.stats(), t.udp.stats()}
 }
 
-// Queues implements queuedPort.
+// Queues implements Queued.
 func (t *OffloadTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
 // ReadBatch implements Port: one packet or superpacket a read(2). The header lands

@@ -167,7 +167,7 @@ func (s *UDPSocket) LocalAddr() netip.AddrPort { return s.local }
 // PollFD implements Port.
 func (s *UDPSocket) PollFD() int { return s.fd }
 
-// Queues implements queuedPort.
+// Queues implements Queued.
 func (s *UDPSocket) Queues() []Queue { return []Queue{FDQueue{s.fd, AnyWorker, s.ReadBatch, s}} }
 
 // Close implements Port.

@@ -42,13 +42,26 @@ func (s *OffloadSocket) Offloads() []OffloadStats {
 // Overflow is how many datagrams the kernel dropped because a receive buffer was full.
 func (s *OffloadSocket) Overflow() uint64 { return s.sockets.overflow() }
 
-// Queues implements queuedPort.
+// Queues implements Queued.
 func (s *OffloadSocket) Queues() []Queue { return s.sockets.queues() }
 
+// LeavesPartial implements Super.
 func (s *OffloadSocket) LeavesPartial(recv Recv) bool { return s.runs.LeavesPartial(recv) }
-func (s *OffloadSocket) RunOffload() *OffloadSwitch   { return &s.runs.gso }
-func (s *OffloadSocket) Lanes() int                   { return max(1, len(s.sockets.lanes)) }
-func (s *OffloadSocket) LanePort(lane uint8) uint16   { return s.sockets.LanePort(lane) }
-func (s *OffloadSocket) Readers() int                 { return len(s.sockets.group) }
-func (s *OffloadSocket) Fill() float64                { return s.sockets.Fill() }
+
+// RunOffload implements Spread.
+func (s *OffloadSocket) RunOffload() *OffloadSwitch { return &s.runs.gso }
+
+// Lanes implements Spread.
+func (s *OffloadSocket) Lanes() int { return max(1, len(s.sockets.lanes)) }
+
+// LanePort implements Spread.
+func (s *OffloadSocket) LanePort(lane uint8) uint16 { return s.sockets.LanePort(lane) }
+
+// Readers implements Spread.
+func (s *OffloadSocket) Readers() int { return len(s.sockets.group) }
+
+// Fill implements Holding.
+func (s *OffloadSocket) Fill() float64 { return s.sockets.Fill() }
+
+// Hold implements Holding.
 func (s *OffloadSocket) Hold(held []HeldSource) error { return s.sockets.Hold(held) }

@@ -122,7 +122,7 @@ func kinds(t *testing.T) string {
 	said := map[string]string{}
 	declared := regexp.MustCompile(`(?m)((?:^\t// .*\n)+)^\t\w+ .*Kind = "(\w+)"$`)
 	for _, file := range []string{
-		"cmd/internal/events/kind.go", "lease/events.go", "tunnel/events.go", "routing/event/event.go",
+		"cmd/internal/events/kind.go", "lease/events.go", "tunnel/port/events.go", "routing/event/event.go",
 	} {
 		for _, m := range declared.FindAllStringSubmatch(read(t, file), -1) {
 			said[m[2]] = strings.Join(strings.Fields(strings.ReplaceAll(m[1], "// ", "")), " ")
