@@ -53,7 +53,7 @@ func (c *Core) failed(err error) {
 
 // answered reports whether err came of what the store says, not of its silence.
 func answered(err error) bool {
-	return errors.Is(err, ErrConflict) || errors.Is(err, ErrNoConfig) || final(err)
+	return errors.Is(err, ErrConflict) || errors.Is(err, ErrRefused) || errors.Is(err, ErrNoConfig) || final(err)
 }
 
 // final reports whether err stays until somebody changes the store or a node.

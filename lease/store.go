@@ -9,6 +9,9 @@ import (
 // ErrConflict says that a compare-and-swap found another revision than the caller's.
 var ErrConflict = errors.New("the record changed in the store")
 
+// ErrRefused means that the store answers, and takes no write: it has no room, or its rules forbid the write.
+var ErrRefused = errors.New("the store refuses to write")
+
 // Snapshot is everything that the store holds under our prefix, at one revision.
 type Snapshot struct {
 	// ClusterID tells one store from another, so that a store that was wiped or

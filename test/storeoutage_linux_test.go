@@ -127,8 +127,8 @@ func keepsRefused(t *testing.T, l *lab.Lab, n *lab.Node, reason string) {
 		knows(t, other, await.Timers, subnet.String(), false)
 	}
 	s := status(t, n, await.Timers, func(s statusJSON) error {
-		if s.Lease == nil || s.Lease.Held || !strings.Contains(s.Lease.Detail, reason) {
-			return fmt.Errorf("lease %+v, want %q", s.Lease, reason)
+		if s.Lease == nil || s.Lease.Held || !strings.Contains(s.Lease.Detail, reason) || !s.Store.Connected {
+			return fmt.Errorf("lease %+v, want %q; the store answers: %v", s.Lease, reason, s.Store.Connected)
 		}
 		return nil
 	})

@@ -39,6 +39,10 @@ func TestReadOnly(t *testing.T) {
 		rpctypes.ErrNoSpace) {
 		t.Errorf("a write while there is no space: %v", err)
 	}
+	if _, err := s.Put(t.Context(), subnet(2), attrs(2), lease.TTL, 0); !errors.Is(err, lease.ErrRefused) ||
+		!errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("a record while there is no space: %v", err)
+	}
 	if snap, err := s.Snapshot(t.Context()); err != nil || len(snap.Records) != 1 {
 		t.Errorf("a read while there is no space: %v %+v", err, snap)
 	}
@@ -75,7 +79,8 @@ func TestRevokedRights(t *testing.T) {
 	defer func() { _ = admin.Close() }()
 	must(admin.RoleRevokePermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett"))
 	must(admin.RoleGrantPermission(ctx, "node", rolePrefix+"/subnets", rolePrefix+"/subnett", 0))
-	if _, err := s.Put(ctx, subnet(2), attrs(2), lease.TTL, 0); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+	if _, err := s.Put(ctx, subnet(2), attrs(2), lease.TTL, 0); !errors.Is(err, lease.ErrRefused) ||
+		!errors.Is(err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("a write without the right: %v", err)
 	}
 	if snap, err := s.Snapshot(ctx); err != nil || len(snap.Records) != 1 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,7 +55,7 @@ func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.D
 	defer cancel()
 	id, err := s.grant(third, ttl)
 	if err != nil {
-		return 0, fmt.Errorf("write %s: %w", key, err)
+		return 0, fmt.Errorf("write %s: %w", key, asRefused(err))
 	}
 	put := clientv3.OpPut(key, string(value), clientv3.WithPrevKV())
 	if id != clientv3.NoLease {
@@ -77,7 +78,20 @@ func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.D
 			return rev, nil
 		}
 	}
-	return 0, fmt.Errorf("write %s: %w", key, err)
+	return 0, fmt.Errorf("write %s: %w", key, asRefused(err))
+}
+
+// refused is what etcd says of a write that it does not take.
+type refused struct{ error }
+
+func (e refused) Unwrap() error      { return e.error }
+func (refused) Is(target error) bool { return target == lease.ErrRefused }
+
+func asRefused(err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return refused{err}
+	}
+	return err
 }
 
 // Delete implements lease.Store. A record that is gone already is a conflict.
