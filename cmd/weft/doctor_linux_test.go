@@ -115,8 +115,8 @@ func (p *patient) examine(t *testing.T, wrapper []string, weftd ...string) (foun
 		t.Errorf("exit status %d, healthy: %v", cmd.ProcessState.ExitCode(), r.Healthy)
 	}
 	for _, x := range r.Findings {
-		if x.Verdict != doctor.OK && x.Verdict != doctor.Unknown && x.ID != doctor.CheckDaemon &&
-			x.ID != doctor.CheckBridgeNetfilter {
+		if x.Verdict != doctor.OK && x.Verdict != doctor.Unknown && x.ID != "daemon" &&
+			x.ID != "bridge-netfilter" {
 			found = append(found, fmt.Sprint(x.ID, " ", x.Verdict))
 			text += x.String() + "\n"
 		}

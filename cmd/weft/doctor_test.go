@@ -53,7 +53,7 @@ func TestDoctorsArguments(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if r.Healthy || !slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
-		return f.ID == doctor.CheckSettings && f.Verdict == doctor.Fault &&
+		return f.ID == "settings" && f.Verdict == doctor.Fault &&
 			strings.Contains(f.Found, "WEFTD_HEALTHZ_PORT")
 	}) {
 		t.Errorf("%s", out)

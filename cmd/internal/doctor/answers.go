@@ -26,11 +26,9 @@ type unanswered struct {
 
 // checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay. Peers
 // with the same finding are grouped.
-func checkPeerAnswers(f *Facts) []Finding {
-	if !f.Daemon.answers() {
-		return one(Unknown, "weftd, which asks them, does not answer")
-	}
+func checkPeerAnswers(f *Facts) findings {
 	var all []*unanswered
+	same := map[string]*unanswered{}
 	asked, good, peers, silent := 0, 0, 0, 0
 	for _, p := range f.Daemon.Peers.Peers {
 		answers := len(p.Probes) == 0
@@ -42,17 +40,17 @@ func checkPeerAnswers(f *Facts) []Finding {
 				good++
 				continue
 			}
-			i := slices.IndexFunc(all, func(u *unanswered) bool {
-				return u.of == of && u.Verdict == found.Verdict && u.Cause == found.Cause &&
-					sameCauses(u.Open, found.Open)
-			})
-			if i < 0 {
-				i = len(all)
-				all = append(all, &unanswered{Finding: found, of: of, since: x.Since})
+			key := fmt.Sprint(of, found.Verdict, found.Cause, diagnose.Finding{Open: found.Open}.Codes())
+			u := same[key]
+			if u == nil {
+				u = &unanswered{Finding: found, of: of, since: x.Since}
+				same[key], all = u, append(all, u)
 			}
-			u := all[i]
 			u.at = append(u.at, x.Address)
-			if u.since = earlier(u.since, x.Since); !slices.Contains(u.names, p.Name) {
+			if x.Since.Before(u.since) {
+				u.since = x.Since
+			}
+			if !slices.Contains(u.names, p.Name) {
 				u.names = append(u.names, p.Name)
 			}
 		}
@@ -63,21 +61,14 @@ func checkPeerAnswers(f *Facts) []Finding {
 			silent++
 		}
 	}
-	var out []Finding
+	if asked == 0 {
+		return says(Unknown, "no peer was asked: there is none, or questions are turned off (Backend.Probe)")
+	}
+	var out findings
 	for _, u := range all {
 		out = append(out, u.finding(f.Now, silent == peers && peers > 1))
 	}
-	if asked == 0 {
-		return one(Unknown, "no peer was asked: there is none, or questions are turned off (Backend.Probe)")
-	}
-	return orOK(out, "%d of %d answer", good, asked)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
+	return out.orOK("%d of %d answer", good, asked)
 }
 
 // finding names the peers of u. alone says that no peer answers.
@@ -98,13 +89,14 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 	case undecided:
 		x.Found = "whether it answers at " + addrsOf(u.at[:min(len(u.at), mostNamed)]) + " is not known yet"
 	}
-	if x.Remedy == "" {
+	if x.Remedy == "" && len(x.Open) > 0 {
 		x.Remedy = remedyOf(x.Open)
 	}
-	if len(u.names) > 1 && !x.Ends() {
+	if len(u.names) > 1 && x.Remedy != "" && !x.Ends() {
 		x.Remedy = "of " + u.names[0] + ": " + x.Remedy + "; weft peers has each one's"
 	}
-	return x.about(firstOf(u.names))
+	x.Subject = firstOf(u.names)
+	return x
 }
 
 // firstOf lists the first few of several.
@@ -122,23 +114,15 @@ const (
 	undecided  = "undecided"
 )
 
-// sameCauses reports whether the same is open.
-func sameCauses(a, b []diagnose.Cause) bool {
-	return slices.EqualFunc(a, b, func(x, y diagnose.Cause) bool { return x.Code == y.Code })
-}
-
 // answer judges one address of a peer. of tells findings apart that are not about the same thing; "" for a
 // peer that is well.
 func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of string) {
-	likely := func(found Finding) Finding {
-		why, _ := diagnose.Probe(f.Daemon.Status, p, x, f.Links.Neighbours[diagnose.UnderlayOf(p)])
-		return found.follows(why)
-	}
+	why, _ := diagnose.Probe(f.Daemon.Status, p, x, f.Links.Neighbours[diagnose.UnderlayOf(p)])
 	switch {
 	case x.Answers == "no":
-		return likely(says(Fault, "it does not answer")), silentPeer
+		return *says(Fault, "it does not answer").follows(why).last(), silentPeer
 	case x.Answers != "yes":
-		return says(Unknown, "whether it answers is not known yet"), undecided
+		return *says(Unknown, "whether it answers is not known yet").last(), undecided
 	case x.Lossy:
 		var parts []string
 		for _, l := range []struct {
@@ -150,14 +134,12 @@ func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of strin
 			}
 		}
 		text := "packets are lost: " + strings.Join(parts, ", ")
-		return likely(says(Warning, "%s", text)), text
+		return *says(Warning, "%s", text).follows(why).last(), text
 	case x.LargeLost:
-		text := fmt.Sprintf("packets of %d bytes reach it, and those of %d are lost", x.PathMTU,
-			f.Daemon.Status.Backend.MTU)
-		found := likely(says(Fault, "%s", text))
-		found.Remedy = "until that is mended: " + f.smaller(x.PathMTU+max(0, f.Daemon.Status.Underlay.MTU-
-			f.Daemon.Status.Backend.MTU))
-		return found, text
+		st := f.Daemon.Status
+		text := fmt.Sprintf("packets of %d bytes reach it, and those of %d are lost", x.PathMTU, st.Backend.MTU)
+		return *says(Fault, "%s", text).follows(why).
+			do("until that is mended: %s", f.smaller(x.PathMTU+max(0, st.Underlay.MTU-st.Backend.MTU))).last(), text
 	}
-	return says(OK, "it answers"), ""
+	return Finding{Verdict: OK}, ""
 }

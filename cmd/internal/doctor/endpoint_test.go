@@ -111,7 +111,7 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 			e := askEndpoint(t.Context(), tt.url, tt.config)
 			if tt.want == "" {
 				if e.Err != nil || !e.Clock || e.Ahead > 5*time.Second || e.Ahead < -5*time.Second ||
-					e.Addrs[0] != netip.MustParseAddr("127.0.0.1") || e.Expires.IsZero() == (tt.config != nil) {
+					e.Addrs[0] != netip.MustParseAddr("127.0.0.1") || (e.Shown == nil) == (tt.config != nil) {
 					t.Errorf("%+v", e)
 				}
 				return
@@ -119,7 +119,7 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 			if e.Err == nil {
 				t.Fatalf("%+v", e)
 			}
-			x := e.explain(healthy(t))
+			x := e.explain(healthy(t))[0]
 			if !strings.Contains(x.Found, tt.want) || x.Remedy == "" || strings.Contains(x.String(), "rpc error") {
 				t.Errorf("%q, of %v", x, e.Err)
 			}

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"crypto/x509"
 	"net/netip"
+	"slices"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -11,6 +13,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/hostrules"
 	"weft/routing/underlay"
 )
 
@@ -58,9 +61,8 @@ type Daemon struct {
 	Peers  control.Peers
 	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.
 	StoreLost []events.Event
-	// Malformed is how many packets of each peer, by its name, weftd dropped as malformed while the doctor
-	// looked.
-	Malformed map[string]uint64
+	// Later is what it says of its peers at the end of Gather, and Peers at the beginning.
+	Later control.Peers
 	// Elsewhere says that its network namespace is another one than that of the doctor.
 	Elsewhere bool
 	// Holder is what a holder at the control socket keeps for a weftd that does not run; HolderErr why it could
@@ -89,10 +91,10 @@ type Kernel struct {
 	// TUN is why /dev/net/tun cannot be opened; nil if it can. Feature is what asking for the backend's feature
 	// said, if it has one.
 	TUN, Feature error
-	// Capabilities are those in effect of weftd, or of the doctor itself; Whose says of which.
-	Capabilities    uint64
-	CapabilitiesErr error
-	Whose           string
+	// NetAdmin and NetRaw are capabilities in effect of weftd, or of the doctor itself; Whose says of which.
+	NetAdmin, NetRaw bool
+	CapabilitiesErr  error
+	Whose            string
 	// Ordinary says that they are the doctor's own, and that it is not run as root.
 	Ordinary bool
 	// Settings are the values of /proc/sys/net by their names with slashes; a name that is not there does not
@@ -102,7 +104,7 @@ type Kernel struct {
 	// container.
 	Neighbours []Neighbours
 	// ReversePathDrops is how many packets rp_filter dropped while the doctor looked.
-	ReversePathDrops int
+	ReversePathDrops uint64
 }
 
 // Neighbours is the kernel's table of neighbours of one family, which all network namespaces share.
@@ -128,11 +130,19 @@ type Links struct {
 	Pinned map[netip.Addr]bool
 	// Neighbours are the next hops to this host's own address, and to peers of which something is odd.
 	Neighbours map[netip.Addr]diagnose.Neighbour
-	// To are the ways that the kernel takes to peers' addresses, and Inner those to addresses in peers' subnets.
-	To, Inner map[netip.Addr]RouteLookup
+	// To are the ways that the kernel takes to peers' addresses, and to addresses in their subnets.
+	To map[netip.Addr]RouteLookup
 	// Underlay is what weftd chooses, or chose; UnderlayErr why there is none.
 	Underlay    underlay.Link
 	UnderlayErr error
+}
+
+func (l Links) named(name string) (link Link, ok bool) {
+	i := slices.IndexFunc(l.Links, func(x Link) bool { return x.Name == name })
+	if i < 0 {
+		return Link{}, false
+	}
+	return l.Links[i], true
 }
 
 // Link is a network device.
@@ -145,6 +155,8 @@ type Link struct {
 	Addrs       []netip.Prefix
 	// Master is the number of the link, such as a bridge, that has this one as a port; 0 for none.
 	Master int
+	// UDPPort is that of a vxlan device.
+	UDPPort int
 }
 
 // Route is a unicast, or a blocking, route of the main table, one for each next hop.
@@ -210,8 +222,8 @@ type Endpoint struct {
 	// Ahead is by how much its clock is ahead of ours, give or take Within; Clock says that it told.
 	Clock         bool
 	Ahead, Within time.Duration
-	// Expires is when the certificate that it showed ends; zero without TLS.
-	Expires, Begins time.Time
+	// Shown is the certificate that it showed; nil without TLS.
+	Shown *x509.Certificate
 }
 
 // Network is the network configuration.
@@ -264,12 +276,11 @@ type CertFile struct {
 	Flag, Path string
 	Err        error
 	// Certs are the certificates in it, the first first.
-	Certs []Cert
+	Certs []*x509.Certificate
 }
 
-// Cert is what matters of a certificate.
-type Cert struct {
-	Subject       string
-	Begins, Ends  time.Time
-	NotForClients bool
+// Firewall has the firewalls of the host that may drop what the overlay needs.
+type Firewall struct {
+	Err      error
+	Suspects []hostrules.Suspect
 }

@@ -32,7 +32,7 @@ func (v Verdict) rank() int { return slices.Index([]Verdict{Fault, Warning, Note
 // Finding is what one check found out about one thing.
 type Finding struct {
 	// ID is the check's.
-	ID      ID      `json:"id"`
+	ID      string  `json:"id"`
 	Verdict Verdict `json:"verdict"`
 	// Subject is what was looked at: a file, a link, an endpoint, a peer; empty for this host.
 	Subject string `json:"subject,omitempty"`
@@ -47,16 +47,6 @@ type Finding struct {
 	Remedy   string           `json:"remedy,omitempty"`
 	// fact is what was observed, for Found.
 	fact string
-}
-
-// follows takes over what diagnose makes of the same.
-func (f Finding) follows(why diagnose.Finding) Finding {
-	f.fact = why.Fact
-	if c := why.Cause; c != nil {
-		f.Cause, f.Observed, f.Remedy = c.Cause, true, c.Where+": "+cmp.Or(c.Remedy, c.Command)
-	}
-	f.Open = why.Open
-	return f
 }
 
 // findOut begins a remedy that tells open causes apart.
@@ -135,15 +125,35 @@ func ExamineStart(f *Facts) (required, others []Finding) {
 }
 
 func (c Check) examine(f *Facts) []Finding {
-	found := c.run(f)
-	if f.tunInOtherNetns() && c.of&ofTUN != 0 {
-		found = one(Unknown, "the TUN is in another network namespace, which is not looked into")
+	found := f.withheld(c.of)
+	if found == nil {
+		found = c.run(f)
 	}
 	for i := range found {
 		x := &found[i]
+		if x.Remedy == "" && len(x.Open) > 0 {
+			x.Remedy = remedyOf(x.Open)
+		}
 		x.ID, x.Cause, x.Remedy = c.ID, f.withStore(x.Cause), f.withStore(x.Remedy)
 	}
 	return found
+}
+
+// withheld says why a check of that kind cannot look; nil if it can.
+func (f *Facts) withheld(k kind) findings {
+	switch {
+	case k&ofTUN != 0 && f.tunInOtherNetns():
+		return says(Unknown, "the TUN is in another network namespace, which is not looked into")
+	case k&needsWeftd != 0 && !f.Daemon.answers():
+		return says(Unknown, "weftd does not answer")
+	case k&needsLinks != 0 && f.Links.Err != nil:
+		return says(Unknown, "%v", f.Links.Err)
+	case k&needsNetwork != 0 && !f.Network.known():
+		return says(Unknown, "the network config is not known")
+	case k&needsRecords != 0 && f.Network.RecordsFrom == "":
+		return says(Unknown, "no records of peers are known")
+	}
+	return nil
 }
 
 // WorstFirst returns the findings sorted by verdict, those of one verdict in their order.
@@ -153,28 +163,49 @@ func WorstFirst(l []Finding) []Finding {
 	return l
 }
 
-// says makes a finding without cause and remedy.
-func says(v Verdict, format string, a ...any) Finding {
-	return Finding{Verdict: v, Found: fmt.Sprintf(format, a...)}
+// findings are what a check found, in order. Its methods but says and orOK change the last one in place, and
+// return all of them.
+type findings []Finding
+
+// says returns one finding, without cause and remedy.
+func says(v Verdict, format string, a ...any) findings { return findings(nil).says(v, format, a...) }
+
+func (l findings) says(v Verdict, format string, a ...any) findings {
+	return append(l, Finding{Verdict: v, Found: fmt.Sprintf(format, a...)})
 }
 
-func one(v Verdict, format string, a ...any) []Finding { return []Finding{says(v, format, a...)} }
+func (l findings) last() *Finding { return &l[len(l)-1] }
 
 // about names the subject, because the likely cause, and do the remedy.
-func (f Finding) about(subject string) Finding { f.Subject = subject; return f }
-func (f Finding) because(format string, a ...any) Finding {
-	f.Cause = fmt.Sprintf(format, a...)
-	return f
-}
-func (f Finding) do(format string, a ...any) Finding {
-	f.Remedy = fmt.Sprintf(format, a...)
-	return f
+func (l findings) about(subject string) findings {
+	l.last().Subject = subject
+	return l
 }
 
-// orOK returns found, or if there is nothing, one finding that all is well.
-func orOK(found []Finding, format string, a ...any) []Finding {
-	if len(found) > 0 {
-		return found
+func (l findings) because(format string, a ...any) findings {
+	l.last().Cause = fmt.Sprintf(format, a...)
+	return l
+}
+
+func (l findings) do(format string, a ...any) findings {
+	l.last().Remedy = fmt.Sprintf(format, a...)
+	return l
+}
+
+// follows takes over what diagnose makes of the same.
+func (l findings) follows(why diagnose.Finding) findings {
+	x := l.last()
+	x.fact, x.Open = why.Fact, why.Open
+	if c := why.Cause; c != nil {
+		x.Cause, x.Observed, x.Remedy = c.Cause, true, c.Where+": "+cmp.Or(c.Remedy, c.Command)
 	}
-	return one(OK, format, a...)
+	return l
+}
+
+// orOK returns one finding that all is well if there is none.
+func (l findings) orOK(format string, a ...any) findings {
+	if len(l) > 0 {
+		return l
+	}
+	return says(OK, format, a...)
 }

@@ -1,31 +1,12 @@
 package doctor
 
 import (
-	"context"
 	"slices"
-	"strings"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
-	"weft/routing/hostrules"
 	"weft/tunnel"
 )
-
-// Firewall has the firewalls of the host that may drop what the overlay needs.
-type Firewall struct {
-	Err      error
-	Suspects []hostrules.Suspect
-}
-
-func readFirewall(ctx context.Context) (w Firewall) {
-	w.Suspects, w.Err = hostrules.Suspects(ctx)
-	return w
-}
-
-// raw says that weftd's datagrams pass beside the firewalls.
-func (f *Facts) raw() bool {
-	return f.Daemon.answers() && f.Daemon.Status.Backend.Path == tunnel.PathRaw.String()
-}
 
 // silent says that a peer does not answer weftd's probes.
 func (f *Facts) silent() bool {
@@ -37,38 +18,36 @@ func silentAt(p control.Peer) bool {
 	return slices.ContainsFunc(p.Probes, func(x control.Probe) bool { return x.Answers == "no" })
 }
 
-func checkOutput(f *Facts) []Finding { return f.atPort("output") }
+func checkOutput(f *Facts) findings { return f.atPort("output") }
 
-func checkInput(f *Facts) []Finding {
+func checkInput(f *Facts) findings {
 	found := f.atPort("input")
 	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
-		x := says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from pods or by a "+
-			"link that leads to no peer", n)
-		x.Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Port.Number},
+		found = found.says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from "+
+			"pods or by a link that leads to no peer", n)
+		found.last().Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Port.Number},
 			diagnose.OffPort).Open
-		x.Remedy = remedyOf(x.Open)
-		found = append(found, x)
 	}
 	return found
 }
 
 // atPort suspects the firewalls at a hook of the overlay's port.
-func (f *Facts) atPort(hook string) []Finding {
+func (f *Facts) atPort(hook string) findings {
 	switch {
 	case f.Network.BackendType == "" && f.Port.Number == 0 && f.Port.Protocol == 0:
-		return one(OK, "the backend is not known")
+		return says(OK, "the backend is not known")
 	case f.Port.Number == 0 && f.Port.Protocol == 0:
-		return one(OK, "backend %s has no port", f.Network.BackendType)
-	case f.raw():
-		return one(OK, "path raw passes beside it")
+		return says(OK, "backend %s has no port", f.Network.BackendType)
+	case f.Daemon.answers() && f.Daemon.Status.Backend.Path == tunnel.PathRaw.String():
+		return says(OK, "path raw passes beside it")
 	}
 	return f.suspected(hook, "")
 }
 
-func checkForward(f *Facts) []Finding {
+func checkForward(f *Facts) findings {
 	link := f.Links.Underlay.Name
 	for _, l := range f.overlayLinks() {
-		if strings.HasPrefix(l.Name, "flannel") {
+		if isFlannels(l.Name) {
 			link = l.Name
 		}
 	}
@@ -76,12 +55,12 @@ func checkForward(f *Facts) []Finding {
 }
 
 // suspected lists the firewalls at a hook that may drop: a warning while a peer is silent, and else a note.
-func (f *Facts) suspected(hook, link string) []Finding {
+func (f *Facts) suspected(hook, link string) findings {
 	v := Note
 	if f.silent() {
 		v = Warning
 	}
-	var out []Finding
+	var out findings
 	for _, s := range f.Firewall.Suspects {
 		// There weftd's rules accept, but for nftables, where each table has to.
 		ours := f.Settings.Rules.ForwardRules && !f.Network.EnableNFTables && s.Chain == "FORWARD" &&
@@ -93,17 +72,18 @@ func (f *Facts) suspected(hook, link string) []Finding {
 		if s.IPv6 && f.Port.Number6 != 0 {
 			port = f.Port.Number6
 		}
-		say := says(v, "%s, unless a rule accepts it first: those were not read", s)
 		switch {
 		case s.Sure:
-			say = says(Warning, "%s, and no rule before it accepts", s)
+			out = out.says(Warning, "%s, and no rule before it accepts", s)
 		case s.Dropped > 0:
-			say = says(v, "%s", s)
+			out = out.says(v, "%s", s)
+		default:
+			out = out.says(v, "%s, unless a rule accepts it first: those were not read", s)
 		}
-		out = append(out, say.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, f.Port.Protocol, link)))
+		out.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, f.Port.Protocol, link))
 	}
 	if len(out) == 0 && f.Firewall.Err != nil {
-		return one(Unknown, "%v", f.Firewall.Err)
+		return says(Unknown, "%v", f.Firewall.Err)
 	}
-	return orOK(out, "no firewall is known that drops what nobody accepts")
+	return out.orOK("no firewall is known that drops what nobody accepts")
 }

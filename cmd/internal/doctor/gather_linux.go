@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -12,12 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/onlink"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/running"
+	"weft/routing"
+	"weft/routing/hostrules"
 )
 
 // Within bounds Gather as a whole.
@@ -35,6 +39,9 @@ type Request struct {
 	Offline bool
 }
 
+// watched is how long counters are watched at least: what is wrong raises them all the time.
+const watched = 500 * time.Millisecond
+
 // Gather reads what the checks need, and changes nothing. It takes Within at most; what is not there by then
 // counts as not known.
 func Gather(ctx context.Context, r Request) *Facts {
@@ -50,29 +57,41 @@ func Gather(ctx context.Context, r Request) *Facts {
 	if !f.hidden() {
 		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
 	}
-	dropped := reversePathDrops()
+	neighbours, dropped, watch := readNeighbours(), reversePathDrops(), time.After(watched)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
 	wg.Go(func() { f.Kernel = readKernel(f.Daemon) })
 	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
 	wg.Go(func() { f.HookErr = f.Settings.Config.Hook.CheckFiles() })
-	var neighbours []Neighbours
-	wg.Go(func() { neighbours = watchNeighbours(ctx) })
-	var malformed map[string]uint64
-	wg.Go(func() { malformed = watchMalformed(ctx, f.Daemon, r.Socket) })
 	wg.Wait()
-	f.Kernel.Neighbours, f.Daemon.Malformed = neighbours, malformed
 	f.Network = readNetwork(ctx, f, r.Socket)
 	if feature := f.Network.Facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()
 	}
 	f.Links = readLinks(f)
 	f.Links.Neighbours = onlink.Look(ctx, f.odd(f.Links))
-	f.Kernel.ReversePathDrops = reversePathDrops() - dropped
-	f.overlayMTU()
+	if f.Network.known() && f.Links.Underlay.Name != "" {
+		f.Network.MTU, f.Network.MTUErr = f.Network.Network.MTU(f.Links.Underlay)
+	}
 	f.Kernel.Settings = readSettings(f.Links.Links)
 	f.Port = readPort(f)
-	f.Firewall = readFirewall(ctx)
+	f.Firewall.Suspects, f.Firewall.Err = hostrules.Suspects(ctx)
+	select {
+	case <-ctx.Done():
+	case <-watch:
+	}
+	f.Kernel.Neighbours, f.Kernel.ReversePathDrops = readNeighbours(), reversePathDrops()-dropped
+	for i := range f.Kernel.Neighbours {
+		n := &f.Kernel.Neighbours[i]
+		for _, before := range neighbours {
+			if before.Family == n.Family {
+				n.Lately = n.Refused - before.Refused
+			}
+		}
+	}
+	if f.Daemon.answers() { // that it does not any more is no check's
+		f.Daemon.Later, _ = control.NewClient(r.Socket).Peers(ctx)
+	}
 	return f
 }
 
@@ -158,12 +177,12 @@ func readKernel(d Daemon) Kernel {
 	if unix.Uname(&u) == nil {
 		k.Release = unix.ByteSliceToString(u.Release[:])
 	}
-	device, file := "/dev/net/tun", "/proc/self/status"
+	device := "/dev/net/tun"
 	k.Whose, k.Ordinary = "this process", d.PID == 0 && os.Geteuid() != 0
 	switch {
 	case d.PID != 0:
 		device = running.Process{PID: d.PID}.Path(device)
-		k.Whose, file = fmt.Sprintf("weftd (pid %d)", d.PID), fmt.Sprintf("/proc/%d/status", d.PID)
+		k.Whose = fmt.Sprintf("weftd (pid %d)", d.PID)
 	case d.answers():
 		k.Whose, k.CapabilitiesErr, k.TUN = "weftd", errHidden, errHidden
 		return k
@@ -172,43 +191,26 @@ func readKernel(d Daemon) Kernel {
 	if k.TUN = err; err == nil {
 		_ = tun.Close()
 	}
-	b, err := os.ReadFile(file)
-	if err == nil {
-		k.Capabilities, err = effective(string(b))
+	set, err := cap.GetPID(d.PID) // 0 is this process
+	if k.CapabilitiesErr = err; err == nil {
+		k.NetAdmin, _ = set.GetFlag(cap.Effective, cap.NET_ADMIN) // it knows both
+		k.NetRaw, _ = set.GetFlag(cap.Effective, cap.NET_RAW)
 	}
-	k.CapabilitiesErr = err
 	return k
 }
 
 // errHidden is why nothing is known of a process.
 var errHidden = errors.New("its process is not visible from here")
 
-// effective reads the capabilities in effect from a process's status.
-func effective(status string) (bits uint64, err error) {
-	for line := range strings.Lines(status) {
-		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			_, err := fmt.Sscanf(strings.TrimSpace(text), "%x", &bits)
-			return bits, err
-		}
-	}
-	return 0, errors.New("the kernel does not tell")
-}
-
 // reversePathDrops is how many packets rp_filter dropped in this network namespace; 0 if that is not known.
-func reversePathDrops() int {
-	text, err := os.ReadFile("/proc/thread-self/net/netstat")
+func reversePathDrops() uint64 {
+	k, err := routing.OpenKernel()
 	if err != nil {
 		return 0
 	}
-	var names []string
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if i := slices.Index(names, "IPReversePathFilter"); i > 0 && i < len(fields) && fields[0] == names[0] {
-			return number(fields[i])
-		}
-		names = fields
-	}
-	return 0
+	defer func() { _ = k.Close() }()
+	n, _ := k.ReversePathDrops()
+	return n
 }
 
 // readSettings reads the settings that the checks look at.
@@ -234,10 +236,5 @@ func readSettings(links []Link) map[string]string {
 }
 
 func (l Link) hasAddr() bool {
-	for _, a := range l.Addrs {
-		if !a.Addr().IsLinkLocalUnicast() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Addrs, func(a netip.Prefix) bool { return !a.Addr().IsLinkLocalUnicast() })
 }

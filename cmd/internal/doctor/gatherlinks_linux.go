@@ -1,19 +1,15 @@
 package doctor
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -40,17 +36,17 @@ func readLinks(f *Facts) Links {
 	out.readRules(h)
 	out.readSilent(h, names)
 	out.chooseUnderlay(f)
-	out.To, out.Inner = map[netip.Addr]RouteLookup{}, map[netip.Addr]RouteLookup{}
+	out.To = map[netip.Addr]RouteLookup{}
 	until := time.Now().Add(Within / 10)
 	for i, p := range f.peers() {
 		if i >= mostPeers || time.Now().After(until) {
 			break
 		}
-		if p.PublicIP.IsValid() {
-			out.To[p.PublicIP] = way(h, p.PublicIP, names)
+		for _, a := range []netip.Addr{p.PublicIP, inside(p)} {
+			if a.IsValid() {
+				out.To[a] = way(h, a, names)
+			}
 		}
-		a := inside(p)
-		out.Inner[a] = way(h, a, names)
 	}
 	return out
 }
@@ -64,8 +60,12 @@ func (l *Links) readDevices(h *netlink.Handle) (names map[int]string, err error)
 	for _, x := range links {
 		a := x.Attrs()
 		names[a.Index] = a.Name
-		l.Links = append(l.Links, Link{Index: a.Index, Name: a.Name, Alias: a.Alias, Kind: x.Type(), MTU: a.MTU,
-			Up: a.RawFlags&unix.IFF_UP != 0, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex})
+		link := Link{Index: a.Index, Name: a.Name, Alias: a.Alias, Kind: x.Type(), MTU: a.MTU,
+			Up: a.RawFlags&unix.IFF_UP != 0, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex}
+		if v, ok := x.(*netlink.Vxlan); ok {
+			link.UDPPort = v.Port
+		}
+		l.Links = append(l.Links, link)
 	}
 	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -111,10 +111,6 @@ func (l *Links) readRoutes(h *netlink.Handle, names map[int]string) error {
 		for _, r := range rs {
 			one := Route{Dst: prefixOf(r.Dst), Gateway: addrOf(r.Gw), Link: names[r.LinkIndex], Metric: r.Priority,
 				Protocol: int(r.Protocol)}
-			if !one.Dst.IsValid() {
-				one.Dst = netip.PrefixFrom(map[int]netip.Addr{netlink.FAMILY_V4: netip.IPv4Unspecified(),
-					netlink.FAMILY_V6: netip.IPv6Unspecified()}[family], 0)
-			}
 			switch r.Type {
 			case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
 				one.Blocks = true
@@ -209,10 +205,8 @@ func (l *Links) chooseUnderlay(f *Facts) {
 		u := d.Status.Underlay
 		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address,
 			Ext4: u.PublicIP, Ext6: u.PublicIPv6}
-		for _, x := range l.Links {
-			if x.Name == u.Link {
-				l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
-			}
+		if x, ok := l.named(u.Link); ok {
+			l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
 		}
 		return
 	}
@@ -229,156 +223,87 @@ func (l *Links) chooseUnderlay(f *Facts) {
 	l.Underlay, l.UnderlayErr = underlay.Choose(k, o)
 }
 
-func (f *Facts) overlayMTU() {
-	if f.Network.known() && f.Links.Underlay.Name != "" {
-		f.Network.MTU, f.Network.MTUErr = f.Network.Network.MTU(f.Links.Underlay)
-	}
-}
-
 // readPort finds who has the overlay's port.
 func readPort(f *Facts) Port {
 	p := Port{Number: f.Network.Facts().Port, Number6: f.Network.Facts().Port6}
 	if !f.Network.known() || p.Number == 0 {
 		return Port{Protocol: f.Network.Facts().Guard.Protocol}
 	}
-	inodes := map[string]Holder{}
-	for _, file := range []string{"udp", "udp6"} {
-		b, err := os.ReadFile("/proc/thread-self/net/" + file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+	proc, err := procfs.NewFS("/proc/thread-self")
+	if err != nil {
+		p.Err = err
+		return p
+	}
+	sockets := map[string]Holder{} // as a descriptor of one is called
+	for i, read := range []func() (procfs.NetUDP, error){proc.NetUDP, proc.NetUDP6} {
+		all, err := read()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			p.Err = err
 			return p
 		}
-		found := sockets(string(b), p.Number)
-		if file == "udp6" && p.Number6 != 0 {
-			maps.Copy(found, sockets(string(b), p.Number6))
-		}
-		for inode, at := range found {
-			if a := at.Addr(); a.IsUnspecified() || f.isUnderlays(a) {
-				inodes[inode] = Holder{At: at}
+		for _, x := range all {
+			at := netip.AddrPortFrom(addrOf(x.LocalAddr), uint16(x.LocalPort))
+			ours := at.Port() == p.Number || i == 1 && p.Number6 != 0 && at.Port() == p.Number6
+			if ours && (at.Addr().IsUnspecified() || slices.Contains(f.Links.Underlay.Local(), at.Addr())) {
+				sockets[fmt.Sprintf("socket:[%d]", x.Inode)] = Holder{At: at}
 			}
 		}
 	}
-	owners(inodes, f.Daemon.has)
-	for inode, h := range inodes {
+	delete(sockets, "socket:[0]") // the kernel's, of a vxlan device
+	owners(sockets, f.Daemon.has)
+	for _, h := range sockets {
 		switch {
-		case inode == "0": // the kernel's, of a vxlan device
 		case f.Daemon.has(h.PID, h.Name):
 		case h.PID == 0 && f.Daemon.PID == 0 && f.Daemon.answers(): // weftd is in another pid namespace
 		default:
 			p.Holders = append(p.Holders, h)
 		}
 	}
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return p
-	}
-	defer h.Close()
-	links, _ := h.LinkList() // what is missing of it is not judged
-	p.leaveOut(links)
+	p.leaveOut(f.Links.Links)
 	return p
 }
 
 // leaveOut takes the sockets of the kernel's own devices out of the holders: they have no process.
-func (p *Port) leaveOut(links []netlink.Link) {
+func (p *Port) leaveOut(links []Link) {
 	for _, l := range links {
-		a := l.Attrs()
-		ours := a.Alias == ownAlias || isFlannels(a.Name)
-		v, vxlan := l.(*netlink.Vxlan)
+		ours := l.Alias == ownAlias || isFlannels(l.Name)
 		switch {
-		case vxlan && v.Port == int(p.Number):
-		case ours && l.Type() == "wireguard": // the port is not among its attributes
+		case l.Kind == "vxlan" && l.UDPPort == int(p.Number):
+		case ours && l.Kind == "wireguard": // the port is not among its attributes
 		default:
 			continue
 		}
 		p.Holders = slices.DeleteFunc(p.Holders, func(h Holder) bool { return h.PID == 0 })
 		if !ours {
-			p.Device = a.Name
+			p.Device = l.Name
 		}
 	}
-}
-
-func (f *Facts) isUnderlays(a netip.Addr) bool {
-	for _, l := range f.Links.Underlay.Local() {
-		if l == a {
-			return true
-		}
-	}
-	return false
-}
-
-// sockets finds those with a local port in the text of /proc/net/udp or udp6, by their inodes.
-func sockets(text string, port uint16) map[string]netip.AddrPort {
-	out := map[string]netip.AddrPort{}
-	for line := range strings.Lines(text) {
-		w := strings.Fields(line)
-		if len(w) < 10 {
-			continue
-		}
-		addr, num, ok := strings.Cut(w[1], ":")
-		n, err := strconv.ParseUint(num, 16, 16)
-		if !ok || err != nil || uint16(n) != port {
-			continue
-		}
-		if a := hexAddr(addr); a.IsValid() {
-			out[w[9]] = netip.AddrPortFrom(a, port)
-		}
-	}
-	return out
-}
-
-// hexAddr reads an address as the kernel prints it: words of four bytes in this machine's order, in
-// hexadecimal.
-func hexAddr(text string) netip.Addr {
-	var b []byte
-	for i := 0; i+8 <= len(text); i += 8 {
-		n, err := strconv.ParseUint(text[i:i+8], 16, 32)
-		if err != nil {
-			return netip.Addr{}
-		}
-		b = binary.NativeEndian.AppendUint32(b, uint32(n))
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a.Unmap()
 }
 
 // owners finds the processes that have the sockets open, of several that have one of ours, as who keeps
 // weftd's sockets for the next one has them too.
-func owners(inodes map[string]Holder, ours func(pid int, name string) bool) {
-	if len(inodes) == 0 {
+func owners(sockets map[string]Holder, ours func(pid int, name string) bool) {
+	if len(sockets) == 0 {
 		return
 	}
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	all, _ := procfs.AllProcs() // without them no socket has an owner
 	until := time.Now().Add(Within / 10)
-	for _, dir := range dirs {
+	for _, p := range all {
 		if time.Now().After(until) {
 			return
 		}
-		fds, err := os.ReadDir(dir + "/fd")
-		if err != nil {
-			continue // it ended, or is another user's
-		}
-		for _, fd := range fds {
-			to, err := os.Readlink(dir + "/fd/" + fd.Name())
-			inode, ok := strings.CutPrefix(to, "socket:[")
-			if err != nil || !ok {
-				continue
-			}
-			inode = strings.TrimSuffix(inode, "]")
-			h, wanted := inodes[inode]
-			pid, _ := strconv.Atoi(filepath.Base(dir)) // it is a number
+		open, _ := p.FileDescriptorTargets() // it ended, or is another user's
+		for _, to := range open {
+			h, wanted := sockets[to]
 			if !wanted {
 				continue
 			}
-			comm, _ := os.ReadFile(dir + "/comm") // it has ended
-			name := strings.TrimSpace(string(comm))
-			if h.PID != 0 && (ours(h.PID, h.Name) || !ours(pid, name)) {
+			name, _ := p.Comm() // it has ended
+			if h.PID != 0 && (ours(h.PID, h.Name) || !ours(p.PID, name)) {
 				continue
 			}
-			h.PID, h.Name = pid, name
-			inodes[inode] = h
+			h.PID, h.Name = p.PID, name
+			sockets[to] = h
 		}
 	}
 }

@@ -1,23 +1,15 @@
 package doctor
 
-import (
-	"testing"
-
-	"github.com/vishvananda/netlink"
-)
+import "testing"
 
 // TestKernelsOwnSockets: sockets without a process are the kernel's where it has a device of weft's, or a
 // vxlan device with the port.
 func TestKernelsOwnSockets(t *testing.T) {
-	vxlan := func(name string, port int) netlink.Link {
-		return &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name}, Port: port}
-	}
-	wireguard := func(name string) netlink.Link {
-		return &netlink.Wireguard{LinkAttrs: netlink.LinkAttrs{Name: name}}
-	}
+	vxlan := func(name string, port int) Link { return Link{Name: name, Kind: "vxlan", UDPPort: port} }
+	wireguard := func(name string) Link { return Link{Name: name, Kind: "wireguard"} }
 	for _, x := range []struct {
 		what   string
-		link   netlink.Link
+		link   Link
 		left   int
 		device string
 	}{
@@ -28,7 +20,7 @@ func TestKernelsOwnSockets(t *testing.T) {
 		{"another vxlan with another port", vxlan("vxlan.calico", 4789), 3, ""},
 	} {
 		p := Port{Number: 51820, Number6: 51821, Holders: []Holder{{}, {PID: 99, Name: "flanneld"}, {}}}
-		if p.leaveOut([]netlink.Link{x.link}); len(p.Holders) != x.left || p.Device != x.device {
+		if p.leaveOut([]Link{x.link}); len(p.Holders) != x.left || p.Device != x.device {
 			t.Errorf("%s: %+v", x.what, p)
 		}
 	}

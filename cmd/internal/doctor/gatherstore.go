@@ -21,13 +21,14 @@ import (
 	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/redact"
-	"weft/routing/routehook"
 )
 
 // endpointPatience is how long an endpoint may take to answer, and readPatience how long reading the records
@@ -142,17 +143,12 @@ func askEndpoint(ctx context.Context, text string, config *tls.Config) Endpoint 
 	}
 	ctx, cancel := context.WithTimeout(ctx, endpointPatience)
 	defer cancel()
-	network, address := "tcp", u.Host
+	network, address := "tcp", net.JoinHostPort(u.Hostname(),
+		cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 	if path, ok := strings.CutPrefix(u.Scheme, "unix"); ok {
 		network, address = "unix", u.Host+u.Path
-		u.Scheme, u.Host, u.Path = "http"+path, "localhost", ""
-	} else if u.Port() == "" {
-		address = net.JoinHostPort(u.Hostname(), map[string]string{"https": "443"}[u.Scheme])
-		if u.Scheme == "http" {
-			address = net.JoinHostPort(u.Hostname(), "80")
-		}
-	}
-	if network == "tcp" {
+		u.Scheme, u.Host = "http"+path, "localhost"
+	} else {
 		e.Host = address
 		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 		if e.Err = err; err != nil {
@@ -173,71 +169,59 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls.Config) {
 	config = config.Clone()
-	var shown *x509.Certificate
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) > 0 {
-			shown = s.PeerCertificates[0]
+			e.Shown = s.PeerCertificates[0]
 		}
 		return nil
 	}
-	client := http.Client{
-		Transport:     &http.Transport{DialContext: dial, TLSClientConfig: config, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Scheme+"://"+u.Host+"/version", nil)
-	if err != nil {
-		e.Err = err
-		return
-	}
 	began := time.Now()
-	resp, err := client.Do(req)
+	resp, body, err := get(ctx, dial, config, u.Scheme+"://"+u.Host+"/version")
 	took := time.Since(began)
-	var body []byte
-	if err == nil {
-		defer func() { _ = resp.Body.Close() }()
-		body, _ = io.ReadAll(io.LimitReader(resp.Body, 1<<12)) // half of it would do
-	}
-	if shown != nil {
-		e.Begins, e.Expires = shown.NotBefore, shown.NotAfter
-	}
-	if u.Scheme == "http" && (err != nil || strings.Contains(string(body), "HTTP request to an HTTPS server")) {
-		if err != nil && isDial(err) {
-			e.Err = err
-			return
-		}
+	e.Err = err
+	switch plain := u.Scheme == "http"; {
+	case err != nil && isDial(err):
+	case plain && (err != nil || strings.Contains(string(body), "HTTP request to an HTTPS server")):
 		if e.PlainTLS = speaksTLS(ctx, dial); e.PlainTLS {
-			err = errors.New("it speaks TLS")
+			e.Err = errors.New("it speaks TLS")
 		}
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		// some etcds say nothing to a client that begins with TLS
+		resp, _, err := get(ctx, dial, nil, "http://"+u.Host+"/version")
+		e.TLSPlain = err == nil && resp.StatusCode == http.StatusOK
 	}
-	if e.Err = err; err != nil {
-		e.TLSPlain = u.Scheme == "https" && !isDial(err) &&
-			(errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && speaksPlain(ctx, u.Host, dial)
+	if e.Err != nil {
 		return
 	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		e.Clock, e.Within = true, took+time.Second
 		e.Ahead = date.Add(time.Second / 2).Sub(began.Add(took / 2)).Round(time.Millisecond)
 	}
-	e.Alarm = alarm(ctx, client, u.Scheme+"://"+u.Host+"/health")
+	// etcd's own check needs no credentials, and knows its alarms. An API server says nothing of the kind.
+	var said struct{ Health, Reason string }
+	_, body, err = get(ctx, dial, config, u.Scheme+"://"+u.Host+"/health")
+	if err == nil && json.Unmarshal(body, &said) == nil && said.Health == "false" {
+		e.Alarm = cmp.Or(said.Reason, "no reason given")
+	}
 }
 
-// alarm reads etcd's own check, which needs no credentials and knows its alarms; "" if nothing is wrong or
-// nothing is said, as by an API server.
-func alarm(ctx context.Context, client http.Client, url string) string {
+// get gets a page, of which the beginning counts.
+func get(ctx context.Context, dial dialer, config *tls.Config, url string) (*http.Response, []byte, error) {
+	client := http.Client{
+		Transport:     &http.Transport{DialContext: dial, TLSClientConfig: config, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return ""
+		return nil, nil, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return ""
+		return nil, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var said struct{ Health, Reason string }
-	if json.NewDecoder(io.LimitReader(resp.Body, 1<<12)).Decode(&said) != nil || said.Health != "false" {
-		return ""
-	}
-	return cmp.Or(said.Reason, "no reason given")
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<12)) // half of it would do
+	return resp, body, nil
 }
 
 // isDial says that there was no connection at all.
@@ -258,84 +242,54 @@ func speaksTLS(ctx context.Context, dial dialer) bool {
 	return err == nil || strings.Contains(err.Error(), "remote error: tls")
 }
 
-// speaksPlain says whether who listens there answers without TLS. Some etcds say nothing to a client that
-// begins with TLS.
-func speaksPlain(ctx context.Context, host string, dial dialer) bool {
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/version", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return false
-	}
-	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
-}
-
 // tlsOf is the configuration by which s talks to https; nil if no file is named.
 func tlsOf(s options.Store) (*tls.Config, error) {
 	if s.CAFile == "" && s.CertFile == "" && s.KeyFile == "" {
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.CAFile != "" {
-		b, err := os.ReadFile(s.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("%s: no PEM certificate in it", s.CAFile)
-		}
-	}
+	files := transport.TLSInfo{TrustedCAFile: s.CAFile}
 	if s.CertFile != "" && s.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
-		if err != nil {
-			return nil, err
-		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		files.CertFile, files.KeyFile = s.CertFile, s.KeyFile
 	}
-	return c, nil
+	c, err := files.ClientConfig()
+	if err == nil && s.CAFile != "" && c.RootCAs.Equal(x509.NewCertPool()) {
+		err = fmt.Errorf("%s: no PEM certificate in it", s.CAFile)
+	}
+	return c, err
 }
 
-// readFiles reads the certificates that the settings name.
-func readFiles(cfg options.Config) []CertFile {
-	out := hookFiles(cfg.Hook)
-	for _, x := range []struct{ flag, path string }{{caFlag, cfg.Store.CAFile}, {certFlag, cfg.Store.CertFile}} {
-		if x.path != "" {
-			out = append(out, readFile(x.flag, x.path))
+// readFiles reads the certificates that the settings name. Those for the controller of routes are looked at
+// as far as they can be read: CheckFiles has what is wrong with the others.
+func readFiles(cfg options.Config) (out []CertFile) {
+	s := cfg.Store
+	for _, x := range []struct {
+		flag, path string
+		hook       bool
+	}{
+		{hookCAFlag, cfg.Hook.CAFile, true}, {"route-hook-certfile", cfg.Hook.CertFile, true},
+		{caFlag, s.CAFile, false}, {certFlag, s.CertFile, false},
+	} {
+		if x.path == "" {
+			continue
+		}
+		if file := readFile(x.flag, x.path); file.Err == nil || !x.hook {
+			out = append(out, file)
 		}
 	}
-	if s := cfg.Store; s.KeyFile != "" {
+	switch {
+	case s.KeyFile != "":
 		file := CertFile{Flag: "etcd-keyfile", Path: s.KeyFile}
 		if _, err := os.ReadFile(s.KeyFile); err != nil {
 			file.Err = err
 		} else if s.CertFile == "" {
 			file.Err = errors.New("it is a key without its certificate: --etcd-certfile is missing")
-		} else if _, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile); err != nil && len(out) > 0 &&
-			out[len(out)-1].Err == nil {
+		} else if _, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile); err != nil && out[len(out)-1].Err == nil {
 			file.Err = fmt.Errorf("it is not the key of %s: %w", s.CertFile, err)
 		}
 		out = append(out, file)
-	} else if s.CertFile != "" {
-		out = append(out, CertFile{Flag: certFlag, Path: s.CertFile, Err: errors.New("its key is not given: " +
-			"--etcd-keyfile is missing")})
-	}
-	return out
-}
-
-// hookFiles reads those that have to do with the controller of routes, as far as they can be read: CheckFiles
-// has what is wrong with the others.
-func hookFiles(o routehook.Options) (out []CertFile) {
-	for _, x := range []struct{ flag, path string }{{hookCAFlag, o.CAFile},
-		{"route-hook-certfile", o.CertFile}} {
-		if x.path == "" {
-			continue
-		}
-		if file := readFile(x.flag, x.path); file.Err == nil {
-			out = append(out, file)
-		}
+	case s.CertFile != "":
+		out = append(out, CertFile{Flag: certFlag, Path: s.CertFile,
+			Err: errors.New("its key is not given: --etcd-keyfile is missing")})
 	}
 	return out
 }
@@ -359,22 +313,12 @@ func readFile(flag, path string) CertFile {
 			file.Err = fmt.Errorf("a certificate in it cannot be read: %w", err)
 			return file
 		}
-		clients := len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
-			slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
-		file.Certs = append(file.Certs, Cert{Subject: subject(c), Begins: c.NotBefore, Ends: c.NotAfter,
-			NotForClients: !clients})
+		file.Certs = append(file.Certs, c)
 	}
 	if len(file.Certs) == 0 {
 		file.Err = errors.New("no PEM certificate in it")
 	}
 	return file
-}
-
-func subject(c *x509.Certificate) string {
-	if s := c.Subject.String(); s != "" {
-		return s
-	}
-	return "serial number " + c.SerialNumber.String()
 }
 
 // recordsOf are the records that the daemon knows, for a store that was not read.

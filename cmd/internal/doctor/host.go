@@ -11,119 +11,46 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/options"
 	"weft/routing"
 )
 
-func checkDaemon(f *Facts) []Finding {
-	d := f.Daemon
-	var out []Finding
-	switch {
-	case !d.Asked:
-		return one(Unknown, "was not asked")
-	case errors.Is(d.Err, control.ErrNoDaemon):
-		start := "systemctl start weftd; journalctl -u weftd -e has why it ended"
-		if f.Settings.Kube.On || f.Settings.NotKnown != "" {
-			start += "; on a node of Kubernetes: kubectl get pods -A -o wide | grep weft, kubectl logs -p"
-		}
-		return []Finding{says(Warning, "weftd does not run here, or not with this control socket").
-			because("it is stopped, or could not start; what is said below is what it would meet").do("%s", start)}
-	case errors.Is(d.Err, control.ErrStuck) && control.Stopped(d.PID):
-		x := says(Fault, "weftd%s runs and does not answer", pid(d.PID)).because("somebody stopped it (state T)").
-			do("kill -CONT %d", d.PID)
-		x.Observed = true
-		return []Finding{x}
-	case errors.Is(d.Err, control.ErrStuck):
-		return []Finding{says(Fault, "weftd%s runs and does not answer", pid(d.PID)).
-			because("it hangs: %v", d.Err).do("systemctl restart weftd, after its log was kept: " +
-			"journalctl -u weftd -e")}
-	case d.Err != nil:
-		return one(Unknown, "weftd could not be asked: %v", d.Err)
-	}
-	if !d.Status.Ready {
-		for _, why := range d.Status.NotReady {
-			out = append(out, says(Fault, "weftd is not ready: %s", why).do("journalctl -u weftd -e has more of it"))
-		}
-	}
-	if d.Elsewhere {
-		out = append(out, says(Warning, "weftd runs in another network namespace, and what is said below is "+
-			"about this one").
-			do("nsenter --net --target %d weft doctor", d.PID))
-	}
-	for i, n := range d.Status.Notes {
-		if codes := d.Status.NoteCodes; i < len(codes) && codes[i] == control.NoPeerAnswers {
-			continue // check peer-answers says more
-		}
-		x := says(Note, "weftd says: %s", n)
-		if i < len(d.Status.NoteCodes) && d.Status.NoteCodes[i] == control.ForgedSource {
-			x = x.because("a pod or a program sends with that address, as a pod of a former subnet does").
-				do("weft capture --dropped shows the packets; make a pod of a former subnet anew")
-		}
-		if i < len(d.Status.NoteCodes) && d.Status.NoteCodes[i] == control.CacheNotSaved {
-			x = x.do("df -h %s; df -i %s; free what fills it, and weftd saves again by itself", f.Settings.CacheDir,
-				f.Settings.CacheDir)
-		}
-		out = append(out, x)
-	}
-	return orOK(out, "weftd%s answers and is ready", pid(d.PID))
-}
-
-func pid(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (pid %d)", n)
-}
-
-func checkSettings(f *Facts) []Finding {
-	var out []Finding
+func checkSettings(f *Facts) findings {
+	var out findings
 	if f.Settings.NotKnown != "" {
-		return one(Unknown, "those of weftd are not known: %s", f.Settings.NotKnown)
+		return says(Unknown, "those of weftd are not known: %s", f.Settings.NotKnown)
 	}
 	if f.Settings.Err != nil {
 		for line := range strings.Lines(f.Settings.Err.Error()) {
 			if line = strings.TrimSpace(line); line != "" && line != options.ErrUsage.Error() {
-				out = append(out, says(Fault, "%s", line).about(f.Settings.From).do("weftd --help lists all flags, and "+
-					"weftd --check what each of them is"))
+				out = out.says(Fault, "%s", line).about(f.Settings.From).
+					do("weftd --help lists all flags, and weftd --check what each of them is")
 			}
 		}
 	}
 	for _, name := range f.Settings.Unknown {
-		out = append(out, says(Warning, "the variable %s names no flag of weftd, and has no effect", name).
-			because("it is misspelt").do(
-			"weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals"))
+		out = out.says(Warning, "the variable %s names no flag of weftd, and has no effect", name).
+			because("it is misspelt").do("weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals")
 	}
-	return orOK(out, "read from %s", f.Settings.From)
+	return out.orOK("read from %s", f.Settings.From)
 }
 
-// leastRelease is the kernel below which path socket does not work, and only path portable is left.
-const leastMajor, leastMinor = 5, 0
+// leastMajor is the version of the kernel below which path socket does not work, and only path portable is
+// left.
+const leastMajor = 5
 
-func checkRelease(f *Facts) []Finding {
-	major, minor, ok := release(f.Kernel.Release)
-	switch {
-	case !ok:
-		return one(Unknown, "the kernel's release is not known: %q", f.Kernel.Release)
-	case major < leastMajor || major == leastMajor && minor < leastMinor:
-		return []Finding{says(Note, "Linux %s carries packets one by one", f.Kernel.Release).
-			because("segmentation of UDP and of the TUN's packets came with Linux 5.0").do(
-			"a newer kernel makes path socket or raw possible, which is many times as fast")}
+func checkRelease(f *Facts) findings {
+	var major, minor int
+	if n, _ := fmt.Sscanf(f.Kernel.Release, "%d.%d", &major, &minor); n < 2 {
+		return says(Unknown, "the kernel's release is not known: %q", f.Kernel.Release)
 	}
-	return one(OK, "Linux %s", f.Kernel.Release)
-}
-
-// release reads the first two numbers of a kernel's release.
-func release(text string) (major, minor int, ok bool) {
-	first, rest, _ := strings.Cut(text, ".")
-	second := strings.FieldsFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
-	major, err := strconv.Atoi(first)
-	if err != nil || len(second) == 0 {
-		return 0, 0, false
+	if major < leastMajor {
+		return says(Note, "Linux %s carries packets one by one", f.Kernel.Release).
+			because("segmentation of UDP and of the TUN's packets came with Linux 5.0").
+			do("a newer kernel makes path socket or raw possible, which is many times as fast")
 	}
-	minor, err = strconv.Atoi(second[0])
-	return major, minor, err == nil
+	return says(OK, "Linux %s", f.Kernel.Release)
 }
 
 // userspaceDataPlane reports whether weft's data plane moves the packets here, as far as is known.
@@ -140,25 +67,25 @@ func (f *Facts) userspaceDataPlane() bool {
 	return !f.Network.known()
 }
 
-func checkTUN(f *Facts) []Finding {
+func checkTUN(f *Facts) findings {
 	if left := f.leftTUNs(); len(left) > 0 {
 		return left
 	}
 	switch {
 	case !f.userspaceDataPlane():
-		return one(OK, "backend %s needs no TUN device here", f.Network.BackendType)
+		return says(OK, "backend %s needs no TUN device here", f.Network.BackendType)
 	case f.Kernel.TUN == nil:
-		return one(OK, "/dev/net/tun can be opened")
+		return says(OK, "/dev/net/tun can be opened")
 	case errors.Is(f.Kernel.TUN, errHidden):
-		return one(Unknown, "whether weftd can open /dev/net/tun is not known: %v", f.Kernel.TUN)
+		return says(Unknown, "whether weftd can open /dev/net/tun is not known: %v", f.Kernel.TUN)
 	}
 	x := says(Fault, "/dev/net/tun cannot be opened: %v", bare(f.Kernel.TUN))
 	switch {
 	case errors.Is(f.Kernel.TUN, fs.ErrNotExist), errors.Is(f.Kernel.TUN, unix.ENODEV),
 		errors.Is(f.Kernel.TUN, unix.ENXIO):
 		x = x.because("the module tun is not loaded, or this container was not given the device").
-			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c 10 " +
-				"200")
+			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c " +
+				"10 200")
 	case errors.Is(f.Kernel.TUN, fs.ErrPermission) && f.Settings.Rootless.On:
 		x = x.because("it is not this user's to open, though udev's default is 0666").
 			do("as root: chmod 0666 /dev/net/tun, and where nothing like udev does so at each start, a line in " +
@@ -170,146 +97,134 @@ func checkTUN(f *Facts) []Finding {
 	default:
 		x = x.do("the user-space data plane needs it: load the module tun")
 	}
-	return []Finding{x}
+	return x
 }
 
 // leftTUNs are weft's that no process has open, and that no weftd opens again since somebody renamed them.
-func (f *Facts) leftTUNs() (out []Finding) {
+func (f *Facts) leftTUNs() (out findings) {
 	for _, l := range f.overlayLinks() {
 		if l.Kind == "tuntap" && !l.Carrier && !isFlannels(l.Name) && !strings.HasPrefix(l.Name, "weft-") {
-			out = append(out, says(Warning, "a TUN of weft's is left, and no process has it open").about(l.Name).
-				because("somebody renamed it").do("ip link del %s", l.Name))
+			out = out.says(Warning, "a TUN of weft's is left, and no process has it open").about(l.Name).
+				because("somebody renamed it").do("ip link del %s", l.Name)
 		}
 	}
 	return out
 }
 
-// bare is the error of a system call without its operation and path.
-func bare(err error) error {
-	if p := new(fs.PathError); errors.As(err, &p) {
-		return p.Err
-	}
-	return err
-}
-
-func checkFeature(f *Facts) []Finding {
+func checkFeature(f *Facts) findings {
 	feature := f.Network.Facts().Feature
 	switch {
 	case feature == nil:
-		return one(OK, "nothing is asked of it")
+		return says(OK, "nothing is asked of it")
 	case f.Kernel.Feature == nil:
-		return one(OK, "the kernel has %s", feature.Name)
+		return says(OK, "the kernel has %s", feature.Name)
 	case !errors.Is(f.Kernel.Feature, feature.Missing):
-		return one(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
+		return says(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
 	case feature.Required == "" || f.Network.Facts().Carrier == routing.CarrierEither:
-		return []Finding{says(Note, "the kernel has no %s, and weft carries the packets in user space",
-			feature.Name).
-			because("%v", f.Kernel.Feature).do("modprobe %s, if this kernel has the module", feature.Name)}
+		return says(Note, "the kernel has no %s, and weft carries the packets in user space", feature.Name).
+			because("%v", f.Kernel.Feature).do("modprobe %s, if this kernel has the module", feature.Name)
 	}
-	return []Finding{says(Fault, "the kernel has no %s, and %s", feature.Name, feature.Required).because("%v",
-		f.Kernel.Feature).do("modprobe %s", feature.Name)}
+	return says(Fault, "the kernel has no %s, and %s", feature.Name, feature.Required).
+		because("%v", f.Kernel.Feature).do("modprobe %s", feature.Name)
 }
 
-func (f *Facts) has(capability uint) bool { return f.Kernel.Capabilities&(1<<capability) != 0 }
-
-func checkNetAdmin(f *Facts) []Finding {
+func checkNetAdmin(f *Facts) findings {
 	switch {
 	case f.Kernel.CapabilitiesErr != nil:
-		return one(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
+		return says(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
 	case f.Settings.Rootless.On:
-		return one(OK, "weftd is an ordinary user's, and has it in a user namespace")
-	case f.has(unix.CAP_NET_ADMIN):
-		return one(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
+		return says(OK, "weftd is an ordinary user's, and has it in a user namespace")
+	case f.Kernel.NetAdmin:
+		return says(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
 	case f.Kernel.Ordinary:
-		return []Finding{says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one "+
-			"without root").
+		return says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one without "+
+			"root").
 			do("weftd --rootless --check says whether it can be, and docs/rootless.md how; for one of the whole " +
-				"host, run weft doctor as root")}
+				"host, run weft doctor as root")
 	}
-	return []Finding{says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").about(
-		f.Kernel.Whose).
+	return says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").
+		about(f.Kernel.Whose).
 		because("it does not run as root, or the unit or the container gives it fewer capabilities").
 		do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add " +
-			"NET_ADMIN")}
+			"NET_ADMIN")
 }
 
-func checkNetRaw(f *Facts) []Finding {
+func checkNetRaw(f *Facts) findings {
 	switch {
 	case f.Kernel.CapabilitiesErr != nil:
-		return one(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
+		return says(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
 	case f.Settings.Rootless.On:
-		return one(OK, "weftd is an ordinary user's, and uses path socket")
-	case f.has(unix.CAP_NET_RAW):
-		return one(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
+		return says(OK, "weftd is an ordinary user's, and uses path socket")
+	case f.Kernel.NetRaw:
+		return says(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
 	case f.Kernel.Ordinary:
-		return one(OK, "a weftd that is started by this user is one without root, and uses path socket")
+		return says(OK, "a weftd that is started by this user is one without root, and uses path socket")
 	}
-	return []Finding{says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the "+
-		"next best").about(f.Kernel.Whose).
-		because("the unit or the container gives it fewer capabilities").do(
-		"in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")}
+	return says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").
+		about(f.Kernel.Whose).because("the unit or the container gives it fewer capabilities").
+		do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")
 }
 
-func checkForwarding4(f *Facts) []Finding {
+func checkForwarding4(f *Facts) findings {
 	return f.forwarding(f.Network.EnableIPv4 || !f.Network.known(), "IPv4", "ipv4/ip_forward",
 		"ipv4/conf/%s/forwarding")
 }
 
-func checkForwarding6(f *Facts) []Finding {
+func checkForwarding6(f *Facts) findings {
 	return f.forwarding(f.Network.EnableIPv6, "IPv6", "ipv6/conf/all/forwarding", "ipv6/conf/%s/forwarding")
 }
 
 // forwarding looks at the setting for all links, and at that of the overlay's own and of the pods' bridge.
-func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
+func (f *Facts) forwarding(on bool, family, all, each string) findings {
 	if !on {
-		return one(OK, "the overlay has no %s", family)
+		return says(OK, "the overlay has no %s", family)
 	}
 	const cause = "Linux has it off by default, or a file of /etc/sysctl.d turns it off at each start"
 	value, there := f.Kernel.Settings[all]
 	switch {
 	case !there:
-		return []Finding{says(Fault, "the kernel has no %s, and the network config enables it",
-			family).do("remove it from the network config, or boot with %s", family)}
+		return says(Fault, "the kernel has no %s, and the network config enables it", family).
+			do("remove it from the network config, or boot with %s", family)
 	case value == "0":
-		return []Finding{says(Fault, "%s is 0: the kernel forwards nothing between pods and other hosts", key(all)).
-			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))}
+		return says(Fault, "%s is 0: the kernel forwards nothing between pods and other hosts", key(all)).
+			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))
 	}
 	links := slices.Concat(f.overlayLinks(), f.podBridges())
 	if f.Network.Facts().Direct { // what comes from peers comes by the underlay
 		links = append(links, Link{Name: f.Links.Underlay.Name})
 	}
-	var out []Finding
+	var out findings
 	for _, l := range links {
 		if name := fmt.Sprintf(each, l.Name); f.Kernel.Settings[name] == "0" {
-			out = append(out, says(Fault, "%s is 0: nothing that comes in by %s is forwarded", key(name), l.Name).
-				about(l.Name).because(cause).do("sysctl -w %s=1", key(name)))
+			out = out.says(Fault, "%s is 0: nothing that comes in by %s is forwarded", key(name), l.Name).
+				about(l.Name).because(cause).do("sysctl -w %s=1", key(name))
 		}
 	}
-	return orOK(out, "%s is %s", key(all), value)
+	return out.orOK("%s is %s", key(all), value)
 }
 
 // key is the name of a setting as sysctl takes it: a dot in a link's name, as in flannel.1, is a slash there.
 func key(file string) string { return "net." + strings.NewReplacer("/", ".", ".", "/").Replace(file) }
 
 // checkPodBridge looks at the link behind which pods are that have no port of weftd's.
-func checkPodBridge(f *Facts) []Finding {
+func checkPodBridge(f *Facts) findings {
 	bridges := f.podBridges()
 	if len(bridges) == 0 {
-		return orOK(f.bareBridges(), "no link of others has an address of this node's subnet")
+		return f.bareBridges().orOK("no link of others has an address of this node's subnet")
 	}
-	var out []Finding
+	var out findings
 	for _, l := range bridges {
 		if !l.Up {
-			out = append(out, says(Fault, "the link is down: pods behind it reach nobody").about(l.Name).
-				do("ip link set %s up", l.Name))
+			out = out.says(Fault, "the link is down: pods behind it reach nobody").about(l.Name).
+				do("ip link set %s up", l.Name)
 		}
 	}
-	return orOK(out, "it is up")
+	return out.orOK("it is up")
 }
 
 // bareBridges finds bridges that have ports and no address, while no link has one of this node's subnet:
 // packets to its own pods leave by the overlay again then.
-func (f *Facts) bareBridges() (out []Finding) {
+func (f *Facts) bareBridges() (out findings) {
 	own := f.Network.Own.V4
 	if !own.IsValid() {
 		return nil
@@ -318,40 +233,31 @@ func (f *Facts) bareBridges() (out []Finding) {
 		port := func(p Link) bool { return p.Master == l.Index && p.Kind == "veth" }
 		if l.Kind == "bridge" && len(l.Addrs) == 0 && slices.ContainsFunc(f.Links.Links, port) {
 			gateway := netip.PrefixFrom(own.Masked().Addr().Next(), own.Bits())
-			out = append(out, says(Fault,
-				"it has ports and no address, and no link has one of this node's subnet %s: "+
-					"pods behind it reach nobody", own.Masked()).about(l.Name).
+			out = out.says(Fault, "it has ports and no address, and no link has one of this node's subnet %s: pods "+
+				"behind it reach nobody", own.Masked()).about(l.Name).
 				because("its address was removed, or the node's subnet is a new one").
 				do("ip addr add %s dev %s, if its pods have addresses of %s; else make them anew", gateway, l.Name,
-					own.Masked()))
+					own.Masked())
 		}
 	}
 	return out
 }
 
 // podBridges are links of others with an address of this node's subnet, as a CNI plugin makes them.
-func (f *Facts) podBridges() (out []Link) {
-	ours := func(p netip.Prefix) bool {
-		own := f.Network.Own
-		return own.V4.IsValid() && own.V4.Contains(p.Addr()) || own.V6.IsValid() && own.V6.Contains(p.Addr())
-	}
-	for _, l := range f.Links.Links {
-		if l.Alias != ownAlias && l.Name != f.Links.Underlay.Name && slices.ContainsFunc(l.Addrs, ours) {
-			out = append(out, l)
-		}
-	}
-	return out
+func (f *Facts) podBridges() []Link {
+	ours := func(p netip.Prefix) bool { return f.Network.Own.Contains(p.Addr()) }
+	return f.linksThat(func(l Link) bool {
+		return l.Alias != ownAlias && l.Name != f.Links.Underlay.Name && slices.ContainsFunc(l.Addrs, ours)
+	})
 }
 
 // overlayLinks are weft's own links.
 func (f *Facts) overlayLinks() []Link {
-	var out []Link
-	for _, l := range f.Links.Links {
-		if l.Alias == ownAlias {
-			out = append(out, l)
-		}
-	}
-	return out
+	return f.linksThat(func(l Link) bool { return l.Alias == ownAlias })
+}
+
+func (f *Facts) linksThat(are func(Link) bool) []Link {
+	return slices.DeleteFunc(slices.Clone(f.Links.Links), func(l Link) bool { return !are(l) })
 }
 
 // ownAlias marks links of weft's, and ownProtocol its routes.
@@ -360,33 +266,33 @@ const (
 	ownProtocol = 119
 )
 
-func checkReversePath(f *Facts) []Finding {
+func checkReversePath(f *Facts) findings {
 	under := f.Links.Underlay.Name
 	if under == "" {
-		return one(Unknown, "no underlay is chosen")
+		return says(Unknown, "no underlay is chosen")
 	}
-	var out []Finding
+	var out findings
 	if f.strict(under) {
 		for _, r := range f.peers() {
 			w, ok := f.Links.To[r.PublicIP]
 			if !ok || w.Err != nil || w.Link == under {
 				continue
 			}
-			out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what "+
-				"the peer sends here is dropped", under, r.PublicIP, w.Link).
-				about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w %s=2, or route %s by %s",
-				rpFilter(under), r.PublicIP, under))
+			out = out.says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what the peer "+
+				"sends here is dropped", under, r.PublicIP, w.Link).about(r.Called()).
+				because("routes differ in the two directions").
+				do("sysctl -w %s=2, or route %s by %s", rpFilter(under), r.PublicIP, under)
 		}
 	}
 	if n := f.Kernel.ReversePathDrops; n > 0 && len(out) == 0 {
-		out = append(out, f.reversePath(n))
+		return f.reversePath(n)
 	}
-	return orOK(out, "it dropped nothing, and all known peers are reached by %s", under)
+	return out.orOK("it dropped nothing, and all known peers are reached by %s", under)
 }
 
 // reversePath is for packets that rp_filter dropped while the doctor looked. It drops what comes by another
 // link than the one that leads to the sender.
-func (f *Facts) reversePath(n int) Finding {
+func (f *Facts) reversePath(n uint64) findings {
 	v := Warning
 	silent := map[string]bool{} // links that lead to silent peers
 	for _, p := range f.Daemon.Peers.Peers {
@@ -402,8 +308,8 @@ func (f *Facts) reversePath(n int) Finding {
 			commands = append(commands, "sysctl -w "+rpFilter(l.Name)+"=2")
 		}
 	}
-	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s", n, strings.Join(links,
-		", ")).about(strings.Join(links, ", ")).
+	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s", n,
+		strings.Join(links, ", ")).about(strings.Join(links, ", ")).
 		because("packets come by another link than the one that leads to their sender").
 		do("%s", strings.Join(commands, "; "))
 }
@@ -427,31 +333,31 @@ const (
 	conntrackMost = "netfilter/nf_conntrack_max"
 )
 
-func checkConntrack(f *Facts) []Finding {
+func checkConntrack(f *Facts) findings {
 	have, most := number(f.Kernel.Settings[conntracked]), number(f.Kernel.Settings[conntrackMost])
 	v := Warning
 	switch {
 	case most == 0:
-		return one(OK, "no bound is known")
+		return says(OK, "no bound is known")
 	case 10*have < 9*most:
-		return one(OK, "%d of at most %d connections", have, most)
+		return says(OK, "%d of at most %d connections", have, most)
 	case have >= most:
 		v = Fault
 	}
-	return []Finding{says(v, "%d of at most %d connections are tracked", have, most).
+	return says(v, "%d of at most %d connections are tracked", have, most).
 		because("the kernel drops packets of new connections when the table is full").
-		do("sysctl -w %s=%d", key(conntrackMost), 2*most)}
+		do("sysctl -w %s=%d", key(conntrackMost), 2*most)
 }
 
-func checkBridgeNetfilter(f *Facts) []Finding {
+func checkBridgeNetfilter(f *Facts) findings {
 	if f.Network.EnableNFTables {
-		return one(OK, "nftables is used, which does not need it")
+		return says(OK, "nftables is used, which does not need it")
 	}
 	v := Note
 	if f.Settings.Kube.On {
 		v = Warning
 	}
-	var out []Finding
+	var out findings
 	for _, x := range []struct {
 		on   bool
 		file string
@@ -462,11 +368,11 @@ func checkBridgeNetfilter(f *Facts) []Finding {
 		switch {
 		case !x.on:
 		case !there:
-			out = append(out, says(v, "%s does not exist: %s", key(x.file), means).because("the module br_netfilter "+
-				"is not loaded").do("modprobe br_netfilter"))
+			out = out.says(v, "%s does not exist: %s", key(x.file), means).
+				because("the module br_netfilter is not loaded").do("modprobe br_netfilter")
 		case value == "0":
-			out = append(out, says(v, "%s is 0: %s", key(x.file), means).do("sysctl -w %s=1", key(x.file)))
+			out = out.says(v, "%s is 0: %s", key(x.file), means).do("sysctl -w %s=1", key(x.file))
 		}
 	}
-	return orOK(out, "iptables sees them")
+	return out.orOK("iptables sees them")
 }

@@ -1,35 +1,11 @@
 package doctor
 
 import (
-	"context"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
-
-// neighbourWatch is how long the tables are watched: one that is full refuses neighbours all the time.
-const neighbourWatch = 500 * time.Millisecond
-
-// watchNeighbours reads the tables twice.
-func watchNeighbours(ctx context.Context) (out []Neighbours) {
-	first := readNeighbours()
-	if len(first) == 0 {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(neighbourWatch):
-	}
-	out = readNeighbours()
-	for i := range out {
-		if k := slices.IndexFunc(first, func(n Neighbours) bool { return n.Family == out[i].Family }); k >= 0 {
-			out[i].Lately = out[i].Refused - first[k].Refused
-		}
-	}
-	return out
-}
 
 func readNeighbours() (out []Neighbours) {
 	for _, t := range []struct{ family, file, setting string }{
@@ -77,28 +53,26 @@ func (n *Neighbours) parse(text string) bool {
 }
 
 // checkNeighbours looks whether packets are lost since the kernel has no room for one more neighbour.
-func checkNeighbours(f *Facts) []Finding {
-	var out []Finding
+func checkNeighbours(f *Facts) findings {
+	const shared = "it is shared by all network namespaces of the host, so pods and bridges of any kind fill it"
+	var out findings
 	for _, n := range f.Kernel.Neighbours {
-		remedy := func(x Finding) Finding {
-			most := max(n.Most, 1024)
-			return x.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/performance.md "+
-				"has how many it takes", n.Bound, 4*most, strings.Replace(n.Bound, "thresh3", "thresh2", 1))
-		}
 		switch {
 		case n.Lately > 0:
-			out = append(out, remedy(says(Fault, "the kernel's table of %s neighbours is full: while this looked, "+
-				"%d found no room, and their packets were lost", n.Family, n.Lately).
-				because("it is shared by all network namespaces of the host, so pods and bridges of any kind fill it: "+
-					"it has %d entries, and %s is %d", n.Entries, n.Bound, n.Most)))
+			out = out.says(Fault, "the kernel's table of %s neighbours is full: while this looked, %d found no "+
+				"room, and their packets were lost", n.Family, n.Lately).
+				because(shared+": it has %d entries, and %s is %d", n.Entries, n.Bound, n.Most)
 		case n.Most > 0 && n.Entries >= n.Most-n.Most/10:
-			out = append(out, remedy(says(Warning, "the kernel's table of %s neighbours is nearly full: %d of %d; "+
-				"then packets to new neighbours are lost", n.Family, n.Entries, n.Most).
-				because("it is shared by all network namespaces of the host, so pods and bridges of any kind fill it")))
+			out = out.says(Warning, "the kernel's table of %s neighbours is nearly full: %d of %d; then packets to "+
+				"new neighbours are lost", n.Family, n.Entries, n.Most).because(shared)
+		default:
+			continue
 		}
+		out.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/performance.md has how "+
+			"many it takes", n.Bound, 4*max(n.Most, 1024), strings.Replace(n.Bound, "thresh3", "thresh2", 1))
 	}
 	if len(f.Kernel.Neighbours) == 0 {
-		return one(OK, "the kernel does not show its tables of neighbours here")
+		return says(OK, "the kernel does not show its tables of neighbours here")
 	}
-	return orOK(out, "the kernel's tables of neighbours have room")
+	return out.orOK("the kernel's tables of neighbours have room")
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,81 +13,81 @@ import (
 	"weft/routing/underlay"
 )
 
-func checkConfig(f *Facts) []Finding {
+func checkConfig(f *Facts) findings {
 	switch n := f.Network; {
 	case n.From == "":
-		return one(Unknown, "it is in the store, which was not read")
+		return says(Unknown, "it is in the store, which was not read")
 	case n.Err != nil:
-		var out []Finding
+		var out findings
 		for _, fault := range joined(n.Err) {
-			x := says(Fault, "%s", oneLine(fault)).about(n.From).do("%s", f.mend(fault))
+			out = out.says(Fault, "%s", oneLine(fault)).about(n.From).do("%s", f.mend(fault))
 			switch prefix := f.Settings.Store.Prefix; {
 			case !f.Store.Asked || f.Store.Err != nil || f.Store.Snapshot.Config != nil:
 			case n.LastStore != "":
-				x = x.because("--etcd-prefix is %s, and weftd's last run here had %s", prefix, n.LastStore).
+				out.because("--etcd-prefix is %s, and weftd's last run here had %s", prefix, n.LastStore).
 					do("set --etcd-prefix %s and restart weftd", n.LastStore)
 			default:
-				x = x.because("nobody wrote it, somebody deleted it, or --etcd-prefix %s is not the other nodes': "+
+				out.because("nobody wrote it, somebody deleted it, or --etcd-prefix %s is not the other nodes': "+
 					"etcdctl get --prefix --keys-only / | grep /config shows where one is", prefix)
 			}
-			out = append(out, x)
 		}
 		return out
 	}
-	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.NetworkConfig.Network,
-		V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
+	return says(OK, "%s, backend %s, from %s",
+		lease.Subnets{V4: f.Network.NetworkConfig.Network, V6: f.Network.IPv6Network}, f.Network.BackendType,
+		f.Network.From)
 }
 
-func checkKeys(f *Facts) []Finding {
+func checkKeys(f *Facts) findings {
 	if len(f.Network.Raw) == 0 {
-		return one(Unknown, "there is no network config to look at")
+		return says(Unknown, "there is no network config to look at")
 	}
-	var out []Finding
+	var out findings
 	for _, u := range f.Network.Unknown {
-		out = append(out, says(Warning, "%s", u).about(f.Network.From).because("it is misspelt, or another "+
-			"program's").do("correct it there: weft goes on as if it were absent"))
+		out = out.says(Warning, "%s", u).about(f.Network.From).because("it is misspelt, or another program's").
+			do("correct it there: weft goes on as if it were absent")
 	}
-	return orOK(out, "all are known")
+	return out.orOK("all are known")
 }
 
-func checkRunning(f *Facts) []Finding {
+func checkRunning(f *Facts) findings {
 	if f.Daemon.answers() {
 		c := f.Daemon.Status.Config
-		var out []Finding
+		var out findings
 		for _, fault := range c.Faults {
 			if f.saidOfConfig(fault) {
 				continue
 			}
-			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s",
-				fault).do("%s", f.mendRunning()))
+			out = out.says(Fault, "the network config is not the one in use, and cannot be: %s", fault).
+				do("%s", f.mendRunning())
 		}
 		if len(c.Changes) > 0 {
-			out = append(out, says(Warning, "a restart of weftd would change: %s%s", strings.Join(c.Changes, "; "),
-				f.collides()).because("the network config was changed since weftd started; nodes that started since "+
-				"then use the new one").
-				do("restart weftd on every node; or write the old one back: %s", f.put([]byte(c.InUse))))
+			out = out.says(Warning, "a restart of weftd would change: %s%s", strings.Join(c.Changes, "; "),
+				f.collides()).
+				because("the network config was changed since weftd started; nodes that started since then use the "+
+					"new one").do("restart weftd on every node; or write the old one back: %s", f.put([]byte(c.InUse)))
 		}
 		if c.Differs && len(out) == 0 && f.Network.Err == nil {
-			out = append(out, says(Warning, "the network config is not the one in use").do("weft status"))
+			out = out.says(Warning, "the network config is not the one in use").do("weft status")
 		}
 		if f.Network.Err != nil {
-			return orOK(out, "weftd goes on with the last good one")
+			return out.orOK("weftd goes on with the last good one")
 		}
-		return orOK(out, "the one in use")
+		return out.orOK("the one in use")
 	}
 	last := f.Network.Last
 	switch {
 	case !f.Network.HasLast():
-		return one(Unknown, "weftd does not answer, and left no last good network config")
+		return says(Unknown, "weftd does not answer, and left no last good network config")
 	case !f.Network.known():
-		return one(Unknown, "there is nothing to compare with the last good one, %s",
+		return says(Unknown, "there is nothing to compare with the last good one, %s",
 			lease.Subnets{V4: last.Network, V6: last.IPv6Network})
 	}
-	var out []Finding
+	var out findings
 	for _, change := range Changes(last, f.Network.Network) {
-		out = append(out, says(Note, "a start of weftd would change since its last run: %s", change))
+		out = out.says(Note, "a start of weftd would change since its last run: %s", change)
 	}
-	return orOK(out, "the one of the last run")
+	return out.orOK("the one of the last run")
 }
 
 // saidOfConfig says that check network-config has what weftd says of the network config, too.
@@ -132,30 +133,22 @@ const (
 		"has now; or give that program another network"
 )
 
-func checkOverlap(f *Facts) []Finding {
-	if !f.Network.known() {
-		return one(Unknown, "the network config is not known")
-	}
-	if f.Links.Err != nil {
-		return one(Unknown, "routes: %v", f.Links.Err)
-	}
-	var out []Finding
+func checkOverlap(f *Facts) findings {
+	var out findings
 	const remedy = "choose another Network that nobody uses, or add a more specific route"
 	for _, e := range f.Store.Endpoints {
 		for _, a := range e.Addrs {
 			if n, r, cut := f.cutOff(a); cut {
-				out = append(out, says(Fault, "Network %s contains the store's %s, which is reached via %s: the "+
-					"overlay's route would take its place", n, a, r).
-					about(e.URL).do("%s to %s", remedy, a))
+				out = out.says(Fault, "Network %s contains the store's %s, which is reached via %s: the overlay's "+
+					"route would take its place", n, a, r).about(e.URL).do("%s to %s", remedy, a)
 			}
 		}
 	}
 	for _, p := range f.peers() {
 		for _, a := range []netip.Addr{p.PublicIP, p.PublicIPv6} {
 			if n, r, cut := f.cutOff(a); cut {
-				out = append(out, says(Fault, "Network %s contains the peer's own address %s, which is reached via %s: "+
-					"the overlay's route would take its place", n, a, r).
-					about(nameOf(p)).do("%s to %s", remedy, a))
+				out = out.says(Fault, "Network %s contains the peer's own address %s, which is reached via %s: the "+
+					"overlay's route would take its place", n, a, r).about(p.Called()).do("%s to %s", remedy, a)
 			}
 		}
 	}
@@ -168,18 +161,18 @@ func checkOverlap(f *Facts) []Finding {
 				// A network of the host's that contains the overlay, or lies in it and is not a pods' bridge of our own
 				// subnet.
 				if a.Masked().Overlaps(n) && !f.ownSubnet(a.Masked()) && a.Bits() < a.Addr().BitLen() {
-					x := says(Fault, "Network %s overlaps %s, in which this host has the address %s", n,
-						a.Masked(), a.Addr()).
-						about(l.Name).because("one network was given out twice").do("choose another Network that no host uses")
+					out = out.says(Fault, "Network %s overlaps %s, in which this host has the address %s", n, a.Masked(),
+						a.Addr()).about(l.Name)
 					if l.Kind == "bridge" && a.Bits() > n.Bits() {
-						x = x.because(formerBridge).do(formerPods)
+						out.because(formerBridge).do(formerPods)
+					} else {
+						out.because("one network was given out twice").do("choose another Network that no host uses")
 					}
-					out = append(out, x)
 				}
 			}
 		}
 	}
-	return orOK(out, "it contains none")
+	return out.orOK("it contains none")
 }
 
 // isFlannels says that a link has one of flannel's names, which weft's have too.
@@ -187,10 +180,7 @@ func isFlannels(name string) bool { return strings.HasPrefix(name, "flannel") }
 
 // ownSubnet says that p lies in this node's subnet, where a bridge of pods is.
 func (f *Facts) ownSubnet(p netip.Prefix) bool {
-	own := []netip.Prefix{f.Network.Own.V4, f.Network.Own.V6}
-	return slices.ContainsFunc(own, func(o netip.Prefix) bool {
-		return o.IsValid() && o.Bits() <= p.Bits() && o.Contains(p.Addr())
-	})
+	return contains(f.Network.Own.V4, p) || contains(f.Network.Own.V6, p)
 }
 
 // cutOff says that an overlay's route takes the place of the one to a, and by which network.
@@ -203,11 +193,7 @@ func (f *Facts) cutOff(a netip.Addr) (network netip.Prefix, via string, cut bool
 			continue
 		}
 		if r, ok := f.best(a); ok && r.Dst.Bits() <= n.Bits() {
-			via = r.Link
-			if r.Gateway.IsValid() {
-				via = r.Gateway.String() + " on " + r.Link
-			}
-			return n, via, true
+			return n, r.via(), true
 		}
 	}
 	return network, "", false
@@ -236,43 +222,38 @@ func (f *Facts) best(a netip.Addr) (best Route, ok bool) {
 
 // overlays says that a route is weft's, or leads by a link of weft's.
 func (f *Facts) overlays(r Route) bool {
-	return r.Protocol == ownProtocol || slices.ContainsFunc(f.Links.Links, func(l Link) bool {
-		return l.Name == r.Link && l.Alias == ownAlias
-	})
+	l, _ := f.Links.named(r.Link)
+	return r.Protocol == ownProtocol || l.Alias == ownAlias
 }
 
 // These are the parts of the range, in percent, from which on a warning is due, and the part at which it is
 // used up.
 const rangeWarning, rangeFull = 80, 100
 
-func checkLeft(f *Facts) []Finding {
+func checkLeft(f *Facts) findings {
 	switch {
 	case f.Settings.Kube.On:
-		return one(OK, "the cluster gives out subnets")
+		return says(OK, "the cluster gives out subnets")
 	case !f.Network.known() || f.Network.RecordsFrom != etcdStore:
-		return one(Unknown, "the store was not read")
+		return says(Unknown, "the store was not read")
 	}
-	var out []Finding
-	for _, u := range f.Network.Use(subnetsOf(f.Network.Records)) {
+	var taken []lease.Subnets
+	for _, r := range f.Network.Records {
+		taken = append(taken, r.Subnets)
+	}
+	var out findings
+	for _, u := range f.Network.Use(taken) {
 		const remedy = "weft lease list shows who has them, weft lease release SUBNET gives one back that nobody " +
 			"needs; a wider Network, or a longer SubnetLen, needs every node to start again"
 		switch part := u.Percent(); {
 		case part >= rangeFull:
-			out = append(out, says(Fault, "all %d subnets of %s are taken: no other node can join", u.All,
-				u.Network).because("nodes that are gone keep theirs for a day, or the range is small").do(remedy))
+			out = out.says(Fault, "all %d subnets of %s are taken: no other node can join", u.All, u.Network).
+				because("nodes that are gone keep theirs for a day, or the range is small").do(remedy)
 		case part >= rangeWarning:
-			out = append(out, says(Warning, "%d of %d subnets of %s are taken", u.Taken, u.All, u.Network).do(remedy))
+			out = out.says(Warning, "%d of %d subnets of %s are taken", u.Taken, u.All, u.Network).do(remedy)
 		}
 	}
-	return orOK(out, "less than %d %% are taken", rangeWarning)
-}
-
-func subnetsOf(l []lease.Record) []lease.Subnets {
-	out := make([]lease.Subnets, len(l))
-	for i := range l {
-		out[i] = l[i].Subnets
-	}
-	return out
+	return out.orOK("less than %d %% are taken", rangeWarning)
 }
 
 // peers are the records of other nodes.
@@ -293,13 +274,7 @@ func (f *Facts) usable(r lease.Record) bool {
 	return i < 0 || f.Network.Records[i].BackendType == r.BackendType
 }
 
-// nameOf is what people call a node.
-func nameOf(r lease.Record) string { return r.Called() }
-
-func checkDuplicates(f *Facts) []Finding {
-	if f.Network.RecordsFrom == "" {
-		return one(Unknown, "no records are known")
-	}
+func checkDuplicates(f *Facts) findings {
 	at := map[netip.Addr][]lease.Record{}
 	for _, r := range f.Network.Records {
 		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
@@ -308,62 +283,47 @@ func checkDuplicates(f *Facts) []Finding {
 			}
 		}
 	}
-	var out []Finding
+	var out findings
 	for _, n := range f.Links.Neighbours {
 		if n.Own && n.Several() {
-			out = append(out, says(Fault, "another host on %s has this host's address %s: MAC address %s", n.Link,
-				n.At,
-				n.Answers[0]).about(n.At.String()).
-				because("a machine was cloned, or the address was given twice").
-				do("on that host: ip -br addr | grep -wF %s, and take the address away", n.At))
+			out = out.says(Fault, "another host on %s has this host's address %s: MAC address %s", n.Link, n.At,
+				n.Answers[0]).about(n.At.String()).because("a machine was cloned, or the address was given twice").
+				do("on that host: ip -br addr | grep -wF %s, and take the address away", n.At)
 		}
 	}
 	if a := f.Links.Underlay.Ext4; a.IsValid() {
 		if n := f.Links.Neighbours[a]; !n.Own && n.At == a && n.Asked && len(n.Answers) == 0 {
-			out = append(out, says(Fault,
-				"this node publishes %s, which is no address of this host, and nobody on %s "+
-					"answers ARP for it", a, n.Link).about(a.String()).because("--public-ip is %s", a).
-				do("start weftd with --public-ip=%s", f.Links.Underlay.Addr4))
+			out = out.says(Fault, "this node publishes %s, which is no address of this host, and nobody on %s "+
+				"answers ARP for it", a, n.Link).about(a.String()).because("--public-ip is %s", a).
+				do("start weftd with --public-ip=%s", f.Links.Underlay.Addr4)
 		}
 	}
-	for _, a := range sortedAddrs(at) {
+	for _, a := range slices.SortedFunc(maps.Keys(at), netip.Addr.Compare) {
 		l := at[a]
 		if len(l) < 2 {
 			continue
 		}
 		var who []string
 		for _, r := range l {
-			who = append(who, nameOf(r)+" ("+r.Subnets.String()+")")
+			who = append(who, r.Called()+" ("+r.Subnets.String()+")")
 		}
-		x := says(Fault, "%s publish the address %s: only one of them is reached", strings.Join(who, " and "),
+		out = out.says(Fault, "%s publish the address %s: only one of them is reached", strings.Join(who, " and "),
 			a).about(a.String()).
 			because("a machine was cloned, --public-ip is the same on two, or one of the records is a leftover").
 			do("give each its own --public-ip; weft lease release SUBNET deletes a leftover")
 		if slices.ContainsFunc(l, f.own) {
-			x.Found += "; this node is among them"
+			out.last().Found += "; this node is among them"
 		}
-		out = append(out, x)
 	}
-	return orOK(out, "all %d differ", len(f.Network.Records))
+	return out.orOK("all %d differ", len(f.Network.Records))
 }
 
-func sortedAddrs[T any](m map[netip.Addr]T) []netip.Addr {
-	out := make([]netip.Addr, 0, len(m))
-	for a := range m {
-		out = append(out, a)
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return out
-}
-
-func checkIdentity(f *Facts) []Finding {
+func checkIdentity(f *Facts) findings {
 	switch d := f.Daemon; {
-	case !d.answers():
-		return one(Unknown, "weftd does not answer")
 	case d.Status.Lease == nil:
-		return one(Unknown, "there is no lease yet")
+		return says(Unknown, "there is no lease yet")
 	case d.Status.Lease.Detail != "":
-		return []Finding{says(Warning, "the lease: %s", d.Status.Lease.Detail).do("weft status; weft lease list")}
+		return says(Warning, "the lease: %s", d.Status.Lease.Detail).do("weft status; weft lease list")
 	}
 	var same []string
 	for _, r := range f.peers() {
@@ -372,13 +332,13 @@ func checkIdentity(f *Facts) []Finding {
 		}
 	}
 	if len(same) > 0 {
-		return []Finding{says(Fault, "another record, of %s, has this node's identity %s", strings.Join(same, ", "),
+		return says(Fault, "another record, of %s, has this node's identity %s", strings.Join(same, ", "),
 			f.Daemon.Status.NodeID).
 			because("a machine was cloned with its /etc/machine-id, or --node-id is the same on two").
 			do("on the clone: remove --cache-dir's node file and give it a machine-id of its own " +
-				"(systemd-machine-id-setup), or --node-id")}
+				"(systemd-machine-id-setup), or --node-id")
 	}
-	return one(OK, "%s, and no other has it", f.Daemon.Status.NodeID)
+	return says(OK, "%s, and no other has it", f.Daemon.Status.NodeID)
 }
 
 // chosen are the options with which weftd chooses the underlay.

@@ -12,24 +12,24 @@ import (
 	"weft/routing"
 )
 
-func checkInterface(f *Facts) []Finding {
+func checkInterface(f *Facts) findings {
 	l := f.Links
 	switch {
 	case l.UnderlayErr != nil:
-		return []Finding{says(Fault, "no interface can carry the overlay: %s", oneLine(l.UnderlayErr)).
-			because("--iface names none that is there, is up, and has an address of each family").do(
-			"ip -br addr; then --iface NAME or --public-ip ADDRESS")}
+		return says(Fault, "no interface can carry the overlay: %s", oneLine(l.UnderlayErr)).
+			because("--iface names none that is there, is up, and has an address of each family").
+			do("ip -br addr; then --iface NAME or --public-ip ADDRESS")
 	case l.Underlay.Name == "":
-		return one(Unknown, "the network config is not known")
+		return says(Unknown, "the network config is not known")
 	}
-	var out []Finding
-	if i := slices.IndexFunc(l.Links, func(x Link) bool { return x.Name == l.Underlay.Name }); i < 0 {
-		out = append(out, says(Fault, "the interface is gone").about(l.Underlay.Name).do("ip -br link"))
-	} else if !l.Links[i].Up || !l.Links[i].Carrier {
-		out = append(out, says(Fault, "the interface is %s",
-			map[bool]string{true: "up and has no carrier", false: "down"}[l.Links[i].Up]).about(l.Underlay.Name).
-			because("a cable, a switch's port, or somebody turned it off").do("ip link set %s up; ip -br link",
-			l.Underlay.Name))
+	var out findings
+	if x, there := l.named(l.Underlay.Name); !there {
+		out = out.says(Fault, "the interface is gone").about(l.Underlay.Name).do("ip -br link")
+	} else if !x.Up || !x.Carrier {
+		out = out.says(Fault, "the interface is %s",
+			map[bool]string{true: "up and has no carrier", false: "down"}[x.Up]).about(l.Underlay.Name).
+			because("a cable, a switch's port, or somebody turned it off").
+			do("ip link set %s up; ip -br link", l.Underlay.Name)
 	}
 	elsewhere, by := map[string][]string{}, 0
 	for _, p := range f.peers() {
@@ -37,7 +37,7 @@ func checkInterface(f *Facts) []Finding {
 			if w.Link == l.Underlay.Name || w.Link == "lo" {
 				by++
 			} else {
-				elsewhere[w.Link] = append(elsewhere[w.Link], nameOf(p))
+				elsewhere[w.Link] = append(elsewhere[w.Link], p.Called())
 			}
 		}
 	}
@@ -46,12 +46,12 @@ func checkInterface(f *Facts) []Finding {
 		if by == 0 {
 			v = Fault
 		}
-		out = append(out, says(v, "%s reached by %s, and the overlay is bound to %s (%s)",
-			peersAre(elsewhere[link]), link, l.Underlay.Name, addrsOf(l.Underlay.Local())).
-			about(link).because("--iface, or the default choice, is another network's than the peers'").do(
-			"--iface %s, if the peers are in its network; ip route get shows the way to one", link))
+		out = out.says(v, "%s reached by %s, and the overlay is bound to %s (%s)", peersAre(elsewhere[link]), link,
+			l.Underlay.Name, addrsOf(l.Underlay.Local())).about(link).
+			because("--iface, or the default choice, is another network's than the peers'").
+			do("--iface %s, if the peers are in its network; ip route get shows the way to one", link)
 	}
-	return orOK(out, "%s, %s", l.Underlay.Name, addrsOf(l.Underlay.Local()))
+	return out.orOK("%s, %s", l.Underlay.Name, addrsOf(l.Underlay.Local()))
 }
 
 // peersAre names a few of them.
@@ -77,16 +77,16 @@ func addrsOf(l []netip.Addr) string {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-func checkMTU(f *Facts) []Finding {
+func checkMTU(f *Facts) findings {
 	n, u := f.Network, f.Links.Underlay
 	switch {
 	case n.MTUErr != nil:
-		return []Finding{says(Fault, "%s", oneLine(n.MTUErr)).because("the underlay's MTU, or Backend.MTU, is "+
-			"too small").do("ip link show %s; ip link set %s mtu 1500", u.Name, u.Name)}
+		return says(Fault, "%s", oneLine(n.MTUErr)).because("the underlay's MTU, or Backend.MTU, is too small").
+			do("ip link show %s; ip link set %s mtu 1500", u.Name, u.Name)
 	case n.MTU == 0:
-		return one(Unknown, "the underlay or the network config is not known")
+		return says(Unknown, "the underlay or the network config is not known")
 	}
-	var out []Finding
+	var out findings
 	links := f.overlayLinks()
 	if f.Start {
 		links = nil // of a weftd whose network another configuration may have been
@@ -96,147 +96,136 @@ func checkMTU(f *Facts) []Finding {
 		if n.EnableIPv4 && n.EnableIPv6 && !strings.HasPrefix(l.Name, "flannel-v6") {
 			most += 20 // of two devices, the one whose outer header is IPv4's carries more
 		}
-		if strings.HasPrefix(l.Name, "flannel") && l.MTU > most {
-			out = append(out, says(Fault, "%s has MTU %d, and %s carries only %d in the overlay: larger packets are "+
-				"lost or cut", l.Name, l.MTU, u.Name, n.MTU).
-				about(l.Name).because("the underlay's MTU was lowered, or somebody raised the overlay's").do(
-				"ip link set %s mtu %d; weftd does it by itself while it runs", l.Name, n.MTU))
+		if isFlannels(l.Name) && l.MTU > most {
+			out = out.says(Fault, "%s has MTU %d, and %s carries only %d in the overlay: larger packets are lost "+
+				"or cut", l.Name, l.MTU, u.Name, n.MTU).about(l.Name).
+				because("the underlay's MTU was lowered, or somebody raised the overlay's").
+				do("ip link set %s mtu %d; weftd does it by itself while it runs", l.Name, n.MTU)
 		}
 	}
 	for _, r := range f.peers() {
 		if w, ok := f.Links.To[r.PublicIP]; ok && w.MTU > 0 && w.MTU < u.MTU {
-			out = append(out, says(Note, "the kernel knows a path MTU of %d to %s, less than the %d of %s", w.MTU,
-				r.PublicIP, u.MTU, u.Name).about(nameOf(r)).
-				because("a link on the way is smaller").do("Backend.MTU %d for all nodes avoids fragments and lost "+
-				"packets; ip route get %s", w.MTU, r.PublicIP))
+			out = out.says(Note, "the kernel knows a path MTU of %d to %s, less than the %d of %s", w.MTU, r.PublicIP,
+				u.MTU, u.Name).about(r.Called()).because("a link on the way is smaller").
+				do("Backend.MTU %d for all nodes avoids fragments and lost packets; ip route get %s", w.MTU, r.PublicIP)
 		}
 	}
 	for _, r := range f.peers() {
 		if r.Weft != nil && f.usable(r) && r.Weft.MTU > 0 && r.Weft.MTU < n.MTU {
-			out = append(out, says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are "+
-				"answered with packet-too-big", r.Weft.MTU, n.MTU).about(nameOf(r)).
-				because("the underlay's MTU is not the same on all hosts").do(
-				"ip link, there and here; Backend.MTU sets one for all"))
+			out = out.says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are answered "+
+				"with packet-too-big", r.Weft.MTU, n.MTU).about(r.Called()).
+				because("the underlay's MTU is not the same on all hosts").
+				do("ip link, there and here; Backend.MTU sets one for all")
 		}
 	}
-	return orOK(out, "%d on %s, %d inside the overlay", u.MTU, u.Name, n.MTU)
+	return out.orOK("%d on %s, %d inside the overlay", u.MTU, u.Name, n.MTU)
 }
 
-func checkPort(f *Facts) []Finding {
+func checkPort(f *Facts) findings {
 	p := f.Port
 	switch {
 	case p.Number == 0 && f.Network.known():
-		return one(OK, "backend %s has none", f.Network.BackendType)
+		return says(OK, "backend %s has none", f.Network.BackendType)
 	case p.Number == 0:
-		return one(Unknown, "the network config is not known")
+		return says(Unknown, "the network config is not known")
 	case p.Err != nil:
-		return one(Unknown, "%v", p.Err)
+		return says(Unknown, "%v", p.Err)
 	}
-	var out []Finding
+	var out findings
 	for _, h := range p.Holders {
 		who, stop := "a process that is not visible from here, or a device of the kernel's", "stop it"
 		if h.PID != 0 {
 			who, stop = fmt.Sprintf("%s (pid %d)", h.Name, h.PID), fmt.Sprintf("kill %d", h.PID)
 		}
 		if f.Start && h.Name == "weftd" {
-			out = append(out, says(Note, "UDP port %d is that of the weftd that runs here (pid %d)", h.At.Port(),
-				h.PID).
-				do("weft upgrade puts another one in its place"))
+			out = out.says(Note, "UDP port %d is that of the weftd that runs here (pid %d)", h.At.Port(), h.PID).
+				do("weft upgrade puts another one in its place")
 			continue
 		}
 		v := Fault
 		if f.Start {
 			v = Warning // it waits until the port is free
 		}
-		out = append(out, says(v, "UDP port %d is taken, at %s, by %s", h.At.Port(), h.At, who).
+		out = out.says(v, "UDP port %d is taken, at %s, by %s", h.At.Port(), h.At, who).
 			because("a flanneld or another weftd runs here, or a program that has the port by chance").
 			do("ss -lunp 'sport = :%d' shows it, %s ends it; or give the overlay another Backend.Port on all nodes",
-				h.At.Port(), stop))
+				h.At.Port(), stop)
 	}
 	if p.Device != "" {
-		out = append(out, says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device,
-			p.Number).about(p.Device).
-			because("another overlay runs on this host").do("ip -d link show %s; give one of them another port",
-			p.Device))
+		out = out.says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device, p.Number).
+			about(p.Device).because("another overlay runs on this host").
+			do("ip -d link show %s; give one of them another port", p.Device)
 	}
 	if p.Number6 != 0 {
-		return orOK(out, "UDP ports %d and %d are weft's, or free", p.Number, p.Number6)
+		return out.orOK("UDP ports %d and %d are weft's, or free", p.Number, p.Number6)
 	}
-	return orOK(out, "UDP port %d is weft's, or free", p.Number)
+	return out.orOK("UDP port %d is weft's, or free", p.Number)
 }
 
 // ordinary says that a table is one of those in which weft's routes are, or that every packet asks first.
 func ordinary(table int) bool { return table == 255 || table == 254 || table == 253 }
 
-func checkRules(f *Facts) []Finding {
-	switch {
-	case f.Links.Err != nil:
-		return one(Unknown, "%v", f.Links.Err)
-	case !f.Network.known():
-		return one(Unknown, "the network config is not known")
-	}
-	var out []Finding
+func checkRules(f *Facts) findings {
+	var out findings
 	for _, r := range f.Links.Rules {
 		if ordinary(r.Table) || r.Priority >= 32766 {
 			continue
 		}
-		hits := !r.To.IsValid() || slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
-			return n.Overlaps(r.To)
-		})
-		if !hits {
+		if r.To.IsValid() && !slices.ContainsFunc(f.Network.Networks(), r.To.Overlaps) {
 			continue
 		}
 		v, found := Note, "may send packets for the overlay to table %d, before the main table is asked"
 		if r.To.IsValid() && !r.Narrow {
 			v, found = Warning, "sends packets for the overlay to table %d, before the main table is asked"
 		}
-		out = append(out, says(v, found, r.Table).about(r.Text).
-			because("a VPN, another network plugin, or policy routing").do(
-			"ip rule; ip route show table %d: it should have no route to the overlay's networks", r.Table))
+		out = out.says(v, found, r.Table).about(r.Text).because("a VPN, another network plugin, or policy routing").
+			do("ip rule; ip route show table %d: it should have no route to the overlay's networks", r.Table)
 	}
-	return orOK(out, "none")
+	return out.orOK("none")
 }
 
-func checkShadows(f *Facts) []Finding {
-	switch {
-	case f.Links.Err != nil:
-		return one(Unknown, "%v", f.Links.Err)
-	case !f.Network.known():
-		return one(Unknown, "the network config is not known")
-	}
-	var out []Finding
+func checkShadows(f *Facts) findings {
+	var out findings
 	for _, s := range f.shadows() {
-		via := s.route.Link
-		if s.route.Gateway.IsValid() {
-			via = s.route.Gateway.String() + " on " + via
-		}
-		if s.route.Blocks {
-			via = "nowhere"
-		}
 		link, addr := f.connected(s.route)
-		if addr.IsValid() && s.peer.Subnets == (lease.Subnets{}) {
+		switch nobody := s.peer.Subnets == (lease.Subnets{}); {
+		case nobody && addr.IsValid():
 			continue // check overlap has it
+		case nobody:
+			out = out.says(Warning, "the route %s via %s lies within Network, and is not weft's: a node that gets "+
+				"that subnet is not reached", s.route.Dst, s.route.via()).
+				because("somebody, a VPN or another network plugin, added it")
+		default:
+			out = out.says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst,
+				s.route.via(), s.peer.Called(), s.peer.Subnets).
+				because("somebody, a VPN or another network plugin, added a route within Network")
 		}
-		x := says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst, via,
-			nameOf(s.peer), s.peer.Subnets).
-			about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added a route within "+
-			"Network").
-			do("%s", f.without(s.route))
-		if s.peer.Subnets == (lease.Subnets{}) {
-			x = says(Warning, "the route %s via %s lies within Network, and is not weft's: a node that gets that "+
-				"subnet is not reached", s.route.Dst, via).
-				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("%s",
-				f.without(s.route))
-		} else if addr.IsValid() && link.Kind == "bridge" {
-			x = x.because(formerBridge).do(formerPods)
+		out = out.about(s.route.Dst.String())
+		switch {
+		case !addr.IsValid():
+			out.do("ip route del %s", s.route)
+		case link.Kind == "bridge":
+			out.because(formerBridge).do(formerPods)
+		default:
+			out.do("ip addr del %s dev %s, and stop what gave it; the route goes with the address", addr, link.Name)
 		}
-		out = append(out, x)
 	}
-	return orOK(out, "none")
+	return out.orOK("none")
 }
 
-// text is the route as ip(8) takes it.
-func (r Route) text() string {
+// via is where the route leads, in words.
+func (r Route) via() string {
+	switch {
+	case r.Blocks:
+		return "nowhere"
+	case r.Gateway.IsValid():
+		return r.Gateway.String() + " on " + r.Link
+	}
+	return r.Link
+}
+
+// String is the route as ip(8) takes it.
+func (r Route) String() string {
 	s := r.Dst.String()
 	if r.Gateway.IsValid() {
 		s += " via " + r.Gateway.String()
@@ -248,15 +237,6 @@ func (r Route) text() string {
 		s += fmt.Sprintf(" metric %d", r.Metric)
 	}
 	return s
-}
-
-// without is how to be rid of a route: one that the kernel made for an address of the link's goes with that.
-func (f *Facts) without(r Route) string {
-	if l, a := f.connected(r); a.IsValid() {
-		return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a,
-			l.Name)
-	}
-	return "ip route del " + r.text()
 }
 
 // connected returns the link and the address by which the kernel made a route; the zero Prefix if it is
@@ -278,55 +258,55 @@ type shadow struct {
 	peer  lease.Record
 }
 
-func (f *Facts) shadows() []shadow {
-	var out []shadow
+func (f *Facts) shadows() (out []shadow) {
 	for _, r := range f.Links.Routes {
-		within := slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
-			return n.Contains(r.Dst.Addr()) && n.Bits() <= r.Dst.Bits()
-		})
+		within := slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool { return contains(n, r.Dst) })
 		if !within || f.overlays(r) || f.ownSubnet(r.Dst) || isFlannels(r.Link) {
 			continue
 		}
-		peers := slices.DeleteFunc(f.peers(), func(p lease.Record) bool {
-			return !overlaps(p.V4, r.Dst) && !overlaps(p.V6, r.Dst)
-		})
-		// host-gw and direct routes have the peer's subnet, and lead to the peer: ours to make.
-		peers = slices.DeleteFunc(peers, func(p lease.Record) bool {
-			return r.Gateway.IsValid() && (r.Gateway == p.PublicIP || r.Gateway == p.PublicIPv6)
-		})
-		for _, p := range peers {
-			out = append(out, shadow{r, p})
+		nobody := true
+		for _, p := range f.peers() {
+			if !p.V4.Overlaps(r.Dst) && !p.V6.Overlaps(r.Dst) {
+				continue
+			}
+			nobody = false
+			// host-gw and direct routes have the peer's subnet, and lead to the peer: ours to make.
+			if !isOf(r.Gateway, p) {
+				out = append(out, shadow{r, p})
+			}
 		}
-		if len(peers) == 0 && !slices.ContainsFunc(f.peers(), func(p lease.Record) bool {
-			return overlaps(p.V4, r.Dst) || overlaps(p.V6, r.Dst)
-		}) {
+		if nobody {
 			out = append(out, shadow{route: r})
 		}
 	}
 	return out
 }
 
-func overlaps(p, q netip.Prefix) bool { return p.IsValid() && p.Overlaps(q) }
+// contains reports whether p lies in n.
+func contains(n, p netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) }
 
-func checkPeerRoutes(f *Facts) []Finding {
+// isOf reports whether a is an address of the peer's own.
+func isOf(a netip.Addr, p lease.Record) bool {
+	return a.IsValid() && (a == p.PublicIP || a == p.PublicIPv6)
+}
+
+func checkPeerRoutes(f *Facts) findings {
 	switch {
-	case f.Network.RecordsFrom == "":
-		return one(Unknown, "no records of peers are known")
 	case len(f.overlayLinks()) == 0 && f.userspaceDataPlane():
-		return one(Unknown, "there is no device of the overlay: weftd has not run here yet, or cleaned up")
+		return says(Unknown, "there is no device of the overlay: weftd has not run here yet, or cleaned up")
 	case f.Network.Facts().Alone:
-		return one(OK, "backend %s has no peers", f.Network.BackendType)
+		return says(OK, "backend %s has no peers", f.Network.BackendType)
 	}
 	shadowed := map[string]bool{}
 	for _, s := range f.shadows() {
-		shadowed[nameOf(s.peer)] = true
+		shadowed[s.peer.Called()] = true
 	}
 	type fault struct{ found, cause string }
 	var faults []fault
 	lost := map[fault][]lease.Record{}
 	good := 0
 	for _, p := range f.peers() {
-		w, asked := f.Links.Inner[inside(p)]
+		w, asked := f.Links.To[inside(p)]
 		x := fault{"packets to %s leave by " + w.Link + ", and not by the overlay", f.unrouted(p)}
 		switch {
 		case !asked:
@@ -336,7 +316,7 @@ func checkPeerRoutes(f *Facts) []Finding {
 		case f.intoOverlay(w, p):
 			good++
 			continue
-		case shadowed[nameOf(p)]:
+		case shadowed[p.Called()]:
 			continue
 		}
 		if lost[x] == nil {
@@ -344,16 +324,16 @@ func checkPeerRoutes(f *Facts) []Finding {
 		}
 		lost[x] = append(lost[x], p)
 	}
-	var out []Finding
+	var out findings
 	for _, x := range faults {
 		var names, subnets []string
 		for _, p := range lost[x] {
-			names, subnets = append(names, nameOf(p)), append(subnets, p.Subnets.String())
+			names, subnets = append(names, p.Called()), append(subnets, p.Subnets.String())
 		}
-		out = append(out, says(Fault, x.found, firstOf(subnets)).about(firstOf(names)).because("%s", x.cause).
-			do("ip route get %s; weft peers; weft status shows refused records", inside(lost[x][0])))
+		out = out.says(Fault, x.found, firstOf(subnets)).about(firstOf(names)).because("%s", x.cause).
+			do("ip route get %s; weft peers; weft status shows refused records", inside(lost[x][0]))
 	}
-	return orOK(out, "to %d peers", good)
+	return out.orOK("to %d peers", good)
 }
 
 // unrouted says why packets for a peer do not go into the overlay, as far as weftd says.
@@ -376,10 +356,8 @@ func (f *Facts) unrouted(r lease.Record) string {
 
 // intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would.
 func (f *Facts) intoOverlay(w RouteLookup, p lease.Record) bool {
-	return isFlannels(w.Link) || slices.ContainsFunc(f.overlayLinks(), func(l Link) bool {
-		return l.Name == w.Link
-	}) ||
-		w.Gateway.IsValid() && (w.Gateway == p.PublicIP || w.Gateway == p.PublicIPv6)
+	l, _ := f.Links.named(w.Link)
+	return isFlannels(w.Link) || l.Alias == ownAlias || isOf(w.Gateway, p)
 }
 
 // inside is an address in a node's subnet that a pod could have.
@@ -391,15 +369,10 @@ func inside(r lease.Record) netip.Addr {
 }
 
 // unresolved says what is open if the kernel asked a link for an address in vain.
-func (f Finding) unresolved(host, link string, at netip.Addr, n diagnose.Neighbour) Finding {
+func (l findings) unresolved(host, link string, at netip.Addr, n diagnose.Neighbour) findings {
 	said := diagnose.Said{Kind: diagnose.KindHost, Text: "nobody on the link has the address"}
-	why := diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at, Neighbour: n},
-		diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said})
-	f = f.follows(why)
-	if f.Remedy == "" {
-		f.Remedy = remedyOf(f.Open)
-	}
-	return f
+	return l.follows(diagnose.Of(diagnose.Path{Peer: host, Link: link, Under: at, Neighbour: n},
+		diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said}))
 }
 
 // blocking is the most specific route that drops or refuses packets to a.
@@ -412,11 +385,8 @@ func (f *Facts) blocking(a netip.Addr) (best Route, ok bool) {
 	return best, ok
 }
 
-func checkPeerWays(f *Facts) []Finding {
-	if f.Network.RecordsFrom == "" {
-		return one(Unknown, "no records of peers are known")
-	}
-	var out []Finding
+func checkPeerWays(f *Facts) findings {
+	var out findings
 	var none []lease.Record
 	var why error
 	good := 0
@@ -430,47 +400,44 @@ func checkPeerWays(f *Facts) []Finding {
 		switch link, silent := f.Links.Silent[next]; {
 		case !asked:
 		case near.Misled(), near.Several():
-			out = append(out, says(Fault, "packets to its address %s go to another host, or to one of several",
-				p.PublicIP).about(nameOf(p)).unresolved(nameOf(p), near.Link, p.PublicIP, near))
+			out = out.says(Fault, "packets to its address %s go to another host, or to one of several", p.PublicIP).
+				about(p.Called()).unresolved(p.Called(), near.Link, p.PublicIP, near)
 		case silent && len(near.Answers) > 0: // an old entry: it answers now
 			good++
 		case w.Err != nil:
 			none = append(none, p)
 			why = w.Err
 		case silent && next == p.PublicIP:
-			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).
-				about(nameOf(p)).unresolved(nameOf(p), link, p.PublicIP, near))
+			out = out.says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).
+				about(p.Called()).unresolved(p.Called(), link, p.PublicIP, near)
 		case silent:
-			out = append(out, says(Fault, "the gateway %s on the way to its address %s does not answer on %s "+
-				"(neighbour FAILED)", next, p.PublicIP, link).about(nameOf(p)).
-				unresolved("gateway "+next.String(), link, next, near))
+			out = out.says(Fault, "the gateway %s on the way to its address %s does not answer on %s (neighbour "+
+				"FAILED)", next, p.PublicIP, link).about(p.Called()).
+				unresolved("gateway "+next.String(), link, next, near)
 		default:
 			good++
 		}
 	}
-	cause, remedy := "a route is missing", "ip route get "
-	if len(none) > 0 {
-		remedy += none[0].PublicIP.String()
-		if r, ok := f.blocking(none[0].PublicIP); ok {
-			cause, remedy = "the route "+r.Dst.String()+" blocks it", "ip route del "+r.Dst.String()
-		}
+	if len(none) == 0 {
+		return out.orOK("there is one to %d peers", good)
 	}
-	if i := slices.IndexFunc(f.Links.Links, func(x Link) bool { return x.Name == f.Links.Underlay.Name }); i >= 0 && !f.Links.Links[i].Up {
-		cause = "the interface " + f.Links.Underlay.Name + " is down, and its routes are gone with it"
-		remedy = "ip link set " + f.Links.Underlay.Name + " up"
+	at, under := none[0].PublicIP, f.Links.Underlay.Name
+	cause, remedy := "a route is missing", "ip route get "+at.String()
+	if r, ok := f.blocking(at); ok {
+		cause, remedy = "the route "+r.Dst.String()+" blocks it", "ip route del "+r.Dst.String()
 	}
-	switch len(none) {
-	case 0:
-	case 1:
-		out = append(out, says(Fault, "there is no way to its address %s: %v", none[0].PublicIP,
-			why).about(nameOf(none[0])).because("%s", cause).do("%s", remedy))
-	default:
+	if l, ok := f.Links.named(under); ok && !l.Up {
+		cause = "the interface " + under + " is down, and its routes are gone with it"
+		remedy = "ip link set " + under + " up"
+	}
+	if len(none) == 1 {
+		out = out.says(Fault, "there is no way to its address %s: %v", at, why).about(none[0].Called())
+	} else {
 		var names []string
 		for _, p := range none {
-			names = append(names, nameOf(p))
+			names = append(names, p.Called())
 		}
-		out = append(out, says(Fault, "%s without a way to their own addresses, such as %s: %v", peersAre(names),
-			none[0].PublicIP, why).because("%s", cause).do("%s", remedy))
+		out = out.says(Fault, "%s without a way to their own addresses, such as %s: %v", peersAre(names), at, why)
 	}
-	return orOK(out, "there is one to %d peers", good)
+	return out.because("%s", cause).do("%s", remedy)
 }

@@ -134,8 +134,8 @@ type listed struct {
 }
 
 type listedCheck struct {
-	ID    doctor.ID `json:"id"`
-	Looks string    `json:"looks_at"`
+	ID    string `json:"id"`
+	Looks string `json:"looks_at"`
 }
 
 func printChecks(w io.Writer, asJSON bool) error {

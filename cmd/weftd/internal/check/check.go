@@ -99,10 +99,10 @@ func (r *report) examine(cfg options.Config, f *doctor.Facts) {
 	}
 	noPattern := func(x string) bool { _, err := regexp.Compile(x); return err != nil }
 	if slices.ContainsFunc(cfg.Underlay.Regexes, noPattern) { // which is among the faults of the settings
-		required = slices.DeleteFunc(required, func(x doctor.Finding) bool { return x.ID == doctor.CheckInterface })
+		required = slices.DeleteFunc(required, func(x doctor.Finding) bool { return x.ID == "interface" })
 	}
 	for _, x := range doctor.WorstFirst(required) {
-		if x.Verdict == doctor.Warning && x.ID == doctor.CheckConfigKeys {
+		if x.Verdict == doctor.Warning && x.ID == "config-keys" {
 			x.Verdict = doctor.Fault
 		}
 		r.finding(x)

@@ -155,7 +155,7 @@ func reasons(t *testing.T) string {
 		rejected = append(rejected, []string{code(string(r)), r.Sentence()})
 	}
 	for _, c := range doctor.Checks() {
-		checks = append(checks, []string{code(string(c.ID)), c.Looks})
+		checks = append(checks, []string{code(c.ID), c.Looks})
 	}
 	return "# Reasons and checks\n\n## Drops\n\n" +
 		"`weft_dropped_packets_total`, `weft peers` and `weft capture --dropped` have these reasons.\n" +
