@@ -55,7 +55,7 @@ func (s *evidence) proven(l diagnose.Layer) bool { return slices.ContainsFunc(re
 
 // judge says what the answers mean.
 func (s *evidence) judge() Result {
-	r := Result{Family: family(s.w.Six), Backend: s.w.Backend, Path: s.w.Path}
+	r := Result{Family: family(s.w.Six), Backend: s.w.Backend, Path: s.w.DataPath}
 	for i := range s.rows {
 		s.rows[i].State = s.rows[i].state()
 	}
@@ -74,7 +74,7 @@ func (s *evidence) judge() Result {
 		return r
 	}
 	r.Broken, r.Alike = first.Layer, s.alike(first)
-	r.Causes = diagnose.Of(s.w.path(), s.fact(first)).All()
+	r.Causes = diagnose.Of(s.w.Path, s.fact(first)).All()
 	return r
 }
 
@@ -135,7 +135,7 @@ func (s *evidence) verdict(f *layerResult) (Verdict, string) {
 	if s.proven(f.Layer) {
 		switch {
 		case f.Layer == diagnose.Port && !s.w.AnswersPort:
-			return OK, "nobody answers at the " + s.w.path().What() + " itself; what goes through it does"
+			return OK, "nobody answers at the " + s.w.What() + " itself; what goes through it does"
 		case f.Layer == diagnose.Bridge:
 			return Note, "the bridge's address does not answer, and the pod behind it does: a rule for INPUT there, " +
 				"or pods without a bridge"
@@ -147,7 +147,7 @@ func (s *evidence) verdict(f *layerResult) (Verdict, string) {
 	case f.Layer == diagnose.Port && f.out.NoAnswers != "" && f.State == diagnose.Silent:
 		return Unknown, f.out.NoAnswers
 	case f.Layer == diagnose.Port && !s.w.AnswersPort && f.State == diagnose.Silent:
-		return Unknown, "nobody answers at the " + s.w.path().What() +
+		return Unknown, "nobody answers at the " + s.w.What() +
 			" itself, and nobody rejected it: the layers above tell"
 	case f.Layer == diagnose.Daemon && f.State == diagnose.Refused:
 		return Broken, "its host answers that nothing listens there" + inBrackets(said)
@@ -204,14 +204,5 @@ func (s *evidence) fact(f *layerResult) diagnose.Fact {
 		Layer: f.Layer, State: f.State, To: f.To, Said: f.out.Said, MTU: f.MTU,
 		Heard: s.receivedFromPeer, PortAnswers: s.answers(diagnose.Port),
 		UnderlayAnswers: s.answers(diagnose.Underlay),
-	}
-}
-
-func (w Route) path() diagnose.Path {
-	return diagnose.Path{
-		Peer: w.Peer, Local: w.Local, Weft: w.Weft, Carried: w.carried(), Under: w.Under, UnderFrom: w.UnderFrom,
-		Link:    w.Link,
-		UDPPort: w.UDPPort, Protocol: w.Protocol, From: w.From, Gateway: w.Gateway, Pod: w.Pod,
-		Neighbour: w.Neighbour,
 	}
 }

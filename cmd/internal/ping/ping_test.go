@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/underlay"
 )
 
 // layerFake says what becomes of the questions to one layer.
@@ -72,34 +74,30 @@ func said(by netip.Addr, k diagnose.Kind, text string) layerFake {
 // ways of the kinds that are told apart.
 func userspace() Route {
 	return Route{
-		Peer: "b", Backend: "udp", Path: "raw", Weft: true, Under: peerAt, UnderFrom: hereAt, Link: "eth0",
-		UDPPort: 8285, AnswersPort: true,
-		Overlay: overlay, From: ours, Gateway: gateway, MTU: 1472, UnderMTU: 1500,
+		Path: diagnose.Path{Peer: "b", Weft: true, Carried: true, Under: peerAt, UnderFrom: hereAt, Link: "eth0",
+			UDPPort: 8285, From: ours, Gateway: gateway},
+		Backend: "udp", DataPath: "raw", AnswersPort: true, Overlay: overlay, MTU: 1472, UnderMTU: 1500,
 	}
 }
 
 func kernel() Route {
-	w := userspace()
-	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.MTU = "vxlan", kernelPath, 8472, false, 1450
+	w := byKernel(userspace())
+	w.Backend, w.UDPPort, w.AnswersPort, w.MTU = "vxlan", 8472, false, 1450
 	return w
 }
 
+func byKernel(w Route) Route { w.DataPath, w.Carried = kernelPath, false; return w }
+
 func hostGW() Route {
-	w := userspace()
-	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.Direct, w.MTU, w.Overlay, w.From = "host-gw", kernelPath, 0,
-		false, true, 1500, peerAt, hereAt
+	w := byKernel(userspace())
+	w.Backend, w.UDPPort, w.AnswersPort, w.Direct, w.MTU, w.Overlay, w.From = "host-gw", 0, false, true, 1500,
+		peerAt, hereAt
 	return w
 }
 
 func ipip() Route {
 	w := userspace()
-	w.Backend, w.Path, w.UDPPort, w.Protocol, w.AnswersPort, w.MTU = "ipip", "socket", 0, 4, false, 1480
-	return w
-}
-
-func ipipKernel() Route {
-	w := ipip()
-	w.Path = kernelPath
+	w.Backend, w.DataPath, w.UDPPort, w.Protocol, w.AnswersPort, w.MTU = "ipip", "socket", 0, 4, false, 1480
 	return w
 }
 
@@ -195,7 +193,7 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"nothing takes the protocol", ipip(), dead(diagnose.DataPlane, diagnose.Daemon,
 			diagnose.Bridge).with(diagnose.Port, said(peerAt, diagnose.KindProtocol, "")), false, diagnose.Port, nil,
 			[]string{"ss -wlnp | on b", "grep -n reject | on b"}},
-		{"a device of ipip is gone", ipipKernel(),
+		{"a device of ipip is gone", byKernel(ipip()),
 			dead(diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge).with(diagnose.Port,
 				said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
 			[]string{"ip -d link show type ipip | on b", "grep -n reject | on b"}},
@@ -468,11 +466,11 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 		}
 		own := lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24"),
 			V6: netip.MustParsePrefix("fd42:0:0:1::/64")}
-		k := Known{Running: true, Config: network, Own: own, Under4: hereAt,
-			Under6: netip.MustParseAddr("2001:db8::1"), Link: "eth0", Path: "socket", MTU: 1400, UnderMTU: 1500}
-		n := Node{Name: "b", Weft: true, Under4: under[0], Under6: under[1],
-			Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24"),
-				V6: netip.MustParsePrefix("fd42:0:0:2::/64")}}
+		k := Known{Running: true, Config: network, Own: own, Under: underlay.Link{Name: "eth0", MTU: 1500,
+			Addr4: hereAt, Addr6: netip.MustParseAddr("2001:db8::1")}, DataPath: "socket", MTU: 1400}
+		n := Node{Record: control.Record{Name: "b", PublicIP: under[0], PublicIPv6: under[1],
+			Subnet: netip.MustParsePrefix("10.42.2.0/24"), IPv6Subnet: netip.MustParsePrefix("fd42:0:0:2::/64")},
+			Peer: control.Peer{Weft: true}}
 		ways, err := k.Routes(n, Want{})
 		if err != nil || len(ways) != 2 {
 			t.Fatalf("%s: %d ways, %v", c.backend, len(ways), err)
@@ -490,9 +488,9 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := Known{Running: true, Config: network, Own: lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24")},
-		Under4: hereAt, Path: "socket"}
-	ways, err := k.Routes(Node{Name: "b", Weft: true, Under4: peerAt,
-		Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
+		Under: underlay.Link{Addr4: hereAt}, DataPath: "socket"}
+	ways, err := k.Routes(Node{Record: control.Record{Name: "b", PublicIP: peerAt,
+		Subnet: netip.MustParsePrefix("10.42.2.0/24")}, Peer: control.Peer{Weft: true}}, Want{})
 	if err != nil || len(ways) != 1 || ways[0].question(diagnose.Port).By != byIPIP ||
 		ways[0].question(diagnose.Port).Port != 0 || !slices.Contains(ways[0].layers(), diagnose.Port) {
 		t.Errorf("ipip: %+v, %v", ways, err)

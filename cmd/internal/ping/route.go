@@ -10,38 +10,21 @@ import (
 // Route is what is to be asked in one family. A zero address means that the layer does not exist on this
 // route.
 type Route struct {
+	diagnose.Path
 	Six bool
-	// Peer is the node's name in sentences.
-	Peer string
-	// Local says that the pod is this node's own: there is a bridge and a pod, and nothing else.
-	Local bool
-	// Backend is the type, and Path what moves the packets of this node: portable, socket, raw or kernel.
-	Backend, Path string
-	// Weft says that the node runs weft, and Direct that packets go without a tunnel.
-	Weft, Direct bool
-	// Under is the node on the underlay, UnderFrom this node there, and Link its device.
-	Under, UnderFrom netip.Addr
-	Link             string
-	// UDPPort is the overlay's; 0 for none. AnswersPort says that the node's data plane answers questions there.
-	UDPPort     uint16
-	AnswersPort bool
-	// Protocol is the overlay's IP protocol where that has no ports, as IP in IP; else 0.
-	Protocol uint8
-	// Overlay is the node's overlay address, From this node's.
-	Overlay, From netip.Addr
-	// Gateway is the address of the node's bridge, and Pod that of the pod.
-	Gateway, Pod netip.Addr
+	// Backend is the type, and DataPath what moves the packets of this node: portable, socket, raw or kernel.
+	Backend, DataPath string
+	// Direct says that packets go without a tunnel, and AnswersPort that the node's data plane answers questions
+	// at the overlay's port.
+	Direct, AnswersPort bool
+	// Overlay is the node's overlay address.
+	Overlay netip.Addr
 	// MTU is the largest inner packet, and UnderMTU the largest outer one, that both ends carry, in bytes; 0 if
 	// that is not known.
 	MTU, UnderMTU int
-	// Neighbour is the next hop to Under, once it was looked at.
-	Neighbour diagnose.Neighbour
 	// Not says why layers cannot be asked.
 	Not map[diagnose.Layer]string
 }
-
-// carried says that weft's data plane moves the packets here.
-func (w Route) carried() bool { return w.Path != kernelPath }
 
 const kernelPath = "kernel"
 

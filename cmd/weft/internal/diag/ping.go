@@ -116,7 +116,7 @@ func (f *pingFlags) run(ctx context.Context, stdout io.Writer, word string) erro
 	if err != nil {
 		return err
 	}
-	r := ping.Report{SchemaVersion: ping.SchemaVersion, At: began, Target: word, Node: n.Name, ID: n.ID,
+	r := ping.Report{SchemaVersion: ping.SchemaVersion, At: began, Target: word, Node: n.Name, ID: n.Node,
 		Source: known.Source, Notes: known.Notes, Healthy: known.Running}
 	r.Routes = make([]ping.Result, len(ways))
 	var wg sync.WaitGroup
@@ -147,8 +147,7 @@ func (f *pingFlags) arrived(ctx context.Context, k ping.Known, n ping.Node) func
 			return 0, false
 		}
 		for _, p := range all.Peers {
-			if p.Traffic != nil && (slices.Contains(p.Subnets, n.Subnets.V4) ||
-				slices.Contains(p.Subnets, n.Subnets.V6)) {
+			if p.Traffic != nil && slices.Equal(p.Subnets, n.Peer.Subnets) {
 				return p.RxPackets, true
 			}
 		}
@@ -166,8 +165,8 @@ func (f *pingFlags) find(k ping.Known, word string) (n ping.Node, want ping.Want
 	}
 	keys := make([]cli.NodeKeys, len(k.Nodes))
 	for i, n := range k.Nodes {
-		keys[i] = cli.NodeKeys{Name: n.Name, ID: n.ID, Addresses: []netip.Addr{n.Under4, n.Under6},
-			Subnets: []netip.Prefix{n.Subnets.V4, n.Subnets.V6}}
+		keys[i] = cli.NodeKeys{Name: n.Name, ID: n.Node, Addresses: []netip.Addr{n.PublicIP, n.PublicIPv6},
+			Subnets: []netip.Prefix{n.Subnet, n.IPv6Subnet}}
 	}
 	i, err := cli.FindNode(keys, word)
 	if err != nil {
@@ -175,7 +174,7 @@ func (f *pingFlags) find(k ping.Known, word string) (n ping.Node, want ping.Want
 	}
 	n = k.Nodes[i]
 	a, parse := netip.ParseAddr(word)
-	if a = a.Unmap(); parse == nil && a != n.Under4 && a != n.Under6 {
+	if a = a.Unmap(); parse == nil && a != n.PublicIP && a != n.PublicIPv6 {
 		for _, s := range keys[i].Subnets {
 			if s.IsValid() && s.Contains(a) && s.Masked().Addr() != a {
 				want.Pod = a

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/ping"
 	"weft/cmd/weft/internal/cli"
-	"weft/lease"
 	"weft/test/golden"
 )
 
@@ -74,10 +74,10 @@ func TestPingPrints(t *testing.T) {
 // A node is found as the other commands find it, and an address in its subnet is a pod's.
 func TestPingFindsNodesAndPods(t *testing.T) {
 	k := ping.Known{Nodes: []ping.Node{
-		{Name: "db1", Own: true, Subnets: lease.Subnets{V4: prefix("10.42.1.0/24"), V6: prefix("fd00:1::/64")},
-			Under4: addr("192.0.2.1")},
-		{Name: "db2.example", ID: "3f2a41c9d077", Subnets: lease.Subnets{V4: prefix("10.42.2.0/24"),
-			V6: prefix("fd00:2::/64")}, Under4: addr("192.0.2.2"), Under6: addr("2001:db8::2")},
+		{Record: control.Record{Name: "db1", Own: true, Subnet: prefix("10.42.1.0/24"),
+			IPv6Subnet: prefix("fd00:1::/64"), PublicIP: addr("192.0.2.1")}},
+		{Record: control.Record{Name: "db2.example", Node: "3f2a41c9d077", Subnet: prefix("10.42.2.0/24"),
+			IPv6Subnet: prefix("fd00:2::/64"), PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")}},
 	}}
 	for _, c := range []struct {
 		flags     pingFlags
