@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -75,7 +76,8 @@ type conversation struct {
 	q Question
 	// out is the socket that sends, and that gets errors; in is where answers come in.
 	out, in int
-	// datagram returns the bytes of question i, and index which question an answer is for, -1 for none.
+	// datagram returns the bytes of question i, and index which question an answer is for, -1 for none; it is
+	// nil if nothing answers.
 	datagram func(i, size int) []byte
 	index    func(b []byte) int
 	o        Outcome
@@ -86,9 +88,12 @@ type conversation struct {
 // look is how long a poll waits at the most, so that the end of the context is seen.
 const look = 100 * time.Millisecond
 
-// run sends the questions, and returns when all are answered, when their time is over, or when ICMP has said
-// of the first and the last the same.
-func (c *conversation) run(ctx context.Context) Outcome {
+// run sends the questions to a port, and returns when all are answered, when their time is over, or when ICMP
+// has said of the first and the last the same.
+func (c *conversation) run(ctx context.Context, port uint16) Outcome {
+	if said := point(c.out, c.q, port); said != nil {
+		return Outcome{Said: said}
+	}
 	n := len(c.q.Sizes)
 	c.o.RTTs, c.sentAt = make([]time.Duration, n), make([]time.Time, n)
 	c.buffer = make([]byte, 64<<10)
@@ -180,6 +185,9 @@ func (c *conversation) wait(d time.Duration) {
 			}
 			continue
 		}
+		if c.index == nil {
+			continue
+		}
 		if i := c.index(c.buffer[:n]); i >= 0 && i < len(c.sentAt) && !c.sentAt[i].IsZero() && c.o.RTTs[i] == 0 {
 			c.o.RTTs[i] = max(1, time.Since(c.sentAt[i]))
 		}
@@ -228,18 +236,11 @@ func (c *conversation) said(s *diagnose.Said) {
 }
 
 func isLocal(a netip.Addr) bool {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, x := range all {
-		if n, ok := x.(*net.IPNet); ok {
-			if b, ok := netip.AddrFromSlice(n.IP); ok && b.Unmap() == a {
-				return true
-			}
-		}
-	}
-	return false
+	all, _ := net.InterfaceAddrs() // without them no address is this host's
+	return slices.ContainsFunc(all, func(x net.Addr) bool {
+		p, err := netip.ParsePrefix(x.String())
+		return err == nil && p.Addr() == a
+	})
 }
 
 // parseError reads a struct sock_extended_err with the address behind it (linux/errqueue.h).
@@ -271,41 +272,32 @@ func parseError(m unix.SocketControlMessage) (*diagnose.Said, bool) {
 	return s, true
 }
 
-// kindOf reads type and code of an ICMP message (RFC 792, RFC 1812, RFC 4443).
-func kindOf(six bool, kind, code byte) diagnose.Kind {
-	if six {
-		switch {
-		case kind == 2:
-			return diagnose.KindTooBig
-		case kind == 3:
-			return diagnose.KindExpired
-		case kind == 1 && code == 0:
-			return diagnose.KindNet
-		case kind == 1 && code == 3:
-			return diagnose.KindHost
-		case kind == 1 && code == 4:
-			return diagnose.KindPort
-		case kind == 1 && (code == 1 || code == 5 || code == 6):
-			return diagnose.KindProhibited
-		}
-		return diagnose.KindOther
+// The kinds of ICMP messages by their codes: of type 3, destination unreachable (RFC 792, RFC 1812), and of
+// ICMPv6's type 1 (RFC 4443).
+var (
+	kinds4 = map[byte]diagnose.Kind{
+		0: diagnose.KindNet, 6: diagnose.KindNet, 11: diagnose.KindNet,
+		1: diagnose.KindHost, 7: diagnose.KindHost, 12: diagnose.KindHost,
+		2: diagnose.KindProtocol, 3: diagnose.KindPort, 4: diagnose.KindTooBig,
+		9: diagnose.KindProhibited, 10: diagnose.KindProhibited, 13: diagnose.KindProhibited,
 	}
+	kinds6 = map[byte]diagnose.Kind{
+		0: diagnose.KindNet, 3: diagnose.KindHost, 4: diagnose.KindPort,
+		1: diagnose.KindProhibited, 5: diagnose.KindProhibited, 6: diagnose.KindProhibited,
+	}
+)
+
+// kindOf reads type and code of an ICMP message.
+func kindOf(six bool, kind, code byte) diagnose.Kind {
 	switch {
-	case kind == 11:
-		return diagnose.KindExpired
-	case kind != 3:
-	case code == 0 || code == 6 || code == 11:
-		return diagnose.KindNet
-	case code == 1 || code == 7 || code == 12:
-		return diagnose.KindHost
-	case code == 2:
-		return diagnose.KindProtocol
-	case code == 3:
-		return diagnose.KindPort
-	case code == 4:
+	case six && kind == 1:
+		return kinds6[code]
+	case six && kind == 2:
 		return diagnose.KindTooBig
-	case code == 9 || code == 10 || code == 13:
-		return diagnose.KindProhibited
+	case six && kind == 3, !six && kind == 11:
+		return diagnose.KindExpired
+	case !six && kind == 3:
+		return kinds4[code]
 	}
 	return diagnose.KindOther
 }

@@ -23,39 +23,38 @@ const (
 	echoRequest6, echoReply6 = 128, 129
 )
 
-// askEcho asks by ICMP echo requests.
+// askEcho asks by ICMP echo requests, on a socket for those alone, which many systems give to everybody, or
+// else on a raw one.
 func askEcho(ctx context.Context, q Question) Outcome {
-	fd, datagrams, err := echoSocket(q.To.Is6())
+	protocol, request, reply := unix.IPPROTO_ICMP, byte(echoRequest4), byte(echoReply4)
+	if q.To.Is6() {
+		protocol, request, reply = unix.IPPROTO_ICMPV6, echoRequest6, echoReply6
+	}
+	fd, err := open(q, unix.SOCK_DGRAM, protocol)
+	raw := err != nil
+	if raw {
+		fd, err = open(q, unix.SOCK_RAW, protocol)
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return Outcome{Cannot: needs}
+	}
 	if err != nil {
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			return Outcome{Cannot: needs}
-		}
 		return Outcome{Cannot: fmt.Sprintf("no socket for ICMP: %v", err)}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if said := point(fd, q, 0); said != nil {
-		return Outcome{Said: said}
-	}
 	secret := token()
-	header, request, reply := 20, byte(echoRequest4), byte(echoReply4)
-	if q.To.Is6() {
-		header, request, reply = 40, echoRequest6, echoReply6
-	}
 	c := &conversation{q: q, out: fd, in: fd}
 	c.datagram = func(i, size int) []byte {
 		b := []byte{request, 0, 0, 0, byte(secret >> 8), byte(secret), byte((i + 1) >> 8), byte(i + 1)}
 		b = binary.BigEndian.AppendUint64(b, secret)
-		b = binary.BigEndian.AppendUint32(b, uint32(i))
-		if pad := size - header - len(b); pad > 0 {
-			b = append(b, make([]byte, pad)...)
-		}
+		b = q.pad(binary.BigEndian.AppendUint32(b, uint32(i)), size)
 		if request == echoRequest4 {
 			binary.BigEndian.PutUint16(b[2:], encap.Checksum(b))
 		}
 		return b
 	}
 	c.index = func(b []byte) int {
-		if request == echoRequest4 && !datagrams { // with its IP header
+		if raw && request == echoRequest4 { // with its IP header
 			if len(b) < 20 {
 				return -1
 			}
@@ -66,54 +65,41 @@ func askEcho(ctx context.Context, q Question) Outcome {
 		}
 		return int(binary.BigEndian.Uint32(b[16:]))
 	}
-	return c.run(ctx)
+	return c.run(ctx, 0)
 }
 
-// echoSocket opens a socket for echo requests alone, which many systems give to everybody, or else a raw one.
-func echoSocket(six bool) (fd int, datagrams bool, err error) {
-	domain, protocol, options := unix.AF_INET, unix.IPPROTO_ICMP, v4Options()
-	if six {
-		domain, protocol, options = unix.AF_INET6, unix.IPPROTO_ICMPV6, v6Options()
+// pad makes what stands behind the IP header so long that the packet has a size, unless it is longer.
+func (q Question) pad(b []byte, size int) []byte {
+	header := 20
+	if q.To.Is6() {
+		header = 40
 	}
-	datagrams = true
-	fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, protocol)
-	if err != nil {
-		datagrams = false
-		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
-	}
-	if err != nil {
-		return -1, false, err
-	}
-	if err := set(fd, options); err != nil {
-		_ = unix.Close(fd)
-		return -1, false, err
-	}
-	return fd, datagrams, nil
+	return append(b, make([]byte, max(0, size-header-len(b)))...)
 }
 
-type option struct{ level, name, value int }
-
-// An error of a packet comes back with its sender, no packet is fragmented, and what this host's kernel has
-// learnt of the path is not believed.
-func v4Options() []option {
-	return []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE},
+// open opens a socket. An error of a packet comes back with its sender, no packet is fragmented, and what
+// this host's kernel has learnt of the path is not believed.
+func open(q Question, kind, protocol int) (fd int, err error) {
+	family := unix.AF_INET
+	options := [][3]int{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE},
 		{unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
-}
-
-func v6Options() []option {
-	return []option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE},
-		{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
-}
-
-func set(fd int, options []option) error {
+	if q.To.Is6() {
+		family = unix.AF_INET6
+		options = [][3]int{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
+	}
+	if fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol); err != nil {
+		return -1, err
+	}
 	for _, o := range options {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return err
+		if err := unix.SetsockoptInt(fd, o[0], o[1], o[2]); err != nil {
+			_ = unix.Close(fd)
+			return -1, err
 		}
 	}
 	// large answers to a search for the MTU come at once
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
-	return nil
+	return fd, nil
 }
 
 // point binds a socket to q.From and connects it to q.To. It returns what this host's kernel has against it,
@@ -151,20 +137,12 @@ func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
 // question about the size to the overlay's port of this host, where a packet socket sees it; to all others it
 // is an empty datagram, which only ICMP has an answer to.
 func askPort(ctx context.Context, q Question) Outcome {
-	domain, options, ip := unix.AF_INET, v4Options(), 20
-	if q.To.Is6() {
-		domain, options, ip = unix.AF_INET6, v6Options(), 40
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	fd, err := open(q, unix.SOCK_DGRAM, unix.IPPROTO_UDP)
 	if err != nil {
 		return Outcome{Cannot: fmt.Sprintf("no UDP socket: %v", err)}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := set(fd, options); err != nil {
-		return Outcome{Cannot: fmt.Sprintf("UDP socket: %v", err)}
-	}
-	c := &conversation{q: q, out: fd, in: fd, index: func([]byte) int { return -1 }}
-	c.datagram = func(int, int) []byte { return nil }
+	c := &conversation{q: q, out: fd, in: fd, datagram: func(int, int) []byte { return nil }}
 	if q.Probe {
 		in, err := answersSocket(q.Port)
 		if err != nil {
@@ -176,24 +154,18 @@ func askPort(ctx context.Context, q Question) Outcome {
 		}
 		secret := token()
 		c.datagram = func(i, size int) []byte {
-			b := encap.AppendProbe(nil, encap.Probe{Token: secret + uint64(i)})
-			if pad := size - ip - 8 - len(b); pad > 0 {
-				b = append(b, make([]byte, pad)...)
-			}
-			return b
+			const header = 8 // of UDP
+			return q.pad(encap.AppendProbe(nil, encap.Probe{Token: secret + uint64(i)}), size-header)
 		}
 		c.index = func(b []byte) int { return answerTo(b, q, secret) }
 	}
-	if said := point(fd, q, q.Port); said != nil {
-		return Outcome{Said: said}
-	}
-	return c.run(ctx)
+	return c.run(ctx, q.Port)
 }
 
 // askProtocol sends packets of IP in IP with nothing in them that anybody would take, to which only ICMP has
 // an answer.
 func askProtocol(ctx context.Context, q Question) Outcome {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_IPIP)
+	fd, err := open(q, unix.SOCK_RAW, unix.IPPROTO_IPIP)
 	if errors.Is(err, unix.EPERM) {
 		return Outcome{Cannot: "a packet of IP protocol 4 takes CAP_NET_RAW: run this as root"}
 	}
@@ -202,21 +174,13 @@ func askProtocol(ctx context.Context, q Question) Outcome {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // what the overlay's nodes send it is not for us
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: 1, Filter: &nothing})
-	if err == nil {
-		err = set(fd, v4Options())
-	}
-	if err != nil {
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: 1, Filter: &nothing}); err != nil {
 		return Outcome{Cannot: fmt.Sprintf("raw socket: %v", err)}
 	}
-	c := &conversation{q: q, out: fd, in: fd, index: func([]byte) int { return -1 }}
 	// It is as long as a header, since the kernel answers nothing shorter. Its version is none.
-	c.datagram = func(int, int) []byte { return make([]byte, 20) }
-	if said := point(fd, q, 0); said != nil {
-		return Outcome{Said: said}
-	}
-	return c.run(ctx)
+	c := &conversation{q: q, out: fd, in: fd, datagram: func(int, int) []byte { return make([]byte, 20) }}
+	return c.run(ctx, 0)
 }
 
 // longestAnswer is the length of an answer with the headers of IPv6 and UDP, in bytes.
