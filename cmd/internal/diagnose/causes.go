@@ -13,23 +13,17 @@ type list struct {
 	all []Cause
 }
 
-func (l *list) here(code Code, cause, tells, command string, a ...any) {
+// here adds a cause that a command on the asking node tells, and there one that a command on the peer does.
+func (l *list) here(code Code, cause, tells, command string, a ...any) *Cause {
 	l.all = append(l.all, Cause{Code: code, Cause: cause, Command: fmt.Sprintf(command, a...), Where: l.p.Here,
 		Tells: tells})
+	return &l.all[len(l.all)-1]
 }
 
-func (l *list) there(code Code, cause, tells, command string, a ...any) {
-	l.here(code, cause, tells, command, a...)
-	l.all[len(l.all)-1].Where = "on " + l.p.Peer
-}
-
-// observed says that the last one is shown by the fact itself.
-func (l *list) observed() { l.all[len(l.all)-1].Observed = true }
-
-// mended says what ends the last one, which was observed.
-func (l *list) mended(remedy string, a ...any) {
-	l.observed()
-	l.all[len(l.all)-1].Remedy = fmt.Sprintf(remedy, a...)
+func (l *list) there(code Code, cause, tells, command string, a ...any) *Cause {
+	c := l.here(code, cause, tells, command, a...)
+	c.Where = "on " + l.p.Peer
+	return c
 }
 
 // Of says what follows from a fact.
@@ -92,12 +86,13 @@ func (l *list) fact(f Fact) string {
 }
 
 const (
-	rules    = "nft list ruleset"
-	weftds   = "systemctl status weftd"
-	stopped  = "its weftd is not running"
-	grows    = "errors or drops that grow"
-	rejects  = "a rule that rejects it"
-	otherWay = "another device than the overlay's"
+	rules     = "nft list ruleset"
+	rejecting = rules + " | grep -n reject; iptables-save | grep REJECT"
+	weftds    = "systemctl status weftd"
+	stopped   = "its weftd is not running"
+	grows     = "errors or drops that grow"
+	rejects   = "a rule that rejects it"
+	otherWay  = "another device than the overlay's"
 )
 
 func (l *list) lossy(f Fact) {
@@ -179,14 +174,12 @@ func (l *list) underlay(f Fact) {
 			"ip route get %s; ip -br link; weft doctor", to)
 	case f.State == Unsent && said.Kind == KindNet:
 		l.here("no-route", "this host has no route there, or its link or address is gone",
-			"unreachable, DOWN or no address", "ip route get %s; ip -br addr; weft status", to)
-		l.observed()
+			"unreachable, DOWN or no address", "ip route get %s; ip -br addr; weft status", to).Observed = true
 	case f.State == Unsent:
 		l.cannotSend(f)
 	case f.State == Refused && said.Kind == KindProhibited:
 		l.here("forbidden", fmt.Sprintf("a firewall at %v forbids it", said.By), "the last hop that answers",
-			"tracepath -n %s", to)
-		l.observed()
+			"tracepath -n %s", to).Observed = true
 	case f.State == Refused:
 		down(fmt.Sprintf("its host is down, or its link: %v, the router before it, does not reach it", said.By),
 			"the router answers and the host does not", "ping -c3 %v", said.By)
@@ -226,11 +219,11 @@ func (l *list) cannotSend(f Fact) {
 	if n := max(l.p.UDPPort, uint16(l.p.Protocol)); f.Layer == Port && n != 0 {
 		match += fmt.Sprintf(" | grep -e %d -e REJECT -e DROP", n)
 	}
-	l.here("own-output", "a rule of this host for OUTPUT refuses it", "a rule that drops or rejects it",
+	own := l.here("own-output", "a rule of this host for OUTPUT refuses it", "a rule that drops or rejects it",
 		"%s", match)
 	if f.Said != nil && f.Said.Kind == KindProhibited {
-		l.all[len(l.all)-1].Cause += " (" + f.Said.Text + ")"
-		l.observed()
+		own.Cause += " (" + f.Said.Text + ")"
+		own.Observed = true
 		return
 	}
 	l.here("no-source", "this host has no usable route or address for it",
@@ -259,7 +252,7 @@ func (l *list) gone() {
 			"no such device, or another port", "ip -d link show type vxlan; ss -lun sport = :%d", w.UDPPort)
 	}
 	l.there("peer-rejects", "a rule there rejects the "+w.What()+", which looks the same from here", rejects,
-		rules+" | grep -n reject; iptables-save | grep REJECT")
+		rejecting)
 }
 
 // dropped is for packets of the overlay of which nothing is heard.
@@ -310,21 +303,14 @@ func (l *list) port(f Fact) {
 		l.gone()
 	case f.State == Refused && said.By == f.To:
 		l.there("peer-rejects", "its firewall rejects "+w.outer(), rejects,
-			rules+" | grep -n reject; iptables-save | grep REJECT")
-		if said.Kind == KindProhibited {
-			l.observed()
-		}
+			rejecting).Observed = said.Kind == KindProhibited
 	case f.State == Refused && (said.Kind == KindHost || said.Kind == KindNet):
 		l.here("router-route",
 			fmt.Sprintf("%v does not reach the peer's host, which is down, or has no route to it", said.By),
-			"the last hop that answers", "ping -c3 %v; tracepath -n %v", said.By, f.To)
-		l.observed()
+			"the last hop that answers", "ping -c3 %v; tracepath -n %v", said.By, f.To).Observed = true
 	case f.State == Refused:
 		l.here("way-rejects", fmt.Sprintf("a firewall on the way, at %v, rejects %s", said.By, w.outer()),
-			rejects+"; on a router, its own configuration", rules+" | grep -n reject; iptables-save | grep REJECT")
-		if said.Kind == KindProhibited {
-			l.observed()
-		}
+			rejects+"; on a router, its own configuration", rejecting).Observed = said.Kind == KindProhibited
 	case f.Heard:
 		l.there("dropped-one-way", w.outer()+" is dropped on the way to it, or by its firewall",
 			"no packets of this node: on the way; packets: its own rules for INPUT",
@@ -356,8 +342,8 @@ func (l *list) input() {
 
 func (l *list) dataPlane(f Fact) {
 	w := l.p
-	route := func(code Code, cause string) {
-		l.here(code, cause, otherWay, "ip route get %v from %v; weft doctor", f.To, w.From)
+	route := func(code Code, cause string) *Cause {
+		return l.here(code, cause, otherWay, "ip route get %v from %v; weft doctor", f.To, w.From)
 	}
 	switch said := f.Said; {
 	case f.State == Unsent && said.Kind == KindProhibited:
@@ -368,11 +354,10 @@ func (l *list) dataPlane(f Fact) {
 			rules+"; iptables -S OUTPUT")
 	case f.State == Refused && said.By == w.From:
 		l.here("own-data-plane", "this node's own data plane does not know the peer, or does not reach it",
-			"the reason beside the peer", "weft peers %s; weft status", w.Peer)
-		l.observed()
+			"the reason beside the peer", "weft peers %s; weft status", w.Peer).Observed = true
 	case f.State == Refused:
-		route("left-overlay", fmt.Sprintf("the packet left the overlay, and %v rejects it", said.By))
-		l.observed()
+		left := fmt.Sprintf("the packet left the overlay, and %v rejects it", said.By)
+		route("left-overlay", left).Observed = true
 	case f.PortAnswers:
 		route("other-route", "a route of this host, or of that one, leads the packets elsewhere")
 		l.input()

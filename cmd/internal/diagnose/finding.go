@@ -44,36 +44,36 @@ type Said struct {
 	Text string
 }
 
-// Kind says what an ICMP message means.
-type Kind uint8
+// Kind says what an ICMP message means, in the words of control.Unreachable.
+type Kind string
 
 // The kinds. KindOther is any that is none of these.
 const (
-	KindOther Kind = iota
-	KindPort
-	KindProtocol
-	KindHost
-	KindNet
-	KindProhibited
-	KindTooBig
-	KindExpired
+	KindOther      Kind = ""
+	KindPort       Kind = "port unreachable"
+	KindProtocol   Kind = "protocol unreachable"
+	KindHost       Kind = "host unreachable"
+	KindNet        Kind = "network unreachable"
+	KindProhibited Kind = "administratively prohibited"
+	KindTooBig     Kind = "fragmentation needed"
+	KindExpired    Kind = "time exceeded"
 )
 
 // String is the message in words.
 func (s *Said) String() string {
 	what := map[Kind]string{
-		KindPort:       "nothing listens there, or a rule rejects it (ICMP port unreachable)",
-		KindHost:       "the host is not reached (ICMP host unreachable)",
-		KindProtocol:   "nothing there takes the IP protocol (ICMP protocol unreachable)",
-		KindNet:        "there is no route (ICMP network unreachable)",
-		KindProhibited: "a rule forbids it (ICMP administratively prohibited)",
-		KindExpired:    "the packet went round in circles (ICMP time exceeded)",
-		KindTooBig:     "the packet is too long (ICMP fragmentation needed)",
+		KindPort:       "nothing listens there, or a rule rejects it",
+		KindHost:       "the host is not reached",
+		KindProtocol:   "nothing there takes the IP protocol",
+		KindNet:        "there is no route",
+		KindProhibited: "a rule forbids it",
+		KindExpired:    "the packet went round in circles",
+		KindTooBig:     "the packet is too long",
 	}[s.Kind]
 	if what == "" || !s.By.IsValid() {
-		what = s.Text
+		return s.Who() + ": " + s.Text
 	}
-	return s.Who() + ": " + what
+	return fmt.Sprintf("%s: %s (ICMP %s)", s.Who(), what, s.Kind)
 }
 
 // Who is who said it.

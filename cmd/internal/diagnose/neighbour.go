@@ -65,18 +65,17 @@ func (l *list) onLink() bool {
 	switch {
 	case n.Err != nil:
 		l.here("no-route", fmt.Sprintf("this host's routes have no way to %v (%s)", l.p.Under, n.unrouted()),
-			"an error, or a route of type blackhole, prohibit or unreachable", "ip route get %v; ip route", l.p.Under)
-		l.observed()
+			"an error, or a route of type blackhole, prohibit or unreachable", "ip route get %v; ip route",
+			l.p.Under).Observed = true
 	case n.Misled():
-		l.here("wrong-neighbour",
+		c := l.here("wrong-neighbour",
 			fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, "+
 				"and %s answers for it", n.Entry, n.At, n.who()), "PERMANENT", "ip neigh show %v", n.At)
-		l.mended("ip neigh del %v dev %s", n.At, n.Link)
+		c.Observed, c.Remedy = true, fmt.Sprintf("ip neigh del %v dev %s", n.At, n.Link)
 	case n.Several():
-		l.there("address-twice", fmt.Sprintf("more than one host has %v on %s: %s answer for it", n.At, n.Link,
+		c := l.here("address-twice", fmt.Sprintf("more than one host has %v on %s: %s answer for it", n.At, n.Link,
 			n.who()), "the address, on a host that is not to have it", "ip -br addr | grep -wF %v", n.At)
-		l.all[0].Where = "on each host of this link"
-		l.observed()
+		c.Observed, c.Where = true, "on each host of this link"
 	default:
 		return false
 	}

@@ -44,7 +44,7 @@ func (l *list) pod(f Fact) {
 }
 
 // host is where the bridge and the pod are.
-func (l *list) host() func(code Code, cause, tells, command string, a ...any) {
+func (l *list) host() func(code Code, cause, tells, command string, a ...any) *Cause {
 	if l.p.Local {
 		return l.here
 	}

@@ -62,11 +62,7 @@ func Unreachable(st control.Status, p control.Peer) (f Finding, ok bool) {
 
 func rejected(p control.Peer, own netip.Addr) Fact {
 	u := p.Unreachable
-	kind := map[string]Kind{
-		"port unreachable": KindPort, "protocol unreachable": KindProtocol, "host unreachable": KindHost,
-		"network unreachable": KindNet, "administratively prohibited": KindProhibited,
-	}[u.Says]
-	f := Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: kind,
+	f := Fact{Layer: Port, State: Refused, To: p.Address, Said: &Said{By: u.By, Kind: Kind(u.Says),
 		Text: "ICMP " + u.Says}}
 	if u.By == own { // the kernel's, which found no neighbour
 		f.Layer, f.State, f.Said.By = Underlay, Unsent, netip.Addr{}

@@ -34,20 +34,14 @@ func (s *evidence) silent(l diagnose.Layer) bool {
 	return f != nil && f.State == diagnose.Silent
 }
 
-// restsOn are the layers whose answers need the layer.
+// restsOn are the layers whose answers need the layer: those above it. Nothing rests on a daemon.
 func restsOn(l diagnose.Layer) []diagnose.Layer {
-	switch l {
-	case diagnose.Underlay:
-		return []diagnose.Layer{diagnose.Port, diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
-	case diagnose.Port:
-		return []diagnose.Layer{diagnose.DataPlane, diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
-	case diagnose.DataPlane:
-		return []diagnose.Layer{diagnose.Daemon, diagnose.Bridge, diagnose.Pod}
-	case diagnose.Bridge:
-		return []diagnose.Layer{diagnose.Pod}
-	case diagnose.Daemon, diagnose.Pod:
+	if l == diagnose.Daemon {
+		return nil
 	}
-	return nil
+	all := []diagnose.Layer{diagnose.Underlay, diagnose.Port, diagnose.DataPlane, diagnose.Daemon,
+		diagnose.Bridge, diagnose.Pod}
+	return all[slices.Index(all, l)+1:]
 }
 
 // proven reports whether something answered that would not if the layer were broken.
