@@ -117,7 +117,7 @@ func (r *reading) word(a, b int) string {
 	if a == b {
 		return "."
 	}
-	c, ok := r.says(a, b)
+	c, ok := r.worst[a][b]
 	switch {
 	case !ok && r.whole(a):
 		return "none"
@@ -202,7 +202,7 @@ func (r *reading) printPairs(w io.Writer) error {
 
 // saying is what a says of b, in the columns of printPairs.
 func (r *reading) saying(a, b int) []any {
-	c, ok := r.says(a, b)
+	c, ok := r.worst[a][b]
 	if !ok {
 		return []any{"not told", "-", "-", "-"}
 	}
@@ -231,9 +231,7 @@ func (r *reading) printUntold(w io.Writer) error {
 	t := cli.NewTable(w, "NODE", "ADDRESS", "HAS NOT TOLD BECAUSE")
 	lines := 0
 	for i, n := range r.Nodes {
-		if n.Tells == "yes" || !slices.ContainsFunc(r.others(i), func(o int) bool {
-			return r.only(min(i, o), max(i, o))
-		}) {
+		if n.Tells == "yes" || !r.looksAt(i) {
 			continue
 		}
 		if lines++; lines > mostLines {

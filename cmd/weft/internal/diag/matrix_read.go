@@ -3,6 +3,7 @@ package diag
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -40,17 +41,15 @@ type reading struct {
 	Pairs    pairCounts `json:"pairs"`
 	Troubles []trouble  `json:"troubles"`
 	// Reached says that of no pair it is known that something does not reach the other.
-	Reached bool                `json:"reached"`
-	worst   []map[int]cell      // by node, of the other
-	bad     map[int]bool        // nodes that are in trouble
-	only    func(a, b int) bool // the pairs that are looked at
+	Reached bool `json:"reached"`
+	// worst is the worst that each node says of another's addresses.
+	worst []map[int]control.MatrixCell
+	bad   map[int]bool        // nodes that are in trouble
+	only  func(a, b int) bool // the pairs that are looked at
 }
 
-// cell is the worst that one node says of another's addresses.
-type cell struct{ control.MatrixCell }
-
 // rank orders cells, the worst last.
-func (c cell) rank() int {
+func rank(c control.MatrixCell) int {
 	switch {
 	case c.Answers == "no":
 		return 4
@@ -68,15 +67,13 @@ func (c cell) rank() int {
 func read(m control.Matrix, only func(a, b int) bool) *reading {
 	r := &reading{Matrix: m, Troubles: []trouble{}, bad: map[int]bool{}, only: only}
 	for _, n := range m.Nodes {
-		w := map[int]cell{}
-		for _, s := range n.Seen {
-			if s.Node < 0 || s.Node >= len(m.Nodes) {
+		w := map[int]control.MatrixCell{}
+		for _, c := range n.Seen {
+			if c.Node < 0 || c.Node >= len(m.Nodes) {
 				continue
 			}
-			c := cell{s}
-			if before, ok := w[s.Node]; !ok || c.rank() > before.rank() || c.rank() == before.rank() &&
-				c.RTT > before.RTT {
-				w[s.Node] = c
+			if before, ok := w[c.Node]; !ok || rank(c) > rank(before) || rank(c) == rank(before) && c.RTT > before.RTT {
+				w[c.Node] = c
 			}
 		}
 		r.worst = append(r.worst, w)
@@ -115,33 +112,42 @@ const first, second = "\x01", "\x02"
 // alike is how many pairs with one node have the same trouble for that to be one entry.
 const alike = 4
 
+// mark stands for the name of one of the two.
+func (t *trouble) mark(node int) string {
+	if node == t.at[0] {
+		return first
+	}
+	return second
+}
+
+func (t *trouble) replace(words ...string) {
+	r := strings.NewReplacer(words...)
+	t.Found, t.Likely, t.Look = r.Replace(t.Found), r.Replace(t.Likely), r.Replace(t.Look)
+}
+
 // grouped returns the troubles with names in them, those that one node has with several others as one.
 func (r *reading) grouped() []trouble {
 	times := map[int]int{}
 	for _, t := range r.Troubles {
-		if t.at[0] != t.at[1] {
-			times[t.at[0]]++
-			times[t.at[1]]++
-		}
+		times[t.at[0]]++
+		times[t.at[1]]++
 	}
 	type key struct {
 		hub   int
 		found string
 	}
-	keyOf := func(t trouble) (k key, other int) {
-		k, other = key{t.at[0], t.Found}, t.at[1]
-		if times[t.at[1]] > times[t.at[0]] {
-			swap := strings.NewReplacer(first, second, second, first)
-			k, other = key{t.at[1], swap.Replace(t.Found)}, t.at[0]
-		}
-		return k, other
-	}
 	same := map[key][]string{}
-	for _, t := range r.Troubles {
-		if t.at[0] != t.at[1] {
-			k, other := keyOf(t)
-			same[k] = append(same[k], r.name(other))
+	for i := range r.Troubles {
+		t := &r.Troubles[i]
+		if t.at[0] == t.at[1] {
+			continue
 		}
+		if times[t.at[1]] > times[t.at[0]] { // the node with more of them comes first
+			t.at[0], t.at[1] = t.at[1], t.at[0]
+			t.replace(first, second, second, first)
+		}
+		k := key{t.at[0], t.Found}
+		same[k] = append(same[k], r.name(t.at[1]))
 	}
 	out := []trouble{}
 	for _, t := range r.Troubles {
@@ -149,29 +155,22 @@ func (r *reading) grouped() []trouble {
 			out = append(out, t)
 			continue
 		}
-		k, other := keyOf(t)
-		others, hub := same[k], r.name(k.hub)
+		k, hub, who := key{t.at[0], t.Found}, r.name(t.at[0]), r.name(t.at[1])
+		others := same[k]
 		if others == nil {
 			continue // said
 		}
-		t.Nodes = []string{hub, r.name(other)}
-		who := r.name(other)
+		t.Nodes = []string{hub, who}
 		if len(others) >= alike {
 			same[k] = nil
 			t.Nodes = append([]string{hub}, others...)
-			who = fmt.Sprintf("each of %d nodes (%s", len(others),
-				strings.Join(others[:min(alike, len(others))], ", "))
+			who = fmt.Sprintf("each of %d nodes (%s", len(others), strings.Join(others[:alike], ", "))
 			if len(others) > alike {
 				who += ", …"
 			}
 			who += ")"
 		}
-		names := []string{first, hub, second, who}
-		if t.at[0] != k.hub {
-			names = []string{second, hub, first, who}
-		}
-		fill := strings.NewReplacer(names...)
-		t.Found, t.Likely, t.Look = fill.Replace(t.Found), fill.Replace(t.Likely), fill.Replace(t.Look)
+		t.replace(first, hub, second, who)
 		out = append(out, t)
 	}
 	return out
@@ -193,7 +192,7 @@ func (r *reading) gone() map[int]bool {
 				continue
 			}
 			if no++; no == 1 || telling(c.Silence) > telling(best.Silence) {
-				best = c.MatrixCell
+				best = c
 			}
 		}
 		self := r.Nodes[b].Self
@@ -204,9 +203,7 @@ func (r *reading) gone() map[int]bool {
 				}
 			}
 		}
-		if no < 2 || no < others || !slices.ContainsFunc(r.others(b), func(a int) bool {
-			return r.only(min(a, b), max(a, b))
-		}) {
+		if no < 2 || no < others || !r.looksAt(b) {
 			continue
 		}
 		out[b], r.bad[b] = true, true
@@ -220,7 +217,9 @@ func (r *reading) gone() map[int]bool {
 			if no == 1 {
 				t.Found = fmt.Sprintf("%s does not answer", r.name(b))
 			}
-			t.take(diagnose.Silence(r.path("one of the others", r.name(b), -1, b), best.Silence))
+			w := r.path(&t, b, b)
+			w.Peer, w.Here, w.UnderFrom = r.name(b), "on one of the others", netip.Addr{}
+			t.take(diagnose.Silence(w, best.Silence))
 		}
 		r.Troubles = append(r.Troubles, t)
 	}
@@ -232,13 +231,14 @@ func (r *reading) gone() map[int]bool {
 	return out
 }
 
-func (r *reading) others(b int) (out []int) {
-	for a := range r.Nodes {
-		if a != b {
-			out = append(out, a)
+// looksAt reports whether a pair with the node is looked at.
+func (r *reading) looksAt(node int) bool {
+	for other := range r.Nodes {
+		if other != node && r.only(min(other, node), max(other, node)) {
+			return true
 		}
 	}
-	return out
+	return false
 }
 
 // telling is how much a word for silence says of the cause.
@@ -252,52 +252,54 @@ func (r *reading) name(i int) string {
 	return cli.Clean(cmp.Or(r.Nodes[i].Name, r.Nodes[i].NodeID, "?"))
 }
 
-// says returns what a says of b. ok is false if it told nothing of it.
-func (r *reading) says(a, b int) (cell, bool) { c, ok := r.worst[a][b]; return c, ok }
-
 // whole reports whether a has told of all its peers.
 func (r *reading) whole(a int) bool { return r.Full && r.Nodes[a].Tells == "yes" }
 
 // pair returns what is wrong between two nodes, and whether anything is known of them.
 func (r *reading) pair(a, b int) (t *trouble, known bool) {
-	ab, fromA := r.says(a, b)
-	ba, fromB := r.says(b, a)
+	ab, fromA := r.worst[a][b]
+	ba, fromB := r.worst[b][a]
 	t = &trouble{at: [2]int{a, b}}
-	const A, B = first, second
+	from, to := a, b
 	switch {
-	case fromA && ab.Answers == "no" || fromB && ba.Answers == "no":
-		r.silent(t, ab, ba, fromA, fromB)
-	case !fromA && r.whole(a) && r.Nodes[a].Of > 0 && fromB && !r.Nodes[a].Self:
-		r.unknownTo(t, A, B)
-	case !fromB && r.whole(b) && r.Nodes[b].Of > 0 && fromA && !r.Nodes[b].Self:
-		r.unknownTo(t, B, A)
+	case ab.Answers == "no" || ba.Answers == "no":
+		r.silent(t, ab, ba)
+	case fromB && r.ignores(a, fromA), fromA && r.ignores(b, fromB):
+		if fromA {
+			from, to = b, a
+		}
+		t.Found = fmt.Sprintf("%s does not know %s", t.mark(from), t.mark(to))
+		t.take(diagnose.Between(diagnose.Path{Here: "on " + t.mark(from)}, diagnose.Unseen))
 	case ab.Lossy || ba.Lossy:
 		out, in := cli.Larger(ab.LossOut, ba.LossIn), cli.Larger(ab.LossIn, ba.LossOut)
-		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", A, B, cli.Share(out),
-			B,
-			A, cli.Share(in))
+		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", first, second,
+			cli.Share(out), second, first, cli.Share(in))
 		if both := cli.Larger(ab.Loss, ba.Loss); both != nil {
-			t.Found = fmt.Sprintf("between %s and %s %s are lost", A, B, cli.Share(both))
+			t.Found = fmt.Sprintf("between %s and %s %s are lost", first, second, cli.Share(both))
 		}
-		t.take(diagnose.Of(r.path(A, B, a, b), diagnose.Fact{Layer: diagnose.DataPlane, State: diagnose.Lossy,
+		t.take(diagnose.Of(r.path(t, a, b), diagnose.Fact{Layer: diagnose.DataPlane, State: diagnose.Lossy,
 			Probed: true}))
 	case ab.LargeLost || ba.LargeLost:
 		passes := ab.PathMTU
 		if passes == 0 || ba.LargeLost && ba.PathMTU > 0 && ba.PathMTU < passes {
 			passes = ba.PathMTU
 		}
-		from, to, at, node := A, B, a, b
 		if !ab.LargeLost {
-			from, to, at, node = B, A, b, a
+			from, to = b, a
 		}
-		t.Found = fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes, from, to)
-		t.take(diagnose.Between(r.path(from, to, at, node), diagnose.LargeLost))
-	case fromA && ab.Answers == "yes" || fromB && ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b)):
-		return nil, true
+		t.Found = fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes,
+			t.mark(from), t.mark(to))
+		t.take(diagnose.Between(r.path(t, from, to), diagnose.LargeLost))
 	default:
-		return nil, false
+		return nil, ab.Answers == "yes" || ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b))
 	}
 	return t, true
+}
+
+// ignores reports whether a node that has told of all its peers did not tell of one.
+func (r *reading) ignores(node int, told bool) bool {
+	n := r.Nodes[node]
+	return !told && r.whole(node) && n.Of > 0 && !n.Self
 }
 
 // well reports whether a node that was asked only for what is not well has told of all that.
@@ -305,61 +307,46 @@ func (r *reading) well(a int) bool {
 	return r.Nodes[a].Tells == "yes" && r.Nodes[a].Answering == r.Nodes[a].Of
 }
 
-func (r *reading) unknownTo(t *trouble, a, b string) {
-	t.Found = fmt.Sprintf("%s does not know %s", a, b)
-	t.take(diagnose.Between(diagnose.Path{Here: "on " + a}, diagnose.Unseen))
-}
-
 // silent fills in t for two nodes of which at least one says that the other does not answer.
-func (r *reading) silent(t *trouble, ab, ba cell, fromA, fromB bool) {
-	a, b := t.at[0], t.at[1]
-	const A, B = first, second
-	noA, noB := fromA && ab.Answers == "no", fromB && ba.Answers == "no"
+func (r *reading) silent(t *trouble, ab, ba control.MatrixCell) {
+	from, to, silence := t.at[0], t.at[1], ab.Silence
+	turn := func() { from, to, silence = to, from, ba.Silence }
+	noA, noB := ab.Answers == "no", ba.Answers == "no"
 	switch {
 	case noA && noB && ab.Heard != ba.Heard:
-		from, to := A, B // what is lost
 		if ba.Heard {
-			from, to = B, A
+			turn()
 		}
-		t.Found = fmt.Sprintf("%s hears nothing from %s, and %s hears %s", to, from, from, to)
-		at, node := a, b // from is at
-		if ba.Heard {
-			at, node = b, a
-		}
-		t.take(diagnose.Silence(r.path(from, to, at, node), control.SilentHeard))
+		silence = control.SilentHeard
+		t.Found = fmt.Sprintf("%s hears nothing from %s, and %s hears %s", t.mark(to), t.mark(from), t.mark(from),
+			t.mark(to))
 	case noA && noB:
-		t.Found = fmt.Sprintf("%s and %s do not answer each other", A, B)
-		worst, from, to, node := ab, A, B, b
 		if telling(ba.Silence) > telling(ab.Silence) {
-			worst, from, to, node = ba, B, A, a
+			turn()
 		}
-		t.take(diagnose.Silence(r.path(from, to, a+b-node, node), worst.Silence))
-	case noA && fromB && ba.Answers == "yes" || noB && fromA && ab.Answers == "yes":
-		from, to := A, B
+		t.Found = fmt.Sprintf("%s and %s do not answer each other", first, second)
+	case ab.Answers == "yes" || ba.Answers == "yes":
 		if noB {
-			from, to = B, A
+			turn()
 		}
-		t.Found = fmt.Sprintf("%s gets no answer from %s, which gets answers from it", from, to)
-		t.take(diagnose.Between(diagnose.Path{Peer: to}, diagnose.OneWay))
+		t.Found = fmt.Sprintf("%s gets no answer from %s, which gets answers from it", t.mark(from), t.mark(to))
+		t.take(diagnose.Between(diagnose.Path{Peer: t.mark(to)}, diagnose.OneWay))
+		return
 	default:
-		c, from, to, node := ab, A, B, b
-		if !noA {
-			c, from, to, node = ba, B, A, a
+		if noB {
+			turn()
 		}
-		t.Found = fmt.Sprintf("%s gets no answer from %s", from, to)
-		t.take(diagnose.Silence(r.path(from, to, a+b-node, node), c.Silence))
+		t.Found = fmt.Sprintf("%s gets no answer from %s", t.mark(from), t.mark(to))
 	}
+	t.take(diagnose.Silence(r.path(t, from, to), silence))
 }
 
-// path is the way from one node to another. at is the one that asked; -1 for several.
-func (r *reading) path(from, to string, at, node int) diagnose.Path {
-	w := diagnose.Path{
-		Peer: to, Here: "on " + from, Weft: true, Carried: true, Under: r.Nodes[node].Address, UDPPort: r.Port,
+// path is the way from one of t's nodes to the other.
+func (r *reading) path(t *trouble, from, to int) diagnose.Path {
+	return diagnose.Path{
+		Peer: t.mark(to), Here: "on " + t.mark(from), Weft: true, Carried: true, Under: r.Nodes[to].Address,
+		UnderFrom: r.Nodes[from].Address, UDPPort: r.Port,
 	}
-	if at >= 0 {
-		w.UnderFrom = r.Nodes[at].Address
-	}
-	return w
 }
 
 // take fills in what follows from a finding.
