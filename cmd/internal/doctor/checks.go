@@ -78,7 +78,7 @@ func Checks() []Check {
 		{"interface", "the interface that is chosen for the underlay, against where the peers are",
 			ofStart, checkInterface},
 		{"mtu", "the MTU of the underlay against that of the overlay", ofStart, checkMTU},
-		{"port", "whether another process has the overlay's port", 0, checkPort},
+		{"port", "whether another process has the overlay's port", needsNetwork, checkPort},
 		{"policy-rules", "rules that send the overlay's packets to other routing tables",
 			ofTUN | needsLinks | needsNetwork, checkRules},
 		{"route-shadow", "routes within Network that are not weft's",

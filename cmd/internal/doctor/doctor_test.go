@@ -91,7 +91,6 @@ func healthy(t *testing.T) *Facts {
 				Shown: cert("etcd", at().AddDate(0, -1, 0), at().AddDate(0, 11, 0))}}},
 		Network: Network{Network: network, From: "/coreos.com/network/config", Records: records,
 			RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
-		Port: Port{Number: 8285},
 		Files: []CertFile{{Flag: caFlag, Path: "/ca.pem",
 			Certs: []*x509.Certificate{cert("ca", at().AddDate(-1, 0, 0), at().AddDate(9, 0, 0))}}},
 	}
@@ -418,7 +417,7 @@ func TestChecks(t *testing.T) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
 		}, "port fault", "flanneld (pid 99)"},
 		{"the second port is taken", func(f *Facts) {
-			f.Port.Number6, f.Port.Holders = 51821,
+			f.Port.Holders =
 				[]Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("[::]:51821")}}
 		}, "port fault", "51821"},
 		{"a peer's packets cannot be read", func(f *Facts) {
@@ -463,7 +462,8 @@ func TestChecks(t *testing.T) {
 		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.PodsDropped = 9 },
 			"", ""},
 		{"a firewall for ipip", func(f *Facts) {
-			f.Port, f.Firewall.Suspects = Port{Protocol: 4}, suspect("input", "inet theirs", "c", "")
+			config(`{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`)(f)
+			f.Firewall.Suspects = suspect("input", "inet theirs", "c", "")
 		}, "firewall-input note", "l4proto"},
 		{"a firewall for what leaves", func(f *Facts) {
 			f.Firewall.Suspects = suspect("output", "ip filter", "OUTPUT", "ufw")

@@ -59,6 +59,7 @@ type Daemon struct {
 	PID    int
 	Status control.Status
 	Peers  control.Peers
+	Leases control.Leases
 	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.
 	StoreLost []events.Event
 	// Later is what it says of its peers at the end of Gather, and Peers at the beginning.
@@ -208,6 +209,16 @@ type Store struct {
 	Snapshot lease.Snapshot
 }
 
+// answering is how many endpoints answer.
+func (s Store) answering() (n int) {
+	for _, e := range s.Endpoints {
+		if e.Err == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Endpoint is one of the store's.
 type Endpoint struct {
 	URL   string // without secrets
@@ -253,11 +264,7 @@ func (n Network) HasLast() bool { return n.Last.Raw != nil }
 
 // Port says who has the overlay's port.
 type Port struct {
-	// Number6 is the one over IPv6 if that is another; else 0.
-	Number, Number6 uint16
-	// Protocol is the overlay's IP protocol if it has no ports, as IP in IP; else 0.
-	Protocol uint8
-	Err      error
+	Err error
 	// Holders are the processes that have it, besides weftd itself; Device is a vxlan link of the kernel's with
 	// it.
 	Holders []Holder

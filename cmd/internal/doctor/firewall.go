@@ -25,7 +25,7 @@ func checkInput(f *Facts) findings {
 	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
 		found = found.says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from "+
 			"pods or by a link that leads to no peer", n)
-		found.last().Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Port.Number},
+		found.last().Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Network.Facts().Port},
 			diagnose.OffPort).Open
 	}
 	return found
@@ -33,10 +33,10 @@ func checkInput(f *Facts) findings {
 
 // atPort suspects the firewalls at a hook of the overlay's port.
 func (f *Facts) atPort(hook string) findings {
-	switch {
-	case f.Network.BackendType == "" && f.Port.Number == 0 && f.Port.Protocol == 0:
+	switch facts := f.Network.Facts(); {
+	case f.Network.BackendType == "":
 		return says(OK, "the backend is not known")
-	case f.Port.Number == 0 && f.Port.Protocol == 0:
+	case facts.Port == 0 && facts.Guard.Protocol == 0:
 		return says(OK, "backend %s has no port", f.Network.BackendType)
 	case f.Daemon.answers() && f.Daemon.Status.Backend.Path == tunnel.PathRaw.String():
 		return says(OK, "path raw passes beside it")
@@ -60,6 +60,7 @@ func (f *Facts) suspected(hook, link string) findings {
 	if f.silent() {
 		v = Warning
 	}
+	facts := f.Network.Facts()
 	var out findings
 	for _, s := range f.Firewall.Suspects {
 		// There weftd's rules accept, but for nftables, where each table has to.
@@ -68,9 +69,9 @@ func (f *Facts) suspected(hook, link string) findings {
 		if s.Hook != hook || hook == "forward" && ours {
 			continue
 		}
-		port := f.Port.Number
-		if s.IPv6 && f.Port.Number6 != 0 {
-			port = f.Port.Number6
+		port := facts.Port
+		if s.IPv6 && facts.Port6 != 0 {
+			port = facts.Port6
 		}
 		switch {
 		case s.Sure:
@@ -80,7 +81,7 @@ func (f *Facts) suspected(hook, link string) findings {
 		default:
 			out = out.says(v, "%s, unless a rule accepts it first: those were not read", s)
 		}
-		out.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, f.Port.Protocol, link))
+		out.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, facts.Guard.Protocol, link))
 	}
 	if len(out) == 0 && f.Firewall.Err != nil {
 		return says(Unknown, "%v", f.Firewall.Err)

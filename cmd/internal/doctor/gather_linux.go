@@ -64,7 +64,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
 	wg.Go(func() { f.HookErr = f.Settings.Config.Hook.CheckFiles() })
 	wg.Wait()
-	f.Network = readNetwork(ctx, f, r.Socket)
+	f.Network = readNetwork(f)
 	if feature := f.Network.Facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()
 	}
@@ -108,6 +108,7 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	if d.Status, d.Err = c.Status(ctx); d.Err == nil {
 		d.PID = running.Find(d.PID, d.Status.PID)
 		d.Peers, d.Err = c.Peers(ctx)
+		d.Leases, _ = c.Leases(ctx) // it has none while it waits
 	}
 	if d.Err != nil && d.PID != 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, Within/10)

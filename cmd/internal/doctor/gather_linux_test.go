@@ -45,7 +45,7 @@ func TestFilesOfAWeftdInAContainer(t *testing.T) {
 		"--cache-dir=" + dir, "--etcd-cafile=" + dir + "/ca.pem"}
 	f := &Facts{Settings: settingsOf(p)}
 	f.Files = readFiles(f.Settings.Config)
-	f.Network = readNetwork(t.Context(), f, "")
+	f.Network = readNetwork(f)
 	if n := f.Network; n.Err != nil || n.Networks()[0].String() != "10.5.0.0/16" ||
 		n.Own.V4.String() != "10.5.7.0/24" {
 		t.Errorf("%+v", n)
@@ -86,7 +86,7 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 			t.Errorf("%s: %q %+v", tt.name, s.NotKnown, got)
 		}
 		f := &Facts{Settings: s, Daemon: tt.daemon, Store: got, Kernel: readKernel(tt.daemon)}
-		f.Network = readNetwork(t.Context(), f, "")
+		f.Network = readNetwork(f)
 		for _, x := range Examine(f).Findings {
 			store := strings.HasPrefix(x.ID, "store-")
 			if x.Verdict == Fault && (store || x.ID == "settings" || x.ID == "tun-device" &&

@@ -224,10 +224,10 @@ func (l *Links) chooseUnderlay(f *Facts) {
 }
 
 // readPort finds who has the overlay's port.
-func readPort(f *Facts) Port {
-	p := Port{Number: f.Network.Facts().Port, Number6: f.Network.Facts().Port6}
-	if !f.Network.known() || p.Number == 0 {
-		return Port{Protocol: f.Network.Facts().Guard.Protocol}
+func readPort(f *Facts) (p Port) {
+	facts := f.Network.Facts()
+	if !f.Network.known() || facts.Port == 0 {
+		return p
 	}
 	proc, err := procfs.NewFS("/proc/thread-self")
 	if err != nil {
@@ -243,7 +243,7 @@ func readPort(f *Facts) Port {
 		}
 		for _, x := range all {
 			at := netip.AddrPortFrom(addrOf(x.LocalAddr), uint16(x.LocalPort))
-			ours := at.Port() == p.Number || i == 1 && p.Number6 != 0 && at.Port() == p.Number6
+			ours := at.Port() == facts.Port || i == 1 && facts.Port6 != 0 && at.Port() == facts.Port6
 			if ours && (at.Addr().IsUnspecified() || slices.Contains(f.Links.Underlay.Local(), at.Addr())) {
 				sockets[fmt.Sprintf("socket:[%d]", x.Inode)] = Holder{At: at}
 			}
@@ -259,16 +259,16 @@ func readPort(f *Facts) Port {
 			p.Holders = append(p.Holders, h)
 		}
 	}
-	p.leaveOut(f.Links.Links)
+	p.leaveOut(f.Links.Links, facts.Port)
 	return p
 }
 
 // leaveOut takes the sockets of the kernel's own devices out of the holders: they have no process.
-func (p *Port) leaveOut(links []Link) {
+func (p *Port) leaveOut(links []Link, port uint16) {
 	for _, l := range links {
 		ours := l.Alias == ownAlias || isFlannels(l.Name)
 		switch {
-		case l.Kind == "vxlan" && l.UDPPort == int(p.Number):
+		case l.Kind == "vxlan" && l.UDPPort == int(port):
 		case ours && l.Kind == "wireguard": // the port is not among its attributes
 		default:
 			continue

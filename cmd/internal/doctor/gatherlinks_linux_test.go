@@ -19,8 +19,8 @@ func TestKernelsOwnSockets(t *testing.T) {
 		{"another vxlan", vxlan("vxlan.calico", 51820), 1, "vxlan.calico"},
 		{"another vxlan with another port", vxlan("vxlan.calico", 4789), 3, ""},
 	} {
-		p := Port{Number: 51820, Number6: 51821, Holders: []Holder{{}, {PID: 99, Name: "flanneld"}, {}}}
-		if p.leaveOut([]Link{x.link}); len(p.Holders) != x.left || p.Device != x.device {
+		p := Port{Holders: []Holder{{}, {PID: 99, Name: "flanneld"}, {}}}
+		if p.leaveOut([]Link{x.link}, 51820); len(p.Holders) != x.left || p.Device != x.device {
 			t.Errorf("%s: %+v", x.what, p)
 		}
 	}

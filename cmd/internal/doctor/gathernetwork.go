@@ -1,19 +1,17 @@
 package doctor
 
 import (
-	"context"
 	"errors"
 	"os"
 	"strings"
 
-	"weft/cmd/internal/control"
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
 )
 
 // readNetwork finds the network config, the nodes' records, and what was there before.
-func readNetwork(ctx context.Context, f *Facts, socket string) Network {
+func readNetwork(f *Facts) Network {
 	var n Network
 	cfg := f.Settings
 	switch stored := f.Store.Snapshot; {
@@ -40,18 +38,20 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 			n.Network = used
 		}
 	}
-	cached, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load()
-	if err == nil && !f.hidden() {
-		if last, err := routing.Parse(cached.Memory.Config); err == nil {
-			n.Last = last
+	var cached lease.Cached
+	if !f.hidden() {
+		if c, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load(); err == nil {
+			cached, n.Own = c, c.Own.Subnets
+			if last, err := routing.Parse(c.Memory.Config); err == nil {
+				n.Last = last
+			}
 		}
-		n.Own = cached.Own.Subnets
+		store := lease.CachedStore(cfg.CacheDir)
+		if strings.HasPrefix(store, "/") && store != cfg.Store.Prefix { // one of etcd's, and another
+			n.LastStore = store
+		}
 	}
-	store := lease.CachedStore(cfg.CacheDir)
-	if strings.HasPrefix(store, "/") && store != cfg.Store.Prefix && !f.hidden() { // one of etcd's, and another
-		n.LastStore = store
-	}
-	n.readRecords(ctx, f, socket, cached)
+	n.readRecords(f, cached)
 	if len(n.Networks()) == 0 && n.Err == nil && n.HasLast() {
 		n.Network, n.From = n.Last, "weftd's last run"
 	}
@@ -59,11 +59,9 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 }
 
 // readRecords takes the records of the store, else those of the running weftd, else those of its last run.
-func (n *Network) readRecords(ctx context.Context, f *Facts, socket string, cached lease.Cached) {
-	if f.Daemon.answers() {
-		if l := f.Daemon.Status.Lease; l != nil {
-			n.Own = lease.Subnets{V4: l.Subnet, V6: l.IPv6Subnet}
-		}
+func (n *Network) readRecords(f *Facts, cached lease.Cached) {
+	if l := f.Daemon.Status.Lease; f.Daemon.answers() && l != nil {
+		n.Own = lease.Subnets{V4: l.Subnet, V6: l.IPv6Subnet}
 	}
 	switch {
 	case f.Store.What == etcdStore && f.Store.Asked && f.Store.Err == nil:
@@ -71,16 +69,9 @@ func (n *Network) readRecords(ctx context.Context, f *Facts, socket string, cach
 		for _, r := range f.Store.Snapshot.Records {
 			n.Records = append(n.Records, *r)
 		}
+	case f.Daemon.answers() && f.Daemon.Leases.Source == "": // it has none to tell
 	case f.Daemon.answers():
-		l, err := control.NewClient(socket).Leases(ctx)
-		if err != nil {
-			return
-		}
-		n.RecordsFrom = "the running weftd"
-		records, own := recordsOf(l)
-		if n.Records = records; own != (lease.Subnets{}) {
-			n.Own = own
-		}
+		n.RecordsFrom, n.Records = "the running weftd", recordsOf(f.Daemon.Leases)
 	case len(cached.Memory.Peers) > 0:
 		n.RecordsFrom = "weftd's last run"
 		for _, p := range cached.Memory.Peers {

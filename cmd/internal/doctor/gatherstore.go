@@ -67,7 +67,7 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 		return x.Name == "etcd-endpoints" && x.Source != "default"
 	})
 	out.Endpoints = askEndpoints(ctx, client.Endpoints, config)
-	if !slices.ContainsFunc(out.Endpoints, func(e Endpoint) bool { return e.Err == nil }) {
+	if out.answering() == 0 {
 		if out.Guessed && !d.answers() && !s.Given {
 			return Store{What: etcdStore, Warnings: out.Warnings, Why: "was not read: none answers at " +
 				strings.Join(client.Endpoints, " or ") +
@@ -322,7 +322,7 @@ func readFile(flag, path string) CertFile {
 }
 
 // recordsOf are the records that the daemon knows, for a store that was not read.
-func recordsOf(l control.Leases) (out []lease.Record, own lease.Subnets) {
+func recordsOf(l control.Leases) (out []lease.Record) {
 	for _, r := range l.Leases {
 		x := lease.Record{Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet}, Expires: r.Expires,
 			Reservation: r.Reservation, Revision: r.Revision,
@@ -330,9 +330,7 @@ func recordsOf(l control.Leases) (out []lease.Record, own lease.Subnets) {
 		if r.Node != "" {
 			x.Weft = &lease.Weft{Node: r.Node}
 		}
-		if out = append(out, x); r.Own {
-			own = x.Subnets
-		}
+		out = append(out, x)
 	}
-	return out, own
+	return out
 }

@@ -114,12 +114,7 @@ func checkEndpoints(f *Facts) findings {
 		return says(Unknown, "%s", f.Store.Why)
 	}
 	var out findings
-	answers := 0
-	for _, e := range f.Store.Endpoints {
-		if e.Err == nil {
-			answers++
-		}
-	}
+	answers := f.Store.answering()
 	for _, e := range f.Store.Endpoints {
 		if e.Err == nil {
 			continue
@@ -160,8 +155,7 @@ func checkStoreRead(f *Facts) findings {
 			}
 		}
 		return out
-	case !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Err == nil }) &&
-		len(s.Endpoints) > 0:
+	case s.answering() == 0 && len(s.Endpoints) > 0:
 		return says(Unknown, "no endpoint answers")
 	}
 	return refused(f.Store.Err, f.Settings.Store.Username)
@@ -217,11 +211,7 @@ func checkClock(f *Facts) findings {
 			continue
 		}
 		told++
-		off := e.Ahead
-		if off < 0 {
-			off = -off
-		}
-		off -= e.Within
+		off := e.Ahead.Abs() - e.Within
 		how := "behind"
 		if e.Ahead < 0 {
 			how = "ahead of"

@@ -122,12 +122,10 @@ func checkMTU(f *Facts) findings {
 }
 
 func checkPort(f *Facts) findings {
-	p := f.Port
+	p, facts := f.Port, f.Network.Facts()
 	switch {
-	case p.Number == 0 && f.Network.known():
+	case facts.Port == 0:
 		return says(OK, "backend %s has none", f.Network.BackendType)
-	case p.Number == 0:
-		return says(Unknown, "the network config is not known")
 	case p.Err != nil:
 		return says(Unknown, "%v", p.Err)
 	}
@@ -152,14 +150,14 @@ func checkPort(f *Facts) findings {
 				h.At.Port(), stop)
 	}
 	if p.Device != "" {
-		out = out.says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device, p.Number).
+		out = out.says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device, facts.Port).
 			about(p.Device).because("another overlay runs on this host").
 			do("ip -d link show %s; give one of them another port", p.Device)
 	}
-	if p.Number6 != 0 {
-		return out.orOK("UDP ports %d and %d are weft's, or free", p.Number, p.Number6)
+	if facts.Port6 != 0 {
+		return out.orOK("UDP ports %d and %d are weft's, or free", facts.Port, facts.Port6)
 	}
-	return out.orOK("UDP port %d is weft's, or free", p.Number)
+	return out.orOK("UDP port %d is weft's, or free", facts.Port)
 }
 
 // ordinary says that a table is one of those in which weft's routes are, or that every packet asks first.
