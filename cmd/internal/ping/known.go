@@ -147,8 +147,8 @@ const userSpace = "user-space"
 type Want struct {
 	// Pod is an address of a pod; the zero Addr for the node alone.
 	Pod netip.Addr
-	// Families are 4, 6 or both; empty for all that there are.
-	Families []int
+	// Family is 4 or 6; 0 for both.
+	Family int
 }
 
 // ErrNoWay says that there is nothing to ask.
@@ -158,8 +158,7 @@ var ErrNoWay = errors.New("there is no way to ask")
 func (k Known) Routes(n Node, want Want) ([]Route, error) {
 	var out []Route
 	for _, six := range []bool{false, true} {
-		if want.Pod.IsValid() && want.Pod.Is6() != six || len(want.Families) > 0 &&
-			!slices.Contains(want.Families, family(six)) {
+		if want.Pod.IsValid() && want.Pod.Is6() != six || want.Family != 0 && want.Family != family(six) {
 			continue
 		}
 		if w, ok := k.way(n, six, want.Pod); ok {
@@ -169,9 +168,8 @@ func (k Known) Routes(n Node, want Want) ([]Route, error) {
 	switch {
 	case len(out) > 0:
 		return out, nil
-	case len(want.Families) > 0:
-		return nil, fmt.Errorf("%w: %s and this node have no subnets of IPv%d both", ErrNoWay, n.Name,
-			want.Families[0])
+	case want.Family != 0:
+		return nil, fmt.Errorf("%w: %s and this node have no subnets of IPv%d both", ErrNoWay, n.Name, want.Family)
 	}
 	return nil, fmt.Errorf("%w: %s and this node have no subnets of one family", ErrNoWay, n.Name)
 }

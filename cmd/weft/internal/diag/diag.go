@@ -13,3 +13,11 @@ func Commands(app *cli.App) []*cobra.Command {
 	return []*cobra.Command{doctorCommand(app), pingCommand(app), matrixCommand(app), captureCommand(app),
 		reportCommand(app)}
 }
+
+// status is the exit status of a report that was printed, unless that failed.
+func status(printed error, good bool) error {
+	if printed == nil && !good {
+		return cli.ExitFailure
+	}
+	return printed
+}

@@ -81,16 +81,10 @@ func understood(args, environ []string) error {
 
 // print prints r. Its error is the exit status if there are faults.
 func (f *doctorFlags) print(w io.Writer, r doctor.Report) error {
-	var err error
 	if f.JSON {
-		err = cli.PrintJSON(w, r)
-	} else {
-		err = printReport(w, r, f.all)
+		return status(cli.PrintJSON(w, r), r.Healthy)
 	}
-	if err == nil && !r.Healthy {
-		return cli.ExitFailure
-	}
-	return err
+	return status(printReport(w, r, f.all), r.Healthy)
 }
 
 func printReport(w io.Writer, r doctor.Report, all bool) error {

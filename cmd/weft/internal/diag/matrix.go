@@ -2,6 +2,7 @@ package diag
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -48,15 +49,11 @@ func matrixCommand(app *cli.App) *cobra.Command {
 				return err
 			}
 			r := read(m, only)
-			if w := cmd.OutOrStdout(); f.JSON {
-				err = cli.PrintDocument(w, r)
-			} else {
-				err = printMatrix(w, r, len(f.nodes) > 0, lineWidth(w))
+			w := cmd.OutOrStdout()
+			if f.JSON {
+				return status(cli.PrintDocument(w, r), r.Reached)
 			}
-			if err == nil && !r.Reached {
-				return cli.ExitFailure
-			}
-			return err
+			return status(printMatrix(w, r, len(f.nodes) > 0, lineWidth(w)), r.Reached)
 		},
 	}
 	f.Bind(cmd)
@@ -75,9 +72,8 @@ func pairsOf(m control.Matrix, words []string) (func(a, b int) bool, error) {
 	}
 	var keys []cli.NodeKeys
 	for _, n := range m.Nodes {
-		k := cli.NodeKeys{Name: n.Name, ID: n.NodeID, Subnets: n.Subnets}
-		k.Addresses = append(k.Addresses, n.Address)
-		keys = append(keys, k)
+		keys = append(keys, cli.NodeKeys{Name: n.Name, ID: n.NodeID, Subnets: n.Subnets,
+			Addresses: []netip.Addr{n.Address}})
 	}
 	var chosen []int
 	for _, w := range words {

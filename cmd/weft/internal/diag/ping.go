@@ -159,9 +159,9 @@ func (f *pingFlags) arrived(ctx context.Context, k ping.Known, n ping.Node) func
 func (f *pingFlags) find(k ping.Known, word string) (n ping.Node, want ping.Want, err error) {
 	switch {
 	case f.four:
-		want.Families = []int{4}
+		want.Family = 4
 	case f.six:
-		want.Families = []int{6}
+		want.Family = 6
 	}
 	keys := make([]cli.NodeKeys, len(k.Nodes))
 	for i, n := range k.Nodes {
@@ -193,14 +193,8 @@ func (f *pingFlags) find(k ping.Known, word string) (n ping.Node, want ping.Want
 
 // print prints r. Its error is the exit status if something is broken.
 func (f *pingFlags) print(w io.Writer, r ping.Report) error {
-	var err error
 	if f.JSON {
-		err = cli.PrintJSON(w, r)
-	} else {
-		err = printPing(w, r)
+		return status(cli.PrintJSON(w, r), r.Healthy)
 	}
-	if err == nil && !r.Healthy {
-		return cli.ExitFailure
-	}
-	return err
+	return status(printPing(w, r), r.Healthy)
 }

@@ -1,6 +1,7 @@
 package diag
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ func reportCommand(c *cli.App) *cobra.Command {
 	return cmd
 }
 
-// report writes the archive, and then lists what is in it.
+// writeReport writes the archive, and then lists what is in it.
 func writeReport(ctx context.Context, c *cli.App, output string, stdout, stderr io.Writer) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -56,34 +57,24 @@ func writeReport(ctx context.Context, c *cli.App, output string, stdout, stderr 
 			time.Now().UTC().Format("20060102T150405Z"),
 	}
 	r.CacheDir, r.Process = c.StateDir(ctx)
-	if output == "" {
-		output = r.Name + ".tar.gz"
-	}
-	list := stdout
 	if output == "-" {
-		list = stderr
 		m, err := bugreport.Write(ctx, r, stdout)
 		if err != nil {
 			return err
 		}
-		return printManifest(list, c, output, m)
+		return printManifest(stderr, c, output, m)
 	}
+	output = cmp.Or(output, r.Name+".tar.gz")
 	f, err := os.OpenFile(output, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	m, err := bugreport.Write(ctx, r, f)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = os.Remove(output) // what went wrong first is what counts
+	if err = cmp.Or(err, f.Close(), ctx.Err()); err != nil { // what went wrong first is what counts
+		_ = os.Remove(output)
 		return err
 	}
-	return printManifest(list, c, output, m)
+	return printManifest(stdout, c, output, m)
 }
 
 func printManifest(w io.Writer, c *cli.App, file string, m bugreport.Manifest) error {
