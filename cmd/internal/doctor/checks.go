@@ -3,9 +3,9 @@ package doctor
 // Check is one of the checks.
 type Check struct {
 	// ID names it. Scripts go by it, and it stays from release to release.
-	ID string
+	ID string `json:"id"`
 	// Looks says what it looks at.
-	Looks string
+	Looks string `json:"looks_at"`
 	of    kind
 	run   func(*Facts) findings
 }

@@ -304,7 +304,7 @@ func TestChecks(t *testing.T) {
 			"store-endpoint fault", ""},
 		{"https for http", endpoint(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}),
 			"store-endpoint fault", ""},
-		{"http for https", func(f *Facts) { endpoint(errors.New("EOF"))(f); f.Store.Endpoints[0].PlainTLS = true },
+		{"http for https", endpoint(errTLS),
 			"store-endpoint fault", ""},
 		{"foreign CA", endpoint(&tls.CertificateVerificationError{
 			Err: x509.UnknownAuthorityError{Cert: certificate}}), "store-endpoint fault", "CN=stranger"},
@@ -399,7 +399,8 @@ func TestChecks(t *testing.T) {
 		{"the interface is down", func(f *Facts) { f.Links.Links[0].Up = false }, "interface fault", "is down"},
 		{"no carrier", func(f *Facts) { f.Links.Links[0].Carrier = false }, "interface fault", "no carrier"},
 		{"the wrong interface", func(f *Facts) {
-			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Link: "eth1"}, ip("192.0.2.3"): {Link: "eth1"}}
+			other := RouteLookup{Link: "eth1"}
+			f.Links.To[ip("192.0.2.2")], f.Links.To[ip("192.0.2.3")] = other, other
 		}, "interface fault", "eth1"},
 		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Link: "eth1"} },
 			"interface warning", "eth1"},
@@ -551,8 +552,8 @@ func TestChecks(t *testing.T) {
 		{"a peer that answers", probed(control.Probe{Answers: "yes", PathMTU: 1472}), "", ""},
 		{"no way to any", func(f *Facts) {
 			f.Links.Links[0].Up = false
-			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): {Err: syscall.ENETUNREACH},
-				ip("192.0.2.3"): {Err: syscall.ENETUNREACH}}
+			none := RouteLookup{Err: syscall.ENETUNREACH}
+			f.Links.To[ip("192.0.2.2")], f.Links.To[ip("192.0.2.3")] = none, none
 		}, "interface fault, peer-underlay fault", "192.0.2.2"},
 		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = RouteLookup{Err: syscall.ENETUNREACH} },
 			"peer-underlay fault", ""},

@@ -174,7 +174,6 @@ type Route struct {
 // Rule is a policy rule in front of the one for the main table.
 type Rule struct {
 	Priority int
-	Family   string
 	Table    int
 	// To are destinations that it takes; invalid for all. Narrow says that it looks at more than the
 	// destination.
@@ -224,10 +223,8 @@ type Endpoint struct {
 	URL   string // without secrets
 	Host  string
 	Addrs []netip.Addr
-	// Err is why it does not answer. PlainTLS says that it was asked without TLS and speaks TLS, and TLSPlain
-	// that it was asked with TLS and answers without.
-	Err                error
-	PlainTLS, TLSPlain bool
+	// Err is why it does not answer.
+	Err error
 	// Alarm is why etcd says that it is not well; "" if it does not.
 	Alarm string
 	// Ahead is by how much its clock is ahead of ours, give or take Within; Clock says that it told.

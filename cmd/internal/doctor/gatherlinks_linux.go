@@ -131,17 +131,11 @@ func (l *Links) readRoutes(h *netlink.Handle, names map[int]string) error {
 }
 
 func (l *Links) readRules(h *netlink.Handle) {
-	for family, name := range map[int]string{netlink.FAMILY_V4: "IPv4", netlink.FAMILY_V6: "IPv6"} {
-		rs, err := h.RuleList(family)
-		if err != nil {
-			continue // a kernel without policy routing has none
-		}
-		for _, r := range rs {
-			l.Rules = append(l.Rules, Rule{Priority: max(r.Priority, 0), Family: name, Table: r.Table,
-				To: prefixOf(r.Dst), Text: r.String(),
-				Narrow: r.Src != nil || r.Mark != 0 || r.IifName != "" || r.OifName != "" || r.Tos != 0 ||
-					r.IPProto != 0 || r.UIDRange != nil || r.Dport != nil || r.Sport != nil})
-		}
+	rs, _ := h.RuleList(netlink.FAMILY_ALL) // a kernel without policy routing has none
+	for _, r := range rs {
+		l.Rules = append(l.Rules, Rule{Priority: max(r.Priority, 0), Table: r.Table, To: prefixOf(r.Dst),
+			Text: r.String(), Narrow: r.Src != nil || r.Mark != 0 || r.IifName != "" || r.OifName != "" ||
+				r.Tos != 0 || r.IPProto != 0 || r.UIDRange != nil || r.Dport != nil || r.Sport != nil})
 	}
 }
 

@@ -165,6 +165,9 @@ func askEndpoint(ctx context.Context, text string, config *tls.Config) Endpoint 
 	return e
 }
 
+// These are for an endpoint that was asked without TLS and speaks it, and for the other way round.
+var errTLS, errNoTLS = errors.New("it speaks TLS"), errors.New("it does not speak TLS")
+
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls.Config) {
@@ -182,13 +185,15 @@ func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls
 	switch plain := u.Scheme == "http"; {
 	case err != nil && isDial(err):
 	case plain && (err != nil || strings.Contains(string(body), "HTTP request to an HTTPS server")):
-		if e.PlainTLS = speaksTLS(ctx, dial); e.PlainTLS {
-			e.Err = errors.New("it speaks TLS")
+		if speaksTLS(ctx, dial) {
+			e.Err = errTLS
 		}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		// some etcds say nothing to a client that begins with TLS
 		resp, _, err := get(ctx, dial, nil, "http://"+u.Host+"/version")
-		e.TLSPlain = err == nil && resp.StatusCode == http.StatusOK
+		if err == nil && resp.StatusCode == http.StatusOK {
+			e.Err = errNoTLS
+		}
 	}
 	if e.Err != nil {
 		return

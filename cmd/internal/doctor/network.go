@@ -188,11 +188,12 @@ func (f *Facts) cutOff(a netip.Addr) (network netip.Prefix, via string, cut bool
 	if !a.IsValid() || f.isLocal(a) {
 		return network, "", false
 	}
+	theirs := func(r Route) bool { return !f.overlays(r) && !r.Blocks }
 	for _, n := range f.Network.Networks() {
 		if !n.Contains(a) {
 			continue
 		}
-		if r, ok := f.best(a); ok && r.Dst.Bits() <= n.Bits() {
+		if r, ok := f.longest(a, theirs); ok && r.Dst.Bits() <= n.Bits() {
 			return n, r.via(), true
 		}
 	}
@@ -207,10 +208,10 @@ func (f *Facts) isLocal(a netip.Addr) bool {
 	})
 }
 
-// best is the longest route to a that is not the overlay's.
-func (f *Facts) best(a netip.Addr) (best Route, ok bool) {
+// longest is the most specific route to a of those that count, with the least metric.
+func (f *Facts) longest(a netip.Addr, counts func(Route) bool) (best Route, ok bool) {
 	for _, r := range f.Links.Routes {
-		if f.overlays(r) || r.Blocks || !r.Dst.Contains(a) {
+		if !counts(r) || !r.Dst.Contains(a) {
 			continue
 		}
 		if !ok || cmp.Or(cmp.Compare(best.Dst.Bits(), r.Dst.Bits()), cmp.Compare(r.Metric, best.Metric)) < 0 {

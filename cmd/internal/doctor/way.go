@@ -373,16 +373,6 @@ func (l findings) unresolved(host, link string, at netip.Addr, n diagnose.Neighb
 		diagnose.Fact{Layer: diagnose.Underlay, State: diagnose.Unsent, To: at, Said: &said}))
 }
 
-// blocking is the most specific route that drops or refuses packets to a.
-func (f *Facts) blocking(a netip.Addr) (best Route, ok bool) {
-	for _, r := range f.Links.Routes {
-		if r.Blocks && r.Dst.Contains(a) && (!ok || r.Dst.Bits() > best.Dst.Bits()) {
-			best, ok = r, true
-		}
-	}
-	return best, ok
-}
-
 func checkPeerWays(f *Facts) findings {
 	var out findings
 	var none []lease.Record
@@ -421,7 +411,7 @@ func checkPeerWays(f *Facts) findings {
 	}
 	at, under := none[0].PublicIP, f.Links.Underlay.Name
 	cause, remedy := "a route is missing", "ip route get "+at.String()
-	if r, ok := f.blocking(at); ok {
+	if r, ok := f.longest(at, func(r Route) bool { return r.Blocks }); ok {
 		cause, remedy = "the route "+r.Dst.String()+" blocks it", "ip route del "+r.Dst.String()
 	}
 	if l, ok := f.Links.named(under); ok && !l.Up {

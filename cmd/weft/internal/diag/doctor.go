@@ -121,24 +121,13 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 	return err
 }
 
-// listed is what weft doctor --list --json prints.
-type listed struct {
-	SchemaVersion int           `json:"schema_version"`
-	Checks        []listedCheck `json:"checks"`
-}
-
-type listedCheck struct {
-	ID    string `json:"id"`
-	Looks string `json:"looks_at"`
-}
-
 func printChecks(w io.Writer, asJSON bool) error {
-	l := listed{SchemaVersion: doctor.SchemaVersion}
-	for _, c := range doctor.Checks() {
-		l.Checks = append(l.Checks, listedCheck{c.ID, c.Looks})
+	var l struct {
+		Checks []doctor.Check `json:"checks"`
 	}
+	l.Checks = doctor.Checks()
 	if asJSON {
-		return cli.PrintJSON(w, l)
+		return cli.PrintDocument(w, l)
 	}
 	t := cli.NewTable(w, "CHECK", "LOOKS AT")
 	for _, c := range l.Checks {

@@ -165,14 +165,22 @@ func (r *reading) lines(w io.Writer, nodes []int) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	t := cli.NewTable(w, "IN TROUBLE", "ANSWERED BY", "NOT BY", "LOSING", "TELLS")
-	for i, n := range nodes {
-		if i == mostLines {
-			t.Row(fmt.Sprintf("and %d more", len(nodes)-i))
-			break
-		}
+	var rows [][]any
+	for _, n := range nodes {
 		x := r.Nodes[n]
-		t.Row(r.name(n), fmt.Sprintf("%d of %d", x.Answering, x.Of), x.Silent, x.Lossy, x.Tells)
+		rows = append(rows, []any{r.name(n), fmt.Sprintf("%d of %d", x.Answering, x.Of), x.Silent, x.Lossy, x.Tells})
+	}
+	return printRows(w, rows, mostLines, "and %d more", "IN TROUBLE", "ANSWERED BY", "NOT BY", "LOSING", "TELLS")
+}
+
+// printRows prints a table with most rows, and how many more there are.
+func printRows(w io.Writer, rows [][]any, most int, more string, heading ...string) error {
+	t := cli.NewTable(w, heading...)
+	for _, row := range rows[:min(most, len(rows))] {
+		t.Row(row...)
+	}
+	if n := len(rows) - most; n > 0 {
+		t.Row(fmt.Sprintf(more, n))
 	}
 	t.Row()
 	return t.Flush()
@@ -180,24 +188,16 @@ func (r *reading) lines(w io.Writer, nodes []int) error {
 
 // printPairs prints what each of two nodes says of the other.
 func (r *reading) printPairs(w io.Writer) error {
-	t := cli.NewTable(w, "NODE", "SAYS OF", "ANSWERS", "RTT", "LOSS OUT/IN", "PASSES")
-	n := 0
+	var rows [][]any
 	for a := range r.Nodes {
 		for b := range r.Nodes {
-			if a == b || !r.only(min(a, b), max(a, b)) {
-				continue
+			if a != b && r.only(min(a, b), max(a, b)) {
+				rows = append(rows, append([]any{r.name(a), r.name(b)}, r.saying(a, b)...))
 			}
-			if n++; n > 2*mostLines {
-				continue
-			}
-			t.Row(append([]any{r.name(a), r.name(b)}, r.saying(a, b)...)...)
 		}
 	}
-	if n > 2*mostLines {
-		t.Row(fmt.Sprintf("and %d more: --json has all", n-2*mostLines))
-	}
-	t.Row()
-	return t.Flush()
+	return printRows(w, rows, 2*mostLines, "and %d more: --json has all", "NODE", "SAYS OF", "ANSWERS", "RTT",
+		"LOSS OUT/IN", "PASSES")
 }
 
 // saying is what a says of b, in the columns of printPairs.
@@ -228,23 +228,14 @@ func (r *reading) printTroubles(w io.Writer) {
 
 // printUntold lists the nodes that have not told all, with the reason.
 func (r *reading) printUntold(w io.Writer) error {
-	t := cli.NewTable(w, "NODE", "ADDRESS", "HAS NOT TOLD BECAUSE")
-	lines := 0
+	var rows [][]any
 	for i, n := range r.Nodes {
-		if n.Tells == "yes" || !r.looksAt(i) {
-			continue
+		if n.Tells != "yes" && r.looksAt(i) {
+			rows = append(rows, []any{r.name(i), cli.Join(n.Address), n.Reason})
 		}
-		if lines++; lines > mostLines {
-			continue
-		}
-		t.Row(r.name(i), cli.Join(n.Address), n.Reason)
 	}
-	if lines > mostLines {
-		t.Row(fmt.Sprintf("and %d more", lines-mostLines))
-	}
-	if lines == 0 {
+	if len(rows) == 0 {
 		return nil
 	}
-	t.Row()
-	return t.Flush()
+	return printRows(w, rows, mostLines, "and %d more", "NODE", "ADDRESS", "HAS NOT TOLD BECAUSE")
 }
