@@ -42,5 +42,5 @@ func Between(p Path, r Relation) Finding {
 			"a peer's address, In on another link", watch, p.UDPPort)
 		l.here("pod-on-port", "a pod sends to the overlay's port", "a pod's address", watch, p.UDPPort)
 	}
-	return Finding{Open: l.all}
+	return Finding{Causes: l.all}
 }

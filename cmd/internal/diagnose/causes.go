@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -51,15 +52,10 @@ func Of(p Path, f Fact) Finding {
 	case f.Layer == Pod:
 		l.pod(f)
 	}
-	r := Finding{Fact: l.fact(f)}
-	for i, c := range l.all {
-		if c.Observed {
-			r.Cause = &l.all[i]
-			return r
-		}
+	if i := slices.IndexFunc(l.all, func(c Cause) bool { return c.Observed }); i >= 0 {
+		l.all = l.all[i : i+1]
 	}
-	r.Open = l.all
-	return r
+	return Finding{Fact: l.fact(f), Causes: l.all}
 }
 
 // fact is what was observed, in words.

@@ -52,10 +52,10 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 		x := control.Probe{Address: netip.MustParseAddr("10.42.2.0"), Answers: "no", LastAnswer: answered,
 			Silence: c.silence, Unsent: c.unsent}
 		f, bad := Probe(st, p, x, Neighbour{})
-		if codes := strings.Join(f.Codes(), " "); !bad || codes != c.codes || (f.Cause != nil) != c.observed {
-			t.Errorf("%s: %s, observed %v, want %s, %v", name, codes, f.Cause, c.codes, c.observed)
+		if codes := strings.Join(f.Codes(), " "); !bad || codes != c.codes || f.Observed() != c.observed {
+			t.Errorf("%s: %s, observed %v, want %s, %v", name, codes, f.Causes, c.codes, c.observed)
 		}
-		for _, o := range f.All() {
+		for _, o := range f.Causes {
 			if o.Command == "" || o.Where == "" || strings.Contains(o.Command, "invalid") ||
 				strings.Contains(o.Command, "%!") {
 				t.Errorf("%s: %+v", name, o)
@@ -108,9 +108,9 @@ func TestNeighbourShowsTheCause(t *testing.T) {
 	} {
 		f := Of(Path{Peer: "b", Under: peer, Link: "eth0", Neighbour: c.n},
 			Fact{Layer: Underlay, State: Silent, To: peer})
-		if codes := strings.Join(f.Codes(), " "); codes != c.codes || (f.Cause != nil) != c.observed ||
-			c.observed && f.Cause.Remedy != c.remedy {
-			t.Errorf("%s: %s, observed %+v; want %s, %v, %q", name, codes, f.Cause, c.codes, c.observed, c.remedy)
+		if codes := strings.Join(f.Codes(), " "); codes != c.codes || f.Observed() != c.observed ||
+			c.observed && f.Causes[0].Remedy != c.remedy {
+			t.Errorf("%s: %s, observed %+v; want %s, %v, %q", name, codes, f.Causes, c.codes, c.observed, c.remedy)
 		}
 	}
 }

@@ -142,23 +142,17 @@ type Cause struct {
 type Finding struct {
 	// Fact is what was observed, in words.
 	Fact string
-	// Cause is nil unless it was observed. Open are the causes that are not excluded, the likeliest first.
-	Cause *Cause
-	Open  []Cause
+	// Causes has the one that was observed, or else those that are not excluded, the likeliest first.
+	Causes []Cause
 }
 
-// All returns the observed cause, or else those that are not excluded.
-func (f Finding) All() []Cause {
-	if f.Cause != nil {
-		return []Cause{*f.Cause}
-	}
-	return f.Open
-}
+// Observed reports whether the cause was observed.
+func (f Finding) Observed() bool { return len(f.Causes) > 0 && f.Causes[0].Observed }
 
 // Codes are those of all causes.
 func (f Finding) Codes() []string {
 	var out []string
-	for _, c := range f.All() {
+	for _, c := range f.Causes {
 		out = append(out, string(c.Code))
 	}
 	return out
@@ -166,11 +160,11 @@ func (f Finding) Codes() []string {
 
 // Likely is the fact, with its cause or those that are not excluded.
 func (f Finding) Likely() string {
-	if f.Cause != nil {
-		return f.Cause.Cause
+	if f.Observed() {
+		return f.Causes[0].Cause
 	}
 	var open []string
-	for _, c := range f.Open {
+	for _, c := range f.Causes {
 		open = append(open, c.Cause)
 	}
 	said := "not excluded: " + strings.Join(open, "; or ")
@@ -184,7 +178,7 @@ func (f Finding) Likely() string {
 func (f Finding) Look() string {
 	var places []string
 	commands := map[string][]string{}
-	for _, c := range f.All() {
+	for _, c := range f.Causes {
 		if commands[c.Where] == nil {
 			places = append(places, c.Where)
 		}

@@ -40,7 +40,7 @@ func checkPeerAnswers(f *Facts) findings {
 				good++
 				continue
 			}
-			key := fmt.Sprint(of, found.Verdict, found.Cause, diagnose.Finding{Open: found.Open}.Codes())
+			key := fmt.Sprint(of, found.Verdict, found.Cause, diagnose.Finding{Causes: found.Open}.Codes())
 			u := same[key]
 			if u == nil {
 				u = &unanswered{Finding: found, of: of, since: x.Since}
@@ -84,7 +84,7 @@ func (u *unanswered) finding(now time.Time, alone bool) Finding {
 		x.Found += ": " + x.fact
 		if alone {
 			x.Found = "no peer answers: " + x.Found
-			x.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Open[:1:1], x.Open...)
+			x.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Causes[:1:1], x.Open...)
 		}
 	case undecided:
 		x.Found = "whether it answers at " + addrsOf(u.at[:min(len(u.at), mostNamed)]) + " is not known yet"

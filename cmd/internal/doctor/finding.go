@@ -195,9 +195,12 @@ func (l findings) do(format string, a ...any) findings {
 // follows takes over what diagnose makes of the same.
 func (l findings) follows(why diagnose.Finding) findings {
 	x := l.last()
-	x.fact, x.Open = why.Fact, why.Open
-	if c := why.Cause; c != nil {
+	x.fact = why.Fact
+	if why.Observed() {
+		c := why.Causes[0]
 		x.Cause, x.Observed, x.Remedy = c.Cause, true, c.Where+": "+cmp.Or(c.Remedy, c.Command)
+	} else {
+		x.Open = why.Causes
 	}
 	return l
 }

@@ -25,8 +25,8 @@ func checkInput(f *Facts) findings {
 	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
 		found = found.says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from "+
 			"pods or by a link that leads to no peer", n)
-		found.last().Open = diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name, UDPPort: f.Network.Facts().Port},
-			diagnose.OffPort).Open
+		found = found.follows(diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name,
+			UDPPort: f.Network.Facts().Port}, diagnose.OffPort))
 	}
 	return found
 }

@@ -57,7 +57,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	if !f.hidden() {
 		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
 	}
-	neighbours, dropped, watch := readNeighbours(), reversePathDrops(), time.After(watched)
+	neighbours, dropped, watch := readNeighbours(nil), reversePathDrops(), time.After(watched)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
 	wg.Go(func() { f.Kernel = readKernel(f.Daemon) })
@@ -80,15 +80,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	case <-ctx.Done():
 	case <-watch:
 	}
-	f.Kernel.Neighbours, f.Kernel.ReversePathDrops = readNeighbours(), reversePathDrops()-dropped
-	for i := range f.Kernel.Neighbours {
-		n := &f.Kernel.Neighbours[i]
-		for _, before := range neighbours {
-			if before.Family == n.Family {
-				n.Lately = n.Refused - before.Refused
-			}
-		}
-	}
+	f.Kernel.Neighbours, f.Kernel.ReversePathDrops = readNeighbours(neighbours), reversePathDrops()-dropped
 	if f.Daemon.answers() { // that it does not any more is no check's
 		f.Daemon.Later, _ = control.NewClient(r.Socket).Peers(ctx)
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-func readNeighbours() (out []Neighbours) {
+// readNeighbours reads the tables; before is what it read earlier.
+func readNeighbours(before []Neighbours) (out []Neighbours) {
 	for _, t := range []struct{ family, file, setting string }{
 		{"IPv4", "arp_cache", "ipv4/neigh/default/gc_thresh3"},
 		{"IPv6", "ndisc_cache", "ipv6/neigh/default/gc_thresh3"},
@@ -22,6 +23,11 @@ func readNeighbours() (out []Neighbours) {
 		}
 		if text, err := os.ReadFile("/proc/sys/net/" + t.setting); err == nil {
 			n.Most, _ = strconv.Atoi(strings.TrimSpace(string(text))) // 0 is not known
+		}
+		for _, b := range before {
+			if b.Family == n.Family {
+				n.Lately = n.Refused - b.Refused
+			}
 		}
 		out = append(out, n)
 	}

@@ -20,7 +20,7 @@ func TestNeighbourTable(t *testing.T) {
 			t.Errorf("%q is %+v", bad, n)
 		}
 	}
-	for _, n := range readNeighbours() { // this kernel's
+	for _, n := range readNeighbours(nil) { // this kernel's
 		if n.Entries < 0 || n.Most < 0 {
 			t.Errorf("%+v", n)
 		}

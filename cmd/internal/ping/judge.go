@@ -68,7 +68,7 @@ func (s *evidence) judge() Result {
 		return r
 	}
 	r.Broken, r.Alike = first.Layer, s.alike(first)
-	r.Causes = diagnose.Of(s.w.Path, s.fact(first)).All()
+	r.Causes = diagnose.Of(s.w.Path, s.fact(first)).Causes
 	return r
 }
 

@@ -10,7 +10,7 @@ import (
 // PrintFinding prints the fact, and below it the cause that was observed, or each that is not excluded.
 func PrintFinding(w io.Writer, subject string, f diagnose.Finding) error {
 	_, err := fmt.Fprintf(w, "\n%s: %s\n", Clean(subject), Clean(f.Fact))
-	PrintOpen(w, "  ", f.All())
+	PrintOpen(w, "  ", f.Causes)
 	return err
 }
 
