@@ -121,7 +121,7 @@ type Neighbours struct {
 // Links are links, addresses, routes and rules of this network namespace.
 type Links struct {
 	Err error
-	// Links by number, and their addresses.
+	// Links by number, and their addresses but for those that only the link itself knows.
 	Links []Link
 	// Routes of the main table, and Rules that lead to other tables.
 	Routes []Route
@@ -144,6 +144,14 @@ func (l Links) named(name string) (link Link, ok bool) {
 		return Link{}, false
 	}
 	return l.Links[i], true
+}
+
+// nextHop is the gateway to an address, or itself on a link of this host's.
+func (l Links) nextHop(a netip.Addr) netip.Addr {
+	if w := l.To[a]; w.Gateway.IsValid() {
+		return w.Gateway
+	}
+	return a
 }
 
 // Link is a network device.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,7 +209,7 @@ func readSettings(links []Link) map[string]string {
 	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter",
 		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables", conntracked, conntrackMost}
 	for _, l := range links {
-		if l.Kind == "veth" && l.Alias != ownAlias && !l.hasAddr() {
+		if l.Kind == "veth" && l.Alias != ownAlias && len(l.Addrs) == 0 {
 			continue // to a pod, of which there may be hundreds
 		}
 		names = append(names, "ipv4/conf/"+l.Name+"/rp_filter", "ipv4/conf/"+l.Name+"/forwarding", "ipv6/conf/"+
@@ -226,8 +224,4 @@ func readSettings(links []Link) map[string]string {
 		}
 	}
 	return out
-}
-
-func (l Link) hasAddr() bool {
-	return slices.ContainsFunc(l.Addrs, func(a netip.Prefix) bool { return !a.Addr().IsLinkLocalUnicast() })
 }

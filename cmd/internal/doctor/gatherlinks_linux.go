@@ -11,8 +11,10 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/routing"
 	"weft/routing/underlay"
@@ -82,21 +84,18 @@ func (l *Links) readDevices(h *netlink.Handle) (names map[int]string, err error)
 	return names, nil
 }
 
+// prefixOf returns the zero Prefix for nil.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}
 	}
-	a, ok := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	if !ok {
-		return netip.Prefix{}
-	}
-	return netip.PrefixFrom(a.Unmap(), bits)
+	p, _ := netipx.FromStdIPNet(n)
+	return p
 }
 
 func addrOf(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
+	a, _ := netipx.FromStdIP(ip)
+	return a
 }
 
 func (l *Links) readRoutes(h *netlink.Handle, names map[int]string) error {
@@ -171,10 +170,7 @@ func (f *Facts) odd(l Links) (out []netip.Addr) {
 		silent[diagnose.UnderlayOf(p)] = silentAt(p)
 	}
 	for _, p := range f.peers() {
-		next := p.PublicIP
-		if w := l.To[next]; w.Gateway.IsValid() {
-			next = w.Gateway
-		}
+		next := l.nextHop(p.PublicIP)
 		_, failed := l.Silent[next]
 		failed = failed || l.To[p.PublicIP].Err != nil
 		if (failed || l.Pinned[next] || silent[p.PublicIP]) && len(out) < mostAsked {
@@ -193,20 +189,20 @@ func way(h *netlink.Handle, a netip.Addr, names map[int]string) RouteLookup {
 	return RouteLookup{Link: names[rs[0].LinkIndex], Gateway: addrOf(rs[0].Gw), MTU: rs[0].MTU}
 }
 
+// UnderlayOf is the underlay that a running weftd says it has.
+func UnderlayOf(u control.Underlay) underlay.Link {
+	return underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address, Ext4: u.PublicIP,
+		Ext6: u.PublicIPv6}
+}
+
 // chooseUnderlay takes what the running weftd has, or chooses as it would.
 func (l *Links) chooseUnderlay(f *Facts) {
 	if d := f.Daemon; d.answers() && !d.Elsewhere && d.Status.Underlay.Link != "" {
-		u := d.Status.Underlay
-		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address,
-			Ext4: u.PublicIP, Ext6: u.PublicIPv6}
-		if x, ok := l.named(u.Link); ok {
+		l.Underlay = UnderlayOf(d.Status.Underlay)
+		if x, ok := l.named(l.Underlay.Name); ok {
 			l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
 		}
 		return
-	}
-	o := f.chosen()
-	if !o.IPv4 && !o.IPv6 {
-		o.IPv4 = true // flannel's default, for a network that is not known
 	}
 	k, err := routing.OpenKernel()
 	if err != nil {
@@ -214,7 +210,13 @@ func (l *Links) chooseUnderlay(f *Facts) {
 		return
 	}
 	defer func() { _ = k.Close() }()
-	l.Underlay, l.UnderlayErr = underlay.Choose(k, o)
+	u, n := f.Settings.Underlay, f.Network
+	l.Underlay, l.UnderlayErr = underlay.Choose(k, underlay.Options{
+		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach, PublicIP: u.PublicIP,
+		PublicIPv6: u.PublicIPv6, AllFamilies: true, Overlay: n.Networks(),
+		// flannel has IPv4 by default, for a network that is not known
+		IPv4: n.EnableIPv4 || !n.EnableIPv6, IPv6: n.EnableIPv6,
+	})
 }
 
 // readPort finds who has the overlay's port.

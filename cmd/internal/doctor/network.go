@@ -10,7 +10,6 @@ import (
 
 	"weft/lease"
 	"weft/routing"
-	"weft/routing/underlay"
 )
 
 func checkConfig(f *Facts) findings {
@@ -340,14 +339,4 @@ func checkIdentity(f *Facts) findings {
 				"(systemd-machine-id-setup), or --node-id")
 	}
 	return says(OK, "%s, and no other has it", f.Daemon.Status.NodeID)
-}
-
-// chosen are the options with which weftd chooses the underlay.
-func (f *Facts) chosen() underlay.Options {
-	u, n := f.Settings.Underlay, f.Network
-	return underlay.Options{
-		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach, PublicIP: u.PublicIP,
-		PublicIPv6: u.PublicIPv6,
-		IPv4:       n.EnableIPv4, IPv6: n.EnableIPv6, AllFamilies: true, Overlay: n.Networks(),
-	}
 }

@@ -380,10 +380,7 @@ func checkPeerWays(f *Facts) findings {
 	good := 0
 	for _, p := range f.peers() {
 		w, asked := f.Links.To[p.PublicIP]
-		next := p.PublicIP
-		if w.Gateway.IsValid() {
-			next = w.Gateway
-		}
+		next := f.Links.nextHop(p.PublicIP)
 		near := f.Links.Neighbours[p.PublicIP]
 		switch link, silent := f.Links.Silent[next]; {
 		case !asked:

@@ -73,10 +73,8 @@ func Learn(ctx context.Context, socket string, environ []string) (Known, error) 
 func running(st control.Status, peers control.Peers, leases control.Leases) (k Known, err error) {
 	k = Known{
 		Source: "the running weftd", Running: true, Asks: peers.Probing, MTU: st.Backend.MTU,
-		DataPath: cmp.Or(st.Backend.Path, kernelPath),
-		Own:      lease.Subnets{V4: st.Lease.Subnet, V6: st.Lease.IPv6Subnet},
-		Under: underlay.Link{Name: st.Underlay.Link, MTU: st.Underlay.MTU, Addr4: st.Underlay.Address,
-			Addr6: st.Underlay.IPv6Address},
+		DataPath: cmp.Or(st.Backend.Path, kernelPath), Under: doctor.UnderlayOf(st.Underlay),
+		Own: lease.Subnets{V4: st.Lease.Subnet, V6: st.Lease.IPv6Subnet},
 	}
 	if !st.Ready {
 		k.Notes = append(k.Notes, "this node is not ready, so that what follows may be its own fault: weft status")
