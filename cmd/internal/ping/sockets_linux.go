@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/diagnose"
+	"weft/cmd/internal/pcapfilter"
 	"weft/encap"
 )
 
@@ -173,9 +175,8 @@ func askProtocol(ctx context.Context, q Question) Outcome {
 		return Outcome{Cannot: fmt.Sprintf("no raw socket: %v", err)}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // what the overlay's nodes send it is not for us
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: 1, Filter: &nothing}); err != nil {
+	// what the overlay's nodes send it is not for us
+	if err := attach(fd, bpf.RawInstruction{Op: unix.BPF_RET | unix.BPF_K}); err != nil {
 		return Outcome{Cannot: fmt.Sprintf("raw socket: %v", err)}
 	}
 	// It is as long as a header, since the kernel answers nothing shorter. Its version is none.
@@ -196,28 +197,14 @@ func answersSocket(port uint16) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	const equal, load = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_LD | unix.BPF_ABS
-	filter := []unix.SockFilter{ // begins at the IP header
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN},
-		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, Jt: 14, K: longestAnswer},
-		{Code: load | unix.BPF_B, K: 0},
-		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: 4},
-		{Code: equal, Jf: 5, K: 4},
-		{Code: load | unix.BPF_B, K: 9},
-		{Code: equal, Jf: 9, K: unix.IPPROTO_UDP},
-		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0},
-		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_H, K: 0},
-		{Code: unix.BPF_JMP | unix.BPF_JA, K: 4},
-		{Code: equal, Jf: 5, K: 6},
-		{Code: load | unix.BPF_B, K: 6},
-		{Code: equal, Jf: 3, K: unix.IPPROTO_UDP},
-		{Code: load | unix.BPF_H, K: 40},
-		{Code: equal, Jf: 1, K: uint32(port)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	filter, err := pcapfilter.Compile(fmt.Sprintf("udp src port %d and less %d", port, longestAnswer))
+	var program []bpf.RawInstruction
+	if err == nil {
+		program, err = filter.Program()
 	}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	if err == nil {
+		err = attach(fd, program...)
+	}
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{
 			Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))})
@@ -227,6 +214,16 @@ func answersSocket(port uint16) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// attach lets a socket hear only what a program takes.
+func attach(fd int, program ...bpf.RawInstruction) error {
+	filter := make([]unix.SockFilter, len(program))
+	for i, in := range program {
+		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
 // answerTo says which question an IP packet answers, -1 for none.
