@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"weft/cmd/internal/running"
 )
@@ -67,21 +68,20 @@ func write(ctx context.Context, r Request, all []part, s *scrubber, w io.Writer)
 	m := Manifest{SchemaVersion: SchemaVersion, Version: r.Version, Made: time.Now().UTC().Truncate(time.Second),
 		Host: host, Parts: make([]Part, len(all))}
 	texts := make([][]byte, len(all))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var gathering errgroup.Group
+	gathering.SetLimit(atOnce)
 	for i, p := range all {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		gathering.Go(func() error {
 			text, err := p.gather(ctx)
 			texts[i] = s.scrub(text)
 			m.Parts[i] = Part{Name: p.name, What: p.what, Bytes: len(texts[i])}
 			if err != nil {
 				m.Parts[i].Error = string(s.scrub([]byte(err.Error())))
 			}
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = gathering.Wait() // each part has its own
 	zip := gzip.NewWriter(w)
 	out := tar.NewWriter(zip)
 	add := func(name string, text []byte) error {

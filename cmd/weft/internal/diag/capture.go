@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -56,12 +57,7 @@ func captureCommand(app *cli.App) *cobra.Command {
 			"  weft capture --inner -w - | tshark -r -\n" +
 			"  ssh node-a weft capture -w - | wireshark -k -i -",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for i, a := range args {
-				if i > 0 {
-					f.request.Filter += " "
-				}
-				f.request.Filter += a
-			}
+			f.request.Filter = strings.Join(args, " ")
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"host", "net", "port", "tcp", "udp", "icmp", "icmp6",
@@ -102,9 +98,12 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		return cli.Usagef("--write -: standard output is a terminal, which cannot show pcapng: " +
 			"pipe it, as in weft capture -w - | tshark -r -")
 	case f.JSON:
-		show = captureJSON(stdout)
+		show = eachPacket(func(p capturedPacket) error { return cli.PrintLine(stdout, p) })
 	case f.file == "":
-		show = captureLines(stdout)
+		show = eachPacket(func(p capturedPacket) error {
+			_, err := fmt.Fprintln(stdout, p.line())
+			return err
+		})
 	}
 	if f.request.Peer != "" { // as the other commands find a node; weftd takes the first of those with a name
 		all, err := f.Client().Peers(ctx)

@@ -3,7 +3,6 @@ package diag
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -150,21 +149,12 @@ func (c capturedPacket) line() string {
 	return b.String()
 }
 
-func captureLines(w io.Writer) func(control.Captured) error {
-	return func(b control.Captured) error {
-		if b.Packet == nil {
+// eachPacket shows packets, and not what else a stream says.
+func eachPacket(show func(capturedPacket) error) func(control.Captured) error {
+	return func(c control.Captured) error {
+		if c.Packet == nil {
 			return nil
 		}
-		_, err := fmt.Fprintln(w, packetOf(b.Packet).line())
-		return err
-	}
-}
-
-func captureJSON(w io.Writer) func(control.Captured) error {
-	return func(b control.Captured) error {
-		if b.Packet == nil {
-			return nil
-		}
-		return cli.PrintLine(w, packetOf(b.Packet))
+		return show(packetOf(c.Packet))
 	}
 }
