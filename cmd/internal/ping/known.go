@@ -149,9 +149,6 @@ type Want struct {
 	Family int
 }
 
-// ErrNoWay says that there is nothing to ask.
-var ErrNoWay = errors.New("there is no way to ask")
-
 // Routes are those to the node, one for each family.
 func (k Known) Routes(n Node, want Want) ([]Route, error) {
 	var out []Route
@@ -167,9 +164,10 @@ func (k Known) Routes(n Node, want Want) ([]Route, error) {
 	case len(out) > 0:
 		return out, nil
 	case want.Family != 0:
-		return nil, fmt.Errorf("%w: %s and this node have no subnets of IPv%d both", ErrNoWay, n.Name, want.Family)
+		return nil, fmt.Errorf("there is no way to ask: %s and this node have no subnets of IPv%d both", n.Name,
+			want.Family)
 	}
-	return nil, fmt.Errorf("%w: %s and this node have no subnets of one family", ErrNoWay, n.Name)
+	return nil, fmt.Errorf("there is no way to ask: %s and this node have no subnets of one family", n.Name)
 }
 
 func family(six bool) int {
