@@ -36,14 +36,15 @@ func checkPeerAnswers(f *Facts) findings {
 			asked++
 			found, of := f.answer(p, x)
 			answers = answers || x.Answers != "no"
-			if found.Verdict == OK {
+			if found == nil {
 				good++
 				continue
 			}
-			key := fmt.Sprint(of, found.Verdict, found.Cause, diagnose.Finding{Causes: found.Open}.Codes())
+			one := *found.last()
+			key := fmt.Sprint(of, one.Verdict, one.Cause, diagnose.Finding{Causes: one.Open}.Codes())
 			u := same[key]
 			if u == nil {
-				u = &unanswered{Finding: found, of: of, since: x.Since}
+				u = &unanswered{Finding: one, of: of, since: x.Since}
 				same[key], all = u, append(all, u)
 			}
 			u.at = append(u.at, x.Address)
@@ -114,15 +115,15 @@ const (
 	undecided  = "undecided"
 )
 
-// answer judges one address of a peer. of tells findings apart that are not about the same thing; "" for a
-// peer that is well.
-func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of string) {
+// answer judges one address of a peer; nil for one that is well. of tells findings apart that are not about
+// the same thing.
+func (f *Facts) answer(p control.Peer, x control.Probe) (found findings, of string) {
 	why, _ := diagnose.Probe(f.Daemon.Status, p, x, f.Links.Neighbours[diagnose.UnderlayOf(p)])
 	switch {
 	case x.Answers == "no":
-		return *says(Fault, "it does not answer").follows(why).last(), silentPeer
+		return says(Fault, "it does not answer").follows(why), silentPeer
 	case x.Answers != "yes":
-		return *says(Unknown, "whether it answers is not known yet").last(), undecided
+		return says(Unknown, "whether it answers is not known yet"), undecided
 	case x.Lossy:
 		var parts []string
 		for _, l := range []struct {
@@ -134,12 +135,12 @@ func (f *Facts) answer(p control.Peer, x control.Probe) (found Finding, of strin
 			}
 		}
 		text := "packets are lost: " + strings.Join(parts, ", ")
-		return *says(Warning, "%s", text).follows(why).last(), text
+		return says(Warning, "%s", text).follows(why), text
 	case x.LargeLost:
 		st := f.Daemon.Status
 		text := fmt.Sprintf("packets of %d bytes reach it, and those of %d are lost", x.PathMTU, st.Backend.MTU)
-		return *says(Fault, "%s", text).follows(why).
-			do("until that is mended: %s", f.smaller(x.PathMTU+max(0, st.Underlay.MTU-st.Backend.MTU))).last(), text
+		return says(Fault, "%s", text).follows(why).
+			do("until that is mended: %s", f.smaller(x.PathMTU+max(0, st.Underlay.MTU-st.Backend.MTU))), text
 	}
-	return Finding{Verdict: OK}, ""
+	return nil, ""
 }

@@ -7,6 +7,6 @@
 //
 // The files, in the order in which to read them: report.go has what is found, route.go what is asked,
 // known.go what that is made from, run.go how the layers are asked at once, mtu.go the search for the largest
-// packet, judge.go what the answers mean, causes.go the likely causes. asker_linux.go and the sockets beside
-// it are the edge; all else is pure but for run.go's clock.
+// packet, judge.go what the answers mean; package diagnose names the causes. asker_linux.go and the sockets
+// beside it are the edge; all else is pure but for run.go's clock.
 package ping
