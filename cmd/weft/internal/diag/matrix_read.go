@@ -65,7 +65,7 @@ func rank(c control.MatrixCell) int {
 
 // read finds what is wrong between the pairs that only wants.
 func read(m control.Matrix, only func(a, b int) bool) *reading {
-	r := &reading{Matrix: m, Troubles: []trouble{}, bad: map[int]bool{}, only: only}
+	r := &reading{Matrix: m, bad: map[int]bool{}, only: only}
 	for _, n := range m.Nodes {
 		w := map[int]control.MatrixCell{}
 		for _, c := range n.Seen {
@@ -78,7 +78,8 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 		}
 		r.worst = append(r.worst, w)
 	}
-	gone := r.gone()
+	gone, troubles := r.gone()
+	var pairs []trouble
 	for a := range m.Nodes {
 		for b := a + 1; b < len(m.Nodes); b++ {
 			if !only(a, b) {
@@ -91,7 +92,7 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 				r.Pairs.Trouble++
 				if !gone[a] && !gone[b] {
 					r.bad[a], r.bad[b] = true, true
-					r.Troubles = append(r.Troubles, *t)
+					pairs = append(pairs, *t)
 				}
 			case known:
 				r.Pairs.Well++
@@ -101,7 +102,7 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 		}
 	}
 	r.Reached = r.Pairs.Trouble == 0
-	r.Troubles = r.grouped()
+	r.Troubles = append(troubles, r.grouped(pairs)...)
 	return r
 }
 
@@ -125,10 +126,11 @@ func (t *trouble) replace(words ...string) {
 	t.Found, t.Likely, t.Look = r.Replace(t.Found), r.Replace(t.Likely), r.Replace(t.Look)
 }
 
-// grouped returns the troubles with names in them, those that one node has with several others as one.
-func (r *reading) grouped() []trouble {
+// grouped returns the troubles of pairs with names in them, those that one node has with several others as
+// one.
+func (r *reading) grouped(pairs []trouble) (out []trouble) {
 	times := map[int]int{}
-	for _, t := range r.Troubles {
+	for _, t := range pairs {
 		times[t.at[0]]++
 		times[t.at[1]]++
 	}
@@ -137,11 +139,8 @@ func (r *reading) grouped() []trouble {
 		found string
 	}
 	same := map[key][]string{}
-	for i := range r.Troubles {
-		t := &r.Troubles[i]
-		if t.at[0] == t.at[1] {
-			continue
-		}
+	for i := range pairs {
+		t := &pairs[i]
 		if times[t.at[1]] > times[t.at[0]] { // the node with more of them comes first
 			t.at[0], t.at[1] = t.at[1], t.at[0]
 			t.replace(first, second, second, first)
@@ -149,12 +148,7 @@ func (r *reading) grouped() []trouble {
 		k := key{t.at[0], t.Found}
 		same[k] = append(same[k], r.name(t.at[1]))
 	}
-	out := []trouble{}
-	for _, t := range r.Troubles {
-		if t.at[0] == t.at[1] {
-			out = append(out, t)
-			continue
-		}
+	for _, t := range pairs {
 		k, hub, who := key{t.at[0], t.Found}, r.name(t.at[0]), r.name(t.at[1])
 		others := same[k]
 		if others == nil {
@@ -176,10 +170,11 @@ func (r *reading) grouped() []trouble {
 	return out
 }
 
-// gone finds the nodes that answer nobody, and adds a trouble for each: one line in place of one for each
-// pair.
-func (r *reading) gone() map[int]bool {
-	out := map[int]bool{}
+// gone finds the nodes that answer nobody, and makes a trouble of each: one line in place of one for each
+// pair. If this node is one of them, that nobody answers says nothing of the others.
+func (r *reading) gone() (gone map[int]bool, troubles []trouble) {
+	gone, troubles = map[int]bool{}, []trouble{}
+	var alone []trouble
 	for b := range r.Nodes {
 		no, others := 0, 0
 		var best control.MatrixCell
@@ -206,29 +201,24 @@ func (r *reading) gone() map[int]bool {
 		if no < 2 || no < others || !r.looksAt(b) {
 			continue
 		}
-		out[b], r.bad[b] = true, true
+		gone[b], r.bad[b] = true, true
 		t := trouble{Nodes: []string{r.name(b)}, at: [2]int{b, b}}
 		if self {
 			t.Found = fmt.Sprintf("this node, %s, gets an answer from none of its %d peers", r.name(b), no)
 			t.take(diagnose.Between(diagnose.Path{}, diagnose.Alone))
-		} else {
-			t.Found = fmt.Sprintf("%s answers none of the %s", r.name(b),
-				cli.Count(no, "node")+" that told of it")
-			if no == 1 {
-				t.Found = fmt.Sprintf("%s does not answer", r.name(b))
-			}
-			w := r.path(&t, b, b)
-			w.Peer, w.Here, w.UnderFrom = r.name(b), "on one of the others", netip.Addr{}
-			t.take(diagnose.Silence(w, best.Silence))
+			alone = append(alone, t)
+			continue
 		}
-		r.Troubles = append(r.Troubles, t)
+		t.Found = fmt.Sprintf("%s answers none of the %s that told of it", r.name(b), cli.Count(no, "node"))
+		w := r.path(&t, b, b)
+		w.Peer, w.Here, w.UnderFrom = r.name(b), "on one of the others", netip.Addr{}
+		t.take(diagnose.Silence(w, best.Silence))
+		troubles = append(troubles, t)
 	}
-	if self := slices.IndexFunc(r.Nodes, func(n control.MatrixNode) bool { return n.Self }); self >= 0 &&
-		out[self] {
-		// That nobody answers says nothing of the others.
-		r.Troubles = slices.DeleteFunc(r.Troubles, func(t trouble) bool { return t.at != [2]int{self, self} })
+	if alone != nil {
+		return gone, alone
 	}
-	return out
+	return gone, troubles
 }
 
 // looksAt reports whether a pair with the node is looked at.
