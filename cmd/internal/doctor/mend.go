@@ -95,18 +95,17 @@ const FileSource = "--net-config-path "
 func (n Network) fromFile() bool { return strings.HasPrefix(n.From, FileSource) }
 
 // joined returns the errors that err joins, each of which is one fault.
-func joined(err error) []error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var out []error
+func joined(err error) (out []error) {
+	several, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case ok:
 		for _, one := range several.Unwrap() {
 			out = append(out, joined(one)...)
 		}
-		return out
+	case err != nil:
+		out = []error{err}
 	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
+	return out
 }
 
 // withKey returns a network config with one value set, or nil if it cannot be; key is one of the config's, or

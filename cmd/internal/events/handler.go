@@ -31,7 +31,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 
 // WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Handler{h.next.WithAttrs(attrs), h.log, h.kinds, append(h.with[:len(h.with):len(h.with)], attrs...)}
+	return &Handler{h.next.WithAttrs(attrs), h.log, h.kinds, slices.Concat(h.with, attrs)}
 }
 
 // Handle implements slog.Handler.
