@@ -302,8 +302,8 @@ func (f *Facts) reversePath(n uint64) findings {
 	}
 	var links, commands []string
 	for _, l := range f.Links.Links {
-		if l.Up && len(l.Addrs) > 0 && l.Kind != "bridge" && l.Name != "lo" && l.Alias != ownAlias && f.strict(l.Name) &&
-			(!silent[l.Name] || len(silent) > 1) {
+		if l.Up && len(l.Addrs) > 0 && l.Kind != "bridge" && l.Name != "lo" && l.Alias != ownAlias &&
+			f.strict(l.Name) && (!silent[l.Name] || len(silent) > 1) {
 			links = append(links, l.Name)
 			commands = append(commands, "sysctl -w "+rpFilter(l.Name)+"=2")
 		}

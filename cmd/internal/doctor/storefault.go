@@ -36,7 +36,8 @@ func (e Endpoint) explain(f *Facts) findings {
 	case errors.Is(err, errTLS):
 		return says(Fault, "it speaks TLS, and was asked without").because("its URL begins with http").
 			do("write https:// in --etcd-endpoints, and name its CA with --etcd-cafile")
-	case errors.Is(err, errNoTLS), errors.As(err, &plain), strings.Contains(text, "server gave HTTP response to HTTPS client"):
+	case errors.Is(err, errNoTLS), errors.As(err, &plain),
+		strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return says(Fault, "it does not speak TLS, and was asked with TLS").because("its URL begins with https").
 			do("write http:// in --etcd-endpoints, or give etcd a certificate")
 	case errors.As(err, &authority):

@@ -168,7 +168,8 @@ func (r *reading) lines(w io.Writer, nodes []int) error {
 	var rows [][]any
 	for _, n := range nodes {
 		x := r.Nodes[n]
-		rows = append(rows, []any{r.name(n), fmt.Sprintf("%d of %d", x.Answering, x.Of), x.Silent, x.Lossy, x.Tells})
+		answering := fmt.Sprintf("%d of %d", x.Answering, x.Of)
+		rows = append(rows, []any{r.name(n), answering, x.Silent, x.Lossy, x.Tells})
 	}
 	return printRows(w, rows, mostLines, "and %d more", "IN TROUBLE", "ANSWERED BY", "NOT BY", "LOSING", "TELLS")
 }

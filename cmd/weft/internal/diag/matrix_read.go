@@ -72,7 +72,8 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 			if c.Node < 0 || c.Node >= len(m.Nodes) {
 				continue
 			}
-			if before, ok := w[c.Node]; !ok || rank(c) > rank(before) || rank(c) == rank(before) && c.RTT > before.RTT {
+			before, ok := w[c.Node]
+			if !ok || rank(c) > rank(before) || rank(c) == rank(before) && c.RTT > before.RTT {
 				w[c.Node] = c
 			}
 		}
