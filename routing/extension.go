@@ -266,24 +266,24 @@ var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 const ExtensionFile = "extension.json"
 
 // open implements opener.
-func (s *extension) open(ctx context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
-	e := *s
+func (e *extension) open(ctx context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
+	n := *e
 	if c.MayRunCommands == nil {
 		return nil, nil, ErrCommandsRefused
 	}
 	if err := c.MayRunCommands(); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrCommandsRefused, err)
 	}
-	r := &extRunner{o: &e, k: c.Kernel, log: c.Logger, file: c.stateFile(ExtensionFile)}
+	r := &extRunner{o: &n, k: c.Kernel, log: c.Logger, file: c.stateFile(ExtensionFile)}
 	if err := r.load(); err != nil {
 		c.Logger.Warn("what ran for whom is not known: commands for peers that left are not run", "reason", err)
 	}
-	if e.PreStartupCommand != "" {
-		if e.data, err = r.run(ctx, extTimeout, "PreStartupCommand", e.PreStartupCommand, nil, ""); err != nil {
+	if n.PreStartupCommand != "" {
+		if n.data, err = r.run(ctx, extTimeout, "PreStartupCommand", n.PreStartupCommand, nil, ""); err != nil {
 			return nil, nil, err
 		}
 	}
-	return &e, r, nil
+	return &n, r, nil
 }
 
 // sync implements driver.

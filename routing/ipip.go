@@ -56,6 +56,8 @@ func (i *ipip) Facts() Facts {
 }
 
 // open implements opener.
+//
+//nolint:unparam // it implements opener, and others have a driver
 func (i *ipip) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
 	have, none := c.Kernel.Tunnel(kernel.IPIPName)
 	there := none == nil && have.Kind == kernel.KindIPIP

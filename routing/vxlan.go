@@ -101,6 +101,8 @@ func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
 
 // open implements opener. A device that is there keeps its MAC, also if flannel made it, so that no peer has
 // to learn another.
+//
+//nolint:unparam // it implements opener, and others have a driver
 func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
 	var fault error
 	k, there := v.withMACs(c.Node), false

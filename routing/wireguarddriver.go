@@ -22,15 +22,15 @@ import (
 const WireGuardKeyFile = "wireguard.key"
 
 // open implements opener.
-func (s *wireGuard) open(_ context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
-	w := *s
-	w.user, w.why, err = inUserSpace(c, w.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, false)
+func (w *wireGuard) open(_ context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
+	n := *w
+	n.user, n.why, err = inUserSpace(c, n.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	a := &wireGuardDriver{
 		k: c.Kernel, out: c.underlayKernel(), log: c.Logger,
-		user: w.user, why: w.why, file: c.KeyFile, loose: w.encrypt == encryptBetweenLinks,
+		user: n.user, why: n.why, file: c.KeyFile, loose: n.encrypt == encryptBetweenLinks,
 		made: map[string]madeWireGuard{},
 	}
 	if a.file == "" {
@@ -39,11 +39,11 @@ func (s *wireGuard) open(_ context.Context, c BackendConfig) (_ backendType, _ d
 	if err := a.loadKey(); err != nil {
 		return nil, nil, err
 	}
-	w.public = a.public
-	if w.why != "" {
-		a.log.Warn("packets are encrypted in user space", "cause", w.why)
+	n.public = a.public
+	if n.why != "" {
+		a.log.Warn("packets are encrypted in user space", "cause", n.why)
 	}
-	return &w, a, nil
+	return &n, a, nil
 }
 
 // wireGuardDriver makes the devices of type wireguard and gives them their peers.

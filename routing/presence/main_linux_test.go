@@ -10,4 +10,4 @@ import (
 func TestMain(m *testing.M) { netns.Main(m) }
 
 // These tests run alone, since they ask for answers within milliseconds.
-var inNamespace, newNamespace, kernelHere = kerneltest.EnterAlone, kerneltest.Another, kerneltest.Here
+var inNamespace, newNamespace = kerneltest.EnterAlone, kerneltest.Another

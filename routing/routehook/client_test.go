@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // fake is a controller that takes everything, unless it is told what to answer.
@@ -216,7 +217,8 @@ func TestPutSaysWhatIsWrong(t *testing.T) {
 			_, err := newTestClient(t, Options{URL: f.URL}).Put(t.Context(), view(5))
 			var e *Error
 			if !errors.As(err, &e) || e.Status != c.status || e.After != c.after ||
-				!strings.Contains(err.Error(), f.URL) || strings.ContainsAny(err.Error(), "\x1b\xff") {
+				!strings.Contains(err.Error(), f.URL) || strings.Contains(err.Error(), "\x1b") ||
+				!utf8.ValidString(err.Error()) {
 				t.Errorf("%v: status %d, after %v, want %d, %v", err, e.Status, e.After, c.status, c.after)
 			}
 		})

@@ -9,4 +9,4 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-var inNamespace, kernelHere = kerneltest.Enter, kerneltest.Here
+var inNamespace = kerneltest.Enter

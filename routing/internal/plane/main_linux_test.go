@@ -10,4 +10,4 @@ import (
 func TestMain(m *testing.M) { netns.Main(m) }
 
 // These tests run alone, since they take again what they have closed.
-var inNamespace, kernelHere = kerneltest.EnterAlone, kerneltest.Here
+var inNamespace = kerneltest.EnterAlone

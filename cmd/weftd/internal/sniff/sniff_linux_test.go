@@ -13,7 +13,6 @@ import (
 	"weft/cmd/weftd/internal/sniff"
 	"weft/test/await"
 	"weft/test/netns"
-	testns "weft/test/netns"
 )
 
 // ends are two hosts at a wire, each with a socket at port 9 of its address.
@@ -26,7 +25,7 @@ const device = "eth0"
 
 func wire(t *testing.T) *ends {
 	t.Helper()
-	testns.Need(t)
+	netns.Need(t)
 	e := &ends{}
 	for i, name := range []string{"near", "far"} {
 		ns := netns.New(t, name)
