@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"weft/bench/ends"
 	"weft/bench/load"
+	"weft/bench/plan"
 	"weft/test/lab"
 )
 
@@ -38,7 +40,12 @@ func BenchmarkOverlayGenerators(b *testing.B) {
 	}
 	defer l.Close()
 	from, to := l.Pods()[0], l.Pods()[1]
-	all := comparisons(b.Context(), from, to)
+	k, err := ends.Local(b.Context(), from.Endpoint(4), to.Endpoint(4), func() []int { return nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer k.Close()
+	all := comparisons(b.Context(), k.There(), from, to)
 	const rounds = 3
 	for i := range all {
 		c := &all[i]
@@ -95,12 +102,11 @@ func (c *comparison) conclude(b *testing.B) {
 	}
 }
 
-func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
-	a, z := from.Endpoint(4), to.Endpoint(4)
+func comparisons(ctx context.Context, own plan.Ends, from, to *lab.Pod) []comparison {
 	return []comparison{{
 		what: "TCP, 1 stream", unit: "Gb/s", program: "iperf3", agreement: 1.5,
 		ours: func() (float64, error) {
-			r, err := load.TCP(ctx, load.TCPPlan{From: a, To: z})
+			r, err := own.TCP(ctx, 1, 300*time.Millisecond, time.Second)
 			return r.GigabitsPerSecond(), err
 		},
 		theirs: func() (float64, error) {
@@ -111,7 +117,7 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 		what: "64-byte datagrams, as fast as the sender can, delivered", unit: "kpackets/s", program: "iperf3",
 		agreement: 2.5, // iperf3 reads the clock and calls select for every datagram
 		ours: func() (float64, error) {
-			f, err := load.NewFlow(a, z, load.Single(load.SendTo, 64), load.Wait)
+			f, err := own.Open(ctx, load.Single(load.SendTo, 64))
 			if err != nil {
 				return 0, err
 			}
@@ -127,8 +133,7 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 		what: "TCP ping-pong of 64 bytes on CPUs 0 and 1, median round trip", unit: "us", program: "sockperf",
 		agreement: 1.5,
 		ours: func() (float64, error) {
-			rtts, err := load.PingPong(ctx, load.PingPongPlan{From: a, To: z, Duration: time.Second,
-				FromCPU: 0, ToCPU: 1})
+			rtts, err := own.PingPong(ctx, 64, time.Second, plan.Placement{From: 0, To: 1})
 			if err != nil {
 				return 0, err
 			}

@@ -15,7 +15,7 @@
 //	load       makes traffic: TCP streams, datagrams, ping-pong; searches for rates, reads processor time
 //	plan       says what is measured, how long and in which order
 //	overlay    measures the rungs in turns, in labs on this machine
-//	remote     measures between two machines
+//	ends       measures between two ends: namespaces of a lab, or machines
 //	machine    describes the machine, and what else ran there
 //	report     writes the result: JSON, tables, lines for benchstat, an HTML page
 package bench

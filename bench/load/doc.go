@@ -4,9 +4,9 @@
 // time as they can: they use blocking sockets, one thread for each end, memory that is allocated
 // beforehand, and do nothing between the system calls.
 //
-//	tcp       streams of large writes, counted after a warm-up
+//	tcp       streams of large writes
 //	traffic   what datagrams to send: one flow of one size, or many flows of mixed sizes
-//	sender, receiver, flow   send and count datagrams at a given rate, at one end or at both
+//	sender, receiver   send datagrams at a given rate, and count those that arrive
 //	search    finds the highest rate that loses no more than a given share
 //	pingpong  sends a small TCP segment there and back, again and again
 //	cpu       reads the processor time of the whole machine, and of some processes

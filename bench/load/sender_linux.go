@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -15,32 +14,11 @@ import (
 )
 
 const (
-	burst = 32 // datagrams of one system call, in the modes that send several
+	burst = 32 // datagrams of one system call, with Segment
 	// nap is how long a sender sleeps when it is ahead of its timetable. It does not spin, because
 	// the path needs the CPUs too.
 	nap = 50 * time.Microsecond
 )
-
-// mmsghdr is the kernel's struct mmsghdr.
-type mmsghdr struct {
-	hdr unix.Msghdr
-	len uint32
-}
-
-// messages returns n messages of size bytes each. They lie in b one after the other, or are all the
-// first size bytes if b is no longer than that.
-func messages(b []byte, size, n int) []mmsghdr {
-	iov := make([]unix.Iovec, n)
-	m := make([]mmsghdr, n)
-	for i := range m {
-		at := i * size % len(b)
-		iov[i].Base = unsafe.SliceData(b[at : at+size])
-		iov[i].SetLen(size)
-		m[i].hdr.Iov = &iov[i]
-		m[i].hdr.SetIovlen(1)
-	}
-	return m
-}
 
 // Sender makes datagrams, with a socket for each flow. It belongs to one goroutine.
 type Sender struct {
@@ -51,8 +29,7 @@ type Sender struct {
 	next  int
 	burst int
 	b     []byte // a datagram: a tag, and zeroes; with Segment burst datagrams
-	size  int    // bytes of one datagram, in modes that have one size
-	mmsg  []mmsghdr
+	size  int    // bytes of the largest datagram
 }
 
 // NewSender opens the sockets. The caller closes the Sender.
@@ -64,7 +41,6 @@ func NewSender(from probe.Endpoint, to netip.AddrPort, t Traffic) (s *Sender, er
 		size: t.Largest()}
 	s.burst = min(burst, MaxPayload/s.size)
 	s.b = make([]byte, s.size*s.burst)
-	s.mmsg = messages(s.b[:s.size], s.size, s.burst)
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("sender %s: %w", s.name, err), s.Close())
@@ -72,7 +48,7 @@ func NewSender(from probe.Endpoint, to netip.AddrPort, t Traffic) (s *Sender, er
 		}
 	}()
 	for range t.Flows {
-		fd, _, err := socket(from, unix.SOCK_DGRAM)
+		fd, _, err := socket(from, unix.SOCK_DGRAM, 0)
 		if err != nil {
 			return s, err
 		}
@@ -105,18 +81,13 @@ func (s *Sender) Send(ctx context.Context, tag uint64, rate float64, last time.D
 	for at := 0; at < len(s.b); at += s.size {
 		binary.LittleEndian.PutUint64(s.b[at:], tag)
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.send(ctx, rate, last, &t) }()
-	if err := <-done; err != nil {
+	if err := onThread(AnyCPU, func() error { return s.send(ctx, rate, last, &t) }); err != nil {
 		return t, fmt.Errorf("sender %s: %w", s.name, err)
 	}
 	return t, nil
 }
 
 func (s *Sender) send(ctx context.Context, rate float64, last time.Duration, t *Trial) error {
-	if err := onThread(AnyCPU); err != nil {
-		return err
-	}
 	step := int64(s.burst)
 	if s.mode == SendTo {
 		step = 1
@@ -158,16 +129,9 @@ func doze(d time.Duration) {
 // sendOnce makes one system call. A datagram for which an interface's queue has no room counts as
 // sent, so that it is a loss like any other.
 func (s *Sender) sendOnce() (err error) {
-	switch s.mode {
-	case SendMMsg:
-		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.out[0]), uintptr(unsafe.Pointer(&s.mmsg[0])),
-			uintptr(len(s.mmsg)), 0, 0, 0)
-		if errno != 0 {
-			err = errno
-		}
-	case Segment:
+	if s.mode == Segment {
 		_, err = unix.Write(s.out[0], s.b)
-	default:
+	} else {
 		shot := s.shots[s.next]
 		_, err = unix.Write(s.out[shot.flow], s.b[:shot.payload])
 	}

@@ -18,22 +18,21 @@ import (
 // not to a hang.
 const patience = 5 * time.Second
 
-// socket opens a blocking socket in e's namespace, bound to e's address and a free port. An
-// endpoint without a namespace is in this process's own.
-func socket(e probe.Endpoint, kind int) (fd int, at netip.AddrPort, err error) {
-	return socketAt(e, kind, 0)
+// In runs fn in e's namespace. An endpoint without one is in this process's own.
+func In(e probe.Endpoint, fn func() error) error {
+	if e.NS == nil {
+		return fn()
+	}
+	return e.NS.Do(fn)
 }
 
-func socketAt(e probe.Endpoint, kind int, port uint16) (fd int, at netip.AddrPort, err error) {
-	open := func() (err error) {
+// socket opens a blocking socket in e's namespace, bound to e's address and to port, or to any free port if
+// port is 0.
+func socket(e probe.Endpoint, kind int, port uint16) (fd int, at netip.AddrPort, err error) {
+	err = In(e, func() (err error) {
 		fd, err = unix.Socket(family(e.Addr), kind|unix.SOCK_CLOEXEC, 0)
 		return err
-	}
-	if e.NS == nil {
-		err = open()
-	} else {
-		err = e.NS.Do(open)
-	}
+	})
 	if err != nil {
 		return 0, at, fmt.Errorf("%s: open a socket: %w", e.Name, err)
 	}
@@ -75,32 +74,18 @@ func boundTo(fd int) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("getsockname: %w", err)
 }
 
-// tcpPair makes one connection and returns the end that from opened and the end that to accepted.
-func tcpPair(from, to probe.Endpoint) (out, in int, err error) {
-	l, at, err := socket(to, unix.SOCK_STREAM)
+// Connect makes a TCP connection, and gives up when ctx ends.
+func Connect(ctx context.Context, from probe.Endpoint, to netip.AddrPort) (fd int, err error) {
+	if fd, _, err = socket(from, unix.SOCK_STREAM, 0); err != nil {
+		return 0, err
+	}
+	release := shutdownOn(ctx, fd)
+	err = retry(func() error { return unix.Connect(fd, sockaddr(to)) })
+	release()
 	if err != nil {
-		return 0, 0, err
+		return 0, errors.Join(fmt.Errorf("%s connects to %s: %w", from.Name, to, err), unix.Close(fd))
 	}
-	defer unix.Close(l)
-	if err := unix.Listen(l, 1); err != nil {
-		return 0, 0, fmt.Errorf("%s: listen: %w", to.Name, err)
-	}
-	if out, _, err = socket(from, unix.SOCK_STREAM); err != nil {
-		return 0, 0, err
-	}
-	if err := retry(func() error { return unix.Connect(out, sockaddr(at)) }); err != nil {
-		_ = unix.Close(out)
-		return 0, 0, fmt.Errorf("%s connects to %s: %w", from.Name, at, err)
-	}
-	err = retry(func() (err error) {
-		in, _, err = unix.Accept4(l, unix.SOCK_CLOEXEC)
-		return err
-	})
-	if err != nil {
-		_ = unix.Close(out)
-		return 0, 0, fmt.Errorf("%s accepts: %w", to.Name, err)
-	}
-	return out, in, limit(in) // an accepted socket does not inherit the limit
+	return fd, nil
 }
 
 // limit bounds how long a call on the socket blocks.
@@ -141,9 +126,9 @@ func retry(call func() error) error {
 	}
 }
 
-// ShutdownOn shuts the sockets down when ctx ends, so that calls that block on them return. The caller
+// shutdownOn shuts the sockets down when ctx ends, so that calls that block on them return. The caller
 // calls release once, before it closes the sockets; from then on they are left alone.
-func ShutdownOn(ctx context.Context, fds ...int) (release func()) {
+func shutdownOn(ctx context.Context, fds ...int) (release func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
@@ -161,22 +146,44 @@ func ShutdownOn(ctx context.Context, fds ...int) (release func()) {
 // AnyCPU leaves it to the kernel where an end runs.
 const AnyCPU = -1
 
-// onThread gives the calling goroutine a thread of its own for the rest of its life, on
-// that CPU unless it is AnyCPU. The goroutine never unlocks it, so the thread ends with the goroutine and
-// its changed settings reach no other.
-func onThread(cpu int) error {
-	runtime.LockOSThread()
-	// By default the kernel may wake a sleeper 50 us late, which is as long as the sleeps are.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("timer slack: %w", err)
-	}
-	if cpu == AnyCPU {
+// carry runs fn as onThread does, and then closes fd. When ctx ends, the socket is shut down, so that fn
+// returns.
+func carry(ctx context.Context, fd, cpu int, fn func() error) error {
+	defer unix.Close(fd)
+	defer shutdownOn(ctx, fd)()
+	return onThread(cpu, fn)
+}
+
+// onThread runs fn on a thread of its own, on that CPU unless it is AnyCPU, and waits for it. The thread ends
+// with fn, so that its changed settings reach no other goroutine.
+func onThread(cpu int, fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good
+		// By default the kernel may wake a sleeper 50 us late, which is as long as the sleeps are.
+		err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+		if err == nil && cpu != AnyCPU {
+			var set unix.CPUSet
+			set.Set(cpu)
+			err = unix.SchedSetaffinity(0, &set)
+		}
+		if err != nil {
+			done <- fmt.Errorf("a thread for CPU %d: %w", cpu, err)
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
+}
+
+// Sleep waits for d, or until ctx ends, which is its error.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
 		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("run on CPU %d: %w", cpu, err)
-	}
-	return nil
 }

@@ -8,47 +8,21 @@ import (
 // SendMode is how a sender of datagrams hands them to its kernel.
 type SendMode uint8
 
-// The modes of sending. The last two send bursts.
+// The modes of sending.
 const (
-	_        SendMode = iota
-	SendTo            // one system call for each datagram, as most programs do
-	SendMMsg          // one system call for burst datagrams, each a packet of its own in the kernel
-	Segment           // UDP_SEGMENT: burst datagrams are one packet in the kernel until something cuts it
+	_       SendMode = iota
+	SendTo           // one system call for each datagram, as most programs do
+	Segment          // UDP_SEGMENT: burst datagrams are one packet in the kernel until something cuts it
 )
 
 func (m SendMode) String() string {
 	switch m {
 	case SendTo:
 		return "sendto"
-	case SendMMsg:
-		return "sendmmsg"
 	case Segment:
 		return "segment"
 	}
 	return fmt.Sprintf("sendmode(%d)", uint8(m))
-}
-
-// ReceiveMode is what a receiver does when there is nothing to receive.
-type ReceiveMode uint8
-
-// The modes of receiving.
-const (
-	_ ReceiveMode = iota
-	// Drain sleeps for 100 us, so that a packet hardly ever has to wake the receiver. To wake it costs as much
-	// on a virtual machine as everything else that a packet takes, and varies a lot.
-	Drain
-	// Wait blocks, as most programs do.
-	Wait
-)
-
-func (m ReceiveMode) String() string {
-	switch m {
-	case Drain:
-		return "drain"
-	case Wait:
-		return "wait"
-	}
-	return fmt.Sprintf("receivemode(%d)", uint8(m))
 }
 
 // Limits of Traffic.
@@ -65,10 +39,10 @@ const (
 type Traffic struct {
 	Mode SendMode `json:"mode"`
 	// Payloads are the sizes that occur, in bytes of UDP payload, and Weights say how often
-	// each does; a missing weight is 1. Modes other than SendTo have one size.
+	// each does; a missing weight is 1. Mode Segment has one size.
 	Payloads []int `json:"payloads"`
 	Weights  []int `json:"weights,omitempty"`
-	// Flows is how many there are; 1 by default. Modes other than SendTo have one flow.
+	// Flows is how many there are; 1 by default. Mode Segment has one flow.
 	Flows int `json:"flows"`
 }
 
@@ -98,7 +72,7 @@ func (t Traffic) Check() error {
 	if t.Flows < 1 || t.Flows > MaxFlows {
 		return fmt.Errorf("%d flows, want 1 to %d", t.Flows, MaxFlows)
 	}
-	if t.Mode != SendTo && (t.Flows > 1 || len(t.Payloads) > 1) {
+	if t.Mode == Segment && (t.Flows > 1 || len(t.Payloads) > 1) {
 		return fmt.Errorf("%s sends one flow of one size", t.Mode)
 	}
 	return nil

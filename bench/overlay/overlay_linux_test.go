@@ -24,7 +24,7 @@ func TestConfigCheckNamesEveryFault(t *testing.T) {
 // TestRungsOfOneNode are measured when they are named, and compared with the bridge.
 func TestRungsOfOneNode(t *testing.T) {
 	all, err := choose(nil)
-	if err != nil || slices.ContainsFunc(all, func(r Rung) bool { return r.way.onOneNode() }) ||
+	if err != nil || slices.ContainsFunc(all, func(r Rung) bool { return r.onOneNode() }) ||
 		!slices.ContainsFunc(all, func(r Rung) bool { return r.Name == Direct }) {
 		t.Errorf("by default %v, %v", all, err)
 	}

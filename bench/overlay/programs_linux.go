@@ -31,7 +31,7 @@ func (c Config) find(ctx context.Context, dir string) (p programs, missing error
 		}
 		p.weftd = filepath.Join(dir, "weftd")
 	}
-	if c.needs(func(w way) bool { return w == wireguard }) {
+	if c.needs(func(r Rung) bool { return r.Name == WireGuard }) {
 		p.wireGuard = filepath.Join(dir, "wireguard")
 		// A variable that the linker can set names the folder of its control socket: here the folder in which it is
 		// started.

@@ -29,15 +29,12 @@ type rootlessBed struct {
 	roots  []int // processes that carry packets, and whose descendants do
 	// daemons are the weftds of the two hosts; none without weft.
 	daemons []*lab.Daemon
-	// carrier is the name of the program whose processor time is measured.
-	carrier string
 }
 
 func (u *rootlessBed) close() {
 	for _, n := range u.spaces {
 		n.Close()
 	}
-	u.lab.Close()
 }
 
 // pids are the processes that carry packets.
@@ -59,9 +56,9 @@ func (u *rootlessBed) alive() (err error) {
 }
 
 // missingRootless says what a rung of an ordinary user's needs and is not here, or returns nil.
-func missingRootless(w way) error {
+func missingRootless(r Rung) error {
 	wanted := []string{"unshare:util-linux", "setpriv:util-linux"}
-	if w == slirp {
+	if r.Name == Slirp {
 		wanted = append(wanted, "rootlesskit:rootlesskit", "slirp4netns:slirp4netns", "newuidmap:uidmap",
 			"ip:iproute2", "bridge:iproute2")
 	}
@@ -78,45 +75,27 @@ func missingRootless(w way) error {
 	return errors.Join(faults...)
 }
 
-// raiseRootless builds the testbed of a rung on which nothing is root's.
-func raiseRootless(ctx context.Context, r Rung, wire lab.WireKind, programs programs) (_ *testbed,
-	err error) {
-	u := &rootlessBed{carrier: "weftd"}
-	if r.way == slirp {
-		u.carrier = r.Name
-	}
-	u.lab, err = lab.Up(ctx, lab.Spec{Name: r.Name, Nodes: 2, Direct: true, Wire: wire, Driver: lab.Bare})
-	if err != nil {
-		return nil, fmt.Errorf("rung %s: %w", r.Name, err)
-	}
-	b := &testbed{rung: r, close: u.close, rootless: u}
-	defer func() {
-		if err != nil {
-			u.close()
-			err = fmt.Errorf("rung %s: %w", r.Name, err)
-		}
-	}()
-	var files []string
-	if r.way == rootless {
+// raiseRootless puts what an ordinary user has on the hosts of the rung's lab.
+func (b *testbed) raiseRootless(ctx context.Context, programs programs) error {
+	u := &rootlessBed{lab: b.lab}
+	b.rootless = u
+	raise, files := u.raiseSlirp, []string(nil)
+	if b.rung.Name == Rootless {
+		raise = u.raiseWeftd
 		files = []string{programs.weftd, filepath.Join(filepath.Dir(programs.weftd), "weft-etcd")}
 	}
 	for _, n := range u.lab.Nodes() {
 		if err := session.Open(n.Host, files...); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if r.way == slirp {
-		err = u.raiseSlirp()
-	} else {
-		err = u.raiseWeftd()
-	}
-	if err != nil {
-		return nil, err
+	if err := raise(); err != nil {
+		return err
 	}
 	for i, n := range u.spaces {
 		addr, mtu, err := overlayAddress(ctx, n)
 		if err != nil {
-			return nil, errors.Join(err, u.alive())
+			return errors.Join(err, u.alive())
 		}
 		e := probe.Endpoint{Name: n.Name(), NS: n, Addr: addr}
 		if i == 0 {
@@ -125,7 +104,7 @@ func raiseRootless(ctx context.Context, r Rung, wire lab.WireKind, programs prog
 			b.to, b.mtu = e, min(b.mtu, mtu)
 		}
 	}
-	return b, lab.Reach(ctx, b.from, b.to.Addr)
+	return nil
 }
 
 // space starts a program of the user's that prints the id of a process in the namespace that is measured, and

@@ -32,7 +32,7 @@ func (c Config) Estimate(cpus int) time.Duration {
 func (c Config) estimate(rungs []Rung, cpus int) time.Duration {
 	once := 0
 	for _, r := range rungs {
-		if r.way == link {
+		if r.Name == Veth {
 			once++
 		}
 	}
@@ -59,20 +59,19 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		return d, err
 	}
 	var left []string // which rungs were left out, and why
-	for _, lack := range []struct {
-		way  way
-		rung string
-		why  error
-	}{{wireguard, WireGuard, missing}, {rootless, Rootless, missingRootless(rootless)},
-		{slirp, Slirp, missingRootless(slirp)}} {
-		if lack.why == nil || !c.needs(is(lack.way)) {
+	for _, r := range slices.Clone(rungs) {
+		why := missing
+		if r.asUser() {
+			why = missingRootless(r)
+		}
+		if why == nil || r.Name != WireGuard && !r.asUser() {
 			continue
 		}
-		if slices.Contains(c.Rungs, lack.rung) && !slices.Equal(c.Rungs, Usual()) {
-			return d, fmt.Errorf("rung %s: %w", lack.rung, lack.why)
+		if slices.Contains(c.Rungs, r.Name) && !slices.Equal(c.Rungs, Usual()) {
+			return d, fmt.Errorf("rung %s: %w", r.Name, why)
 		}
-		rungs = slices.DeleteFunc(rungs, func(r Rung) bool { return r.way == lack.way })
-		left = append(left, fmt.Sprintf("rung %s was left out: %v", lack.rung, lack.why))
+		rungs = slices.DeleteFunc(rungs, func(o Rung) bool { return o.Name == r.Name })
+		left = append(left, fmt.Sprintf("rung %s was left out: %v", r.Name, why))
 	}
 	watch, err := machine.Observe()
 	if err != nil {
@@ -181,7 +180,7 @@ func notes(d *report.Document) []string {
 			"have the default.",
 	}
 	for _, r := range d.Rungs {
-		if r.Name == "veth" {
+		if r.Name == Veth {
 			l = append(l, "The rung veth is the generators' own ceiling; it is measured in the first round only, "+
 				"and has no ratio.")
 		}

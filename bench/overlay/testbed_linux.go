@@ -9,80 +9,72 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"time"
 
-	"weft/bench/load"
+	"weft/bench/ends"
 	"weft/bench/machine"
 	"weft/bench/plan"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
 
-// testbed is what a rung is measured in: a lab, or two namespaces with one veth pair.
+// testbed is what a rung is measured in.
 type testbed struct {
 	rung     Rung
-	lab      *lab.Lab     // nil for a veth pair, and without root
+	lab      *lab.Lab
 	rootless *rootlessBed // nil with root
 	mtu      int
 	from, to probe.Endpoint
-	close    func()
+	session  *ends.Client
 }
 
-// raise builds the rung's testbed. The caller calls its close.
-func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*testbed,
-	error) {
-	if r.way == link {
-		return raiseLink(r, wire)
+func (b *testbed) close() {
+	if b.session != nil {
+		_ = b.session.Close() // everything has been measured
 	}
-	if r.asUser() {
-		return raiseRootless(ctx, r, wire, programs)
+	if b.rootless != nil {
+		b.rootless.close()
 	}
-	spec := lab.Spec{
-		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd,
-		WireGuardPath: programs.wireGuard,
-		Progress:      func(line string) { say(r.Name + ": " + line) },
-	}
-	if r.way.onOneNode() {
-		spec.PodsPerNode = 2
-	}
-	switch r.way {
-	case hostGW, nodeBridge:
-		spec.Driver = lab.KernelHostGW
-	case vxlan:
-		spec.Driver = lab.KernelVXLAN
-	case wireguard:
-		spec.Driver = lab.WireGuardGo
-	case otherType:
-		spec.Driver, spec.NetworkConfig = lab.Weftd,
-			json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":%q,"Userspace":"always"}}`,
-				r.Name))
-	case direct, nodeDirect:
-		spec.Driver, spec.Attach = lab.Weftd, lab.DirectAttach
-	default:
-		spec.Driver = lab.Weftd
-		if r.Name == Auto {
-			break
-		}
-		spec.NetworkConfig = json.RawMessage(
-			fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, r.Name))
-	}
-	l, err := lab.Up(ctx, spec)
-	if err != nil {
+	b.lab.Close()
+}
+
+// raise builds the rung's testbed. The caller closes it.
+func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (_ *testbed,
+	err error) {
+	spec := r.lab
+	spec.Name, spec.Nodes, spec.PodsPerNode = r.Name, 2, max(1, spec.PodsPerNode)
+	spec.Direct, spec.Wire = true, wire
+	spec.WeftdPath, spec.WireGuardPath = programs.weftd, programs.wireGuard
+	spec.Progress = func(line string) { say(r.Name + ": " + line) }
+	b := &testbed{rung: r}
+	if b.lab, err = lab.Up(ctx, spec); err != nil {
 		return nil, fmt.Errorf("rung %s: %w%s", r.Name, err, logOf(err))
 	}
-	b := &testbed{rung: r, lab: l, close: l.Close}
-	pods := l.Pods() // on one node the first two are node 1's, else each is a node's
-	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4),
-		min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
-	err = lab.Reach(ctx, b.from, b.to.Addr)
-	if err == nil && r.way.usesWeftd() {
+	defer func() {
+		if err != nil {
+			b.close()
+			err = fmt.Errorf("rung %s: %w", r.Name, err)
+		}
+	}()
+	switch {
+	case r.asUser():
+		err = b.raiseRootless(ctx, programs)
+	case spec.Driver == lab.Bare:
+		b.from, b.to, b.mtu = b.lab.Node(1).Endpoint(4), b.lab.Node(2).Endpoint(4), b.lab.Spec.MTU
+	default:
+		pods := b.lab.Pods() // on one node the first two are node 1's, else each is a node's
+		b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4),
+			min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
+	}
+	if err == nil {
+		err = lab.Reach(ctx, b.from, b.to.Addr)
+	}
+	if err == nil && spec.Driver == lab.Weftd {
 		err = b.askPath(ctx)
 	}
-	if err != nil {
-		b.close()
-		return nil, fmt.Errorf("rung %s: %w", r.Name, err)
+	if err == nil {
+		b.session, err = ends.Local(ctx, b.from, b.to, b.pids)
 	}
-	return b, nil
+	return b, err
 }
 
 // tookPath comes before the path in what a rung says about itself.
@@ -116,12 +108,12 @@ func (b *testbed) askPath(ctx context.Context) error {
 			return fmt.Errorf("%s: read its path: %w", n.Name, err)
 		}
 		got := status.Backend.Path
-		if b.rung.Name == Auto || b.rung.way == otherType || b.rung.way.isDirect() {
+		if b.rung.path == "" {
 			b.rung.About, _, _ = strings.Cut(b.rung.About, tookPath)
 			b.rung.About += tookPath + got
 			continue
 		}
-		if got != b.rung.Name {
+		if got != b.rung.path {
 			return fmt.Errorf("%s took path %q: %s", n.Name, got, strings.Join(status.Backend.Notes, "; "))
 		}
 	}
@@ -137,23 +129,21 @@ func logOf(err error) string {
 	return ""
 }
 
+// hasDaemon reports whether each node runs the lab's daemon: weftd or wireguard-go.
+func (b *testbed) hasDaemon() bool {
+	return b.rung.lab.Driver == lab.Weftd || b.rung.lab.Driver == lab.WireGuardGo
+}
+
 // path describes the testbed for plan.Run.
 func (b *testbed) path() *plan.Path {
 	p := &plan.Path{
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
-		Once: b.rung.way == link, CPUs: runtime.NumCPU(), Ends: b,
+		Once: b.rung.Name == Veth, CPUs: runtime.NumCPU(), Ends: b.session.There(), Check: b.daemons,
 	}
-	if b.rootless != nil {
-		p.Check, p.Daemon = b.daemons, b.rootless.carrier
+	if b.rung.Name == WireGuard || b.rung.Name == Slirp {
+		p.Daemon = b.rung.Name
 	}
-	if b.rung.way.usesWeftd() || b.rung.way == wireguard {
-		p.Check, p.Daemon = b.daemons, "weftd"
-		if b.rung.way == wireguard {
-			p.Daemon = b.rung.Name
-		}
-		if b.rung.way.onOneNode() {
-			return p // its weftd has an etcd inside, which takes memory too
-		}
+	if b.hasDaemon() && !b.rung.onOneNode() { // on one node its weftd has an etcd inside, which takes memory too
 		p.Memory = func() (now, peak uint64, err error) { return machine.Resident(b.lab.Node(2).Daemon.PID()) }
 	}
 	return p
@@ -164,7 +154,7 @@ func (b *testbed) pids() (l []int) {
 	if b.rootless != nil {
 		return b.rootless.pids()
 	}
-	if !b.rung.way.usesWeftd() && b.rung.way != wireguard {
+	if !b.hasDaemon() {
 		return nil
 	}
 	for _, n := range b.lab.Nodes() {
@@ -180,7 +170,7 @@ func (b *testbed) daemons() error {
 	if b.rootless != nil {
 		return b.rootless.alive()
 	}
-	if len(b.pids()) == len(b.lab.Nodes()) {
+	if !b.hasDaemon() || len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
 	}
 	err := fmt.Errorf("rung %s: a daemon ended", b.rung.Name)
@@ -188,22 +178,4 @@ func (b *testbed) daemons() error {
 		err = errors.Join(err, fmt.Errorf("%s: %s", n.Name, n.Daemon.LogTail(20)))
 	}
 	return err
-}
-
-// TCP implements plan.Ends.
-func (b *testbed) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
-	return load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last,
-		PIDs: b.pids()})
-}
-
-// Open implements plan.Ends.
-func (b *testbed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
-	return load.NewFlow(b.from, b.to, t, mode)
-}
-
-// PingPong implements plan.Ends.
-func (b *testbed) PingPong(ctx context.Context, size int, last time.Duration,
-	at plan.Placement) (load.RoundTrips, error) {
-	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last,
-		FromCPU: at.From, ToCPU: at.To})
 }

@@ -28,8 +28,6 @@ type Config struct {
 	// Frames are the sizes of kinds Frames and Super: Ethernet frames on the pod's link with
 	// header and check sequence (18 bytes), as RFC 2544 counts.
 	Frames []int
-	// Receive is what the receiver does while no datagram is there.
-	Receive load.ReceiveMode
 	// Loss is the share of the datagrams that may be lost.
 	Loss float64
 	// Kinds are the kinds of measures to take.
@@ -46,7 +44,7 @@ func Default() Config {
 	return Config{
 		Rounds: 3, SweepRounds: 1, PingRounds: 10, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond,
 		Trial: 150 * time.Millisecond, Ping: 150 * time.Millisecond,
-		Size: 64, Frames: []int{64, 512, 1518}, Receive: load.Drain, Loss: 0.005,
+		Size: 64, Frames: []int{64, 512, 1518}, Loss: 0.005,
 		Kinds: []report.Kind{report.TCP, report.Packets, report.Mixed, report.Frames, report.PingPong,
 			report.Memory},
 	}

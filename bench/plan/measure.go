@@ -34,8 +34,6 @@ const (
 	between      = 40 * time.Millisecond // after each trial, until nothing arrives any more
 )
 
-func (c Config) search(trials int) time.Duration { return time.Duration(trials) * (c.Trial + between) }
-
 // measures returns what c asks to measure on paths with that MTU, in the order of a round.
 func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 	for _, k := range c.Kinds {
@@ -91,7 +89,7 @@ func (c Config) tcp(streams int) measure {
 			}
 			if r.CPU.Processes > 0 {
 				name, unit := report.DaemonCPU, "daemon-s/GB"
-				if p.Daemon == "" || p.Daemon == "weftd" {
+				if p.Daemon == "" {
 					name, unit = report.WeftdCPU, "weftd-s/GB"
 				}
 				v = append(v, report.Value{Name: name, Unit: unit, N: r.PerGigabyte(r.CPU.Processes)})
@@ -109,7 +107,7 @@ func (c Config) tcp(streams int) measure {
 // any loss.
 func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) (v []report.Value,
 	err error) {
-	f, err := p.Ends.Open(ctx, t, c.Receive)
+	f, err := p.Ends.Open(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -137,21 +135,26 @@ func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) 
 // something.
 const Lossless = "lossless_kilopackets_per_second"
 
+// datagrams is a search for the highest rate of traffic, which key and m describe.
+func (c Config) datagrams(key string, m report.Measure, t load.Traffic, strict bool) measure {
+	m.Key = fmt.Sprintf("measure=%s/send=%s/receive=drain", key, t.Mode)
+	trials := searchTrials
+	if strict {
+		trials += strictTrials
+	}
+	return measure{Measure: m, cost: time.Duration(trials) * (c.Trial + between),
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
+			return c.rate(ctx, p, t, strict)
+		}}
+}
+
 func (c Config) packets(mode load.SendMode) measure {
 	title := fmt.Sprintf("UDP, %d bytes of payload, one flow, a system call each", c.Size)
 	if mode == load.Segment {
 		title = fmt.Sprintf("UDP, %d bytes of payload, one flow, sent as superpackets", c.Size)
 	}
-	return measure{
-		Measure: report.Measure{
-			Kind: report.Packets, Key: fmt.Sprintf("measure=packets/size=%d/send=%s/receive=%s", c.Size, mode,
-				c.Receive), Title: title, Payload: c.Size,
-		},
-		cost: c.search(searchTrials),
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
-			return c.rate(ctx, p, load.Single(mode, c.Size), false)
-		},
-	}
+	return c.datagrams(fmt.Sprintf("packets/size=%d", c.Size),
+		report.Measure{Kind: report.Packets, Title: title, Payload: c.Size}, load.Single(mode, c.Size), false)
 }
 
 func (c Config) mixed(mtu int, ipv6 bool) measure {
@@ -161,18 +164,10 @@ func (c Config) mixed(mtu int, ipv6 bool) measure {
 	for _, f := range frames {
 		t.Payloads = append(t.Payloads, fit(f, mtu, ipv6))
 	}
-	return measure{
-		Measure: report.Measure{
-			Kind: report.Mixed, Key: fmt.Sprintf("measure=mixed/flows=%d/send=%s/receive=%s", imixFlows, load.SendTo,
-				c.Receive),
-			Title: fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)",
-				imixFlows, frames[0], frames[1], frames[2]),
-		},
-		cost: c.search(searchTrials),
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
-			return c.rate(ctx, p, t, false)
-		},
-	}
+	title := fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)",
+		imixFlows, frames[0], frames[1], frames[2])
+	return c.datagrams(fmt.Sprintf("mixed/flows=%d", imixFlows),
+		report.Measure{Kind: report.Mixed, Title: title}, t, false)
 }
 
 func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
@@ -186,17 +181,9 @@ func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
 	if packet+frameAround != frame {
 		title += fmt.Sprintf(" (%d asked for)", frame)
 	}
-	return measure{
-		Measure: report.Measure{
-			Kind: k, Key: fmt.Sprintf("measure=%s/frame=%d/send=%s/receive=%s", k, frame, mode, c.Receive),
-			Title:   title,
-			Nominal: frame, Frame: packet + frameAround, Packet: packet, Payload: payload,
-		},
-		cost: c.search(searchTrials + strictTrials),
-		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, error) {
-			return c.rate(ctx, p, load.Single(mode, payload), true)
-		},
-	}
+	m := report.Measure{Kind: k, Title: title, Nominal: frame, Frame: packet + frameAround, Packet: packet,
+		Payload: payload}
+	return c.datagrams(fmt.Sprintf("%s/frame=%d", k, frame), m, load.Single(mode, payload), true)
 }
 
 func (c Config) pingPong(at Placement) measure {

@@ -21,7 +21,7 @@ type Path struct {
 	// CPUs is to how many CPUs each of the two ends can be pinned.
 	CPUs int
 	Ends Ends
-	// Daemon is the name of the program whose processor time is in TCP's result, if there is one.
+	// Daemon is the name of the program whose processor time is in TCP's result, if that is not weftd.
 	Daemon string
 	// Notes are for the report's reader; measuring may add to them.
 	Notes []string
@@ -37,7 +37,7 @@ type Ends interface {
 	// TCP sends as much as the path takes over so many streams.
 	TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error)
 	// Open opens the sockets for traffic of one or more flows.
-	Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (Flow, error)
+	Open(ctx context.Context, t load.Traffic) (Flow, error)
 	// PingPong sends size bytes to and fro.
 	PingPong(ctx context.Context, size int, last time.Duration, at Placement) (load.RoundTrips, error)
 }

@@ -26,7 +26,7 @@ func (f *fake) TCP(context.Context, int, time.Duration, time.Duration) (load.TCP
 		f.fail
 }
 
-func (f *fake) Open(_ context.Context, t load.Traffic, _ load.ReceiveMode) (Flow, error) {
+func (f *fake) Open(_ context.Context, t load.Traffic) (Flow, error) {
 	f.open++
 	f.sizes = append(f.sizes, t.Payloads...)
 	return f, t.Check()

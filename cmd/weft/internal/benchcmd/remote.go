@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"weft/bench/ends"
 	"weft/bench/overlay"
 	"weft/bench/plan"
-	"weft/bench/remote"
 	"weft/bench/report"
 	"weft/cmd/weft/internal/cli"
 	"weft/test/lab/holder"
@@ -42,7 +42,7 @@ func benchEndCommand() *cobra.Command {
 			runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), endPs))
 			ctx, stop := cli.WithHangup(cmd.Context())
 			defer stop()
-			return remote.Serve(ctx, os.Stdin, os.Stdout)
+			return ends.Serve(ctx, os.Stdin, os.Stdout)
 		},
 	}
 }
@@ -51,9 +51,9 @@ func benchEndCommand() *cobra.Command {
 // IPv6 is in brackets or, alone, without.
 func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return netip.AddrPortFrom(a.Unmap(), remote.DefaultPort), nil
+		return netip.AddrPortFrom(a.Unmap(), ends.DefaultPort), nil
 	}
-	host, port := s, uint64(remote.DefaultPort)
+	host, port := s, uint64(ends.DefaultPort)
 	if h, p, err := net.SplitHostPort(s); err == nil {
 		host = h
 		if port, err = strconv.ParseUint(p, 10, 16); err != nil {
@@ -91,10 +91,10 @@ func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	if f.reverse {
 		paths = 2
 	}
-	p := remote.Plan{Config: c.Config, To: at, Reverse: f.reverse, Topology: f.topology}
+	p := ends.Plan{Config: c.Config, To: at, Reverse: f.reverse, Topology: f.topology}
 	err = f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()),
 		func(out plan.Out, _ func(string)) (*report.Document, error) {
-			return remote.Run(ctx, p, far, out)
+			return ends.Run(ctx, p, far, out)
 		})
 	return errors.Join(err, far.Close())
 }

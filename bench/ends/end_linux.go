@@ -1,19 +1,20 @@
-// Package remote measures between two machines, or two pods of a cluster, with the generators of package
-// load.
+// Package ends measures between two ends with the generators of package load: between two machines, two pods
+// of a cluster, or two namespaces of a lab of this process.
 //
-// The near end runs the measurements. It starts the far end through a command of the user's, such as ssh or
-// kubectl exec, and speaks to it by net/rpc over that program's standard input and output. Data go from one
-// end to the other beside that: over TCP connections to the far end's one port, and over UDP to the same port
-// number, so that a firewall or a network policy has to let in only one. To an overlay between them this is
-// ordinary traffic between two pods.
+// The near end runs the measurements. It speaks to the far end by net/rpc. To another machine that goes over
+// the standard input and output of a command of the user's that starts the far end, such as ssh or kubectl
+// exec; to a namespace over a pipe within this process (Local). Data go from one end to the other beside
+// that: over TCP connections to the far end's one port, and over UDP to the same port number, so that a
+// firewall or a network policy has to let in only one. To an overlay between them this is ordinary traffic
+// between two pods.
 //
 // A connection for data begins with a tag that only the two ends know, since whoever reaches the port may
 // connect.
 //
 //	end     the far end: a service of net/rpc, and the data connections
 //	client  the near end's side of that
-//	run     measures with it
-package remote
+//	run     measures to another machine with it
+package ends
 
 import (
 	"context"
@@ -33,11 +34,12 @@ import (
 	"weft/bench/load"
 	"weft/bench/machine"
 	"weft/bench/report"
+	"weft/test/lab/netns"
 	"weft/test/lab/probe"
 )
 
 // Version is that of the calls below. Both ends must have the same.
-const Version = 2
+const Version = 3
 
 // DefaultPort is the far end's port by default, with TCP and UDP.
 const DefaultPort = 5210
@@ -62,11 +64,6 @@ type (
 	Reading struct {
 		Bytes   int64
 		At, CPU time.Duration
-	}
-	// Receive asks for a receiver of datagrams.
-	Receive struct {
-		Traffic load.Traffic
-		Mode    load.ReceiveMode
 	}
 	// Send asks for datagrams to an address.
 	Send struct {
@@ -100,9 +97,14 @@ const (
 // Serve is the far end. It answers the near end at the other side of in and out, and returns when that is
 // gone and nothing that it asked for is left.
 func Serve(ctx context.Context, in io.Reader, out io.WriteCloser) error {
+	return serve(ctx, nil, in, out)
+}
+
+// serve is Serve for a far end in a namespace, or in this process's own if ns is nil.
+func serve(ctx context.Context, ns *netns.Namespace, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e := &end{ctx: ctx, start: time.Now()}
+	e := &end{ctx: ctx, here: probe.Endpoint{Name: "far end", NS: ns}, start: time.Now()}
 	s := rpc.NewServer()
 	if err := s.RegisterName("End", e); err != nil {
 		return err
@@ -131,9 +133,10 @@ func (s *stream) Read(b []byte) (int, error) {
 // end is the far end. The near end makes one call at a time.
 type end struct {
 	ctx      context.Context
+	here     probe.Endpoint
 	start    time.Time
 	tag      string
-	at       netip.AddrPort
+	port     uint16       // for data
 	bytes    atomic.Int64 // that all sinks have read
 	carriers sync.WaitGroup
 	receiver *load.Receiver
@@ -152,12 +155,17 @@ func (e *end) Hello(h Hello, w *Welcome) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(h.Listen))
+	var l *net.TCPListener
+	err = load.In(e.here, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(h.Listen))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("the far end cannot listen there: %w", err)
 	}
-	e.tag, e.at = h.Tag, l.Addr().(*net.TCPAddr).AddrPort()
-	*w = Welcome{Machine: look.Machine, At: e.at}
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	e.tag, e.here.Addr, e.port = h.Tag, at.Addr(), at.Port()
+	*w = Welcome{Machine: look.Machine, At: at}
 	context.AfterFunc(e.ctx, func() { _ = l.Close() })
 	e.carriers.Go(func() { e.accept(l) })
 	return nil
@@ -201,10 +209,10 @@ func (e *end) carry(c *net.TCPConn) error {
 	}
 	switch role(b[tagLen]) {
 	case sink:
-		return onOwnThread(func() error { return load.Sink(e.ctx, fd, &e.bytes) })
+		return load.Sink(e.ctx, fd, &e.bytes)
 	case source:
 		var never atomic.Bool
-		return onOwnThread(func() error { return load.Source(e.ctx, fd, &never) })
+		return load.Source(e.ctx, fd, &never)
 	case echo:
 		cpu := int(b[tagLen+1])
 		if cpu >= runtime.NumCPU() {
@@ -215,13 +223,6 @@ func (e *end) carry(c *net.TCPConn) error {
 	return unix.Close(fd)
 }
 
-// onOwnThread runs fn on a goroutine of its own, which may lock its thread for good, and waits for it.
-func onOwnThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- fn() }()
-	return <-done
-}
-
 // Read says what the sinks have read.
 func (e *end) Read(_ None, r *Reading) error {
 	cpu, err := load.ReadCPU()
@@ -229,14 +230,12 @@ func (e *end) Read(_ None, r *Reading) error {
 	return err
 }
 
-func (e *end) here() probe.Endpoint { return probe.Endpoint{Name: "far end", Addr: e.at.Addr()} }
-
 // Receive opens the receiver, at the port of the data connections.
-func (e *end) Receive(r Receive, _ *None) (err error) {
-	if err := errors.Join(r.Traffic.Check(), e.CloseReceiver(None{}, nil)); err != nil {
+func (e *end) Receive(t load.Traffic, _ *None) (err error) {
+	if err := errors.Join(t.Check(), e.CloseReceiver(None{}, nil)); err != nil {
 		return err
 	}
-	e.receiver, err = load.NewReceiver(e.here(), e.at.Port(), r.Mode, r.Traffic.Largest())
+	e.receiver, err = load.NewReceiver(e.here, e.port, t.Largest())
 	return err
 }
 
@@ -272,7 +271,7 @@ func (e *end) CloseReceiver(None, *None) error {
 
 // Send sends datagrams.
 func (e *end) Send(s Send, t *load.Trial) error {
-	sender, err := load.NewSender(e.here(), s.To, s.Traffic)
+	sender, err := load.NewSender(e.here, s.To, s.Traffic)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package remote
+package ends
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weft/bench/load"
 	"weft/bench/machine"
 	"weft/bench/plan"
@@ -23,7 +25,6 @@ import (
 const (
 	// replyTime is how long an answer may take, beyond what measuring takes.
 	replyTime = 15 * time.Second
-	dialTime  = 5 * time.Second
 	// grace is how long after the last datagram was sent one that arrives still counts as delivered. If the far
 	// end counts, it is half a round trip longer, since it has to be asked.
 	grace = 10 * time.Millisecond
@@ -33,25 +34,46 @@ const (
 type Client struct {
 	rpc     *rpc.Client
 	tag     string
+	here    probe.Endpoint
 	at      netip.AddrPort // the far end's port for data
-	local   netip.Addr
 	machine report.Machine
-	over    error  // set when an answer did not come
-	trial   uint64 // the tag of the latest trial's datagrams
+	pids    func() []int // of the daemons between the ends, if they are known
+	over    error        // set when an answer did not come
+	trial   uint64       // the tag of the latest trial's datagrams
+	wait    func() error // for the far end, if it is in this process
 }
 
 // Dial begins a session with the far end at the other side of c, which is to listen at to.
 func Dial(ctx context.Context, c io.ReadWriteCloser, to netip.AddrPort) (*Client, error) {
-	k := &Client{rpc: rpc.NewClient(c), tag: rand.Text()}
+	k := &Client{pids: func() []int { return nil }, wait: func() error { return nil }}
+	return k, k.begin(ctx, c, to)
+}
+
+// Local begins a session between two namespaces of this machine, with a far end in this process. pids are the
+// daemons between them, whose processor time is measured. The namespaces outlive the session.
+func Local(ctx context.Context, from, to probe.Endpoint, pids func() []int) (*Client, error) {
+	near, far := net.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, to.NS, far, far) }() // Close waits for it
+	k := &Client{here: from, pids: pids, wait: func() error { return <-ended }}
+	return k, k.begin(ctx, near, netip.AddrPortFrom(to.Addr, 0))
+}
+
+// begin closes the session if it cannot begin.
+func (k *Client) begin(ctx context.Context, c io.ReadWriteCloser, to netip.AddrPort) error {
+	k.rpc, k.tag = rpc.NewClient(c), rand.Text()
 	w, err := call[Welcome](ctx, k, "Hello", Hello{Version: Version, Listen: to, Tag: k.tag}, 0)
 	if err == nil {
 		k.machine, k.at = w.Machine, w.At
-		k.local, err = addrTowards(k.at)
+		if k.here.NS == nil {
+			k.here.Name = "near end"
+			k.here.Addr, err = addrTowards(k.at)
+		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, k.Close())
+		return errors.Join(err, k.Close())
 	}
-	return k, nil
+	return nil
 }
 
 // addrTowards returns this machine's address on the way to at.
@@ -65,7 +87,11 @@ func addrTowards(at netip.AddrPort) (netip.Addr, error) {
 }
 
 // Close ends the session.
-func (k *Client) Close() error { return k.rpc.Close() }
+func (k *Client) Close() error { return errors.Join(k.rpc.Close(), k.wait()) }
+
+// There measures to the far end, and Back from it.
+func (k *Client) There() plan.Ends { return &ends{k, false} }
+func (k *Client) Back() plan.Ends  { return &ends{k, true} }
 
 // alive returns nil while the session can go on.
 func (k *Client) alive() error { return k.over }
@@ -93,19 +119,16 @@ func call[R any](ctx context.Context, k *Client, method string, args any, last t
 
 // open makes a connection for data.
 func (k *Client) open(ctx context.Context, r role, cpu int) (fd int, err error) {
-	d := net.Dialer{Timeout: dialTime}
-	conn, err := d.DialContext(ctx, "tcp", k.at.String())
-	if err != nil {
+	if fd, err = load.Connect(ctx, k.here, k.at); err != nil {
 		return 0, fmt.Errorf("a connection for data: %w", err)
 	}
-	c := conn.(*net.TCPConn)
 	if cpu == load.AnyCPU {
 		cpu = anyCPU
 	}
-	if _, err := c.Write(append([]byte(k.tag), byte(r), byte(cpu))); err != nil {
-		return 0, errors.Join(fmt.Errorf("a connection for data: %w", err), c.Close())
+	if _, err := unix.Write(fd, append([]byte(k.tag), byte(r), byte(cpu))); err != nil {
+		return 0, errors.Join(fmt.Errorf("a connection for data: %w", err), unix.Close(fd))
 	}
-	return load.Adopt(c)
+	return fd, nil
 }
 
 // ends measures in one direction: to the far end, or back from it.
@@ -113,8 +136,6 @@ type ends struct {
 	*Client
 	back bool
 }
-
-func (e *ends) here() probe.Endpoint { return probe.Endpoint{Name: "near end", Addr: e.local} }
 
 // TCP implements plan.Ends. The processor time is that of both machines together.
 func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (r load.TCPResult,
@@ -145,22 +166,21 @@ func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration)
 			return r, err
 		}
 		wg.Go(func() {
-			faults[i] = onOwnThread(func() error {
-				if e.back {
-					return load.Sink(ctx, fd, &got)
-				}
-				return load.Source(ctx, fd, &stop)
-			})
+			if e.back {
+				faults[i] = load.Sink(ctx, fd, &got)
+			} else {
+				faults[i] = load.Source(ctx, fd, &stop)
+			}
 		})
 	}
-	if err := pause(ctx, warmUp); err != nil {
+	if err := load.Sleep(ctx, warmUp); err != nil {
 		return r, err
 	}
 	before, err := e.read(ctx, &got)
 	if err != nil {
 		return r, err
 	}
-	if err := pause(ctx, last); err != nil {
+	if err := load.Sleep(ctx, last); err != nil {
 		return r, err
 	}
 	after, err := e.read(ctx, &got)
@@ -187,10 +207,8 @@ func (e *ends) read(ctx context.Context, got *atomic.Int64) (reading, error) {
 	if err != nil {
 		return reading{}, err
 	}
-	cpu, err := load.ReadCPU()
-	if e.sameMachine() {
-		cpu.Machine = r.CPU
-	} else {
+	cpu, err := load.ReadCPU(e.pids()...)
+	if e.machine.Boot == "" || e.machine.Boot != machine.BootID() { // else both have counted the same
 		cpu.Machine += r.CPU
 	}
 	l := reading{r.Bytes, r.At, cpu}
@@ -200,47 +218,30 @@ func (e *ends) read(ctx context.Context, got *atomic.Int64) (reading, error) {
 	return l, err
 }
 
-// sameMachine says whether both ends are on one machine, as in a lab, and so count the same processor time.
-func (e *ends) sameMachine() bool {
-	return e.machine.Boot != "" && e.machine.Boot == machine.BootID()
-}
-
 // PingPong implements plan.Ends. In both directions the near end asks.
 func (e *ends) PingPong(ctx context.Context, size int, last time.Duration,
 	at plan.Placement) (load.RoundTrips, error) {
-	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To}
-	fd, err := e.open(ctx, echo, p.ToCPU)
+	fd, err := e.open(ctx, echo, at.To)
 	if err != nil {
 		return nil, err
 	}
-	h, err := load.Ask(ctx, fd, p)
+	h, err := load.Ask(ctx, fd, at.From, size, last)
 	return h, errors.Join(err, context.Cause(ctx))
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // Open implements plan.Ends.
-func (e *ends) Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
+func (e *ends) Open(ctx context.Context, t load.Traffic) (plan.Flow, error) {
 	if e.back {
-		r, err := load.NewReceiver(e.here(), 0, mode, t.Largest())
+		r, err := load.NewReceiver(e.here, 0, t.Largest())
 		if err != nil {
 			return nil, err
 		}
 		return &backward{e, t, r}, nil
 	}
-	if _, err := call[None](ctx, e.Client, "Receive", Receive{t, mode}, 0); err != nil {
+	if _, err := call[None](ctx, e.Client, "Receive", t, 0); err != nil {
 		return nil, err
 	}
-	s, err := load.NewSender(e.here(), e.at, t)
+	s, err := load.NewSender(e.here, e.at, t)
 	if err != nil {
 		return nil, err // the far end closes its receiver with the next one, or at its end
 	}
@@ -261,7 +262,7 @@ func (f *forward) Trial(ctx context.Context, rate float64, last time.Duration) (
 	if t, err = f.sender.Send(ctx, f.trial, rate, last); err != nil {
 		return t, err
 	}
-	if err := pause(ctx, grace); err != nil {
+	if err := load.Sleep(ctx, grace); err != nil {
 		return t, err
 	}
 	t.Received, err = call[int64](ctx, f.Client, "Count", None{}, time.Second)
@@ -288,7 +289,7 @@ func (f *backward) Trial(ctx context.Context, rate float64, last time.Duration) 
 	if err != nil {
 		return t, err
 	}
-	if err := pause(ctx, grace); err != nil {
+	if err := load.Sleep(ctx, grace); err != nil {
 		return t, err
 	}
 	t.Received = f.receiver.Count()

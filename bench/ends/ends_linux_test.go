@@ -1,11 +1,13 @@
-package remote
+package ends
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,9 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/probe"
+	"weft/test/netns"
 )
 
 type pipe struct {
@@ -65,6 +70,80 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// pods returns two pods of a lab without a daemon. It needs root.
+func pods(t *testing.T) (from, to probe.Endpoint) {
+	t.Helper()
+	netns.Need(t)
+	l, err := lab.Up(t.Context(), lab.Spec{Driver: lab.KernelHostGW, PodsPerNode: 1, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	a, b := l.Pods()[0], l.Pods()[1]
+	if err := lab.Reach(await.Context(t, await.Patience), a.Endpoint(4), b.Addr(4)); err != nil {
+		t.Fatal(err)
+	}
+	return a.Endpoint(4), b.Endpoint(4)
+}
+
+// TestLocal measures between two namespaces. How fast that is does not matter here.
+func TestLocal(t *testing.T) {
+	from, to := pods(t)
+	k, err := Local(t.Context(), from, to, func() []int { return []int{os.Getpid()} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []plan.Ends{k.There(), k.Back()} {
+		for _, streams := range []int{1, 4} {
+			last := 250 * time.Millisecond
+			await.OK(t, fmt.Sprintf("TCP, %d streams", streams), func() error {
+				r, err := e.TCP(t.Context(), streams, time.Millisecond, last)
+				if err == nil && (r.Bytes <= 0 || r.Elapsed < last*9/10) {
+					t.Errorf("TCP, %d streams: %+v", streams, r)
+				}
+				last = min(4*last, 4*time.Second) // a machine that is busy may give neither end its turn for so long
+				return err
+			})
+		}
+		rtts, err := e.PingPong(t.Context(), 64, 400*time.Millisecond, plan.Placement{From: load.AnyCPU, To: 0})
+		if err != nil || len(rtts) == 0 || rtts.Quantile(0.5) <= 0 {
+			t.Errorf("ping-pong: %v", err)
+		}
+		f, err := e.Open(t.Context(), load.Single(load.Segment, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if r, err := f.Trial(t.Context(), 5000, 50*time.Millisecond); err != nil || r.Sent == 0 || r.Sent > 250 ||
+				r.Received > r.Sent {
+				t.Errorf("%v, %v", r, err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	anywhere := plan.Placement{From: load.AnyCPU, To: load.AnyCPU}
+	if _, err := k.There().PingPong(ctx, 64, time.Hour, anywhere); err == nil {
+		t.Error("ping-pong was cancelled, and says nothing")
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	from.Addr = to.Addr // not an address of from
+	if k, err = Local(t.Context(), from, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.There().TCP(t.Context(), 1, time.Millisecond, time.Millisecond); err == nil {
+		t.Error("TCP from another's address")
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCancelled: a measurement that is cancelled ends at once, at both ends.
 func TestCancelled(t *testing.T) {
 	c, ended := farEnd(t)
@@ -103,7 +182,7 @@ func TestStrangers(t *testing.T) {
 		}
 		_ = s.Close()
 	}
-	if _, err := (&ends{k, false}).TCP(t.Context(), 1, time.Millisecond, 50*time.Millisecond); err != nil {
+	if _, err := k.There().TCP(t.Context(), 1, time.Millisecond, 50*time.Millisecond); err != nil {
 		t.Error(err)
 	}
 }
@@ -128,7 +207,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := call[int64](t.Context(), k, "Count", None{}, 0); err == nil {
 		t.Error("a count without a receiver")
 	}
-	if _, err := call[None](t.Context(), k, "Receive", Receive{load.Traffic{}, load.Drain}, 0); err == nil {
+	if _, err := call[None](t.Context(), k, "Receive", load.Traffic{}, 0); err == nil {
 		t.Error("no traffic was described")
 	}
 	if err := k.alive(); err != nil {

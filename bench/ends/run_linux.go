@@ -1,4 +1,4 @@
-package remote
+package ends
 
 import (
 	"context"
@@ -40,26 +40,26 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 		return report.New(), err
 	}
 	defer k.Close()
-	mtu, err := mtuOf(k.local)
+	here := k.here.Addr
+	mtu, err := mtuOf(here)
 	if err != nil {
 		return report.New(), err
 	}
 	// we do not know the daemons, so we cannot look at their memory
 	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory })
 	path := plan.Path{
-		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, k.at.Addr()), MTU: mtu, IPv6: k.local.Is6(),
-		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: &ends{k, false}, Check: k.alive,
+		Name: "to", About: fmt.Sprintf("from %s to %s", here, k.at.Addr()), MTU: mtu, IPv6: here.Is6(),
+		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.There(), Check: k.alive,
 	}
 	paths := []*plan.Path{&path}
 	if p.Reverse {
 		back := path
-		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", k.at.Addr(), k.local),
-			&ends{k, true}
+		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", k.at.Addr(), here), k.Back()
 		paths = append(paths, &back)
 	}
 	d, err := plan.Run(ctx, p.Config, paths, "", out)
 	if d.Topology = p.Topology; d.Topology == "" {
-		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", k.local, watch.Hostname, k.at.Addr(), k.machine.Hostname)
+		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", here, watch.Hostname, k.at.Addr(), k.machine.Hostname)
 	}
 	d.Notes = append(d.Notes,
 		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes "+
