@@ -102,13 +102,9 @@ func addrPort(p *netip.AddrPort) binder {
 	return func(fs *flag.FlagSet, name, usage string) { fs.TextVar(p, name, *p, usage) }
 }
 
-func value(v flag.Value) binder {
-	return func(fs *flag.FlagSet, name, usage string) { fs.Var(v, name, usage) }
-}
-
 func etcdFlags(c *Config) section {
 	return section{"The store: etcd", []row{
-		{name: "etcd-endpoints", effect: Live, bind: value(urlsValue{listValue{&c.Store.Endpoints}}),
+		{name: "etcd-endpoints", effect: Live, bind: urls(&c.Store.Endpoints),
 			usage: "comma-separated `URLs` of etcd"},
 		{name: "etcd-prefix", effect: Restart, bind: text(&c.Store.Prefix),
 			usage: "root of all `keys` in etcd"},
@@ -122,7 +118,7 @@ func etcdFlags(c *Config) section {
 			usage: "`user` in etcd"},
 		{name: "etcd-password-file", own: true, effect: Live, bind: text(&c.Store.PasswordFile),
 			usage: "`file` whose first line is the password of --etcd-username"},
-		{name: "etcd-password", effect: Live, bind: value(secretValue{&c.Store.Password}),
+		{name: "etcd-password", effect: Live, bind: secret(&c.Store.Password),
 			usage: "the user's `password`; anyone on this host can read it on the command line, so " +
 				"prefer --etcd-password-file"},
 	}}
@@ -149,7 +145,7 @@ func kubeFlags(c *Config) section {
 			{name: "kube-subnet-mgr", effect: Restart, bind: boolean(&c.Kube.On),
 				usage: "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the " +
 					"own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name"},
-			{name: "kube-api-url", effect: Live, bind: value(urlValue{&c.Kube.APIURL}),
+			{name: "kube-api-url", effect: Live, bind: oneURL(&c.Kube.APIURL),
 				usage: "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as " +
 					"pods find it"},
 			{name: "kubeconfig-file", effect: Live, bind: text(&c.Kube.Kubeconfig),

@@ -23,15 +23,15 @@ func networkFlags(c *Config) section {
 
 func underlayFlags(c *Config) section {
 	return section{"The underlay: which interface, and which addresses the other nodes are told", []row{
-		{name: "iface", effect: Restart, bind: value(repeatedValue{&c.Underlay.Ifaces}),
+		{name: "iface", effect: Restart, bind: repeated(&c.Underlay.Ifaces),
 			usage: "underlay interface by `name or address`; may be repeated, the first that exists is used"},
-		{name: "iface-regex", effect: Restart, bind: value(repeatedValue{&c.Underlay.Regexes}),
+		{name: "iface-regex", effect: Restart, bind: repeated(&c.Underlay.Regexes),
 			usage: "`pattern` on addresses, then names, of interfaces; tried after --iface; may be repeated"},
-		{name: "iface-can-reach", effect: Restart, bind: value(addrValue{&c.Underlay.CanReach, 0}),
+		{name: "iface-can-reach", effect: Restart, bind: addr(&c.Underlay.CanReach, 0),
 			usage: "take the interface that a route lookup to this `address` gives"},
-		{name: "public-ip", effect: Restart, bind: value(addrValue{&c.Underlay.PublicIP, 4}),
+		{name: "public-ip", effect: Restart, bind: addr(&c.Underlay.PublicIP, 4),
 			usage: "IPv4 `address` that peers are told"},
-		{name: "public-ipv6", effect: Restart, bind: value(addrValue{&c.Underlay.PublicIPv6, 6}),
+		{name: "public-ipv6", effect: Restart, bind: addr(&c.Underlay.PublicIPv6, 6),
 			usage: "IPv6 `address` that peers are told"},
 		{name: "rx-udp-gro-forwarding", own: true, effect: Restart, bind: text(&c.Underlay.Forwarding),
 			usage: "what to do with the underlay device's `feature` of that name, which is the host's: " +
@@ -51,7 +51,7 @@ func nodeFlags(c *Config) section {
 	return section{"The lease, the files, and who this node is", []row{
 		{name: "subnet-file", effect: Restart, bind: text(&c.SubnetFile),
 			usage: "`file` that subnet, MTU and masquerading are written to"},
-		{name: "subnet-lease-renew-margin", effect: Restart, bind: value(unitValue{&c.RenewMargin, time.Minute}),
+		{name: "subnet-lease-renew-margin", effect: Restart, bind: units(&c.RenewMargin, time.Minute),
 			usage: "renew the lease this many `minutes` before it ends (1 to 1439)"},
 		{name: "node-id", own: true, effect: Restart, bind: text(&c.NodeID),
 			usage: "`identity` of this node; empty keeps the stored one, else one derived from the " +
@@ -98,7 +98,7 @@ func rulesFlags(c *Config) section {
 			usage: "masquerade without random source ports"},
 		{name: "iptables-forward-rules", effect: Restart, bind: boolean(&c.Rules.ForwardRules),
 			usage: "accept forwarded overlay traffic"},
-		{name: "iptables-resync", effect: Restart, bind: value(unitValue{&c.Rules.Resync, time.Second}),
+		{name: "iptables-resync", effect: Restart, bind: units(&c.Rules.Resync, time.Second),
 			usage: "`seconds` between looks at the traffic rules; those in nftables are also watched, " +
 				"and no look runs iptables"},
 		{name: "ip-blackhole-route", effect: Restart, bind: boolean(&c.Rules.Blackhole),
@@ -111,7 +111,7 @@ func healthFlags(c *Config) section {
 	return section{"Health and metrics", []row{
 		{name: "healthz-port", effect: Restart, bind: number(&c.HealthzPort),
 			usage: "`port` of the health and metrics server; 0 is off"},
-		{name: "healthz-ip", effect: Restart, bind: value(addrValue{&c.HealthzIP, 0}),
+		{name: "healthz-ip", effect: Restart, bind: addr(&c.HealthzIP, 0),
 			usage: "`address` of the health and metrics server; /metrics is for this host alone unless " +
 				"an address is given"},
 		{name: "metrics-per-peer", own: true, effect: Restart, bind: boolean(&c.MetricsPerPeer),

@@ -1,7 +1,8 @@
 package options
 
 import (
-	"fmt"
+	"errors"
+	"flag"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -11,129 +12,106 @@ import (
 	"weft/lease/redact"
 )
 
-// These are the types that implement flag.Value. A parse error is worded so that it
-// reads well after "invalid value "x" for flag -name: ".
+// field is a flag.Value. A parse error is worded so that it reads well after "invalid value "x" for flag
+// -name: ".
+type field[T any] struct {
+	of    *T
+	parse func(string) (T, error)
+	show  func(T) string
+}
 
-// listValue is a comma list; setting it again replaces it, as flannel does.
-type listValue struct{ list *[]string }
+func (f field[T]) Set(s string) error {
+	v, err := f.parse(s)
+	if err == nil {
+		*f.of = v
+	}
+	return err
+}
 
-func (v listValue) Set(s string) error {
-	var out []string
-	for _, e := range strings.Split(s, ",") {
-		if e = strings.TrimSpace(e); e != "" {
-			out = append(out, e)
+func (f field[T]) String() string {
+	if f.of == nil { // package flag asks for the zero value's
+		return ""
+	}
+	return f.show(*f.of)
+}
+
+// parsed binds a flag whose value is read by parse, and shown as show has it.
+func parsed[T any](of *T, parse func(string) (T, error), show func(T) string) binder {
+	return func(fs *flag.FlagSet, name, usage string) { fs.Var(field[T]{of, parse, show}, name, usage) }
+}
+
+// urls is a comma list; setting it again replaces it, as flannel does. It shows no password.
+func urls(p *[]string) binder {
+	return parsed(p, func(s string) (out []string, _ error) {
+		for e := range strings.SplitSeq(s, ",") {
+			if e = strings.TrimSpace(e); e != "" {
+				out = append(out, e)
+			}
 		}
-	}
-	*v.list = out
-	return nil
+		return out, nil
+	}, func(all []string) string { return strings.Join(RedactAll(all), ",") })
 }
 
-func (v listValue) String() string {
-	if v.list == nil {
-		return ""
-	}
-	return strings.Join(*v.list, ",")
+// oneURL shows no password.
+func oneURL(p *string) binder {
+	return parsed(p, func(s string) (string, error) { return s, nil }, redact.URL)
 }
 
-// urlsValue is a listValue of URLs; it shows no password in them.
-type urlsValue struct{ listValue }
-
-func (v urlsValue) String() string {
-	if v.list == nil {
-		return ""
-	}
-	return strings.Join(RedactAll(*v.list), ",")
+// repeated collects one value each time the flag is given.
+func repeated(p *[]string) binder {
+	return parsed(p, func(s string) ([]string, error) {
+		if s == "" {
+			return nil, errors.New("is empty")
+		}
+		return append(*p, s), nil
+	}, func(all []string) string { return strings.Join(all, ",") })
 }
 
-// urlValue is a URL, which shows no password in it.
-type urlValue struct{ url *string }
-
-func (v urlValue) Set(s string) error { *v.url = s; return nil }
-
-func (v urlValue) String() string {
-	if v.url == nil {
-		return ""
-	}
-	return redact.URL(*v.url)
+// addr is an address of one family (4 or 6), or of any (0).
+func addr(p *netip.Addr, family int) binder {
+	return parsed(p, func(s string) (netip.Addr, error) {
+		a, err := netip.ParseAddr(s)
+		a = a.Unmap()
+		switch {
+		case err != nil:
+			return a, errors.New("is not an IP address")
+		case family == 4 && !a.Is4():
+			return a, errors.New("is not an IPv4 address")
+		case family == 6 && !a.Is6():
+			return a, errors.New("is not an IPv6 address")
+		}
+		return a, nil
+	}, func(a netip.Addr) string {
+		if !a.IsValid() {
+			return ""
+		}
+		return a.String()
+	})
 }
 
-// repeatedValue collects one value each time the flag is given.
-type repeatedValue struct{ list *[]string }
-
-func (v repeatedValue) Set(s string) error {
-	if s == "" {
-		return fmt.Errorf("is empty")
-	}
-	*v.list = append(*v.list, s)
-	return nil
+// units is a whole number of a unit of time, as flannel writes durations.
+func units(p *time.Duration, unit time.Duration) binder {
+	return parsed(p, func(s string) (time.Duration, error) {
+		n, err := strconv.Atoi(s)
+		switch {
+		case err != nil:
+			return 0, errors.New("is not a whole number")
+		case n > int(365*24*time.Hour/unit) || n < 0:
+			return 0, errors.New("is out of range")
+		}
+		return time.Duration(n) * unit, nil
+	}, func(d time.Duration) string { return strconv.FormatInt(int64(d/unit), 10) })
 }
 
-func (v repeatedValue) String() string { return listValue(v).String() }
-
-// addrValue is an address of one family (4 or 6), or of any (0).
-type addrValue struct {
-	addr   *netip.Addr
-	family int
-}
-
-func (v addrValue) Set(s string) error {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return fmt.Errorf("is not an IP address")
-	}
-	a = a.Unmap()
-	if v.family == 4 && !a.Is4() {
-		return fmt.Errorf("is not an IPv4 address")
-	}
-	if v.family == 6 && !a.Is6() {
-		return fmt.Errorf("is not an IPv6 address")
-	}
-	*v.addr = a
-	return nil
-}
-
-func (v addrValue) String() string {
-	if v.addr == nil || !v.addr.IsValid() {
-		return ""
-	}
-	return v.addr.String()
-}
-
-// unitValue is a whole number of a unit of time, as flannel writes durations.
-type unitValue struct {
-	d    *time.Duration
-	unit time.Duration
-}
-
-func (v unitValue) Set(s string) error {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return fmt.Errorf("is not a whole number")
-	}
-	if n > int(365*24*time.Hour/v.unit) || n < 0 {
-		return fmt.Errorf("is out of range")
-	}
-	*v.d = time.Duration(n) * v.unit
-	return nil
-}
-
-func (v unitValue) String() string {
-	if v.d == nil {
-		return "0"
-	}
-	return strconv.FormatInt(int64(*v.d/v.unit), 10)
-}
-
-// secretValue never shows what it holds, neither in errors nor as a default.
-type secretValue struct{ s *etcd.Secret }
-
-func (v secretValue) Set(s string) error { *v.s = etcd.NewSecret(s); return nil }
-
-func (v secretValue) String() string {
-	if v.s == nil || v.s.Reveal() == "" {
-		return ""
-	}
-	return "set"
+// secret never shows what it holds, neither in errors nor as a default.
+func secret(p *etcd.Secret) binder {
+	return parsed(p, func(s string) (etcd.Secret, error) { return etcd.NewSecret(s), nil },
+		func(s etcd.Secret) string {
+			if s.Reveal() == "" {
+				return ""
+			}
+			return "set"
+		})
 }
 
 // RedactAll calls redact.URL for each of urls, and returns a new slice.
