@@ -3,11 +3,8 @@ package control
 import (
 	"context"
 	"encoding/gob"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -139,24 +136,17 @@ func (c *CaptureStream) Close() error { return c.resp.Body.Close() }
 // Capture asks for packets, and returns the stream of them; the caller closes it. The error wraps ErrNotFound
 // or ErrRefused if the daemon said so.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest) (*CaptureStream, error) {
-	body, err := json.Marshal(r)
+	req, err := request(ctx, http.MethodPost, "/v1/capture", r)
 	if err != nil {
-		return nil, fmt.Errorf("encode request: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://weftd/v1/capture",
-		strings.NewReader(string(body)))
-	if err != nil {
-		return nil, fmt.Errorf("ask weftd: %w", err)
+		return nil, err
 	}
 	if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
 		return nil, err
 	}
 	var l listener
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, ResponseHeaderTimeout: wholeTimeout,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
-	}}
-	resp, err := client.Do(req)
+	transport := l.transport(c.socket)
+	transport.ResponseHeaderTimeout = wholeTimeout
+	resp, err := (&http.Client{Transport: transport}).Do(req)
 	switch {
 	case err != nil && ctx.Err() == nil && timedOut(err):
 		return nil, l.stuck(c.socket)

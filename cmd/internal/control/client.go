@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"syscall"
@@ -50,26 +49,30 @@ func (c *Client) Release(ctx context.Context, r ReleaseRequest) (d Released, err
 	return d, c.do(ctx, http.MethodPost, "/v1/leases/release", r, &d)
 }
 
-func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+// request makes a request with in as its body, unless that is nil.
+func request(ctx context.Context, method, path string, in any) (*http.Request, error) {
 	var body bytes.Buffer
 	if in != nil {
 		if err := json.NewEncoder(&body).Encode(in); err != nil {
-			return fmt.Errorf("encode request: %w", err)
+			return nil, fmt.Errorf("encode request: %w", err)
 		}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	req, err := http.NewRequestWithContext(ctx, method, "http://weftd"+path, &body)
 	if err != nil {
-		return fmt.Errorf("ask weftd: %w", err)
+		return nil, fmt.Errorf("ask weftd: %w", err)
+	}
+	return req, nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	req, err := request(ctx, method, path, in)
+	if err != nil {
+		return err
 	}
 	var l listener
-	client := http.Client{Timeout: wholeTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return l.dial(ctx, c.socket)
-		},
-	}}
+	client := http.Client{Timeout: wholeTimeout, Transport: l.transport(c.socket)}
 	if method == http.MethodPost {
 		// the daemon has to ask others first: it is asked before whether it answers at all
 		if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -36,6 +37,14 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 		l.pid.Store(cred.Pid)
 	}
 	return c, nil
+}
+
+// transport makes connections for one request each.
+func (l *listener) transport(socket string) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return l.dial(ctx, socket)
+	}}
 }
 
 // Stopped reports whether a signal has stopped a process.

@@ -1,12 +1,9 @@
 package control
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"syscall"
@@ -133,23 +130,14 @@ func serveUpgrade(mux *http.ServeMux, n Upgrader) {
 // AskYield asks the weftd behind the socket to give way, and returns when it has. Without one the error wraps
 // ErrNoDaemon; if it says no, or is older, the error wraps ErrRefused.
 func AskYield(ctx context.Context, socket string, r YieldRequest) error {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, yieldTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://weftd"+yieldPath, bytes.NewReader(body))
+	req, err := request(ctx, http.MethodPost, yieldPath, r)
 	if err != nil {
 		return err
 	}
-	var d net.Dialer
-	resp, err := (&http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", socket)
-		},
-	}}).Do(req)
+	var l listener
+	resp, err := (&http.Client{Transport: l.transport(socket)}).Do(req)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return ErrNoDaemon
