@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -76,6 +77,13 @@ func BenchmarkOverlay(b *testing.B) {
 		unable(b, fmt.Errorf("%s", why))
 		return
 	}
+	dir := b.TempDir()
+	build := exec.CommandContext(b.Context(), "go", "build", "-o", dir+"/", "weft/cmd/weftd",
+		"weft/cmd/weft-etcd")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %v\n%s", build.Args, err, out)
+	}
+	c.Weftd = dir + "/weftd"
 	out := plan.Out{Lines: os.Stdout}
 	d, err := overlay.Run(b.Context(), c, out, func(line string) { fmt.Fprintln(os.Stderr, "#", line) })
 	var gaps *plan.GapsError

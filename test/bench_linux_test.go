@@ -37,8 +37,9 @@ func TestBench(t *testing.T) {
 	defer run("lab", "down", "--lab", "bench")
 	out := run("bench", "--lab", "bench", "--from", "node1-pod1", "--to", "node2-pod1", "--quick", "--quiet",
 		"--measures", "tcp", "--tcp", "1s", "--json", "-")
-	d, err := report.ReadJSON(bytes.NewReader(out))
-	if err != nil || len(d.Measures) == 0 || !strings.Contains(d.Topology, "node1-pod1") {
+	var d report.Document
+	if err := json.Unmarshal(out, &d); err != nil || d.Schema != report.Schema || len(d.Measures) == 0 ||
+		!strings.Contains(d.Topology, "node1-pod1") {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	for _, m := range d.Measures {

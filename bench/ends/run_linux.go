@@ -57,7 +57,8 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", k.at.Addr(), here), k.Back()
 		paths = append(paths, &back)
 	}
-	d, err := plan.Run(ctx, p.Config, paths, "", out)
+	stage := plan.Stage{Raise: func(context.Context) ([]*plan.Path, error) { return paths, nil }}
+	d, err := plan.Run(ctx, p.Config, []plan.Stage{stage}, "", out)
 	if d.Topology = p.Topology; d.Topology == "" {
 		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", here, watch.Hostname, k.at.Addr(), k.machine.Hostname)
 	}

@@ -15,7 +15,7 @@ type Config struct {
 	Rungs []string
 	// Wires are the names of the lab.WireKinds to measure on, one after the other; lab.WireFull by default.
 	Wires []string
-	// Weftd is the daemon; by default it is built from this module.
+	// Weftd is the daemon; by default the one beside this program, then in $PATH.
 	Weftd string
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -25,18 +24,12 @@ func (c Config) Estimate(cpus int) time.Duration {
 	if err != nil || wrong != nil {
 		return 0
 	}
-	return time.Duration(len(wires)) * c.estimate(rungs, cpus)
-}
-
-// estimate is Estimate for one wire.
-func (c Config) estimate(rungs []Rung, cpus int) time.Duration {
 	once := 0
-	for _, r := range rungs {
-		if r.Name == Veth {
-			once++
-		}
+	if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Name == Veth }) {
+		once = 1
 	}
-	return time.Duration(len(rungs))*raising + c.Config.Estimate(len(rungs), once, cpus)
+	return time.Duration(len(wires)) *
+		(time.Duration(len(rungs))*raising + c.Config.Estimate(len(rungs), once, cpus))
 }
 
 // Run builds the labs, measures, and takes them down again, one wire after the other. It tells say
@@ -77,31 +70,26 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	if err != nil {
 		return d, err
 	}
-	var gaps plan.GapsError
-	for i, wire := range wires {
-		var part *report.Document
-		part, err = c.runOn(ctx, wire, rungs, programs,
-			share(out, i, len(wires), c.estimate(rungs, runtime.NumCPU())), say)
-		if i == 0 {
-			d = part
-		} else {
-			d.Append(part)
-		}
-		var missing *plan.GapsError
-		if err != nil && !errors.As(err, &missing) {
-			break
-		}
-		if missing != nil {
-			gaps.Faults, gaps.Early = append(gaps.Faults, missing.Faults...), gaps.Early || missing.Early
-			err = nil
-		}
+	var stages []plan.Stage
+	for _, wire := range wires {
+		stages = append(stages, plan.Stage{
+			Wire: report.Wire{Name: wire.String(), About: aboutWire(wire)},
+			Raise: func(ctx context.Context) (paths []*plan.Path, err error) {
+				for _, r := range rungs {
+					b, err := r.raise(ctx, wire, programs, say)
+					if err != nil {
+						return paths, err
+					}
+					paths = append(paths, b.path())
+				}
+				return paths, nil
+			},
+		})
 	}
-	if len(gaps.Faults) > 0 {
-		err = errors.Join(err, &gaps)
-	}
+	d, err = plan.Run(ctx, c.Config, stages, reference(rungs), out)
 	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a " +
 		"1500-byte underlay"
-	if c.NeedsWeft() {
+	if c.needsWeft() {
 		d.Topology += "; a pod that is attached directly has no bridge"
 	}
 	d.Notes = append(d.Notes, notes(d)...)
@@ -109,22 +97,6 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	var watchErr error
 	d.Machine, watchErr = watch.Since()
 	return d, errors.Join(err, watchErr)
-}
-
-// runOn measures all rungs over one wire.
-func (c Config) runOn(ctx context.Context, wire lab.WireKind, rungs []Rung, programs programs, out plan.Out,
-	say func(string)) (*report.Document, error) {
-	var paths []*plan.Path
-	for _, r := range rungs {
-		b, err := r.raise(ctx, wire, programs, say)
-		if err != nil {
-			return report.New(), err
-		}
-		defer b.close()
-		paths = append(paths, b.path())
-	}
-	c.Config.Wire = report.Wire{Name: wire.String(), About: aboutWire(wire)}
-	return plan.Run(ctx, c.Config, paths, reference(rungs), out)
 }
 
 func aboutWire(k lab.WireKind) string {
@@ -139,21 +111,6 @@ func aboutWire(k lab.WireKind) string {
 		return "like a card that cuts TCP only, as in most virtual machines; what arrives takes NAPI and GRO"
 	}
 	return k.String()
-}
-
-// share turns the progress on wire i into the progress on all of the wires, each of which takes about so
-// long.
-func share(out plan.Out, i, of int, each time.Duration) plan.Out {
-	say := out.Say
-	if say == nil {
-		return out
-	}
-	out.Say = func(p plan.Progress) {
-		p.Done = (float64(i) + p.Done) / float64(of)
-		p.Left += time.Duration(of-1-i) * each
-		say(p)
-	}
-	return out
 }
 
 // reference returns Reference if that rung is measured, else NodeBridge if that is, else "".

@@ -139,13 +139,13 @@ func choose(names []string) (l []Rung, err error) {
 	return l, errors.Join(faults...)
 }
 
-// NeedsWeftd says whether weftd carries packets for one of the rungs.
-func (c Config) NeedsWeftd() bool {
+// needsWeftd says whether weftd carries packets for one of the rungs.
+func (c Config) needsWeftd() bool {
 	return c.needs(func(r Rung) bool { return r.lab.Driver == lab.Weftd || r.Name == Rootless })
 }
 
-// NeedsWeft says whether pods of one of the rungs are attached by the command weft.
-func (c Config) NeedsWeft() bool {
+// needsWeft says whether pods of one of the rungs are attached by the command weft.
+func (c Config) needsWeft() bool {
 	return c.needs(func(r Rung) bool { return r.lab.Attach == lab.DirectAttach })
 }
 

@@ -139,6 +139,7 @@ func (b *testbed) path() *plan.Path {
 	p := &plan.Path{
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
 		Once: b.rung.Name == Veth, CPUs: runtime.NumCPU(), Ends: b.session.There(), Check: b.daemons,
+		Close: b.close,
 	}
 	if b.rung.Name == WireGuard || b.rung.Name == Slirp {
 		p.Daemon = b.rung.Name

@@ -32,8 +32,6 @@ type Config struct {
 	Loss float64
 	// Kinds are the kinds of measures to take.
 	Kinds []report.Kind
-	// Wire is what all paths cross, and is named in the measures' keys; the zero Wire if that is not known.
-	Wire report.Wire
 }
 
 // Standard returns the standard frame sizes of RFC 2544, section 9.1.

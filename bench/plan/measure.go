@@ -34,8 +34,9 @@ const (
 	between      = 40 * time.Millisecond // after each trial, until nothing arrives any more
 )
 
-// measures returns what c asks to measure on paths with that MTU, in the order of a round.
-func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
+// measures returns what c asks to measure on paths with that MTU, in the order of a round. A wire that has a
+// name is in the measures' keys.
+func (c Config) measures(wire string, mtu int, ipv6 bool, cpus int) (l []measure) {
 	for _, k := range c.Kinds {
 		switch k {
 		case report.TCP:
@@ -58,9 +59,9 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 		}
 	}
 	for i := range l {
-		if m := &l[i]; c.Wire.Name != "" {
-			m.Wire = c.Wire.Name
-			m.Key += "/wire=" + c.Wire.Name
+		if m := &l[i]; wire != "" {
+			m.Wire = wire
+			m.Key += "/wire=" + wire
 		}
 	}
 	return l

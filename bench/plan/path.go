@@ -30,6 +30,8 @@ type Path struct {
 	Check func() error
 	// Memory, if set, returns how many bytes its daemon holds resident now, and the most it has held.
 	Memory func() (now, peak uint64, err error)
+	// Close, if set, ends the path.
+	Close func()
 }
 
 // Ends make the traffic.

@@ -45,6 +45,11 @@ func (f *fake) PingPong(context.Context, int, time.Duration, Placement) (load.Ro
 	return load.RoundTrips{time.Microsecond}, nil
 }
 
+// stage is one whose paths are there already.
+func stage(paths ...*Path) []Stage {
+	return []Stage{{Raise: func(context.Context) ([]*Path, error) { return paths, nil }}}
+}
+
 // TestRun: every measure is taken on every path, in turns, and on the path with Once only in the first round.
 func TestRun(t *testing.T) {
 	slow, fast, once := &fake{capacity: 1e5}, &fake{capacity: 2e5}, &fake{capacity: 1e6}
@@ -58,7 +63,8 @@ func TestRun(t *testing.T) {
 	var turns []string
 	c := Default()
 	c.Rounds, c.PingRounds = 2, 3
-	d, err := Run(t.Context(), c, paths, "slow", Out{Say: func(p Progress) { turns = append(turns, p.What) }})
+	d, err := Run(t.Context(), c, stage(paths...), "slow",
+		Out{Say: func(p Progress) { turns = append(turns, p.What) }})
 	if err != nil || slow.open+fast.open+once.open != 0 {
 		t.Fatalf("%v, %d flows left open", err, slow.open+fast.open+once.open)
 	}
@@ -103,6 +109,37 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestStages: each wire has measures and labs of its own, and the next one follows although a path broke down
+// on the one before.
+func TestStages(t *testing.T) {
+	c := Quick()
+	c.Kinds = []report.Kind{report.TCP}
+	var closed []string
+	on := func(wire string, fail error) Stage {
+		return Stage{Wire: report.Wire{Name: wire}, Raise: func(context.Context) ([]*Path, error) {
+			return []*Path{{Name: "a", MTU: 1500, CPUs: 1, Ends: &fake{fail: fail},
+				Check: func() error { return fail }, Close: func() { closed = append(closed, wire) }}}, nil
+		}}
+	}
+	d, err := Run(t.Context(), c, []Stage{on("uso", errors.New("broken")), on("plain", nil)}, "", Out{})
+	var gaps *GapsError
+	if !errors.As(err, &gaps) || !gaps.Early || !slices.Equal(closed, []string{"uso", "plain"}) {
+		t.Errorf("%v, closed %v", err, closed)
+	}
+	if len(d.Rungs) != 1 || len(d.Wires) != 2 || len(d.Measures) != 3 || len(d.Measures[0].Gaps) != 1 ||
+		d.Measures[2].Wire != "plain" || len(d.Measures[2].Results) != 1 {
+		t.Errorf("%+v", d)
+	}
+	raise := errors.New("no lab")
+	last := Stage{Wire: report.Wire{Name: "full"}, Raise: func(context.Context) ([]*Path, error) {
+		return nil, raise
+	}}
+	if d, err := Run(t.Context(), c, []Stage{on("uso", nil), last}, "", Out{}); !errors.Is(err, raise) ||
+		len(d.Measures) != 2 {
+		t.Errorf("%v: %+v", err, d)
+	}
+}
+
 // TestRunEndsEarly: if a run ends early, the document has what was measured until then.
 func TestRunEndsEarly(t *testing.T) {
 	c := Quick()
@@ -111,7 +148,7 @@ func TestRunEndsEarly(t *testing.T) {
 	path := &Path{Name: "a", MTU: 1500, CPUs: 1, Ends: &fake{fail: broken}, Check: func() error {
 		return errors.New("its daemon ended")
 	}}
-	d, err := Run(t.Context(), c, []*Path{path}, "", Out{})
+	d, err := Run(t.Context(), c, stage(path), "", Out{})
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "its daemon ended") ||
 		!strings.Contains(err.Error(), "measure=tcp") {
 		t.Errorf("error %v", err)
@@ -128,7 +165,7 @@ func TestRunEndsEarly(t *testing.T) {
 			Reason: "broken; its daemon ended"}}) {
 		t.Errorf("%+v: want a gap of TCP, which was not tried again without its daemon", m)
 	}
-	if _, err := Run(t.Context(), c, nil, "", Out{}); err == nil {
+	if _, err := Run(t.Context(), c, stage(), "", Out{}); err == nil {
 		t.Error("nothing to measure, and no error")
 	}
 }

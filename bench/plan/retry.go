@@ -75,12 +75,17 @@ func (r *runner) take(ctx context.Context, s step, p *Path) error {
 	}
 	r.d.AddGap(m.Key, gap)
 	r.faults = append(r.faults, fault)
-	for _, other := range r.states {
-		if other.broken == nil {
-			return nil
+	return nil
+}
+
+// broken reports whether no path is left to measure.
+func (r *runner) broken() bool {
+	for _, s := range r.states {
+		if s.broken == nil {
+			return false
 		}
 	}
-	return &GapsError{Faults: r.faults, Early: true}
+	return true
 }
 
 // firstLine returns that of the error's text.

@@ -45,7 +45,7 @@ const ms = time.Millisecond
 func TestAgainForLonger(t *testing.T) {
 	ends := &stalling{needs: []time.Duration{1000 * ms, 100 * ms}}
 	var said []string
-	d, err := Run(t.Context(), tcpOnly(1), []*Path{{Name: "a", MTU: 1500, CPUs: 1, Ends: ends}}, "",
+	d, err := Run(t.Context(), tcpOnly(1), stage(&Path{Name: "a", MTU: 1500, CPUs: 1, Ends: ends}), "",
 		Out{Say: func(p Progress) { said = append(said, p.What) }})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestWhatFailsIsAGap(t *testing.T) {
 	paths := []*Path{{Name: "ref", MTU: 1500, CPUs: 1, Ends: recover},
 		{Name: "ok", MTU: 1500, CPUs: 1, Ends: ok}}
 	var lines strings.Builder
-	d, err := Run(t.Context(), tcpOnly(3), paths, "ref", Out{Lines: &lines})
+	d, err := Run(t.Context(), tcpOnly(3), stage(paths...), "ref", Out{Lines: &lines})
 	var gaps *GapsError
 	if !errors.As(err, &gaps) || gaps.Early || len(gaps.Faults) != 1 ||
 		!strings.Contains(err.Error(), "measure=tcp/streams=1") {
@@ -120,7 +120,7 @@ func TestAPathThatCarriesNothing(t *testing.T) {
 	dead := &stalling{needs: []time.Duration{time.Hour}}
 	paths := []*Path{{Name: "dead", MTU: 1500, CPUs: 1, Ends: dead},
 		{Name: "ok", MTU: 1500, CPUs: 1, Ends: &fake{}}}
-	d, err := Run(t.Context(), tcpOnly(3), paths, "ok", Out{})
+	d, err := Run(t.Context(), tcpOnly(3), stage(paths...), "ok", Out{})
 	if err == nil || len(dead.asked) != 3+5 {
 		t.Errorf("%v after %v", err, dead.asked)
 	}
@@ -140,7 +140,7 @@ func TestABrokenPath(t *testing.T) {
 		}},
 		{Name: "ok", MTU: 1500, CPUs: 1, Ends: &fake{}},
 	}
-	d, err := Run(t.Context(), tcpOnly(2), paths, "", Out{})
+	d, err := Run(t.Context(), tcpOnly(2), stage(paths...), "", Out{})
 	var gaps *GapsError
 	if !errors.As(err, &gaps) || gaps.Early || len(gaps.Faults) != 1 || len(broken.asked) != 1 ||
 		!strings.Contains(err.Error(), "the log of it") {
@@ -161,7 +161,7 @@ func TestAnEndIsNoGap(t *testing.T) {
 		t.Error("asked for the path's health")
 		return nil
 	}}
-	_, err := Run(ctx, tcpOnly(1), []*Path{path}, "", Out{Say: func(Progress) { cancel() }})
+	_, err := Run(ctx, tcpOnly(1), stage(path), "", Out{Say: func(Progress) { cancel() }})
 	var gaps *GapsError
 	if err == nil || errors.As(err, &gaps) || len(ends.asked) != 1 {
 		t.Errorf("%v after %v", err, ends.asked)

@@ -25,12 +25,22 @@ type Progress struct {
 	What string
 }
 
-// Out says where a run reports how it goes on. Either field may be nil.
+// Out says where a run reports how it goes on. Any field may be zero.
 type Out struct {
 	// Lines gets a line in benchstat's form for every measurement, after each measure of a round.
 	Lines io.Writer
 	// Say is called before each measurement.
 	Say func(Progress)
+	// Whole is about how long the run takes.
+	Whole time.Duration
+}
+
+// Stage is a part of a run, on one wire.
+type Stage struct {
+	// Wire is what all paths cross; the zero Wire if that is not known.
+	Wire report.Wire
+	// Raise returns the paths, which the stage closes. With an error it returns those that are there already.
+	Raise func(ctx context.Context) ([]*Path, error)
 }
 
 // step is one measure of one round.
@@ -70,7 +80,7 @@ func (p *Path) takes(round int) bool { return !p.Once || round == 0 }
 // Estimate returns about how long Run takes for so many paths, of which once are measured in the first round
 // only.
 func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
-	for _, s := range c.steps(c.measures(1500, false, cpus)) {
+	for _, s := range c.steps(c.measures("", 1500, false, cpus)) {
 		n := paths
 		if s.round > 0 {
 			n -= once
@@ -80,56 +90,66 @@ func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
 	return d
 }
 
-// Run measures every path and returns the document with rungs, measures and settings. The caller
-// fills in what only it knows: machine, topology and notes. With an error Run still returns the
+// Run measures, stage by stage, and returns the document with rungs, measures and settings. The caller
+// fills in what only it knows: machine, topology and more notes. With an error Run still returns the
 // document, with what was measured. A *GapsError says that it was not all, but that Run came to its end.
-func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out) (*report.Document, error) {
+func Run(ctx context.Context, c Config, stages []Stage, reference string, out Out) (*report.Document, error) {
 	d := report.New()
 	d.Started, d.Settings, d.Reference = time.Now(), c.settings(), reference
 	if err := c.Check(); err != nil {
 		return d, err
 	}
-	if len(paths) == 0 {
-		return d, errors.New("there is no path to measure")
-	}
-	mtu, cpus := paths[0].MTU, paths[0].CPUs
-	for _, p := range paths {
-		mtu, cpus = min(mtu, p.MTU), min(cpus, p.CPUs)
-		d.Rungs = append(d.Rungs, report.Rung{Name: p.Name, About: p.About, MTU: p.MTU, Once: p.Once})
-	}
-	all := c.measures(mtu, paths[0].IPv6, cpus)
-	if c.Wire.Name != "" {
-		d.Wires = []report.Wire{c.Wire}
-	}
-	for i := range all {
-		d.Measures = append(d.Measures, all[i].Measure)
-	}
 	procs := runtime.GOMAXPROCS(ps)
 	defer runtime.GOMAXPROCS(procs)
-	r := &runner{c: c, d: d, paths: paths, out: out, start: time.Now(), states: map[*Path]*state{}}
-	for _, p := range paths {
-		r.states[p] = &state{}
-	}
-	once := 0
-	for _, p := range paths {
-		if p.Once {
-			once++
+	r := &runner{c: c, d: d, out: out, procs: procs}
+	var err error
+	for i := range stages {
+		if err = r.stage(ctx, &stages[i]); err != nil {
+			break
 		}
 	}
-	r.whole = c.Estimate(len(paths), once, cpus)
-	err := r.run(ctx, c.steps(all), procs)
 	d.Seconds = time.Since(d.Started).Seconds()
 	d.Measures = measured(d.Measures)
 	d.Notes = append(d.Notes, r.repeats...)
-	for _, p := range paths {
-		for _, n := range p.Notes {
-			if !slices.Contains(d.Notes, n) {
-				d.Notes = append(d.Notes, n)
+	d.Conclude()
+	if len(r.faults) > 0 {
+		err = errors.Join(err, &GapsError{Faults: r.faults, Early: r.early})
+	}
+	return d, err
+}
+
+// stage raises the paths of a stage, and measures each in turns.
+func (r *runner) stage(ctx context.Context, s *Stage) (err error) {
+	r.paths, err = s.Raise(ctx)
+	defer func() {
+		for _, p := range r.paths {
+			if p.Close != nil {
+				p.Close()
 			}
 		}
+	}()
+	if err == nil && len(r.paths) == 0 {
+		err = errors.New("there is no path to measure")
 	}
-	d.Conclude()
-	return d, err
+	if err != nil {
+		return err
+	}
+	r.wire, r.states = "", map[*Path]*state{}
+	if s.Wire.Name != "" {
+		r.wire, r.d.Wires = "wire "+s.Wire.Name+", ", append(r.d.Wires, s.Wire)
+	}
+	mtu, cpus := r.paths[0].MTU, r.paths[0].CPUs
+	for _, p := range r.paths {
+		mtu, cpus, r.states[p] = min(mtu, p.MTU), min(cpus, p.CPUs), &state{}
+		if !slices.ContainsFunc(r.d.Rungs, func(have report.Rung) bool { return have.Name == p.Name }) {
+			r.d.Rungs = append(r.d.Rungs, report.Rung{Name: p.Name, About: p.About, MTU: p.MTU, Once: p.Once})
+		}
+	}
+	all := r.c.measures(s.Wire.Name, mtu, r.paths[0].IPv6, cpus)
+	for i := range all {
+		r.d.Measures = append(r.d.Measures, all[i].Measure)
+	}
+	return r.run(ctx, r.c.steps(all))
 }
 
 // measured returns the measures that have results, or gaps in their place.
@@ -147,19 +167,24 @@ func measured(all []report.Measure) []report.Measure {
 type runner struct {
 	c     Config
 	d     *report.Document
-	paths []*Path
 	out   Out
-	start time.Time
-	// whole is how long all steps were estimated to take, and over how long those were that are done.
-	whole, over time.Duration
-	// states are how the paths are doing, repeats are notes on what had to be measured for longer, and faults
-	// are why there are gaps.
-	states  map[*Path]*state
+	procs int
+	// over is how long the steps were estimated to take that are done.
+	over time.Duration
+	// repeats are notes on what had to be measured for longer, and faults are why there are gaps. early says
+	// that a stage ended before its time.
 	repeats []string
 	faults  []error
+	early   bool
+
+	// These are of the stage that is under way: the wire in words, its paths and how they are doing.
+	wire   string
+	paths  []*Path
+	states map[*Path]*state
 }
 
-func (r *runner) run(ctx context.Context, steps []step, procs int) error {
+// run measures until no path is left.
+func (r *runner) run(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		for _, p := range r.paths {
 			if !p.takes(s.round) {
@@ -170,26 +195,23 @@ func (r *runner) run(ctx context.Context, steps []step, procs int) error {
 				return err
 			}
 			r.over += s.measure.cost
+			if r.broken() {
+				r.early = true
+				return nil
+			}
 		}
 		if r.out.Lines == nil {
 			continue
 		}
-		if err := r.d.WriteLines(r.out.Lines, s.measure.Key, s.round, procs); err != nil {
+		if err := r.d.WriteLines(r.out.Lines, s.measure.Key, s.round, r.procs); err != nil {
 			return err
 		}
-	}
-	if len(r.faults) > 0 {
-		return &GapsError{Faults: r.faults}
 	}
 	return nil
 }
 
 func (r *runner) what(s step, p *Path, again string) string {
-	wire := ""
-	if r.c.Wire.Name != "" {
-		wire = "wire " + r.c.Wire.Name + ", "
-	}
-	return fmt.Sprintf("%sround %d of %d, %s: %s%s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds),
+	return fmt.Sprintf("%sround %d of %d, %s: %s%s", r.wire, s.round+1, max(r.c.Rounds, r.c.PingRounds),
 		s.measure.Title, p.Name, again)
 }
 
@@ -199,10 +221,10 @@ func (r *runner) say(s step, p *Path, again string) {
 	if r.out.Say == nil {
 		return
 	}
-	done := float64(r.over) / float64(max(r.whole, 1))
-	left := r.whole - r.over
+	done := min(float64(r.over)/float64(max(r.out.Whole, 1)), 1)
+	left := max(r.out.Whole-r.over, 0)
 	if r.over > 0 {
-		left = time.Duration(float64(time.Since(r.start)) * float64(left) / float64(r.over))
+		left = time.Duration(float64(time.Since(r.d.Started)) * float64(left) / float64(r.over))
 	}
 	r.out.Say(Progress{Done: done, Left: left, What: r.what(s, p, again)})
 }

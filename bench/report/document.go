@@ -195,22 +195,6 @@ func New() *Document {
 	return &Document{Schema: Schema, Version: Version, Rungs: []Rung{}, Measures: []Measure{}, Notes: []string{}}
 }
 
-// Append adds what was measured on another wire. Rungs of the same name are one rung.
-func (d *Document) Append(o *Document) {
-	for _, r := range o.Rungs {
-		if !slices.ContainsFunc(d.Rungs, func(have Rung) bool { return have.Name == r.Name }) {
-			d.Rungs = append(d.Rungs, r)
-		}
-	}
-	for _, n := range o.Notes {
-		if !slices.Contains(d.Notes, n) {
-			d.Notes = append(d.Notes, n)
-		}
-	}
-	d.Wires, d.Measures, d.Seconds = append(d.Wires, o.Wires...), append(d.Measures, o.Measures...),
-		d.Seconds+o.Seconds
-}
-
 // Measure returns the measure with that key, or nil.
 func (d *Document) Measure(key string) *Measure {
 	for i := range d.Measures {

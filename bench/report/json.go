@@ -19,20 +19,6 @@ func (d *Document) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// ReadJSON reads what WriteJSON wrote. It ignores fields that it does not know, since a later weft may have
-// more of them. Another schema or version is an error.
-func ReadJSON(r io.Reader) (*Document, error) {
-	var d Document
-	if err := json.NewDecoder(r).Decode(&d); err != nil {
-		return nil, fmt.Errorf("read JSON: %w", err)
-	}
-	if d.Schema != Schema || d.Version != Version {
-		return nil, fmt.Errorf("this is %q version %d; this weft reads %q version %d", d.Schema, d.Version,
-			Schema, Version)
-	}
-	return &d, nil
-}
-
 // ToFile lets write write a file. If write fails, the file stays as it was. With an empty name ToFile does
 // nothing.
 func ToFile(name string, write func(io.Writer) error) error {

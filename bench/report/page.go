@@ -26,7 +26,6 @@ type page struct {
 	Columns         int // of the table at a glance
 	Glance          []glanceRow
 	Sections        []section
-	All             []figureGroup
 	Missing         []string
 }
 
@@ -59,14 +58,6 @@ type bar struct {
 	Cut bool
 }
 
-// figureGroup has the rows of one measure.
-type figureGroup struct {
-	Title, Key string
-	Rows       []figureRow
-}
-
-type figureRow struct{ Rung, Median, Range, Ratio, RatioRange, Also string }
-
 // WriteHTML writes the page. To be shown it needs no script, no font and no network.
 func (d *Document) WriteHTML(w io.Writer) error {
 	s := d.Settings
@@ -77,10 +68,13 @@ func (d *Document) WriteHTML(w io.Writer) error {
 			"rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
 			plural(s.Rounds, "round"), s.SweepRounds, s.PingRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds,
 			100*s.LossLimit),
-		Columns: len(d.Rungs) + 1, Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
+		Columns: len(d.Rungs) + 1, Glance: d.glance(), Sections: d.sections(),
 		Missing: d.gaps(),
 	}
-	form, err := template.New("page").Parse(pageForm)
+	form, err := template.New("page").Funcs(template.FuncMap{
+		"titled": (*Measure).titled, "rows": (*Measure).rows, "join": strings.Join,
+		"key": func(m *Measure) string { return strings.TrimPrefix(m.Key, "measure=") },
+	}).Parse(pageForm)
 	if err != nil {
 		return fmt.Errorf("write HTML: %w", err)
 	}
@@ -311,36 +305,6 @@ func inWords(unit string) string {
 		return "MiB resident"
 	}
 	return unit
-}
-
-func (d *Document) figureGroups() (groups []figureGroup) {
-	for _, m := range d.Measures {
-		g := figureGroup{Title: m.titled(), Key: strings.TrimPrefix(m.Key, "measure=")}
-		for _, r := range m.Results {
-			f := r.Figures[0]
-			row := figureRow{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit, Range: figure(f.Min) + " – " +
-				figure(f.Max), Ratio: "–", RatioRange: "–"}
-			if r.Ratio != nil {
-				row.Ratio, row.RatioRange = fmt.Sprintf("%.2f", r.Ratio.Median),
-					fmt.Sprintf("%.2f – %.2f", r.Ratio.Min, r.Ratio.Max)
-			}
-			var also []string
-			for _, f := range r.Figures[1:] {
-				also = append(also, figure(f.Median)+" "+f.Unit)
-			}
-			if missed := m.missed(&r); missed != "" {
-				also = append(also, missed)
-			}
-			row.Also = strings.Join(also, ", ")
-			g.Rows = append(g.Rows, row)
-		}
-		for _, gap := range m.empty() {
-			g.Rows = append(g.Rows, figureRow{Rung: gap.Rung, Median: "gap", Range: "–", Ratio: "–", RatioRange: "–",
-				Also: gap.Reason})
-		}
-		groups = append(groups, g)
-	}
-	return groups
 }
 
 // placement says in words on which CPUs the ends ran.

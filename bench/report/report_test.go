@@ -159,26 +159,16 @@ func TestJSONComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	back, err := ReadJSON(&b)
-	if err != nil || !reflect.DeepEqual(d, back) {
+	var back Document
+	dec := json.NewDecoder(&b)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&back); err != nil || !reflect.DeepEqual(d, &back) {
 		t.Errorf("what was read differs from what was written: %v", err)
 	}
 	for _, want := range []string{`"schema": "weft-bench"`, `"schema_version": 2`, `"wire": "plain"`,
 		`"reference_rung": "vxlan"`, `"throughput_gigabits_per_second"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in it", want)
-		}
-	}
-	var strict Document
-	dec := json.NewDecoder(strings.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&strict); err != nil {
-		t.Errorf("with a field of no type: %v", err)
-	}
-	for _, bad := range []string{"", "[]", `{"schema":"other","schema_version":1}`,
-		`{"schema":"weft-bench","schema_version":1}`} {
-		if _, err := ReadJSON(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q was read", bad)
 		}
 	}
 }
@@ -255,21 +245,18 @@ func TestVerdict(t *testing.T) {
 
 // TestWiresStandApart: what was measured on one wire is in rows of its own, and has its ratios there.
 func TestWiresStandApart(t *testing.T) {
-	on := func(wire string, mine, theirs float64) *Document {
-		d := New()
-		d.Reference, d.Wires, d.Seconds = "vxlan", []Wire{{Name: wire}}, 1
-		d.Rungs = []Rung{{Name: "vxlan"}, {Name: "socket"}}
-		d.Measures = []Measure{{Key: "measure=tcp/streams=1/wire=" + wire, Kind: TCP, Title: "TCP", Wire: wire}}
-		d.Add(Sample{Measure: d.Measures[0].Key, Rung: "vxlan", Values: []Value{{"a", "Gb/s", theirs}}})
-		d.Add(Sample{Measure: d.Measures[0].Key, Rung: "socket", Values: []Value{{"a", "Gb/s", mine}}})
-		d.Conclude()
-		return d
+	d := New()
+	d.Reference, d.Rungs = "vxlan", []Rung{{Name: "vxlan"}, {Name: "socket"}}
+	on := func(wire string, mine, theirs float64) {
+		key := "measure=tcp/streams=1/wire=" + wire
+		d.Wires = append(d.Wires, Wire{Name: wire})
+		d.Measures = append(d.Measures, Measure{Key: key, Kind: TCP, Title: "TCP", Wire: wire})
+		d.Add(Sample{Measure: key, Rung: "vxlan", Values: []Value{{"a", "Gb/s", theirs}}})
+		d.Add(Sample{Measure: key, Rung: "socket", Values: []Value{{"a", "Gb/s", mine}}})
 	}
-	d := on("uso", 6, 3)
-	d.Append(on("plain", 1, 4))
-	if len(d.Rungs) != 2 || len(d.Wires) != 2 || d.Seconds != 2 || len(d.Measures) != 2 {
-		t.Fatalf("%+v", d)
-	}
+	on("uso", 6, 3)
+	on("plain", 1, 4)
+	d.Conclude()
 	var table strings.Builder
 	if err := d.WriteTable(&table); err != nil {
 		t.Fatal(err)

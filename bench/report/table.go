@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -32,24 +33,16 @@ func (d *Document) WriteTable(w io.Writer) error {
 	for i := range d.Measures {
 		m := &d.Measures[i]
 		name, wire := m.name(), m.Wire
-		begin := func() {
+		for _, r := range m.rows() {
 			if len(d.Wires) > 0 {
 				fmt.Fprintf(t, "%s\t", wire)
 			}
-			fmt.Fprintf(t, "%s\t", name)
-			name, wire = "", ""
-		}
-		for k := range m.Results {
-			begin()
-			d.writeRow(t, m, &m.Results[k])
-		}
-		for _, g := range m.empty() {
-			begin()
-			fmt.Fprintf(t, "%s\tgap\t-\t", g.Rung)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t", name, r.Rung, r.Median, cmp.Or(r.Range, "-"))
 			if d.Reference != "" {
-				fmt.Fprint(t, "-\t-\t")
+				fmt.Fprintf(t, "%s\t%s\t", cmp.Or(r.Ratio, "-"), cmp.Or(r.RatioRange, "-"))
 			}
-			fmt.Fprintln(t)
+			fmt.Fprintln(t, strings.Join(r.Also, "  "))
+			name, wire = "", ""
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -79,24 +72,37 @@ func (m *Measure) name() string {
 	return name
 }
 
-func (d *Document) writeRow(t io.Writer, m *Measure, r *Result) {
-	f := &r.Figures[0]
-	fmt.Fprintf(t, "%s\t%s %s\t%s–%s\t", r.Rung, figure(f.Median), f.Unit, figure(f.Min), figure(f.Max))
-	switch {
-	case d.Reference == "":
-	case r.Ratio != nil:
-		fmt.Fprintf(t, "%.2f\t%.2f–%.2f\t", r.Ratio.Median, r.Ratio.Min, r.Ratio.Max)
-	default:
-		fmt.Fprint(t, "-\t-\t")
+// row is what was measured on one rung, in words. What there is not is empty.
+type row struct {
+	Rung, Median, Range, Ratio, RatioRange string
+	// Also has the medians of the other figures. Gap says why nothing was measured.
+	Also []string
+	Gap  string
+}
+
+// rows returns one for each rung that has a result, and then one for each that has only gaps.
+func (m *Measure) rows() (l []row) {
+	for i := range m.Results {
+		r := &m.Results[i]
+		f := &r.Figures[0]
+		one := row{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit,
+			Range: figure(f.Min) + "–" + figure(f.Max)}
+		if r.Ratio != nil {
+			one.Ratio = fmt.Sprintf("%.2f", r.Ratio.Median)
+			one.RatioRange = fmt.Sprintf("%.2f–%.2f", r.Ratio.Min, r.Ratio.Max)
+		}
+		for _, f := range r.Figures[1:] {
+			one.Also = append(one.Also, figure(f.Median)+" "+f.Unit)
+		}
+		if missed := m.missed(r); missed != "" {
+			one.Also = append(one.Also, missed)
+		}
+		l = append(l, one)
 	}
-	var also []string
-	for _, f := range r.Figures[1:] {
-		also = append(also, figure(f.Median)+" "+f.Unit)
+	for _, g := range m.empty() {
+		l = append(l, row{Rung: g.Rung, Median: "gap", Gap: g.Reason})
 	}
-	if missed := m.missed(r); missed != "" {
-		also = append(also, missed)
-	}
-	fmt.Fprintln(t, strings.Join(also, "  "))
+	return l
 }
 
 // String describes the machine in a line.

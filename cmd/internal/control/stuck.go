@@ -41,10 +41,8 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 
 // transport makes connections for one request each.
 func (l *listener) transport(socket string) *http.Transport {
-	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
-		error) {
-		return l.dial(ctx, socket)
-	}}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, socket) }
+	return &http.Transport{DisableKeepAlives: true, DialContext: dial}
 }
 
 // Stopped reports whether a signal has stopped a process.

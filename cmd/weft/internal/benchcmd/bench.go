@@ -212,18 +212,13 @@ func (f *benchFlags) usualWires() (names []string) {
 }
 
 // benchLadder measures the rungs on this machine.
-func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) (err error) {
+func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	if holder.NeedsIsolation(f.rootless) {
 		status, err := holder.Isolated()
 		if err != nil {
 			return err
 		}
 		return cli.StatusError(status)
-	}
-	if c.Weftd == "" && c.NeedsWeftd() {
-		if c.Weftd, err = lab.FindWeftd(); err != nil {
-			return err
-		}
 	}
 	ctx, stop := cli.WithHangup(cmd.Context())
 	defer stop()
@@ -245,7 +240,7 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration,
 	if err != nil {
 		return err
 	}
-	d, err := run(plan.Out{Lines: lines, Say: line.progress}, line.say)
+	d, err := run(plan.Out{Lines: lines, Say: line.progress, Whole: estimate}, line.say)
 	line.clear()
 	err = errors.Join(err, done())
 	if len(d.Measures) == 0 {
