@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"weft/cmd/weft/internal/cli"
@@ -14,30 +15,25 @@ type column struct {
 	// rank is its importance: those of the lowest numbers are there on the narrowest terminal.
 	rank, width int
 	left        bool
-	cell        func(v Picture, p Peer) string
+	cell        func(p Peer) string
 }
 
 // columns are in the order in which they stand. The first is the peer's name, which has what the others
 // leave.
-func columns() []column {
-	rate := func(of func(Rate) float64, way func(Peer) *Rate) func(Picture, Peer) string {
-		return func(_ Picture, p Peer) string { return amount(way(p), of) }
-	}
-	bits, packets := func(r Rate) float64 { return r.Bits }, func(r Rate) float64 { return r.Packets }
-	out, in := func(p Peer) *Rate { return p.Out }, func(p Peer) *Rate { return p.In }
+func columns(asOf time.Time) []column {
 	return []column{
-		{"RTT", 3, 6, false, func(_ Picture, p Peer) string { return rtt(p) }},
-		{"LOSS", 4, 7, false, func(_ Picture, p Peer) string { return loss(p) }},
-		{"OUT b/s", 1, 7, false, rate(bits, out)},
-		{"IN b/s", 2, 6, false, rate(bits, in)},
-		{"OUT p/s", 6, 7, false, rate(packets, out)},
-		{"IN p/s", 7, 6, false, rate(packets, in)},
-		{"REFUSED/s", 8, 9, false, func(_ Picture, p Peer) string { return some(p.Refused) }},
-		{"ANSWERS", 5, 14, true, answers},
+		{"RTT", 3, 6, false, rtt},
+		{"LOSS", 4, 7, false, loss},
+		{"OUT b/s", 1, 7, false, func(p Peer) string { return p.Out.bits() }},
+		{"IN b/s", 2, 6, false, func(p Peer) string { return p.In.bits() }},
+		{"OUT p/s", 6, 7, false, func(p Peer) string { return p.Out.packets() }},
+		{"IN p/s", 7, 6, false, func(p Peer) string { return p.In.packets() }},
+		{"REFUSED/s", 8, 9, false, func(p Peer) string { return some(p.Refused) }},
+		{"ANSWERS", 5, 14, true, func(p Peer) string { return answers(p, asOf) }},
 		{"PASSES", 9, 6, false, passes},
-		{"ADDRESS", 10, 15, true, func(_ Picture, p Peer) string { return cli.OrDash(p.Address) }},
-		{"PATH", 11, 8, true, func(_ Picture, p Peer) string { return cli.OrDash(p.Path) }},
-		{"ID", 12, 13, true, id},
+		{"ADDRESS", 10, 15, true, func(p Peer) string { return cli.OrDash(p.Address) }},
+		{"PATH", 11, 8, true, func(p Peer) string { return cli.OrDash(p.Path) }},
+		{"ID", 12, 13, true, func(p Peer) string { return cli.ShortID(p.Name, p.NodeID) }},
 	}
 }
 
@@ -61,7 +57,7 @@ func peerTable(v Picture, o Options) []cli.Line {
 	if o.Width > 0 && o.Width < 60 {
 		gap = 1
 	}
-	shown := columns()
+	shown := columns(v.asOf())
 	if o.Width > 0 {
 		shown, name = fitting(shown, o.Width, gap, name)
 	}
@@ -87,10 +83,8 @@ func peerTable(v Picture, o Options) []cli.Line {
 		if p.Likely != "" || p.Answers == "no" {
 			kind = cli.Bad
 		}
-		out = append(out, cli.Line{Text: line(cli.Clean(p.Name), func(c column) string {
-			return c.cell(v,
-				p)
-		}), Kind: kind})
+		text := line(cli.Clean(p.Name), func(c column) string { return c.cell(p) })
+		out = append(out, cli.Line{Text: text, Kind: kind})
 		if p.Likely != "" {
 			wrong = append(wrong, cli.Line{Text: fmt.Sprintf("%s: %s; to tell: %s", p.Name, p.Likely, p.Look),
 				Kind: cli.Bad})
@@ -157,17 +151,17 @@ func loss(p Peer) string {
 	return "0%"
 }
 
-func answers(v Picture, p Peer) string {
+func answers(p Peer, asOf time.Time) string {
 	switch p.Answers {
 	case "":
 		return "-"
 	case "unknown":
 		return p.Answers
 	}
-	return p.Answers + " " + cli.Span(v.asOf().Sub(p.Since))
+	return p.Answers + " " + cli.Span(asOf.Sub(p.Since))
 }
 
-func passes(_ Picture, p Peer) string {
+func passes(p Peer) string {
 	switch {
 	case p.PathMTU == 0:
 		return "-"
@@ -175,15 +169,4 @@ func passes(_ Picture, p Peer) string {
 		return fmt.Sprint(p.PathMTU, "!")
 	}
 	return fmt.Sprint(p.PathMTU)
-}
-
-func id(_ Picture, p Peer) string {
-	const digits = 12
-	switch {
-	case p.NodeID == "" || p.NodeID == p.Name:
-		return "-"
-	case utf8.RuneCountInString(p.NodeID) > digits+1:
-		return string([]rune(p.NodeID)[:digits]) + "…"
-	}
-	return p.NodeID
 }

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -96,10 +97,7 @@ func title(v Picture, o Options) string {
 	case !v.Ready:
 		state = "NOT READY"
 	}
-	name := v.Name
-	if name == "" {
-		name = v.NodeID
-	}
+	name := cmp.Or(v.Name, v.NodeID)
 	clock := v.Time.Format("15:04:05")
 	asked, answer := 0, 0
 	for _, p := range v.Peers {
@@ -167,8 +165,8 @@ func totals(v Picture, width int) (out []cli.Line) {
 		if d.rate == nil && len(v.Devices) > 0 && v.Seconds > 0 {
 			continue // the kernel does not tell the overlay's packets from others: see below
 		}
-		parts := []string{fmt.Sprintf("%6s bit/s", amount(d.rate, func(r Rate) float64 { return r.Bits }))}
-		packets := fmt.Sprintf("%5s packets/s", amount(d.rate, func(r Rate) float64 { return r.Packets }))
+		parts := []string{fmt.Sprintf("%6s bit/s", d.rate.bits())}
+		packets := fmt.Sprintf("%5s packets/s", d.rate.packets())
 		dropped := 0.0
 		for _, x := range v.Drops {
 			if x.Direction == d.direction {
@@ -202,9 +200,7 @@ func plane(v Picture, width int) (out []cli.Line) {
 		if !d.Overlay {
 			whose = "with all else of this host"
 		}
-		bits := func(r Rate) float64 { return r.Bits }
-		parts := []string{fmt.Sprintf("out %s bit/s", amount(d.Out, bits)),
-			fmt.Sprintf("in %s bit/s", amount(d.In, bits))}
+		parts := []string{"out " + d.Out.bits() + " bit/s", "in " + d.In.bits() + " bit/s"}
 		if number(d.Lost) > 0 {
 			parts, kind = append(parts, si(*d.Lost)+" lost/s"), cli.Bad
 		}
@@ -277,12 +273,19 @@ func si(f float64) string {
 	return fmt.Sprintf("%.2f%s", f, unit)
 }
 
-// amount is "-" for a rate that is not known.
-func amount(r *Rate, of func(Rate) float64) string {
+// bits is "-" for a rate that is not known, as packets is.
+func (r *Rate) bits() string {
 	if r == nil {
 		return "-"
 	}
-	return si(of(*r))
+	return si(r.Bits)
+}
+
+func (r *Rate) packets() string {
+	if r == nil {
+		return "-"
+	}
+	return si(r.Packets)
 }
 
 func some(f *float64) string {

@@ -3,6 +3,7 @@
 package top
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -178,10 +179,7 @@ func (v Picture) Gone(at time.Time, why error) Picture {
 
 // asOf is when weftd said what is shown.
 func (v Picture) asOf() time.Time {
-	if v.AsOf.IsZero() {
-		return v.Time
-	}
-	return v.AsOf
+	return cmp.Or(v.AsOf, v.Time)
 }
 
 // begunAgain reports whether the counters are not those of before: weftd makes another data plane for another
@@ -262,7 +260,7 @@ func (d delta) drops(before, now control.Counters) (out []Drop) {
 	}
 	add("kernel", "socket", before.SocketOverflow, now.SocketOverflow)
 	add("kernel", "device", before.DeviceDropped, now.DeviceDropped)
-	slices.SortStableFunc(out, func(a, b Drop) int { return descending(a.PerSecond, b.PerSecond) })
+	slices.SortStableFunc(out, func(a, b Drop) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
 	return out
 }
 
@@ -351,9 +349,9 @@ func Worst(l []control.Probe) (p Peer) {
 
 // probes takes the worst of what is known of the peer's addresses, since pods have addresses of each family.
 func (p *Peer) probes(l []control.Probe) {
-	rank := func(q control.Probe) int { return slices.Index([]string{"yes", "unknown", "no"}, q.Answers) }
-	for i, q := range l {
-		if i == 0 || rank(q) > slices.Index([]string{"yes", "unknown", "no"}, p.Answers) {
+	badness := []string{"", "yes", "unknown", "no"}
+	for _, q := range l {
+		if slices.Index(badness, q.Answers) > slices.Index(badness, p.Answers) {
 			p.Answers, p.Since = q.Answers, q.Since
 		}
 		p.RTT = max(p.RTT, q.RTT)
@@ -405,22 +403,9 @@ func sorted(peers []Peer, key string) []Peer {
 	}
 	out := slices.Clone(peers)
 	slices.SortStableFunc(out, func(a, b Peer) int {
-		if c := descending(value(a), value(b)); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name+a.Address, b.Name+b.Address)
+		return cmp.Or(cmp.Compare(value(b), value(a)), strings.Compare(a.Name+a.Address, b.Name+b.Address))
 	})
 	return out
-}
-
-func descending(a, b float64) int {
-	switch {
-	case a > b:
-		return -1
-	case a < b:
-		return 1
-	}
-	return 0
 }
 
 // silence is more than any value of a peer that answers.
