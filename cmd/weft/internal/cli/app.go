@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,14 @@ type App struct {
 
 // NewApp returns the App of the program of that version.
 func NewApp(version string) *App { return &App{Version: version} }
+
+// Print prints v as a document with --json, else what text prints of it.
+func (c *App) Print(w io.Writer, v any, text func(io.Writer) error) error {
+	if c.JSON {
+		return PrintDocument(w, v)
+	}
+	return text(w)
+}
 
 // Client asks the daemon at the socket that the flags name.
 func (c *App) Client() *control.Client { return control.NewClient(c.Socket) }

@@ -16,19 +16,19 @@ import (
 // JSON, an interval.
 type Watch struct {
 	Every time.Duration
-	// times is after how many it ends; 0 is never. unshown is how many answers at the start are shown in a
+	// Times is after how many it ends; 0 is never. Unshown is how many answers at the start are shown in a
 	// terminal only.
 	Times, Unshown int
 	Stdout         io.Writer
-	// ask gets what is shown next; the loop calls update before it shows that. An error of the first ends the
+	// Ask gets what is shown next; the loop calls update before it shows that. An error of the first ends the
 	// watching, as does one that no waiting mends; others are shown.
 	Ask func(ctx context.Context) (update func(), err error)
-	// draw lays it out, in at most so many columns and lines; 0 is without end.
+	// Draw lays it out, in at most so many columns and lines; 0 is without end.
 	Draw func(width, height int) []Line
-	// print, unless it is nil, takes the place of draw.
+	// Print, unless it is nil, takes the place of Draw.
 	Print func(w io.Writer) error
-	// key is told of a key; false ends the watching.
-	Key func(k byte) bool
+	// Key, unless it is nil, is told of each key but q, which ends the watching.
+	Key func(k byte)
 }
 
 // watchLeast is the shortest interval: weftd answers from memory, but it has other things to do.
@@ -130,8 +130,11 @@ func (w *Watch) onScreen(ctx context.Context, out *os.File) (err error) {
 		case <-ctx.Done():
 			return nil
 		case k := <-keys:
-			if w.Key != nil && !w.Key(k) {
+			if k == 'q' {
 				return nil
+			}
+			if w.Key != nil {
+				w.Key(k)
 			}
 		case a := <-answers:
 			if a.err != nil {

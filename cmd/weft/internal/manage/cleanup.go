@@ -112,11 +112,7 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 	}
 	c, err := f.clean(ctx)
 	err = errors.Join(err, f.forget(ctx, &c))
-	if f.JSON {
-		err = errors.Join(cli.PrintDocument(w, c), err)
-	} else {
-		err = errors.Join(f.print(w, c), err)
-	}
+	err = errors.Join(f.Print(w, c, func(w io.Writer) error { return f.printCleaned(w, c) }), err)
 	if err == nil && f.hold {
 		<-ctx.Done()
 	}
@@ -144,7 +140,7 @@ func (f *cleanupFlags) gone(ctx context.Context) error {
 	}
 }
 
-func (f *cleanupFlags) print(w io.Writer, c cleaned) error {
+func (f *cleanupFlags) printCleaned(w io.Writer, c cleaned) error {
 	verb := "removed"
 	if f.dryRun {
 		verb = "would remove"

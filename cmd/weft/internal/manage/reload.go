@@ -31,11 +31,7 @@ func reloadCommand(f *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if w := cmd.OutOrStdout(); f.JSON {
-				err = cli.PrintDocument(w, r)
-			} else {
-				err = printReloaded(w, r)
-			}
+			err = f.Print(cmd.OutOrStdout(), r, func(w io.Writer) error { return printReloaded(w, r) })
 			if err == nil && !r.Complete() {
 				return cli.ExitFailure
 			}

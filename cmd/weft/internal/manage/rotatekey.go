@@ -2,6 +2,7 @@ package manage
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -25,12 +26,10 @@ func rotateKeyCommand(f *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			w := cmd.OutOrStdout()
-			if f.JSON {
-				return cli.PrintDocument(w, r)
-			}
-			_, err = fmt.Fprintf(w, "public key %s, before %s\n", cli.Clean(r.PublicKey), cli.Clean(r.Before))
-			return err
+			return f.Print(cmd.OutOrStdout(), r, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "public key %s, before %s\n", cli.Clean(r.PublicKey), cli.Clean(r.Before))
+				return err
+			})
 		},
 	}
 	f.Bind(cmd)

@@ -31,10 +31,7 @@ func LeaseList(f *cli.LeaseFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if f.JSON {
-					return cli.PrintDocument(cmd.OutOrStdout(), l)
-				}
-				return printLeases(cmd.OutOrStdout(), l, time.Now())
+				return f.Print(cmd.OutOrStdout(), l, func(w io.Writer) error { return printLeases(w, l, time.Now()) })
 			})
 		},
 	}

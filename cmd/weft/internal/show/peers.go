@@ -45,10 +45,7 @@ func peersCommand(c *cli.App) *cobra.Command {
 			if p, err = cli.OnlyPeers(p, args); err != nil {
 				return err
 			}
-			if c.JSON {
-				return cli.PrintDocument(cmd.OutOrStdout(), p)
-			}
-			return printPeers(cmd.OutOrStdout(), st, p, time.Now())
+			return c.Print(cmd.OutOrStdout(), p, func(w io.Writer) error { return printPeers(w, st, p, time.Now()) })
 		},
 	}
 	c.Bind(cmd)

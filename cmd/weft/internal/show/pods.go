@@ -38,10 +38,7 @@ func podsCommand(c *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.JSON {
-				return cli.PrintDocument(cmd.OutOrStdout(), p)
-			}
-			return printPods(cmd.OutOrStdout(), p, time.Now())
+			return c.Print(cmd.OutOrStdout(), p, func(w io.Writer) error { return printPods(w, p, time.Now()) })
 		},
 	}
 	c.Bind(cmd)
@@ -94,7 +91,7 @@ func podSeen(p podport.Pod, now time.Time) string {
 func watchPods(ctx context.Context, c *cli.App, stdout io.Writer, every time.Duration) error {
 	var last podport.Pods
 	port := podport.Client{Socket: c.Socket}
-	w := cli.Watch{Every: every, Stdout: stdout, Key: func(k byte) bool { return k != 'q' }}
+	w := cli.Watch{Every: every, Stdout: stdout}
 	w.Ask = func(ctx context.Context) (func(), error) {
 		p, err := port.Pods(ctx)
 		return func() { last = p }, err

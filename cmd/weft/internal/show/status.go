@@ -64,11 +64,7 @@ func statusCommand(c *cli.App) *cobra.Command {
 					return err
 				}
 			}
-			if c.JSON {
-				err = cli.PrintDocument(cmd.OutOrStdout(), s)
-			} else {
-				err = printStatus(cmd.OutOrStdout(), s, time.Now())
-			}
+			err = c.Print(cmd.OutOrStdout(), s, func(w io.Writer) error { return printStatus(w, s, time.Now()) })
 			if err == nil && !s.Ready {
 				return cli.ExitNotReady
 			}
@@ -81,12 +77,7 @@ func statusCommand(c *cli.App) *cobra.Command {
 	f.StringVar(&wait, "wait", "", "wait until the node is `ready`, or until one of its peers has answered too")
 	f.Lookup("wait").NoOptDefVal = waitReady
 	f.DurationVar(&limit, "timeout", time.Minute, "how `long` --wait waits")
-	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return []string{waitReady, waitPeers}, cobra.ShellCompDirectiveNoFileComp
-	}
-	if err := cmd.RegisterFlagCompletionFunc("wait", complete); err != nil {
-		cmd.Long += "\n" + err.Error() // the flag is defined above
-	}
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"wait": cli.OneOf(waitReady, waitPeers)})
 	return cmd
 }
 

@@ -59,9 +59,7 @@ func topCommand(app *cli.App) *cobra.Command {
 	l.StringVar(&f.sort, "sort", top.ByTraffic, "order of the peers, by this `key`: "+
 		strings.Join(top.SortKeys(), ", "))
 	cmd.ValidArgsFunction = f.CompletePeers
-	// the flag is there
-	_ = cmd.RegisterFlagCompletionFunc("sort",
-		cobra.FixedCompletions(top.SortKeys(), cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlags(cmd, map[string]cli.Completer{"sort": cli.OneOf(top.SortKeys()...)})
 	return cmd
 }
 
@@ -83,12 +81,11 @@ func (f *topFlags) run(ctx context.Context, stdout io.Writer, nodes []string) er
 		}
 		return top.Render(s.picture, o)
 	}
-	w.Key = func(k byte) bool {
+	w.Key = func(k byte) {
 		if k == 's' {
 			all := top.SortKeys()
 			f.sort = all[(slices.Index(all, f.sort)+1)%len(all)]
 		}
-		return k != 'q'
 	}
 	if f.JSON {
 		w.Print = func(out io.Writer) error { return cli.PrintLine(out, s.picture) }
@@ -187,9 +184,7 @@ func (f *watchFlags) check(cmd *cobra.Command) error {
 // watching shows again and again, until q, what draw makes of s, or lines of JSON of its answer.
 func watching(c *cli.App, s *sampler, stdout io.Writer, every time.Duration,
 	draw func(width, height int) []cli.Line, answer func() any) cli.Watch {
-	w := cli.Watch{Every: every, Unshown: 1, Stdout: stdout, Ask: s.ask, Draw: draw, Key: func(k byte) bool {
-		return k != 'q'
-	}}
+	w := cli.Watch{Every: every, Unshown: 1, Stdout: stdout, Ask: s.ask, Draw: draw}
 	if c.JSON {
 		w.Unshown = 0
 		w.Print = func(out io.Writer) error { return cli.PrintLine(out, s.moment(), answer()) }
