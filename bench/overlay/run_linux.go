@@ -52,19 +52,12 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		return d, err
 	}
 	var left []string // which rungs were left out, and why
-	for _, r := range slices.Clone(rungs) {
-		why := missing
-		if r.asUser() {
-			why = missingRootless(r)
+	if missing != nil {
+		if slices.Contains(c.Rungs, WireGuard) && !slices.Equal(c.Rungs, Usual()) {
+			return d, fmt.Errorf("rung %s: %w", WireGuard, missing)
 		}
-		if why == nil || r.Name != WireGuard && !r.asUser() {
-			continue
-		}
-		if slices.Contains(c.Rungs, r.Name) && !slices.Equal(c.Rungs, Usual()) {
-			return d, fmt.Errorf("rung %s: %w", r.Name, why)
-		}
-		rungs = slices.DeleteFunc(rungs, func(o Rung) bool { return o.Name == r.Name })
-		left = append(left, fmt.Sprintf("rung %s was left out: %v", r.Name, why))
+		rungs = slices.DeleteFunc(rungs, func(r Rung) bool { return r.Name == WireGuard })
+		left = append(left, fmt.Sprintf("rung %s was left out: %v", WireGuard, missing))
 	}
 	watch, err := machine.Observe()
 	if err != nil {

@@ -48,7 +48,7 @@ type Rung struct {
 	Name, About string
 	when        when
 	// lab is what is built for it. Driver Bare is for those that measure between the nodes themselves, or
-	// between an ordinary user's namespaces on them.
+	// between namespaces of RootlessKit's on them.
 	lab lab.Spec
 	// path is the one that weftd is told to take; "" leaves it to weftd.
 	path string
@@ -90,7 +90,7 @@ func Rungs() []Rung {
 		{WireGuard, "wireguard-go, another tunnel in user space. It encrypts, which the other rungs do not", usual,
 			lab.Spec{Driver: lab.WireGuardGo}, ""},
 		{Rootless, "weftd of an ordinary user, without root: the TUN in the user's namespace, the socket on the " +
-			"host", named, bare, ""},
+			"host", named, lab.Spec{Driver: lab.Weftd, Rootless: true}, ""},
 		{Slirp, "the kernel's vxlan in namespaces of an ordinary user's, by RootlessKit and slirp4netns", named,
 			bare, ""},
 	}
@@ -100,9 +100,6 @@ func Rungs() []Rung {
 func backend(settings string) json.RawMessage {
 	return json.RawMessage(`{"Network":"10.42.0.0/16","Backend":{` + settings + `}}`)
 }
-
-// asUser reports whether nothing on the rung is root's.
-func (r Rung) asUser() bool { return r.Name == Rootless || r.Name == Slirp }
 
 // onOneNode reports whether both pods are on one node.
 func (r Rung) onOneNode() bool { return r.lab.PodsPerNode > 1 }
@@ -141,7 +138,7 @@ func choose(names []string) (l []Rung, err error) {
 
 // needsWeftd says whether weftd carries packets for one of the rungs.
 func (c Config) needsWeftd() bool {
-	return c.needs(func(r Rung) bool { return r.lab.Driver == lab.Weftd || r.Name == Rootless })
+	return c.needs(func(r Rung) bool { return r.lab.Driver == lab.Weftd })
 }
 
 // needsWeft says whether pods of one of the rungs are attached by the command weft.

@@ -21,7 +21,7 @@ import (
 type testbed struct {
 	rung     Rung
 	lab      *lab.Lab
-	rootless *rootlessBed // nil with root
+	slirp    *slirpBed // of rung Slirp
 	mtu      int
 	from, to probe.Endpoint
 	session  *ends.Client
@@ -31,8 +31,8 @@ func (b *testbed) close() {
 	if b.session != nil {
 		_ = b.session.Close() // everything has been measured
 	}
-	if b.rootless != nil {
-		b.rootless.close()
+	if b.slirp != nil {
+		b.slirp.close()
 	}
 	b.lab.Close()
 }
@@ -56,8 +56,13 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		}
 	}()
 	switch {
-	case r.asUser():
-		err = b.raiseRootless(ctx, programs)
+	case r.Name == Slirp:
+		err = b.raiseSlirp()
+	case spec.Rootless: // as with Slirp it is the user's namespaces between which is measured
+		from, to := b.lab.Node(1), b.lab.Node(2)
+		b.from = probe.Endpoint{Name: from.Place.Name, NS: from.Place.NS, Addr: from.Net.V4.Addr()}
+		b.to = probe.Endpoint{Name: to.Place.Name, NS: to.Place.NS, Addr: to.Net.V4.Addr()}
+		b.mtu = min(from.Net.MTU, to.Net.MTU)
 	case spec.Driver == lab.Bare:
 		b.from, b.to, b.mtu = b.lab.Node(1).Endpoint(4), b.lab.Node(2).Endpoint(4), b.lab.Spec.MTU
 	default:
@@ -152,8 +157,8 @@ func (b *testbed) path() *plan.Path {
 
 // pids are the rung's daemons.
 func (b *testbed) pids() (l []int) {
-	if b.rootless != nil {
-		return b.rootless.pids()
+	if b.slirp != nil {
+		return b.slirp.pids()
 	}
 	if !b.hasDaemon() {
 		return nil
@@ -168,9 +173,6 @@ func (b *testbed) pids() (l []int) {
 
 // daemons returns an error if a daemon that should run has ended.
 func (b *testbed) daemons() error {
-	if b.rootless != nil {
-		return b.rootless.alive()
-	}
 	if !b.hasDaemon() || len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
 	}
