@@ -187,35 +187,29 @@ func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration)
 	if err != nil {
 		return r, err
 	}
-	r = load.TCPResult{Bytes: after.bytes - before.bytes, Elapsed: after.at - before.at,
-		CPU: after.cpu.Sub(before.cpu)}
+	r = load.TCPResult{Bytes: after.Bytes - before.Bytes, Elapsed: after.At - before.At,
+		CPU: after.CPU.Sub(before.CPU)}
 	if r.Bytes == 0 {
 		err = fmt.Errorf("no byte arrived within %s", last)
 	}
 	return r, err
 }
 
-// reading is how many bytes have arrived at a time of the receiver's clock.
-type reading struct {
-	bytes int64
-	at    time.Duration
-	cpu   load.CPU
-}
-
-func (e *ends) read(ctx context.Context, got *atomic.Int64) (reading, error) {
+// read says how many bytes have arrived by a time of the receiver's clock, and what that has cost until now.
+func (e *ends) read(ctx context.Context, got *atomic.Int64) (Reading, error) {
 	r, err := call[Reading](ctx, e.Client, "Read", None{}, 0)
 	if err != nil {
-		return reading{}, err
+		return r, err
 	}
-	cpu, err := load.ReadCPU(e.pids()...)
+	theirs := r.CPU.Machine
+	r.CPU, err = load.ReadCPU(e.pids()...)
 	if e.machine.Boot == "" || e.machine.Boot != machine.BootID() { // else both have counted the same
-		cpu.Machine += r.CPU
+		r.CPU.Machine += theirs
 	}
-	l := reading{r.Bytes, r.At, cpu}
 	if e.back {
-		l.bytes, l.at = got.Load(), time.Duration(time.Now().UnixNano())
+		r.Bytes, r.At = got.Load(), time.Duration(time.Now().UnixNano())
 	}
-	return l, err
+	return r, err
 }
 
 // PingPong implements plan.Ends. In both directions the near end asks.

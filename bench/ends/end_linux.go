@@ -62,8 +62,9 @@ type (
 	}
 	// Reading says how many bytes have arrived by when, and what processor time the machine has used.
 	Reading struct {
-		Bytes   int64
-		At, CPU time.Duration
+		Bytes int64
+		At    time.Duration
+		CPU   load.CPU
 	}
 	// Send asks for datagrams to an address.
 	Send struct {
@@ -226,7 +227,7 @@ func (e *end) carry(c *net.TCPConn) error {
 // Read says what the sinks have read.
 func (e *end) Read(_ None, r *Reading) error {
 	cpu, err := load.ReadCPU()
-	*r = Reading{Bytes: e.bytes.Load(), At: time.Since(e.start), CPU: cpu.Machine}
+	*r = Reading{Bytes: e.bytes.Load(), At: time.Since(e.start), CPU: cpu}
 	return err
 }
 

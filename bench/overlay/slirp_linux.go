@@ -81,8 +81,8 @@ func (b *testbed) raiseSlirp() error {
 	return nil
 }
 
-// space has a user of n run a script in a namespace of RootlessKit's. The script first prints what /proc calls
-// its network namespace, and stays.
+// space has a user of n run a script in a namespace of RootlessKit's. The script first prints what /proc
+// calls its network namespace, and stays.
 func (u *slirpBed) space(n *lab.Node, script string) (*netns.Namespace, error) {
 	if err := session.Open(n.Host); err != nil {
 		return nil, err

@@ -80,7 +80,8 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			case f.lab != "":
 				return benchLab(cmd.Context(), f)
 			case f.from != "":
-				return cli.Usagef("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
+				return cli.Usagef("--from goes with --lab: without a lab, this machine is the one end, and --to " +
+					"the other")
 			case f.to != "" || f.through != "":
 				return benchThrough(cmd, f, c)
 			}
@@ -107,9 +108,8 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
 	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
 	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
-	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+
-		" (default: with --full all but node-bridge, node-direct, rootless and slirp4netns; without it not veth, "+
-		"portable and direct either)")
+	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: "+
+		strings.Join(overlay.Usual(), ", ")+"; with --full also veth, portable and direct)")
 	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+
 		strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with "+
 		"--full)")
