@@ -44,8 +44,7 @@ func Columns(w io.Writer) (width int, terminal bool) {
 // screen is a terminal in which lines are written over. The caller restores it.
 type screen struct {
 	out   *os.File
-	in    int           // where keys come from; -1 for nowhere
-	saved *unix.Termios // of in
+	saved *unix.Termios // of the standard input; nil if that is no terminal, and so has no keys
 }
 
 // Sequences for a terminal. The other screen keeps what the terminal showed before.
@@ -59,20 +58,18 @@ const (
 )
 
 func openScreen(out *os.File) (*screen, error) {
-	s := &screen{out: out, in: -1}
-	if t, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err == nil {
-		s.in, s.saved = int(os.Stdin.Fd()), t
-	}
+	s := &screen{out: out}
+	s.saved, _ = unix.IoctlGetTermios(unix.Stdin, unix.TCGETS)
 	return s, s.enter()
 }
 
 // enter begins to use the terminal. Interrupts stay what they are, so that Ctrl-C ends weft as ever.
 func (s *screen) enter() error {
-	if s.in >= 0 {
+	if s.saved != nil {
 		raw := *s.saved
 		raw.Lflag &^= unix.ICANON | unix.ECHO
 		raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-		if err := unix.IoctlSetTermios(s.in, unix.TCSETS, &raw); err != nil {
+		if err := unix.IoctlSetTermios(unix.Stdin, unix.TCSETS, &raw); err != nil {
 			return fmt.Errorf("terminal: %w", err)
 		}
 	}
@@ -83,8 +80,8 @@ func (s *screen) enter() error {
 // restore makes the terminal as it was.
 func (s *screen) restore() error {
 	_, err := io.WriteString(s.out, colourOff+formerScreen)
-	if s.in >= 0 {
-		err = errors.Join(err, unix.IoctlSetTermios(s.in, unix.TCSETS, s.saved))
+	if s.saved != nil {
+		err = errors.Join(err, unix.IoctlSetTermios(unix.Stdin, unix.TCSETS, s.saved))
 	}
 	return err
 }
@@ -124,31 +121,19 @@ func (s *screen) show(lines []Line) error {
 
 // readKeys tells of keys until ctx ends.
 func (s *screen) readKeys(ctx context.Context, keys chan<- byte) {
-	if s.in < 0 {
+	if s.saved == nil {
 		return
 	}
-	var bell [2]int
-	if unix.Pipe2(bell[:], unix.O_CLOEXEC) != nil {
+	tty, err := os.Open("/dev/tty") // a read of the standard input could not be ended
+	if err != nil {
 		return // without keys it works as well
 	}
-	defer func() { _ = unix.Close(bell[0]) }()
-	stop := context.AfterFunc(ctx, func() { _ = unix.Close(bell[1]) })
-	defer func() {
-		if stop() {
-			_ = unix.Close(bell[1])
-		}
-	}()
+	defer func() { _ = tty.Close() }() // it was read from only
+	defer context.AfterFunc(ctx, func() { _ = tty.Close() })()
 	for {
-		ready := []unix.PollFd{{Fd: int32(s.in), Events: unix.POLLIN}, {Fd: int32(bell[0]), Events: unix.POLLIN}}
-		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) || ctx.Err() != nil {
-			return
-		}
-		if ready[0].Revents == 0 {
-			continue
-		}
 		var k [16]byte // an arrow key is several bytes, which are none of ours
-		n, err := unix.Read(s.in, k[:])
-		if err != nil && !errors.Is(err, unix.EINTR) || err == nil && n == 0 {
+		n, err := tty.Read(k[:])
+		if err != nil {
 			return
 		}
 		if n != 1 {
