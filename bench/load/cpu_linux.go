@@ -1,12 +1,9 @@
 package load
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // CPU is processor time since the machine started, or between two readings (Sub). The kernel counts it in
@@ -33,47 +30,31 @@ func (c CPU) Sub(earlier CPU) CPU {
 	}
 }
 
-// tick is the kernel's USER_HZ, which is 100 on every architecture that Go runs on.
-const tick = time.Second / 100
-
-// ReadCPU reads /proc/stat, and /proc/PID/stat of each pid.
+// ReadCPU reads what the machine has used, and the processes of each pid.
 func ReadCPU(pids ...int) (c CPU, err error) {
-	b, err := os.ReadFile("/proc/stat")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return c, err
 	}
-	first, _, _ := strings.Cut(string(b), "\n")
-	f := strings.Fields(first) // cpu user nice system idle iowait irq softirq steal …
-	if len(f) < 9 || f[0] != "cpu" {
-		return c, fmt.Errorf("/proc/stat begins with %q", first)
+	all, err := proc.Stat()
+	if err != nil {
+		return c, err
 	}
-	for _, k := range []int{1, 2, 3, 6, 7} {
-		c.Machine += ticks(f[k])
-	}
-	c.Stolen, c.SoftIRQ = ticks(f[8]), ticks(f[7])
-	if _, after, ok := strings.Cut(string(b), "\nctxt "); ok {
-		number, _, _ := strings.Cut(after, "\n")
-		// 0 for anything but a number, which the kernel does not write
-		c.Switches, _ = strconv.ParseInt(number, 10, 64)
-	}
+	t := all.CPUTotal
+	c.Machine = seconds(t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ)
+	c.Stolen, c.SoftIRQ, c.Switches = seconds(t.Steal), seconds(t.SoftIRQ), int64(all.ContextSwitches)
 	for _, pid := range pids {
-		name := fmt.Sprintf("/proc/%d/stat", pid)
-		b, err := os.ReadFile(name)
+		p, err := proc.Proc(pid)
 		if err != nil {
 			return c, err
 		}
-		// The second field is the program's name in brackets, and may contain anything.
-		f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-		if len(f) < 13 {
-			return c, fmt.Errorf("%s: %q", name, b)
+		s, err := p.Stat()
+		if err != nil {
+			return c, err
 		}
-		c.Processes += ticks(string(f[11])) + ticks(string(f[12])) // utime, stime
+		c.Processes += seconds(s.CPUTime())
 	}
 	return c, nil
 }
 
-// ticks returns 0 for anything but a number, which the kernel does not write.
-func ticks(s string) time.Duration {
-	n, _ := strconv.ParseInt(s, 10, 64)
-	return time.Duration(n) * tick
-}
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -2,14 +2,13 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"weft/bench/load"
@@ -29,13 +28,9 @@ func Observe() (w Watch, err error) {
 	if err := unix.Uname(&u); err != nil {
 		return w, fmt.Errorf("uname: %w", err)
 	}
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return w, err
-	}
 	w.Machine = report.Machine{
 		Hostname: unix.ByteSliceToString(u.Nodename[:]), Kernel: unix.ByteSliceToString(u.Release[:]),
-		CPUs: runtime.NumCPU(), Model: model(string(info)), Go: runtime.Version(), Privilege: privilege(),
+		CPUs: runtime.NumCPU(), Model: model(), Go: runtime.Version(), Privilege: privilege(),
 		Boot: BootID(),
 	}
 	if w.LoadBefore, err = loadavg(); err != nil {
@@ -73,17 +68,22 @@ func BootID() string {
 }
 
 func loadavg() (string, error) {
-	b, err := os.ReadFile("/proc/loadavg")
-	if f := strings.Fields(string(b)); err == nil && len(f) >= 3 {
-		return strings.Join(f[:3], " "), nil
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return "", err
 	}
-	return "", err
+	l, err := proc.LoadAvg()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%.2f %.2f %.2f", l.Load1, l.Load5, l.Load15), nil
 }
 
-func model(info string) string {
-	for line := range strings.Lines(info) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
+// model is that of the first processor, or the architecture if the kernel does not say.
+func model() string {
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if all, err := proc.CPUInfo(); err == nil && len(all) > 0 && all[0].ModelName != "" {
+			return all[0].ModelName
 		}
 	}
 	return runtime.GOARCH
@@ -105,26 +105,13 @@ func privilege() string {
 
 // Resident returns how much memory a process holds now, and the most it has held, in bytes.
 func Resident(pid int) (now, peak uint64, err error) {
-	name := fmt.Sprintf("/proc/%d/status", pid)
-	b, err := os.ReadFile(name)
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line) // VmRSS: 1234 kB
-		if len(f) != 3 {
-			continue
-		}
-		n, _ := strconv.ParseUint(f[1], 10, 64) // 0 for anything but a number, which the kernel does not write
-		switch f[0] {
-		case "VmRSS:":
-			now = n << 10
-		case "VmHWM:":
-			peak = n << 10
-		}
+	s, err := p.NewStatus()
+	if err == nil && (s.VmRSS == 0 || s.VmHWM == 0) {
+		err = fmt.Errorf("process %d has no VmRSS and VmHWM: has it ended?", pid)
 	}
-	if now == 0 || peak == 0 {
-		return now, peak, fmt.Errorf("%s: %w", name, errors.New("no VmRSS and VmHWM: has the process ended?"))
-	}
-	return now, peak, nil
+	return s.VmRSS, s.VmHWM, err
 }
