@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"weft/cmd/internal/rights"
 )
@@ -52,16 +52,12 @@ func (l *listener) state() byte { return stateOf(int(l.pid.Load())) }
 
 // stateOf returns the letter for a process's state in /proc/PID/stat, 0 if it cannot be read.
 func stateOf(pid int) byte {
-	if pid == 0 {
-		return 0
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0
 	}
-	// The command's name, which stands before it, may contain blanks and brackets.
-	if i := strings.LastIndexByte(string(text), ')'); i >= 0 && i+2 < len(text) {
-		return text[i+2]
+	if s, err := p.Stat(); err == nil && s.State != "" {
+		return s.State[0]
 	}
 	return 0
 }

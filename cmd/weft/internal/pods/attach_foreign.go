@@ -5,7 +5,8 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"weft/cmd/weft/internal/cli"
 )
@@ -21,14 +22,9 @@ type foreign struct {
 
 func readForeign(pid int, path string) foreign {
 	f := foreign{path: path, pid: pid, owner: -1, own: os.Geteuid()}
-	if pid != 0 {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		for line := range strings.Lines(string(text)) {
-			if ids, ok := strings.CutPrefix(line, "Uid:"); ok && len(strings.Fields(ids)) == 4 {
-				if id, err := strconv.Atoi(strings.Fields(ids)[1]); err == nil {
-					f.owner = id
-				}
-			}
+	if p, err := procfs.NewProc(pid); err == nil { // there is no process 0
+		if s, err := p.NewStatus(); err == nil {
+			f.owner = int(s.UIDs[1])
 		}
 	}
 	if f.owner >= 0 {
