@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 
 	"weft/bench/machine"
@@ -31,10 +32,6 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 	if err := p.Check(); err != nil {
 		return report.New(), errors.Join(err, c.Close())
 	}
-	watch, err := machine.Observe()
-	if err != nil {
-		return report.New(), errors.Join(err, c.Close())
-	}
 	k, err := Dial(ctx, c, p.To)
 	if err != nil {
 		return report.New(), err
@@ -49,7 +46,7 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory })
 	path := plan.Path{
 		Name: "to", About: fmt.Sprintf("from %s to %s", here, k.at.Addr()), MTU: mtu, IPv6: here.Is6(),
-		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.There(), Check: k.alive,
+		CPUs: min(runtime.NumCPU(), k.machine.CPUs), Ends: k.There(), Check: k.alive,
 	}
 	paths := []*plan.Path{&path}
 	if p.Reverse {
@@ -60,22 +57,20 @@ func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*repo
 	stage := plan.Stage{Raise: func(context.Context) ([]*plan.Path, error) { return paths, nil }}
 	d, err := plan.Run(ctx, p.Config, []plan.Stage{stage}, "", out)
 	if d.Topology = p.Topology; d.Topology == "" {
-		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", here, watch.Hostname, k.at.Addr(), k.machine.Hostname)
+		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", here, d.Machine.Hostname, k.at.Addr(), k.machine.Hostname)
 	}
 	d.Notes = append(d.Notes,
 		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes "+
 			"beyond its MTU are cut down to it.",
 		"Processor time is of both machines as a whole, whatever else they do.",
 		"A packet rate counts what the receiving program got: its own processor time is a part of what bounds it.")
-	var watchErr error
-	d.Machine, watchErr = watch.Since()
 	if k.machine.Boot != machine.BootID() {
 		d.Far = &k.machine
 	} else {
 		d.Notes = append(d.Notes, "Both ends run on one machine and share its CPUs: a throughput is a cost "+
 			"turned round, and predicts no network between two machines.")
 	}
-	return d, errors.Join(err, watchErr)
+	return d, err
 }
 
 // mtuOf returns the MTU of the interface with the address.

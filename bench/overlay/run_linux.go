@@ -2,13 +2,11 @@ package overlay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
-	"weft/bench/machine"
 	"weft/bench/plan"
 	"weft/bench/report"
 	"weft/test/lab"
@@ -59,10 +57,6 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		rungs = slices.DeleteFunc(rungs, func(r Rung) bool { return r.Name == WireGuard })
 		left = append(left, fmt.Sprintf("rung %s was left out: %v", WireGuard, missing))
 	}
-	watch, err := machine.Observe()
-	if err != nil {
-		return d, err
-	}
 	var stages []plan.Stage
 	for _, wire := range wires {
 		stages = append(stages, plan.Stage{
@@ -87,9 +81,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	}
 	d.Notes = append(d.Notes, notes(d)...)
 	d.Notes = append(d.Notes, left...)
-	var watchErr error
-	d.Machine, watchErr = watch.Since()
-	return d, errors.Join(err, watchErr)
+	return d, err
 }
 
 func aboutWire(k lab.WireKind) string {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/bench/machine"
 	"weft/bench/report"
 )
 
@@ -90,8 +91,8 @@ func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
 	return d
 }
 
-// Run measures, stage by stage, and returns the document with rungs, measures and settings. The caller
-// fills in what only it knows: machine, topology and more notes. With an error Run still returns the
+// Run measures, stage by stage, and returns the document with rungs, measures, settings and this machine. The
+// caller fills in what only it knows: topology and more notes. With an error Run still returns the
 // document, with what was measured. A *GapsError says that it was not all, but that Run came to its end.
 func Run(ctx context.Context, c Config, stages []Stage, reference string, out Out) (*report.Document, error) {
 	d := report.New()
@@ -99,10 +100,13 @@ func Run(ctx context.Context, c Config, stages []Stage, reference string, out Ou
 	if err := c.Check(); err != nil {
 		return d, err
 	}
+	watch, err := machine.Observe()
+	if err != nil {
+		return d, err
+	}
 	procs := runtime.GOMAXPROCS(ps)
 	defer runtime.GOMAXPROCS(procs)
 	r := &runner{c: c, d: d, out: out, procs: procs}
-	var err error
 	for i := range stages {
 		if err = r.stage(ctx, &stages[i]); err != nil {
 			break
@@ -112,6 +116,9 @@ func Run(ctx context.Context, c Config, stages []Stage, reference string, out Ou
 	d.Measures = measured(d.Measures)
 	d.Notes = append(d.Notes, r.repeats...)
 	d.Conclude()
+	var unseen error
+	d.Machine, unseen = watch.Since()
+	err = errors.Join(err, unseen)
 	if len(r.faults) > 0 {
 		err = errors.Join(err, &GapsError{Faults: r.faults, Early: r.early})
 	}
