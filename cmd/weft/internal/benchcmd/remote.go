@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,18 +104,13 @@ func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 type farEnd struct {
 	io.WriteCloser // ending it ends the far end
 	io.Reader
-	wait func() error
+	wait func() error // may be called again
 }
 
 // Close ends the far end, and returns the error of the command that reached it.
 func (f *farEnd) Close() error {
-	if f.wait == nil {
-		return nil
-	}
-	wait := f.wait
-	f.wait = nil
 	_ = f.WriteCloser.Close() // it may have ended by itself
-	return wait()
+	return f.wait()
 }
 
 // reach starts the far end through a command for the shell. The caller closes it.
@@ -135,20 +131,20 @@ func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, erro
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return &farEnd{WriteCloser: in, Reader: out, wait: func() error {
+	return &farEnd{WriteCloser: in, Reader: out, wait: sync.OnceValue(func() error {
 		_, _ = io.Copy(io.Discard, out)
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("--through %q: %w (is weft there, in $PATH?)", through, err)
 		}
 		return nil
-	}}, nil
+	})}, nil
 }
 
 // benchLab runs both ends in a lab by weft lab exec, and joins them by a socket.
 func benchLab(ctx context.Context, f benchFlags) error {
 	if f.from == "" || f.to == "" {
-		return cli.Usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 " +
-			"(weft lab list)")
+		return cli.Usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and " +
+			"node2-pod1 (weft lab list)")
 	}
 	from, err := labAddr(f.lab, f.from, f.ipv6)
 	if err != nil {
