@@ -64,6 +64,7 @@ func (n *node) Status() control.Status {
 			Cache: control.Cache{File: "/var/lib/weft/lease.json"},
 		}
 	}
+	passed := podport.Traffic{SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9, ReceivedBytes: 2048}
 	return control.Status{
 		Version: "v0.1.0", Name: "db1", NodeID: "a", PID: 7, Uptime: 3*3600 + 12*60 + 5, Ready: true, Peers: 2,
 		Rejected: 1,
@@ -77,11 +78,10 @@ func (n *node) Status() control.Status {
 			Prefix: "/coreos.com/network", Connected: true, LastSeen: at(-time.Hour - half), Revision: 9},
 		Cache: control.Cache{File: "/var/lib/weft/lease.json", SavedAt: at(-3*time.Hour - half), Used: true},
 		Pods: &control.PodCounts{
-			Attached: 2, Missing: 1, Problems: 1, SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9,
-			ReceivedBytes: 2048, RefusedPackets: 4,
+			Attached: 2, Missing: 1, Problems: 1, Traffic: passed, RefusedPackets: 4,
 			Busiest: []control.PodTraffic{
-				{Key: podport.Key{ID: "1a", Interface: "eth0"}, Name: "web", SentPackets: 12, SentBytes: 3 << 20,
-					ReceivedPackets: 9, ReceivedBytes: 2048, RefusedPackets: 4},
+				{Key: podport.Key{ID: "1a", Interface: "eth0"}, Name: "web", Traffic: passed,
+					RefusedPackets: 4},
 				{Key: podport.Key{ID: "2b", Interface: "net1"}},
 			},
 		},

@@ -43,7 +43,7 @@ func (f *podFake) Detach(k podport.Key) (podport.Pod, error) {
 
 func (f *podFake) Pods() podport.Pods {
 	return podport.Pods{Pods: []podport.Pod{{Request: podRequestOf("a"), State: podport.Attached,
-		SentPackets: 3}}, Node: podport.Node{Attaches: true, MTU: 1472}}
+		Traffic: podport.Traffic{SentPackets: 3}}}, Node: podport.Node{Attaches: true, MTU: 1472}}
 }
 
 func podRequestOf(id string) podport.Request {

@@ -93,11 +93,8 @@ type PodCounts struct {
 	Problems int `json:"problems"`
 	// Packets that all pods sent, that were delivered to them, and that were dropped, since weftd began to
 	// carry packets; pods that are gone count too.
-	SentPackets     uint64 `json:"sentPackets"`
-	SentBytes       uint64 `json:"sentBytes"`
-	ReceivedPackets uint64 `json:"receivedPackets"`
-	ReceivedBytes   uint64 `json:"receivedBytes"`
-	RefusedPackets  uint64 `json:"refusedPackets"`
+	podport.Traffic
+	RefusedPackets uint64 `json:"refusedPackets"`
 	// Busiest are the pods that sent and received most bytes, that one first, MostBusiest at the most; weft pods
 	// has all.
 	Busiest []PodTraffic `json:"busiest,omitempty"`
@@ -109,12 +106,9 @@ const MostBusiest = 5
 // PodTraffic is what passed of one interface of a pod since it was attached, or weftd began to carry packets.
 type PodTraffic struct {
 	podport.Key
-	Name            string `json:"name,omitempty"`
-	SentPackets     uint64 `json:"sentPackets"`
-	SentBytes       uint64 `json:"sentBytes"`
-	ReceivedPackets uint64 `json:"receivedPackets"`
-	ReceivedBytes   uint64 `json:"receivedBytes"`
-	RefusedPackets  uint64 `json:"refusedPackets"`
+	Name string `json:"name,omitempty"`
+	podport.Traffic
+	RefusedPackets uint64 `json:"refusedPackets"`
 }
 
 // Lease is this node's own record.

@@ -111,16 +111,20 @@ type Pod struct {
 	Problem string `json:"problem,omitempty"`
 	// Note is what whoever has just attached it should know although nothing is wrong with it.
 	Note string `json:"note,omitempty"`
-	// Sent is what the pod has sent, and Received what was delivered to it, in packets as they would be on the
-	// wire, since it was attached or weftd began to carry packets anew.
-	SentPackets     uint64 `json:"sentPackets"`
-	SentBytes       uint64 `json:"sentBytes"`
-	ReceivedPackets uint64 `json:"receivedPackets"`
-	ReceivedBytes   uint64 `json:"receivedBytes"`
+	// Traffic is since it was attached or weftd began to carry packets anew.
+	Traffic
 	// LastSeen is when its last packet came or went; zero if there was none.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	// Drops has only the reasons that occurred.
 	Drops []Drop `json:"drops,omitempty"`
+}
+
+// Traffic is what was sent, and what was delivered, in packets as they would be on the wire.
+type Traffic struct {
+	SentPackets     uint64 `json:"sentPackets"`
+	SentBytes       uint64 `json:"sentBytes"`
+	ReceivedPackets uint64 `json:"receivedPackets"`
+	ReceivedBytes   uint64 `json:"receivedBytes"`
 }
 
 // Drop says how many packets were dropped for one reason.

@@ -8,6 +8,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/podport"
 	"weft/cmd/weft/internal/cli"
 	"weft/tunnel/port"
 )
@@ -164,12 +165,13 @@ func podRows(row rowFunc, p *control.PodCounts) {
 	if p.Problems > 0 {
 		row("", "something is wrong with %d of them: weft pods says what, and what to do", p.Problems)
 	}
-	const passed = "sent %s, received %s, refused %d"
-	row("", passed, cli.Packets(p.SentPackets, p.SentBytes), cli.Packets(p.ReceivedPackets, p.ReceivedBytes),
-		p.RefusedPackets)
+	passed := func(t podport.Traffic, refused uint64) string {
+		return fmt.Sprintf("sent %s, received %s, refused %d", cli.Packets(t.SentPackets, t.SentBytes),
+			cli.Packets(t.ReceivedPackets, t.ReceivedBytes), refused)
+	}
+	row("", "%s", passed(p.Traffic, p.RefusedPackets))
 	for _, b := range p.Busiest {
-		row("", "  %s %s: "+passed, cmp.Or(b.Name, b.ID), b.Interface,
-			cli.Packets(b.SentPackets, b.SentBytes), cli.Packets(b.ReceivedPackets, b.ReceivedBytes), b.RefusedPackets)
+		row("", "  %s %s: %s", cmp.Or(b.Name, b.ID), b.Interface, passed(b.Traffic, b.RefusedPackets))
 	}
 	if all := p.Attached + p.Waiting + p.Missing; len(p.Busiest) < all {
 		row("", "  and %d more, with less traffic: weft pods shows all", all-len(p.Busiest))

@@ -14,7 +14,7 @@ func TestPodsHaveSeries(t *testing.T) {
 	long := strings.Repeat("x", maxPodLabel+1)
 	pod := func(name, id, iface string, sent uint64) podport.Pod {
 		return podport.Pod{Request: podport.Request{Key: podport.Key{ID: id, Interface: iface}, Name: name},
-			SentPackets: sent}
+			Traffic: podport.Traffic{SentPackets: sent}}
 	}
 	web := pod("web", "1a", "eth0", 11)
 	web.By, web.State = "weft-cni", podport.Attached

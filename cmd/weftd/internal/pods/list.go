@@ -54,7 +54,8 @@ func (s *Set) show(p *pod, stats []tunnel.PodStats) podport.Pod {
 func (s *Set) shown(p *pod, t tunnel.PodStats) podport.Pod {
 	out := podport.Pod{
 		Request: p.Request, State: p.state, Since: p.since, Problem: s.problem(p),
-		SentPackets: t.TxPackets, SentBytes: t.TxBytes, ReceivedPackets: t.RxPackets, ReceivedBytes: t.RxBytes,
+		Traffic: podport.Traffic{SentPackets: t.TxPackets, SentBytes: t.TxBytes, ReceivedPackets: t.RxPackets,
+			ReceivedBytes: t.RxBytes},
 		LastSeen: t.LastTx,
 	}
 	if t.LastRx.After(t.LastTx) {

@@ -68,8 +68,7 @@ func Busiest(list []podport.Pod) (out []control.PodTraffic) {
 		return cmp.Compare(b.SentBytes+b.ReceivedBytes, a.SentBytes+a.ReceivedBytes)
 	})
 	for _, p := range list[:min(len(list), control.MostBusiest)] {
-		t := control.PodTraffic{Key: p.Key, Name: p.Name, SentPackets: p.SentPackets, SentBytes: p.SentBytes,
-			ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes}
+		t := control.PodTraffic{Key: p.Key, Name: p.Name, Traffic: p.Traffic}
 		for _, d := range p.Drops {
 			t.RefusedPackets += d.Packets
 		}

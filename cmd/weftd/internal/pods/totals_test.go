@@ -29,8 +29,9 @@ func TestStatusNamesTheBusiestPods(t *testing.T) {
 	var all []podport.Pod
 	for i := range 2 * control.MostBusiest {
 		all = append(all, podport.Pod{Request: podport.Request{
-			Key: podport.Key{ID: fmt.Sprint(i), Interface: "eth0"}}, SentBytes: uint64(i % 3),
-			ReceivedBytes: uint64(i * 10), Drops: []podport.Drop{{Packets: 2}, {Packets: 3}}})
+			Key: podport.Key{ID: fmt.Sprint(i), Interface: "eth0"}},
+			Traffic: podport.Traffic{SentBytes: uint64(i % 3), ReceivedBytes: uint64(i * 10)},
+			Drops:   []podport.Drop{{Packets: 2}, {Packets: 3}}})
 	}
 	got := Busiest(all)
 	if len(got) != control.MostBusiest {
