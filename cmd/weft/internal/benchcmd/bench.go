@@ -152,7 +152,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 		cmd.MarkFlagsMutuallyExclusive("to", ours)
 	}
 	ends := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return labcmd.Hosts(f.lab), cobra.ShellCompDirectiveNoFileComp
+		return labcmd.HostNames(f.lab), cobra.ShellCompDirectiveNoFileComp
 	}
 	cli.CompleteFlags(cmd, map[string]cli.Completer{"wire": cli.ManyOf(wires), "rungs": cli.ManyOf(rungs),
 		"measures": cli.ManyOf(kinds), "from": ends, "to": ends})

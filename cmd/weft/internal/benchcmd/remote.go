@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"weft/bench/plan"
 	"weft/bench/report"
 	"weft/cmd/weft/internal/cli"
+	"weft/cmd/weft/internal/labcmd"
 	"weft/test/lab/holder"
 )
 
@@ -192,34 +194,25 @@ func benchLab(ctx context.Context, f benchFlags) error {
 
 // labAddr returns the address of a pod, or of a node on the underlay.
 func labAddr(name, host string, ipv6 bool) (netip.Addr, error) {
-	labs, err := holder.List()
-	if err != nil {
+	hosts, err := labcmd.Hosts(name)
+	i := slices.IndexFunc(hosts, func(h holder.PodInfo) bool { return h.Name == host })
+	switch {
+	case err != nil:
 		return netip.Addr{}, err
-	}
-	var hosts []string
-	for _, l := range labs {
-		if l.Name != name || l.Info == nil {
-			continue
-		}
-		for _, n := range l.Info.Nodes {
-			for _, h := range append(n.Pods, holder.PodInfo{Name: n.Name, V4: n.Underlay4, V6: n.Underlay6}) {
-				hosts = append(hosts, h.Name)
-				switch {
-				case h.Name != host:
-				case ipv6 && h.V6.IsValid(), !h.V4.IsValid() && h.V6.IsValid():
-					return h.V6, nil
-				case h.V4.IsValid() && !ipv6:
-					return h.V4, nil
-				default:
-					return netip.Addr{}, fmt.Errorf("%s has no address of that family", host)
-				}
-			}
-		}
-	}
-	if hosts == nil {
+	case len(hosts) == 0:
 		return netip.Addr{}, fmt.Errorf("lab %s: %w (weft lab up, weft lab list)", name, holder.ErrNoLab)
+	case i < 0:
+		return netip.Addr{}, fmt.Errorf("no host %q in lab %s: it has %s", host, name,
+			strings.Join(labcmd.HostNames(name), ", "))
 	}
-	return netip.Addr{}, fmt.Errorf("no host %q in lab %s: it has %s", host, name, strings.Join(hosts, ", "))
+	h := hosts[i]
+	switch {
+	case h.V6.IsValid() && (ipv6 || !h.V4.IsValid()):
+		return h.V6, nil
+	case h.V4.IsValid() && !ipv6:
+		return h.V4, nil
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no address of that family", host)
 }
 
 // passedOn returns the arguments of weft bench without those that say where to measure.

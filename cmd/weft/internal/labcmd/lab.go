@@ -51,7 +51,7 @@ func labExecCommand() *cobra.Command {
 			if len(args) > 0 { // behind the host stands a command, of which the shell knows the files
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return Hosts(name), cobra.ShellCompDirectiveNoFileComp
+			return HostNames(name), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			host, command := args[0], args[1:]
