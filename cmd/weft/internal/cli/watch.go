@@ -43,10 +43,16 @@ func (w *Watch) Run(ctx context.Context) error {
 		return err
 	}
 	update()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	answers := make(chan answer)
+	wg.Go(func() { w.askOn(ctx, answers) })
 	if out, ok := w.Stdout.(*os.File); ok && w.Print == nil && w.Times == 0 && inPlace(out) {
-		return w.onScreen(ctx, out)
+		return w.onScreen(ctx, out, answers)
 	}
-	return w.inBlocks(ctx)
+	return w.inBlocks(ctx, answers)
 }
 
 // inPlace reports whether out is a terminal in which lines may be written over. NO_COLOR asks for text and
@@ -57,9 +63,7 @@ func inPlace(out *os.File) bool {
 
 // inBlocks prints what is shown one after the other. The first answers, from which there are no rates, are
 // not shown.
-func (w *Watch) inBlocks(ctx context.Context) error {
-	tick := time.NewTicker(w.Every)
-	defer tick.Stop()
+func (w *Watch) inBlocks(ctx context.Context, answers <-chan answer) error {
 	for n := -w.Unshown; ; {
 		if n++; n > 0 {
 			if err := w.block(n == 1); err != nil {
@@ -72,16 +76,12 @@ func (w *Watch) inBlocks(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case a := <-answers:
+			if a.err != nil {
+				return a.err
+			}
+			a.update()
 		}
-		update, err := w.Ask(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		update()
 	}
 }
 
@@ -102,7 +102,7 @@ func (w *Watch) block(first bool) error {
 }
 
 // onScreen shows it in place until ctx ends or a key says so, and leaves the terminal as it was.
-func (w *Watch) onScreen(ctx context.Context, out *os.File) (err error) {
+func (w *Watch) onScreen(ctx context.Context, out *os.File, answers <-chan answer) (err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -119,9 +119,8 @@ func (w *Watch) onScreen(ctx context.Context, out *os.File) (err error) {
 			err = bad
 		}
 	}()
-	keys, answers := make(chan byte), make(chan answer)
+	keys := make(chan byte)
 	wg.Go(func() { s.readKeys(ctx, keys) })
-	wg.Go(func() { w.askOn(ctx, answers) })
 	for {
 		if err := s.show(w.Draw(s.size())); err != nil {
 			return err
@@ -171,7 +170,9 @@ func (w *Watch) askOn(ctx context.Context, answers chan<- answer) {
 		case <-tick.C:
 		}
 		var a answer
-		a.update, a.err = w.Ask(ctx)
+		if a.update, a.err = w.Ask(ctx); ctx.Err() != nil {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
