@@ -15,7 +15,7 @@ import (
 // library's collectors, whose checks cost several times as much with thousands of peers.
 type gatherer struct {
 	process  prometheus.Gatherer
-	families []metric
+	families []Metric
 	pages    Pages
 }
 
@@ -23,7 +23,7 @@ func newGatherer(pages Pages) *gatherer {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &gatherer{process, families(), pages}
+	return &gatherer{process, Metrics(), pages}
 }
 
 // Gather implements prometheus.Gatherer.
@@ -38,7 +38,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	}
 	p := newPage(g.pages.Snapshot(parts))
 	for i := range g.families {
-		if !g.pages.PerPeer && slices.Contains(g.families[i].labels, "peer") {
+		if !g.pages.PerPeer && slices.Contains(g.families[i].Labels, "peer") {
 			continue
 		}
 		if f := g.families[i].gather(p); len(f.Metric) > 0 {
@@ -49,27 +49,23 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 }
 
 // gather reads one family, with the labels by name, as the library writes them.
-func (m *metric) gather(p *page) *dto.MetricFamily {
-	kind := dto.MetricType_GAUGE
-	if m.kind == prometheus.CounterValue {
-		kind = dto.MetricType_COUNTER
-	}
-	order := make([]int, len(m.labels))
+func (m *Metric) gather(p *page) *dto.MetricFamily {
+	order := make([]int, len(m.Labels))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(m.labels[a], m.labels[b]) })
-	f := &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: &kind}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
+	f := &dto.MetricFamily{Name: &m.Name, Help: &m.Help, Type: m.Kind.ToDTO()}
 	m.read(p, func(v float64, values ...string) {
 		one := &dto.Metric{}
-		if m.kind == prometheus.CounterValue {
+		if m.Kind == prometheus.CounterValue {
 			one.Counter = &dto.Counter{Value: &v}
 		} else {
 			one.Gauge = &dto.Gauge{Value: &v}
 		}
 		for _, i := range order {
 			value := strings.ToValidUTF8(values[i], "\uFFFD") // it may come from the store
-			one.Label = append(one.Label, &dto.LabelPair{Name: &m.labels[i], Value: &value})
+			one.Label = append(one.Label, &dto.LabelPair{Name: &m.Labels[i], Value: &value})
 		}
 		f.Metric = append(f.Metric, one)
 	})

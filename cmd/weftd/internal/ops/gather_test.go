@@ -43,10 +43,10 @@ func (reference) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (r reference) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range families() {
-		d := prometheus.NewDesc(m.name, m.help, m.labels, nil)
+	for _, m := range Metrics() {
+		d := prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
 		m.read(r.page, func(v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, m.kind, v, labels...)
+			ch <- prometheus.MustNewConstMetric(d, m.Kind, v, labels...)
 		})
 	}
 }

@@ -14,55 +14,25 @@ import (
 	"weft/tunnel/port"
 )
 
-// metric is one family: what it is called, and how it is read from a Snapshot.
-// read calls emit once for each set of label values.
-type metric struct {
-	name, help string
-	kind       prometheus.ValueType
-	labels     []string
-	read       func(s *page, emit func(v float64, labels ...string))
-}
-
-// Metric is what /metrics declares of a family.
+// Metric is one family: what it is called, and how it is read from a Snapshot.
 type Metric struct {
-	// Name, Type (counter or gauge) and Help are Prometheus'.
-	Name, Type, Help string
-	Labels           []string
+	Name, Help string
+	Kind       prometheus.ValueType // CounterValue or GaugeValue
+	Labels     []string
+	// read calls emit once for each set of label values.
+	read func(s *page, emit func(v float64, labels ...string))
 }
 
-// Metrics lists every metric of ours, in the order of families.
-func Metrics() (out []Metric) {
-	for _, m := range families() {
-		kind := "gauge"
-		if m.kind == prometheus.CounterValue {
-			kind = "counter"
-		}
-		out = append(out, Metric{Name: m.name, Type: kind, Help: m.help, Labels: m.labels})
-	}
-	return out
-}
-
-// families lists every metric of ours, by what it is about.
-func families() []metric {
-	var all []metric
-	all = append(all, nodeFamilies()...)
-	all = append(all, carried(packetFamilies())...)
-	all = append(all, deviceFamilies()...)
-	all = append(all, carried(queueFamilies())...)
-	all = append(all, kernelFamilies()...)
-	all = append(all, hookFamilies()...)
-	all = append(all, rulesFamilies()...)
-	all = append(all, peerFamilies()...)
-	all = append(all, probeFamilies()...)
-	all = append(all, encryptedFamilies()...)
-	all = append(all, podFamilies()...)
-	all = append(all, podInterfaceFamilies()...)
-	return all
+// Metrics lists every metric of ours, by what it is about.
+func Metrics() []Metric {
+	return slices.Concat(nodeFamilies(), carried(packetFamilies()), deviceFamilies(), carried(queueFamilies()),
+		kernelFamilies(), hookFamilies(), rulesFamilies(), peerFamilies(), probeFamilies(), encryptedFamilies(),
+		podFamilies(), podInterfaceFamilies())
 }
 
 // carried makes families that are absent where the kernel moves the packets: zeros would say that nothing
 // passes.
-func carried(all []metric) []metric {
+func carried(all []Metric) []Metric {
 	for i := range all {
 		read := all[i].read
 		all[i].read = func(s *page, emit func(float64, ...string)) {
@@ -75,18 +45,18 @@ func carried(all []metric) []metric {
 }
 
 // gauge and counter make metrics without labels.
-func gauge(name, help string, v func(*page) float64) metric {
-	return metric{name: name, help: help, kind: prometheus.GaugeValue,
+func gauge(name, help string, v func(*page) float64) Metric {
+	return Metric{Name: name, Help: help, Kind: prometheus.GaugeValue,
 		read: func(s *page, emit func(float64, ...string)) { emit(v(s)) }}
 }
 
-func counter(name, help string, v func(*page) uint64) metric {
-	return metric{name: name, help: help, kind: prometheus.CounterValue,
+func counter(name, help string, v func(*page) uint64) Metric {
+	return Metric{Name: name, Help: help, Kind: prometheus.CounterValue,
 		read: func(s *page, emit func(float64, ...string)) { emit(float64(v(s))) }}
 }
 
-func nodeFamilies() []metric {
-	return []metric{
+func nodeFamilies() []Metric {
+	return []Metric{
 		{"weft_build_info", "Always 1; the labels say what runs.", prometheus.GaugeValue,
 			[]string{"version", "goversion", "node"},
 			func(s *page, emit func(float64, ...string)) { emit(1, s.Version, runtime.Version(), s.NodeID) }},
@@ -139,16 +109,16 @@ func nodeFamilies() []metric {
 	}
 }
 
-func packetFamilies() []metric {
-	flows := func(name, help string, v func(*tunnel.Flow) uint64) metric {
-		return metric{name, help, prometheus.CounterValue, []string{"direction"},
+func packetFamilies() []Metric {
+	flows := func(name, help string, v func(*tunnel.Flow) uint64) Metric {
+		return Metric{name, help, prometheus.CounterValue, []string{"direction"},
 			func(s *page, emit func(float64, ...string)) {
 				emit(float64(v(&s.plane.Stats.Egress)), "egress")
 				emit(float64(v(&s.plane.Stats.Ingress)), "ingress")
 			}}
 	}
-	workers := func(name, help string, v func(*tunnel.WorkerStats) float64) metric {
-		return metric{name, help, prometheus.CounterValue, []string{"worker"},
+	workers := func(name, help string, v func(*tunnel.WorkerStats) float64) Metric {
+		return Metric{name, help, prometheus.CounterValue, []string{"worker"},
 			func(s *page, emit func(float64, ...string)) {
 				for i := range s.plane.Workers {
 					emit(v(&s.plane.Workers[i]), strconv.Itoa(i))
@@ -161,7 +131,7 @@ func packetFamilies() []metric {
 			emit(float64(s.plane.Stats.Ingress.Drops[r]), "ingress", r.String())
 		}
 	}
-	return []metric{
+	return []Metric{
 		flows("weft_received_packets_total", "Inner packets taken from this host (egress) or from other nodes "+
 			"(ingress).", func(f *tunnel.Flow) uint64 { return f.Received }),
 		flows("weft_received_bytes_total", "Bytes of inner packets taken from this host (egress) or from other "+
@@ -209,15 +179,15 @@ func packetFamilies() []metric {
 	}
 }
 
-func queueFamilies() []metric {
-	offloads := func(name, help string, kind prometheus.ValueType, v func(port.OffloadStats) float64) metric {
-		return metric{name, help, kind, []string{"offload"}, func(s *page, emit func(float64, ...string)) {
+func queueFamilies() []Metric {
+	offloads := func(name, help string, kind prometheus.ValueType, v func(port.OffloadStats) float64) Metric {
+		return Metric{name, help, kind, []string{"offload"}, func(s *page, emit func(float64, ...string)) {
 			for _, o := range s.plane.Stats.Offloads {
 				emit(v(o), o.Offload.String())
 			}
 		}}
 	}
-	return []metric{
+	return []Metric{
 		offloads("weft_offload_on", "1 while this offload moves several packets in one call; 0 if it is off, not "+
 			"supported or lost.", prometheus.GaugeValue,
 			func(o port.OffloadStats) float64 { return truth(o.State == port.OffloadOn) }),
@@ -237,8 +207,8 @@ func queueFamilies() []metric {
 	}
 }
 
-func kernelFamilies() []metric {
-	return []metric{
+func kernelFamilies() []Metric {
+	return []Metric{
 		gauge("weft_backend_in_place", "1 if the overlay's devices, addresses and routes are in place.",
 			func(s *page) float64 { return truth(s.Backend.InPlace) }),
 		gauge("weft_backend_pending_changes", "Changes to devices, addresses and routes that are due.",
@@ -257,8 +227,8 @@ func kernelFamilies() []metric {
 }
 
 // hookFamilies are those of a backend whose routes a controller of the operator's programs.
-func hookFamilies() []metric {
-	return []metric{
+func hookFamilies() []Metric {
+	return []Metric{
 		{"weft_route_hook_routes", "Routes that this node last gave route-hook's controller, by state.",
 			prometheus.GaugeValue, []string{"state"},
 			func(s *page, emit func(float64, ...string)) {
@@ -286,9 +256,9 @@ func hookFamilies() []metric {
 	}
 }
 
-func peerFamilies() []metric {
-	each := func(name, help string, kind prometheus.ValueType, v func(*tunnel.PeerStats) float64) metric {
-		return metric{name, help, kind, []string{"peer"}, func(s *page, emit func(float64, ...string)) {
+func peerFamilies() []Metric {
+	each := func(name, help string, kind prometheus.ValueType, v func(*tunnel.PeerStats) float64) Metric {
+		return Metric{name, help, kind, []string{"peer"}, func(s *page, emit func(float64, ...string)) {
 			for i, name := range s.labels.Traffic {
 				if name != "" {
 					emit(v(&s.plane.Peers[i]), name)
@@ -297,7 +267,7 @@ func peerFamilies() []metric {
 		}}
 	}
 	c, g := prometheus.CounterValue, prometheus.GaugeValue
-	return []metric{
+	return []Metric{
 		gauge("weft_peers", "Peers that this node exchanges packets with.", func(s *page) float64 {
 			return float64(s.Backend.Peers)
 		}),
@@ -332,8 +302,8 @@ func peerFamilies() []metric {
 	}
 }
 
-func strangersFamily() metric {
-	return carried([]metric{gauge("weft_strangers", "Addresses of no node that lately sent to the overlay's "+
+func strangersFamily() Metric {
+	return carried([]Metric{gauge("weft_strangers", "Addresses of no node that lately sent to the overlay's "+
 		"port; weft peers names them.", func(s *page) float64 { return float64(len(s.plane.Strangers)) })})[0]
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // deviceFamilies are the traffic of a node whose kernel moves the packets, as its devices count it.
-func deviceFamilies() []metric {
-	each := func(name, help string, out, in func(*routing.DeviceTraffic) uint64) metric {
-		return metric{name, help, prometheus.CounterValue, []string{"device", "scope", "direction"},
+func deviceFamilies() []Metric {
+	each := func(name, help string, out, in func(*routing.DeviceTraffic) uint64) Metric {
+		return Metric{name, help, prometheus.CounterValue, []string{"device", "scope", "direction"},
 			func(s *page, emit func(float64, ...string)) {
 				for i := range s.Devices {
 					d := &s.Devices[i]
@@ -24,7 +24,7 @@ func deviceFamilies() []metric {
 				}
 			}}
 	}
-	return []metric{
+	return []Metric{
 		each("weft_device_packets_total", "Packets on a device by which the kernel moves the overlay's packets. "+
 			"Scope overlay has only those; scope host has the host's other packets too.",
 			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxPackets },
@@ -45,8 +45,8 @@ func deviceFamilies() []metric {
 }
 
 // rulesFamilies returns the metrics about the host's firewall rules.
-func rulesFamilies() []metric {
-	return []metric{
+func rulesFamilies() []Metric {
+	return []Metric{
 		gauge("weft_rules_in_place", "1 if weft's firewall rules are in place.", func(s *page) float64 {
 			return truth(s.Backend.Rules.InPlace)
 		}),
@@ -65,15 +65,15 @@ func rulesFamilies() []metric {
 }
 
 // encryptedFamilies are absent for other backends.
-func encryptedFamilies() []metric {
-	each := func(name, help string, kind prometheus.ValueType, v func(*encryptedPeer) float64) metric {
-		return metric{name, help, kind, []string{"peer"}, func(s *page, emit func(float64, ...string)) {
+func encryptedFamilies() []Metric {
+	each := func(name, help string, kind prometheus.ValueType, v func(*encryptedPeer) float64) Metric {
+		return Metric{name, help, kind, []string{"peer"}, func(s *page, emit func(float64, ...string)) {
 			for i := range s.encrypted {
 				emit(v(&s.encrypted[i]), s.encrypted[i].name)
 			}
 		}}
 	}
-	return []metric{
+	return []Metric{
 		{"weft_wireguard_asked_timestamp_seconds",
 			"Unix time at which WireGuard's devices were last asked; the older one of two devices.",
 			prometheus.GaugeValue, nil,

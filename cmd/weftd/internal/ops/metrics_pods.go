@@ -41,9 +41,9 @@ func podLabels(all []podport.Pod) []string {
 }
 
 // podInterfaceFamilies are about single pods.
-func podInterfaceFamilies() []metric {
-	each := func(name, help string, kind prometheus.ValueType, v func(*podport.Pod) float64) metric {
-		return metric{name, help, kind, []string{"pod", "interface"}, func(s *page, emit func(float64, ...string)) {
+func podInterfaceFamilies() []Metric {
+	each := func(name, help string, kind prometheus.ValueType, v func(*podport.Pod) float64) Metric {
+		return Metric{name, help, kind, []string{"pod", "interface"}, func(s *page, emit func(float64, ...string)) {
 			labels := s.podNames
 			for i := range s.EachPod {
 				if labels[i] != "" {
@@ -52,10 +52,10 @@ func podInterfaceFamilies() []metric {
 			}
 		}}
 	}
-	count := func(name, help string, v func(*podport.Pod) uint64) metric {
+	count := func(name, help string, v func(*podport.Pod) uint64) Metric {
 		return each(name, help, prometheus.CounterValue, func(p *podport.Pod) float64 { return float64(v(p)) })
 	}
-	return []metric{
+	return []Metric{
 		{"weft_pod_interface_info", "Always 1; the labels say which directly attached pod it is.",
 			prometheus.GaugeValue, []string{"pod", "interface", "id", "addresses", "by"},
 			func(s *page, emit func(float64, ...string)) {
@@ -95,8 +95,8 @@ func podInterfaceFamilies() []metric {
 	}
 }
 
-func podFamilies() []metric {
-	return []metric{
+func podFamilies() []Metric {
+	return []Metric{
 		{"weft_pods", "Directly attached pods, by state; weft pods names them.", prometheus.GaugeValue,
 			[]string{"state"},
 			func(s *page, emit func(float64, ...string)) {

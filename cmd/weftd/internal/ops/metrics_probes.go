@@ -10,10 +10,10 @@ import (
 
 // probeFamilies are what this node's questions to its peers have shown. A node with an address in each family
 // shows the worse one.
-func probeFamilies() []metric {
+func probeFamilies() []Metric {
 	each := func(name, help string, labels []string,
-		read func(p *probe.State, emit func(v float64, labels ...string))) metric {
-		return metric{name, help, prometheus.GaugeValue, append([]string{"peer"}, labels...),
+		read func(p *probe.State, emit func(v float64, labels ...string))) Metric {
+		return Metric{name, help, prometheus.GaugeValue, append([]string{"peer"}, labels...),
 			func(s *page, emit func(float64, ...string)) {
 				names := s.probeNames()
 				for i, p := range s.worstProbes() {
@@ -34,7 +34,7 @@ func probeFamilies() []metric {
 			return float64(n)
 		}
 	}
-	return []metric{
+	return []Metric{
 		gauge("weft_peers_answering", "Peers that answer probes through the overlay.", count(probe.Yes)),
 		gauge("weft_peers_silent", "Peers that do not answer probes through the overlay.", count(probe.No)),
 		gauge("weft_no_peer_answers", "1 while there are peers and none answers probes.", func(s *page) float64 {

@@ -149,10 +149,10 @@ func TestTheKernelsCountsTakeThePlaceOfOurs(t *testing.T) {
 // A scrape shows each metric by itself, so that its help text may not refer to another's.
 func TestEachHelpStandsAlone(t *testing.T) {
 	seen := map[string]string{}
-	for _, m := range families() {
-		if other, twice := seen[m.help]; twice || strings.HasSuffix(m.help, " these.") {
-			t.Errorf("%s: %q says nothing by itself (%s)", m.name, m.help, other)
+	for _, m := range Metrics() {
+		if other, twice := seen[m.Help]; twice || strings.HasSuffix(m.Help, " these.") {
+			t.Errorf("%s: %q says nothing by itself (%s)", m.Name, m.Help, other)
 		}
-		seen[m.help] = m.name
+		seen[m.Help] = m.Name
 	}
 }

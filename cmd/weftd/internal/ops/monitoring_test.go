@@ -48,8 +48,8 @@ func TestRulesAndDashboardNameMetrics(t *testing.T) {
 		exprs = append(exprs, v.Definition)
 	}
 	labels := map[string][]string{}
-	for _, m := range families() {
-		labels[m.name] = append(m.labels, "job", "instance")
+	for _, m := range Metrics() {
+		labels[m.Name] = append(m.Labels, "job", "instance")
 	}
 	for _, e := range exprs {
 		for _, m := range regexp.MustCompile(

@@ -40,8 +40,8 @@ func newPage(s *control.Snapshot) *page {
 // kernelMoves says that weft moves no packets itself, so that its data plane counts nothing.
 func (p *page) kernelMoves() bool { return p.InUse() && routing.CarriesNothing(p.Backend.Path) }
 
-func peerInfoFamily() metric {
-	return metric{"weft_peer_info", "Always 1; the labels are the peer's record.", prometheus.GaugeValue,
+func peerInfoFamily() Metric {
+	return Metric{"weft_peer_info", "Always 1; the labels are the peer's record.", prometheus.GaugeValue,
 		[]string{"peer", "id", "address", "subnets", "backend"},
 		func(s *page, emit func(float64, ...string)) {
 			for i := range s.Records {

@@ -104,7 +104,7 @@ func metrics(t *testing.T) string {
 		if len(m.Labels) > 0 {
 			name += "{" + strings.Join(m.Labels, ",") + "}"
 		}
-		rows = append(rows, []string{code(name), m.Type, m.Help})
+		rows = append(rows, []string{code(name), strings.ToLower(m.Kind.ToDTO().String()), m.Help})
 	}
 	declared := regexp.MustCompile(`(?s)- alert: (\w+).*?for: (\w+).*?severity: (\w+)`)
 	rules := read(t, "cmd/weftd/deploy/chart/weft/monitoring/rules.yaml")
