@@ -66,14 +66,15 @@ func code(s string) string { return "`" + s + "`" }
 func flags(t *testing.T) string {
 	var rows [][]string
 	for _, f := range options.Flags() {
-		name, value := code("--"+f.Name), f.Default
+		name, value := code("--"+f.Name), f.DefValue
+		_, usage := flag.UnquoteUsage(f.Flag)
 		if f.Own {
 			name += " [weft]"
 		}
 		if value == "" || value == "false" {
 			value = "-"
 		}
-		rows = append(rows, []string{name, value, cmp.Or(f.Effect.String(), "-"), f.Usage})
+		rows = append(rows, []string{name, value, cmp.Or(f.Effect.String(), "-"), usage})
 	}
 	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
 	return `# Flags of weftd
