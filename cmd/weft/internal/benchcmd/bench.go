@@ -26,13 +26,10 @@ import (
 type benchFlags struct {
 	version                                     string
 	quick, full, quiet, rootless, reverse, ipv6 bool
-	rungs, measures, wires                      []string
-	rounds, sweeps, pings, size                 int
-	frames                                      []int
-	tcp, trial, ping                            time.Duration
-	loss                                        float64
-	json, html, markdown, benchstat, weftd      string
-	lab, from, to, through, topology            string
+	overlay.Config
+	measures                         []string
+	json, html, markdown, benchstat  string
+	lab, from, to, through, topology string
 }
 
 func Command(app *cli.App) *cobra.Command {
@@ -66,8 +63,7 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.config(cmd)
-			if err != nil {
+			if err := f.complete(cmd); err != nil {
 				return cli.AsUsage(err)
 			}
 			for flag, file := range map[string]string{"json": f.json, "html": f.html, "markdown": f.markdown,
@@ -83,9 +79,9 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 				return cli.Usagef("--from goes with --lab: without a lab, this machine is the one end, and --to " +
 					"the other")
 			case f.to != "" || f.through != "":
-				return benchThrough(cmd, f, c)
+				return benchThrough(cmd, f)
 			}
-			return benchLadder(cmd, f, c)
+			return benchLadder(cmd, f)
 		},
 	}
 	f.bind(cmd)
@@ -108,21 +104,21 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
 	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
 	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
-	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: "+
+	s.StringSliceVar(&f.Rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: "+
 		strings.Join(overlay.Usual(), ", ")+"; with --full also veth, portable and direct)")
-	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+
+	s.StringSliceVar(&f.Wires, "wire", nil, "what lies between the nodes: `kinds` among "+
 		strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with "+
 		"--full)")
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
-	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
-	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size")
-	s.IntVar(&f.pings, "ping-rounds", 0, "how often a ping-pong is measured (default: 10, or what --rounds is)")
-	s.IntSliceVar(&f.frames, "frames", nil, "frame `sizes` in bytes")
-	s.IntVar(&f.size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
-	s.DurationVar(&f.tcp, "tcp", 0, "how long one TCP measurement lasts")
-	s.DurationVar(&f.trial, "trial", 0, "how long one trial of a packet rate lasts")
-	s.DurationVar(&f.ping, "ping", 0, "how long one ping-pong lasts")
-	s.Float64Var(&f.loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
+	s.IntVar(&f.Rounds, "rounds", 0, "how often each rung is measured")
+	s.IntVar(&f.SweepRounds, "sweep-rounds", 0, "how often with each frame size")
+	s.IntVar(&f.PingRounds, "ping-rounds", 0, "how often a ping-pong is measured (default: 10, or what --rounds is)")
+	s.IntSliceVar(&f.Frames, "frames", nil, "frame `sizes` in bytes")
+	s.IntVar(&f.Size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
+	s.DurationVar(&f.TCP, "tcp", 0, "how long one TCP measurement lasts")
+	s.DurationVar(&f.Trial, "trial", 0, "how long one trial of a packet rate lasts")
+	s.DurationVar(&f.Ping, "ping", 0, "how long one ping-pong lasts")
+	s.Float64Var(&f.Loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
 	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead "+
 		"of the table")
 	s.StringVar(&f.html, "html", "", "write the result as one HTML page to this `file`")
@@ -130,7 +126,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 		"block of columns for each wire")
 	s.StringVar(&f.benchstat, "benchstat", "",
 		"write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
-	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in "+
+	s.StringVar(&f.Weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in "+
 		"$PATH)")
 	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
 	labcmd.NameLab(cmd, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
@@ -158,42 +154,44 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 		"measures": cli.ManyOf(kinds), "from": ends, "to": ends})
 }
 
-// config returns the preset's configuration, with the flags that were given in place of its values.
-func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
-	c := overlay.Config{Config: plan.Default(), Rungs: f.rungs, Wires: f.wires, Weftd: f.weftd}
+// complete takes what no flag gave from the preset, and checks everything.
+func (f *benchFlags) complete(cmd *cobra.Command) error {
+	p := plan.Default()
 	switch {
 	case f.quick:
-		c.Config = plan.Quick()
+		p = plan.Quick()
 	case f.full:
-		c.Config = plan.Full()
+		p = plan.Full()
 	}
-	if len(c.Wires) == 0 {
-		c.Wires = f.usualWires()
+	given := cmd.Flags().Changed
+	if given("rounds") {
+		p.PingRounds = f.Rounds
 	}
-	if len(c.Rungs) == 0 && !f.full {
-		c.Rungs = overlay.Usual()
-	}
-	set := func(name string, apply func()) {
-		if cmd.Flags().Changed(name) {
-			apply()
-		}
-	}
-	set("rounds", func() { c.Rounds, c.PingRounds = f.rounds, f.rounds })
-	set("ping-rounds", func() { c.PingRounds = f.pings })
-	set("sweep-rounds", func() { c.SweepRounds = f.sweeps })
-	set("frames", func() { c.Frames = f.frames })
-	set("size", func() { c.Size = f.size })
-	set("tcp", func() { c.TCP = f.tcp })
-	set("trial", func() { c.Trial = f.trial })
-	set("ping", func() { c.Ping = f.ping })
-	set("loss", func() { c.Loss = f.loss })
-	set("measures", func() {
-		c.Kinds = nil
+	preset(given("rounds"), &f.Rounds, p.Rounds)
+	preset(given("ping-rounds"), &f.PingRounds, p.PingRounds)
+	preset(given("sweep-rounds"), &f.SweepRounds, p.SweepRounds)
+	preset(given("frames"), &f.Frames, p.Frames)
+	preset(given("size"), &f.Size, p.Size)
+	preset(given("tcp"), &f.TCP, p.TCP)
+	preset(given("trial"), &f.Trial, p.Trial)
+	preset(given("ping"), &f.Ping, p.Ping)
+	preset(given("loss"), &f.Loss, p.Loss)
+	preset(len(f.Wires) > 0, &f.Wires, f.usualWires())
+	preset(len(f.Rungs) > 0 || f.full, &f.Rungs, overlay.Usual())
+	f.WarmUp, f.Kinds = p.WarmUp, p.Kinds
+	if given("measures") {
+		f.Kinds = nil
 		for _, m := range f.measures {
-			c.Kinds = append(c.Kinds, report.Kind(m))
+			f.Kinds = append(f.Kinds, report.Kind(m))
 		}
-	})
-	return c, c.Check()
+	}
+	return f.Check()
+}
+
+func preset[T any](given bool, value *T, otherwise T) {
+	if !given {
+		*value = otherwise
+	}
 }
 
 // usualWires are those of a run that names none.
@@ -212,7 +210,7 @@ func (f *benchFlags) usualWires() (names []string) {
 }
 
 // benchLadder measures the rungs on this machine.
-func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
+func benchLadder(cmd *cobra.Command, f benchFlags) error {
 	if holder.NeedsIsolation(f.rootless) {
 		status, err := holder.Isolated()
 		if err != nil {
@@ -222,9 +220,9 @@ func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	}
 	ctx, stop := cli.WithHangup(cmd.Context())
 	defer stop()
-	return f.measure(cmd, c.Estimate(runtime.NumCPU()),
+	return f.measure(cmd, f.Estimate(runtime.NumCPU()),
 		func(out plan.Out, say func(string)) (*report.Document, error) {
-			return overlay.Run(ctx, c, out, say)
+			return overlay.Run(ctx, f.Config, out, say)
 		})
 }
 

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/bench/ends"
-	"weft/bench/overlay"
 	"weft/bench/plan"
 	"weft/bench/report"
 	"weft/cmd/weft/internal/cli"
@@ -75,7 +74,7 @@ func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 }
 
 // benchThrough measures to a far end that it starts.
-func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
+func benchThrough(cmd *cobra.Command, f benchFlags) error {
 	if f.to == "" || f.through == "" {
 		return cli.Usagef("--to and --through go together: the address of the other end, and the command that " +
 			"reaches it, such as --to 10.42.2.2 --through 'ssh node2'")
@@ -94,8 +93,8 @@ func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	if f.reverse {
 		paths = 2
 	}
-	p := ends.Plan{Config: c.Config, To: at, Reverse: f.reverse, Topology: f.topology}
-	err = f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()),
+	p := ends.Plan{Config: f.Config.Config, To: at, Reverse: f.reverse, Topology: f.topology}
+	err = f.measure(cmd, f.Config.Config.Estimate(paths, 0, runtime.NumCPU()),
 		func(out plan.Out, _ func(string)) (*report.Document, error) {
 			return ends.Run(ctx, p, far, out)
 		})
