@@ -21,6 +21,7 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"Network":"10.9.0.0/16"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	rootless := lab.Spec{Rootless: true}
 	for _, c := range []struct {
 		name   string
 		flags  labFlags
@@ -39,24 +40,24 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd,
 			"", "kernel"},
 		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
-		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576},
+		{"as documented", labFlags{backend: "udp", store: "embedded", Spec: lab.Spec{Nodes: lab.MaxNodes, PodsPerNode: 1, MTU: 576}},
 			lab.Weftd,
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
-		{"one node too many", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes + 1, pods: 1,
-			mtu: 576}, 0, "", "--nodes 251: "},
+		{"one node too many", labFlags{backend: "udp", store: "embedded", Spec: lab.Spec{Nodes: lab.MaxNodes + 1,
+			PodsPerNode: 1, MTU: 576}}, 0, "", "--nodes 251: "},
 		{"wire", labFlags{backend: "udp", store: "embedded", wire: "rope"}, 0, "", `--wire "rope"`},
 		{"attachment", labFlags{backend: "udp", store: "embedded", attach: "glue"}, 0, "", `--attach "glue"`},
 		{"attached by the kernel", labFlags{backend: "kernel-vxlan", store: "embedded", attach: "direct"}, 0, "",
 			"--attach direct: "},
 		{"attached to a bridge's backend", labFlags{backend: "vxlan", store: "embedded", attach: "direct"}, 0, "",
 			"--attach direct: "},
-		{"the kernel's without root", labFlags{backend: "vxlan", store: "embedded", rootless: true}, 0, "",
+		{"the kernel's without root", labFlags{backend: "vxlan", store: "embedded", Spec: rootless}, 0, "",
 			"--rootless: "},
-		{"by hand without root", labFlags{backend: "kernel-vxlan", store: "embedded", rootless: true}, 0, "",
+		{"by hand without root", labFlags{backend: "kernel-vxlan", store: "embedded", Spec: rootless}, 0, "",
 			"--rootless: "},
-		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", rootless: true}, 0, "",
+		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", Spec: rootless}, 0, "",
 			"--path raw: "},
-		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", rootless: true},
+		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", Spec: rootless},
 			lab.Weftd,
 			`{"Backend":{"Path":"portable","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
 		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "such"},
@@ -67,8 +68,8 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")
-			if c.flags.nodes == 0 {
-				c.flags.nodes, c.flags.pods, c.flags.mtu = 2, 2, 1500
+			if f := &c.flags; f.Nodes == 0 {
+				f.Nodes, f.PodsPerNode, f.MTU = 2, 2, 1500
 			}
 			s, err := c.flags.spec()
 			if c.fault != "" {
@@ -82,8 +83,8 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			}
 		})
 	}
-	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain",
-		attach: "direct", endpoints: []string{"http://x:1"}}).spec()
+	s, err := (&labFlags{backend: "udp", store: "embedded", wire: "plain", attach: "direct",
+		Spec: lab.Spec{Nodes: 2, PodsPerNode: 2, MTU: 1500, Endpoints: []string{"http://x:1"}}}).spec()
 	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
 		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
 	}

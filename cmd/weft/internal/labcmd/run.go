@@ -32,7 +32,7 @@ func labRunCommand() *cobra.Command {
 			if duration < 0 {
 				return cli.Usagef("--duration %s: want 0, for no stream, or more", duration)
 			}
-			if holder.NeedsIsolation(f.rootless) {
+			if holder.NeedsIsolation(f.Rootless) {
 				status, err := holder.Isolated()
 				if err != nil {
 					return err
@@ -134,7 +134,7 @@ func labUpCommand() *cobra.Command {
 			if holder.IsHolder() {
 				return holder.HoldLaunched(ctx, holder.Options{Name: f.name, Spec: spec, KeepLogs: f.keepLogs})
 			}
-			info, err := holder.Launch(ctx, f.name, holder.NeedsIsolation(f.rootless), progressTo(cmd.ErrOrStderr()))
+			info, err := holder.Launch(ctx, f.name, holder.NeedsIsolation(f.Rootless), progressTo(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}

@@ -19,17 +19,15 @@ import (
 
 // labFlags are the flags of `weft lab run` and `weft lab up`.
 type labFlags struct {
+	lab.Spec
 	name, backend, path, store, config, wire, attach string
-	nodes, pods, mtu                                 int
-	ipv6, direct, rootless, keepLogs                 bool
-	weftd                                            string
-	weftdArgs, endpoints                             []string
+	ipv6, keepLogs                                   bool
 }
 
 func (f *labFlags) bind(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.nodes, "nodes", 2, "number of nodes")
-	s.IntVar(&f.pods, "pods", 2, "pods on each node")
+	s.IntVar(&f.Nodes, "nodes", 2, "number of nodes")
+	s.IntVar(&f.PodsPerNode, "pods", 2, "pods on each node")
 	s.StringVar(&f.backend, "backend", lease.DefaultBackend,
 		fmt.Sprintf("weftd's backend (%s), or %s or %s: set up by hand, without weftd",
 			strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN))
@@ -39,8 +37,8 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 		"--ipv6")
 	s.StringVar(&f.store, "store", "embedded",
 		"where the leases are: embedded (etcd in node1's weftd), separate (an etcd process of its own), external")
-	s.StringSliceVar(&f.endpoints, "etcd-endpoints", nil, "`URLs` of an external store, as seen from the nodes")
-	s.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire between the nodes, in bytes")
+	s.StringSliceVar(&f.Endpoints, "etcd-endpoints", nil, "`URLs` of an external store, as seen from the nodes")
+	s.IntVar(&f.MTU, "mtu", 1500, "MTU of the wire between the nodes, in bytes")
 	s.StringVar(&f.wire, "wire", lab.WireFull.String(),
 		"what the wire between the nodes cuts: full (nothing, a veth pair as it is made), uso (a tunnel's "+
 			"superpackets, as a card with UDP segmentation), plain (those of UDP too, as most virtual machines); "+
@@ -48,11 +46,11 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s.StringVar(&f.attach, "attach", lab.Bridge.String(),
 		"how pods are joined to their nodes: bridge (a veth pair to the node's bridge), direct (a TUN whose "+
 			"other end is weftd's, as weft attach makes)")
-	s.BoolVar(&f.direct, "direct", false, "one cable between two nodes, instead of a bridge")
-	s.StringVar(&f.weftd, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
-	s.StringArrayVar(&f.weftdArgs, "weftd-arg", nil,
+	s.BoolVar(&f.Direct, "direct", false, "one cable between two nodes, instead of a bridge")
+	s.StringVar(&f.WeftdPath, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
+	s.StringArrayVar(&f.WeftdArgs, "weftd-arg", nil,
 		"further argument for every weftd; may be given several times")
-	s.BoolVar(&f.rootless, "rootless", false,
+	s.BoolVar(&f.Rootless, "rootless", false,
 		"nodes without root: each weftd is an ordinary user's, with TUN and pods in namespaces of that user's; "+
 			"the lab itself is in a user namespace then, even root's")
 	s.BoolVar(&f.keepLogs, "keep-logs", false, "leave logs and state behind")
@@ -76,15 +74,12 @@ func (f *labFlags) complete(cmd *cobra.Command) {
 
 // spec is the lab that the flags ask for.
 func (f *labFlags) spec() (lab.Spec, error) {
-	s := lab.Spec{
-		Nodes: f.nodes, PodsPerNode: f.pods, MTU: f.mtu, Direct: f.direct,
-		Rootless: f.rootless, WeftdPath: f.weftd, WeftdArgs: f.weftdArgs, Endpoints: f.endpoints,
-	}
+	s := f.Spec
 	for _, n := range []struct {
 		flag             string
 		got, least, most int
-	}{{"nodes", f.nodes, 1, lab.MaxNodes}, {"pods", f.pods, 1, lab.MaxPods},
-		{"mtu", f.mtu, lab.MinMTU, lab.MaxMTU}} {
+	}{{"nodes", s.Nodes, 1, lab.MaxNodes}, {"pods", s.PodsPerNode, 1, lab.MaxPods},
+		{"mtu", s.MTU, lab.MinMTU, lab.MaxMTU}} {
 		if n.got < n.least || n.got > n.most {
 			return s, fmt.Errorf("--%s %d: want %d to %d", n.flag, n.got, n.least, n.most)
 		}
@@ -101,7 +96,7 @@ func (f *labFlags) spec() (lab.Spec, error) {
 	if s.Store = stores[f.store]; s.Store == 0 {
 		return s, fmt.Errorf("--store %q: want embedded, separate or external", f.store)
 	}
-	if len(f.endpoints) > 0 {
+	if len(s.Endpoints) > 0 {
 		s.Store = lab.External
 	}
 	if f.config != "" {
@@ -113,11 +108,11 @@ func (f *labFlags) spec() (lab.Spec, error) {
 		return s, err
 	}
 	carried := s.Driver == lab.Weftd && labFacts(f.backend).Carrier == routing.CarrierWeft
-	if f.rootless && !carried {
+	if s.Rootless && !carried {
 		return s, fmt.Errorf("--rootless: without root the host's kernel carries nothing for a node, and that of "+
 			"backend %s would: want udp or %s", f.backend, userVXLAN)
 	}
-	if f.rootless && f.path == tunnel.PathRaw.String() {
+	if s.Rootless && f.path == tunnel.PathRaw.String() {
 		return s, fmt.Errorf("--path %s: it needs rights over the node's network, which --rootless is without: "+
 			"want %s or %s", f.path, tunnel.PathSocket, tunnel.PathPortable)
 	}
