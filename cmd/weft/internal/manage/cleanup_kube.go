@@ -11,32 +11,28 @@ import (
 )
 
 // kubeFlags say how weft cleanup finds the Node object of this host.
-type kubeFlags struct {
-	kubeconfig, apiURL, prefix, node string
-}
+type kubeFlags kube.Config
 
 func (k *kubeFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&k.kubeconfig, "kubeconfig-file", "",
+	fs.StringVar(&k.Kubeconfig, "kubeconfig-file", "",
 		"`file` for the API server, to remove weft's annotation from the Node object; in a pod its service account")
-	fs.StringVar(&k.apiURL, "kube-api-url", "", "`URL` of the API server, instead of the file's")
-	fs.StringVar(&k.prefix, "kube-annotation-prefix", kube.DefaultPrefix, "weftd's `prefix`")
-	fs.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "the Node object's `name`")
+	fs.StringVar(&k.APIURL, "kube-api-url", "", "`URL` of the API server, instead of the file's")
+	fs.StringVar(&k.AnnotationPrefix, "kube-annotation-prefix", kube.DefaultPrefix, "weftd's `prefix`")
+	fs.StringVar(&k.NodeName, "node-name", os.Getenv("NODE_NAME"), "the Node object's `name`")
 }
 
 // given reports whether the flags or the environment say which Node object is this host's, and how to reach
 // the API.
 func (k *kubeFlags) given() bool {
-	return k.kubeconfig != "" || k.apiURL != "" || k.node != "" && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	return k.Kubeconfig != "" || k.APIURL != "" || k.NodeName != "" && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }
 
 // forget removes weft's annotation from this host's Node object.
 func (f *cleanupFlags) forget(ctx context.Context, c *cleaned) error {
-	k := f.kube
-	if !k.given() {
+	if !f.kube.given() {
 		return nil
 	}
-	client, err := kube.New(kube.Config{APIURL: k.apiURL, Kubeconfig: k.kubeconfig, AnnotationPrefix: k.prefix,
-		NodeName: k.node})
+	client, err := kube.New(kube.Config(f.kube))
 	if err != nil {
 		return fmt.Errorf("weft's annotation of the Node object: %w", err)
 	}
@@ -46,7 +42,7 @@ func (f *cleanupFlags) forget(ctx context.Context, c *cleaned) error {
 		return fmt.Errorf("weft's annotation of the Node object: %w", err)
 	}
 	if annotation != "" {
-		c.Removed = append(c.Removed, fmt.Sprintf("annotation %s of node %s", annotation, k.node))
+		c.Removed = append(c.Removed, fmt.Sprintf("annotation %s of node %s", annotation, f.kube.NodeName))
 	}
 	return nil
 }
