@@ -151,7 +151,8 @@ func TestCancelled(t *testing.T) {
 	defer cancel()
 	p := short()
 	p.TCP = time.Hour
-	if _, err := Run(ctx, Plan{Config: p, To: netip.MustParseAddrPort("127.0.0.1:0")}, c, plan.Out{}); !errors.Is(err, context.DeadlineExceeded) {
+	_, err := Run(ctx, Plan{Config: p, To: netip.MustParseAddrPort("127.0.0.1:0")}, c, plan.Out{})
+	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	if err := <-ended; err != nil {

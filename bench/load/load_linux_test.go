@@ -86,7 +86,8 @@ func TestReadCPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := now.Sub(before); d.Processes >= 20*time.Millisecond && d.Machine >= 20*time.Millisecond { // both are counted, each by itself
+		const some = 20 * time.Millisecond // both are counted, each by itself
+		if d := now.Sub(before); d.Processes >= some && d.Machine >= some {
 			return
 		}
 		if time.Now().After(end) {
