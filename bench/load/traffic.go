@@ -37,13 +37,13 @@ const (
 // Traffic says which datagrams to send: of which sizes, and over how many flows. Two flows
 // differ in the sender's port.
 type Traffic struct {
-	Mode SendMode `json:"mode"`
+	Mode SendMode
 	// Payloads are the sizes that occur, in bytes of UDP payload, and Weights say how often
 	// each does; a missing weight is 1. Mode Segment has one size.
-	Payloads []int `json:"payloads"`
-	Weights  []int `json:"weights,omitempty"`
+	Payloads []int
+	Weights  []int
 	// Flows is how many there are; 1 by default. Mode Segment has one flow.
-	Flows int `json:"flows"`
+	Flows int
 }
 
 // Single is one flow of one size.

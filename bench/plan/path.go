@@ -23,8 +23,6 @@ type Path struct {
 	Ends Ends
 	// Daemon is the name of the program whose processor time is in TCP's result, if that is not weftd.
 	Daemon string
-	// Notes are for the report's reader; measuring may add to them.
-	Notes []string
 	// Check, if set, is called when a measurement has failed, and says what is wrong with the path itself. If
 	// something is, the path is measured no more.
 	Check func() error

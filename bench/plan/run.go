@@ -190,7 +190,7 @@ type runner struct {
 	states map[*Path]*state
 }
 
-// run measures until no path is left.
+// run takes the steps in order, as long as there is a path that has not broken down.
 func (r *runner) run(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		for _, p := range r.paths {
