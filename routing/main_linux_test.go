@@ -11,7 +11,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 var (
 	inNamespace, aloneInNamespace = kerneltest.Enter, kerneltest.EnterAlone
-	newNamespace, kernelHere      = kerneltest.Another, kerneltest.Here
+	newNamespace                  = kerneltest.Another
 )
 
 func ip(t *testing.T, args string, a ...any) string { t.Helper(); return netns.IP(t, args, a...) }

@@ -62,6 +62,7 @@ func checkDaemon(f *Facts) findings {
 		case control.CacheNotSaved:
 			out.do("df -h %s; df -i %s; free what fills it, and weftd saves again by itself", f.Settings.CacheDir,
 				f.Settings.CacheDir)
+		default: // the others say what to do
 		}
 	}
 	return out.orOK("weftd%s answers and is ready", pid)

@@ -17,5 +17,6 @@ func Exhausted(err error) bool {
 	if next := errors.Unwrap(err); next != nil {
 		return Exhausted(next)
 	}
-	return err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM || err == unix.ENOBUFS
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS},
+		func(e error) bool { return errors.Is(err, e) })
 }

@@ -176,7 +176,7 @@ func (b *bench) refuses(ctx context.Context, word string) error {
 	}
 	return until(func() error {
 		if err := n.Ready(ctx); err == nil || !strings.Contains(err.Error(), word) {
-			return n.Fault(fmt.Errorf("it does not say that it lacks %s: %v", word, err))
+			return n.Fault(fmt.Errorf("it does not say that it lacks %s, but %q", word, fmt.Sprint(err)))
 		}
 		return nil
 	})

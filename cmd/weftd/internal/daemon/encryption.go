@@ -68,6 +68,7 @@ func unheard(p routing.EncryptedPeer, now time.Time) (likely, look string) {
 	case routing.PeerAnsweredBefore:
 		return fmt.Sprintf("no handshake has been answered for %v", now.Sub(p.Handshake).Round(time.Second)),
 			fmt.Sprintf("does the peer still run, with the key of its record, and does UDP to %v pass?", p.Endpoint)
+	case routing.PeerHeard:
 	}
 	return "", ""
 }

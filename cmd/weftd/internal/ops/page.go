@@ -38,7 +38,7 @@ func newPage(s *control.Snapshot) *page {
 }
 
 // kernelMoves says that weft moves no packets itself, so that its data plane counts nothing.
-func (p *page) kernelMoves() bool { return p.InUse() && routing.CarriesNothing(p.Backend.Path) }
+func (s *page) kernelMoves() bool { return s.InUse() && routing.CarriesNothing(s.Backend.Path) }
 
 func peerInfoFamily() Metric {
 	return Metric{"weft_peer_info", "Always 1; the labels are the peer's record.", prometheus.GaugeValue,
