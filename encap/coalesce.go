@@ -32,7 +32,7 @@ type Run struct {
 	// bytes.
 	UDPSegments int
 
-	kind        GSOKind
+	gsoType     uint8
 	proto       uint8
 	closed      bool
 	partial     bool // the first packet's transport checksum
@@ -75,6 +75,7 @@ func (r *Run) Start(b []byte, in Inner, partial bool) bool {
 		return false
 	}
 	r.l4, r.proto, r.df, r.flags = in.L4, in.Proto, in.DF, 0
+	r.gsoType = GSOType(in.Version, in.Proto)
 	switch {
 	case in.Version == 4 && in.L4 == IPv4Len:
 		if Checksum(b[:IPv4Len]) != 0 {
@@ -82,10 +83,8 @@ func (r *Run) Start(b []byte, in Inner, partial bool) bool {
 		}
 		r.id = binary.BigEndian.Uint16(b[4:])
 		r.pseudoSum = PseudoHeaderSumRaw(b[12:20], in.Proto, 0)
-		r.kind = GSOTCP4
 	case in.Version == 6 && in.L4 == IPv6Len:
 		r.pseudoSum = PseudoHeaderSumRaw(b[8:40], in.Proto, 0)
-		r.kind = GSOTCP6
 	default:
 		return false
 	}
@@ -105,7 +104,6 @@ func (r *Run) Start(b []byte, in Inner, partial bool) bool {
 // startTransport reads the transport header of a first packet, which is whole.
 func (r *Run) startTransport(l4 []byte) bool {
 	if r.proto == ProtoUDP {
-		r.kind = GSOUDP
 		return binary.BigEndian.Uint16(l4[ChecksumOffsetUDP:]) != 0
 	}
 	r.nextSeq = binary.BigEndian.Uint32(l4[4:])
@@ -208,29 +206,26 @@ func (r *Run) nextID(id uint16) bool {
 // superpacket, and describes it. head is changed in place: total or payload
 // length, UDP length, IPv4 header checksum, the transport checksum, which becomes
 // the folded pseudo-header sum, and PSH, which is the last packet's. The head of a
-// run of one is left verbatim; its Meta says GSONone, and where to finish the
-// checksum if it is partial.
+// run of one is left verbatim, and described only if its checksum is partial.
 //
-// The zero Meta comes back, and head unchanged, for an idle run or a head that is
+// The zero VNetHdr comes back, and head unchanged, for an idle run or a head that is
 // shorter than its headers.
-func (r *Run) Finish(head []byte) Meta {
-	if r.segments == 0 || len(head) < r.headerLen {
-		r.segments = 0
-		return Meta{}
-	}
-	m := Meta{Kind: GSONone, HeaderLen: r.headerLen, Segments: r.segments, TotalLen: r.totalLen}
+func (r *Run) Finish(head []byte) VNetHdr {
+	n := r.segments
 	r.segments = 0
-	if m.Segments > 1 {
-		m.Kind, m.SegmentSize = r.kind, r.segmentSize
-		r.patch(head[:r.headerLen])
-	} else if !r.partial {
-		return m
+	if n == 0 || len(head) < r.headerLen || n == 1 && !r.partial {
+		return VNetHdr{}
 	}
-	m.CsumStart, m.CsumOffset = r.l4, ChecksumOffsetTCP
+	h := VNetHdr{Flags: VNetNeedsCsum, HdrLen: uint16(r.headerLen), CsumStart: uint16(r.l4),
+		CsumOffset: ChecksumOffsetTCP}
 	if r.proto == ProtoUDP {
-		m.CsumOffset = ChecksumOffsetUDP
+		h.CsumOffset = ChecksumOffsetUDP
 	}
-	return m
+	if n > 1 {
+		h.GSOType, h.GSOSize = r.gsoType, uint16(r.segmentSize)
+		r.patch(head[:r.headerLen])
+	}
+	return h
 }
 
 // patch turns the first packet's header into the superpacket's.

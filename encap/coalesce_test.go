@@ -32,7 +32,7 @@ func arrivals(pkts [][]byte, partial bool) (as []arrival) {
 }
 
 // sameMerged compares packets and the descriptions of supers.
-func sameMerged(t testing.TB, as []arrival, got []merged, metas []Meta, want []merged) {
+func sameMerged(t testing.TB, as []arrival, got []merged, hdrs []VNetHdr, want []merged) {
 	t.Helper()
 	for i := range min(len(got), len(want)) {
 		g, w := got[i], want[i]
@@ -41,10 +41,10 @@ func sameMerged(t testing.TB, as []arrival, got []merged, metas []Meta, want []m
 				g.from+g.n, g.pkt,
 				w.from, w.from+w.n, w.pkt, as[min(g.from+g.n, len(as)-1)].pkt)
 		}
-		if metas[i].Kind > GSONone {
-			checkMeta(t, metas[i], g, as)
+		if hdrs[i].GSOType != VNetGSONone {
+			checkSuper(t, hdrs[i], g, as)
 		} else if g.n != 1 {
-			t.Fatalf("%d packets as kind %v", g.n, metas[i].Kind)
+			t.Fatalf("%d packets with %+v", g.n, hdrs[i])
 		}
 	}
 	if len(got) != len(want) {
@@ -52,28 +52,28 @@ func sameMerged(t testing.TB, as []arrival, got []merged, metas []Meta, want []m
 	}
 }
 
-// checkMeta cuts a merged packet as its Meta says; the result has to be what arrived.
-func checkMeta(t testing.TB, m Meta, g merged, as []arrival) {
+// checkSuper cuts a merged packet as its header says; the result has to be what arrived.
+func checkSuper(t testing.TB, h VNetHdr, g merged, as []arrival) {
 	t.Helper()
 	l4, proto := slowL4(g.pkt)
 	offset := map[uint8]int{ProtoTCP: 16, ProtoUDP: 6}[proto]
-	kind := GSOUDP
+	kind := uint8(VNetGSOUDPL4)
 	if proto == ProtoTCP {
-		kind = map[uint8]GSOKind{4: GSOTCP4, 6: GSOTCP6}[g.pkt[0]>>4]
+		kind = map[uint8]uint8{4: VNetGSOTCPv4, 6: VNetGSOTCPv6}[g.pkt[0]>>4]
 	}
-	want := Meta{kind, slowHeaderLen(g.pkt), len(as[g.from].pkt) - slowHeaderLen(g.pkt), l4, offset, g.n,
-		len(g.pkt)}
-	if m != want {
-		t.Fatalf("meta %+v, want %+v", m, want)
+	want := VNetHdr{VNetNeedsCsum, kind, uint16(slowHeaderLen(g.pkt)),
+		uint16(len(as[g.from].pkt) - slowHeaderLen(g.pkt)), uint16(l4), uint16(offset)}
+	if h != want {
+		t.Fatalf("header %+v, want %+v", h, want)
 	}
 	in, err := ParseInner(g.pkt)
 	if err != nil || !headerChecksumOK(g.pkt) {
 		t.Fatal(err, "or header checksum")
 	}
-	if start, off, ok := PartialChecksum(g.pkt, in); !ok || start != m.CsumStart || off != m.CsumOffset {
-		t.Fatalf("superpacket is not partial as its meta says: %d %d %t", start, off, ok)
+	if start, off, ok := PartialChecksum(g.pkt, in); !ok || start != int(h.CsumStart) || off != int(h.CsumOffset) {
+		t.Fatalf("superpacket is not partial as its header says: %d %d %t", start, off, ok)
 	}
-	segs := segments(t, g.pkt, m.SegmentSize, false)
+	segs := segments(t, g.pkt, int(h.GSOSize), false)
 	fixed := in.Version == 4 && in.DF && bytes.Equal(as[g.from].pkt[4:6], as[g.from+1].pkt[4:6])
 	for k, seg := range segs {
 		if !slowSame(as[g.from+k], seg, fixed) {
@@ -196,8 +196,8 @@ func checkScript(t testing.TB, seed uint64, ops []byte) {
 		}
 	}
 	limit := 1 + int(seed%20)
-	got, metas := runCoalesce(&Run{UDPSegments: limit}, as)
-	sameMerged(t, as, got, metas, slowCoalesce(as, limit))
+	got, hdrs := runCoalesce(&Run{UDPSegments: limit}, as)
+	sameMerged(t, as, got, hdrs, slowCoalesce(as, limit))
 }
 
 func TestCoalesceAgainstSlow(t *testing.T) {
@@ -240,8 +240,7 @@ func FuzzCoalescePair(f *testing.F) {
 			return
 		}
 		m := merged{append(slices.Clone(a[:in.TotalLen]), b[from:in2.TotalLen]...), 0, 2}
-		meta := r.Finish(m.pkt)
-		checkMeta(t, meta, m, []arrival{{a[:in.TotalLen], false}, {b[:in2.TotalLen], false}})
+		checkSuper(t, r.Finish(m.pkt), m, []arrival{{a[:in.TotalLen], false}, {b[:in2.TotalLen], false}})
 	})
 }
 
@@ -264,13 +263,13 @@ func TestSegmentThenCoalesce(t *testing.T) {
 		for _, s := range segs {
 			as = append(as, arrival{s, partial})
 		}
-		got, metas := runCoalesce(new(Run), as)
+		got, hdrs := runCoalesce(new(Run), as)
 		if len(got) != 1 || !bytes.Equal(got[0].pkt, pkt) {
 			t.Fatalf("%d segments of %d merge into %d packets:\n%.80x\n%.80x", len(segs), size, len(got),
 				got[0].pkt, pkt)
 		}
-		if metas[0].SegmentSize != size {
-			t.Fatalf("%+v", metas[0])
+		if int(hdrs[0].GSOSize) != size {
+			t.Fatalf("%+v", hdrs[0])
 		}
 	}
 }
@@ -298,9 +297,10 @@ func BenchmarkCoalesce(b *testing.B) {
 						for i := 1; ok && i < len(as); i++ {
 							_, ok = r.Add(as[i].pkt, ins[i], !verify)
 						}
-						if m := r.Finish(head); m.Segments != 45 {
-							b.Fatal(m)
+						if n := r.Segments(); n != 45 {
+							b.Fatal(n)
 						}
+						r.Finish(head)
 					}
 				})
 			}

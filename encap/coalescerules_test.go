@@ -72,7 +72,7 @@ func TestCoalesceRules(t *testing.T) {
 		pkts := stream(tc.six, tc.proto, 100, 3)
 		pkts[1] = tc.change(pkts[1])
 		as := arrivals(pkts, false)
-		got, metas := runCoalesce(new(Run), as)
+		got, hdrs := runCoalesce(new(Run), as)
 		var groups []int
 		for i, g := range got {
 			groups = append(groups, g.n)
@@ -80,7 +80,7 @@ func TestCoalesceRules(t *testing.T) {
 				t.Errorf("%s: a lone packet is not verbatim", tc.name)
 			}
 			if g.n > 1 {
-				checkMeta(t, metas[i], g, as)
+				checkSuper(t, hdrs[i], g, as)
 			}
 		}
 		if !slices.Equal(groups, tc.want) {
@@ -191,7 +191,7 @@ func TestRunIdle(t *testing.T) {
 	pkts := stream(false, ProtoTCP, 100, 2)
 	in, _ := ParseInner(pkts[0])
 	var r Run
-	if _, ok := r.Add(pkts[0], in, false); ok || !r.Closed() || r.Finish(pkts[0]) != (Meta{}) {
+	if _, ok := r.Add(pkts[0], in, false); ok || !r.Closed() || r.Finish(pkts[0]) != (VNetHdr{}) {
 		t.Error("an idle run does something")
 	}
 	if r.Add(nil, Inner{}, true); r.Start(nil, Inner{}, true) {
@@ -200,7 +200,7 @@ func TestRunIdle(t *testing.T) {
 	if !r.Start(pkts[0], in, false) || r.Closed() || r.TotalLen() != 140 {
 		t.Error("does not start")
 	}
-	if before := slices.Clone(pkts[0]); r.Finish(pkts[0][:39]) != (Meta{}) || !bytes.Equal(pkts[0], before) ||
+	if before := slices.Clone(pkts[0]); r.Finish(pkts[0][:39]) != (VNetHdr{}) || !bytes.Equal(pkts[0], before) ||
 		r.Segments() != 0 {
 		t.Error("a head too short is changed")
 	}
@@ -208,7 +208,7 @@ func TestRunIdle(t *testing.T) {
 	if !r.Start(pkts[0], in, true) {
 		t.Error("does not start with a partial checksum")
 	}
-	want := Meta{Kind: GSONone, HeaderLen: 40, CsumStart: 20, CsumOffset: 16, Segments: 1, TotalLen: 140}
+	want := VNetHdr{Flags: VNetNeedsCsum, HdrLen: 40, CsumStart: 20, CsumOffset: 16}
 	if got := r.Finish(pkts[0]); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

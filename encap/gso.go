@@ -66,74 +66,13 @@ func ParseVNetHdr(b []byte) (VNetHdr, error) {
 	}, nil
 }
 
-// GSOKind is the kind of packet that a superpacket is segmented into. The zero GSOKind is invalid.
-type GSOKind uint8
-
-// The kinds.
-const (
-	_       GSOKind = iota
-	GSONone         // an ordinary packet
-	GSOTCP4
-	GSOTCP6
-	GSOUDP // over IPv4 or IPv6
-)
-
-// String returns a name for logs.
-func (k GSOKind) String() string {
-	switch k {
-	case GSONone:
-		return "none"
-	case GSOTCP4:
-		return "tcp4"
-	case GSOTCP6:
-		return "tcp6"
-	case GSOUDP:
-		return "udp"
-	}
-	return "invalid"
-}
-
-// vnetType is the kind in a virtio-net header.
-func (k GSOKind) vnetType() uint8 {
-	switch k {
-	case GSOTCP4:
-		return VNetGSOTCPv4
-	case GSOTCP6:
-		return VNetGSOTCPv6
-	case GSOUDP:
+// GSOType is the type of superpackets of proto, which is TCP or UDP, over that version of IP.
+func GSOType(version, proto uint8) uint8 {
+	switch {
+	case proto == ProtoUDP:
 		return VNetGSOUDPL4
-	case GSONone:
+	case version == 6:
+		return VNetGSOTCPv6
 	}
-	return VNetGSONone
-}
-
-// Meta describes an inner packet, superpacket or not, to the port that takes it.
-// Lengths and offsets are in bytes from the packet's start.
-type Meta struct {
-	Kind      GSOKind
-	HeaderLen int // IP and transport header
-	// SegmentSize is the payload of every segment but the last, which has at most as
-	// much. It is 0 if Kind is GSONone.
-	SegmentSize int
-	// CsumStart and CsumOffset tell where the transport checksum is to be finished.
-	// Both are 0 if it is complete.
-	CsumStart, CsumOffset int
-	Segments              int // wire packets that it stands for, at least 1
-	TotalLen              int // headers and all payloads, below 65536
-}
-
-// VNetHdr returns m as a TUN wants it. A packet that is neither super nor partial
-// gets the zero header.
-func (m Meta) VNetHdr() VNetHdr {
-	if m.CsumStart == 0 {
-		return VNetHdr{}
-	}
-	return VNetHdr{
-		Flags:      VNetNeedsCsum,
-		GSOType:    m.Kind.vnetType(),
-		HdrLen:     uint16(m.HeaderLen),
-		GSOSize:    uint16(m.SegmentSize),
-		CsumStart:  uint16(m.CsumStart),
-		CsumOffset: uint16(m.CsumOffset),
-	}
+	return VNetGSOTCPv4
 }

@@ -177,18 +177,14 @@ func vnetHdr(t testing.TB, pkt []byte, size int) VNetHdr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Meta{Kind: GSOTCP4, HeaderLen: s.HeaderLen, SegmentSize: size, CsumStart: s.L4,
-		CsumOffset: ChecksumOffsetTCP, Segments: s.Segments, TotalLen: s.TotalLen}
-	if in.Version == 6 {
-		m.Kind = GSOTCP6
-	}
+	h := VNetHdr{Flags: VNetNeedsCsum, HdrLen: uint16(s.HeaderLen), CsumStart: uint16(s.L4),
+		CsumOffset: ChecksumOffsetTCP}
 	if in.Proto == ProtoUDP {
-		m.Kind, m.CsumOffset = GSOUDP, ChecksumOffsetUDP
+		h.CsumOffset = ChecksumOffsetUDP
 	}
-	if s.Segments == 1 {
-		m.Kind, m.SegmentSize = GSONone, 0
+	if s.Segments > 1 {
+		h.GSOType, h.GSOSize = GSOType(in.Version, in.Proto), uint16(size)
 	}
-	h := m.VNetHdr()
 	if in.Proto == ProtoTCP && pkt[in.L4+13]&tcpCWR != 0 && s.Segments > 1 {
 		h.GSOType |= VNetGSOECN
 	}
@@ -299,14 +295,14 @@ func TestCoalescedIsTakenByKernel(t *testing.T) {
 					super[l4+13] = tcpACK | uint8(r.Uint32())&(tcpPSH|tcpECE)
 				}
 				pkts := slowSegment(address(super), size, false)
-				got, metas := runCoalesce(new(Run), arrivals(pkts, r.IntN(2) == 0))
+				got, hdrs := runCoalesce(new(Run), arrivals(pkts, r.IntN(2) == 0))
 				if len(got) != 1 {
 					t.Fatalf("%d packets of %d merge into %d", n, size, len(got))
 				}
 				for _, p := range pkts {
 					DecrementTTL(p)
 				}
-				samePackets(t, rt.forward(t, got[0].pkt, metas[0].VNetHdr(), len(pkts), 0), pkts)
+				samePackets(t, rt.forward(t, got[0].pkt, hdrs[0], len(pkts), 0), pkts)
 			}
 		}
 	}

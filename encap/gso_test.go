@@ -46,34 +46,6 @@ func FuzzVNetHdr(f *testing.F) {
 	})
 }
 
-func TestMetaVNetHdr(t *testing.T) {
-	for _, tc := range []struct {
-		m    Meta
-		want VNetHdr
-	}{
-		{Meta{Kind: GSONone, HeaderLen: 40, Segments: 1, TotalLen: 99}, VNetHdr{}},
-		{Meta{Kind: GSONone, HeaderLen: 40, CsumStart: 20, CsumOffset: 16, Segments: 1},
-			VNetHdr{1, 0, 40, 0, 20, 16}},
-		{Meta{Kind: GSOTCP4, HeaderLen: 52, SegmentSize: 1398, CsumStart: 20, CsumOffset: 16},
-			VNetHdr{1, 1, 52, 1398, 20, 16}},
-		{Meta{Kind: GSOTCP6, HeaderLen: 60, SegmentSize: 1398, CsumStart: 40, CsumOffset: 16},
-			VNetHdr{1, 4, 60, 1398, 40, 16}},
-		{Meta{Kind: GSOUDP, HeaderLen: 48, SegmentSize: 64, CsumStart: 40, CsumOffset: 6},
-			VNetHdr{1, 5, 48, 64, 40, 6}},
-	} {
-		if got := tc.m.VNetHdr(); got != tc.want {
-			t.Errorf("%v: %+v, want %+v", tc.m.Kind, got, tc.want)
-		}
-	}
-	names := ""
-	for k := range GSOKind(6) {
-		names += k.String() + " "
-	}
-	if names != "invalid none tcp4 tcp6 udp invalid " {
-		t.Error(names)
-	}
-}
-
 func TestGSONoAllocations(t *testing.T) {
 	dst, hdr := make([]byte, 0, MaxSegmentHeader), make([]byte, VNetHdrLen)
 	for _, six := range []bool{false, true} {
@@ -103,7 +75,7 @@ func TestGSONoAllocations(t *testing.T) {
 				run.Add(pkts[1], ins[1], false)
 				run.Add(pkts[1], ins[1], false)
 				run.Add(pkts[2], ins[2], true)
-				run.Finish(head).VNetHdr().Put(hdr)
+				run.Finish(head).Put(hdr)
 				_, _ = ParseVNetHdr(hdr)
 			}); n != 0 {
 				t.Errorf("six %t, proto %d: %v allocations", six, proto, n)

@@ -213,17 +213,16 @@ func slowCoalesce(as []arrival, udpSegments int) (out []merged) {
 }
 
 // runCoalesce does the same with a Run.
-func runCoalesce(r *Run, as []arrival) (out []merged, metas []Meta) {
+func runCoalesce(r *Run, as []arrival) (out []merged, hdrs []VNetHdr) {
 	finish := func() {
 		if r.Segments() == 0 {
 			return
 		}
 		m := &out[len(out)-1]
-		meta := r.Finish(m.pkt)
-		metas = append(metas, meta)
-		if meta.TotalLen != len(m.pkt) || meta.Segments != m.n {
-			panic("meta does not describe the packet")
+		if r.TotalLen() != len(m.pkt) || r.Segments() != m.n {
+			panic("the run is not the packet")
 		}
+		hdrs = append(hdrs, r.Finish(m.pkt))
 	}
 	for i, a := range as {
 		in, err := ParseInner(a.pkt)
@@ -238,9 +237,9 @@ func runCoalesce(r *Run, as []arrival) (out []merged, metas []Meta) {
 		finish()
 		out = append(out, merged{slices.Clone(a.pkt), i, 1})
 		if err != nil || !r.Start(a.pkt, in, a.partial) {
-			metas = append(metas, Meta{})
+			hdrs = append(hdrs, VNetHdr{})
 		}
 	}
 	finish()
-	return out, metas
+	return out, hdrs
 }

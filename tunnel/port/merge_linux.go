@@ -103,14 +103,14 @@ func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	packets := o.packets[:o.run.Segments()]
 	first := packets[0].Bytes()
 	kept := copy(o.head[:], first) // Finish patches the first header in place
-	meta := o.run.Finish(first)
-	meta.VNetHdr().Put(o.vnet[:])
+	h := o.run.Finish(first)
+	h.Put(o.vnet[:])
 	o.iov[0] = iovec(o.vnet[:])
 	r.Writes++
 	errno := writev(t.queueFor(r, packets[0]), o.iov[:1+len(packets)])
 	if errno != unix.EINVAL || len(packets) == 1 {
 		if errno == 0 && len(packets) > 1 {
-			t.offloadOf(meta.Kind).used(len(packets))
+			t.offloadOf(h.GSOType).used(len(packets))
 		}
 		for _, p := range packets {
 			p.verdictOf(errno)
@@ -118,15 +118,15 @@ func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 		return
 	}
 	// Some kernels refuse superpackets that they should take: go on without.
-	t.offloadOf(meta.Kind).lose(t.log, t.name, errno)
+	t.offloadOf(h.GSOType).lose(t.log, t.name, errno)
 	copy(first, o.head[:kept])
 	for _, p := range packets {
 		t.writeOne(r, o, p)
 	}
 }
 
-func (t *OffloadTUN) offloadOf(k encap.GSOKind) *OffloadSwitch {
-	if k == encap.GSOUDP {
+func (t *OffloadTUN) offloadOf(gsoType uint8) *OffloadSwitch {
+	if gsoType == encap.VNetGSOUDPL4 {
 		return &t.udp
 	}
 	return &t.tcp
@@ -145,15 +145,7 @@ func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet) {
 			p.Drop(r)
 			return
 		}
-		h.HdrLen, h.GSOSize = uint16(super.HeaderLen), uint16(p.SegSize)
-		switch {
-		case super.Proto == encap.ProtoUDP:
-			h.GSOType = encap.VNetGSOUDPL4
-		case super.Version == 6:
-			h.GSOType = encap.VNetGSOTCPv6
-		default:
-			h.GSOType = encap.VNetGSOTCPv4
-		}
+		h = p.vnet(super)
 	}
 	h.Put(o.vnet[:])
 	o.iov[0], o.iov[1] = iovec(o.vnet[:]), iovec(p.Bytes())

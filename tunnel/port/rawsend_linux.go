@@ -96,16 +96,8 @@ func (w *frameWire) setLane(udp []byte, lane uint8) {
 func (p *Packet) vnet(s *encap.Super) encap.VNetHdr {
 	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, HdrLen: uint16(s.HeaderLen), GSOSize: uint16(p.SegSize),
 		CsumStart: uint16(p.CsumStart), CsumOffset: uint16(p.CsumOffset)}
-	switch {
-	case s.Proto == encap.ProtoUDP:
-		h.GSOType = encap.VNetGSOUDPL4
-		return h
-	case s.Version == 6:
-		h.GSOType = encap.VNetGSOTCPv6
-	default:
-		h.GSOType = encap.VNetGSOTCPv4
-	}
-	if p.Bytes()[s.L4+13]&0x80 != 0 { // CWR
+	h.GSOType = encap.GSOType(s.Version, s.Proto)
+	if s.Proto == encap.ProtoTCP && p.Bytes()[s.L4+13]&0x80 != 0 { // CWR
 		h.GSOType |= encap.VNetGSOECN
 	}
 	return h
