@@ -157,13 +157,10 @@ func (c *Capture) Next() (Captured, bool) {
 
 // first is the reader's oldest record; nil if there is none now.
 func (r *captureRing) first() *captureRecord {
-	for r.tail.Load() != r.head.Load() {
-		if rec := &r.records[r.tail.Load()%uint64(len(r.records))]; !rec.void {
-			return rec
-		}
-		r.tail.Add(1)
+	if r.tail.Load() == r.head.Load() {
+		return nil
 	}
-	return nil
+	return &r.records[r.tail.Load()%uint64(len(r.records))]
 }
 
 // captureRing is one worker's share of a capture: the worker writes, the reader of the capture reads, neither
@@ -179,8 +176,6 @@ type captureRing struct {
 	// the next one's bytes go.
 	next uint64
 	free int
-	// inner and outer have, for each packet that is being written to a port, its record's number plus one.
-	inner, outer [port.BatchSize + port.MaxRun + port.BatchSize]uint64
 }
 
 // captureRecord is a packet in a captureRing.
@@ -193,7 +188,7 @@ type captureRecord struct {
 	csumStart, csumOffset int
 	partial               bool
 	outbound, outer       bool
-	dropped, void         bool
+	dropped               bool
 	reason                port.DropReason
 }
 

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"testing"
 	"unsafe"
+
 	"weft/tunnel/port"
 )
 
@@ -14,21 +15,20 @@ func TestACaptureReadsAllWorkers(t *testing.T) {
 		c.rings = append(c.rings, newCaptureRing(2, port.MaxPacket))
 	}
 	w := &worker{}
-	copied := func(r *captureRing, at int64, void bool) {
+	copied := func(r *captureRing, at int64) {
 		if r.room(1) == nil {
 			t.Fatal("no room")
 		}
 		w.now = at
-		r.write(w, &port.Packet{}, 1, 1).void = void
+		r.write(w, &port.Packet{}, 1, 1)
 		r.publish()
 	}
-	copied(c.rings[0], 1, true)
-	copied(c.rings[0], 2, false)
-	copied(c.rings[0], 4, false)
-	copied(c.rings[1], 3, false)
-	copied(c.rings[1], 5, false)
+	copied(c.rings[0], 2)
+	copied(c.rings[0], 4)
+	copied(c.rings[1], 3)
+	copied(c.rings[1], 5)
 	for want := int64(2); want <= 5; want++ {
-		copied(c.rings[0], 100+want, false)
+		copied(c.rings[0], 100+want)
 		if p, ok := c.Next(); !ok || p.Time.UnixNano() != want {
 			t.Errorf("got %v %d, want %d", ok, p.Time.UnixNano(), want)
 		}

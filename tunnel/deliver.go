@@ -189,12 +189,9 @@ func (w *worker) flush() {
 // write writes a run to one port, and accounts for it.
 func (w *worker) write(ps []*port.Packet, sends []send) {
 	out := sends[0].to
-	if w.look != nil {
-		w.look.before(w, ps, sends)
-	}
 	out.port.WriteBatch(w.ring, ps)
 	if w.look != nil {
-		w.look.after(w, ps, sends)
+		w.look.written(w, ps, sends)
 	}
 	w.account(ps, sends)
 	if out.pod != nil {

@@ -24,42 +24,23 @@ func (l *captures) arrived(w *worker, packets []port.Packet) {
 	}
 }
 
-// before copies packets that are about to be written to one port, since that may change them. after says what
-// became of them.
-func (l *captures) before(w *worker, ps []*port.Packet, sends []send) {
+// written shows packets that a port has been handed.
+func (l *captures) written(w *worker, ps []*port.Packet, sends []send) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
 		for i, p := range ps {
-			r.inner[i], r.outer[i] = 0, 0
-			if c.want.Inner && c.inner(w, r, p, p.Outer, sends[i].peer) {
-				r.inner[i] = r.next
-			}
-			if c.want.Outer && sends[i].to.role == RoleUnderlay &&
-				c.datagram(w, r, p, sends[i].to, sends[i].peer, p.Datagram(), false) {
-				r.outer[i] = r.next
-			}
-		}
-	}
-}
-
-// after gives the packets of before their verdicts, and shows them.
-func (l *captures) after(w *worker, ps []*port.Packet, sends []send) {
-	for _, c := range l.list {
-		r := c.rings[w.index]
-		for i, p := range ps {
-			if p.Verdict == port.Delivered {
+			to, peer := sends[i].to, sends[i].peer
+			if p.Verdict != port.Delivered {
+				if c.want.Dropped && c.inner(w, r, p, p.Outer, peer) {
+					r.last().dropped, r.last().reason = true, p.Verdict.Reason()
+				}
 				continue
 			}
-			at := r.inner[i]
-			if c.want.Dropped && !c.want.Inner && c.inner(w, r, p, p.Outer, sends[i].peer) {
-				at = r.next
+			if c.want.Inner {
+				c.inner(w, r, p, p.Outer, peer)
 			}
-			if at > 0 {
-				rec := &r.records[(at-1)%uint64(len(r.records))]
-				rec.dropped, rec.reason, rec.void = true, p.Verdict.Reason(), !c.want.Dropped
-			}
-			if at := r.outer[i]; at > 0 {
-				r.records[(at-1)%uint64(len(r.records))].void = true
+			if c.want.Outer && to.role == RoleUnderlay {
+				c.datagram(w, r, p, to, peer, p.Datagram(), false)
 			}
 		}
 		r.publish()
@@ -80,7 +61,7 @@ func (l *captures) fragmented(w *worker, p *port.Packet, peer *Peer) {
 func (l *captures) told(w *worker, p *port.Packet) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Inner && c.inner(w, r, p, p.Outer, nil) {
-			r.records[(r.next-1)%uint64(len(r.records))].outbound = w.from.role == RoleUnderlay // to a peer
+			r.last().outbound = w.from.role == RoleUnderlay // to a peer
 			r.publish()
 		}
 	}
@@ -120,8 +101,7 @@ func (l *captures) refused(w *worker, p *port.Packet, peer *Peer, reason port.Dr
 			ok = c.datagram(w, r, p, w.from, w.table.senders[p.Outer.Addr()], p.Bytes(), true)
 		}
 		if ok {
-			rec := &r.records[(r.next-1)%uint64(len(r.records))]
-			rec.dropped, rec.reason = true, reason
+			r.last().dropped, r.last().reason = true, reason
 		}
 		r.publish()
 	}
@@ -203,6 +183,9 @@ func (r *captureRing) write(w *worker, p *port.Packet, n, length int) *captureRe
 	r.next++
 	return rec
 }
+
+// last is the record that was written last.
+func (r *captureRing) last() *captureRecord { return &r.records[(r.next-1)%uint64(len(r.records))] }
 
 // named notes whose packet it is.
 func (r *captureRecord) named(p *Peer) {

@@ -29,7 +29,7 @@ type merger struct {
 type openRun struct {
 	run     encap.Run
 	packets [maxMerge]*Packet
-	iov     [1 + maxMerge]unix.Iovec // virtio-net header, first packet, payloads
+	iov     [2 + maxMerge]unix.Iovec // virtio-net header, header, payloads
 	head    [encap.MaxSegmentHeader]byte
 	vnet    [encap.VNetHdrLen]byte
 }
@@ -59,7 +59,6 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 	}
 	if p.SegSize == 0 && t.merges(in.Proto) && o.run.Start(b, *in, p.Partial) {
 		o.packets[0] = p
-		o.iov[1] = iovec(b)
 		m.open |= bit
 		return
 	}
@@ -86,7 +85,7 @@ func (o *openRun) join(p *Packet, in *encap.Inner, n int) bool {
 	from, ok := o.run.Add(p.Bytes(), *in, p.Partial)
 	if ok {
 		o.packets[n] = p
-		o.iov[1+n] = iovec(p.Bytes()[from:])
+		o.iov[2+n] = iovec(p.Bytes()[from:])
 	}
 	return ok
 }
@@ -102,12 +101,16 @@ func (m *merger) flush(t *OffloadTUN) {
 func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	packets := o.packets[:o.run.Segments()]
 	first := packets[0].Bytes()
-	kept := copy(o.head[:], first) // Finish patches the first header in place
-	h := o.run.Finish(first)
+	h := o.run.Finish(o.head[:copy(o.head[:], first)])
 	h.Put(o.vnet[:])
-	o.iov[0] = iovec(o.vnet[:])
+	o.iov[0], o.iov[1] = iovec(o.vnet[:]), iovec(first)
+	v := o.iov[:2]
+	if len(packets) > 1 {
+		v = o.iov[:2+len(packets)]
+		v[1], v[2] = iovec(o.head[:h.HdrLen]), iovec(first[h.HdrLen:])
+	}
 	r.Writes++
-	errno := writev(t.queueFor(r, packets[0]), o.iov[:1+len(packets)])
+	errno := writev(t.queueFor(r, packets[0]), v)
 	if errno != unix.EINVAL || len(packets) == 1 {
 		if errno == 0 && len(packets) > 1 {
 			t.offloadOf(h.GSOType).used(len(packets))
@@ -119,7 +122,6 @@ func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	}
 	// Some kernels refuse superpackets that they should take: go on without.
 	t.offloadOf(h.GSOType).lose(t.log, t.name, errno)
-	copy(first, o.head[:kept])
 	for _, p := range packets {
 		t.writeOne(r, o, p)
 	}

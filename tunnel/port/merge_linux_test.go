@@ -102,6 +102,9 @@ func TestMergeKeepsOrder(t *testing.T) {
 		if p.Verdict != Delivered {
 			t.Fatalf("packet %d: %v", i, p.Verdict)
 		}
+		if !bytes.Equal(p.Bytes(), packets[i]) { // which a capture is still to copy
+			t.Fatalf("packet %d is another one after it was written", i)
+		}
 	}
 	next := map[uint16]int{}
 	seen := 0

@@ -13,7 +13,8 @@ type Port interface {
 	// to read, or no slot. It never blocks. An error means that the port is dead.
 	ReadBatch(r *Ring) error
 	// WriteBatch sends ps in order and gives each of them a verdict, Packet.Delivered
-	// or Packet.Drop. The packets are borrowed: they belong to the ring of the caller.
+	// or Packet.Drop. The packets are borrowed: they belong to the ring of the caller, and their bytes stay as
+	// they are, but that a partial checksum may be completed.
 	WriteBatch(r *Ring, ps []*Packet)
 	// Close frees the descriptor. The Engine calls it when no worker uses the port.
 	Close() error
