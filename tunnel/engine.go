@@ -207,11 +207,7 @@ func (e *Engine) queue(a *attached) {
 	for i, w := range e.workers {
 		load[i] = w.queues
 	}
-	queues := []port.Queue{a.port}
-	if p, ok := a.port.(port.Queued); ok {
-		queues = p.Queues()
-	}
-	for _, q := range queues {
+	for _, q := range a.port.Queues() {
 		e.nextQueue++
 		w := e.leastLoaded(a.role, load)
 		f, ok := q.(port.FDQueue)

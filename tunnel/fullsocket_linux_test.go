@@ -33,7 +33,7 @@ func TestFullSocketIsWaitedForOnceATurn(t *testing.T) {
 			return err
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		if err := unix.SetsockoptInt(s.PollFD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
+		if err := unix.SetsockoptInt(s.Queues()[0].PollFD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
 			// the least there is
 			return err
 		}

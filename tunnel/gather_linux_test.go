@@ -49,13 +49,13 @@ func gather(t *testing.T, packets []gatherPacket) (got []int, state port.Offload
 	}
 	awaitPath(t, s, peer)
 	a.Do(t, func() error { s.WriteBatch(r, ps); return nil })
-	poll := []unix.PollFd{{Fd: int32(peer.PollFD()), Events: unix.POLLIN}}
+	poll := []unix.PollFd{{Fd: int32(peer.Queues()[0].PollFD()), Events: unix.POLLIN}}
 	in := make([]byte, port.MaxPacket)
 	for end := time.Now().Add(within); time.Now().Before(end); {
 		if n, _ := unix.Poll(poll, 200); n == 0 {
 			break // veth delivers within the call
 		}
-		if n, _, err := unix.Recvfrom(peer.PollFD(), in, 0); err == nil && n > 0 {
+		if n, _, err := unix.Recvfrom(peer.Queues()[0].PollFD(), in, 0); err == nil && n > 0 {
 			got = append(got, int(in[0]))
 		}
 	}
@@ -66,11 +66,11 @@ func gather(t *testing.T, packets []gatherPacket) (got []int, state port.Offload
 // for a moment, and what is sent then is lost. Then it empties the peer's socket.
 func awaitPath(t *testing.T, s *port.OffloadSocket, peer *port.UDPSocket) {
 	t.Helper()
-	poll := []unix.PollFd{{Fd: int32(peer.PollFD()), Events: unix.POLLIN}}
+	poll := []unix.PollFd{{Fd: int32(peer.Queues()[0].PollFD()), Events: unix.POLLIN}}
 	b := make([]byte, 16)
 	sa := &unix.SockaddrInet4{Addr: peer.LocalAddr().Addr().As4(), Port: int(peer.LocalAddr().Port())}
 	for end := time.Now().Add(within); ; {
-		_ = unix.Sendto(s.PollFD(), []byte{0}, 0, sa)
+		_ = unix.Sendto(s.Queues()[0].PollFD(), []byte{0}, 0, sa)
 		if n, _ := unix.Poll(poll, 20); n > 0 {
 			break
 		}
@@ -82,7 +82,7 @@ func awaitPath(t *testing.T, s *port.OffloadSocket, peer *port.UDPSocket) {
 		if n, _ := unix.Poll(poll, 50); n == 0 {
 			return
 		}
-		_, _, _ = unix.Recvfrom(peer.PollFD(), b, 0)
+		_, _, _ = unix.Recvfrom(peer.Queues()[0].PollFD(), b, 0)
 	}
 }
 

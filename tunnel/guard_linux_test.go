@@ -20,6 +20,8 @@ type counted struct {
 	reads, writes atomic.Uint64
 }
 
+func (c *counted) Queues() []port.Queue { return []port.Queue{c} }
+
 func (c *counted) ReadBatch(r *port.Ring) error {
 	c.reads.Add(1)
 	return c.Port.ReadBatch(r)

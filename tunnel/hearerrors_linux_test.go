@@ -27,7 +27,7 @@ func TestEngineHearsErrorsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	hears := func() bool {
-		on, err := unix.GetsockoptInt(s.PollFD(), unix.IPPROTO_IP, unix.IP_RECVERR)
+		on, err := unix.GetsockoptInt(s.Queues()[0].PollFD(), unix.IPPROTO_IP, unix.IP_RECVERR)
 		if err != nil {
 			t.Fatal(err)
 		}

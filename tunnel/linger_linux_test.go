@@ -120,6 +120,8 @@ type slowPort struct {
 	fd, reads int
 }
 
+func (p *slowPort) Queues() []port.Queue { return []port.Queue{p} }
+
 func (p *slowPort) PollFD() int { return p.fd }
 
 func (p *slowPort) ReadBatch(r *port.Ring) error {

@@ -66,7 +66,7 @@ func (p path) open(local string) (tun, sock port.Port, err error) {
 	}
 	sock, err = port.ListenOffload(uo)
 	if err == nil && p.spoilt { // the one way to make a present kernel refuse
-		err = unix.SetsockoptInt(sock.PollFD(), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
+		err = unix.SetsockoptInt(sock.Queues()[0].PollFD(), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
 	}
 	return tun, sock, err
 }

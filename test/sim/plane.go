@@ -46,7 +46,10 @@ func newPort(local netip.AddrPort) (*memoryPort, error) {
 	return &memoryPort{fd: fd, local: local}, err
 }
 
-// PollFD, ReadBatch, WriteBatch, Close and LocalAddr implement tunnel.Underlay.
+// Queues implements port.Port.
+func (p *memoryPort) Queues() []port.Queue { return []port.Queue{p} }
+
+// PollFD implements port.Queue.
 func (p *memoryPort) PollFD() int { return p.fd }
 
 // ReadBatch hands over what was put in.

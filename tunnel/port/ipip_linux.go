@@ -61,7 +61,7 @@ func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
 	return s, nil
 }
 
-// Queues implements Queued.
+// Queues implements Port.
 func (s *IPIPSocket) Queues() []Queue {
 	return []Queue{FDQueue{s.fd, AnyWorker, s.ReadBatch, s.UDPSocket}}
 }

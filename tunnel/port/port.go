@@ -3,15 +3,11 @@ package port
 import "net/netip"
 
 // A Port is one edge of the data plane: the host's TUN, a pod's TUN, or the
-// underlay. One worker reads from it; any worker may write to it, so WriteBatch
+// underlay. Any worker may write to it, so WriteBatch
 // is safe for concurrent use with a Ring of its own each.
 type Port interface {
-	// PollFD is a descriptor that epoll reports readable when ReadBatch has something
-	// to read. It is nonblocking, belongs to the port, and stays valid until Close.
-	PollFD() int
-	// ReadBatch fills slots of r (Ring.Slot, Ring.Commit) until there is nothing more
-	// to read, or no slot. It never blocks. An error means that the port is dead.
-	ReadBatch(r *Ring) error
+	// Queues are what is read: the same at every call, at least one.
+	Queues() []Queue
 	// WriteBatch sends ps in order and gives each of them a verdict, Packet.Delivered
 	// or Packet.Drop. The packets are borrowed: they belong to the ring of the caller, and their bytes stay as
 	// they are, but that a partial checksum may be completed.
@@ -37,15 +33,12 @@ type Super interface {
 
 // A Queue is one descriptor of a port. One worker reads it, independently of the port's other queues.
 type Queue interface {
-	// PollFD and ReadBatch are as those of Port.
+	// PollFD is a descriptor that epoll reports readable when ReadBatch has something
+	// to read. It is nonblocking, belongs to the port, and stays valid until Close.
 	PollFD() int
+	// ReadBatch fills slots of r (Ring.Slot, Ring.Commit) until there is nothing more
+	// to read, or no slot. It never blocks. An error means that the port is dead.
 	ReadBatch(r *Ring) error
-}
-
-// Queued is a port with several queues, or others than itself.
-type Queued interface {
-	// Queues are the same at every call, at least one.
-	Queues() []Queue
 }
 
 // FDQueue is a queue of a port that has several, or whose only one has errors to read.

@@ -73,11 +73,8 @@ func (t *PortableTUN) Close() error {
 	return err
 }
 
-// Queues implements Queued.
+// Queues implements Port.
 func (t *PortableTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
-
-// ReadBatch implements Port.
-func (t *PortableTUN) ReadBatch(r *Ring) error { return t.readFrom(t.fd, r) }
 
 // readFrom reads one packet or superpacket a read(2) of fd, until none is left.
 func (t *PortableTUN) readFrom(fd int, r *Ring) error {

@@ -95,19 +95,13 @@ func (r *Raw) Outlet() OutletStats {
 // LocalAddr implements Underlay.
 func (r *Raw) LocalAddr() netip.AddrPort { return r.sockets.local }
 
-// Queues implements Queued: the first packet socket, the UDP socket for what is no frame of ours, the
+// Queues implements Port: the first packet socket, the UDP socket for what is no frame of ours, the
 // other packet sockets, and the sockets of the lanes, which have errors.
 func (r *Raw) Queues() []Queue {
 	frames, sockets := r.frames.queues(), r.sockets.queues()
 	l := append([]Queue{frames[0], sockets[0]}, frames[1:]...)
 	return append(l, sockets[1:]...)
 }
-
-// PollFD implements Port: it is the UDP socket's.
-func (r *Raw) PollFD() int { return r.sockets.group[0].fd }
-
-// ReadBatch implements Port: it reads the UDP socket.
-func (r *Raw) ReadBatch(ring *Ring) error { return r.sockets.readRuns(r.sockets.group[0], ring) }
 
 // WriteBatch implements Port, in runs.
 func (r *Raw) WriteBatch(ring *Ring, ps []*Packet) { r.runs.writeRuns(ring, ps) }

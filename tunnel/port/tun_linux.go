@@ -129,11 +129,8 @@ func TUNFromFD(fd int) (*TUN, error) {
 // Name is the device's name.
 func (t *TUN) Name() string { return t.name }
 
-// Queues implements Queued.
+// Queues implements Port.
 func (t *TUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
-
-// PollFD implements Port.
-func (t *TUN) PollFD() int { return t.fd }
 
 // Close detaches from the device. A persistent one stays.
 func (t *TUN) Close() error {
@@ -145,9 +142,6 @@ func (t *TUN) Close() error {
 	})
 	return errors.Join(errs...)
 }
-
-// ReadBatch implements Port: one packet a read(2), until none is left.
-func (t *TUN) ReadBatch(r *Ring) error { return t.readFrom(t.fd, r) }
 
 func (t *TUN) readFrom(fd int, r *Ring) error {
 	for {

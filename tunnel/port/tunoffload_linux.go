@@ -75,12 +75,8 @@ func (t *OffloadTUN) Offloads() []OffloadStats {
 	return []OffloadStats{t.tso.stats(), t.uso.stats(), t.tcp.stats(), t.udp.stats()}
 }
 
-// Queues implements Queued.
+// Queues implements Port.
 func (t *OffloadTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
-
-// ReadBatch implements Port: one packet or superpacket a read(2). The header lands
-// in the slot's headroom.
-func (t *OffloadTUN) ReadBatch(r *Ring) error { return t.readFrom(t.fd, r) }
 
 func (t *OffloadTUN) readFrom(fd int, r *Ring) error {
 	for {

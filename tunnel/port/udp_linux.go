@@ -164,10 +164,7 @@ func force(fd, forced, plain int) error {
 // LocalAddr implements Underlay.
 func (s *UDPSocket) LocalAddr() netip.AddrPort { return s.local }
 
-// PollFD implements Port.
-func (s *UDPSocket) PollFD() int { return s.fd }
-
-// Queues implements Queued.
+// Queues implements Port.
 func (s *UDPSocket) Queues() []Queue { return []Queue{FDQueue{s.fd, AnyWorker, s.ReadBatch, s}} }
 
 // Close implements Port.

@@ -22,12 +22,6 @@ func ListenOffload(o UDPOptions) (*OffloadSocket, error) {
 // LocalAddr implements Underlay.
 func (s *OffloadSocket) LocalAddr() netip.AddrPort { return s.sockets.local }
 
-// PollFD implements Port: it is the first queue's.
-func (s *OffloadSocket) PollFD() int { return s.sockets.group[0].fd }
-
-// ReadBatch implements Port: it reads the first queue.
-func (s *OffloadSocket) ReadBatch(r *Ring) error { return s.sockets.readRuns(s.sockets.group[0], r) }
-
 // WriteBatch implements Port, in runs.
 func (s *OffloadSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
 
@@ -42,7 +36,7 @@ func (s *OffloadSocket) Offloads() []OffloadStats {
 // Overflow is how many datagrams the kernel dropped because a receive buffer was full.
 func (s *OffloadSocket) Overflow() uint64 { return s.sockets.overflow() }
 
-// Queues implements Queued.
+// Queues implements Port.
 func (s *OffloadSocket) Queues() []Queue { return s.sockets.queues() }
 
 // LeavesPartial implements Super.

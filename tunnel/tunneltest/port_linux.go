@@ -54,13 +54,16 @@ func New(local netip.AddrPort, depth, size int) (*Port, error) {
 // Connect makes p and q the two ends of a wire.
 func Connect(p, q *Port) { p.peer, q.peer = q, p }
 
-// LocalAddr implements tunnel.Underlay.
+// LocalAddr implements port.Underlay.
 func (p *Port) LocalAddr() netip.AddrPort { return p.local }
 
-// PollFD implements tunnel.Port.
+// Queues implements port.Port.
+func (p *Port) Queues() []port.Queue { return []port.Queue{p} }
+
+// PollFD implements port.Queue.
 func (p *Port) PollFD() int { return p.eventfd }
 
-// Close implements tunnel.Port.
+// Close implements port.Port.
 func (p *Port) Close() error { return unix.Close(p.eventfd) }
 
 // Inject gives the engine a packet to read; d.Data is copied. It is false if the
@@ -80,7 +83,7 @@ func (p *Port) Inject(d Datagram) bool {
 // one is an eventfd's increment.
 var one = [8]byte{1}
 
-// ReadBatch implements tunnel.Port.
+// ReadBatch implements port.Queue.
 func (p *Port) ReadBatch(r *port.Ring) error {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
@@ -103,7 +106,7 @@ func (p *Port) ReadBatch(r *port.Ring) error {
 	return nil
 }
 
-// WriteBatch implements tunnel.Port.
+// WriteBatch implements port.Port.
 func (p *Port) WriteBatch(_ *port.Ring, ps []*port.Packet) {
 	p.Writes.Add(1)
 	for _, s := range ps {
