@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"weft/lease"
@@ -288,7 +289,7 @@ func (c *Node) report(st Status, err error) {
 		st.Adopted = old.Adopted
 	}
 	if err != nil {
-		st.LastError = err.Error()
+		st.LastError = strings.ReplaceAll(err.Error(), "\n", "; ") // joined errors have lines, and reasons one
 	}
 	c.status = st
 	c.statusMu.Unlock()

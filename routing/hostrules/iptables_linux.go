@@ -63,9 +63,9 @@ func (i *iptables) find(ctx context.Context) (tools, error) {
 	return *i.tools, nil
 }
 
-// read has iptables-save print the tables that exist. It starts nothing where there are none, and names none:
+// read has iptables-save print the tables that exist, with those flags. It starts nothing where there are none, and names none:
 // naming a table of the legacy flavour makes it.
-func (i *iptables) read(ctx context.Context) (map[string]saved, error) {
+func (i *iptables) read(ctx context.Context, flags ...string) (map[string]saved, error) {
 	some, err := i.exist()
 	if err != nil || !some {
 		return nil, err
@@ -74,7 +74,7 @@ func (i *iptables) read(ctx context.Context) (map[string]saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := run(ctx, "", t.save)
+	text, err := run(ctx, "", t.save, flags...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package hostrules
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,11 +20,14 @@ type Suspect struct {
 	Table, Chain string
 	IPv6, Legacy bool
 	// Rule is the place of a rule that drops, from 1; 0 if a policy does. Sure says that the rules before it
-	// only drop too, and Ahead that the one by which weft's or flannel's rules accept is behind it. Dropped is
-	// how many packets it has dropped; 0 for one that drops all.
+	// only drop too, and Ahead that the one by which weft's or flannel's rules accept is behind it, or in no
+	// table of legacy iptables. Dropped is how many packets it has dropped; 0 for one that drops all.
 	Rule        int
 	Sure, Ahead bool
 	Dropped     uint64
+	// Some is how many rules drop a part of what comes to the chain, or to chains that it leads to; 0 for one
+	// rule or a policy. Only those of legacy iptables are counted, which neither nft nor its iptables shows.
+	Some int
 	// Owner is who manages the rules as far as names tell: firewalld, ufw, or "".
 	Owner string
 }
@@ -36,6 +40,9 @@ func (s Suspect) String() string {
 	case s.Dropped > 0:
 		return fmt.Sprintf("rule %d of chain %s of table %s has dropped %d packets", s.Rule, s.Chain, s.Table,
 			s.Dropped)
+	case s.Some > 0:
+		return fmt.Sprintf("rules of legacy iptables that drop a part of what comes to chain %s, which neither nft "+
+			"nor its iptables shows: %d", s.Chain, s.Some)
 	case s.Rule != 0:
 		return fmt.Sprintf("rule %d of chain %s of table %s drops all that comes to it", s.Rule, s.Chain, s.Table)
 	}
@@ -123,16 +130,67 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 		}
 	}
 	for _, six := range []bool{false, true} {
-		tables, err := (&iptables{ipv6: six, kind: kindIptablesLegacy}).read(ctx)
+		tables, err := (&iptables{ipv6: six, kind: kindIptablesLegacy}).read(ctx, "-c")
 		if err != nil {
 			return found, err
 		}
-		for _, chain := range tables["filter"].drops {
+		for _, chain := range []string{"INPUT", "FORWARD", "OUTPUT"} {
 			found = append(found, Suspect{Hook: strings.ToLower(chain), Table: "filter (legacy iptables)",
-				Chain: chain, IPv6: six, Legacy: true})
+				Chain: chain, IPv6: six, Legacy: true}.legacy(tables["filter"])...)
 		}
 	}
 	return found, nil
+}
+
+// legacy lists what drops in a chain of legacy iptables.
+func (s Suspect) legacy(t saved) (found []Suspect) {
+	s.Ahead = s.Hook == "forward"
+	rule, accepts := Suspect{}, false
+	for i, r := range t.rules[s.Chain] {
+		drops := discards(r)
+		switch {
+		case target(r) == chainAccept:
+			s.Ahead = false
+		case drops && unconditional.MatchString(r) && (rule.Rule == 0 || rule.Dropped > 0):
+			rule = s
+			rule.Rule, rule.Sure = i+1, !accepts
+		case drops && t.packets[s.Chain][i] > 0 && rule.Rule == 0 && s.Hook == "forward":
+			rule = s
+			rule.Rule, rule.Dropped = i+1, t.packets[s.Chain][i]
+		}
+		accepts = accepts || !drops
+	}
+	if rule.Rule == 0 && s.Hook != "forward" {
+		rule = s
+		rule.Some = t.dropping(s.Chain)
+	}
+	if rule.Rule+rule.Some > 0 {
+		found = append(found, rule)
+	}
+	if slices.Contains(t.drops, s.Chain) && (rule.Rule == 0 || rule.Dropped > 0) {
+		found = append(found, s)
+	}
+	return found
+}
+
+// unconditional matches a rule of iptables-save that looks at nothing.
+var unconditional = regexp.MustCompile(`^(-m comment --comment ("([^"\\]|\\.)*"|\S+) )?-j `)
+
+func discards(rule string) bool { return target(rule) == "DROP" || target(rule) == "REJECT" }
+
+// dropping counts the rules that drop in a chain, and in those that it leads to.
+func (s saved) dropping(chain string) (n int) {
+	chains := []string{chain}
+	for i := 0; i < len(chains); i++ {
+		for _, r := range s.rules[chains[i]] {
+			if discards(r) {
+				n++
+			} else if to := target(r); !slices.Contains(chains, to) {
+				chains = append(chains, to)
+			}
+		}
+	}
+	return n
 }
 
 // dropping is s with the first rule of a chain that drops or rejects every packet, or where packets are

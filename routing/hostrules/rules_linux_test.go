@@ -684,6 +684,38 @@ func TestSuspectRules(t *testing.T) {
 	}
 }
 
+// Rules of legacy iptables drop what weft's rules of another flavour have accepted, and nft does not show them.
+func TestSuspectRulesOfLegacyIptables(t *testing.T) {
+	inNamespace(t)
+	f := flavours()[1]
+	apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
+	sh(t, "iptables-legacy -N FLANNEL-FWD")
+	sh(t, "iptables-legacy -N theirs")
+	for _, step := range []struct{ line, want string }{
+		{"iptables-legacy -A FORWARD -s 192.0.2.0/24 -j DROP", ""},
+		{"iptables-legacy -A FORWARD -s 192.0.2.0/24 -j DROP -c 7 700", "forward 2 false true 7 0"},
+		{"iptables-legacy -A FORWARD -j DROP", "forward 3 true true 0 0"},
+		{"iptables-legacy -I FORWARD -p tcp -j ACCEPT", "forward 4 false true 0 0"},
+		{"iptables-legacy -I FORWARD -j FLANNEL-FWD", "forward 5 false false 0 0"},
+		{"iptables-legacy -F FORWARD", ""},
+		{"iptables-legacy -P FORWARD DROP", "forward 0 false true 0 0"},
+		{"iptables-legacy -A FORWARD -j FLANNEL-FWD", "forward 0 false false 0 0"},
+		{"iptables-legacy -P FORWARD ACCEPT", ""},
+		{"iptables-legacy -A INPUT -j theirs", ""},
+		{"iptables-legacy -A theirs -p udp --dport 8285 -j DROP", "input 0 false false 0 1"},
+	} {
+		sh(t, step.line)
+		got, err := Suspects(t.Context())
+		var said []string
+		for _, s := range got {
+			said = append(said, fmt.Sprint(s.Hook, " ", s.Rule, s.Sure, s.Ahead, s.Dropped, s.Some))
+		}
+		if err != nil || strings.Join(said, ", ") != step.want {
+			t.Errorf("after %s: %q, want %q: %+v, %v", step.line, said, step.want, got, err)
+		}
+	}
+}
+
 // A verdict map may accept, and a rule that has dropped something hides no policy.
 func TestSuspectRulesBesideOthers(t *testing.T) {
 	inNamespace(t)

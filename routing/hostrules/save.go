@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,6 +30,8 @@ type saved struct {
 	order []string
 	rules map[string][]string
 	drops []string // chains whose policy drops
+	// packets counts what met each rule; only where iptables-save was asked to count.
+	packets map[string][]uint64
 }
 
 // parseSave reads the tables of iptables-save's output. Lines that are not understood are left out.
@@ -40,7 +43,7 @@ func parseSave(text string) map[string]saved {
 		line = strings.TrimRight(line, "\r\n")
 		switch {
 		case strings.HasPrefix(line, "*"):
-			table, s = line[1:], saved{rules: map[string][]string{}}
+			table, s = line[1:], saved{rules: map[string][]string{}, packets: map[string][]uint64{}}
 		case table == "":
 		case line == "COMMIT":
 			tables[table], table = s, ""
@@ -53,9 +56,12 @@ func parseSave(text string) map[string]saved {
 				s.order = append(s.order, chain)
 				s.rules[chain] = nil
 			}
-		case strings.HasPrefix(line, "-A "):
-			chain, rule, _ := strings.Cut(line[len("-A "):], " ")
-			s.rules[chain] = append(s.rules[chain], rule)
+		case strings.HasPrefix(line, "-A "), strings.HasPrefix(line, "["):
+			count, rest, _ := strings.Cut(line, "-A ")
+			chain, rule, _ := strings.Cut(rest, " ")
+			packets, _, _ := strings.Cut(strings.TrimPrefix(count, "["), ":")
+			n, _ := strconv.ParseUint(packets, 10, 64) // none if it did not count
+			s.rules[chain], s.packets[chain] = append(s.rules[chain], rule), append(s.packets[chain], n)
 		}
 	}
 	return tables
