@@ -136,6 +136,8 @@ func TestFaultsOfOneNode(t *testing.T) {
 		{name: "the kernel does not forward", then: running("sysctl -qw net.ipv4.ip_forward=0"),
 			says: []string{"net.ipv4.ip_forward"}, check: "forwarding-ipv4",
 			texts: []string{"sysctl -w net.ipv4.ip_forward=1"}},
+		{name: "legacy iptables drops what is forwarded", then: running("iptables-legacy -A FORWARD -j DROP"),
+			check: "firewall-forward", texts: []string{"iptables-legacy -I FORWARD -i"}},
 		{name: "the bridge has no address", then: running("ip -4 addr flush dev cni0"), check: "pod-bridge",
 			texts: []string{"ip addr add 10.42.", "dev cni0"}},
 		{name: "a public IP that nobody has", do: flags("--public-ip=198.18.200.200"), check: "duplicate-address",

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,11 @@ func TestRoutesByARouter(t *testing.T) {
 	})
 	if s.Controller.URL != "https://198.18.0.200:8480/v1/views/"+first.Name {
 		t.Errorf("%+v", s)
+	}
+	if found, err := examine(t, first); err != nil || slices.ContainsFunc(found, func(f finding) bool {
+		return f.Verdict == "fault"
+	}) {
+		t.Errorf("weft doctor, where all is well: %v, %v", found, err)
 	}
 
 	// The controller is away: packets go on over a restart of weftd, which says since when.

@@ -34,6 +34,8 @@ func Of(p Path, f Fact) Finding {
 	}
 	l := &list{p: p}
 	switch {
+	case f.Layer != Underlay && p.Unused != "":
+		l.here("not-used", p.Unused, "the reason beside the peer", "weft peers; weft doctor").Observed = true
 	case f.State != Lossy && f.State != Narrow && f.Layer != Bridge && f.Layer != Pod && l.onLink():
 	case f.State == Lossy:
 		l.lossy(f)
@@ -99,13 +101,16 @@ func (l *list) lossy(f Fact) {
 			"a load near or above its limit", "top; ip -s link")
 		return
 	}
-	if f.Layer == Underlay || f.Probed {
+	links := func() {
 		l.here("link-drops", "a link or a queue of this host drops", grows,
 			"ip -s link show %s; ethtool -S %s | grep -iE 'err|drop'", cmp.Or(w.Link, "LINK"), cmp.Or(w.Link, "LINK"))
 		l.there("peer-link-drops", "a link or a queue of that host drops", grows,
 			"ip -s link; ethtool -S LINK | grep -iE 'err|drop'")
 		l.here("hop-drops", "a switch or router between drops", "the first hop from which on a part is lost",
 			"mtr -n -c 50 %v", w.under(f))
+	}
+	if f.Layer == Underlay || f.Probed {
+		links()
 	}
 	if f.Layer != Underlay {
 		l.there("receive-overflow", "its receive queue overflows, or its data plane has no processor to run on",
@@ -119,6 +124,9 @@ func (l *list) lossy(f Fact) {
 		l.here("udp-policed", "a device between drops UDP when there is much of it",
 			"what leaves here and does not arrive there", "tcpdump -ni %s %s and host %v", cmp.Or(w.Link, "any"),
 			w.dump(), w.Under)
+		if !f.Probed { // the few questions to the underlay may have passed by chance
+			links()
+		}
 	}
 }
 
@@ -255,7 +263,15 @@ func (l *list) gone() {
 func (l *list) dropped() {
 	l.there("dropped", l.p.outer()+" is dropped on the way, or by a firewall of either host",
 		"no packets of this node arrive: on the way; they do: its own rules, or the next cause",
-		"tcpdump -ni any %s and host %s; "+rules, l.p.dump(), l.p.me())
+		"tcpdump -ni any %s and host %s; "+l.rulesThere(), l.p.dump(), l.p.me())
+}
+
+// rulesThere shows the rules of the peer's host. Those of legacy iptables nft does not show, and weft doctor does.
+func (l *list) rulesThere() string {
+	if l.p.Weft {
+		return "weft doctor; " + rules
+	}
+	return rules
 }
 
 func (l *list) ownRule() {
@@ -310,11 +326,14 @@ func (l *list) port(f Fact) {
 	case f.Heard:
 		l.there("dropped-one-way", w.outer()+" is dropped on the way to it, or by its firewall",
 			"no packets of this node: on the way; packets: its own rules for INPUT",
-			"tcpdump -ni any %s and src host %s; "+rules, strings.Replace(w.dump(), "udp port", "udp dst port", 1),
+			"tcpdump -ni any %s and src host %s; "+l.rulesThere(), strings.Replace(w.dump(), "udp port", "udp dst port", 1),
 			w.me())
 		l.ownRule()
 		if f.Probed { // which does not ask the underlay
 			l.neighbour()
+			if !w.Neighbour.At.IsValid() {
+				l.here("no-route", "this host has no route to its address", "an error", "ip route get %v", w.Under)
+			}
 		}
 	default:
 		l.dropped()

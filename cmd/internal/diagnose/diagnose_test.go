@@ -34,7 +34,7 @@ func TestProbeNamesOnlyWhatWasObserved(t *testing.T) {
 			"host-down network-broken peer-firewall wrong-neighbour no-way-back rp-filter record-old"},
 		"the underlay does": {control.SilentUnderlay, "", nil, false,
 			"dropped weftd-frozen own-rule not-known-there"},
-		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule wrong-neighbour"},
+		"it is heard":        {control.SilentHeard, "", nil, false, "dropped-one-way own-rule wrong-neighbour no-route"},
 		"its kernel answers": {control.SilentKernel, "", nil, false, "weftd-frozen peer-input not-known-there"},
 		"its port is closed": {control.SilentRefused, "", nil, false, "weftd-stopped no-probes"},
 		"own firewall":       {control.SilentUnsendable, probe.OwnFirewall, nil, true, "own-output"},

@@ -101,6 +101,10 @@ type Path struct {
 	From, Gateway, Pod netip.Addr
 	// Neighbour is the next hop to Under, the zero one if nobody looked.
 	Neighbour Neighbour
+	// Unused is why the asking node does not use the other as a peer; "" if it does. Controller says that a
+	// controller has the network's own routers lead packets to pods.
+	Unused     string
+	Controller bool
 }
 
 // Fact is what was observed of the first layer that does not work.

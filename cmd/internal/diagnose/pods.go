@@ -1,7 +1,10 @@
 package diagnose
 
+import "net/netip"
+
 func (l *list) bridge() {
 	w, where := l.p, l.host()
+	l.routed(w.Gateway)
 	where("bridge-gone", "the bridge is gone, or has another address: that of a former subnet",
 		"no device with "+w.Gateway.String(), "ip -br addr | grep -F %v/", w.Gateway)
 	where("no-pods", "no pod runs there: the bridge comes with the first", "no pod on that node",
@@ -19,6 +22,7 @@ func (l *list) bridge() {
 
 func (l *list) pod(f Fact) {
 	where := l.host()
+	l.routed(f.To)
 	gone := func() {
 		where("no-such-pod", "there is no pod with the address (any more)", "FAILED or INCOMPLETE",
 			"ip neigh show %v; kubectl get pods -A -o wide | grep -wF %v", f.To, f.To)
@@ -41,6 +45,14 @@ func (l *list) pod(f Fact) {
 	where("pod-mute", "the pod drops ICMP, or its route back is missing",
 		"no answer from inside either, or no default route",
 		"nsenter -t PID -n ip route (PID of the pod's process)")
+}
+
+// routed is for a network whose routers lead packets to pods.
+func (l *list) routed(to netip.Addr) {
+	if l.p.Controller && !l.p.Local {
+		l.here("router-route", "the network between has no route to the node's subnet, whatever the controller says",
+			"a last hop that is not the node", "tracepath -n %v; weft status", to)
+	}
 }
 
 // host is where the bridge and the pod are.

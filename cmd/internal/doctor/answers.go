@@ -9,6 +9,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
+	"weft/routing"
 )
 
 // mostNamed bounds how many peers one finding names.
@@ -61,6 +62,10 @@ func checkPeerAnswers(f *Facts) findings {
 		if !answers {
 			silent++
 		}
+	}
+	if f.Network.Facts().Carrier == routing.CarrierOthers {
+		return says(Unknown, "with backend %s nodes do not ask each other: weft ping NODE tells whether packets pass",
+			f.Network.BackendType)
 	}
 	if asked == 0 {
 		return says(Unknown, "no peer was asked: there is none, or questions are turned off (Backend.Probe)")
@@ -115,9 +120,21 @@ const (
 	undecided  = "undecided"
 )
 
+// lost says that a part is lost that is worth a word, of enough questions: a restart of the peer loses a few.
+func lost(x control.Probe, now time.Time) bool {
+	const least, longEnough = 0.05, 3 * time.Minute
+	return now.Sub(x.Since) >= longEnough && slices.ContainsFunc([]*float64{x.LossOut, x.LossIn, x.Loss},
+		func(part *float64) bool { return part != nil && *part >= least })
+}
+
 // answer judges one address of a peer; nil for one that is well. of tells findings apart that are not about
 // the same thing.
 func (f *Facts) answer(p control.Peer, x control.Probe) (found findings, of string) {
+	verdict, words := Warning, "packets are lost: "
+	if x.Answers == "yes" && !x.Lossy && !x.LargeLost && lost(x, f.Now) {
+		// weftd does not call that lossy, it may be over, and TCP is much slower by it
+		verdict, words, x.Lossy = Note, "some of the last packets were lost: ", true
+	}
 	why, _ := diagnose.Probe(f.Daemon.Status, p, x, f.Links.Neighbours[diagnose.UnderlayOf(p)])
 	switch {
 	case x.Answers == "no":
@@ -134,8 +151,8 @@ func (f *Facts) answer(p control.Peer, x control.Probe) (found findings, of stri
 				parts = append(parts, fmt.Sprintf("%.0f %% %s", 100**l.part, l.way))
 			}
 		}
-		text := "packets are lost: " + strings.Join(parts, ", ")
-		return says(Warning, "%s", text).follows(why), text
+		text := words + strings.Join(parts, ", ")
+		return says(verdict, "%s", text).follows(why), text
 	case x.LargeLost:
 		st := f.Daemon.Status
 		text := fmt.Sprintf("packets of %d bytes reach it, and those of %d are lost", x.PathMTU, st.Backend.MTU)

@@ -23,6 +23,7 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/hostrules"
+	"weft/routing/routehook"
 	"weft/routing/underlay"
 )
 
@@ -166,7 +167,10 @@ func TestChecks(t *testing.T) {
 			}
 		}
 	}
-	third := 0.3
+	hook := healthy(t).Network
+	hook.Network, _ = routing.Parse([]byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"route-hook"}}`))
+	hook.MTU = 1500
+	third, few := 0.3, 0.06
 	probed := func(x control.Probe) func(*Facts) {
 		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{x}}} }
 	}
@@ -342,6 +346,9 @@ func TestChecks(t *testing.T) {
 		{"the store is silent again and again", func(f *Facts) { f.Daemon.StoreLost = lost(75) },
 			"store-watch warning", "min: 75"},
 		{"clock", func(f *Facts) { f.Store.Endpoints[0].Ahead = -3 * time.Minute }, "clock warning", "ahead of"},
+		{"clock, hours", func(f *Facts) {
+			f.Store.Endpoints[0].Ahead = -5*time.Hour + 400*time.Millisecond
+		}, "clock warning", "5 hours ahead of"},
 		{"clock, a little", func(f *Facts) { f.Store.Endpoints[0].Ahead = 20 * time.Second },
 			"clock note", "behind"},
 		{"the store's certificate ends", func(f *Facts) {
@@ -398,6 +405,17 @@ func TestChecks(t *testing.T) {
 		}, "interface fault", "--iface eth7"},
 		{"the interface is down", func(f *Facts) { f.Links.Links[0].Up = false }, "interface fault", "is down"},
 		{"no carrier", func(f *Facts) { f.Links.Links[0].Carrier = false }, "interface fault", "no carrier"},
+		{"the address moved to another interface", func(f *Facts) {
+			br := RouteLookup{Link: "br0"}
+			f.Links.Links[0].Addrs = nil
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "br0", Kind: "bridge", Up: true, Carrier: true,
+				Addrs: []netip.Prefix{pfx("192.0.2.1/24")}})
+			f.Links.To = map[netip.Addr]RouteLookup{ip("192.0.2.2"): br, ip("192.0.2.3"): br}
+		}, "interface fault", "the address 192.0.2.1 is on br0 now; restart weftd with --iface br0"},
+		{"a netmask that leaves out peers", func(f *Facts) {
+			f.Links.Links[0].Addrs = []netip.Prefix{pfx("192.0.2.1/31")}
+			f.Links.To[ip("192.0.2.3")] = RouteLookup{Err: syscall.ENETUNREACH}
+		}, "peer-underlay fault", "eth0 has [192.0.2.1/31]; ip addr show eth0; ip route get 192.0.2.3"},
 		{"the wrong interface", func(f *Facts) {
 			other := RouteLookup{Link: "eth1"}
 			f.Links.To[ip("192.0.2.2")], f.Links.To[ip("192.0.2.3")] = other, other
@@ -438,6 +456,11 @@ func TestChecks(t *testing.T) {
 			Since: at().Add(-time.Minute), Fault: "connection refused"}), "route-controller warning", "1m0s"},
 		{"a controller never answered", controlled(control.Controller{Since: at().Add(-time.Minute), Fault: "401"}),
 			"route-controller fault", ""},
+		{"a controller does not know the token", func(f *Facts) {
+			controlled(control.Controller{Since: at().Add(-time.Minute), Fault: "401"})(f)
+			f.Settings.Hook = routehook.Options{CAFile: "/ca.pem", TokenFile: "/token"}
+		}, "route-controller fault", `curl -sSim 10 --cacert /ca.pem -H "Authorization: Bearer $(head -n1 /token)" ` +
+			"https://routes.example/v1/views/a asks it"},
 		{"a controller's token is missing", func(f *Facts) {
 			f.HookErr = errors.New("the token: open /token: no such file or directory")
 		}, "route-controller fault", ""},
@@ -489,6 +512,51 @@ func TestChecks(t *testing.T) {
 			f.Network.EnableNFTables, f.Settings.Rules.ForwardRules = true, true
 			f.Firewall.Suspects = suspect("forward", "ip filter", "FORWARD", "")
 		}, "firewall-forward note", "iptables -I FORWARD -i"},
+		{"rules of legacy iptables, and a peer is silent", func(f *Facts) {
+			f.Firewall.Suspects, f.Daemon.Peers.Peers = suspect("input", "filter (legacy iptables)", "INPUT", ""), silent
+			f.Firewall.Suspects[0].Legacy, f.Firewall.Suspects[0].Some = true, 2
+		}, "firewall-input warning, peer-answers fault", "iptables-legacy -I INPUT -p udp --dport 8285 -j ACCEPT"},
+		{"rules of legacy iptables, and every peer answers", func(f *Facts) {
+			f.Firewall.Suspects = suspect("input", "filter (legacy iptables)", "INPUT", "")
+			f.Firewall.Suspects[0].Legacy, f.Firewall.Suspects[0].Some = true, 2
+		}, "", ""},
+		{"a peer of another type", func(f *Facts) {
+			f.Network.Records[1].BackendType = "ipip"
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Reached: []control.Reached{{Subnet: pfx("10.42.2.0/24"),
+				How: "skipped", Reason: "its backend is ipip, this network's is udp"}}}}
+		}, "peer-route fault", "on b: systemctl restart weftd"},
+		{"peers of another type, which this node does not run yet", func(f *Facts) {
+			f.Network.Records[1].BackendType = "ipip"
+			f.Daemon.Status.Config.Changes = []string{"type from udp to ipip"}
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Reached: []control.Reached{{Subnet: pfx("10.42.2.0/24"),
+				How: "skipped", Reason: "its backend is ipip, this network's is udp"}}}}
+		}, "config-running warning, peer-route fault", "systemctl restart weftd, since this node"},
+		{"routes that a controller makes", func(f *Facts) {
+			f.Network = hook
+			f.Links.To[ip("10.42.2.1")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")}
+			f.Links.To[ip("10.42.3.1")] = f.Links.To[ip("10.42.2.1")]
+		}, "", ""},
+		{"routes that a controller makes, and one that leads elsewhere", func(f *Facts) {
+			f.Network = hook
+			f.Links.To[ip("10.42.2.1")] = RouteLookup{Link: "eth0", Gateway: ip("192.0.2.254")}
+			f.Links.To[ip("10.42.3.1")] = RouteLookup{Link: "tun7"}
+		}, "peer-route fault", "tun7"},
+		{"another network's weftd has the same directory", func(f *Facts) {
+			f.Network.Saved = f.Network.Records[0]
+			f.Network.Saved.V4 = pfx("10.43.1.0/24")
+		}, "daemon warning", "give each its own --cache-dir"},
+		{"another node has the same directory", func(f *Facts) { f.Network.Saved = f.Network.Records[1] },
+			"daemon warning", "the last state is that of b with 10.42.2.0/24"},
+		{"the last state is this node's", func(f *Facts) { f.Network.Saved = f.Network.Records[0] }, "", ""},
+		{"a second network's device", func(f *Facts) {
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "flannel1", Alias: ownAlias, MTU: 8972, Up: true,
+				Carrier: true, Addrs: []netip.Prefix{pfx("10.43.1.0/32")}})
+		}, "", ""},
+		{"a firewall beside a second network's device", func(f *Facts) {
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "flannel1", Alias: ownAlias, MTU: 1472, Up: true,
+				Carrier: true, Addrs: []netip.Prefix{pfx("fe80::1/64"), pfx("10.43.1.0/32")}})
+			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = false, suspect("forward", "ip filter", "FORWARD", "")
+		}, "firewall-forward note", "iptables -I FORWARD -i flannel0 -j ACCEPT"},
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},
@@ -547,6 +615,10 @@ func TestChecks(t *testing.T) {
 		}, "peer-answers fault", "60"},
 		{"packets lost one way", probed(control.Probe{Answers: "yes", Lossy: true, LossOut: &third}),
 			"peer-answers warning", "30"},
+		{"a few packets lost one way", probed(control.Probe{Answers: "yes", LossOut: &few,
+			Since: at().Add(-5 * time.Minute)}), "peer-answers note", "6"},
+		{"a few packets lost by a restart", probed(control.Probe{Answers: "yes", LossOut: &few,
+			Since: at().Add(-time.Minute)}), "", ""},
 		{"large packets lost", probed(control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1280}),
 			"peer-answers fault", "1280"},
 		{"a peer that answers", probed(control.Probe{Answers: "yes", PathMTU: 1472}), "", ""},
@@ -594,6 +666,23 @@ func malformedPeers(counts ...any) (out control.Peers) {
 			{Reason: "malformed", Packets: uint64(counts[i+1].(int))}, {Reason: "stranger", Packets: 7}}})
 	}
 	return out
+}
+
+// Peers of which the same is to be said are one finding.
+func TestPeerRoutesAreSaidOnce(t *testing.T) {
+	lost, skipped := healthy(t), healthy(t)
+	for _, r := range lost.peers() {
+		lost.Links.To[inside(r)] = RouteLookup{Link: "tun7"}
+		skipped.Daemon.Peers.Peers = append(skipped.Daemon.Peers.Peers, control.Peer{Name: r.Called(),
+			Reached: []control.Reached{{Subnet: r.V4, How: "skipped", Reason: "its backend is ipip"}}})
+	}
+	skipped.Network.Records[1].BackendType, skipped.Network.Records[2].BackendType = "ipip", "ipip"
+	for f, want := range map[*Facts]string{lost: "ip route get 10.42.2.1", skipped: "on b, c: systemctl restart weftd"} {
+		if got := checkPeerRoutes(f); len(got) != 1 || got[0].Subject != "b, c" ||
+			!strings.Contains(got[0].Remedy, want) {
+			t.Errorf("%v, want one with %q", got, want)
+		}
+	}
 }
 
 // taken fills so many subnets.

@@ -138,6 +138,10 @@ type Links struct {
 	UnderlayErr error
 }
 
+func (l Link) has(addr netip.Addr) bool {
+	return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == addr })
+}
+
 func (l Links) named(name string) (link Link, ok bool) {
 	i := slices.IndexFunc(l.Links, func(x Link) bool { return x.Name == name })
 	if i < 0 {
@@ -252,6 +256,8 @@ type Network struct {
 	Last routing.Network
 	// LastStore is the --etcd-prefix of that run if it is another than the one that is set, else "".
 	LastStore string
+	// Saved is the record that the last state in --cache-dir has as the node's own, of any store and node.
+	Saved lease.Record
 	// Records are the nodes' records, from where RecordsFrom says; empty for nowhere.
 	Records     []lease.Record
 	RecordsFrom string

@@ -66,7 +66,7 @@ func (f *Facts) suspected(hook, link string) findings {
 		// There weftd's rules accept, but for nftables, where each table has to.
 		ours := f.Settings.Rules.ForwardRules && !f.Network.EnableNFTables && s.Chain == "FORWARD" &&
 			s.Owner == "" && !s.Sure && !s.Ahead
-		if s.Hook != hook || hook == "forward" && ours {
+		if s.Hook != hook || hook == "forward" && ours || s.Some > 0 && !f.silent() {
 			continue
 		}
 		port := facts.Port
@@ -76,7 +76,7 @@ func (f *Facts) suspected(hook, link string) findings {
 		switch {
 		case s.Sure:
 			out = out.says(Warning, "%s, and no rule before it accepts", s)
-		case s.Dropped > 0:
+		case s.Dropped > 0, s.Some > 0:
 			out = out.says(v, "%s", s)
 		default:
 			out = out.says(v, "%s, unless a rule accepts it first: those were not read", s)

@@ -50,6 +50,9 @@ func readNetwork(f *Facts) Network {
 		if strings.HasPrefix(store, "/") && store != cfg.Store.Prefix { // one of etcd's, and another
 			n.LastStore = store
 		}
+		if any, err := lease.NewCache(cfg.CacheDir, store).Load(); err == nil {
+			n.Saved = any.Own
+		}
 	}
 	n.readRecords(f, cached)
 	if len(n.Networks()) == 0 && n.Err == nil && n.HasLast() {

@@ -93,7 +93,7 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 func storeLost(dir string, now time.Time) []events.Event {
 	all, _ := events.Read(dir, now.Add(-lostWithin)) // without a history nothing is known
 	return slices.DeleteFunc(all, func(e events.Event) bool {
-		return e.Kind != events.Kind(lease.EventStoreLost)
+		return e.Kind != events.Kind(lease.EventStoreLost) || e.Time.After(now) // the clock was set back since
 	})
 }
 

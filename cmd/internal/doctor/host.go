@@ -251,9 +251,17 @@ func (f *Facts) podBridges() []Link {
 	})
 }
 
-// overlayLinks are weft's own links.
+// overlayLinks are weft's own links, without those of a second network, which have addresses of that.
 func (f *Facts) overlayLinks() []Link {
-	return f.linksThat(func(l Link) bool { return l.Alias == ownAlias })
+	return f.linksThat(func(l Link) bool {
+		addrs := slices.DeleteFunc(slices.Clone(l.Addrs), func(p netip.Prefix) bool {
+			return p.Addr().IsLinkLocalUnicast()
+		})
+		second := len(addrs) > 0 && !slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
+			return slices.ContainsFunc(addrs, n.Overlaps)
+		})
+		return l.Alias == ownAlias && (!second || !f.Network.known())
+	})
 }
 
 func (f *Facts) linksThat(are func(Link) bool) []Link {
@@ -345,7 +353,8 @@ func checkConntrack(f *Facts) findings {
 		v = Fault
 	}
 	return says(v, "%d of at most %d connections are tracked", have, most).
-		because("the kernel drops packets of new connections when the table is full").
+		because("in a full table the kernel forgets connections that nobody answered, and if there are none, it "+
+			"drops packets of new ones").
 		do("sysctl -w %s=%d", key(conntrackMost), 2*most)
 }
 

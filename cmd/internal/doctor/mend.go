@@ -34,9 +34,14 @@ func (f *Facts) mend(fault error) string {
 	return fmt.Sprintf("set %s in %s to %q", c.Key, f.configPlace(), c.Meant)
 }
 
-// mendRunning is how a config is corrected that weftd does not take into use.
-func (f *Facts) mendRunning() string {
-	if used := []byte(f.Daemon.Status.Config.InUse); routing.ShowsAll(used) {
+// mendRunning is how a config is corrected that weftd does not take into use, for that reason. One that was
+// tried may be right, and the host not ready for it.
+func (f *Facts) mendRunning(fault string) string {
+	used := []byte(f.Daemon.Status.Config.InUse)
+	switch {
+	case strings.Contains(fault, "a restart tries it again"):
+		return "see to what it says, then systemctl restart weftd"
+	case routing.ShowsAll(used):
 		return "correct it, or write back the one in use: " + f.put(used)
 	}
 	return "correct " + f.configPlace() + ": weft status --json shows it, and the one in use"

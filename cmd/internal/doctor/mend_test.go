@@ -93,13 +93,17 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 		}
 	}
 	f.Daemon.Status.Config.InUse = used
-	if got := f.mendRunning(); !strings.HasSuffix(got, " '"+used+"'") {
+	if got := f.mendRunning("its port is taken"); !strings.HasSuffix(got, " '"+used+"'") {
+		t.Errorf("%q", got)
+	}
+	if got := f.mendRunning("it was tried, and did not come into place; a restart tries it again: routes: x"); got !=
+		"see to what it says, then systemctl restart weftd" {
 		t.Errorf("%q", got)
 	}
 	hidden := routing.WithoutSecrets([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` +
 		secretKey + `"}}`))
 	f.Daemon.Status.Config.InUse = string(hidden)
-	if got := f.mendRunning(); strings.Contains(got, "{") {
+	if got := f.mendRunning("its port is taken"); strings.Contains(got, "{") {
 		t.Errorf("a secret that is hidden would be put: %q", got)
 	}
 	f.Network.Last.Raw = []byte(strings.Replace(used, `"vxlan"`, `"wireguard","PSK":"`+secretKey+`"`, 1))

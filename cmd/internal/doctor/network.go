@@ -58,7 +58,7 @@ func checkRunning(f *Facts) findings {
 				continue
 			}
 			out = out.says(Fault, "the network config is not the one in use, and cannot be: %s", fault).
-				do("%s", f.mendRunning())
+				do("%s", f.mendRunning(fault))
 		}
 		if len(c.Changes) > 0 {
 			out = out.says(Warning, "a restart of weftd would change: %s%s", strings.Join(c.Changes, "; "),

@@ -221,6 +221,10 @@ func checkClock(f *Facts) findings {
 			v = Warning
 		}
 		if off >= clockNote {
+			off = (off + e.Within).Round(time.Second) // less than that is the way's
+			if off > time.Hour {
+				off = off.Round(time.Minute)
+			}
 			out = out.says(v, "this host's clock is %s %s that of %s", span(off), how, e.URL).about(e.URL).
 				because("one of the two is not synchronised").
 				do("timedatectl; chronyc tracking, on both; certificates and logs are judged by it, leases are not")

@@ -16,6 +16,7 @@ func TestStoreLostIsOfTheHistory(t *testing.T) {
 	dir := t.TempDir()
 	var text []byte
 	for age, kind := range map[time.Duration]events.Kind{time.Hour: events.Kind(lease.EventStoreLost),
+		-time.Hour:  events.Kind(lease.EventStoreLost), // by a clock that was ahead
 		time.Minute: events.Kind(lease.EventStoreLost), time.Second: events.Kind(lease.EventStoreBack)} {
 		b, err := json.Marshal(events.Event{Time: at().Add(-age), Kind: kind})
 		if err != nil {

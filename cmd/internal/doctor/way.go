@@ -9,7 +9,6 @@ import (
 
 	"weft/cmd/internal/diagnose"
 	"weft/lease"
-	"weft/routing"
 )
 
 func checkInterface(f *Facts) findings {
@@ -31,6 +30,12 @@ func checkInterface(f *Facts) findings {
 			because("a cable, a switch's port, or somebody turned it off").
 			do("ip link set %s up; ip -br link", l.Underlay.Name)
 	}
+	moved := ""
+	for _, x := range l.Links {
+		if x.Name != l.Underlay.Name && x.has(l.Underlay.Addr4) {
+			moved = x.Name
+		}
+	}
 	elsewhere, by := map[string][]string{}, 0
 	for _, p := range f.peers() {
 		if w, ok := l.To[p.PublicIP]; ok && w.Err == nil {
@@ -50,6 +55,10 @@ func checkInterface(f *Facts) findings {
 			l.Underlay.Name, addrsOf(l.Underlay.Local())).about(link).
 			because("--iface, or the default choice, is another network's than the peers'").
 			do("--iface %s, if the peers are in its network; ip route get shows the way to one", link)
+		if link == moved {
+			out.last().Observed = true
+			out.because("the address %s is on %s now", l.Underlay.Addr4, link).do("restart weftd with --iface %s", link)
+		}
 	}
 	return out.orOK("%s, %s", l.Underlay.Name, addrsOf(l.Underlay.Local()))
 }
@@ -114,8 +123,8 @@ func checkMTU(f *Facts) findings {
 		if r.Weft != nil && f.usable(r) && r.Weft.MTU > 0 && r.Weft.MTU < n.MTU {
 			out = out.says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are answered "+
 				"with packet-too-big", r.Weft.MTU, n.MTU).about(r.Called()).
-				because("the underlay's MTU is not the same on all hosts").
-				do("ip link, there and here; Backend.MTU sets one for all")
+				because("not the same on both is the underlay's MTU, or the Backend.MTU with which weftd started").
+				do("ip link, there and here; weft status, there and here; Backend.MTU sets one for all")
 		}
 	}
 	return out.orOK("%d on %s, %d inside the overlay", u.MTU, u.Name, n.MTU)
@@ -305,10 +314,13 @@ func checkPeerRoutes(f *Facts) findings {
 	good := 0
 	for _, p := range f.peers() {
 		w, asked := f.Links.To[inside(p)]
-		x := fault{"packets to %s leave by " + w.Link + ", and not by the overlay", f.unrouted(p)}
-		switch {
-		case !asked:
+		if !asked {
 			continue
+		}
+		x := fault{"packets to %s leave by " + w.Link + ", and not by the overlay", f.unrouted(p)}
+		switch why := f.skipped(p); {
+		case why != "":
+			x = fault{"weftd does not use it as the way to %s", "weftd makes no route: " + why}
 		case w.Err != nil:
 			x.found = "there is no route to %s"
 		case f.intoOverlay(w, p):
@@ -330,19 +342,16 @@ func checkPeerRoutes(f *Facts) findings {
 		}
 		out = out.says(Fault, x.found, firstOf(subnets)).about(firstOf(names)).because("%s", x.cause).
 			do("ip route get %s; weft peers; weft status shows refused records", inside(lost[x][0]))
+		if f.skipped(lost[x][0]) != "" {
+			out.last().Observed = true
+			out.do("%s", f.used(lost[x][0], firstOf(names)))
+		}
 	}
 	return out.orOK("to %d peers", good)
 }
 
 // unrouted says why packets for a peer do not go into the overlay, as far as weftd says.
 func (f *Facts) unrouted(r lease.Record) string {
-	for _, p := range f.Daemon.Peers.Peers {
-		for _, y := range p.Reached {
-			if y.How == routing.HowSkipped.String() && (y.Subnet == r.V4 || y.Subnet == r.V6) {
-				return "weftd makes no route: " + y.Reason
-			}
-		}
-	}
 	switch {
 	case !f.Daemon.answers():
 		return "weftd does not run, or somebody deleted the route"
@@ -352,10 +361,12 @@ func (f *Facts) unrouted(r lease.Record) string {
 	return "its record is refused here, or a rule or route leads elsewhere"
 }
 
-// intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would.
+// intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would. Where a
+// controller makes the routes, the network between the hosts has them.
 func (f *Facts) intoOverlay(w RouteLookup, p lease.Record) bool {
 	l, _ := f.Links.named(w.Link)
-	return isFlannels(w.Link) || l.Alias == ownAlias || isOf(w.Gateway, p)
+	return isFlannels(w.Link) || l.Alias == ownAlias || isOf(w.Gateway, p) ||
+		f.Network.Facts().Controller && w.Link == f.Links.Underlay.Name
 }
 
 // inside is an address in a node's subnet that a pod could have.
@@ -408,6 +419,10 @@ func checkPeerWays(f *Facts) findings {
 	}
 	at, under := none[0].PublicIP, f.Links.Underlay.Name
 	cause, remedy := "a route is missing", "ip route get "+at.String()
+	if l, ok := f.Links.named(under); ok {
+		cause += fmt.Sprintf(", or a netmask is wrong: %s has %v", under, l.Addrs)
+		remedy = "ip addr show " + under + "; " + remedy
+	}
 	if r, ok := f.longest(at, func(r Route) bool { return r.Blocks }); ok {
 		cause, remedy = "the route "+r.Dst.String()+" blocks it", "ip route del "+r.Dst.String()
 	}

@@ -60,12 +60,13 @@ func checkDaemon(f *Facts) findings {
 			out.because("a pod or a program sends with that address, as a pod of a former subnet does").
 				do("weft capture --dropped shows the packets; make a pod of a former subnet anew")
 		case control.CacheNotSaved:
-			out.do("df -h %s; df -i %s; free what fills it, and weftd saves again by itself", f.Settings.CacheDir,
+			// df(1) follows /proc/PID/root to the path of the same name here.
+			out.do("stat -f %s shows free blocks and inodes; free what fills it, and weftd saves again by itself",
 				f.Settings.CacheDir)
 		default: // the others say what to do
 		}
 	}
-	return out.orOK("weftd%s answers and is ready", pid)
+	return append(out, f.savedByOthers()...).orOK("weftd%s answers and is ready", pid)
 }
 
 // checkCustody looks at who keeps pods' descriptors for the next weftd.
@@ -192,7 +193,8 @@ func checkRoutes(f *Facts) findings {
 		}
 		out = out.says(verdict, "the controller of routes does not take this node's view%s", since).
 			because("%s", c.Fault).
-			do("look at the controller at %s; what it accepted before stays as it is", c.Controller)
+			do("%s asks it for the view; what it accepted before stays as it is", f.askingController(c.Controller))
+		out.last().Observed = true // by weftd
 	}
 	if c.Refused > 0 {
 		out = out.says(Fault, "the controller of routes refuses %d of %d routes", c.Refused, c.Accepted+
@@ -204,7 +206,20 @@ func checkRoutes(f *Facts) findings {
 			because("it has not seen them in place yet").
 			do("wait a minute; then look at the controller at %s", c.Controller)
 	}
-	return out.orOK("the controller at %s has all %d routes in place", c.Controller, c.Accepted)
+	return out.orOK("the controller at %s says that all %d routes are in place", c.Controller, c.Accepted)
+}
+
+// askingController is how the controller is asked with what weftd shows it.
+func (f *Facts) askingController(url string) string {
+	hook, command := f.Settings.Hook, "curl -sSim 10"
+	for _, x := range [...]struct{ flag, file, end string }{{" --cacert ", hook.CAFile, ""},
+		{" --cert ", hook.CertFile, ""}, {" --key ", hook.KeyFile, ""},
+		{` -H "Authorization: Bearer $(head -n1 `, hook.TokenFile, `)"`}} {
+		if x.file != "" {
+			command += x.flag + x.file + x.end
+		}
+	}
+	return command + " " + url
 }
 
 // malformed is how many packets of each peer, by its name, were dropped as malformed.

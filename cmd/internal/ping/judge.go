@@ -96,6 +96,9 @@ func (f *layerResult) state() diagnose.State {
 func (s *evidence) verdict(f *layerResult) (Verdict, string) {
 	switch f.State {
 	case diagnose.NotAsked:
+		if s.w.Unused != "" {
+			return Broken, f.out.Cannot
+		}
 		return Unknown, f.out.Cannot
 	case diagnose.Answered:
 		switch {

@@ -181,7 +181,7 @@ func (k Known) way(n Node, six bool, pod netip.Addr) (Route, bool) {
 	facts := k.Config.Facts()
 	w := Route{
 		Path: diagnose.Path{Peer: n.Name, Local: n.Own, Weft: n.Peer.Weft, Carried: k.DataPath != kernelPath,
-			Link: k.Under.Name, UDPPort: facts.Port},
+			Link: k.Under.Name, UDPPort: facts.Port, Controller: facts.Controller},
 		Six: six, Backend: k.Config.BackendType, DataPath: k.DataPath, Direct: facts.Direct,
 		AnswersPort: facts.Port != 0 && slices.Contains(n.Peer.Recv, "probe"), Not: map[diagnose.Layer]string{},
 	}
@@ -231,12 +231,14 @@ func (k Known) limits(w *Route, n Node, subnet netip.Prefix) {
 			w.UDPPort, w.Protocol = 0, 0 // its packets go without the tunnel
 		case r.How == routing.HowSkipped.String():
 			through = "this node does not reach that subnet: " + r.Reason
+			w.Unused = through
 		}
 	}
 	switch {
 	case w.Local, through != "":
 	case n.Unused:
 		through = "this node does not use its record, for the reason that weft status and weft lease list say"
+		w.Unused = through
 	case !k.Running && k.DataPath != kernelPath:
 		through = "this node's weftd, which moves the packets, does not answer"
 	}
@@ -252,6 +254,8 @@ func (k Known) limits(w *Route, n Node, subnet netip.Prefix) {
 		w.Not[diagnose.Daemon] = "only this node's weftd can ask it, and that does not answer"
 	case !n.Peer.Weft:
 		w.Not[diagnose.Daemon] = "it does not run weft, and flannel answers no questions"
+	case k.Config.Facts().Carrier == routing.CarrierOthers:
+		w.Not[diagnose.Daemon] = "with backend " + k.Config.BackendType + " nodes do not ask each other"
 	case !k.Asks:
 		w.Not[diagnose.Daemon] = "this node asks nobody (--probe=false, or Backend.Probe)"
 	case !slices.ContainsFunc(n.Peer.Probes, answers):

@@ -101,6 +101,22 @@ func ipip() Route {
 	return w
 }
 
+func routeHook() Route {
+	w := hostGW()
+	w.Backend, w.DataPath, w.Controller = "route-hook", "routes", true
+	w.Not = map[diagnose.Layer]string{diagnose.Daemon: "nodes do not ask each other"}
+	return w
+}
+
+// unused is a node whose record this node does not use.
+func unused() Route {
+	w := toPod(userspace())
+	w.Unused = "its backend is ipip"
+	w.Not = map[diagnose.Layer]string{diagnose.DataPlane: w.Unused, diagnose.Daemon: w.Unused,
+		diagnose.Bridge: w.Unused, diagnose.Pod: w.Unused}
+	return w
+}
+
 func flannel() Route {
 	w := kernel()
 	w.Weft, w.Not = false, map[diagnose.Layer]string{diagnose.Daemon: "it does not run weft"}
@@ -241,6 +257,18 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 			dead().with(diagnose.Daemon, layerFake{out: Outcome{Said: &diagnose.Said{Text: "x"}}}), false,
 			diagnose.Daemon, nil, []string{"own-output | OUTPUT | here", "no-source | ip route get | here"}},
 
+		{"its record is not used, and its port is closed", unused(),
+			dead().with(diagnose.Port, said(peerAt, diagnose.KindPort, "")), false, diagnose.Port, nil,
+			[]string{"not-used observed | weft peers | here"}},
+		{"its record is not used", unused(), dead(), false, diagnose.DataPlane, nil,
+			[]string{"not-used observed | weft peers | here"}},
+		{"its host is down, and its record is not used", unused(), dead(all...).with(diagnose.Underlay,
+			said(netip.Addr{}, diagnose.KindNet, "network is unreachable")), false, diagnose.Underlay, nil,
+			[]string{"no-route observed | ip route get 192.0.2.2 | here"}},
+		{"a router lacks what its controller says", toPod(routeHook()), dead(diagnose.Bridge, diagnose.Pod), false,
+			diagnose.Bridge, []diagnose.Layer{diagnose.Pod},
+			[]string{"router-route | tracepath -n 10.42.2.1 | here", "grep -F 10.42.2.1/ | on b",
+				"spec.nodeName=b | on b", "ip route get 10.42.2.7 | on b", "nft list ruleset | on b"}},
 		{"no bridge for the pod", toPod(userspace()), dead(diagnose.Bridge, diagnose.Pod), false, diagnose.Bridge,
 			[]diagnose.Layer{diagnose.Pod},
 			[]string{"grep -F 10.42.2.1/ | on b", "spec.nodeName=b | on b", "ip route get 10.42.2.7 | on b",
@@ -263,7 +291,8 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"a part is lost in the tunnel", kernel(), fake{diagnose.DataPlane: {every: 3}}, false,
 			diagnose.DataPlane, nil,
 			[]string{"weft status | on b", "nft list ruleset | here", "nft list ruleset | on b",
-				"tcpdump -ni eth0 udp port 8472 and host 192.0.2.2 | here"}},
+				"tcpdump -ni eth0 udp port 8472 and host 192.0.2.2 | here", "ip -s link show eth0 | here",
+				"ethtool -S | on b", "mtr -n | here"}},
 		{"a part is lost at the pod", toPod(userspace()), fake{diagnose.Pod: {every: 3}}, false, diagnose.Pod, nil,
 			[]string{"ip -s link | on b", "top | on b"}},
 		{"large ones are lost on the underlay", userspace(),
