@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -50,16 +51,10 @@ func ingressTables(local netip.AddrPort) [2]string {
 // Needs CAP_NET_ADMIN in the network namespace's user namespace. The caller closes it.
 func (k *Kernel) OpenIngress(link string, local netip.AddrPort) (*Ingress, error) {
 	i := &Ingress{}
-	err := k.Do(func() (err error) {
-		i.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
-			i.raw = c
-			return nil
-		}))
-		return err
-	})
-	if err != nil {
+	if err := k.Do(i.connect); err != nil {
 		return nil, fmt.Errorf("nf_tables (CONFIG_NF_TABLES): %w", err)
 	}
+	var err error
 	for _, name := range ingressTables(local) {
 		// The kernel refuses one that another socket owns with EPERM.
 		if err = i.own(name); !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EPERM) {
@@ -87,6 +82,30 @@ func (k *Kernel) OpenIngress(link string, local netip.AddrPort) (*Ingress, error
 		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
+}
+
+// connect opens the socket that is to own the table. Of two owners, one after the other, none has the port ID of
+// the one before: the kernel frees the ID of a socket first and removes its tables some 15 ms later, by the ID,
+// and so it would remove the next one's, too. The ID that it gives a process' first socket is the process' own;
+// all others are drawn.
+func (i *Ingress) connect() error {
+	open := func() (err error) {
+		i.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+			i.raw = c
+			return nil
+		}))
+		return err
+	}
+	if err := open(); err != nil {
+		return err
+	}
+	name, err := unix.Getsockname(i.Owner())
+	if at, ok := name.(*unix.SockaddrNetlink); err != nil || !ok || at.Pid != uint32(os.Getpid()) {
+		return err
+	}
+	first := i.conn
+	err = open() // while the first has the ID
+	return errors.Join(err, first.CloseLasting())
 }
 
 // own makes a table of that name, which belongs to i's socket. The library's AddTable has no flags.
