@@ -70,7 +70,8 @@ func checkSuper(t testing.TB, h VNetHdr, g merged, as []arrival) {
 	if err != nil || !headerChecksumOK(g.pkt) {
 		t.Fatal(err, "or header checksum")
 	}
-	if start, off, ok := PartialChecksum(g.pkt, in); !ok || start != int(h.CsumStart) || off != int(h.CsumOffset) {
+	start, off, ok := PartialChecksum(g.pkt, in)
+	if !ok || start != int(h.CsumStart) || off != int(h.CsumOffset) {
 		t.Fatalf("superpacket is not partial as its header says: %d %d %t", start, off, ok)
 	}
 	segs := segments(t, g.pkt, int(h.GSOSize), false)

@@ -50,8 +50,8 @@ type holding struct {
 	seen int64
 	// back says that ours is to be put back there.
 	back bool
-	// beside are silent owners' records, under other keys, that have a part of our subnets and go when ours is put
-	// back: an owner that came again and found its record would hold what we hold.
+	// beside are silent owners' records, under other keys, that have a part of our subnets and go when ours is
+	// put back: an owner that came again and found its record would hold what we hold.
 	beside []Record
 	// cluster is the store in which Revision counts; "" until a store has confirmed
 	// the holding, as after a start from the cache.

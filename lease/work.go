@@ -81,8 +81,8 @@ func (c *Core) work() {
 	}
 }
 
-// renew writes the held record. If it is put back, it takes the place of what silent owners have of its subnets
-// under other keys.
+// renew writes the held record. If it is put back, it takes the place of what silent owners have of its
+// subnets under other keys.
 func (c *Core) renew() {
 	h := c.own.held
 	old := h.Record

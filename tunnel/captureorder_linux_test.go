@@ -38,7 +38,8 @@ func TestACaptureReadsAllWorkers(t *testing.T) {
 // TestACapturesMemoryIsBounded adds up what captures take: with many workers, whose shares have a least size,
 // and of packets that are cut.
 func TestACapturesMemoryIsBounded(t *testing.T) {
-	for _, tt := range []struct{ workers, snapLen, most int }{{1, port.MaxPacket, 5 << 20}, {2, port.MaxPacket, 5 << 20},
+	for _, tt := range []struct{ workers, snapLen, most int }{{1, port.MaxPacket, 5 << 20},
+		{2, port.MaxPacket, 5 << 20},
 		{8, port.MaxPacket, 6 << 20}, {8, 128, 3 << 20}, {1, 128, 2 << 20}} {
 		n := 0
 		for range tt.workers {

@@ -8,8 +8,8 @@ import (
 	"weft/tunnel/port"
 )
 
-// capture is a port that keeps what a program would get, packet by packet. It cuts superpackets as a port does
-// that sends runs.
+// capture is a port that keeps what a program would get, packet by packet. It cuts superpackets as a port
+// does that sends runs.
 type capture struct {
 	port.Port
 	tb  testing.TB

@@ -25,7 +25,8 @@ func TestWhatBecameOfAPacketIsCountedFirst(t *testing.T) {
 		var s Stats
 		c.addTo(&s)
 		if f := s.Egress; f.Received > f.Delivered+f.Drops[port.DropTTL] {
-			t.Fatalf("received %d, and only %d delivered and %d dropped", f.Received, f.Delivered, f.Drops[port.DropTTL])
+			t.Fatalf("received %d, and only %d delivered and %d dropped", f.Received, f.Delivered,
+				f.Drops[port.DropTTL])
 		}
 		select {
 		case <-done:

@@ -402,8 +402,8 @@ func (e *Engine) at(t time.Time) int64 {
 // Peers reads the counters of every peer in the table.
 func (e *Engine) Peers() []PeerStats { return e.table.Load().stats(e.now()) }
 
-// Learn enters flows that an earlier engine of this node had by way of the host's rules, so that they continue.
-// Call it before pods are attached, or while the engine is paused.
+// Learn enters flows that an earlier engine of this node had by way of the host's rules, so that they
+// continue. Call it before pods are attached, or while the engine is paused.
 func (e *Engine) Learn(flows []natflow.Translated) { e.flows.Learn(flows, e.now()) }
 
 // Strangers returns a few recent outer sources that belong to no peer.

@@ -82,7 +82,8 @@ func newFlooded(t testing.TB, p path, six bool) *flooded {
 		if err != nil {
 			return err
 		}
-		if f.engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: p.many}); err != nil {
+		cfg := tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: p.many}
+		if f.engine, err = tunnel.New(cfg); err != nil {
 			return err
 		}
 		_, err = f.engine.Attach(tun, tunnel.RoleHost)

@@ -215,7 +215,8 @@ func (w *decider) identify(p *port.Packet) (peer *Peer, r port.DropReason, ok bo
 }
 
 // admit checks the inner addresses, and finds the port that the packet is for.
-func (w *decider) admit(peer *Peer, p *port.Packet, in *encap.Inner) (to *attached, r port.DropReason, ok bool) {
+func (w *decider) admit(peer *Peer, p *port.Packet, in *encap.Inner) (to *attached, r port.DropReason,
+	ok bool) {
 	if c := &w.route; c.to != nil && in.Dst == c.dst && in.Src == c.src && peer == c.peer {
 		return c.to, 0, true
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // FuzzIngress gives a worker a datagram from a peer that anybody may have written, with a description as a
-// virtual wire gives one: partial says that the checksum at start+offset is partial, and size where a superpacket
-// is to be cut. Nothing panics, nothing beside the datagram is looked at, and the books balance.
+// virtual wire gives one: partial says that the checksum at start+offset is partial, and size where a
+// superpacket is to be cut. Nothing panics, nothing beside the datagram is looked at, and the books balance.
 func FuzzIngress(f *testing.F) {
 	pods := ipv4Packet("10.1.2.7", "10.1.1.5", 300)
 	super := tcp4(3000)

@@ -119,8 +119,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestPortsAreNotInGosPoller: the workers wait for packets themselves. Go's poller would wake two more threads
-// for each. The test runs alone, since the engines of others wait for such descriptors.
+// TestPortsAreNotInGosPoller: the workers wait for packets themselves. Go's poller would wake two more
+// threads for each. The test runs alone, since the engines of others wait for such descriptors.
 func TestPortsAreNotInGosPoller(t *testing.T) {
 	for _, k := range keptKinds() {
 		t.Run(k.name, func(t *testing.T) {

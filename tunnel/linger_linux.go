@@ -43,7 +43,8 @@ func (l *load) bulk(now int64) bool { return now-l.bulkAt.Load() < int64(bulkLas
 
 // observe notes a batch of n packets that was read.
 func (w *worker) observe(n, reads, bytes int) {
-	w.small = n > fewSmall && bytes < n*(port.Headroom+smallPacket) && n < port.BatchSize && reads < port.MaxReads
+	w.small = n > fewSmall && bytes < n*(port.Headroom+smallPacket) && n < port.BatchSize &&
+		reads < port.MaxReads
 	if n < bulkPackets && bytes < bulkBytes {
 		return
 	}

@@ -98,8 +98,8 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 	under.port.WriteBatch(w.ring, w.alone(d))
 }
 
-// probed takes in a datagram of peer that holds no packet: a probe, which it answers, or an answer. false says
-// that it is neither. No more is answered than asked for, and only to peers.
+// probed takes in a datagram of peer that holds no packet: a probe, which it answers, or an answer. false
+// says that it is neither. No more is answered than asked for, and only to peers.
 func (w *worker) probed(peer *Peer, p *port.Packet) bool {
 	datagram := p.Bytes()
 	if peer == nil || !peer.probes || w.table.format == encap.FormatVXLAN {

@@ -12,7 +12,8 @@ import (
 // or takes a hop off its TTL.
 func (w *decider) leavePod(p *port.Packet, in *encap.Inner) drop {
 	if isMulticast(in.Dst) {
-		return dropFor(port.DropMulticast) // said to its link by any kernel, from an address of the link: no forgery
+		// said to its link by any kernel, from an address of the link: no forgery
+		return dropFor(port.DropMulticast)
 	}
 	if !slices.Contains(w.from.addrs, in.Src) {
 		return dropFor(port.DropForeignSource)

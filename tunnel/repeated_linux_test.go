@@ -86,7 +86,8 @@ func TestRepeatedIsJudgedAlike(t *testing.T) {
 			t.Fatalf("%x after %x: together %+v, apart %+v", second, first, a, b)
 		}
 		q := &together.ring.Batch()[1]
-		if q.Verdict == port.Delivered && q.Partial && q.Info.Repeated(q.Bytes(), a.Bytes()) && from[0] == from[1] &&
+		if q.Verdict == port.Delivered && q.Partial && q.Info.Repeated(q.Bytes(), a.Bytes()) &&
+			from[0] == from[1] &&
 			ecn[0] == ecn[1] {
 			repeated++
 		}

@@ -202,7 +202,8 @@ func TestNamesAreStable(t *testing.T) {
 	if got := port.ParseRecv([]string{"pcsum", "from-the-future", "gso"}); got != port.RecvGSO|port.RecvPCsum {
 		t.Errorf("ParseRecv = %v", got)
 	}
-	if got := strings.Join((port.RecvGSO | port.RecvPCsum | port.RecvPack).Names(), ","); got != "gso,pcsum,pack" {
+	got := strings.Join((port.RecvGSO | port.RecvPCsum | port.RecvPack).Names(), ",")
+	if got != "gso,pcsum,pack" {
 		t.Errorf("Names = %s", got)
 	}
 	for _, c := range []SourceCheck{CheckStrict, CheckOuter, CheckOff} {

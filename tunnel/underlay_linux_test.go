@@ -36,7 +36,8 @@ func senderOver(t *testing.T, h *host, local string, workers int,
 	t.Helper()
 	n := &node{host: memory(t, netip.AddrPort{})}
 	var err error
-	if n.Engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: workers}); err != nil {
+	cfg := tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: workers}
+	if n.Engine, err = tunnel.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	h.Do(t, func() error {

@@ -92,7 +92,8 @@ func (w *worker) refused(peer *Peer, e port.SendError) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", port.EventPeerUnanswering, "peer",
+		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", port.EventPeerUnanswering,
+			"peer",
 			peer.spec.Name, "addr", e.Dst, "says", e.Why.String(), "by", e.By, "left_out", n)
 	}
 }

@@ -38,7 +38,8 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	tell(peer.spec.Addr, router, port.UnreachableProhibited, 100)
 	tell(netip.MustParseAddr("203.0.113.77"), router, port.UnreachableHost, 100)
 	u := peer.stats(w.now).Unreachable
-	if u.Count != 100 || u.By != router || u.Why != port.UnreachableProhibited || u.Last.IsZero() || h.lines != 0 {
+	if u.Count != 100 || u.By != router || u.Why != port.UnreachableProhibited || u.Last.IsZero() ||
+		h.lines != 0 {
 		t.Errorf("a restart's worth: got %+v, and %d lines", u, h.lines)
 	}
 	w.now += int64(refusalLasts)
@@ -48,7 +49,8 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	}
 	w.now += int64(2 * time.Second)
 	tell(peer.spec.Addr, peer.spec.Addr, port.UnreachablePort, 1)
-	if u = peer.stats(w.now).Unreachable; u.By != peer.spec.Addr || u.Why != port.UnreachablePort || h.lines != 2 {
+	if u = peer.stats(w.now).Unreachable; u.By != peer.spec.Addr || u.Why != port.UnreachablePort ||
+		h.lines != 2 {
 		t.Errorf("another one: got %+v, and %d lines", u, h.lines)
 	}
 	w.now += int64(2 * refusalOver)

@@ -63,8 +63,8 @@ func (i *iptables) find(ctx context.Context) (tools, error) {
 	return *i.tools, nil
 }
 
-// read has iptables-save print the tables that exist, with those flags. It starts nothing where there are none, and names none:
-// naming a table of the legacy flavour makes it.
+// read has iptables-save print the tables that exist, with those flags. It starts nothing where there are
+// none, and names none: naming a table of the legacy flavour makes it.
 func (i *iptables) read(ctx context.Context, flags ...string) (map[string]saved, error) {
 	some, err := i.exist()
 	if err != nil || !some {

@@ -684,7 +684,8 @@ func TestSuspectRules(t *testing.T) {
 	}
 }
 
-// Rules of legacy iptables drop what weft's rules of another flavour have accepted, and nft does not show them.
+// Rules of legacy iptables drop what weft's rules of another flavour have accepted, and nft does not show
+// them.
 func TestSuspectRulesOfLegacyIptables(t *testing.T) {
 	inNamespace(t)
 	f := flavours()[1]

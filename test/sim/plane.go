@@ -33,8 +33,8 @@ type datagram struct {
 	data  []byte
 }
 
-// memoryPort is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port is
-// read.
+// memoryPort is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port
+// is read.
 type memoryPort struct {
 	fd      int
 	local   netip.AddrPort

@@ -34,10 +34,11 @@ const (
 )
 
 // Table has the flows that clients, pods of this node or of a peer, have opened by way of the host's rules:
-// packets that the host's TUN handed back with an address translated (DNAT for a Service). Their answers belong
-// to the host's TUN, where the host translates them back. An entry is a tag, the keyed hash of the answers'
-// addresses, ports and protocol, and how long it is good for. The table has memory from the first entry on, and
-// its size is fixed. Any goroutine may read and write it; none waits. Only the first entry allocates.
+// packets that the host's TUN handed back with an address translated (DNAT for a Service). Their answers
+// belong to the host's TUN, where the host translates them back. An entry is a tag, the keyed hash of the
+// answers' addresses, ports and protocol, and how long it is good for. The table has memory from the first
+// entry on, and its size is fixed. Any goroutine may read and write it; none waits. Only the first entry
+// allocates.
 type Table struct {
 	seed maphash.Seed // without it nobody can make up two flows of one tag
 	sets atomic.Pointer[sets]

@@ -12,7 +12,8 @@ import (
 	"weft/encap"
 )
 
-// AnswerTime is how long a check waits for the answers to its probes: longer than a round trip almost anywhere.
+// AnswerTime is how long a check waits for the answers to its probes: longer than a round trip almost
+// anywhere.
 const AnswerTime = 250 * time.Millisecond
 
 // Limits on what a packet-too-big message can make us do. Anyone who can guess

@@ -138,8 +138,8 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 	}
 }
 
-// TestErrorsAreHeardAgain has a socket hear errors after a flood, and whoever takes up one that another process
-// has left mute.
+// TestErrorsAreHeardAgain has a socket hear errors after a flood, and whoever takes up one that another
+// process has left mute.
 func TestErrorsAreHeardAgain(t *testing.T) {
 	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {

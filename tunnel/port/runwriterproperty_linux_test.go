@@ -314,8 +314,8 @@ func runProgram(tb testing.TB, program []byte) {
 	}
 }
 
-// TestRunsArriveWhole sends random packets to peers of every kind: what was delivered has arrived, in order for
-// each peer, and nothing else.
+// TestRunsArriveWhole sends random packets to peers of every kind: what was delivered has arrived, in order
+// for each peer, and nothing else.
 func TestRunsArriveWhole(t *testing.T) {
 	const seed = 20
 	r := rand.New(rand.NewPCG(seed, seed))

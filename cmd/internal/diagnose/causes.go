@@ -266,7 +266,8 @@ func (l *list) dropped() {
 		"tcpdump -ni any %s and host %s; "+l.rulesThere(), l.p.dump(), l.p.me())
 }
 
-// rulesThere shows the rules of the peer's host. Those of legacy iptables nft does not show, and weft doctor does.
+// rulesThere shows the rules of the peer's host. Those of legacy iptables nft does not show, and weft doctor
+// does.
 func (l *list) rulesThere() string {
 	if l.p.Weft {
 		return "weft doctor; " + rules
@@ -326,7 +327,8 @@ func (l *list) port(f Fact) {
 	case f.Heard:
 		l.there("dropped-one-way", w.outer()+" is dropped on the way to it, or by its firewall",
 			"no packets of this node: on the way; packets: its own rules for INPUT",
-			"tcpdump -ni any %s and src host %s; "+l.rulesThere(), strings.Replace(w.dump(), "udp port", "udp dst port", 1),
+			"tcpdump -ni any %s and src host %s; "+l.rulesThere(),
+			strings.Replace(w.dump(), "udp port", "udp dst port", 1),
 			w.me())
 		l.ownRule()
 		if f.Probed { // which does not ask the underlay

@@ -50,7 +50,8 @@ func (l *list) pod(f Fact) {
 // routed is for a network whose routers lead packets to pods.
 func (l *list) routed(to netip.Addr) {
 	if l.p.Controller && !l.p.Local {
-		l.here("router-route", "the network between has no route to the node's subnet, whatever the controller says",
+		l.here("router-route",
+			"the network between has no route to the node's subnet, whatever the controller says",
 			"a last hop that is not the node", "tracepath -n %v; weft status", to)
 	}
 }

@@ -64,7 +64,8 @@ func checkPeerAnswers(f *Facts) findings {
 		}
 	}
 	if f.Network.Facts().Carrier == routing.CarrierOthers {
-		return says(Unknown, "with backend %s nodes do not ask each other: weft ping NODE tells whether packets pass",
+		return says(Unknown, "with backend %s nodes do not ask each other: weft ping NODE tells whether packets "+
+			"pass",
 			f.Network.BackendType)
 	}
 	if asked == 0 {

@@ -17,8 +17,8 @@ func (f *Facts) skipped(r lease.Record) string {
 	return ""
 }
 
-// used is how weftd gets to use a peer, one of those names, that it skips. One that did not take up a new Type
-// is the one to restart.
+// used is how weftd gets to use a peer, one of those names, that it skips. One that did not take up a new
+// Type is the one to restart.
 func (f *Facts) used(r lease.Record, names string) string {
 	switch c := f.Daemon.Status.Config; {
 	case f.usable(r):

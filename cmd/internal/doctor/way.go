@@ -57,7 +57,8 @@ func checkInterface(f *Facts) findings {
 			do("--iface %s, if the peers are in its network; ip route get shows the way to one", link)
 		if link == moved {
 			out.last().Observed = true
-			out.because("the address %s is on %s now", l.Underlay.Addr4, link).do("restart weftd with --iface %s", link)
+			out.because("the address %s is on %s now", l.Underlay.Addr4, link).
+				do("restart weftd with --iface %s", link)
 		}
 	}
 	return out.orOK("%s, %s", l.Underlay.Name, addrsOf(l.Underlay.Local()))

@@ -84,10 +84,10 @@ func (k *Kernel) OpenIngress(link string, local netip.AddrPort) (*Ingress, error
 	return i, nil
 }
 
-// connect opens the socket that is to own the table. Of two owners, one after the other, none has the port ID of
-// the one before: the kernel frees the ID of a socket first and removes its tables some 15 ms later, by the ID,
-// and so it would remove the next one's, too. The ID that it gives a process' first socket is the process' own;
-// all others are drawn.
+// connect opens the socket that is to own the table. Of two owners, one after the other, none has the port ID
+// of the one before: the kernel frees the ID of a socket first and removes its tables a moment later, by
+// the ID, and so it would remove the next one's, too. The ID that it gives a process' first socket is the
+// process' own; all others are drawn.
 func (i *Ingress) connect() error {
 	open := func() (err error) {
 		i.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {

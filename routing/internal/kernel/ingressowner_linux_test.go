@@ -10,8 +10,8 @@ import (
 	"weft/test/netns"
 )
 
-// TestIngressHasAnIDOfItsOwn: the kernel removes the tables of a socket that was closed by its port ID, and a moment
-// after that is free again.
+// TestIngressHasAnIDOfItsOwn: the kernel removes the tables of a socket that was closed by its port ID, and a
+// moment after that is free again.
 func TestIngressHasAnIDOfItsOwn(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")

@@ -20,8 +20,8 @@ import (
 	"weft/tunnel/tunneltest"
 )
 
-// TestNoDatagramArrivesTwice: a port of path raw reads frames only while the ingress filter keeps them from its
-// UDP socket, at its opening as at its end.
+// TestNoDatagramArrivesTwice: a port of path raw reads frames only while the ingress filter keeps them from
+// its UDP socket, at its opening as at its end.
 func TestNoDatagramArrivesTwice(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -99,7 +99,8 @@ func flood(t *testing.T) *atomic.Uint32 {
 	_ = udp.SetNetworkLayerForChecksum(&outer)
 	_ = port.SetNetworkLayerForChecksum(&inner)
 	err = gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
-		&layers.Ethernet{SrcMAC: far.Attrs().HardwareAddr, DstMAC: near.Attrs().HardwareAddr, EthernetType: layers.EthernetTypeIPv4},
+		&layers.Ethernet{SrcMAC: far.Attrs().HardwareAddr, DstMAC: near.Attrs().HardwareAddr,
+			EthernetType: layers.EthernetTypeIPv4},
 		&outer, &udp, &inner, &port, gopacket.Payload(make([]byte, 4)))
 	if err != nil {
 		t.Fatal(err)
@@ -153,8 +154,8 @@ func (c *childless) Close() error {
 	return c.Port.Close()
 }
 
-// TestNoChildKeepsAPort: a child has copies of all descriptors until it executes its program, and with those of a
-// port the names that the next port needs would stay taken.
+// TestNoChildKeepsAPort: a child has copies of all descriptors until it executes its program, and with those
+// of a port the names that the next port needs would stay taken.
 func TestNoChildKeepsAPort(t *testing.T) {
 	k := inNamespace(t)
 	d := newDriven(t, k, "", "")

@@ -112,7 +112,8 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
 	s.IntVar(&f.Rounds, "rounds", 0, "how often each rung is measured")
 	s.IntVar(&f.SweepRounds, "sweep-rounds", 0, "how often with each frame size")
-	s.IntVar(&f.PingRounds, "ping-rounds", 0, "how often a ping-pong is measured (default: 10, or what --rounds is)")
+	s.IntVar(&f.PingRounds, "ping-rounds", 0,
+		"how often a ping-pong is measured (default: 10, or what --rounds is)")
 	s.IntSliceVar(&f.Frames, "frames", nil, "frame `sizes` in bytes")
 	s.IntVar(&f.Size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
 	s.DurationVar(&f.TCP, "tcp", 0, "how long one TCP measurement lasts")

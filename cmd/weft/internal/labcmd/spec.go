@@ -47,7 +47,8 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 		"how pods are joined to their nodes: bridge (a veth pair to the node's bridge), direct (a TUN whose "+
 			"other end is weftd's, as weft attach makes)")
 	s.BoolVar(&f.Direct, "direct", false, "one cable between two nodes, instead of a bridge")
-	s.StringVar(&f.WeftdPath, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
+	s.StringVar(&f.WeftdPath, "weftd", "",
+		"the weftd to run (default: the one beside this program, then in $PATH)")
 	s.StringArrayVar(&f.WeftdArgs, "weftd-arg", nil,
 		"further argument for every weftd; may be given several times")
 	s.BoolVar(&f.Rootless, "rootless", false,
