@@ -77,7 +77,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 				}
 				s := counted()
 				d, u := s.Delivered-was.Delivered, s.Drops[port.DropUnderlay]-was.Drops[port.DropUnderlay]
-	if d != 0 || u != 50 {
+				if d != 0 || u != 50 {
 					t.Errorf("%s: of 50 packets %d count as delivered and %d as dropped for the underlay", fault.name, d, u)
 				}
 				await.OK(t, fault.name+": all are received", func() error { // counters are read one after the other
