@@ -148,7 +148,7 @@ func TestDaemonLife(t *testing.T) {
 	l := up(t, Spec{Driver: KernelHostGW, Nodes: 1, PodsPerNode: 1})
 	d := l.Node(1).Daemon
 	d.SetPath("/bin/sh")
-	d.SetArgs("-c", `echo started; trap "echo asked; exit 3" TERM; while :; do sleep 0.01; done`)
+	d.SetArgs("-c", `trap "echo asked; exit 3" TERM; echo started; while :; do sleep 0.01; done`)
 	if err := d.Signal(unix.SIGTERM); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("before the start: %v", err)
 	}
@@ -158,7 +158,7 @@ func TestDaemonLife(t *testing.T) {
 		if err := d.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for len(d.LogTail(1000)) == size { // the shell prints something just before it sets its trap
+		for len(d.LogTail(1000)) == size { // the shell prints something once it has its trap
 			time.Sleep(time.Millisecond)
 		}
 	}

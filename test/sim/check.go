@@ -86,12 +86,15 @@ func (c *Cluster) holder(e *entry) *machine {
 }
 
 // givesWay reports whether o waits for a twin that lives, which m may be, or has moved to an address that is
-// another node's, and so answers no twin. A record of o that a backup brings back is none that it has then.
-func (c *Cluster) givesWay(o, m *machine) bool {
+// another node's, and so answers no twin. A record of o that a backup brings back is none that it has then. Nor
+// is was, if it names an address that o has no more: which of two copies that ask at once is its owner, neither
+// knows.
+func (c *Cluster) givesWay(o, m *machine, was *entry) bool {
 	st := c.status(o)
 	var contest *lease.ContestError
 	twin := st.State == lease.Waiting && errors.As(st.Err, &contest) && contest.Lives != ""
-	return o.node == m.node && (twin || errors.As(st.Err, new(*lease.RivalError)))
+	return o.node == m.node && (twin || errors.As(st.Err, new(*lease.RivalError)) ||
+		o.addr != was.attrs.PublicIP)
 }
 
 // written checks a write of m in the place of was, which is nil if nothing is there.
@@ -109,9 +112,7 @@ func (c *Cluster) written(m *machine, was *entry, op lease.WriteRecord) {
 // replaced checks a write of m that takes another record, was, away.
 func (c *Cluster) replaced(m *machine, was *entry, by lease.Subnets) {
 	c.came(ToTakeOver, m)
-	// the first of two copies takes a record that names an address which neither has any more
-	moved := func(o *machine) bool { return o.node == m.node && o.addr != was.attrs.PublicIP }
-	if o := c.holder(was); o != nil && o != m && c.well(m) && !c.givesWay(o, m) && !moved(o) {
+	if o := c.holder(was); o != nil && o != m && c.well(m) && !c.givesWay(o, m, was) {
 		c.fail("a living node is not replaced",
 			"m%d (%s at %s) writes %s, and m%d (%s at %s), who lives and answers, has %s", m.index, m.node, m.addr,
 			by, o.index, o.node, o.addr, was.Subnets)
@@ -120,7 +121,7 @@ func (c *Cluster) replaced(m *machine, was *entry, by lease.Subnets) {
 
 // removed checks that m removes a record that is nobody's who lives.
 func (c *Cluster) removed(m *machine, was *entry) {
-	if o := c.holder(was); o != nil && o != m && !c.givesWay(o, m) {
+	if o := c.holder(was); o != nil && o != m && !c.givesWay(o, m, was) {
 		c.fail("nobody's record is deleted", "m%d deletes %s, which m%d has", m.index, was.Subnets, o.index)
 	}
 }
