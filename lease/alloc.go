@@ -268,8 +268,11 @@ func (q Request) held(s Subnets, revision int64) string {
 	return ""
 }
 
-// draw picks a free subnet in each family of which c has none, independently.
+// draw picks a free subnet in each family of which c has none: the one at the same place among the free ones
+// in both. So nodes that start together either draw the same record, which the store gives to one, or nothing
+// in common.
 func (q Request) draw(c Claim) (Claim, error) {
+	n := -1
 	for _, f := range q.Config.ranges() {
 		if f.network.Addr().Is4() && c.V4.IsValid() || f.network.Addr().Is6() && c.V6.IsValid() {
 			continue
@@ -278,7 +281,10 @@ func (q Request) draw(c Claim) (Claim, error) {
 		if len(free) == 0 {
 			return Claim{}, f.outOf(len(q.Records))
 		}
-		p := free[q.Rand.IntN(len(free))]
+		if n < 0 || n >= len(free) {
+			n = q.Rand.IntN(len(free))
+		}
+		p := free[n]
 		if p.Addr().Is4() {
 			c.V4 = p
 		} else {

@@ -45,7 +45,10 @@ func (c *Core) inquire() {
 		c.Log(level, "the other owner is silent: its record is replaced",
 			"event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(),
 			"address", d.Address())
-		c.cleared, c.silent = map[Subnets]int64{d.Subnets: d.Revision}, c.Now
+		if c.cleared == nil || c.Now.Sub(c.silent) > silenceTrusted {
+			c.cleared = map[Subnets]int64{}
+		}
+		c.cleared[d.Subnets], c.silent = d.Revision, c.Now
 		c.contest = nil
 		c.duties.add(dutyRead)
 	}

@@ -146,7 +146,8 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 	case News:
 		c.accept(e)
 	case Result:
-		turn = c.result(e)
+		c.result(e)
+		turn = false
 	case Saved:
 		c.Saved(e, c.own.record())
 		if c.continuation == nil {
@@ -182,10 +183,10 @@ func (c *Core) call(op Operation, then continuation) {
 	c.Do(Call{Number: c.calls, Operation: op})
 }
 
-// result goes on with the turn that waits for r. It reports whether the store is to be read again at once.
-func (c *Core) result(r Result) (again bool) {
+// result goes on with the turn that waits for r.
+func (c *Core) result(r Result) {
 	if c.continuation == nil || r.Number != c.calls {
-		return false
+		return
 	}
 	then, told := c.continuation, c.told
 	c.continuation, c.told = nil, nil
@@ -194,15 +195,13 @@ func (c *Core) result(r Result) (again bool) {
 		case n == told && n.Revision <= r.Snapshot.Revision:
 			c.news.Snapshot = nil // what was read is later, also if a store that went back uses the revision again
 		case n.Revision == r.Snapshot.Revision && !sameRecords(n.Records, r.Snapshot.Records):
-			// It uses the revision again, and which of the two is later nobody knows.
-			c.news.Snapshot, again = nil, true
+			// The store uses the revision again, and either may be the later one: it is read once more.
+			c.news.Snapshot = nil
+			c.call(ReadStore{}, then)
+			return
 		}
 	}
 	then(r)
-	if again {
-		c.duties.add(dutyRead)
-	}
-	return again
 }
 
 func sameRecords(a, b []*Record) bool {

@@ -15,8 +15,7 @@ const (
 	verdictHeld
 	// verdictRewrite: it is there and may be written at the revision found.
 	verdictRewrite
-	// verdictGone: the store has no such record, and nothing in its place but what silent owners have of it
-	// under other keys.
+	// verdictGone: the store has no such record, and only records of silent owners overlap it.
 	verdictGone
 	// verdictTaken: a record of another identity is in the place of ours.
 	verdictTaken

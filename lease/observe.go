@@ -176,7 +176,7 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 	case verdictGone:
 		h.beside = nil
 		for _, r := range s.Records {
-			if r.Overlaps(h.Subnets) && c.self().Owns(r.Attrs) != Ours {
+			if r.Overlaps(h.Subnets) && c.self().Owns(r.Attrs) != Ours && r.Node() != "" { // flannel's cannot be asked
 				h.beside = append(h.beside, *r)
 			}
 		}

@@ -39,6 +39,10 @@ func (c *Core) wrote(w write, r Result) error {
 	case errors.Is(r.Err, ErrConflict):
 		c.duties.add(dutyRead)
 		return fmt.Errorf("write %s at revision %d: %w", h.Subnets, h.at, r.Err)
+	case errors.Is(r.Err, ErrRefused):
+		c.duties.add(dutyRead)
+		c.cleared = nil // until the store takes writes, a silent owner may be back
+		return fmt.Errorf("write %s: %w", h.Subnets, r.Err)
 	case r.Err != nil:
 		// It may have been written all the same. Remember it in the record that we
 		// hold, so that it is not taken for another's.

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"sync"
 	"testing"
+
 	"weft/tunnel/port"
 )
 

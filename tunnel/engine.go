@@ -98,7 +98,7 @@ type queue struct {
 	queue  port.Queue
 	of     *attached
 	worker *worker         // reads from it
-	errors *port.UDPSocket // of an port.FDQueue
+	errors *port.UDPSocket // of a port.FDQueue
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's

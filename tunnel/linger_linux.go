@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
 	"weft/tunnel/port"
 
 	"golang.org/x/sys/unix"

@@ -84,7 +84,7 @@ func (l *captures) refused(w *worker, p *port.Packet, peer *Peer, reason port.Dr
 		return // a probe, which counts as no packet
 	}
 	addr := p.Outer
-	if peer == nil && p.Parsed() && w.from.role != RoleUnderlay {
+	if !addr.IsValid() && p.Parsed() && w.from.role != RoleUnderlay {
 		if to, found := w.table.routes.Lookup(p.Info.Dst); found {
 			peer, addr = to, to.outer(w.engine.cfg.Port)
 		}

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"sync"
+
 	"weft/tunnel/port"
 )
 

@@ -93,7 +93,6 @@ func (w *worker) refused(peer *Peer, e port.SendError) {
 	}
 	if n, ok := w.saying.may(w.now); ok {
 		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", port.EventPeerUnanswering,
-			"peer",
-			peer.spec.Name, "addr", e.Dst, "says", e.Why.String(), "by", e.By, "left_out", n)
+			"peer", peer.spec.Name, "addr", e.Dst, "says", e.Why.String(), "by", e.By, "left_out", n)
 	}
 }

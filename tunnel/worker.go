@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync/atomic"
+
 	"weft/tunnel/port"
 )
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
 	"weft/lease"
 	"weft/test/await"
 	"weft/test/fakekube"

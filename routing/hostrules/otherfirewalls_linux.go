@@ -42,8 +42,7 @@ func (s Suspect) String() string {
 			s.Dropped)
 	case s.Some > 0:
 		return fmt.Sprintf("rules of legacy iptables that drop a part of what comes to chain %s, which neither "+
-			"nft "+
-			"nor its iptables shows: %d", s.Chain, s.Some)
+			"nft nor its iptables shows: %d", s.Chain, s.Some)
 	case s.Rule != 0:
 		return fmt.Sprintf("rule %d of chain %s of table %s drops all that comes to it", s.Rule, s.Chain, s.Table)
 	}

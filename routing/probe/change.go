@@ -15,7 +15,7 @@ import (
 type Line struct {
 	// Warn is false for what is well again.
 	Warn bool
-	// Event is tunnel.EventPeerUnanswering or event.PeerLossy.
+	// Event is port.EventPeerUnanswering or event.PeerLossy.
 	Event port.EventKind
 	// Text is what is so now, and names the peers. Fact says what was observed; "" where nothing is wrong.
 	Text, Fact string

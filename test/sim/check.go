@@ -86,15 +86,14 @@ func (c *Cluster) holder(e *entry) *machine {
 }
 
 // givesWay reports whether o waits for a twin that lives, which m may be, or has moved to an address that is
-// another node's, and so answers no twin. A record of o that a backup brings back is none that it has then. Nor
-// is was, if it names an address that o has no more: which of two copies that ask at once is its owner, neither
-// knows.
+// another node's, and so answers no twin. A record of o that a backup brings back is none that it has then.
+// Nor is was, if it names an address that neither has any more and both ask for its owner at once.
 func (c *Cluster) givesWay(o, m *machine, was *entry) bool {
 	st := c.status(o)
 	var contest *lease.ContestError
 	twin := st.State == lease.Waiting && errors.As(st.Err, &contest) && contest.Lives != ""
 	return o.node == m.node && (twin || errors.As(st.Err, new(*lease.RivalError)) ||
-		o.addr != was.attrs.PublicIP)
+		st.State != lease.Held && o.addr != was.attrs.PublicIP && m.addr != was.attrs.PublicIP)
 }
 
 // written checks a write of m in the place of was, which is nil if nothing is there.

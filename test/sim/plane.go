@@ -33,7 +33,7 @@ type datagram struct {
 	data  []byte
 }
 
-// memoryPort is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port
+// memoryPort is a port.Underlay in memory. Its descriptor is never readable: the cluster says when a port
 // is read.
 type memoryPort struct {
 	fd      int

@@ -18,7 +18,7 @@ const (
 	ErrorWindow = 100 * time.Millisecond
 )
 
-// errorQueue bounds what is read of a socket's errors: after mostErrors within errorWindow the kernel is
+// errorQueue bounds what is read of a socket's errors: after MostErrors within ErrorWindow the kernel is
 // told to drop what comes until the engine's next tick. The zero value hears.
 type errorQueue struct {
 	began int64 // of the window, Unix nanoseconds; like n it is the reader's

@@ -124,7 +124,7 @@ func (o *OffloadSwitch) set(what Offload, off OffloadSet, supported bool) {
 // On reports whether the offload is in use.
 func (o *OffloadSwitch) On() bool { return OffloadState(o.state.Load()) == OffloadOn }
 
-// TryAgain ends that the offload is broken. It reports whether it was.
+// TryAgain turns a broken offload on again. It reports whether it was broken.
 func (o *OffloadSwitch) TryAgain() bool {
 	return o.state.CompareAndSwap(uint32(OffloadBroken), uint32(OffloadOn))
 }

@@ -159,7 +159,7 @@ func (r *Ring) Next(p *Packet, n int) *Packet {
 	return q
 }
 
-// FreeNext frees the slots that next has returned.
+// FreeNext frees the slots that Next has returned.
 func (r *Ring) FreeNext() { r.extra = 0 }
 
 // Segment returns memory for a segment. It is allocated at first use.

@@ -63,10 +63,9 @@ func checkPeerAnswers(f *Facts) findings {
 			silent++
 		}
 	}
-	if f.Network.Facts().Carrier == routing.CarrierOthers {
+	if facts := f.Network.Facts(); facts.Carrier == routing.CarrierOthers && !facts.Alone {
 		return says(Unknown, "with backend %s nodes do not ask each other: weft ping NODE tells whether packets "+
-			"pass",
-			f.Network.BackendType)
+			"pass", f.Network.BackendType)
 	}
 	if asked == 0 {
 		return says(Unknown, "no peer was asked: there is none, or questions are turned off (Backend.Probe)")

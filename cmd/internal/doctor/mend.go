@@ -40,7 +40,7 @@ func (f *Facts) mendRunning(fault string) string {
 	used := []byte(f.Daemon.Status.Config.InUse)
 	switch {
 	case strings.Contains(fault, "a restart tries it again"):
-		return "see to what it says, then systemctl restart weftd"
+		return "remove the cause that is named there, then systemctl restart weftd"
 	case routing.ShowsAll(used):
 		return "correct it, or write back the one in use: " + f.put(used)
 	}

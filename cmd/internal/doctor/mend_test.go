@@ -97,7 +97,7 @@ func TestRemediesHaveTheConfigInUse(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if got := f.mendRunning("it was tried, and did not come into place; a restart tries it again: routes: x"); got !=
-		"see to what it says, then systemctl restart weftd" {
+		"remove the cause that is named there, then systemctl restart weftd" {
 		t.Errorf("%q", got)
 	}
 	hidden := routing.WithoutSecrets([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` +

@@ -15,7 +15,8 @@ func (f *Facts) savedByOthers() findings {
 	case l == nil || !l.Held || saved.Subnets == (lease.Subnets{}):
 	case saved.Subnets == lease.Subnets{V4: l.Subnet, V6: l.IPv6Subnet} &&
 		(saved.Node() == f.Daemon.Status.NodeID || f.Settings.Kube.On):
-	case slices.Contains(f.Daemon.Status.NoteCodes, control.CacheNotSaved):
+	case !f.Daemon.Status.Ready, slices.Contains(f.Daemon.Status.NoteCodes, control.CacheNotSaved):
+		// it may have saved nothing yet
 	default:
 		return says(Warning, "the last state is that of %s with %s, and a start without the store would not "+
 			"know this node's", saved.Called(), saved.Subnets).about(f.Settings.CacheDir).

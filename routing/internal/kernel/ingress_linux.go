@@ -99,13 +99,14 @@ func (i *Ingress) connect() error {
 	if err := open(); err != nil {
 		return err
 	}
-	name, err := unix.Getsockname(i.Owner())
-	if at, ok := name.(*unix.SockaddrNetlink); err != nil || !ok || at.Pid != uint32(os.Getpid()) {
-		return err
+	name, _ := unix.Getsockname(i.Owner())
+	if at, ok := name.(*unix.SockaddrNetlink); !ok || at.Pid != uint32(os.Getpid()) {
+		return nil
 	}
 	first := i.conn
-	err = open() // while the first has the ID
-	return errors.Join(err, first.CloseLasting())
+	err := open()            // while the first has the ID
+	_ = first.CloseLasting() // it owns nothing
+	return err
 }
 
 // own makes a table of that name, which belongs to i's socket. The library's AddTable has no flags.
