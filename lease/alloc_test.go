@@ -94,8 +94,8 @@ func TestPlanYieldsToTheFirst(t *testing.T) {
 // TestPlansOfOneMoment: nodes that draw from one state of the store in dual stack draw the same record, which
 // the store gives to one of them, or nothing in common.
 func TestPlansOfOneMoment(t *testing.T) {
-	q := lease.Request{Config: parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
-		Self: self(), Rand: rng()}
+	config := parse(t, `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`)
+	q := lease.Request{Config: config, Self: self(), Rand: rng()}
 	q.Records = []lease.Record{record(t, "10.244.5.0/24,fd00:0:0:60::/64", "b", "192.0.2.9", 1)}
 	var drawn []lease.Subnets
 	for range 300 {

@@ -78,7 +78,8 @@ func Gather(ctx context.Context, r Request) *Facts {
 	case <-ctx.Done():
 	case <-watch:
 	}
-	f.Kernel.Neighbours, f.Kernel.ReversePathDrops = readNeighbours(neighbours), max(dropped, reversePathDrops())-dropped
+	f.Kernel.Neighbours = readNeighbours(neighbours)
+	f.Kernel.ReversePathDrops = max(dropped, reversePathDrops()) - dropped
 	if f.Daemon.answers() { // that it does not any more is no check's
 		f.Daemon.Later, _ = control.NewClient(r.Socket).Peers(ctx)
 	}
