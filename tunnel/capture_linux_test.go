@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket/layers"
+
 	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel"
+	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -146,6 +149,34 @@ func TestCaptureTakesWhatIsAskedFor(t *testing.T) {
 	if _, err := n.Capture(tunnel.CaptureOptions{}); err == nil {
 		t.Error("a capture of nothing begins")
 	}
+}
+
+// TestCaptureOfWhatCannotBeFragmented: a packet whose fragments find no room is shown with the peer that it was
+// for.
+func TestCaptureOfWhatCannotBeFragmented(t *testing.T) {
+	n := start(t, spec(), tunnel.Config{Workers: 1})
+	c, err := n.Capture(tunnel.CaptureOptions{Dropped: true, Peers: []netip.Addr{addr("192.0.2.4")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	small := udp4(t, "10.1.1.5", "10.1.4.7", 9, nil)
+	for range 300 { // more than the wire's port holds
+		for !n.host.Inject(tunneltest.Datagram{Data: small}) {
+			runtime.Gosched()
+		}
+	}
+	settled(t, n, 300)
+	large := udp4(t, "10.1.1.5", "10.1.4.7", 1400, func(ip *layers.IPv4) { ip.Flags = 0 })
+	n.host.Inject(tunneltest.Datagram{Data: large})
+	await.OK(t, "the large one is shown", func() error {
+		for p, ok := c.Next(); ok; p, ok = c.Next() {
+			if p.Length == len(large) && p.Addr == outer("192.0.2.4") && p.Reason == port.DropBusy {
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
 }
 
 // TestCaptureNeverHoldsTrafficUp has a reader that does not read: packets pass, and what it misses is
