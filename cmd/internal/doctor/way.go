@@ -318,7 +318,7 @@ func checkPeerRoutes(f *Facts) findings {
 		if !asked {
 			continue
 		}
-		x := fault{"packets to %s leave by " + w.Link + ", and not by the overlay", f.unrouted(p)}
+		x := fault{"packets to %s leave by " + w.Link + ", and not by the overlay", f.unrouted()}
 		switch why := f.skipped(p); {
 		case why != "":
 			x = fault{"weftd does not use it as the way to %s", "weftd makes no route: " + why}
@@ -352,7 +352,7 @@ func checkPeerRoutes(f *Facts) findings {
 }
 
 // unrouted says why packets for a peer do not go into the overlay, as far as weftd says.
-func (f *Facts) unrouted(r lease.Record) string {
+func (f *Facts) unrouted() string {
 	switch {
 	case !f.Daemon.answers():
 		return "weftd does not run, or somebody deleted the route"
