@@ -87,7 +87,10 @@ func (c *Core) renew() {
 	h := c.own.held
 	old := h.Record
 	if h.at == 0 && len(h.beside) > 0 {
-		old = h.beside[0]
+		if old = h.beside[0]; !isSilent(c.cleared, old) { // the store was away since, and the owner may be back
+			c.call(ReadStore{}, c.read)
+			return
+		}
 	}
 	if h.at == 0 && len(h.beside) > 1 { // one transaction replaces one
 		c.duties.add(dutyRead)

@@ -75,7 +75,7 @@ type Spread interface {
 	Lanes() int
 	// LanePort is the source port of a lane.
 	LanePort(lane uint8) uint16
-	// Readers is how many queues share what arrives. Each flow has one.
+	// Readers is how many queues share the arriving datagrams. Each flow has one.
 	Readers() int
 	// RunOffload is the offload that sends runs of datagrams in one send.
 	RunOffload() *OffloadSwitch

@@ -103,9 +103,9 @@ func (i *Ingress) connect() error {
 	if at, ok := name.(*unix.SockaddrNetlink); !ok || at.Pid != uint32(os.Getpid()) {
 		return nil
 	}
-	first := i.conn
-	err := open()            // while the first has the ID
-	_ = first.CloseLasting() // it owns nothing
+	first := i.conn // it owns nothing, and keeps the ID until there is another
+	err := open()
+	_ = first.CloseLasting()
 	return err
 }
 
