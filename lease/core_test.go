@@ -385,6 +385,57 @@ func TestDualStackIsVerifiedAgain(t *testing.T) {
 	step("read", lease.Tick{})
 }
 
+// TestSilenceEndsWithAnOutage has a record put back so often that the next write waits, in the place of a
+// silent owner's record under another key. The store is silent meanwhile, and the owner may be back: the store
+// is read before that record is replaced.
+func TestSilenceEndsWithAnOutage(t *testing.T) {
+	c, now := newCore(t, nil), epoch()
+	mine := created(t, "10.244.5.0/24", 7)
+	theirs := record(t, "10.244.4.0/23", "b", "192.0.2.2", 30)
+	full := func(revision int64, records ...lease.Record) lease.Snapshot {
+		return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network),
+			Records: pointers(records...)}
+	}
+	calls := uint64(0)
+	step := func(after time.Duration, e lease.Event) (operation string) {
+		now = now.Add(after)
+		for _, f := range c.Step(now, e) {
+			if call, ok := f.(lease.Call); ok {
+				operation, calls = describeOperation(call.Operation), call.Number
+			}
+		}
+		return operation
+	}
+	see := func(after time.Duration, s lease.Snapshot) string {
+		return step(after, lease.News{Snapshot: &s, Watched: true})
+	}
+	step(0, lease.Begin{})
+	see(0, full(7, mine))
+	step(0, lease.Result{Number: calls, Snapshot: full(7, mine)})
+	step(0, lease.Result{Number: calls, Revision: 8})
+	for revision := int64(9); revision < 29; revision += 2 {
+		if see(time.Second, full(revision)) == "" { // else it is written at once
+			step(10*time.Second, lease.Tick{})
+		}
+		step(0, lease.Result{Number: calls, Revision: revision + 1})
+	}
+	if got := see(time.Second, full(30, theirs)); got != "ask b" {
+		t.Fatalf("%q, want its owner asked", got)
+	}
+	step(0, lease.Result{Number: calls})
+	step(1500*time.Millisecond, lease.Tick{})
+	if got := step(10*time.Second, lease.Tick{}); got != "read" {
+		t.Fatalf("%q, want a read", got)
+	}
+	if got := step(0, lease.Result{Number: calls, Snapshot: full(30, theirs)}); got != "" {
+		t.Fatalf("%q, want the write put off", got)
+	}
+	step(time.Millisecond, lease.News{Watched: true, Lost: errors.New("no endpoint answers")})
+	if got := step(10*time.Second, lease.Tick{}); got != "read" {
+		t.Errorf("%q, want a read", got)
+	}
+}
+
 // TestRevisionOfAnotherStore has a store wiped, or restored, and our subnet given to another before we came
 // back. Our question must not say at which revision the store that was had our record: to who has got it
 // since that would be the later one, and gets no answer.

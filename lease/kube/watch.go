@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +121,8 @@ func contradicts(known, now *corev1.Node, at, to int64) bool {
 	}
 	was, is := version(known.ResourceVersion), version(now.ResourceVersion)
 	// written at a version that was used before
-	other := is == was && !maps.Equal(now.Annotations, known.Annotations)
+	other := is == was && !(maps.Equal(now.Annotations, known.Annotations) &&
+		slices.Equal(cidrsOf(now), cidrsOf(known)))
 	return now.UID != known.UID || is < was || is != was && is <= at || other
 }
 

@@ -15,6 +15,8 @@ func TestWhatContradicts(t *testing.T) {
 	}
 	other := node("u", "10")
 	other.Annotations = map[string]string{"flannel.alpha.coreos.com/public-ip": "192.0.2.9"}
+	another := node("u", "10")
+	another.Spec.PodCIDR = "10.244.9.0/24"
 	for _, tt := range []struct {
 		name       string
 		known, now *corev1.Node
@@ -27,6 +29,7 @@ func TestWhatContradicts(t *testing.T) {
 		{"our Node is older", node("u", "10"), node("u", "9"), 30, true},
 		{"our Node was written before, which was not told", node("u", "10"), node("u", "20"), 30, true},
 		{"our Node says something else at a version that was used before", node("u", "10"), other, 30, true},
+		{"our Node has another podCIDR at a version that was used before", node("u", "10"), another, 30, true},
 		{"our Node is gone", node("u", "10"), nil, 30, true},
 		{"our Node was made since", nil, node("u", "21"), 30, false},
 		{"our Node was made before, which was not told", nil, node("u", "20"), 30, true},
