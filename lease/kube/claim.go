@@ -84,7 +84,7 @@ func single(records []*lease.Record, own lease.Subnets, claims []*node,
 }
 
 // refused reports whether the last set refused the Node because its subnets are another's.
-func (c *core) refused(name string) bool {
+func (c *Life) refused(name string) bool {
 	return slices.ContainsFunc(c.Peers.Last().Rejected, func(r lease.Rejected) bool {
 		return r.Key == name && r.Reason == lease.RejectOverlapsPeer
 	})
@@ -117,7 +117,7 @@ func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record
 // then send there, so we neither serve nor announce it. It was ours first if we hold it, or if our Node says
 // already how it is reached. A Node that takes no part keeps us out only if it did when we came. One that
 // merely overlaps ours does not: it may have all of the network.
-func (c *core) incumbent(own lease.Subnets) *node {
+func (c *Life) incumbent(own lease.Subnets) *node {
 	before := c.waitsFor
 	c.waitsFor = ""
 	if c.held.Subnets == own || c.keys.isManaged(c.ours.Annotations) {

@@ -73,7 +73,7 @@ func TestCondition(t *testing.T) {
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
-	tt.life.core.reporter.broken, tt.life.core.reporter.problem = 50*time.Millisecond, 50*time.Millisecond
+	tt.life.reporter.broken, tt.life.reporter.problem = 50*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	want := func(c ...string) {

@@ -12,13 +12,12 @@ import (
 	"weft/lease"
 )
 
-// core is the life of one node in a cluster, without a clock, an API server, a file, a goroutine or a lock:
-// whoever has one tells it what has happened and does what it asks for. The same options, random
-// numbers, times and events give the same effects. A Manager is a core with an API server. It is
-// not safe for concurrent use.
+// Life is the life of one node in a cluster, without a clock, an API server, a file or a goroutine. A Manager
+// is a Life with those; the simulator in test/sim has many. The same options, random numbers, times and events
+// give the same effects. It is not safe for concurrent use, but for its table, into which a watch writes.
 //
 // A step takes an event in, and then does all that follows from what is known, in a turn.
-type core struct {
+type Life struct {
 	lease.Base
 	o     Options // of which it uses what is no I/O; of Cache and Underlay only whether there is one
 	keys  keys
@@ -26,8 +25,13 @@ type core struct {
 	phase phase
 	under request // what is asked of the API server; none for nothing
 
+	table *table     // what the watch has said of Nodes; nil until our Node's name is known
+	heard func()     // is called after each word of the API server
+	tell  func(news) // is called with what is new in the table
+	said  news       // what the table told meanwhile, where nobody else is told
+
 	name      string        // of our Node
-	ours      *corev1.Node  // trimmed; nil if it is not there
+	ours      *corev1.Node  // as the table has it; nil if it is not there
 	view      view          // all Nodes, when they were last read
 	changes   changes       // what came since then
 	overwrite [2]netip.Addr // what an administrator has us publish instead
@@ -51,13 +55,13 @@ type core struct {
 type phase uint8
 
 const (
-	idle     phase = iota // before begin, and after the end
+	idle     phase = iota // before lease.Begin, and after the end
 	naming                // asks for the name of our Node
 	keeping               // watches, publishes and writes
 	stopping              // was told to stop, and waits for an answer, or for that to its last write
 )
 
-// request is what a core has asked of the API server, beside the watch and the signs of life.
+// request is what a Life has asked of the API server, beside the watch and the signs of life.
 type request uint8
 
 const (
@@ -89,20 +93,28 @@ type pace struct {
 	probe, answer, retryFirst, retryMost time.Duration
 }
 
-// newCore returns a core that has done nothing yet. tells says that the condition is kept. Rand is the
-// core's from now on. The error joins every fault in the options.
-func newCore(k keys, tells bool, o Options, now time.Time) (*core, error) {
+// NewLife returns a life that has not begun. prefix is that of the annotations, and conditioned says that the
+// condition NetworkUnavailable is kept. Of the options those are used that are no I/O; of Cache and Underlay
+// only whether there is one. Rand is required, and the life's from now on. The error joins every fault in
+// prefix and options.
+func NewLife(prefix string, conditioned bool, o Options, now time.Time) (*Life, error) {
+	k, err := newKeys(prefix)
+	if err != nil {
+		return nil, err
+	}
 	base, err := lease.NewBase(o.Options, now)
 	if err := errors.Join(err, o.check()); err != nil {
 		return nil, err
 	}
-	c := &core{
+	c := &Life{
 		Base: base, o: o, keys: k,
 		pace: pace{
 			probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute,
 		},
-		reporter: reporter{conditions: tells, broken: brokenFor, problem: problemFor, beat: beatLeast},
+		reporter: reporter{conditions: conditioned, broken: brokenFor, problem: problemFor, beat: beatLeast},
 	}
+	c.heard = func() {} // whatever the table is told is handed on at once
+	c.tell = func(n news) { c.said.merge(n) }
 	c.writer.limit = rate.NewLimiter(rate.Every(writeEvery), writeBurst)
 	c.began, c.standing.state = c.Source, lease.Acquiring
 	if o.Cached != nil {
@@ -113,7 +125,7 @@ func newCore(k keys, tells bool, o Options, now time.Time) (*core, error) {
 }
 
 // restore takes up what a run before had, and cached.
-func (c *core) restore(from *lease.Cached) {
+func (c *Life) restore(from *lease.Cached) {
 	mem := c.Peers.Memory()
 	mem.Peers = slices.Clone(mem.Peers)
 	for i := range mem.Peers {
@@ -134,21 +146,51 @@ func (c *core) restore(from *lease.Cached) {
 	c.standing.state, c.standing.own = lease.Unconfirmed, c.held.Subnets
 }
 
-// step takes in what has happened at now, which does not go back, and returns what is to be done.
-func (c *core) step(now time.Time, e event) []Effect {
+// Step takes in what has happened at now, which does not go back, and returns what is to be done. e is a
+// lease.Begin, Tick, News, Saved or Stop, which mean what they mean for a lease.Core, or a type of event.go.
+// Before Begin, and after the end, everything is taken in and nothing is done.
+func (c *Life) Step(now time.Time, e lease.Event) []Effect {
 	c.Base.Begin(now)
 	if c.parted && c.phase == idle {
 		return nil
+	}
+	c.take(e)
+	if n := c.said; n != (news{}) {
+		n.heard, c.said = now, news{}
+		c.take(n)
+	}
+	return c.Effects()
+}
+
+// take takes in one event, and does what follows.
+func (c *Life) take(e lease.Event) {
+	if c.table != nil {
+		c.ours = c.table.ourNode()
 	}
 	switch e := e.(type) {
 	case lease.Begin:
 		c.begin()
 	case news:
 		c.accept(e)
+	case lease.News:
+		c.accept(news{local: e.Local, proven: e.Proven})
+	case Watches:
+		c.accept(news{watch: &e})
+	case Answered:
+		c.accept(news{answer: &e})
+	case DataPath:
+		c.accept(news{path: &e})
+	case Listed, Saw, Gone, Bookmarked:
+		if c.table == nil {
+			return
+		}
+		c.table.take(e)
+		n := c.said
+		n.heard, c.said = c.Now, news{}
+		c.ours = c.table.ourNode()
+		c.accept(n)
 	case Found:
 		c.found(e)
-	case nodesRead:
-		c.observe(e.view)
 	case Patched:
 		c.patched(e)
 	case Probed:
@@ -157,10 +199,12 @@ func (c *core) step(now time.Time, e event) []Effect {
 		c.Saved(e, c.held)
 		if c.phase == keeping {
 			c.rest() // what is saved is no reason to save
-			return c.Effects()
+			return
 		}
 	case stop:
 		c.accept(e.last)
+		c.stop()
+	case lease.Stop:
 		c.stop()
 	}
 	switch c.phase {
@@ -174,10 +218,9 @@ func (c *core) step(now time.Time, e event) []Effect {
 			c.end()
 		}
 	}
-	return c.Effects()
 }
 
-func (c *core) begin() {
+func (c *Life) begin() {
 	if c.phase != idle {
 		return
 	}
@@ -188,12 +231,9 @@ func (c *core) begin() {
 }
 
 // accept takes news in.
-func (c *core) accept(n news) {
+func (c *Life) accept(n news) {
 	if n.heard.After(c.server.heard) {
 		c.server.heard = n.heard
-	}
-	if n.own != nil {
-		c.sight(*n.own)
 	}
 	if n.changed {
 		c.changes.add(n.urgent, c.Now)
@@ -213,15 +253,8 @@ func (c *core) accept(n news) {
 	c.Proven = c.Proven || n.proven
 }
 
-// sight takes in what the watch says of our Node. The answer to our last write may be newer.
-func (c *core) sight(s sighting) {
-	if s.all || s.node == nil || !olderThan(s.node, c.ours) {
-		c.ours = s.node
-	}
-}
-
 // findName asks which Node is ours, until that is known.
-func (c *core) findName() {
+func (c *Life) findName() {
 	if c.under == none && !c.Now.Before(c.writer.retry) {
 		c.under = finding
 		c.Do(FindNode{})
@@ -232,7 +265,7 @@ func (c *core) findName() {
 }
 
 // found begins the life with a Node of a name.
-func (c *core) found(e Found) {
+func (c *Life) found(e Found) {
 	if c.under != finding {
 		return
 	}
@@ -250,16 +283,16 @@ func (c *core) found(e Found) {
 	}
 	c.writer.retry, c.writer.failures = time.Time{}, 0
 	c.name, c.phase, c.server.began = e.Name, keeping, c.Now
+	c.table = newTable(c.keys, c.o.Config, e.Name, c.heard, c.tell)
 	c.Do(WatchNodes{name: e.Name, alone: c.o.Backend.Alone})
 }
 
 // turn does all that follows from what is known.
-func (c *core) turn() {
+func (c *Life) turn() {
 	c.Peers.Expire(c.Now)
 	if due := c.changes.due(); !due.IsZero() && !c.Now.Before(due) {
 		c.changes = changes{}
-		c.Do(readNodes{}) // whose answer is the next event, and goes on from here
-		return
+		c.observe(c.table.read())
 	}
 	if c.Source == lease.SourceStore {
 		c.judge()
@@ -272,7 +305,7 @@ func (c *core) turn() {
 }
 
 // rest is the end of a turn: what is asked of the API server, and when to be woken though nothing happens.
-func (c *core) rest() {
+func (c *Life) rest() {
 	c.probe()
 	next, news := c.write()
 	if news { // which is part of where we stand
@@ -285,7 +318,7 @@ func (c *core) rest() {
 }
 
 // stop lets nothing begin any more.
-func (c *core) stop() {
+func (c *Life) stop() {
 	if c.phase == naming || c.phase == keeping {
 		c.phase = stopping
 	}
@@ -293,7 +326,7 @@ func (c *core) stop() {
 
 // end is what a stop has left to do: a last write, which does not wait for a save that is under way, since
 // who stops us may not wait either; and to save the cache.
-func (c *core) end() {
+func (c *Life) end() {
 	if !c.parted {
 		c.parted = true
 		if p, ok := c.farewell(); ok {
@@ -308,14 +341,14 @@ func (c *core) end() {
 }
 
 // retryLater sets when to ask the API server again after a failure.
-func (c *core) retryLater() {
+func (c *Life) retryLater() {
 	c.writer.failures++
 	c.writer.retry = c.Now.Add(c.Backoff(c.writer.failures, c.pace.retryFirst, c.pace.retryMost))
 }
 
 // announced is what we publish of ourselves: what the daemon says, with an administrator's
 // addresses instead of ours. Ours then are further sources, which peers on our side of a NAT see.
-func (c *core) announced() lease.Local {
+func (c *Life) announced() lease.Local {
 	l := c.Local.Signed(c.o.Node, c.o.State) // a copy
 	for i, into := range [...]*netip.Addr{&l.Attrs.PublicIP, &l.Attrs.PublicIPv6} {
 		given := c.overwrite[i]

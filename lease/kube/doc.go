@@ -2,18 +2,18 @@
 // Node object, and how it is reached stands in the object's annotations, which are flannel's
 // to the letter, so that nodes of both kinds share a cluster.
 //
-//	                  events: news, found, patched, probed, nodesRead, Saved             effects
-//	API server, clock, disk ──────> core.step ──────> findNode, watchNodes, readNodes, patchNode, probeServer,
-//	                                                  tell, AskUnderlay, Publish, SaveCache, Log, Wait
+//	                  events: news, Found, Patched, Probed, Saved             effects
+//	API server, clock, disk ──────> Life.Step ──────> FindNode, WatchNodes, PatchNode, ProbeServer, Tell,
+//	                                                  AskUnderlay, Publish, SaveCache, Log, Wait
 //
 //	turn: observe   all Nodes ──Believe──> Memory            when changes have settled (observe.go, claim.go)
 //	      judge     our Node ──> state, or another machine's (observe.go, namesake.go)
 //	      publish   Memory ──> Set                           (observe.go)
-//	      save      the cache                                (core.go)
+//	      save      the cache                                (life.go)
 //	      write     annotations, condition, Events           (write.go, problem.go, condition.go)
 //	      ask       the API server for a sign of life        (server.go)
 //
-// The core has no clock and does no I/O. A Life is a core with a table of Nodes, into which nodeWatch lists
-// and watches (life.go, nodes.go, watch.go), and a Manager is a Life with an API server, a clock and a disk
-// (run.go); a eventWriter writes Events (events.go).
+// A Life has no clock and does no I/O (life.go). nodeWatch lists and watches into its table of Nodes (nodes.go,
+// watch.go). A Manager is a Life with an API server, a clock and a disk (run.go). An eventWriter writes Events
+// (eventwriter.go).
 package kube

@@ -18,10 +18,6 @@ type WatchNodes struct {
 	alone bool   // no other is looked at
 }
 
-// readNodes asks for everything that the watch knows, in a nodesRead before any other event. A Life does that
-// itself.
-type readNodes struct{}
-
 // PatchNode asks for a write to our Node and for a Patched, beside everything else.
 type PatchNode struct {
 	name  string

@@ -8,9 +8,12 @@ import (
 	"weft/lease"
 )
 
-// event is something that has happened to a node: what core.step takes in. It is a lease.Begin or
-// lease.Saved, or one of the types of this file but for those that are about the table of a Life.
-type event = lease.Event
+// Object is a Node as the API server has it, with what weft reads of it. One that a Life was told of is not
+// changed any more.
+type Object = corev1.Node
+
+// Condition is one thing that is true, false or unknown of an Object.
+type Condition = corev1.NodeCondition
 
 // Listed says what all Nodes were at a version: that is how a watch begins, and begins anew.
 type Listed struct {
@@ -59,7 +62,6 @@ type Probed struct{ Err error }
 // one step.
 type news struct {
 	heard   time.Time    // when the API server last said anything; zero for not since then
-	own     *sighting    // what the watch last said of our Node; nil for nothing
 	changed bool         // the watch has said something new of some Node since everything was read
 	urgent  bool         // and of our own, or of all: it is not waited for more
 	watch   *Watches     // whether the watch is served; nil for no change
@@ -69,15 +71,6 @@ type news struct {
 	proven  bool         // the configuration can be served: from now on it is cached
 }
 
-// sighting is what a watch says of our Node.
-type sighting struct {
-	node *corev1.Node // trimmed, and changed by nobody; nil if it is not there
-	all  bool         // it is of a complete list, which may be of an older version, after a restore
-}
-
-// nodesRead is the answer to a readNodes.
-type nodesRead struct{ view view }
-
 // stop ends the life. A request that is under way still gets its answer.
 type stop struct{ last news }
 
@@ -85,10 +78,6 @@ type stop struct{ last news }
 func (n *news) merge(later news) {
 	if later.heard.After(n.heard) {
 		n.heard = later.heard
-	}
-	if later.own != nil {
-		all := n.own != nil && n.own.all || later.own.all
-		n.own = &sighting{later.own.node, all}
 	}
 	n.changed, n.urgent = n.changed || later.changed, n.urgent || later.urgent
 	n.proven = n.proven || later.proven

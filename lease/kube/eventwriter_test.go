@@ -41,7 +41,7 @@ func newObservedOf(t *testing.T, s *fakekube.Server, change func(*Options)) obse
 	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
-	tt.life.core.reporter.broken, tt.life.core.reporter.problem, tt.life.core.pace.probe = 50*time.Millisecond,
+	tt.life.reporter.broken, tt.life.reporter.problem, tt.life.pace.probe = 50*time.Millisecond,
 		20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	return observed{tt, s}
@@ -153,7 +153,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	tt := newTester(t, s, c, func(o *Options) { o.Cache = lease.NewCache(dir, "test") })
-	tt.life.core.reporter.problem = 0
+	tt.life.reporter.problem = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	s.Put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
@@ -168,7 +168,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	await.NoDiff(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
-		if since := tt.life.core.reporter.since; len(since) != 2 {
+		if since := tt.life.reporter.since; len(since) != 2 {
 			return fmt.Sprintf("problems since %v", since)
 		}
 		return ""

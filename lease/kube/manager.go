@@ -39,7 +39,7 @@ type Backend struct {
 }
 
 // Manager keeps our Node's annotations, and publishes the records of the other Nodes. It carries out the
-// effects of a core, with an API server, a clock and a disk. Its methods are safe for concurrent use; Run is
+// effects of a Life, with an API server, a clock and a disk. Its methods are safe for concurrent use; Run is
 // called once.
 type Manager struct {
 	client *Client
@@ -53,20 +53,17 @@ type Manager struct {
 // NewManager returns a manager that does nothing yet. The error joins every fault in the options.
 func NewManager(c *Client, o Options) (*Manager, error) {
 	o.Options = o.Random()
-	core, err := newCore(c.keys, c.cfg.SetNodeNetworkUnavailable, o, time.Now())
+	life, err := NewLife(c.cfg.AnnotationPrefix, c.cfg.SetNodeNetworkUnavailable, o, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	o.Options = o.Silent()
-	m := &Manager{client: c, o: o, in: inbox.New((*news).merge)}
-	m.life = &Life{
-		core:  core,
-		heard: func() { m.in.Note(news{heard: time.Now()}) },
-		tell: func(n news) {
-			if n != (news{}) {
-				m.in.Post(n)
-			}
-		},
+	m := &Manager{client: c, o: o, in: inbox.New((*news).merge), life: life}
+	life.heard = func() { m.in.Note(news{heard: time.Now()}) }
+	life.tell = func(n news) {
+		if n != (news{}) {
+			m.in.Post(n)
+		}
 	}
 	return m, nil
 }
@@ -89,7 +86,7 @@ func (m *Manager) SetDataPath(broken, former, alone string) {
 // Status returns the present state; the caller owns it.
 func (m *Manager) Status() lease.Status {
 	m.mu.Lock()
-	s, t := m.life.core.status(), m.life.table
+	s, t := m.life.status(), m.life.table
 	m.mu.Unlock()
 	if heard := m.in.Peek().heard; heard.After(s.StoreSeen) { // of which nobody was woken
 		s.StoreSeen = heard

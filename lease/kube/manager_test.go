@@ -55,7 +55,7 @@ func newTester(t testing.TB, s *fakekube.Server, c Config, change func(*Options)
 	if tt.Manager, err = NewManager(client, o); err != nil {
 		t.Fatal(err)
 	}
-	tt.life.core.pace.retryFirst, tt.life.core.pace.retryMost = 10*time.Millisecond, 50*time.Millisecond
+	tt.life.pace.retryFirst, tt.life.pace.retryMost = 10*time.Millisecond, 50*time.Millisecond
 	return tt
 }
 

@@ -67,7 +67,7 @@ func (e *namesakeError) Error() string {
 }
 
 // otherMachine returns a *namesakeError while another machine of our Node's name lives, or may live. It asks.
-func (c *core) otherMachine() error {
+func (c *Life) otherMachine() error {
 	n := &c.namesake
 	if n.node != c.ours.UID { // made anew: whoever was silent may have made it
 		n.node, n.about, n.rounds, n.gone = c.ours.UID, [2]netip.Addr{}, lease.Rounds{}, nil
@@ -154,7 +154,7 @@ func (n *namesake) due() time.Time {
 }
 
 // garbled reports whether our Node has a word that nobody can read.
-func (c *core) garbled() bool {
+func (c *Life) garbled() bool {
 	_, err := c.keys.decode(c.ours.Annotations)
 	return err != nil && c.keys.isManaged(c.ours.Annotations)
 }
@@ -162,7 +162,7 @@ func (c *core) garbled() bool {
 // elsewhere returns what our Node says of itself, and true, if that is of another machine. An annotation that
 // does not parse is ignored; and if one of the addresses is ours, as behind one that an administrator gave,
 // the Node speaks of us.
-func (c *core) elsewhere() (lease.Attrs, bool) {
+func (c *Life) elsewhere() (lease.Attrs, bool) {
 	if !c.keys.isManaged(c.ours.Annotations) {
 		return lease.Attrs{}, false
 	}

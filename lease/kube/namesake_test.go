@@ -81,7 +81,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set("192.0.2.1")
 	before := len(s.Patches())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
-	second.life.core.reporter.broken, second.life.core.reporter.problem = time.Millisecond, time.Millisecond
+	second.life.reporter.broken, second.life.reporter.problem = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
 	second.SetDataPath("", "", "")
 	second.wantState(lease.Waiting, public)
@@ -166,7 +166,7 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 }
 
 // word is our Node as a weft at addr writes it.
-func word(t *testing.T, c *core, addr string) *corev1.Node {
+func word(t *testing.T, c *Life, addr string) *corev1.Node {
 	t.Helper()
 	a := attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
 	a.Weft = &lease.Weft{Node: "a", Name: addr, State: "0123456789abcdef"}
@@ -308,7 +308,7 @@ func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.reporter.broken = 0
 	asked := 0
-	for _, f := range c.step(c.Now, news{}) {
+	for _, f := range c.Step(c.Now, news{}) {
 		switch f := f.(type) {
 		case lease.AskUnderlay:
 			asked++
@@ -322,19 +322,16 @@ func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 }
 
 // newTestCore returns a core of the Node "a" at 192.0.2.1, which has somebody to ask.
-func newTestCore(t testing.TB) *core {
-	k, err := newKeys("")
-	if err != nil {
-		t.Fatal(err)
-	}
+func newTestCore(t testing.TB) *Life {
 	o := Options{Options: lease.Options{
 		Node: "a", State: "s", RawConfig: []byte(v4Config), Underlay: &living{}, Rand: rand.New(rand.NewPCG(1, 2)),
 		Local: lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
 	}}
+	var err error
 	if o.Config, err = lease.ParseNetworkConfig(o.RawConfig); err != nil {
 		t.Fatal(err)
 	}
-	c, err := newCore(k, true, o, time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	c, err := NewLife("", true, o, time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,6 @@ func (s *table) put(n *corev1.Node) (said news) {
 			return said // than the answer to our last write
 		}
 		s.ours = s.trim(n)
-		said.own = &sighting{node: s.ours}
 	}
 	if before == nil || before.sum != sum {
 		s.byName[n.Name] = s.keys.node(s.cfg, s.trim(n), sum)
@@ -197,7 +196,7 @@ func (s *table) Delete(obj any) error {
 	said.changed = known && s.synced
 	if n.Name == s.own {
 		s.ours = nil
-		said.own, said.urgent = &sighting{}, true
+		said.urgent = true
 	}
 	s.mu.Unlock()
 	s.tell(said)
@@ -226,15 +225,14 @@ func (s *table) Replace(list []any, resourceVersion string) error {
 		}
 	}
 	s.synced, s.revision = true, version(resourceVersion)
-	said := news{own: &sighting{s.ours, true}, changed: true, urgent: true}
 	s.mu.Unlock()
-	s.tell(said)
+	s.tell(news{changed: true, urgent: true})
 	return nil
 }
 
 // take takes in what a watch has said, where there is no Reflector to call the methods. Their only error is
 // an object that is no Node.
-func (s *table) take(e event) {
+func (s *table) take(e lease.Event) {
 	switch e := e.(type) {
 	case Listed:
 		list := make([]any, len(e.Nodes))
@@ -269,9 +267,9 @@ func (s *table) UpdateResourceVersion(rv string) {
 	s.revision = version(rv)
 }
 
-// answered takes in our Node as the answer to a write has it, and returns it trimmed. That it is another
-// object by now is for the watch to tell, together with what became of all others.
-func (s *table) answered(n *corev1.Node) *corev1.Node {
+// answered takes in our Node as the answer to a write has it. That it is another object by now is for the
+// watch to tell, together with what became of all others.
+func (s *table) answered(n *corev1.Node) {
 	var said news
 	s.mu.Lock()
 	if s.ours != nil && s.ours.UID == n.UID {
@@ -279,7 +277,6 @@ func (s *table) answered(n *corev1.Node) *corev1.Node {
 	}
 	s.mu.Unlock()
 	s.tell(said)
-	return s.trim(n)
 }
 
 // ourNode returns our Node, trimmed, or nil. It is changed by nobody.

@@ -11,7 +11,7 @@ import (
 )
 
 // observe takes in what the API server has.
-func (c *core) observe(v view) {
+func (c *Life) observe(v view) {
 	c.view = v
 	all, bad := v.records(c.name)
 	claims := v.claims(c.Peers.Accepted(), c.once)
@@ -28,7 +28,7 @@ func (c *core) observe(v view) {
 // cluster names the cluster: by the UID that our Node had when we first knew it. A UID is never
 // given twice, so it is the same cluster as long as any Node still has the one that it had; our
 // own may be deleted and made anew. An API server that was wiped or replaced has no such Node.
-func (c *core) cluster(records []*lease.Record) string {
+func (c *Life) cluster(records []*lease.Record) string {
 	mem := c.Peers.Memory()
 	own := "none"
 	if c.ours != nil {
@@ -53,7 +53,7 @@ func (c *core) cluster(records []*lease.Record) string {
 }
 
 // judge draws the consequences for our own record.
-func (c *core) judge() {
+func (c *Life) judge() {
 	if c.ours == nil {
 		c.namesake.contest, c.writer.own = false, lease.Subnets{}
 		c.without(nil, &noNodeError{name: c.name})
@@ -96,7 +96,7 @@ func (c *core) judge() {
 var errNotWritten = errors.New("our annotations are not written yet")
 
 // confirm is judge with a podCIDR: the state is what our annotations are.
-func (c *core) confirm(notes []string) {
+func (c *Life) confirm(notes []string) {
 	w := &c.writer
 	want, err := c.keys.encode(c.held.Attrs, c.o.Backend)
 	var p patch
@@ -130,7 +130,7 @@ func (c *core) confirm(notes []string) {
 }
 
 // without is judge where our Node gives us nothing. We keep what we had until another Node has it.
-func (c *core) without(notes []string, why error) {
+func (c *Life) without(notes []string, why error) {
 	state := lease.Acquiring
 	if c.held.Subnets != (lease.Subnets{}) {
 		state, why = lease.Expired, c.surrender(why)
@@ -145,7 +145,7 @@ func (c *core) without(notes []string, why error) {
 
 // surrender gives up what our Node does not give us any more, if another Node has it. It returns why, with
 // who has it if somebody has.
-func (c *core) surrender(why error) error {
+func (c *Life) surrender(why error) error {
 	had := c.held.Subnets
 	if had == (lease.Subnets{}) {
 		return why
@@ -159,7 +159,7 @@ func (c *core) surrender(why error) error {
 }
 
 // publish computes the Set and hands it out if it is not the last one.
-func (c *core) publish() {
+func (c *Life) publish() {
 	local := c.announced()
 	a := local.Attrs
 	before, first := c.Peers.Accepted(), !c.Peers.Handed()

@@ -143,7 +143,7 @@ func TestHangIsNoticed(t *testing.T) {
 	s := fakekube.New(t)
 	s.Put(plain("a", "10.244.1.0/24"))
 	tt := newTester(t, s, configOf(s, "a"), nil)
-	tt.life.core.pace.probe, tt.life.core.pace.answer = 50*time.Millisecond, 100*time.Millisecond
+	tt.life.pace.probe, tt.life.pace.answer = 50*time.Millisecond, 100*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	s.Hang(true)

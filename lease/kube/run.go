@@ -13,11 +13,11 @@ import (
 // its podCIDR, a right to write; Status says which.
 func (m *Manager) Run(ctx context.Context) error {
 	r := run{m: m}
-	r.loop = &loop.Loop[event, news]{
+	r.loop = &loop.Loop[lease.Event, news]{
 		In:   m.in,
-		News: func(n news) event { return n },
-		Stop: func(n news) event { return stop{n} },
-		Step: func(e event) {
+		News: func(n news) lease.Event { return n },
+		Stop: func(n news) lease.Event { return stop{n} },
+		Step: func(e lease.Event) {
 			m.mu.Lock()
 			effects := m.life.Step(time.Now(), e)
 			m.mu.Unlock()
@@ -33,7 +33,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // run is the life of a manager's core.
 type run struct {
 	m           *Manager
-	loop        *loop.Loop[event, news]
+	loop        *loop.Loop[lease.Event, news]
 	watch       *nodeWatch
 	eventWriter *eventWriter
 }
@@ -43,17 +43,17 @@ func (r *run) perform(f Effect) {
 	m := r.m
 	switch f := f.(type) {
 	case FindNode:
-		r.loop.Ask(func(ctx context.Context) event {
+		r.loop.Ask(func(ctx context.Context) lease.Event {
 			name, err := m.client.nodeName(ctx)
 			return Found{name, err}
 		})
 	case WatchNodes:
 		r.watchNodes(f)
 	case PatchNode:
-		r.loop.Ask(func(ctx context.Context) event { return m.patch(ctx, f) })
+		r.loop.Ask(func(ctx context.Context) lease.Event { return m.patch(ctx, f) })
 	case ProbeServer:
-		r.loop.Ask(func(ctx context.Context) event {
-			return Probed{r.watch.signOfLife(ctx, m.life.core.pace.answer)}
+		r.loop.Ask(func(ctx context.Context) lease.Event {
+			return Probed{r.watch.signOfLife(ctx, m.life.pace.answer)}
 		})
 	case Tell:
 		r.eventWriter.add(f.notice)
@@ -66,7 +66,7 @@ func (r *run) perform(f Effect) {
 	case lease.Publish:
 		m.o.Publish(f.Set)
 	case lease.SaveCache: // beside all else: a disk may be slow, and a write to our Node does not wait for it
-		r.loop.Ask(func(context.Context) event { return f.Do(m.o.Cache) })
+		r.loop.Ask(func(context.Context) lease.Event { return f.Do(m.o.Cache) })
 	case lease.Log:
 		m.o.Logger.Log(context.Background(), f.Level, f.Message, f.Args...)
 	case lease.Wait:
@@ -89,7 +89,7 @@ func (r *run) watchNodes(f WatchNodes) {
 }
 
 // patch writes to our Node. The last write goes on though ctx has ended.
-func (m *Manager) patch(ctx context.Context, f PatchNode) event {
+func (m *Manager) patch(ctx context.Context, f PatchNode) lease.Event {
 	if f.last {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)

@@ -29,7 +29,7 @@ func (s *serverFacts) err() error {
 }
 
 // asked notes what a question to the API server met.
-func (c *core) asked(err error) {
+func (c *Life) asked(err error) {
 	if err == nil {
 		c.server.heard = c.Now
 	}
@@ -38,7 +38,7 @@ func (c *core) asked(err error) {
 
 // noteServer sets one of the two errors, and logs the first error, one of another kind, and the end
 // of the last: the texts of those between differ, and say no more.
-func (c *core) noteServer(which *error, err error) {
+func (c *Life) noteServer(which *error, err error) {
 	s := &c.server
 	another := err != nil && apierrors.ReasonForError(*which) != apierrors.ReasonForError(err)
 	*which = err
@@ -69,7 +69,7 @@ const (
 
 // probe asks the API server for a sign of life if it has been silent: a connection may be there with
 // nobody at its other end.
-func (c *core) probe() {
+func (c *Life) probe() {
 	s := &c.server
 	if s.probing || c.Now.Before(c.probeDue()) {
 		return
@@ -83,7 +83,7 @@ func (c *core) probe() {
 }
 
 // probeDue is when probe has something to do; the zero time while it waits for an answer.
-func (c *core) probeDue() time.Time {
+func (c *Life) probeDue() time.Time {
 	s := &c.server
 	again := c.pace.probe / 3 // between two questions
 	switch {
@@ -100,7 +100,7 @@ func (c *core) probeDue() time.Time {
 }
 
 // probed notes what became of asking for a sign of life. A refusal is one.
-func (c *core) probed(err error) {
+func (c *Life) probed(err error) {
 	c.server.probing = false
 	if c.phase == keeping {
 		c.asked(err)

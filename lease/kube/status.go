@@ -4,12 +4,15 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"time"
 
 	"weft/lease"
 )
 
-// status is where we stand; the caller owns it.
-func (c *core) status() lease.Status {
+// Status is where the life stands; the caller owns it. Nothing in it ends by itself.
+func (c *Life) Status(time.Time) lease.Status { return c.status() }
+
+func (c *Life) status() lease.Status {
 	s := c.lease()
 	if s.Err == nil {
 		s.Err = c.writer.err
@@ -18,7 +21,7 @@ func (c *core) status() lease.Status {
 }
 
 // lease is the status without what the last write met.
-func (c *core) lease() lease.Status {
+func (c *Life) lease() lease.Status {
 	last, why := c.Peers.Last(), c.server.err()
 	return lease.Status{
 		State: c.standing.state, Own: c.held, Err: c.standing.cause, Notes: slices.Clone(c.standing.notes),
@@ -29,7 +32,7 @@ func (c *core) lease() lease.Status {
 }
 
 // enter sets the state and its cause, and logs a change of either.
-func (c *core) enter(state lease.State, notes []string, cause error) {
+func (c *Life) enter(state lease.State, notes []string, cause error) {
 	before := c.standing
 	c.standing = standing{state, cause, notes, c.held.Subnets}
 	if !slices.Equal(before.notes, notes) {

@@ -99,6 +99,19 @@ func (f *nodeWatch) continues(ctx context.Context) bool {
 	return !contradicts(known, now, at, version(l.ResourceVersion))
 }
 
+// Continues reports whether a watch that resumes from the known version hears the store that own and version
+// come from, as far as our Node tells. own is our Node now, nil if it is gone, and version the store's. If
+// not, everything has to be read again.
+func (c *Life) Continues(own *Object, version int64) bool {
+	if c.table == nil {
+		return true
+	}
+	if own != nil {
+		own = c.table.trim(own)
+	}
+	return !contradicts(c.table.ourNode(), own, c.table.at(), version)
+}
+
 // again has everything read again.
 func (f *nodeWatch) again() {
 	f.mu.Lock()

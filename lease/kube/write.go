@@ -36,7 +36,7 @@ type writer struct {
 
 // write keeps our Node's annotations and its condition as they should be. It returns when there is more to do
 // by itself, zero for never, and whether something is known now of the last write that was not before.
-func (c *core) write() (next time.Time, news bool) {
+func (c *Life) write() (next time.Time, news bool) {
 	w := &c.writer
 	p, next, err := c.pending()
 	switch {
@@ -58,13 +58,16 @@ func (c *core) write() (next time.Time, news bool) {
 }
 
 // patched goes on with the answer to a write.
-func (c *core) patched(e Patched) {
+func (c *Life) patched(e Patched) {
 	w := &c.writer
 	was, sent := c.under, w.sent
 	if was != patching && was != parting {
 		return
 	}
 	c.under, w.sent = none, patch{}
+	if e.Err == nil {
+		c.table.answered(e.Node)
+	}
 	switch {
 	case was == parting && e.Err != nil:
 		c.Log(slog.LevelDebug, "the condition was not written at the end", "cause", e.Err)
@@ -84,17 +87,14 @@ func (c *core) patched(e Patched) {
 		}
 		c.server.heard = c.Now
 		c.done(sent)
-		// That it is another object by now is for the watch to tell, together with what became of all others.
-		if c.ours != nil && c.ours.UID == e.Node.UID && !olderThan(e.Node, c.ours) {
-			c.ours = e.Node
-		}
+		c.ours = c.table.ourNode()
 		c.wrote(nil, false)
 	}
 }
 
 // pending returns what our Node lacks, and when that changes by itself; zero for never. It asks for an Event
 // about what is news.
-func (c *core) pending() (p patch, next time.Time, err error) {
+func (c *Life) pending() (p patch, next time.Time, err error) {
 	w := &c.writer
 	var refused error
 	if w.refused {
@@ -130,7 +130,7 @@ func soonest(a, b time.Time) time.Time {
 }
 
 // done notes and logs what was written.
-func (c *core) done(p patch) {
+func (c *Life) done(p patch) {
 	if p.Metadata != nil {
 		c.Log(slog.LevelInfo, "annotations written",
 			"event", lease.EventKubernetesStatus, "node", c.name,
@@ -152,7 +152,7 @@ func (c *core) done(p patch) {
 
 // wrote notes what the last write met, and reports whether that is news; refused says that the API
 // server answered.
-func (c *core) wrote(err error, refused bool) (news bool) {
+func (c *Life) wrote(err error, refused bool) (news bool) {
 	before := c.writer.err
 	c.writer.err, c.writer.refused = err, refused
 	if text(before) == text(err) {
@@ -171,7 +171,7 @@ const farewellTimeout = 2 * time.Second
 // without us, which is where weft itself carries the packets, and says so by what it can receive. The
 // kernel's data path goes on. An API server that did not answer lately is not waited for, and a daemon that
 // is killed says nothing.
-func (c *core) farewell() (p patch, ok bool) {
+func (c *Life) farewell() (p patch, ok bool) {
 	r := &c.reporter
 	carries := r.path != nil && r.path.Broken == "" && len(c.Local.Attrs.Weft.Recv) > 0
 	if r.conditions && carries && c.writer.mayWrite && c.server.err() == nil && c.ours != nil {
