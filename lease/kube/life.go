@@ -51,7 +51,7 @@ type Life struct {
 	parted   bool // the end has begun
 }
 
-// phase is what a core does.
+// phase is what a Life does.
 type phase uint8
 
 const (

@@ -17,7 +17,7 @@ type Options struct {
 	Backend Backend
 }
 
-// check joins the faults that are not any core's.
+// check joins the faults that NewLife does not find.
 func (o Options) check() error {
 	var faults []error
 	if len(o.RawConfig) == 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // table is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
-// each change of it. The watch writes it, and everybody may read it. It tells a core what is new.
+// each change of it. The watch writes it, and everybody may read it. It tells a Life what is new.
 type table struct {
 	keys keys
 	cfg  lease.NetworkConfig

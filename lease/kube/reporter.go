@@ -31,7 +31,7 @@ const (
 
 // reporter tells people how this node is, by Events and by the condition NetworkUnavailable of our Node. It
 // goes by the lease's status, by what the daemon says of the data path, and by what was written before. It
-// writes nothing: the core does.
+// writes nothing: the Life does.
 type reporter struct {
 	conditions            bool // the condition is kept
 	broken, problem, beat time.Duration

@@ -30,7 +30,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// run is the life of a manager's core.
+// run is a manager's Life that runs.
 type run struct {
 	m           *Manager
 	loop        *loop.Loop[lease.Event, news]

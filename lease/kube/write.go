@@ -20,7 +20,7 @@ const (
 	writeBurst = 12
 )
 
-// writer is what a core knows of its writes.
+// writer is what a Life knows of its writes.
 type writer struct {
 	own      lease.Subnets // what our annotations stand for; zero while they must not be written
 	mayWrite bool          // our Node is known not to be another machine's
