@@ -42,17 +42,6 @@ func TestSumCarries(t *testing.T) {
 	}
 }
 
-func TestSumChains(t *testing.T) {
-	r := testRand(t)
-	b := randomBytes(r, 3001)
-	for range 500 {
-		cut := r.IntN(1500) * 2
-		if got, want := Fold(Sum(b[cut:], Sum(b[:cut], 0))), slowSum(b, 0); got != want {
-			t.Fatalf("cut at %d: sum %#04x, want %#04x", cut, got, want)
-		}
-	}
-}
-
 func TestFoldIsZeroOnlyForZero(t *testing.T) {
 	for _, v := range []uint64{1, 0xffff, 0x1fffe, 0xffff_0000, 0xffff_ffff, 1 << 63, 1<<64 - 1} {
 		if got, want := Fold(v), uint16((v-1)%0xffff+1); got != want {

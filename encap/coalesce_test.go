@@ -288,21 +288,17 @@ func BenchmarkCoalesce(b *testing.B) {
 				}
 				name := fmt.Sprintf("proto=%s/ip=%s/segments=45/verify=%t",
 					map[uint8]string{ProtoTCP: "tcp", ProtoUDP: "udp"}[proto], family(six), verify)
-				b.Run(name, func(b *testing.B) {
-					b.SetBytes(int64(bytes))
-					b.ReportAllocs()
-					var r Run
-					for b.Loop() {
-						copy(head, as[0].pkt)
-						ok := r.Start(as[0].pkt, ins[0], !verify)
-						for i := 1; ok && i < len(as); i++ {
-							_, ok = r.Add(as[i].pkt, ins[i], !verify)
-						}
-						if n := r.Segments(); n != 45 {
-							b.Fatal(n)
-						}
-						r.Finish(head)
+				var r Run
+				measure(b, name, bytes, func() {
+					copy(head, as[0].pkt)
+					ok := r.Start(as[0].pkt, ins[0], !verify)
+					for i := 1; ok && i < len(as); i++ {
+						_, ok = r.Add(as[i].pkt, ins[i], !verify)
 					}
+					if n := r.Segments(); n != 45 {
+						b.Fatal(n)
+					}
+					r.Finish(head)
 				})
 			}
 		}

@@ -189,21 +189,6 @@ func TestSegmentChecksumZero(t *testing.T) {
 	}
 }
 
-// TestSegmentExtension: extension headers are in every segment, and change nothing else.
-func TestSegmentExtension(t *testing.T) {
-	for _, proto := range []uint8{ProtoTCP, ProtoUDP} {
-		for _, partial := range []bool{false, true} {
-			pkt, options := transport(true, proto, 300, true), make([]byte, 16)
-			options[1] = 1 // 16 bytes
-			want := segments(t, pkt, 100, partial)
-			for i := range want {
-				want[i] = extension(want[i], protoDestOpts, options)
-			}
-			samePackets(t, segments(t, extension(pkt, protoDestOpts, options), 100, partial), want)
-		}
-	}
-}
-
 func TestParseSuperRefuses(t *testing.T) {
 	tcp, udp := transport(false, ProtoTCP, 100, true), transport(true, ProtoUDP, 100, true)
 	edit := func(b []byte, at int, v ...byte) []byte {
@@ -333,17 +318,14 @@ func BenchmarkSegment(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				b.Run(fmt.Sprintf("proto=tcp/ip=%s/mss=%d/partial=%t", family(six), size, partial), func(b *testing.B) {
-					b.SetBytes(int64(len(pkt)))
-					b.ReportAllocs()
-					for b.Loop() {
-						s, err := ParseSuper(pkt, in, size)
-						if err != nil {
-							b.Fatal(err)
-						}
-						for k := range s.Segments {
-							s.AppendHeader(dst, pkt, k, partial)
-						}
+				name := fmt.Sprintf("proto=tcp/ip=%s/mss=%d/partial=%t", family(six), size, partial)
+				measure(b, name, len(pkt), func() {
+					s, err := ParseSuper(pkt, in, size)
+					if err != nil {
+						b.Fatal(err)
+					}
+					for k := range s.Segments {
+						s.AppendHeader(dst, pkt, k, partial)
 					}
 				})
 			}
