@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gaissmai/bart"
@@ -13,8 +15,8 @@ import (
 	"weft/tunnel/port"
 )
 
-// deciding is a decider without an engine, of node A with the pods 10.1.1.5 and 10.1.1.6. Its ports cannot
-// read or write: a decision that did I/O would panic.
+// deciding is a decider without an engine, of node A with the pods 10.1.1.5 and fd00:1:1::5, and 10.1.1.6 and
+// fd00:1:1::6. Its ports cannot read or write: a decision that did I/O would panic.
 type deciding struct {
 	decider
 	host, under, pod, other *attached
@@ -22,7 +24,12 @@ type deciding struct {
 
 func newDeciding(t *testing.T) *deciding {
 	t.Helper()
-	table, err := NewTable(encap.FormatIP, testSpec())
+	return decidingBy(t, testSpec())
+}
+
+func decidingBy(t *testing.T, s Spec) *deciding {
+	t.Helper()
+	table, err := NewTable(encap.FormatIP, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +39,12 @@ func newDeciding(t *testing.T) *deciding {
 	}
 	d.other.pod.mtu.Store(1400)
 	set := &portSet{host: d.host, under4: d.under, pods: new(bart.Table[*attached])}
-	for a, at := range map[string]*attached{"10.1.1.5": d.pod, "10.1.1.6": d.other} {
-		at.addrs = []netip.Addr{addr(a)}
-		set.pods.Insert(host(addr(a)), at)
+	for at, addrs := range map[*attached][]string{d.pod: {"10.1.1.5", "fd00:1:1::5"},
+		d.other: {"10.1.1.6", "fd00:1:1::6"}} {
+		for _, a := range addrs {
+			at.addrs = append(at.addrs, addr(a))
+			set.pods.Insert(host(addr(a)), at)
+		}
 	}
 	d.decider = decider{flows: natflow.New(), port: 8285,
 		batch: batch{table: table, set: set, now: 1}}
@@ -75,6 +85,14 @@ func with(b []byte, i int, v ...byte) []byte {
 	return b
 }
 
+// between is a packet of either family.
+func between(src, dst string) []byte {
+	if addr(dst).Is4() {
+		return ipv4Packet(src, dst, 60)
+	}
+	return ipv6Packet(src, dst, 60)
+}
+
 // outcome is a decision in the words of a table.
 type outcome struct {
 	to, peer    string
@@ -113,13 +131,11 @@ func TestDecideOut(t *testing.T) {
 	const own, near = "10.1.1.5", "10.1.1.6"
 	open := func(b []byte) []byte { return with(b, 6, 0, 0) } // without DF
 	echo := with(ipv4Packet("10.1.1.1", own, 60), 9, encap.ProtoICMP)
-	six := func(dst string, size int) []byte {
-		b := make([]byte, size)
-		src, to := addr("fd00:1:1::5").As16(), addr(dst).As16()
-		b[0], b[6], b[7] = 0x60, 17, 64
-		binary.BigEndian.PutUint16(b[4:], uint16(size-40))
-		copy(b[8:], src[:])
-		copy(b[24:], to[:])
+	six := func(dst string, size int) []byte { return ipv6Packet("fd00:1:1::5", dst, size) }
+	hops := func(b []byte, n byte) []byte { b[7] = n; return b }
+	icmp6 := func(kind byte) []byte {
+		b := ipv6Packet("fd00:1:1::", "fd00:1:1::5", 60)
+		b[6], b[40] = encap.ProtoICMPv6, kind
 		return b
 	}
 	tests := map[string]struct {
@@ -157,6 +173,10 @@ func TestDecideOut(t *testing.T) {
 		"a redirect to a pod": {packet: with(echo, 20, 5),
 			want: outcome{to: "pod", dropped: true, drop: port.DropUnsupported}},
 		"an echo to a pod": {packet: with(echo, 20, 8), want: outcome{to: "pod"}},
+		"IPv6, a redirect to a pod": {packet: icmp6(137),
+			want: outcome{to: "pod", dropped: true, drop: port.DropUnsupported}},
+		"IPv6, an echo reply to a pod": {packet: icmp6(129), want: outcome{to: "pod"}},
+		"IPv6, type 5 to a pod":        {packet: icmp6(5), want: outcome{to: "pod"}},
 		"no underlay": {packet: ipv4Packet(own, "10.1.2.7", 100),
 			change: func(d *deciding) { d.set.under4 = nil },
 			want:   without(port.DropUnderlay)},
@@ -179,6 +199,10 @@ func TestDecideOut(t *testing.T) {
 			want:  outcome{to: "under", peer: "small", limit: 1300},
 			after: func(p *port.Packet) bool { return p.SegSize == 1400 && p.Segments == 10 }},
 		"segments of one byte": {packet: tcpTo("10.1.2.7", 14000, false), mss: 1, want: without(port.DropSegments)},
+		"as many segments as may be": {packet: tcpTo("10.1.2.7", port.MaxSegments, false), mss: 1,
+			want: outcome{to: "under", peer: "b"}},
+		"a segment more": {packet: tcpTo("10.1.2.7", port.MaxSegments+1, false), mss: 1,
+			want: without(port.DropSegments)},
 
 		"pod to a pod": {from: "pod", packet: ipv4Packet(own, near, 100), want: outcome{to: "other"},
 			after: func(p *port.Packet) bool { return p.Bytes()[8] == 63 }},
@@ -198,6 +222,24 @@ func TestDecideOut(t *testing.T) {
 			want: without(port.DropForeignSource)},
 		"pod, last hop": {from: "pod", packet: with(ipv4Packet(own, "10.1.2.7", 100), 8, 1),
 			want: isTold("", port.DropTTL, encap.ICMPTimeExceeded)},
+		"pod, TTL 0": {from: "pod", packet: with(ipv4Packet(own, "10.1.2.7", 100), 8, 0),
+			want: isTold("", port.DropTTL, encap.ICMPTimeExceeded)},
+		"pod, IPv6, last hop": {from: "pod", packet: hops(six("fd00:1:2::7", 60), 1),
+			want: isTold("", port.DropTTL, encap.ICMPTimeExceeded)},
+		"pod, last hop, to the router": {from: "pod", packet: with(ipv4Packet(own, "10.1.1.0", 100), 8, 1),
+			want: outcome{to: "host"}},
+		"pod, IPv6, last hop, to the router": {from: "pod", packet: hops(six("fd00:1:1::", 60), 1),
+			want: outcome{to: "host"}},
+		"pod, last hop, to a group": {from: "pod", packet: with(ipv4Packet(own, "239.1.1.1", 100), 8, 1),
+			want: without(port.DropMulticast)},
+		"pod, a superpacket": {from: "pod", packet: tcpTo(near, 14000, true), mss: 1360,
+			want:  outcome{to: "other"},
+			after: func(p *port.Packet) bool { return p.SegSize == 1360 && p.Bytes()[8] == 63 }},
+		"pod, too large TCP": {from: "pod", packet: tcpTo(near, 14000, true), mss: 1400,
+			want: tooBig("other", "", 1400)},
+		"pod, too large TCP, no DF": {from: "pod", packet: tcpTo(near, 14000, false), mss: 1400,
+			want:  outcome{to: "other"},
+			after: func(p *port.Packet) bool { return p.SegSize == 1400-40 && p.Partial }},
 		"pod, too large": {from: "pod", packet: ipv4Packet(own, near, 1472),
 			want: tooBig("other", "", 1400)},
 		"pod, too large, no DF": {from: "pod", packet: open(ipv4Packet(own, near, 1472)),
@@ -240,6 +282,10 @@ func TestDecideIn(t *testing.T) {
 	nested := ipv4Packet("10.1.2.7", "10.1.1.0", 100)
 	binary.BigEndian.PutUint16(nested[22:], 8285)
 	redirect := with(ipv4Packet("10.1.2.7", "10.1.1.5", 100), 9, encap.ProtoICMP)
+	tcpFrom := func(payload int) []byte { return with(tcp4(payload), 12, 10, 1, 2, 7, 10, 1, 1, 5) }
+	segmented := func(_ *deciding, p *port.Packet) {
+		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = 1, true, 20, encap.ChecksumOffsetTCP
+	}
 	tests := map[string]struct {
 		outer  string // b's if empty
 		packet []byte
@@ -282,6 +328,10 @@ func TestDecideIn(t *testing.T) {
 				d.decideIn(p)
 			},
 			want: without(port.DropNested)},
+		"as many segments as may be": {packet: tcpFrom(port.MaxSegments), change: segmented,
+			want: outcome{to: "pod"}},
+		"a segment more": {packet: tcpFrom(port.MaxSegments + 1), change: segmented,
+			want: without(port.DropSegments)},
 		"no host port": {packet: good,
 			change: func(d *deciding, _ *port.Packet) { d.set.host = nil },
 			want:   without(port.DropClosed)},
@@ -328,5 +378,123 @@ func TestDecideIn(t *testing.T) {
 					p.Bytes()[:min(40, len(p.Bytes()))], p.Segments, p.SegSize)
 			}
 		})
+	}
+}
+
+// TestAddresses has packets between addresses that are anybody's, read from each kind of port: where they go,
+// or why they are dropped.
+func TestAddresses(t *testing.T) {
+	const none = port.NumDropReasons
+	for _, tt := range []struct {
+		from, src, dst, to string
+		drop               port.DropReason
+	}{
+		{"pod", "10.1.1.5", "10.1.1.6", "other", none},
+		{"pod", "fd00:1:1::5", "fd00:1:1::6", "other", none},
+		{"pod", "10.1.1.5", "192.0.2.1", "host", none},      // the node
+		{"pod", "10.1.1.5", "10.1.1.77", "host", none},      // a bridge's pod
+		{"pod", "10.1.1.5", "169.254.20.10", "host", none},  // the node's DNS cache
+		{"host", "169.254.20.10", "10.1.1.5", "pod", none},  // and its answer
+		{"pod", "fd00:1:1::5", "2001:db8::1", "host", none}, // anywhere
+		{"pod", "fd00:1:1::5", "fe80::1", "", port.DropMartian},
+		{"host", "fd00:1:1::5", "fe80::7", "", port.DropMartian},
+		{"pod", "10.1.1.5", "127.0.0.1", "", port.DropMartian},
+		{"pod", "fd00:1:1::5", "::1", "", port.DropMartian},
+		{"pod", "10.1.1.5", "0.0.0.0", "", port.DropMartian},
+		{"pod", "10.1.1.5", "10.1.1.5", "", port.DropMartian},
+		{"pod", "10.1.1.5", "224.0.0.251", "", port.DropMulticast},
+		{"pod", "10.1.1.5", "255.255.255.255", "", port.DropMulticast},
+		{"pod", "fe80::5", "ff02::2", "", port.DropMulticast}, // what a kernel says to its link
+		{"host", "fe80::5", "ff02::2", "", port.DropMulticast},
+		{"pod", "10.1.1.6", "10.1.2.7", "", port.DropForeignSource}, // another pod's, and so on
+		{"pod", "10.1.1.6", "10.1.1.5", "", port.DropForeignSource},
+		{"pod", "fd00:1:1::6", "fd00:1:2::7", "", port.DropForeignSource},
+		{"pod", "10.1.2.7", "10.1.1.6", "", port.DropForeignSource},
+		{"pod", "10.1.2.7", "10.1.2.8", "", port.DropForeignSource},
+		{"pod", "10.1.1.0", "10.1.1.6", "", port.DropForeignSource},
+		{"pod", "192.0.2.1", "10.1.2.7", "", port.DropForeignSource},
+		{"pod", "192.0.2.2", "10.1.1.6", "", port.DropForeignSource},
+		{"pod", "198.51.100.1", "10.1.2.7", "", port.DropForeignSource},
+		{"pod", "127.0.0.1", "10.1.1.6", "", port.DropForeignSource},
+		{"pod", "0.0.0.0", "10.1.2.7", "", port.DropForeignSource},
+		{"pod", "fe80::5", "fd00:1:2::7", "", port.DropForeignSource},
+		{"pod", "::ffff:10.1.1.5", "fd00:1:2::7", "", port.DropForeignSource},
+
+		{"under", "192.0.2.2", "10.1.1.9", "host", none}, // the peer itself
+		{"under", "0.0.0.0", "10.1.1.5", "", port.DropMartian},
+		{"under", "224.0.0.1", "10.1.1.5", "", port.DropMartian},
+		{"under", "255.255.255.255", "10.1.1.5", "", port.DropMartian},
+		{"under", "169.254.1.1", "10.1.1.5", "", port.DropMartian},
+		{"under", "fe80::1", "fd00:1:1::5", "", port.DropMartian},
+		{"under", "::1", "fd00:1:1::5", "", port.DropMartian},
+		{"under", "fd00:1:2::7", "ff02::1", "", port.DropMartian},
+		{"under", "10.1.2.7", "127.0.0.1", "", port.DropMartian},
+		{"under", "10.1.2.7", "224.0.0.251", "", port.DropMartian},
+		{"under", "10.1.2.7", "10.1.2.7", "", port.DropMartian},
+		{"under", "8.8.8.8", "10.1.1.5", "", port.DropForeignSource},
+		{"under", "fd00:1:3::7", "fd00:1:1::5", "", port.DropForeignSource},
+		{"under", "10.1.2.7", "8.8.8.8", "", port.DropForeignDest},
+		{"under", "10.1.2.7", "192.0.2.1", "", port.DropForeignDest}, // the underlay as a way around
+	} {
+		d := newDeciding(t)
+		d.from = map[string]*attached{"pod": d.pod, "host": d.host, "under": d.under}[tt.from]
+		p := packetOf(between(tt.src, tt.dst))
+		var got decision
+		if d.from == d.under {
+			p.Outer = netip.AddrPortFrom(addr("192.0.2.2"), 8285)
+			got, _ = d.decideIn(p)
+		} else {
+			got = d.decideOut(p)
+		}
+		if to := d.name(got.to); to != tt.to || got.dropped() != (tt.drop != none) ||
+			got.dropped() && (got.reason() != tt.drop || got.drop.icmp != 0) {
+			t.Errorf("%s, %s to %s: to %q, %+v, want %q, %v", tt.from, tt.src, tt.dst, to, got.drop, tt.to,
+				tt.drop)
+		}
+	}
+}
+
+// TestSourceCheck opens the checks one by one: who may send here, and which of the host's packets may leave.
+func TestSourceCheck(t *testing.T) {
+	const b, stranger = "192.0.2.2", "203.0.113.9"
+	for _, tt := range []struct {
+		outer, src, dst string // of a datagram, or of a packet of this host's
+		// passes are the checks with which it does; allowed is strict, with 8.8.8.0/24 and 10.1.3.0/24 as allowed
+		// sources.
+		passes string
+	}{
+		{stranger, "10.1.2.7", "10.1.1.9", "off"},
+		{b, "8.8.8.8", "10.1.1.9", "allowed outer off"},
+		{b, "10.1.1.6", "10.1.1.9", "off"},
+		{b, "10.1.2.7", "10.1.3.5", ""}, // transit
+		{b, "10.1.2.7", "10.1.1.9", "strict allowed outer off"},
+		{"", "10.1.1.5", "10.1.2.7", "strict allowed outer off"},   // a pod of ours
+		{"", "10.1.1.0", "10.1.2.7", "strict allowed outer off"},   // the overlay's own address
+		{"", "192.0.2.1", "10.1.2.7", "strict allowed outer off"},  // this host's
+		{"", "172.16.0.9", "10.1.2.7", "strict allowed outer off"}, // a network's behind this host
+		{"", "10.1.9.7", "10.1.2.7", "strict allowed outer off"},   // a subnet's that nobody has
+		{"", "10.1.3.7", "10.1.2.7", "allowed outer off"},          // another node's
+		{"", "10.1.2.8", "10.1.2.7", "outer off"},                  // the receiver's own
+	} {
+		for name, check := range map[string]SourceCheck{"strict": CheckStrict, "allowed": CheckStrict,
+			"outer": CheckOuter, "off": CheckOff} {
+			s := testSpec()
+			if s.Check = check; name == "allowed" {
+				s.AllowedSources = prefixes("8.8.8.0/24", "10.1.3.0/24")
+			}
+			d := decidingBy(t, s)
+			p := packetOf(between(tt.src, tt.dst))
+			var got decision
+			if d.from = d.host; tt.outer == "" {
+				got = d.decideOut(p)
+			} else {
+				d.from, p.Outer = d.under, netip.AddrPortFrom(addr(tt.outer), 8285)
+				got, _ = d.decideIn(p)
+			}
+			if got.dropped() == slices.Contains(strings.Fields(tt.passes), name) {
+				t.Errorf("%s: from %q, %s to %s: dropped %v, %+v", name, tt.outer, tt.src, tt.dst, got.dropped(),
+					got.drop)
+			}
+		}
 	}
 }

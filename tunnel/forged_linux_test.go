@@ -23,7 +23,7 @@ func TestAForgerIsNotSaidAgainAndAgain(t *testing.T) {
 	if got := bytes.Count(log.Bytes(), []byte("another node's subnet")); got != 1 {
 		t.Errorf("%d lines: %s", got, &log)
 	}
-	if l := n.Forgers(); len(l) != 1 || l[0].Packets != many {
+	if l := n.Forgers(); len(l) != 1 || l[0].Addr != addr("10.1.3.7") || l[0].Packets != many {
 		t.Errorf("forgers %v", l)
 	}
 }

@@ -73,7 +73,7 @@ func (w *worker) fill(b []byte, from netip.AddrPort) int {
 	return len(w.ring.Batch())
 }
 
-// ipv4 is an inner packet of size bytes, UDP with checksum 0.
+// ipv4Packet is an inner packet of size bytes, UDP with checksum 0.
 func ipv4Packet(src, dst string, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[6], b[8], b[9] = 0x45, 0x40, 64, 17
@@ -82,6 +82,17 @@ func ipv4Packet(src, dst string, size int) []byte {
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])
 	binary.BigEndian.PutUint16(b[24:], uint16(size-20))
+	return b
+}
+
+// ipv6Packet is ipv4Packet of the other family.
+func ipv6Packet(src, dst string, size int) []byte {
+	b := make([]byte, size)
+	s, d := addr(src).As16(), addr(dst).As16()
+	b[0], b[6], b[7] = 0x60, encap.ProtoUDP, 64
+	binary.BigEndian.PutUint16(b[4:], uint16(size-40))
+	copy(b[8:], s[:])
+	copy(b[24:], d[:])
 	return b
 }
 
@@ -179,54 +190,6 @@ func hotPathDoesNotAllocate(t *testing.T, w *worker) {
 		})
 		if got != 0 {
 			t.Errorf("%s: %.1f allocations a batch, want none", name, got)
-		}
-	}
-}
-
-// TestSuperpacketToSmallerMTU sends superpackets to a peer that takes less than their segments: without DF
-// those of TCP pass in smaller ones, and those of UDP in fragments, as a single packet does.
-func TestSuperpacketToSmallerMTU(t *testing.T) {
-	for _, tt := range []struct {
-		udp, df  bool
-		payload  int
-		ok       bool
-		segments int
-		sent     uint64
-	}{
-		{false, false, 14000, true, 15, 0}, {false, false, 1400, true, 2, 0}, {false, true, 14000, false, 10, 0},
-		{true, false, 14000, true, 10, 10}, {true, true, 14000, false, 10, 0},
-	} {
-		w := newHotPath(t, 4)
-		w.flow = &w.tally.egress
-		w.set.under4.super = supers(false)
-		w.ring.Reset(0)
-		b, at := tcp4(tt.payload), encap.ChecksumOffsetTCP
-		if tt.udp {
-			b, at = ipv4Packet("10.1.1.5", "10.1.2.7", 28+tt.payload), encap.ChecksumOffsetUDP
-			binary.BigEndian.PutUint16(b[24:], uint16(8+tt.payload))
-		}
-		if b[6] &^= 0x40; tt.df {
-			b[6] |= 0x40
-		}
-		p := w.ring.Slot()
-		copy(p.Space(), b)
-		w.ring.Commit(len(b))
-		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = 1400, true, 20, at
-		in, err := encap.ParseInner(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		peer, found := w.table.routes.Lookup(in.Dst)
-		if !found {
-			t.Fatalf("no peer has %v", in.Dst)
-		}
-		peer.maxSize = 1000
-		d := w.decideOut(p)
-		w.deliver(p, d)
-		if d.dropped() == tt.ok || d.dropped() && d.reason() != port.DropTooBig || p.Segments != tt.segments ||
-			w.tally.egress.Delivered != tt.sent {
-			t.Errorf("%+v: sent %v (%v), in %d segments, %d of them at once", tt, !d.dropped(), d.drop, p.Segments,
-				w.tally.egress.Delivered)
 		}
 	}
 }

@@ -12,21 +12,6 @@ import (
 	"weft/tunnel/port"
 )
 
-func TestWarmKeepsTheLatest(t *testing.T) {
-	w := &worker{}
-	for i, id := range []queueID{1, 2, 3, 4, 2, 5} { // 1 is without packets for longest
-		w.now = int64(i + 1)
-		w.warmed(id)
-	}
-	have := map[queueID]int64{}
-	for _, q := range w.warm {
-		have[q.id] = q.at
-	}
-	if len(have) != 4 || have[2] != 5 || have[5] != 6 || have[1] != 0 {
-		t.Errorf("%v", w.warm)
-	}
-}
-
 func TestObserve(t *testing.T) {
 	const full = port.Headroom + 64
 	for name, c := range map[string]struct {

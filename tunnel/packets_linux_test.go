@@ -8,7 +8,6 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"weft/tunnel"
-	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -88,37 +87,6 @@ func TestFragmentsToSmallerMTU(t *testing.T) {
 		t.Errorf("fragmented %d and delivered %d, want 1 and 2", s.Fragmented, s.Egress.Delivered)
 	}
 	balanced(t, s)
-}
-
-// TestPodPort is what differs when we are the pod's router.
-func TestPodPort(t *testing.T) {
-	n := start(t, spec(), tunnel.Config{Workers: 1})
-	pod := memory(t, outer("0.0.0.0"))
-	if _, err := n.Attach(pod, tunnel.RolePod, addr("10.1.1.5")); err != nil {
-		t.Fatal(err)
-	}
-	pod.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 9, nil)})
-	d, ok := n.wire.Next(within)
-	if want := udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 63 }); !ok ||
-		!bytes.Equal(d.Data, want) {
-		t.Errorf("sent %x, want one hop less: %x", d.Data, want)
-	}
-	last := udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 })
-	pod.Inject(tunneltest.Datagram{Data: last})
-	if d, ok = pod.Next(within); !ok || describeICMP(t, d.Data, last) != "TimeExceeded(TTLExceeded)" {
-		t.Errorf("at the last hop the pod was told %x", d.Data)
-	}
-	pod.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.6", "10.1.2.7", 9, nil)})
-	s := settled(t, n, 3)
-	if s.Egress.Drops[port.DropForeignSource] != 1 || s.Egress.Drops[port.DropTTL] != 1 {
-		t.Errorf("drops %v, want one foreign source and one TTL", s.Egress.Drops)
-	}
-	in := udp4(t, "10.1.2.7", "10.1.1.5", 9, nil)
-	n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: in})
-	if d, ok = pod.Next(within); !ok || !bytes.Equal(d.Data, in) {
-		t.Errorf("the pod got %x, want %x", d.Data, in)
-	}
-	balanced(t, settled(t, n, 4))
 }
 
 // TestLoopDoesNotAllocate runs whole batches through the real loop, both ways.

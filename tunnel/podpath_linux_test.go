@@ -60,57 +60,6 @@ func tcpTo(dst string, payload int, df bool) []byte {
 	return b
 }
 
-// TestSuperpacketBetweenPods: it stays whole where it fits, is cut smaller where it permits that, and is
-// refused as a router does where it does not; and a port that takes none gets its segments.
-func TestSuperpacketBetweenPods(t *testing.T) {
-	for _, tt := range []struct {
-		mtu, payload   int
-		df, single     bool
-		packets, sizes int // how many reach the pod's port, and of what segment size
-		drop           port.DropReason
-	}{
-		{mtu: 0, payload: 14000, df: true, packets: 1, sizes: 1400},
-		{mtu: 1500, payload: 14000, df: true, packets: 1, sizes: 1400},
-		{mtu: 1000, payload: 14000, packets: 1, sizes: 1000 - 40},
-		{mtu: 1000, payload: 14000, df: true, drop: port.DropTooBig},
-		{mtu: 1500, payload: 14000, df: true, single: true, packets: 10},
-	} {
-		w, a, b := newPodPath(t, tt.mtu)
-		w.flow = &w.tally.egress
-		to, from := &keeper{}, &keeper{}
-		b.port, a.port = to, from
-		if tt.single {
-			b.super = nil
-		}
-		w.ring.Reset(0)
-		p := w.ring.Slot()
-		packet := tcpTo("10.1.1.6", tt.payload, tt.df)
-		copy(p.Space(), packet)
-		w.ring.Commit(len(packet))
-		p.SegSize, p.Partial, p.CsumStart, p.CsumOffset = 1400, true, 20, encap.ChecksumOffsetTCP
-		w.egress()
-		f := w.tally.egress
-		if f.Received != f.Delivered+f.Drops[tt.drop] || f.Received == 0 {
-			t.Errorf("%+v: the books have %+v", tt, f)
-		}
-		if len(to.got) != tt.packets {
-			t.Errorf("%+v: %d packets reach the pod's port", tt, len(to.got))
-			continue
-		}
-		for _, got := range to.got {
-			if got.segSize != tt.sizes || got.partial != (tt.sizes > 0) || got.ttl != packet[8]-1 {
-				t.Errorf("%+v: it is handed %+v", tt, got)
-			}
-		}
-		if told := len(from.got) > 0; told != (tt.packets == 0) {
-			t.Errorf("%+v: the sender is told: %v", tt, told)
-		}
-		if got := b.pod.rx.packets.Load(); got != f.Delivered {
-			t.Errorf("%+v: the pod has counted %d, want %d", tt, got, f.Delivered)
-		}
-	}
-}
-
 // keeper notes what is written to it.
 type keeper struct {
 	port.Port

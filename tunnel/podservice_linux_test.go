@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"weft/encap"
 	"weft/tunnel"
-	"weft/tunnel/port"
 	"weft/tunnel/tunneltest"
 )
 
@@ -241,76 +239,4 @@ func fragments(t testing.TB, whole []byte, id uint32) (l [][]byte) {
 		l = append(l, append(h, part...))
 	}
 	return l
-}
-
-// TestPodsPacketsAreRouted is where packets go that a pod sends, and what becomes of those that it may not
-// send. Nobody but the pod itself has anything of these.
-func TestPodsPacketsAreRouted(t *testing.T) {
-	n := startPods(t, tunnel.Config{Workers: 2})
-	const none = port.NumDropReasons
-	want := map[port.DropReason]uint64{}
-	for name, tt := range map[string]struct {
-		src, dst string
-		at       string
-		drop     port.DropReason
-	}{
-		"to a pod":                       {"10.1.1.5", "10.1.1.6", "b", none},
-		"to a pod by IPv6":               {"fd00:1:1::5", "fd00:1:1::6", "b", none},
-		"to a peer":                      {"10.1.1.5", "10.1.2.7", "wire", none},
-		"to the host":                    {"10.1.1.5", "10.1.1.0", "host", none},
-		"to the node":                    {"10.1.1.5", "192.0.2.1", "host", none},
-		"to a bridge's pod":              {"10.1.1.5", "10.1.1.77", "host", none},
-		"to anywhere":                    {"fd00:1:1::5", "2001:db8::1", "host", none},
-		"to the node's DNS cache":        {"10.1.1.5", "169.254.20.10", "host", none},
-		"to a link":                      {"fd00:1:1::5", "fe80::1", "", port.DropMartian},
-		"to loopback":                    {"10.1.1.5", "127.0.0.1", "", port.DropMartian},
-		"to IPv6 loopback":               {"fd00:1:1::5", "::1", "", port.DropMartian},
-		"to nobody":                      {"10.1.1.5", "0.0.0.0", "", port.DropMartian},
-		"to itself":                      {"10.1.1.5", "10.1.1.5", "", port.DropMartian},
-		"to a group":                     {"10.1.1.5", "224.0.0.251", "", port.DropMulticast},
-		"to all":                         {"10.1.1.5", "255.255.255.255", "", port.DropMulticast},
-		"what a kernel says to its link": {"fe80::5", "ff02::2", "", port.DropMulticast},
-		"as another pod":                 {"10.1.1.6", "10.1.2.7", "", port.DropForeignSource},
-		"as another pod, to it":          {"10.1.1.6", "10.1.1.5", "", port.DropForeignSource},
-		"as another pod by IPv6":         {"fd00:1:1::6", "fd00:1:2::7", "", port.DropForeignSource},
-		"as a peer's":                    {"10.1.2.7", "10.1.1.6", "", port.DropForeignSource},
-		"as a peer's, to that peer":      {"10.1.2.7", "10.1.2.8", "", port.DropForeignSource},
-		"as the host":                    {"10.1.1.0", "10.1.1.6", "", port.DropForeignSource},
-		"as the node":                    {"192.0.2.1", "10.1.2.7", "", port.DropForeignSource},
-		"as a peer's node":               {"192.0.2.2", "10.1.1.6", "", port.DropForeignSource},
-		"as a stranger":                  {"198.51.100.1", "10.1.2.7", "", port.DropForeignSource},
-		"as loopback":                    {"127.0.0.1", "10.1.1.6", "", port.DropForeignSource},
-		"as nobody":                      {"0.0.0.0", "10.1.2.7", "", port.DropForeignSource},
-		"as a link's":                    {"fe80::5", "fd00:1:2::7", "", port.DropForeignSource},
-		"as IPv4 in IPv6":                {"::ffff:10.1.1.5", "fd00:1:2::7", "", port.DropForeignSource},
-	} {
-		b := []byte(nil)
-		if netip.MustParseAddr(tt.dst).Is4() {
-			b = udp4(t, tt.src, tt.dst, 9, nil)
-		} else {
-			b = udp6(t, tt.src, tt.dst, 9)
-			s, d := addr(tt.src).As16(), addr(tt.dst).As16() // net.IP takes one of them for IPv4
-			copy(b[8:], s[:])
-			copy(b[24:], d[:])
-		}
-		if tt.drop != none {
-			want[tt.drop]++
-		}
-		n.send(t, name, "a", b, tt.at)
-	}
-	n.send(t, "garbage", "a", []byte{0x45, 1, 2}, "")
-	want[port.DropMalformed]++
-	settled(t, n.node, n.Stats().Egress.Received)
-	for r, got := range n.Pods()[0].Drops {
-		if got != want[port.DropReason(r)] {
-			t.Errorf("%d packets of the pod are dropped as %v, want %d", got, port.DropReason(r),
-				want[port.DropReason(r)])
-		}
-	}
-	if d := n.Pods()[1].Drops; d != [port.NumDropReasons]uint64{} {
-		t.Errorf("the other pod has drops: %v", d)
-	}
-	n.send(t, "the node's DNS cache, to a pod", "host", udp4(t, "169.254.20.10", "10.1.1.5", 9, nil), "a")
-	n.send(t, "a forger by the host's TUN, to a peer", "host", udp4(t, "10.1.3.7", "10.1.2.7", 9, nil), "")
-	balanced(t, n.Stats())
 }

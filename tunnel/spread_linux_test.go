@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -336,50 +335,4 @@ func sourcePort(t *testing.T, n *node, in *net.UDPConn, packet []byte) uint16 {
 	}
 	t.Fatalf("nothing arrives: %+v", n.Stats())
 	return 0
-}
-
-// TestPathMTUOfALane has a router quote a datagram that left from a lane's port.
-func TestPathMTUOfALane(t *testing.T) {
-	t.Parallel()
-	for name, listen := range spreadUnderlays() {
-		for _, six := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/IPv6=%v", name, six), func(t *testing.T) {
-				t.Parallel()
-				from, routerA, routerB, to, bits, cost := "192.0.2.1", "192.0.2.254", "198.51.100.254",
-					"198.51.100.2", "/24", 28
-				sysctl := "/proc/sys/net/ipv4/ip_forward"
-				if six {
-					from, routerA, routerB, to, bits, cost = "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe",
-						"2001:db8:2::2", "/64", 48
-					sysctl = "/proc/sys/net/ipv6/conf/all/forwarding"
-				}
-				a, r, b := newHost(t), newHost(t), newHost(t)
-				r.Do(t, func() error {
-					return errors.Join(os.WriteFile(sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a),
-						linkPair("toB", 1300, b),
-						addAddr("toA", routerA+bits), addAddr("toB", routerB+bits))
-				})
-				a.Do(t, func() error { return errors.Join(addAddr("eth0", from+bits), defaultRoute(routerA)) })
-				b.Do(t, func() error { return errors.Join(addAddr("eth0", to+bits), defaultRoute(routerB)) })
-				var under port.Underlay
-				n := senderOver(t, a, from, 4, func(o port.UDPOptions) (_ port.Underlay, err error) {
-					under, err = listen(o)
-					return under, err
-				}, tunnel.PeerSpec{Name: "b", Addr: addr(to), Weft: true, Subnets: prefixes("10.1.2.0/24")})
-				var in *net.UDPConn
-				b.Do(t, func() (err error) {
-					in, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(to), udpPort)))
-					return err
-				})
-				defer in.Close()
-				aimAt(t, under, addr(to), a, r, "toA")
-				// The way is there, the kernel has confirmed it, and what follows leaves as frames.
-				if got := sourcePort(t, n, in, flowTo(t, "10.1.2.7", 1, 100)); got == udpPort {
-					t.Fatalf("the source port is the tunnel's own, %d", got)
-				}
-				n.host.Inject(tunneltest.Datagram{Data: flowTo(t, "10.1.2.7", 1, 1500-cost-28)})
-				learnt(t, n, 1300)
-			})
-		}
-	}
 }
