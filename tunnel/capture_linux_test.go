@@ -151,8 +151,8 @@ func TestCaptureTakesWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestCaptureOfWhatCannotBeFragmented: a packet whose fragments find no room is shown with the peer that it was
-// for.
+// TestCaptureOfWhatCannotBeFragmented: a packet whose fragments find no room is shown with the peer that it
+// was for.
 func TestCaptureOfWhatCannotBeFragmented(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{Workers: 1})
 	c, err := n.Capture(tunnel.CaptureOptions{Dropped: true, Peers: []netip.Addr{addr("192.0.2.4")}})

@@ -35,7 +35,8 @@ func TestForgedOfLeftOut(t *testing.T) {
 			t.Errorf("a source of %s is %q's, want %q", src, name, of)
 		}
 	}
-	if next, _ := table.Next(Spec{Check: CheckStrict, Local: s.Local}); next.forged(netip.MustParseAddr("10.244.4.5")) != nil {
+	next, _ := table.Next(Spec{Check: CheckStrict, Local: s.Local})
+	if next.forged(netip.MustParseAddr("10.244.4.5")) != nil {
 		t.Error("the next table still knows who was left out")
 	}
 }

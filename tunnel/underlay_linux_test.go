@@ -61,69 +61,93 @@ func senderOver(t *testing.T, h *host, local string, workers int,
 	return n
 }
 
-// TestPathMTUOverARouter puts a narrower link behind a router: the first packet
-// is lost and teaches us, the next one is answered with the right MTU, and not sent. What
-// goes to another peer is as large as before.
+// TestPathMTUOverARouter puts a narrower link behind a router, which quotes datagrams of each path, also
+// those that left from a lane's port: the first packet is lost and teaches us, the next one is answered with
+// the right MTU, and not sent. What goes to another peer is as large as before.
 func TestPathMTUOverARouter(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, a, routerA, routerB, b, sysctl string
-		cost                                 int
-	}{
-		{"IPv4", "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "/proc/sys/net/ipv4/ip_forward", 28},
-		{"IPv6", "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2",
-			"/proc/sys/net/ipv6/conf/all/forwarding", 48},
+	for name, listen := range map[string]func(port.UDPOptions) (port.Underlay, error){
+		"portable": func(o port.UDPOptions) (port.Underlay, error) { return port.ListenUDP(o) },
+		"socket":   func(o port.UDPOptions) (port.Underlay, error) { return port.ListenOffload(o) },
+		"raw":      func(o port.UDPOptions) (port.Underlay, error) { return openRaw(o) },
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			a, r, b := newHost(t), newHost(t), newHost(t)
-			bits := map[bool]string{true: "/24", false: "/64"}[tt.cost == 28]
-			r.Do(t, func() error {
-				return errors.Join(os.WriteFile(tt.sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a),
-					linkPair("toB", 1300, b),
-					addAddr("toA", tt.routerA+bits), addAddr("toB", tt.routerB+bits))
-			})
-			for h, l := range map[*host][2]string{a: {tt.a, tt.routerA}, b: {tt.b, tt.routerB}} {
-				h.Do(t, func() error { return errors.Join(addAddr("eth0", l[0]+bits), defaultRoute(l[1])) })
-			}
-			n := sender(t, a, tt.a, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true,
-				Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")},
-				tunnel.PeerSpec{Name: "c", Addr: addr(tt.routerB), Weft: true, Subnets: prefixes("10.1.3.0/24")})
+		for _, tt := range []struct {
+			family, a, routerA, routerB, b, sysctl, bits string
+			cost                                         int
+		}{
+			{"IPv4", "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "ipv4/ip_forward", "/24", 28},
+			{"IPv6", "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2",
+				"ipv6/conf/all/forwarding", "/64", 48},
+		} {
+			t.Run(name+"/"+tt.family, func(t *testing.T) {
+				t.Parallel()
+				a, r, b := newHost(t), newHost(t), newHost(t)
+				r.Do(t, func() error {
+					return errors.Join(os.WriteFile("/proc/sys/net/"+tt.sysctl, []byte("1"), 0o644),
+						linkPair("toA", 1500, a), linkPair("toB", 1300, b),
+						addAddr("toA", tt.routerA+tt.bits), addAddr("toB", tt.routerB+tt.bits))
+				})
+				for h, l := range map[*host][2]string{a: {tt.a, tt.routerA}, b: {tt.b, tt.routerB}} {
+					h.Do(t, func() error { return errors.Join(addAddr("eth0", l[0]+tt.bits), defaultRoute(l[1])) })
+				}
+				lanes := 4
+				if name == "portable" {
+					lanes = 0
+				}
+				var under port.Underlay
+				n := senderOver(t, a, tt.a, lanes, func(o port.UDPOptions) (_ port.Underlay, err error) {
+					under, err = listen(o)
+					return under, err
+				}, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true,
+					Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")},
+					tunnel.PeerSpec{Name: "c", Addr: addr(tt.routerB), Weft: true, Subnets: prefixes("10.1.3.0/24")})
+				aimAt(t, under, addr(tt.b), a, r, "toA")
+				var in *net.UDPConn
+				b.Do(t, func() (err error) {
+					in, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(tt.b), udpPort)))
+					return err
+				})
+				defer in.Close()
+				// The way is there, the kernel has confirmed it, and what follows leaves as frames where the path has
+				// them.
+				if got := sourcePort(t, n, in, flowTo(t, "10.1.2.7", 1, 100)); (got == udpPort) != (lanes == 0) {
+					t.Fatalf("the source port is %d, and the tunnel's own %d", got, udpPort)
+				}
 
-			big := udp4(t, "10.1.1.5", "10.1.2.7", 1500-tt.cost-28, nil)
-			n.host.Inject(tunneltest.Datagram{Data: big})
-			learnt(t, n, 1300)
-			if got := n.Peers()[0].MTU; got != 1300-tt.cost {
-				t.Errorf("inner MTU %d, want 1300 - %d", got, tt.cost)
-			}
-			sent := settled(t, n, 1).Egress
-			n.host.Inject(tunneltest.Datagram{Data: big})
-			d, ok := n.host.Next(within)
-			if !ok || describeICMP(t, d.Data, big) != map[bool]string{
-				true:  "DestinationUnreachable(FragmentationNeeded) 1272",
-				false: "DestinationUnreachable(FragmentationNeeded) 1252"}[tt.cost == 28] {
-				t.Errorf("the sender was told %x", d.Data)
-			}
-			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered ||
-				now.Drops[port.DropTooBig] != sent.Drops[port.DropTooBig]+1 {
-				t.Errorf("what is known to be too big is sent: %+v, and before %+v", now, sent)
-			}
-			if other := n.Peers()[1]; other.Name != "c" || other.MTU != 1500-tt.cost || other.PathMTU != 0 {
-				t.Errorf("of another peer %+v is known", other)
-			}
-			sent = n.Stats().Egress
-			n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.3.7", 1500-tt.cost-28, nil)})
-			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered+1 {
-				t.Errorf("to another peer nothing as large is sent: %v", now.Drops)
-			}
-			// 1272 and 1252 inside are less than IPv6 may be told: what it must be able to
-			// send goes out, or a forged message would cut it off.
-			before := n.Stats().Egress
-			n.host.Inject(tunneltest.Datagram{Data: udp6(t, "fd00:1:1::5", "fd00:1:2::7", 1280-48)})
-			if after := settled(t, n, before.Received+1).Egress; after.Delivered != before.Delivered+1 {
-				t.Errorf("1280 bytes of IPv6 are not sent: %v", after.Drops)
-			}
-		})
+				big := udp4(t, "10.1.1.5", "10.1.2.7", 1500-tt.cost-28, nil)
+				n.host.Inject(tunneltest.Datagram{Data: big})
+				learnt(t, n, 1300)
+				if got := n.Peers()[0].MTU; got != 1300-tt.cost {
+					t.Errorf("inner MTU %d, want 1300 - %d", got, tt.cost)
+				}
+				n.host.Inject(tunneltest.Datagram{Data: big})
+				want := fmt.Sprintf("DestinationUnreachable(FragmentationNeeded) %d", 1300-tt.cost)
+				if d, ok := n.host.Next(within); !ok || describeICMP(t, d.Data, big) != want {
+					t.Errorf("the sender was told %x", d.Data)
+				}
+				await.OK(t, "what is known to be too big is not sent", func() error {
+					if s := n.Stats(); s.Egress.Drops[port.DropTooBig] != 1 {
+						return fmt.Errorf("%+v", s.Egress)
+					}
+					return nil
+				})
+				if other := n.Peers()[1]; other.Name != "c" || other.MTU != 1500-tt.cost || other.PathMTU != 0 {
+					t.Errorf("of another peer %+v is known", other)
+				}
+				// 1272 and 1252 inside are less than IPv6 may be told: what it must be able to send goes out, or a
+				// forged message would cut it off.
+				for what, packet := range map[string][]byte{
+					"as much to another peer": udp4(t, "10.1.1.5", "10.1.3.7", 1500-tt.cost-28, nil),
+					"1280 bytes of IPv6":      udp6(t, "fd00:1:1::5", "fd00:1:2::7", 1280-48),
+				} {
+					before := accounted(t, n.Engine).Egress
+					n.host.Inject(tunneltest.Datagram{Data: packet})
+					if now := settled(t, n, before.Received+1).Egress; now.Delivered != before.Delivered+1 {
+						t.Errorf("%s: it is not sent: %v", what, now.Drops)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -18,7 +18,14 @@ import (
 // and whether a tag was taken off it.
 func filterVM(tb testing.TB, local netip.AddrPort, packetType uint32, tagged bool) *bpf.VM {
 	tb.Helper()
-	filter, err := frameFilter(local)
+	return holdingVM(tb, local, packetType, tagged, 0)
+}
+
+// holdingVM is filterVM of a port that holds sources back, with that random number.
+func holdingVM(tb testing.TB, local netip.AddrPort, packetType uint32, tagged bool, random uint32,
+	held ...HeldSource) *bpf.VM {
+	tb.Helper()
+	filter, err := frameFilter(local, held...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -32,6 +39,8 @@ func filterVM(tb testing.TB, local netip.AddrPort, packetType uint32, tagged boo
 	}
 	for i, in := range program {
 		switch in {
+		case bpf.LoadExtension{Num: bpf.ExtRand}:
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: random}
 		case bpf.LoadExtension{Num: bpf.ExtType}:
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: packetType}
 		case bpf.LoadExtension{Num: bpf.ExtVLANTagPresent}:
@@ -177,6 +186,37 @@ func TestFrameFilterAgainstSlow(t *testing.T) {
 		}
 		if passed < 1000 || passed > 19_000 {
 			t.Errorf("%d of 20000 pass: that tests little", passed)
+		}
+	}
+}
+
+// TestHeldSources: of a source that is held back so large a share passes as the random numbers decide, and of
+// all others everything. What is not for us never passes.
+func TestHeldSources(t *testing.T) {
+	for six := range 2 {
+		others := [2][2]string{{"192.0.2.3", "198.51.100.2"}, {"2001:db8::3", "2001:db8:1::2"}}[six]
+		for _, tt := range []struct {
+			held   []HeldSource
+			random uint32
+			want   bool
+		}{
+			{nil, 1 << 31, true},
+			{[]HeldSource{{theirs[six].Addr(), 0.5}}, 1<<31 - 9, true},
+			{[]HeldSource{{theirs[six].Addr(), 0.5}}, 1<<31 + 9, false},
+			{[]HeldSource{{theirs[six].Addr(), 0}}, 0, false},
+			{[]HeldSource{{addr(others[0]), 0}, {addr(others[1]), 0}}, 1 << 31, true},
+			{[]HeldSource{{addr(others[0]), 0}, {theirs[six].Addr(), 0.25}, {addr(others[1]), 1}}, 1<<30 + 9, false},
+			{[]HeldSource{{addr(others[0]), 0}, {theirs[six].Addr(), 0.25}, {addr(others[1]), 1}}, 1<<30 - 9, true},
+		} {
+			vm := holdingVM(t, ours[six], unix.PACKET_HOST, false, tt.random, tt.held...)
+			frame := frameOf(t, six, 0, []byte("weft"))
+			if got := passes(t, vm, frame); got != tt.want {
+				t.Errorf("%v, at %#x: passes %t", tt.held, tt.random, got)
+			}
+			frame[frameHead(six)-6]++ // another port
+			if passes(t, vm, frame) {
+				t.Errorf("%v: what is for another port passes", tt.held)
+			}
 		}
 	}
 }
