@@ -53,8 +53,8 @@ type cloud interface {
 	Declare(*flag.FlagSet)
 	// Check says what is wrong with them, before anything is asked.
 	Check() error
-	// Open finds what flags do not say, and returns who programs it.
-	Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error)
+	// Open finds what flags do not say.
+	Open(ctx context.Context, all table.Options) (table.Programmer, error)
 }
 
 // settings are the flags that all clouds have.
@@ -117,7 +117,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Sized: m.sized}); err != nil {
 		return err
 	}
-	o.Programmer = forgetful{o.Programmer, m}
 	control, err := routecontrol.New(o)
 	if err != nil {
 		return err

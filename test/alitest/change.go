@@ -1,12 +1,10 @@
 package alitest
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -30,62 +28,41 @@ func (t *Table) stable() *apiError {
 	return nil
 }
 
-// entries are those of a request.
-func entries(q url.Values) (out []func(key string) string, no *apiError) {
-	for n := 1; q.Has(fmt.Sprintf("RouteEntries.%d.RouteTableId", n)); n++ {
-		out = append(out, func(key string) string { return q.Get("RouteEntries." + strconv.Itoa(n) + "." + key) })
+// entry is that of a call that takes several, and its table, which takes a change.
+func (c *Cloud) entry(q url.Values) (t *Table, entry func(key string) string, no *apiError) {
+	if q.Has("RouteEntries.2.RouteTableId") {
+		return nil, nil, &apiError{http.StatusBadRequest, "IllegalParam.RouteEntries", "this one takes one"}
 	}
-	if len(out) == 0 || len(out) > 50 || len(q.Encode()) > 8<<10 {
-		return nil, &apiError{http.StatusBadRequest, "IllegalParam.RouteEntries", "1 to 50 of them, in 8 KB"}
+	entry = func(key string) string { return q.Get("RouteEntries.1." + key) }
+	if t, no = c.table(entry("RouteTableId")); no == nil {
+		no = t.stable()
 	}
-	return out, nil
+	return t, entry, no
 }
 
-// changed are the entries of a call, of one table, which takes a change.
-func (c *Cloud) changed(q url.Values) (*Table, []func(string) string, *apiError) {
-	all, no := entries(q)
-	if no != nil {
-		return nil, nil, no
-	}
-	t, no := c.table(all[0]("RouteTableId"))
-	if no != nil {
-		return nil, nil, no
-	}
-	return t, all, t.stable()
+// failed is the answer of a call of which the entry failed.
+func failed(code, text string) (object, *apiError) {
+	return object{"SuccessCount": 0, "FailedCount": 1,
+		"FailedRouteEntries": []object{{"FailedCode": code, "FailedMessage": text}}}, nil
 }
 
 func (c *Cloud) create(q url.Values) (object, *apiError) {
-	t, all, no := c.changed(q)
+	t, e, no := c.entry(q)
 	if no != nil {
 		return nil, no
 	}
-	var made []*Route
-	failures := []object{}
-	for _, e := range all {
-		r := &Route{Dst: e("DstCidrBlock"), Hop: e("NextHop"), HopType: e("NextHopType"), Name: e("Name"),
-			Description: e("Description"), Type: "Custom", hidden: c.Late, working: c.Slow}
-		if no := c.wrong(t, r, e("IpVersion"), len(made)); no != nil {
-			if c.Whole {
-				return nil, no
-			}
-			failures = append(failures, object{"DstCidrBlock": r.Dst, "NextHop": r.Hop, "FailedCode": no.code,
-				"FailedMessage": no.text})
-			continue
-		}
-		c.name(r)
-		made = append(made, r)
+	r := &Route{Dst: e("DstCidrBlock"), Hop: e("NextHop"), HopType: e("NextHopType"), Name: e("Name"),
+		Description: e("Description"), Type: "Custom", hidden: c.Late, working: c.Slow}
+	if no := c.wrong(t, r, e("IpVersion")); no != nil {
+		return failed(no.code, no.text)
 	}
-	t.Routes = append(t.Routes, made...)
-	ids := []string{}
-	for _, r := range made {
-		ids = append(ids, r.ID)
-	}
-	return object{"RouteEntryIds": ids, "SuccessCount": len(made), "FailedCount": len(failures),
-		"FailedRouteEntries": failures}, nil
+	c.name(r)
+	t.Routes = append(t.Routes, r)
+	return object{"RouteEntryIds": []string{r.ID}, "SuccessCount": 1, "FailedCount": 0}, nil
 }
 
-// wrong returns why a route cannot be made in a table in which more others are made with the same call.
-func (c *Cloud) wrong(t *Table, r *Route, version string, more int) *apiError {
+// wrong returns why a route cannot be made in a table.
+func (c *Cloud) wrong(t *Table, r *Route, version string) *apiError {
 	p, err := netip.ParsePrefix(r.Dst)
 	switch {
 	case err != nil || p != p.Masked() || (version == "4") != p.Addr().Is4() ||
@@ -97,7 +74,7 @@ func (c *Cloud) wrong(t *Table, r *Route, version string, more int) *apiError {
 	case !c.hop(t, r):
 		return &apiError{http.StatusBadRequest, "InvalidNextHopId.NotFound", "The specified next hop " + r.Hop +
 			" does not exist."}
-	case c.custom(t)+more >= c.Limit:
+	case c.custom(t) >= c.Limit:
 		return &apiError{http.StatusBadRequest, "QuotaExceeded", "Route entry quota exceeded in this route table."}
 	}
 	return nil
@@ -120,30 +97,21 @@ func (c *Cloud) hop(t *Table, r *Route) bool {
 }
 
 func (c *Cloud) delete(q url.Values) (object, *apiError) {
-	t, all, no := c.changed(q)
+	t, e, no := c.entry(q)
 	if no != nil {
 		return nil, no
 	}
-	failures, done := []object{}, 0
-	for _, e := range all {
-		i := slices.IndexFunc(t.Routes, func(r *Route) bool {
-			return r.ID == e("RouteEntryId") && r.Type == "Custom"
-		})
-		switch {
-		case i < 0 && c.Whole:
-			return nil, &apiError{http.StatusBadRequest, "InvalidRouteEntry.NotFound", "Route entry not exists."}
-		case i < 0:
-			failures = append(failures, object{"RouteEntryId": e("RouteEntryId"),
-				"FailedCode": "VPC_ROUTER_ENTRY_NOT_EXIST", "FailedMessage": "vRouterEntry not exists"})
-			continue
-		}
-		done++
-		t.Routes[i].ending, t.Routes[i].working = true, c.Slow
+	i := slices.IndexFunc(t.Routes, func(r *Route) bool {
+		return r.ID == e("RouteEntryId") && r.Type == "Custom"
+	})
+	if i < 0 {
+		return failed("VPC_ROUTER_ENTRY_NOT_EXIST", "vRouterEntry not exists")
 	}
+	t.Routes[i].ending, t.Routes[i].working = true, c.Slow
 	if c.Slow == 0 {
 		t.work()
 	}
-	return object{"SuccessCount": done, "FailedCount": len(failures), "FailedRouteEntries": failures}, nil
+	return object{"SuccessCount": 1, "FailedCount": 0}, nil
 }
 
 func (c *Cloud) modify(q url.Values) (object, *apiError) {

@@ -2,7 +2,6 @@ package alitest
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -49,11 +48,8 @@ type Cloud struct {
 	// Late is for how many reads a new route is not shown, Slow how long a change takes: as many reads, or tries
 	// to change something else meanwhile.
 	Late, Slow int
-	// Whole says that an entry that cannot be made fails its whole call.
-	Whole bool
 
-	nonces map[string]bool
-	last   int // of the ids
+	last int // of the ids
 }
 
 // Server serves a Cloud: both APIs.
@@ -61,7 +57,6 @@ type Server = cloudtest.Server[Cloud]
 
 // New begins a server. The caller closes it.
 func New(c Cloud) *Server {
-	c.nonces = map[string]bool{}
 	for _, t := range c.Tables {
 		for _, r := range t.Routes {
 			c.name(r)
@@ -100,13 +95,9 @@ type apiError struct {
 type object map[string]any
 
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return // who asked is gone
-	}
 	call := r.Header.Get("X-Acs-Action")
 	fault := c.Heard(call)
-	answer, no := object{}, c.unsigned(r, body)
+	answer, no := object{}, unsigned(r)
 	if no == nil && (fault == nil || fault.Done) {
 		answer, no = c.do(call, r.Header.Get("X-Acs-Version"), r.URL.Query())
 	}
@@ -119,7 +110,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(no.status)
 		answer = object{"Code": no.code, "Message": no.text, "HostId": r.Host}
 	}
-	answer["RequestId"] = "request-" + strconv.Itoa(len(c.nonces))
+	answer["RequestId"] = "request-" + strconv.Itoa(len(c.Calls.Calls))
 	_ = json.NewEncoder(w).Encode(answer) // who asked is gone
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 	"github.com/alibabacloud-go/tea/tea"
 
-	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
 )
 
@@ -77,39 +75,59 @@ func (r *refusal) forbidden() bool {
 		r.has("forbidden", "nopermission", "accesskey", "signature", "securitytoken")
 }
 
+// answer is what kind of an answer it is.
+func (r *refusal) answer() table.Answer {
+	switch {
+	case r.throttled(), r.busy():
+		return table.Throttled
+	case r.forbidden():
+		return table.Forbidden
+	case r.status < http.StatusInternalServerError:
+		return table.Refused
+	}
+	return table.Failed
+}
+
 // call makes a call, several times if need be, and decodes its answer into out. All calls may be made twice:
 // what is created once is a duplicate then.
-func (c *Cloud) call(ctx context.Context, p product, action string, query map[string]string, out any) error {
-	in := map[string]*string{"RegionId": &c.o.Region}
+func (c *cloud) call(ctx context.Context, p product, action string, query map[string]string, out any) error {
+	in := map[string]*string{"RegionId": &c.Region}
 	for k, v := range query {
 		in[k] = &v
 	}
-	err := again.Do(ctx, c.o.backoff, func() (bool, error) {
+	return c.o.Call(ctx, action, p.name+":"+action, func() (table.Answer, error) {
 		err := p.try(ctx, action, in, out)
-		var r *refusal
-		if errors.As(err, &r) {
-			return r.throttled() || r.busy() || r.status >= http.StatusInternalServerError, err
+		if e, ok := out.(*entries); ok && err == nil {
+			err = e.fault()
 		}
-		return err != nil && ctx.Err() == nil, err
+		var r *refusal
+		switch {
+		case err == nil:
+			return table.OK, nil
+		case errors.As(err, &r):
+			return r.answer(), err
+		}
+		return table.Failed, err
 	})
-	right := p.name + ":" + action
-	var r *refusal
-	answer := table.Failed
-	switch {
-	case err == nil:
-		answer = table.OK
-	case !errors.As(err, &r):
-	case r.throttled():
-		answer = table.Throttled
-	case r.busy():
-		answer, right = table.Throttled, right+" is not taken while something else is being changed ("+r.code+")"
-	case r.forbidden():
-		answer = table.Forbidden
-	case r.status < http.StatusInternalServerError:
-		answer = table.Refused
-	}
-	return c.o.Said(action, right, answer, err)
 }
+
+// entries is the answer to a call that takes several routes, each of which may fail by itself. There is one.
+type entries struct {
+	FailedRouteEntries []struct{ FailedCode, FailedMessage string }
+}
+
+// fault is what became of the route. It is forgotten, as another try may have another answer.
+func (e *entries) fault() error {
+	failed := e.FailedRouteEntries
+	e.FailedRouteEntries = nil
+	if len(failed) == 0 {
+		return nil
+	}
+	return &refusal{code: failed[0].FailedCode, message: failed[0].FailedMessage}
+}
+
+// answerWithin is how long connecting, and waiting for an answer, may take, in milliseconds.
+var answerWithin = 20_000
 
 // try makes a call once.
 func (p product) try(ctx context.Context, action string, query map[string]*string, out any) error {
@@ -117,7 +135,7 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 		Action: &action, Version: &p.version, Protocol: &p.scheme, Pathname: dara.String("/"),
 		Method: dara.String(http.MethodPost), AuthType: dara.String("AK"),
 		Style: dara.String("RPC"), ReqBodyType: dara.String("formData"), BodyType: dara.String("string"),
-	}, &models.OpenApiRequest{Query: query}, &dara.RuntimeOptions{})
+	}, &models.OpenApiRequest{Query: query}, &dara.RuntimeOptions{ConnectTimeout: &answerWithin, ReadTimeout: &answerWithin})
 	var e *tea.SDKError
 	switch {
 	case errors.As(err, &e):
@@ -139,29 +157,4 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 // one each time, and what is said of a route would be, too.
 func unwrapped(message string) string {
 	return regexp.MustCompile(`^code: \d+, |,? request id: \S*$`).ReplaceAllString(message, "")
-}
-
-// transport sends requests of the client. Its own follows redirects, and reads answers of any size.
-type transport struct{ client *http.Client }
-
-func newTransport() transport {
-	return transport{&http.Client{Timeout: answerWithin,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-}
-
-// Call implements dara.HttpClient.
-func (t transport) Call(req *http.Request, _ *http.Transport) (*http.Response, error) {
-	resp, err := t.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode/100 == 3 {
-		_ = resp.Body.Close() // it is of no interest
-		return nil, fmt.Errorf("it answers %s: redirects are not followed", resp.Status)
-	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(resp.Body, maxAnswer), resp.Body}
-	return resp, nil
 }

@@ -135,16 +135,11 @@ type role struct {
 	mu    sync.Mutex
 	have  *providers.Credentials
 	until time.Time
-	// until when the service is not asked while the credentials are good, since it did not answer
-	rest time.Time
 }
 
 // renewBefore is how long before their end credentials are asked for anew. The service has new ones half an
 // hour before.
 const renewBefore = 10 * time.Minute
-
-// askAgain is after how long a service that did not answer is asked again: each call would wait for it.
-const askAgain = 30 * time.Second
 
 // GetProviderName implements providers.CredentialsProvider.
 func (r *role) GetProviderName() string { return "ecs_ram_role" }
@@ -154,18 +149,15 @@ func (r *role) GetProviderName() string { return "ecs_ram_role" }
 func (r *role) GetCredentials() (*providers.Credentials, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if r.have != nil && (now.Before(r.until.Add(-renewBefore)) || now.Before(r.rest) && now.Before(r.until)) {
+	if r.have != nil && time.Until(r.until) > renewBefore {
 		return r.have, nil
 	}
 	have, until, err := r.ask()
 	switch {
 	case err == nil:
 		r.have, r.until = have, until
-	case r.have == nil || !now.Before(r.until):
+	case r.have == nil || time.Until(r.until) <= 0:
 		return nil, err
-	default:
-		r.rest = time.Now().Add(askAgain)
 	}
 	return r.have, nil
 }

@@ -1,3 +1,11 @@
+// Package aliroutes programs the route tables of one VPC of Alibaba Cloud. A route is ours if it is in a
+// table with our tag, has our description, lies in one of the overlay's networks and leads to an instance.
+// Instances that may be next hops have the tag too. Each table with the tag has every route.
+//
+// The API is spoken to by Alibaba's client for all of its APIs, which signs; what one of them answers is read
+// here (call.go). Credentials are its providers', but for those of the instance's role, which come from the
+// metadata service with a session and past any proxy (metadata.go). open.go finds region, VPC and credentials,
+// read.go reads tables and instances, change.go changes routes.
 package aliroutes
 
 import (
@@ -16,16 +24,10 @@ import (
 	"github.com/aliyun/credentials-go/credentials"
 
 	"weft/cmd/weft-cloud-routes/internal/table"
-	"weft/routing/routecontrol"
 )
 
-// Options are what a Cloud is made from: the flags, and what all clouds have.
-type Options struct {
-	table.Options
-	Region, VPC, Tag, VPCEndpoint, ECSEndpoint, Metadata string
-
-	backoff time.Duration // before the second try of a call; 0 for the default
-}
+// Options are the flags.
+type Options struct{ Region, VPC, Tag, VPCEndpoint, ECSEndpoint, Metadata string }
 
 // Declare declares the flags.
 func (o *Options) Declare(fs *flag.FlagSet) {
@@ -45,10 +47,7 @@ func (o *Options) Declare(fs *flag.FlagSet) {
 
 const (
 	metadataAt     = "http://100.100.100.200"
-	backoffFirst   = time.Second
-	answerWithin   = 20 * time.Second
 	metadataWithin = 5 * time.Second
-	maxAnswer      = 64 << 20 // bytes
 )
 
 // Check says what is wrong with the flags. The metadata service answers in plain text and hands out
@@ -71,12 +70,6 @@ func (o *Options) Check() error {
 			o.Metadata, metadataAt))
 	}
 	return errors.Join(faults...)
-}
-
-// Open is Open with what all clouds have.
-func (o *Options) Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error) {
-	o.Options = all
-	return Open(ctx, *o)
 }
 
 // tagAtMost bounds a tag, in characters: a description has it, and has 256 at the most.
@@ -105,30 +98,39 @@ func local(u *url.URL) bool {
 	return u.Scheme == "http" && err == nil && a.IsLoopback()
 }
 
-// Cloud is the Programmer of a VPC.
-type Cloud struct {
-	o          Options
+// cloud is a VPC.
+type cloud struct {
+	Options
+	o          table.Options
 	key, value string // the tag
 	vpc, ecs   product
 }
 
 // Open finds region, VPC and credentials by flags that passed Check, and makes no call that needs rights.
-func Open(ctx context.Context, o Options) (*Cloud, error) {
-	o.backoff = cmp.Or(o.backoff, backoffFirst)
+func (o *Options) Open(ctx context.Context, all table.Options) (table.Programmer, error) {
+	c, err := o.open(ctx, all)
+	return table.Programmer{Options: all, Look: func(ctx context.Context) (table.View, error) {
+		return c.fleet(ctx)
+	}}, err
+}
+
+func (o *Options) open(ctx context.Context, all table.Options) (*cloud, error) {
+	c := &cloud{Options: *o, o: all}
+	c.key, c.value, _ = strings.Cut(o.Tag, "=")
 	m := newMetadata(o.Metadata)
 	var err error
-	if o.Region == "" {
-		if o.Region, err = m.get(ctx, "region-id"); err != nil {
+	if c.Region == "" {
+		if c.Region, err = m.get(ctx, "region-id"); err != nil {
 			return nil, fmt.Errorf("--region is missing, and the metadata service does not tell it: %w", err)
 		}
 	}
-	if o.VPC == "" {
-		if o.VPC, err = m.get(ctx, "vpc-id"); err != nil {
+	if c.VPC == "" {
+		if c.VPC, err = m.get(ctx, "vpc-id"); err != nil {
 			return nil, fmt.Errorf("--vpc is missing, and the metadata service does not tell it: %w", err)
 		}
 	}
-	if !regexp.MustCompile(`^[a-z][a-z0-9-]*$`).MatchString(o.Region) { // names of hosts are made with it
-		return nil, fmt.Errorf("region %q: want one such as cn-hangzhou", o.Region)
+	if !regexp.MustCompile(`^[a-z][a-z0-9-]*$`).MatchString(c.Region) { // names of hosts are made with it
+		return nil, fmt.Errorf("region %q: want one such as cn-hangzhou", c.Region)
 	}
 	known, from, err := credentialsFrom(m)
 	if err != nil {
@@ -137,18 +139,16 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if _, err := known.GetCredential(); err != nil {
 		return nil, fmt.Errorf("no credentials of Alibaba Cloud, which were looked for in %s: %w", from, err)
 	}
-	c := &Cloud{o: o}
-	c.key, c.value, _ = strings.Cut(o.Tag, "=")
-	c.vpc, err = openProduct("vpc", "2016-04-28", cmp.Or(o.VPCEndpoint, "https://vpc."+o.Region+".aliyuncs.com"),
+	c.vpc, err = openProduct("vpc", "2016-04-28", cmp.Or(o.VPCEndpoint, "https://vpc."+c.Region+".aliyuncs.com"),
 		known)
 	if err == nil {
 		c.ecs, err = openProduct("ecs", "2014-05-26",
-			cmp.Or(o.ECSEndpoint, "https://ecs."+o.Region+".aliyuncs.com"), known)
+			cmp.Or(o.ECSEndpoint, "https://ecs."+c.Region+".aliyuncs.com"), known)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.Logger.Info("Alibaba Cloud", "region", o.Region, "vpc", o.VPC, "tag", o.Tag, "credentials", from)
+	all.Logger.Info("Alibaba Cloud", "region", c.Region, "vpc", c.VPC, "tag", o.Tag, "credentials", from)
 	return c, nil
 }
 
@@ -157,8 +157,7 @@ func openProduct(name, version, endpoint string, known credentials.Credential) (
 	if err != nil {
 		return product{}, fmt.Errorf("--%s-endpoint: %w", name, err)
 	}
-	client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host,
-		HttpClient: newTransport()})
+	client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host})
 	if err != nil {
 		return product{}, fmt.Errorf("--%s-endpoint: %w", name, err)
 	}
@@ -166,4 +165,4 @@ func openProduct(name, version, endpoint string, known credentials.Credential) (
 }
 
 // description is our mark.
-func (c *Cloud) description() string { return "made by weft-cloud-routes, tag " + c.o.Tag }
+func (c *cloud) description() string { return "made by weft-cloud-routes, tag " + c.Tag }

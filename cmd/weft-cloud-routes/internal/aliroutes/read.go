@@ -18,7 +18,7 @@ type instance struct {
 
 // fleet is the VPC in one round, with our instances.
 type fleet struct {
-	*Cloud
+	*cloud
 	byAddr map[netip.Addr]instance
 	byID   map[string]instance
 }
@@ -28,7 +28,7 @@ type tag struct{ Key, Value, TagKey, TagValue string }
 
 // tagged reports whether tags have ours: a tag in a request that an API did not know would be ignored, and
 // everybody's tables were ours.
-func (c *Cloud) tagged(tags []tag) bool {
+func (c *cloud) tagged(tags []tag) bool {
 	for _, t := range tags {
 		if t.Key+t.TagKey == c.key && t.Value+t.TagValue == c.value {
 			return true
@@ -64,9 +64,9 @@ type instanceJSON struct {
 }
 
 // fleet reads the instances that have the tag, whether they run or not.
-func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
+func (c *cloud) fleet(ctx context.Context) (fleet, error) {
 	f := fleet{c, map[netip.Addr]instance{}, map[string]instance{}}
-	query := map[string]string{"VpcId": c.o.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value, "MaxResults": "100",
+	query := map[string]string{"VpcId": c.VPC, "Tag.1.Key": c.key, "Tag.1.Value": c.value, "MaxResults": "100",
 		// without it an instance's IPv6 addresses are not among the answers
 		"AdditionalAttributes.1": "NETWORK_PRIMARY_ENI_IP"}
 	for {
@@ -78,7 +78,7 @@ func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 			return f, err
 		}
 		for _, i := range page.Instances.Instance {
-			if i.VPC.ID == c.o.VPC && c.tagged(i.Tags.Tag) {
+			if i.VPC.ID == c.VPC && c.tagged(i.Tags.Tag) {
 				f.add(i)
 			}
 		}
@@ -109,10 +109,19 @@ func (f fleet) add(j instanceJSON) {
 	}
 }
 
-// Tables implements table.Cloud: it reads the route tables that have the tag.
+// Target implements table.View: an instance.
+func (f fleet) Target(_ context.Context, hop netip.Addr) (string, error) {
+	i, ok := f.byAddr[hop]
+	if !ok {
+		return "", fmt.Errorf("no instance of %s with the tag %s has the address %v", f.VPC, f.Tag, hop)
+	}
+	return i.id, nil
+}
+
+// Tables implements table.View: it reads the route tables that have the tag.
 func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	const most = 50
-	query := map[string]string{"VpcId": f.o.VPC, "Tag.1.Key": f.key, "Tag.1.Value": f.value,
+	query := map[string]string{"VpcId": f.VPC, "Tag.1.Key": f.key, "Tag.1.Value": f.value,
 		"PageSize": strconv.Itoa(most)}
 	var out []table.Table
 	for number, seen := 1, 0; ; number++ {
@@ -131,14 +140,14 @@ func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 			return nil, err
 		}
 		for _, t := range page.List.Tables {
-			if t.VPCID != f.o.VPC || !f.tagged(t.Tags.Tag) {
+			if t.VPCID != f.VPC || !f.tagged(t.Tags.Tag) {
 				continue
 			}
-			have, err := f.routes(ctx, t.RouteTableID)
+			one, err := f.table(ctx, t.RouteTableID)
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, table.Table{ID: t.RouteTableID, Have: have})
+			out = append(out, one)
 		}
 		if seen += len(page.List.Tables); seen >= page.TotalCount || len(page.List.Tables) == 0 {
 			break
@@ -146,7 +155,7 @@ func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has",
-			f.o.VPC, f.o.Tag)
+			f.VPC, f.Tag)
 	}
 	return out, nil
 }
@@ -167,9 +176,8 @@ type entryJSON struct {
 	}
 }
 
-func (f fleet) routes(ctx context.Context, id string) ([]table.Route, error) {
-	var out []table.Route
-	var dsts []netip.Prefix
+func (f fleet) table(ctx context.Context, id string) (table.Table, error) {
+	out := table.Table{ID: id}
 	query := map[string]string{"RouteTableId": id, "MaxResult": "100"}
 	for {
 		var page struct {
@@ -177,20 +185,19 @@ func (f fleet) routes(ctx context.Context, id string) ([]table.Route, error) {
 			RouteEntrys struct{ RouteEntry []entryJSON }
 		}
 		if err := f.call(ctx, f.vpc, "DescribeRouteEntryList", query, &page); err != nil {
-			return nil, err
+			return out, err
 		}
 		for _, e := range page.RouteEntrys.RouteEntry {
 			if dst, err := netip.ParsePrefix(e.DestinationCidrBlock); err == nil { // else it is of a prefix list
-				out, dsts = append(out, f.route(dst.Masked(), e)), append(dsts, dst)
+				out.Have = append(out.Have, f.route(dst.Masked(), e))
+				out.Count(dst)
 			}
 		}
 		if page.NextToken == "" {
-			break
+			return out, nil
 		}
 		query["NextToken"] = page.NextToken
 	}
-	f.o.Size(id, dsts)
-	return out, nil
 }
 
 // route says whose a route is and where it leads.
@@ -206,7 +213,7 @@ func (f fleet) route(dst netip.Prefix, e entryJSON) table.Route {
 		out.Target = "something of the cloud's own"
 	}
 	out.Ours = len(hops) == 1 && plain && e.Type == "Custom" && e.ServiceType == "" &&
-		e.Description == f.description() && f.o.Inside(dst)
+		e.Description == f.description()
 	if i, known := f.byID[out.Target]; known {
 		out.Down = !i.running // the table goes on having it as before
 	}

@@ -1,7 +1,13 @@
+// Package ec2routes programs the route tables of one VPC of Amazon EC2. A tag on route tables and instances
+// marks weft's own, since routes have no tags: a route is ours if it is in a table with the tag, lies in one
+// of the overlay's networks, was made by CreateRoute, and leads to a network interface of an instance with
+// the tag, or to one that is gone. Each table with the tag has every route.
+//
+// open.go finds region, VPC and credentials, read.go reads tables and instances, change.go makes calls, and
+// says what their errors mean.
 package ec2routes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,24 +17,18 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
-	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
-	"weft/routing/routecontrol"
 )
 
-// Options are what a Cloud is made from: the flags, and what all clouds have.
+// Options are the flags.
 type Options struct {
-	table.Options
 	Region, VPC, Tag string
 	KeepSourceCheck  bool
-
-	maxBackoff time.Duration // between tries of one call; 0 for the default
 }
 
 // Declare declares the flags.
@@ -62,23 +62,15 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Open is Open with what all clouds have.
-func (o *Options) Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error) {
-	o.Options = all
-	return Open(ctx, *o)
-}
-
-// Calls are tried again.Attempts times, with waits of up to backoffAtMost in between; one try may take
-// answerWithin.
 const (
-	backoffAtMost  = 10 * time.Second
 	metadataWithin = 5 * time.Second
-	answerWithin   = 20 * time.Second
+	answerWithin   = 20 * time.Second // of one try of a call
 )
 
-// Cloud is the Programmer of a VPC.
-type Cloud struct {
-	o          Options
+// cloud is a VPC.
+type cloud struct {
+	Options
+	o          table.Options
 	client     *ec2.Client
 	key, value string // the tag
 }
@@ -86,44 +78,48 @@ type Cloud struct {
 // Open finds region, VPC and credentials by flags that passed Check, and makes no call that needs rights. The
 // environment and the files of the AWS command count (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_EC2 and so
 // on), then the instance's metadata service.
-func Open(ctx context.Context, o Options) (*Cloud, error) {
-	key, value, _ := strings.Cut(o.Tag, "=")
-	o.maxBackoff = cmp.Or(o.maxBackoff, backoffAtMost)
+func (o *Options) Open(ctx context.Context, all table.Options) (table.Programmer, error) {
+	c, err := o.open(ctx, all)
+	return table.Programmer{Options: all, Look: func(ctx context.Context) (table.View, error) {
+		return c.fleet(ctx)
+	}}, err
+}
+
+func (o *Options) open(ctx context.Context, all table.Options) (*cloud, error) {
+	c := &cloud{Options: *o, o: all}
+	c.key, c.value, _ = strings.Cut(o.Tag, "=")
 	set := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerWithin)),
-		config.WithRetryer(func() aws.Retryer {
-			return retry.NewStandard(func(s *retry.StandardOptions) {
-				s.MaxAttempts, s.MaxBackoff = again.Attempts, o.maxBackoff
-			})
-		})}
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerWithin))}
 	if o.Region != "" {
 		set = append(set, config.WithRegion(o.Region))
 	}
-	c, err := config.LoadDefaultConfig(ctx, set...)
+	settings, err := config.LoadDefaultConfig(ctx, set...)
 	if err != nil {
 		return nil, fmt.Errorf("AWS settings: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, metadataWithin)
 	defer cancel()
-	m := imds.NewFromConfig(c)
-	if c.Region == "" {
+	m := imds.NewFromConfig(settings)
+	if settings.Region == "" {
 		out, err := m.GetRegion(ctx, &imds.GetRegionInput{})
 		if err != nil {
 			return nil, fmt.Errorf("--region is missing, and the metadata service does not tell it: %w", err)
 		}
-		c.Region = out.Region
+		settings.Region = out.Region
 	}
-	if o.VPC == "" { // that of the instance's first interface
+	if c.VPC == "" { // that of the instance's first interface
 		mac, err := fromMetadata(ctx, m, "mac")
 		if err == nil {
-			o.VPC, err = fromMetadata(ctx, m, "network/interfaces/macs/"+mac+"/vpc-id")
+			c.VPC, err = fromMetadata(ctx, m, "network/interfaces/macs/"+mac+"/vpc-id")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("--vpc is missing, and the metadata service does not tell it: %w", err)
 		}
 	}
-	o.Logger.Info("Amazon EC2", "region", c.Region, "vpc", o.VPC, "tag", o.Tag)
-	return &Cloud{o: o, client: ec2.NewFromConfig(c), key: key, value: value}, nil
+	all.Logger.Info("Amazon EC2", "region", settings.Region, "vpc", c.VPC, "tag", o.Tag)
+	// table.Options.Call tries again
+	c.client = ec2.NewFromConfig(settings, func(e *ec2.Options) { e.Retryer = aws.NopRetryer{} })
+	return c, nil
 }
 
 // fromMetadata asks the instance's metadata service, with a session (IMDSv2).

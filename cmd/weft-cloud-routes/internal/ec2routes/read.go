@@ -1,6 +1,7 @@
 package ec2routes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -21,8 +22,8 @@ type nic struct {
 
 // fleet is the VPC in one round, with the network interfaces of our instances.
 type fleet struct {
-	*Cloud
-	byAddr map[netip.Addr]nic
+	*cloud
+	byAddr map[netip.Addr]*nic
 	ids    map[string]bool
 	// others has, of the interfaces of nobody we know that were asked for, whether they exist.
 	others map[string]bool
@@ -35,9 +36,9 @@ const (
 	interfacesPage = 100
 )
 
-func (c *Cloud) filters(more ...types.Filter) []types.Filter {
+func (c *cloud) filters(more ...types.Filter) []types.Filter {
 	return append([]types.Filter{
-		{Name: aws.String("vpc-id"), Values: []string{c.o.VPC}},
+		{Name: aws.String("vpc-id"), Values: []string{c.VPC}},
 		{Name: aws.String("tag:" + c.key), Values: []string{c.value}},
 	}, more...)
 }
@@ -45,16 +46,16 @@ func (c *Cloud) filters(more ...types.Filter) []types.Filter {
 // fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; of
 // one that is being terminated only the interfaces count, for the routes to them are still ours; one that was
 // terminated is none.
-func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
-	f := fleet{Cloud: c, byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}, others: map[string]bool{}}
+func (c *cloud) fleet(ctx context.Context) (fleet, error) {
+	f := fleet{cloud: c, byAddr: map[netip.Addr]*nic{}, ids: map[string]bool{}, others: map[string]bool{}}
 	pages := ec2.NewDescribeInstancesPaginator(c.client, &ec2.DescribeInstancesInput{
 		MaxResults: aws.Int32(instancesPage),
 		Filters: c.filters(types.Filter{Name: aws.String("instance-state-name"),
 			Values: []string{"pending", "running", "stopping", "stopped", "shutting-down"}}),
 	})
 	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err = c.called("DescribeInstances", err); err != nil {
+		page, err := next(ctx, c, "DescribeInstances", pages.NextPage)
+		if err != nil {
 			return f, err
 		}
 		for _, r := range page.Reservations {
@@ -66,39 +67,71 @@ func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 	return f, nil
 }
 
+// next reads the next page of a call.
+func next[P any](ctx context.Context, c *cloud, call string,
+	read func(context.Context, ...func(*ec2.Options)) (P, error)) (page P, err error) {
+	err = c.call(ctx, call, func() (err error) { page, err = read(ctx); return err })
+	return page, err
+}
+
 func (f fleet) add(i types.Instance) {
 	for _, x := range i.NetworkInterfaces {
-		n := nic{aws.ToString(x.NetworkInterfaceId), aws.ToString(i.InstanceId), x.SourceDestCheck == nil ||
+		n := &nic{aws.ToString(x.NetworkInterfaceId), aws.ToString(i.InstanceId), x.SourceDestCheck == nil ||
 			*x.SourceDestCheck}
 		f.ids[n.id] = true
 		if i.State != nil && i.State.Name == types.InstanceStateNameShuttingDown {
 			continue
 		}
+		var at []string
 		for _, a := range x.PrivateIpAddresses {
-			f.at(aws.ToString(a.PrivateIpAddress), n)
+			at = append(at, aws.ToString(a.PrivateIpAddress))
 		}
 		for _, a := range x.Ipv6Addresses {
-			f.at(aws.ToString(a.Ipv6Address), n)
+			at = append(at, aws.ToString(a.Ipv6Address))
+		}
+		for _, text := range at {
+			if a, err := netip.ParseAddr(text); err == nil {
+				f.byAddr[a.Unmap()] = n
+			}
 		}
 	}
 }
 
-// at notes an address. One that cannot be read is none.
-func (f fleet) at(text string, n nic) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		f.byAddr[a.Unmap()] = n
+// Target implements table.View: a network interface, of which it switches the source/destination check off.
+func (f fleet) Target(ctx context.Context, hop netip.Addr) (string, error) {
+	n := f.byAddr[hop]
+	switch {
+	case n == nil:
+		return "", fmt.Errorf("no instance of %s with the tag %s has the address %v", f.VPC, f.Tag, hop)
+	case !n.checked:
+		return n.id, nil
+	case f.KeepSourceCheck:
+		return "", fmt.Errorf("the source/destination check of %s (%s) is on, and --keep-source-check forbids to "+
+			"switch it off", n.instance, n.id)
 	}
+	if err := f.call(ctx, "ModifyNetworkInterfaceAttribute", func() error {
+		_, err := f.client.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
+			NetworkInterfaceId: aws.String(n.id),
+			SourceDestCheck:    &types.AttributeBooleanValue{Value: aws.Bool(false)},
+		})
+		return err
+	}); err != nil {
+		return "", fmt.Errorf("the source/destination check of %s (%s) is on, and stays: %w", n.instance, n.id, err)
+	}
+	n.checked = false
+	f.o.Logger.Info("source/destination check switched off", "instance", n.instance, "interface", n.id)
+	return n.id, nil
 }
 
-// Tables implements table.Cloud: it reads the route tables that have the tag, and into f what has to be known
+// Tables implements table.View: it reads the route tables that have the tag, and into f what has to be known
 // to say whose their routes are.
 func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	var read []types.RouteTable
 	pages := ec2.NewDescribeRouteTablesPaginator(f.client,
 		&ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: f.filters()})
 	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err = f.called("DescribeRouteTables", err); err != nil {
+		page, err := next(ctx, f.cloud, "DescribeRouteTables", pages.NextPage)
+		if err != nil {
 			return nil, err
 		}
 		read = append(read, page.RouteTables...)
@@ -108,20 +141,20 @@ func (f fleet) Tables(ctx context.Context) ([]table.Table, error) {
 	}
 	var out []table.Table
 	for _, t := range read {
-		rt, dsts := table.Table{ID: aws.ToString(t.RouteTableId)}, []netip.Prefix{}
+		rt := table.Table{ID: aws.ToString(t.RouteTableId)}
 		for _, r := range t.Routes {
 			dst, ok := destination(r)
 			if !ok {
 				continue // of a prefix list
 			}
-			rt.Have, dsts = append(rt.Have, f.route(dst, r)), append(dsts, dst)
+			rt.Have = append(rt.Have, f.route(dst, r))
+			rt.Count(dst)
 		}
-		f.o.Size(rt.ID, dsts)
 		out = append(out, rt)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has",
-			f.o.VPC, f.o.Tag)
+			f.VPC, f.Tag)
 	}
 	return out, nil
 }
@@ -149,8 +182,8 @@ func (f fleet) askFor(ctx context.Context, read []types.RouteTable) error {
 			Filters: []types.Filter{{Name: aws.String("network-interface-id"), Values: some}},
 		})
 		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err = f.called("DescribeNetworkInterfaces", err); err != nil {
+			page, err := next(ctx, f.cloud, "DescribeNetworkInterfaces", pages.NextPage)
+			if err != nil {
 				return err
 			}
 			for _, x := range page.NetworkInterfaces {
@@ -162,11 +195,8 @@ func (f fleet) askFor(ctx context.Context, read []types.RouteTable) error {
 }
 
 func destination(r types.Route) (netip.Prefix, bool) {
-	text := aws.ToString(r.DestinationCidrBlock)
-	if text == "" {
-		text = aws.ToString(r.DestinationIpv6CidrBlock)
-	}
-	p, err := netip.ParsePrefix(text)
+	p, err := netip.ParsePrefix(cmp.Or(aws.ToString(r.DestinationCidrBlock),
+		aws.ToString(r.DestinationIpv6CidrBlock)))
 	return p.Masked(), err == nil
 }
 
@@ -178,19 +208,14 @@ func (f fleet) route(dst netip.Prefix, r types.Route) table.Route {
 		out.Ours = f.mayBeOurs(dst, r) && (f.ids[out.Target] || asked && !exists)
 		return out
 	}
-	for _, t := range []*string{r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId,
-		r.EgressOnlyInternetGatewayId,
-		r.CarrierGatewayId, r.LocalGatewayId, r.InstanceId, r.CoreNetworkArn, r.OdbNetworkArn} {
-		if aws.ToString(t) != "" {
-			out.Target = *t
-			return out
-		}
-	}
-	out.Target = "something that this program does not know"
+	out.Target = cmp.Or(aws.ToString(r.GatewayId), aws.ToString(r.NatGatewayId), aws.ToString(r.TransitGatewayId),
+		aws.ToString(r.VpcPeeringConnectionId), aws.ToString(r.EgressOnlyInternetGatewayId),
+		aws.ToString(r.CarrierGatewayId), aws.ToString(r.LocalGatewayId), aws.ToString(r.InstanceId),
+		aws.ToString(r.CoreNetworkArn), aws.ToString(r.OdbNetworkArn), "something that this program does not know")
 	return out
 }
 
 // mayBeOurs reports whether a route is ours unless it leads to what is somebody else's.
-func (c *Cloud) mayBeOurs(dst netip.Prefix, r types.Route) bool {
+func (c *cloud) mayBeOurs(dst netip.Prefix, r types.Route) bool {
 	return r.Origin == types.RouteOriginCreateRoute && c.o.Inside(dst)
 }

@@ -13,18 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
 )
-
-// api makes calls, each several times if need be. All of them may be made twice: what is created has a name,
-// and requests that change something have an id.
-type api struct {
-	base    string // with a slash at its end
-	client  *http.Client
-	backoff time.Duration // before the second try; it doubles
-	o       table.Options
-}
 
 const (
 	answerWithin = 20 * time.Second
@@ -49,9 +39,23 @@ func (r *refusal) full() bool {
 		"LIMIT_EXCEEDED"}, r.reason)
 }
 
-// do makes a call and decodes its answer into out. name is what counts it, and is the permission that it
-// takes.
-func (a api) do(ctx context.Context, name, method, path string, query url.Values, in, out any) error {
+// answer is what kind of an answer it is.
+func (r *refusal) answer() table.Answer {
+	switch {
+	case r.throttled():
+		return table.Throttled
+	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden && !r.full():
+		return table.Forbidden
+	case r.status < http.StatusInternalServerError:
+		return table.Refused
+	}
+	return table.Failed
+}
+
+// call makes a call, several times if need be, and decodes its answer into out. name is what counts it, and is
+// the permission that it takes. All calls may be made twice: what is created has a name, and requests that
+// change something have an id.
+func (c *cloud) call(ctx context.Context, name, method, path string, query url.Values, in, out any) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -60,57 +64,46 @@ func (a api) do(ctx context.Context, name, method, path string, query url.Values
 		}
 	}
 	if method != http.MethodGet {
-		query.Set("requestId", requestID())
+		query = url.Values{"requestId": {requestID()}}
 	}
-	return a.said(name, again.Do(ctx, a.backoff, func() (bool, error) {
-		return a.try(ctx, method, path+"?"+query.Encode(), body, out)
-	}))
+	return c.o.Call(ctx, name, name, func() (table.Answer, error) {
+		err := c.try(ctx, method, path+"?"+query.Encode(), body, out)
+		var r *refusal
+		switch {
+		case err == nil:
+			return table.OK, nil
+		case errors.As(err, &r):
+			return r.answer(), err
+		}
+		return table.Failed, err
+	})
 }
 
-// said counts a call and says what its error means for people.
-func (a api) said(name string, err error) error {
-	var r *refusal
-	answer := table.Failed
-	switch {
-	case err == nil:
-		answer = table.OK
-	case errors.As(err, &r) && r.throttled():
-		answer = table.Throttled
-	case errors.As(err, &r) && (r.status == http.StatusUnauthorized || r.status == http.StatusForbidden &&
-		!r.full()):
-		answer = table.Forbidden
-	case errors.As(err, &r) && r.status < http.StatusInternalServerError:
-		answer = table.Refused
-	}
-	return a.o.Said(name, name, answer, err)
-}
-
-// try makes a call once, and reports whether it may do better with another try.
-func (a api) try(ctx context.Context, method, path string, body []byte, out any) (again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
+// try makes a call once.
+func (c *cloud) try(ctx context.Context, method, path string, body []byte, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return err
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := a.client.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
-		return ctx.Err() == nil, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing is lost with it
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return ctx.Err() == nil, err
+		return err
 	}
 	if resp.StatusCode/100 != 2 {
-		r := readRefusal(resp.StatusCode, b)
-		return r.throttled() || r.status >= http.StatusInternalServerError, r
+		return readRefusal(resp.StatusCode, b)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return false, fmt.Errorf("its answer is not the JSON that it should be: %w", err)
+		return fmt.Errorf("its answer is not the JSON that it should be: %w", err)
 	}
-	return false, nil
+	return nil
 }
 
 func readRefusal(status int, b []byte) *refusal {

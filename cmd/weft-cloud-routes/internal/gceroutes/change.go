@@ -1,15 +1,14 @@
 package gceroutes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
-	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
@@ -35,9 +34,17 @@ func (o operation) err() error {
 	return &refusal{o.HTTPStatus, o.Error.Errors[0].Code, o.Error.Errors[0].Message}
 }
 
+// Change implements table.View. It begins all changes, and waits for them together.
+func (f fleet) Change(ctx context.Context, t table.Table, p table.Plan) map[netip.Prefix]error {
+	ch := &changer{f.cloud, map[netip.Prefix]operation{}}
+	reasons := f.o.Apply(ctx, t, ch, p)
+	ch.finish(ctx, reasons)
+	return reasons
+}
+
 // changer begins changes.
 type changer struct {
-	*Cloud
+	*cloud
 	begun map[netip.Prefix]operation
 }
 
@@ -54,9 +61,9 @@ type newRoute struct {
 // Create implements table.Changer.
 func (c *changer) Create(ctx context.Context, w table.Want) error {
 	var op operation
-	err := c.api.do(ctx, "compute.routes.create", http.MethodPost, "global/routes", url.Values{}, newRoute{
-		Name: c.name(w), Description: c.description(), Network: "projects/" + c.o.Project + "/global/networks/" +
-			c.o.Network,
+	err := c.call(ctx, "compute.routes.create", http.MethodPost, "global/routes", nil, newRoute{
+		Name: c.name(w), Description: c.description(), Network: "projects/" + c.Project + "/global/networks/" +
+			c.Network,
 		DestRange: w.Dst.String(), Priority: priority, Instance: "projects/" + w.Target,
 	}, &op)
 	var r *refusal
@@ -67,11 +74,10 @@ func (c *changer) Create(ctx context.Context, w table.Want) error {
 		return full(err)
 	}
 	c.begun[w.Dst] = op
-	c.o.Logger.Info("route begun", "network", c.o.Network, "subnet", w.Dst, "instance", w.Target)
 	return nil
 }
 
-// Replace implements table.Changer: routes cannot be changed. The old one goes with the next step.
+// Replace implements table.Changer: a route cannot be changed, only made anew under another name.
 func (c *changer) Replace(ctx context.Context, r table.Replacement) error {
 	return c.Create(ctx, r.Want)
 }
@@ -79,8 +85,7 @@ func (c *changer) Replace(ctx context.Context, r table.Replacement) error {
 // Delete implements table.Changer.
 func (c *changer) Delete(ctx context.Context, x table.Route) error {
 	var op operation
-	err := c.api.do(ctx, "compute.routes.delete", http.MethodDelete, "global/routes/"+x.Name,
-		url.Values{}, nil, &op)
+	err := c.call(ctx, "compute.routes.delete", http.MethodDelete, "global/routes/"+x.Name, nil, nil, &op)
 	var r *refusal
 	switch {
 	case errors.As(err, &r) && r.status == http.StatusNotFound:
@@ -89,7 +94,6 @@ func (c *changer) Delete(ctx context.Context, x table.Route) error {
 		return err
 	}
 	c.begun[x.Dst] = op
-	c.o.Logger.Info("route's end begun", "network", c.o.Network, "subnet", x.Dst, "instance", x.Target)
 	return nil
 }
 
@@ -109,11 +113,11 @@ func (c *changer) over(ctx context.Context, op operation, deadline time.Time) er
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the cloud still works on it (operation %s): %w", op.Name, routecontrol.ErrPending)
 		}
-		if err := again.Sleep(ctx, c.o.poll); err != nil {
+		if err := table.Sleep(ctx, cmp.Or(c.o.Backoff, pollEvery)); err != nil {
 			return err
 		}
-		if err := c.api.do(ctx, "compute.globalOperations.get", http.MethodGet, "global/operations/"+op.Name,
-			url.Values{}, nil, &op); err != nil {
+		if err := c.call(ctx, "compute.globalOperations.get", http.MethodGet, "global/operations/"+op.Name,
+			nil, nil, &op); err != nil {
 			return fmt.Errorf("it is not known what became of it: %w: %w", err, routecontrol.ErrPending)
 		}
 	}

@@ -1,7 +1,13 @@
+// Package gceroutes programs the routes of one VPC network of Google Cloud. A route is ours if its name
+// begins with our prefix, its description is ours, it lies in one of the overlay's networks and leads to an
+// instance. Instances that may be next hops have a label.
+//
+// The API is spoken to by hand (call.go): it is five calls of JSON over HTTP, and Google's client for them is
+// more than half a gigabyte of source. Credentials are golang.org/x/oauth2's to find. Changes are operations
+// that take seconds, so all of them are begun, and then waited for (change.go).
 package gceroutes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -18,16 +24,10 @@ import (
 	"golang.org/x/oauth2/google"
 
 	"weft/cmd/weft-cloud-routes/internal/table"
-	"weft/routing/routecontrol"
 )
 
-// Options are what a Cloud is made from: the flags, and what all clouds have.
-type Options struct {
-	table.Options
-	Project, Network, Name, Label, Endpoint string
-
-	backoff, poll time.Duration // 0 for the defaults
-}
+// Options are the flags.
+type Options struct{ Project, Network, Name, Label, Endpoint string }
 
 // Declare declares the flags.
 func (o *Options) Declare(fs *flag.FlagSet) {
@@ -59,55 +59,57 @@ func (o *Options) Check() error {
 	return errors.Join(faults...)
 }
 
-// Open is Open with what all clouds have.
-func (o *Options) Open(ctx context.Context, all table.Options) (routecontrol.Programmer, error) {
-	o.Options = all
-	return Open(ctx, *o)
-}
-
-// How long is waited: before the second try of a call, between two looks at an operation, and for all
-// operations of a round.
+// How long is waited: between two looks at an operation, for all operations of a round, and for the metadata
+// service.
 const (
-	backoffFirst    = time.Second
 	pollEvery       = time.Second
 	operationsAtAll = 2 * time.Minute
 	metadataWithin  = 5 * time.Second
 )
 
-// Cloud is the Programmer of a VPC network.
-type Cloud struct {
-	o   Options
-	api api
+// cloud is a VPC network.
+type cloud struct {
+	Options
+	o      table.Options
+	base   string // of the API's URLs, with a slash at its end
+	client *http.Client
 }
 
 // Open finds project, network and credentials, by flags that passed Check: what the environment says
 // (GOOGLE_APPLICATION_CREDENTIALS), the files of the gcloud command, then the instance's metadata service. It
 // makes no call that needs rights.
-func Open(ctx context.Context, o Options) (*Cloud, error) {
-	o.backoff, o.poll = cmp.Or(o.backoff, backoffFirst), cmp.Or(o.poll, pollEvery)
+func (o *Options) Open(ctx context.Context, all table.Options) (table.Programmer, error) {
+	c, err := o.open(ctx, all)
+	return table.Programmer{Options: all, Look: func(ctx context.Context) (table.View, error) {
+		return c.fleet(ctx)
+	}}, err
+}
+
+func (o *Options) open(ctx context.Context, all table.Options) (*cloud, error) {
+	c := &cloud{Options: *o, o: all}
 	known, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/compute")
 	if err != nil {
 		return nil, fmt.Errorf("no credentials of Google Cloud: %w", err)
 	}
-	if o.Project == "" {
-		o.Project = known.ProjectID
+	if c.Project == "" {
+		c.Project = known.ProjectID
 	}
-	if o.Project == "" {
+	if c.Project == "" {
 		return nil, errors.New("--project is missing, and neither the credentials nor a metadata service tell it")
 	}
-	if o.Network == "" {
-		if o.Network, err = ownNetwork(ctx); err != nil {
+	if c.Network == "" {
+		if c.Network, err = ownNetwork(ctx); err != nil {
 			return nil, fmt.Errorf("--network is missing, and the metadata service does not tell it: %w", err)
 		}
 	}
-	o.Logger.Info("Google Cloud", "project", o.Project, "network", o.Network, "name", o.Name, "label", o.Label)
-	client := &http.Client{
+	all.Logger.Info("Google Cloud", "project", c.Project, "network", c.Network, "name", o.Name, "label", o.Label)
+	c.client = &http.Client{
 		Timeout: answerWithin, Transport: &oauth2.Transport{Source: known.TokenSource},
 		// The transport adds the token to whatever request comes, and so to one that an answer sends elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client,
-		o.backoff, o.Options}}, nil
+	c.base = strings.TrimRight(o.Endpoint, "/") + "/projects/" + c.Project + "/"
+	return c, nil
 }
 
 // ownNetwork is the network of the first interface of the instance that this runs on.

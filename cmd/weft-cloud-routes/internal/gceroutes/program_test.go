@@ -9,9 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"weft/cmd/weft-cloud-routes/internal/again"
+	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/cmd/weft-cloud-routes/internal/tabletest"
 	"weft/routing/routecontrol"
 	"weft/test/cloudtest"
@@ -22,7 +21,8 @@ import (
 type world struct {
 	*testing.T
 	server *computetest.Server
-	cloud  *Cloud
+	cloud  table.Programmer
+	o      Options
 	tabletest.Watch
 }
 
@@ -48,10 +48,7 @@ func newWorld(t *testing.T, change func(*computetest.Cloud, *Options)) *world {
 			External6: fmt.Sprintf("2001:db8:%d::", i+1), Forwards: true})
 	}
 	w := &world{T: t}
-	o := Options{
-		Options: w.Watch.Options(), Project: computetest.Project, Network: "net-1", Name: "blue",
-		Label: "weft-routes=blue", backoff: time.Millisecond, poll: time.Millisecond,
-	}
+	o := Options{Project: computetest.Project, Network: "net-1", Name: "blue", Label: "weft-routes=blue"}
 	if change != nil {
 		change(&c, &o)
 	}
@@ -64,9 +61,10 @@ func newWorld(t *testing.T, change func(*computetest.Cloud, *Options)) *world {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
 	t.Setenv("HOME", t.TempDir()) // without gcloud's files
 	var err error
-	if w.cloud, err = Open(t.Context(), o); err != nil {
+	if w.cloud, err = o.Open(t.Context(), w.Watch.Options()); err != nil {
 		t.Fatal(err)
 	}
+	w.o = o
 	return w
 }
 
@@ -158,29 +156,6 @@ func TestFaultsOfACloud(t *testing.T) {
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
-		"throttled for long": func(t *testing.T) {
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Faults["POST routes"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
-			})
-			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending",
-				"10.5.2.0/24 asks for fewer calls pending")
-			w.server.With(func(c *computetest.Cloud) {
-				if c.Count("POST routes") != again.Attempts || w.Results["compute.routes.create throttled"] != 1 {
-					t.Errorf("%q, %v", c.Calls.Calls, w.Results)
-				}
-			})
-			w.round(a4+", "+b4, false)
-			w.has("10.5.1.0/24 a", "10.5.2.0/24 b")
-		},
-		"throttled while it is read": func(t *testing.T) {
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Faults["GET routes"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
-			})
-			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err,
-				routecontrol.ErrPending) {
-				t.Error(err)
-			}
-		},
 		"an answer is lost": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
 				c.Faults["POST routes"] = []cloudtest.Fault{{Done: true}}
@@ -188,18 +163,10 @@ func TestFaultsOfACloud(t *testing.T) {
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
-		"all answers are lost": func(t *testing.T) {
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Slow, c.Faults["POST routes"] = 0, append([]cloudtest.Fault{{Done: true}},
-					slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
-			})
-			w.round(a4, false)
-			w.has("10.5.1.0/24 a")
-		},
 		"an operation is lost sight of": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
 				c.Slow, c.Faults["GET operations"] = 2,
-					slices.Repeat([]cloudtest.Fault{{Code: "backendError", Status: 500}}, again.Attempts)
+					slices.Repeat([]cloudtest.Fault{{Code: "backendError", Status: 500}}, table.Attempts)
 			})
 			w.round(a4, false, "10.5.1.0/24 not known what became of it pending")
 		},
@@ -219,8 +186,7 @@ func TestFaultsOfACloud(t *testing.T) {
 			})
 			w.round(a4, true)
 			w.round(a4+", "+b4, true, "10.5.2.0/24 the table is full: Google raises the quota")
-			w.round(a4+", "+b4, false, "10.5.2.0/24 others make room pending")
-			w.round(a4+", "+b4, false)
+			w.round(a4+", "+b4, false) // what is not wanted makes room
 			w.has("10.5.1.0/24 a", "10.5.2.0/24 b")
 		},
 		"an instance is stopped, and gone": func(t *testing.T) {
@@ -265,9 +231,6 @@ func TestFaultsOfACloud(t *testing.T) {
 // Project and network are those of the instance, by the metadata service.
 func TestMetadataTellsWhere(t *testing.T) {
 	w := newWorld(t, func(_ *computetest.Cloud, o *Options) { o.Project, o.Network = "", "" })
-	if w.cloud.o.Project != computetest.Project || w.cloud.o.Network != "net-1" {
-		t.Errorf("%q, %q", w.cloud.o.Project, w.cloud.o.Network)
-	}
 	w.round(a4, false)
 	w.has("10.5.1.0/24 a")
 }
@@ -281,9 +244,9 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	from := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	t.Cleanup(from.Close)
 	w := newWorld(t, nil)
-	o := w.cloud.o
+	o := w.o
 	o.Endpoint = from.URL
-	c, err := Open(t.Context(), o)
+	c, err := o.Open(t.Context(), w.cloud.Options)
 	if err != nil {
 		t.Fatal(err)
 	}

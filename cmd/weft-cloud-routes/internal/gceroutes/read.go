@@ -1,6 +1,7 @@
 package gceroutes
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -34,10 +35,30 @@ type instanceJSON struct {
 	} `json:"networkInterfaces"`
 }
 
+// fleet is the network in one round, with the instances that have our label.
+type fleet struct {
+	*cloud
+	byAddr map[netip.Addr]instance
+}
+
+// Target implements table.View: an instance.
+func (f fleet) Target(_ context.Context, hop netip.Addr) (string, error) {
+	i, ok := f.byAddr[hop]
+	switch {
+	case !ok:
+		return "", fmt.Errorf("no instance of project %s with the label %s has the address %v in network %s",
+			f.Project, f.Label, hop, f.Network)
+	case !i.forwards:
+		return "", fmt.Errorf("%s may not forward packets of others: it has to be created with --can-ip-forward, "+
+			"which takes effect for a stopped instance only", i.link)
+	}
+	return i.link, nil
+}
+
 // fleet reads the instances that have the label, by their addresses in the network. One that is stopped keeps
 // them.
-func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
-	key, value, _ := strings.Cut(c.o.Label, "=")
+func (c *cloud) fleet(ctx context.Context) (fleet, error) {
+	key, value, _ := strings.Cut(c.Label, "=")
 	f := fleet{c, map[netip.Addr]instance{}}
 	query := url.Values{"filter": {"labels." + key + "=" + value}, "maxResults": {"500"}}
 	for {
@@ -47,7 +68,7 @@ func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 			} `json:"items"`
 			Next string `json:"nextPageToken"`
 		}
-		if err := c.api.do(ctx, "compute.instances.list", http.MethodGet, "aggregated/instances", query, nil,
+		if err := c.call(ctx, "compute.instances.list", http.MethodGet, "aggregated/instances", query, nil,
 			&page); err != nil {
 			return f, err
 		}
@@ -65,7 +86,7 @@ func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 
 func (f fleet) add(i instanceJSON) {
 	for _, x := range i.Interfaces {
-		if path.Base(x.Network) != f.o.Network {
+		if path.Base(x.Network) != f.Network {
 			continue
 		}
 		at := []string{x.NetworkIP, x.IPv6Address}
@@ -90,36 +111,33 @@ func below(link string) string {
 // smaller number counts.
 const priority = 1000
 
-// routes reads those of the network.
-func (c *Cloud) routes(ctx context.Context) ([]table.Route, error) {
-	var out []table.Route
-	var dsts []netip.Prefix
+// Tables implements table.View: a network has one.
+func (c *cloud) Tables(ctx context.Context) ([]table.Table, error) {
+	out := table.Table{ID: c.Network}
 	query := url.Values{"maxResults": {"500"}}
 	for {
 		var page struct {
 			Items []routeItem `json:"items"`
 			Next  string      `json:"nextPageToken"`
 		}
-		if err := c.api.do(ctx, "compute.routes.list", http.MethodGet, "global/routes", query, nil, &page); err != nil {
+		if err := c.call(ctx, "compute.routes.list", http.MethodGet, "global/routes", query, nil, &page); err != nil {
 			return nil, err
 		}
 		for _, r := range page.Items {
 			dst, err := netip.ParsePrefix(r.DestRange)
-			if err != nil || path.Base(r.Network) != c.o.Network {
+			if err != nil || path.Base(r.Network) != c.Network {
 				continue
 			}
-			dsts = append(dsts, dst)
+			out.Count(dst)
 			if x := c.route(dst.Masked(), r); x.Ours || r.Priority <= priority {
-				out = append(out, x) // another one gives way to ours
+				out.Have = append(out.Have, x) // another one gives way to ours
 			}
 		}
 		if page.Next == "" {
-			break
+			return []table.Table{out}, nil
 		}
 		query.Set("pageToken", page.Next)
 	}
-	c.o.Size(c.o.Network, dsts)
-	return out, nil
 }
 
 // routeItem is as much of a Route of the API as is read here.
@@ -144,33 +162,30 @@ type routeItem struct {
 }
 
 // route says whose a route is and where it leads.
-func (c *Cloud) route(dst netip.Prefix, r routeItem) table.Route {
+func (c *cloud) route(dst netip.Prefix, r routeItem) table.Route {
 	out := table.Route{Dst: dst, Name: r.Name, Target: below(r.Instance)}
 	if out.Target != "" {
-		out.Ours = strings.HasPrefix(r.Name, c.prefix()) && r.Description == c.description() && c.o.Inside(dst)
+		out.Ours = strings.HasPrefix(r.Name, c.prefix()) && r.Description == c.description()
 		out.Down = r.Status != "" && r.Status != "ACTIVE"
 		for _, w := range r.Warnings {
 			out.Down = out.Down || strings.HasPrefix(w.Code, "NEXT_HOP_")
 		}
 		return out
 	}
-	for _, hop := range []string{r.IP, r.ILB, r.Gateway, r.VPN, r.Peering, r.Net, r.Hub} {
-		if hop != "" {
-			out.Target = path.Base(hop)
-			return out
-		}
-	}
 	out.Target = "something that this program does not know"
+	if hop := cmp.Or(r.IP, r.ILB, r.Gateway, r.VPN, r.Peering, r.Net, r.Hub); hop != "" {
+		out.Target = path.Base(hop)
+	}
 	return out
 }
 
-func (c *Cloud) prefix() string { return "weft-" + c.o.Name + "-" }
+func (c *cloud) prefix() string { return "weft-" + c.Name + "-" }
 
-func (c *Cloud) description() string { return "made by weft-cloud-routes, name " + c.o.Name }
+func (c *cloud) description() string { return "made by weft-cloud-routes, name " + c.Name }
 
 // name is a route's: the same for the same, so that one whose answer was lost is not made twice, and another
 // for another next hop, so that both can be there.
-func (c *Cloud) name(w table.Want) string {
+func (c *cloud) name(w table.Want) string {
 	return fmt.Sprintf("%s%x", c.prefix(),
 		sha256.Sum256([]byte(w.Dst.String()+" "+w.Target)))[:len(c.prefix())+16]
 }

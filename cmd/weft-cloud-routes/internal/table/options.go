@@ -1,9 +1,14 @@
 package table
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
+	"time"
 
 	"weft/routing/routecontrol"
 )
@@ -16,9 +21,10 @@ type Options struct {
 	// Called is told of each call by its name, and of its result: "ok", "throttled", "refused" or "failed". It
 	// is nil, or safe for concurrent use.
 	Called func(call, result string)
-	// Sized is told how many routes of each family a table has, others' included, whenever one is read; nil for
-	// nobody.
-	Sized func(table, family string, routes int)
+	// Sized is told of the tables after each round in which they could be read; nil for nobody.
+	Sized func([]Table)
+	// Backoff is the wait before the second try of a call; 0 for a second.
+	Backoff time.Duration
 }
 
 // Inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's
@@ -32,18 +38,15 @@ func (o Options) Inside(dst netip.Prefix) bool {
 	return false
 }
 
-// Size tells Sized of a table with routes to these destinations.
-func (o Options) Size(table string, dsts []netip.Prefix) {
-	if o.Sized == nil {
-		return
-	}
-	size := map[bool]int{}
-	for _, d := range dsts {
-		size[d.Addr().Is4()]++
-	}
-	o.Sized(table, "ipv4", size[true])
-	o.Sized(table, "ipv6", size[false])
-}
+// Errors of calls.
+var (
+	// ErrFull says that the table takes no more routes of that family. A Changer wraps it.
+	ErrFull = errors.New("the table is full")
+	// ErrSlow says that the cloud asks for fewer calls, or is busy, and still was after some patience.
+	ErrSlow = fmt.Errorf("the cloud asks for patience: %w", routecontrol.ErrPending)
+	// ErrDown says that the cloud did not answer, or could not do it: nobody has to mend anything.
+	ErrDown = fmt.Errorf("the cloud's API does not work now: %w", routecontrol.ErrPending)
+)
 
 // Answer is what a cloud answered to a call, as far as people and metrics have to know.
 type Answer int
@@ -51,38 +54,56 @@ type Answer int
 // Answers.
 const (
 	OK        Answer = iota
-	Throttled        // it asks for fewer calls
+	Throttled        // it asks for fewer calls, or is busy
 	Forbidden        // the credentials lack a right, or are none
 	Refused          // it will not, and trying again does not help
 	Failed           // it could not, or did not answer
 )
 
-// Said counts a call of a name, and says what its error means for people. right is what the credentials need
-// for it, in the cloud's words.
-func (o Options) Said(call, right string, a Answer, err error) error {
-	result := map[Answer]string{OK: "ok", Throttled: "throttled", Forbidden: "refused", Refused: "refused",
-		Failed: "failed"}[a]
+// Attempts is how often a call is tried before its error counts.
+const Attempts = 5
+
+// Call makes a call of a name, again after growing waits while it is throttled or fails, counts it, and says
+// what its error means for people. right is what the credentials need for it, in the cloud's words.
+func (o Options) Call(ctx context.Context, call, right string, try func() (Answer, error)) error {
+	wait := cmp.Or(o.Backoff, time.Second)
+	var a Answer
+	var err error
+	for n := range Attempts {
+		if n > 0 && Sleep(ctx, wait/2+rand.N(wait)) != nil {
+			break
+		}
+		wait *= 2
+		if a, err = try(); a != Throttled && a != Failed || ctx.Err() != nil {
+			break
+		}
+	}
 	if o.Called != nil {
-		o.Called(call, result)
+		o.Called(call, map[Answer]string{OK: "ok", Throttled: "throttled", Forbidden: "refused",
+			Refused: "refused", Failed: "failed"}[a])
 	}
 	switch a {
 	case OK:
 		return nil
 	case Throttled:
-		return fmt.Errorf("%s: %w", right, ErrSlow)
+		return fmt.Errorf("%s: %w: %w", right, err, ErrSlow)
+	case Failed:
+		return fmt.Errorf("%s: %w: %w", right, err, ErrDown)
 	case Forbidden:
 		return fmt.Errorf("the credentials of this program may not %s: %w", right, err)
-	case Failed:
-		return &outage{fmt.Errorf("%s: %w", right, err)}
 	case Refused:
 	}
 	return fmt.Errorf("%s: %w", right, err)
 }
 
-// outage is the error of a call that the cloud did not answer, or could not: nobody has to mend anything, and
-// a later round tries again.
-type outage struct{ err error }
-
-func (o *outage) Error() string { return o.err.Error() }
-
-func (o *outage) Unwrap() []error { return []error{o.err, routecontrol.ErrPending} }
+// Sleep waits, or returns the error of ctx.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

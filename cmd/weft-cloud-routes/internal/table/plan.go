@@ -1,6 +1,15 @@
+// Package table programs the route tables of any cloud. What it knows of clouds is that they have routes of
+// others beside ours, that a table can be full, that they ask callers to slow down, and that a change may be
+// made although its answer was lost, and be shown late. So the verdict about a route is what a later read of
+// the table shows, and what a call answered is only the reason if the route is not there.
+//
+//	have, want ─Make─> Plan ─Apply─> calls;  have once more ─Judge─> verdicts
+//
+// options.go makes calls, plan.go has Make and Judge, apply.go makes a plan's changes, round.go is a round.
 package table
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,10 +50,28 @@ type Plan struct {
 	Delete  []Route
 }
 
-// Replacement has the routes of ours that Want takes the place of, at least one.
+// Replacement has a route of ours that Want takes the place of.
 type Replacement struct {
-	Old  []Route
+	Old  Route
 	Want Want
+}
+
+func (p Plan) empty() bool { return len(p.Create)+len(p.Replace)+len(p.Delete) == 0 }
+
+// after is what of p, made after first was, is to be done in the same round: first replaced routes that are
+// still there, and deleted some, which may be room for those that had none.
+func (p Plan) after(first Plan, reasons map[netip.Prefix]error) (out Plan) {
+	for _, r := range p.Delete {
+		if slices.ContainsFunc(first.Replace, func(x Replacement) bool { return x.Want.Dst == r.Dst }) {
+			out.Delete = append(out.Delete, r)
+		}
+	}
+	for _, w := range p.Create {
+		if len(first.Delete) > 0 && errors.Is(reasons[w.Dst], ErrFull) {
+			out.Create = append(out.Create, w)
+		}
+	}
+	return out
 }
 
 // Make returns what makes a table of have one of want, no two of which have one destination. With keep
@@ -64,7 +91,7 @@ func Make(have []Route, want []Want, keep bool) Plan {
 		default:
 			right := slices.IndexFunc(there, func(r Route) bool { return r.Target == w.Target })
 			if right < 0 {
-				p.Replace = append(p.Replace, Replacement{there, w})
+				p.Replace = append(p.Replace, Replacement{there[0], w})
 				continue
 			}
 			// of ours: two with one destination share its packets
@@ -100,8 +127,9 @@ func split(have []Route) (ours, foreign map[netip.Prefix][]Route) {
 	return ours, foreign
 }
 
-// Judge says of each route that is wanted, and has a target, why it is not in place in a table of have; one
-// that is in place is not mentioned. reasons is what came of the changes made before have was read.
+// Judge says of each route that is wanted, and has a target, why it is not in place in a table of have, and of
+// others why they stay; one that is in place is not mentioned. reasons is what came of the changes made before
+// have was read.
 func Judge(have []Route, want []Want, reasons map[netip.Prefix]error) map[netip.Prefix]error {
 	ours, foreign := split(have)
 	var others bart.Lite
@@ -109,7 +137,11 @@ func Judge(have []Route, want []Want, reasons map[netip.Prefix]error) map[netip.
 		others.Insert(dst)
 	}
 	faults := map[netip.Prefix]error{}
+	for dst, err := range reasons {
+		faults[dst] = fmt.Errorf("it stays: %w", err)
+	}
 	for _, w := range want {
+		delete(faults, w.Dst)
 		if w.Target == "" {
 			continue
 		}

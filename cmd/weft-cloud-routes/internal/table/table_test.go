@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"weft/routing/routecontrol"
+	"weft/routing/routehook"
 )
 
 // route reads "DST TARGET [foreign] [down] [busy]".
@@ -42,7 +46,7 @@ func (p Plan) String() string {
 		out = append(out, fmt.Sprint("+", w.Dst, " ", w.Target))
 	}
 	for _, r := range p.Replace {
-		out = append(out, fmt.Sprint("=", r.Want.Dst, " ", r.Want.Target, " for ", r.Old[0].Target))
+		out = append(out, fmt.Sprint("=", r.Want.Dst, " ", r.Want.Target, " for ", r.Old.Target))
 	}
 	for _, r := range p.Delete {
 		out = append(out, fmt.Sprint("-", r.Dst, " ", r.Target))
@@ -109,110 +113,124 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// cloud is a Changer with room for so many routes, that asks for fewer calls after some.
+// cloud is a View with one table, which has room for so many routes. It asks for patience, does not answer, or
+// takes long, after some calls.
 type cloud struct {
-	room, calls int
-	have        []string
+	room  int
+	have  []Route
+	calls []string
+	// keeps says that a route that is replaced stays until it is deleted, as routes with names do.
+	keeps bool
+	fault map[int]error // of the call of that number
+	long  time.Duration // of each call
+}
+
+func (c *cloud) Target(_ context.Context, hop netip.Addr) (string, error) {
+	if hop.Is6() {
+		return "", errors.New("no instance")
+	}
+	return hop.String(), nil
+}
+
+func (c *cloud) Tables(context.Context) ([]Table, error) {
+	return []Table{{ID: "t", Have: slices.Clone(c.have)}}, nil
+}
+
+func (c *cloud) Change(ctx context.Context, t Table, p Plan) map[netip.Prefix]error {
+	return Options{Logger: slog.New(slog.DiscardHandler)}.Apply(ctx, t, c, p)
+}
+
+func (c *cloud) call(what string, dst netip.Prefix) error {
+	c.calls = append(c.calls, what+dst.String())
+	time.Sleep(c.long)
+	return c.fault[len(c.calls)]
 }
 
 func (c *cloud) Create(_ context.Context, w Want) error {
-	if c.calls--; c.calls < 0 {
-		return fmt.Errorf("503: %w", ErrSlow)
+	if err := c.call("+", w.Dst); err != nil {
+		return err
 	}
 	if len(c.have) >= c.room {
 		return fmt.Errorf("RouteLimitExceeded: %w", ErrFull)
 	}
-	c.have = append(c.have, w.Dst.String())
+	c.have = append(c.have, Route{Dst: w.Dst, Target: w.Target, Ours: true})
 	return nil
 }
 
-func (c *cloud) Replace(context.Context, Replacement) error { return nil }
+func (c *cloud) Replace(ctx context.Context, r Replacement) error {
+	if !c.keeps {
+		if err := c.Delete(ctx, r.Old); err != nil {
+			return err
+		}
+	}
+	return c.Create(ctx, r.Want)
+}
 
 func (c *cloud) Delete(_ context.Context, r Route) error {
-	if c.calls--; c.calls < 0 {
-		return fmt.Errorf("503: %w", ErrSlow)
+	if err := c.call("-", r.Dst); err != nil {
+		return err
 	}
-	c.have = slices.DeleteFunc(c.have, func(s string) bool { return s == r.Dst.String() })
+	c.have = slices.DeleteFunc(c.have, func(x Route) bool { return x.Dst == r.Dst && x.Target == r.Target })
 	return nil
 }
 
-// A full table is asked once, and once more after something was deleted.
-func TestApplyToAFullTable(t *testing.T) {
-	c := &cloud{room: 2, calls: 100, have: []string{"10.5.8.0/24", "10.5.9.0/24"}}
-	p := Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"), Delete: routes("10.5.9.0/24 b")}
-	reasons := Apply(context.Background(), Single{c}, p)
-	if !slices.Equal(c.have, []string{"10.5.8.0/24", "10.5.1.0/24"}) {
-		t.Errorf("%q", c.have)
-	}
-	if len(reasons) != 2 || !errors.Is(reasons[p.Create[1].Dst], ErrFull) ||
-		!errors.Is(reasons[p.Create[2].Dst], ErrFull) ||
-		errors.Is(reasons[p.Create[2].Dst], routecontrol.ErrPending) {
-		t.Errorf("%v", reasons)
-	}
-	if used := 100 - c.calls; used != 4 {
-		// one that found it full, one deleted, one with room, one that found it full
-		t.Errorf("%d calls", used)
-	}
-}
-
-// Once the cloud asks for fewer calls there is none in this round, and what is left is pending.
-func TestApplySlowsDown(t *testing.T) {
-	c := &cloud{room: 100, calls: 1}
-	p := Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"), Delete: routes("10.5.9.0/24 b")}
-	reasons := Apply(context.Background(), Single{c}, p)
-	if len(c.have) != 1 || c.calls != -1 || len(reasons) != 3 {
-		t.Errorf("%q, %d, %v", c.have, c.calls, reasons)
-	}
-	for _, err := range reasons {
-		if !errors.Is(err, routecontrol.ErrPending) || !errors.Is(err, ErrSlow) {
-			t.Error(err)
-		}
-	}
-}
-
-// dead is a cloud of which each call but one is an outage.
-type dead struct{ calls, works int }
-
-func (d *dead) call() error {
-	if d.calls++; d.calls == d.works {
-		return nil
-	}
-	return Options{}.Said("Call", "x:Call", Failed, errors.New("dial tcp: i/o timeout"))
-}
-
-func (d *dead) Create(context.Context, Want) error { return d.call() }
-
-func (d *dead) Replace(context.Context, Replacement) error { return d.call() }
-
-func (d *dead) Delete(context.Context, Route) error { return d.call() }
-
-// A cloud that does not answer is asked twice in a row, and what it did not do is pending: nobody has to mend
-// anything.
-func TestApplyToACloudThatDoesNotAnswer(t *testing.T) {
-	for works, want := range map[int]int{0: 2, 1: 3, 2: 4} {
-		d := &dead{works: works}
-		reasons := Apply(context.Background(), Single{d}, Plan{
-			Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"),
-			Delete: routes("10.5.9.0/24 b, 10.5.10.0/24 b")})
-		if d.calls != want || len(reasons) != 5-min(works, 1) {
-			t.Errorf("call %d works: %d calls, want %d: %v", works, d.calls, want, reasons)
-		}
-		for dst, err := range reasons {
-			if !errors.Is(err, routecontrol.ErrPending) || err.Error() != "x:Call: dial tcp: i/o timeout" {
-				t.Error(dst, err)
+// A round makes as few calls as it can, and says of each route what became of it.
+func TestRound(t *testing.T) {
+	slow, down := fmt.Errorf("503: %w", ErrSlow), fmt.Errorf("i/o timeout: %w", ErrDown)
+	for _, c := range []struct {
+		name               string
+		cloud              cloud
+		have, want         string // want has next hops
+		calls              string
+		refused, isPending []string
+	}{
+		{"a full table is asked once, and once more after something was deleted", cloud{room: 2},
+			"10.5.8.0/24 b, 10.5.9.0/24 b foreign", "10.5.1.0/24 1.1.1.1, 10.5.2.0/24 1.1.1.1, 10.5.3.0/24 1.1.1.1",
+			"+10.5.1.0/24 -10.5.8.0/24 +10.5.1.0/24 +10.5.2.0/24", []string{"10.5.2.0/24", "10.5.3.0/24"}, nil},
+		{"a full table of which nothing is deleted is asked once", cloud{room: 0}, "",
+			"10.5.1.0/24 1.1.1.1, 10.5.2.0/24 1.1.1.1", "+10.5.1.0/24", []string{"10.5.1.0/24", "10.5.2.0/24"}, nil},
+		{"where routes have names the new one is there before the old one goes", cloud{room: 9, keeps: true},
+			"10.5.1.0/24 b", "10.5.1.0/24 1.1.1.1", "+10.5.1.0/24 -10.5.1.0/24", nil, nil},
+		{"once it asks for patience there is no further call",
+			cloud{room: 9, fault: map[int]error{2: slow}}, "10.5.9.0/24 b",
+			"10.5.1.0/24 1.1.1.1, 10.5.2.0/24 1.1.1.1, 10.5.3.0/24 1.1.1.1", "+10.5.1.0/24 +10.5.2.0/24", nil,
+			[]string{"10.5.2.0/24", "10.5.3.0/24", "10.5.9.0/24"}},
+		{"once it did not answer two calls in a row there is none",
+			cloud{room: 9, fault: map[int]error{1: down, 3: down, 4: down}}, "10.5.8.0/24 b, 10.5.9.0/24 b",
+			"10.5.1.0/24 1.1.1.1, 10.5.2.0/24 1.1.1.1, 10.5.3.0/24 1.1.1.1",
+			"+10.5.1.0/24 +10.5.2.0/24 +10.5.3.0/24 -10.5.8.0/24", nil,
+			[]string{"10.5.1.0/24", "10.5.3.0/24", "10.5.8.0/24", "10.5.9.0/24"}},
+		{"after some time the plan is of long ago", cloud{room: 9, long: applyAtMost}, "10.5.9.0/24 b",
+			"10.5.1.0/24 1.1.1.1", "+10.5.1.0/24", nil, []string{"10.5.9.0/24"}},
+		{"a route to all of a network is nobody's subnet", cloud{room: 9}, "10.5.0.0/16 b",
+			"10.5.0.0/16 1.1.1.1", "", []string{"10.5.0.0/16"}, nil},
+		{"without a target what there is stays", cloud{room: 9}, "10.5.1.0/24 b", "10.5.1.0/24 ::1", "",
+			[]string{"10.5.1.0/24"}, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			v := c.cloud
+			v.have = routes(c.have)
+			var want []routehook.Route
+			for _, r := range routes(c.want) {
+				want = append(want, routehook.Route{Subnet: r.Dst, NextHop: netip.MustParseAddr(r.Target)})
 			}
-		}
-	}
-}
-
-// After some time no further call is begun: the plan is of long ago, and the next round makes another one.
-func TestApplyEnds(t *testing.T) {
-	c := &cloud{room: 100, calls: 100}
-	p := Plan{Create: wants("10.5.1.0/24 a"), Delete: routes("10.5.9.0/24 b")}
-	a := applier{reasons: map[netip.Prefix]error{}, until: time.Now()}
-	reasons := a.apply(context.Background(), Single{c}, p)
-	if c.calls != 100 || len(reasons) != 2 || !errors.Is(reasons[p.Create[0].Dst], routecontrol.ErrPending) ||
-		!errors.Is(reasons[p.Delete[0].Dst], routecontrol.ErrPending) {
-		t.Errorf("%d calls left, %v", c.calls, reasons)
+			p := Programmer{Options{Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}},
+				func(context.Context) (View, error) { return &v, nil }}
+			faults, err := p.Program(t.Context(), want, false)
+			if got := strings.Join(v.calls, " "); err != nil || got != c.calls {
+				t.Errorf("%s: %v, calls %q, want %q", c.name, err, got, c.calls)
+			}
+			var refused, pending []string
+			for _, dst := range slices.SortedFunc(maps.Keys(faults), netip.Prefix.Compare) {
+				if errors.Is(faults[dst], routecontrol.ErrPending) {
+					pending = append(pending, dst.String())
+				} else {
+					refused = append(refused, dst.String())
+				}
+			}
+			if !slices.Equal(refused, c.refused) || !slices.Equal(pending, c.isPending) {
+				t.Errorf("%s: %v, want %q refused and %q pending", c.name, faults, c.refused, c.isPending)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
@@ -26,9 +27,13 @@ func (w *Watch) Options() table.Options {
 	return table.Options{
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd00:5::/48")},
 		Logger:   slog.New(slog.DiscardHandler),
-		Called:   func(call, result string) { w.Results[call+" "+result]++ }, Sized: func(t, family string, n int) {
-			w.Sizes[t+" "+family] = n
+		Called:   func(call, result string) { w.Results[call+" "+result]++ },
+		Sized: func(tables []table.Table) {
+			for _, t := range tables {
+				w.Sizes[t.ID+" ipv4"], w.Sizes[t.ID+" ipv6"] = t.IPv4, t.IPv6
+			}
 		},
+		Backoff: time.Millisecond,
 	}
 }
 
