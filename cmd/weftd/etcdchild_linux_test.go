@@ -58,13 +58,12 @@ func TestEmbeddedEtcdLivesAndDiesWithWeftd(t *testing.T) {
 	a.reaches(t, b)
 }
 
-// weftd's log has what etcd logs, and weftd's error is the reason why etcd ended.
+// etcd logs where weftd does, and weftd's error is the reason why etcd ended.
 func TestEmbeddedEtcdSaysWhatIsWrong(t *testing.T) {
 	a, _ := pair(t)
 	a.start(t, "--v=1")
 	a.awaitReady(t)
-	if log := a.log.String(); !strings.Contains(log, `component=embedded-etcd`) ||
-		!strings.Contains(log, "level=DEBUG") || !strings.Contains(log, "became leader") {
+	if !strings.Contains(a.log.String(), "became leader") {
 		t.Error("etcd's own messages are not in the log")
 	}
 	a.stop(t, syscall.SIGTERM)

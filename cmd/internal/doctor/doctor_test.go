@@ -210,6 +210,9 @@ func TestChecks(t *testing.T) {
 			"daemon warning", ""},
 		{"a frozen daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, PID: 7, Err: control.ErrStuck} },
 			"daemon fault", "pid 7"},
+		{"a daemon without descriptors", func(f *Facts) {
+			f.Daemon = Daemon{Asked: true, PID: 7, Err: control.ErrStuck, Descriptors: 64, MayOpen: 64}
+		}, "daemon fault", "prlimit --pid 7"},
 		{"a daemon that is not ready", func(f *Facts) {
 			f.Daemon.Status.Ready, f.Daemon.Status.NotReady = false,
 				[]string{"lease: waiting"}

@@ -56,8 +56,10 @@ type Daemon struct {
 	Asked bool
 	Err   error
 	// PID is its process, as it is called here; 0 if that is not known.
-	PID    int
-	Status control.Status
+	PID int
+	// Descriptors is how many it has open, and MayOpen how many it may have; 0 if that is not known.
+	Descriptors, MayOpen int
+	Status               control.Status
 	Peers  control.Peers
 	Leases control.Leases
 	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
@@ -111,6 +113,12 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	if d.PID != 0 && unix.Stat("/proc/thread-self/ns/net", &here) == nil &&
 		unix.Stat(fmt.Sprintf("/proc/%d/ns/net", d.PID), &there) == nil {
 		d.Elsewhere = here.Ino != there.Ino || here.Dev != there.Dev
+	}
+	if p, err := procfs.NewProc(d.PID); err == nil && d.PID != 0 {
+		d.Descriptors, _ = p.FileDescriptorsLen()
+		if l, err := p.Limits(); err == nil {
+			d.MayOpen = int(min(l.OpenFiles, math.MaxInt32))
+		}
 	}
 	return d
 }

@@ -18,6 +18,12 @@ func checkDaemon(f *Facts) findings {
 	switch {
 	case !d.Asked:
 		return says(Unknown, "was not asked")
+	case d.MayOpen > 0 && d.Descriptors >= d.MayOpen:
+		out := says(Fault, "weftd%s has the %d descriptors open that it may have: new connections, also to the store, "+
+			"fail", pid, d.MayOpen)
+		out.last().Observed = true
+		return out.because("RLIMIT_NOFILE is too low").
+			do("prlimit --pid %d --nofile=65536; LimitNOFILE= in weftd's unit", d.PID)
 	case errors.Is(d.Err, control.ErrNoDaemon):
 		start := "systemctl start weftd; journalctl -u weftd -e has why it ended"
 		if f.Settings.Kube.On || f.Settings.NotKnown != "" {

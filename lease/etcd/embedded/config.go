@@ -30,7 +30,7 @@ type Config struct {
 	Insecure bool
 	// NoSync leaves out fsync. A crash of the machine then loses data; for tests and labs.
 	NoSync bool
-	// Logger receives etcd's errors as warnings, and the rest at debug level. Nil discards.
+	// Logger says by its level whether etcd logs more than its errors. The server itself needs none.
 	Logger *slog.Logger
 }
 

@@ -112,7 +112,6 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	do(d.serveNetworks)
 	do(d.hangups)
 	do(d.watchCertificates)
-	do(d.watchDescriptors)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():

@@ -24,7 +24,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.openPods(ctx)
 		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
-				return control.Serve(ctx, spare(d.serves("control", l)), d.services())
+				return control.Serve(ctx, d.serves("control", l), d.services())
 			})
 		})
 	}
@@ -41,7 +41,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		l, err := d.inheritedOr("health", open)
 		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "health server", l, err, open, func(ctx context.Context, l net.Listener) error {
-				return ops.Serve(ctx, spare(d.serves("health", l)), h)
+				return ops.Serve(ctx, d.serves("health", l), h)
 			})
 		})
 	}

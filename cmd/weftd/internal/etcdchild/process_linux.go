@@ -45,15 +45,14 @@ type Process struct {
 }
 
 // Start runs program and returns when etcd serves c's clients. It gives up when ctx ends, which has no effect
-// later. etcd's log goes to c.Logger, which must not be nil. The caller closes the Process; if this process
-// dies without that, the kernel kills the child.
+// later. etcd logs to this process's standard error: its errors, or all if c.Logger has debug messages. The
+// caller closes the Process; if this process dies without that, the kernel kills the child.
 func Start(ctx context.Context, program string, c embedded.Config) (*Process, error) {
 	p := &Process{dir: c.Dir, ended: make(chan struct{})}
 	p.cmd = exec.Command(program, c.Args(c.Logger.Enabled(ctx, slog.LevelDebug))...)
 	p.cmd.Env = environment(os.Environ())
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	log := &relay{log: c.Logger}
-	p.cmd.Stderr = log
+	p.cmd.Stderr = os.Stderr
 	lifeline, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
@@ -64,7 +63,7 @@ func Start(ctx context.Context, program string, c embedded.Config) (*Process, er
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), lifeline.Close())
 	}
 	started, serves := make(chan error), make(chan []string, 1)
-	go p.run(reports, log, started, serves)
+	go p.run(reports, started, serves)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
@@ -81,7 +80,7 @@ func Start(ctx context.Context, program string, c embedded.Config) (*Process, er
 
 // run starts the process and waits until it ends. It keeps its thread, since the kernel kills the child when
 // the thread that started it ends.
-func (p *Process) run(reports io.Reader, log *relay, started chan<- error, serves chan<- []string) {
+func (p *Process) run(reports io.Reader, started chan<- error, serves chan<- []string) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := p.cmd.Start()
@@ -101,12 +100,7 @@ func (p *Process) run(reports io.Reader, log *relay, started chan<- error, serve
 	}
 	_, _ = io.Copy(io.Discard, reports)
 	_ = p.cmd.Wait() // ProcessState says it
-	switch printed := log.end(); {
-	case said != "":
-		p.err = errors.New(said)
-	case printed != "":
-		p.err = fmt.Errorf("embedded etcd in %s: its process ended: %s: %s", p.dir, p.cmd.ProcessState, printed)
-	default:
+	if p.err = errors.New(said); said == "" {
 		p.err = fmt.Errorf("embedded etcd in %s: its process ended: %s", p.dir, p.cmd.ProcessState)
 	}
 	close(p.ended)
