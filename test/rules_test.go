@@ -34,8 +34,8 @@ func rooms() map[string][]string {
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
 		"cmd/internal/hostlocal": {}, // the same
 		"cmd/internal/podtun":    {"routing/ownthread"},
-		"cmd/internal/smallhttp": {}, // the same
-		"cmd/internal/podport":   {"cmd/internal/smallhttp"},
+		"cmd/internal/socket":    {"cmd/internal/rights"}, // the same
+		"cmd/internal/podport":   {"cmd/internal/rights", "cmd/internal/socket"},
 		"cmd/internal/custody":   {"cmd/internal/rights", "cmd/internal/safepath"},
 		"cmd/internal/rights":    {},
 		"cmd/internal/safepath":  {},

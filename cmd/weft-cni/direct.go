@@ -17,7 +17,7 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
-	"weft/cmd/internal/smallhttp"
+	"weft/cmd/internal/socket"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
 )
@@ -42,11 +42,9 @@ func (r request) listens(ctx context.Context, d netconf.Delegate) error {
 	if !ok {
 		return nil
 	}
-	x, err := smallhttp.Dial(ctx, direct.ControlSocket, askTimeout)
-	if err != nil {
+	if _, err := weftd(direct).Pods(ctx); err != nil {
 		return types.NewError(types.ErrTryAgainLater, "a pod is attached directly by weftd alone: "+err.Error(), "")
 	}
-	x.Close()
 	return nil
 }
 
@@ -82,7 +80,7 @@ func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, give
 		Name: podName(r.call.Args), Netns: r.call.NetNS, By: byPlugin, Addresses: spec.Addresses, MTU: spec.MTU,
 	}, fds)
 	switch {
-	case errors.Is(err, podport.ErrRefused):
+	case errors.Is(err, socket.ErrRefused):
 		return nil, types.NewError(types.ErrInternal, "weftd does not attach the pod: "+err.Error(), "")
 	case err != nil:
 		return nil, types.NewError(types.ErrTryAgainLater, "weftd: "+err.Error(), "")
@@ -153,7 +151,7 @@ func directResult(s podtun.Spec, ipam *types100.Result) *types100.Result {
 func (r request) detachDirectly(ctx context.Context, direct netconf.Direct, call delegate.Call) {
 	k := podport.Key{ID: call.ContainerID, Interface: call.IfName}
 	_, err := weftd(direct).Detach(ctx, k)
-	if err != nil && !errors.Is(err, podport.ErrNotFound) && !errors.Is(err, smallhttp.ErrNotListening) {
+	if err != nil && !errors.Is(err, socket.ErrNotFound) && !errors.Is(err, socket.ErrNoDaemon) {
 		fmt.Fprintf(r.stderr, "weft-cni: detach %s: %v\n", k, err)
 	}
 	if call.NetNS == "" {
@@ -216,7 +214,7 @@ func (r request) prev() (*types100.Result, error) {
 func (r request) statusDirectly(ctx context.Context, direct netconf.Direct) error {
 	list, err := weftd(direct).Pods(ctx)
 	switch {
-	case errors.Is(err, smallhttp.ErrNotListening):
+	case errors.Is(err, socket.ErrNoDaemon):
 		return types.NewError(limited, "pods are attached directly, by weftd alone, and those of this node have "+
 			"no connection without it: "+err.Error(), "")
 	case err != nil:

@@ -142,7 +142,7 @@ func TestDirect(t *testing.T) {
 	refused("unknown to weftd", "weftd")
 	d.pods[k] = known
 	stop()
-	refused("no weftd", "listen")
+	refused("no weftd", "running")
 
 	// A DEL needs no weftd, and neither the namespace nor a second one are a fault.
 	n.must("DEL", p, "eth0", conf)

@@ -23,7 +23,7 @@ import (
 	cni "github.com/containernetworking/cni/pkg/version"
 
 	"weft/cmd/internal/buildinfo"
-	"weft/cmd/internal/smallhttp"
+	"weft/cmd/internal/socket"
 	"weft/cmd/weft-cni/internal/install"
 )
 
@@ -106,11 +106,11 @@ const probeTimeout = 4 * time.Second
 func probe(args []string, stdout io.Writer) error {
 	fs := flag.NewFlagSet("probe", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	usual := smallhttp.DefaultSocket
+	usual := socket.Default
 	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, in the same container
 		usual = env
 	}
-	socket := fs.String("control-socket", usual, "")
+	path := fs.String("control-socket", usual, "")
 	if err := fs.Parse(args); err != nil {
 		return fmt.Errorf("probe: %w: %w", err, errUsage)
 	}
@@ -118,9 +118,9 @@ func probe(args []string, stdout io.Writer) error {
 		return fmt.Errorf("probe takes live or ready, not %q: %w\nusage: weft-cni probe [--control-socket FILE] "+
 			"live|ready", fs.Args(), errUsage)
 	}
-	s, err := askDaemon(context.Background(), *socket, probeTimeout)
+	s, err := askDaemon(context.Background(), *path, probeTimeout)
 	switch {
-	case fs.Arg(0) == "live" && errors.Is(err, smallhttp.ErrNotListening):
+	case fs.Arg(0) == "live" && errors.Is(err, socket.ErrNoDaemon):
 		// weftd has not opened the socket yet, or goes on without it. If weftd were dead, there would be no
 		// container in which this could run.
 		fmt.Fprintln(stdout, err)

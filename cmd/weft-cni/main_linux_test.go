@@ -50,7 +50,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	check("nothing listens yet", "live", "")
-	check("nothing listens yet", "ready", "listen")
+	check("nothing listens yet", "ready", "running")
 	stop := n.serve(control.Status{Version: "v9", NotReady: []string{"no lease", "no config"}})
 	check("not ready", "live", "")
 	check("not ready", "ready", "config")
@@ -71,7 +71,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A program that is started for every pod is small: it links neither a store's client nor net/http. Of the
+// A program that is started for every pod is small: it links no store's client. Of the
 // layers below it links only the reader of subnet.env, and the way into another namespace.
 func TestWhatIsLinked(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
@@ -83,7 +83,7 @@ func TestWhatIsLinked(t *testing.T) {
 			pkg) {
 			continue
 		}
-		for _, large := range []string{"net/http", "k8s.io/", "go.etcd.io/", "google.golang.org/", "weft/lease",
+		for _, large := range []string{"k8s.io/", "go.etcd.io/", "google.golang.org/", "weft/lease",
 			"weft/routing", "weft/tunnel"} {
 			if strings.HasPrefix(pkg, large) {
 				t.Errorf("links %s", pkg)

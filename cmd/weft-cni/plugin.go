@@ -5,13 +5,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"weft/cmd/internal/smallhttp"
+	"weft/cmd/internal/socket"
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
@@ -47,7 +48,7 @@ func (p plugin) request(args *skel.CmdArgs) (request, error) {
 		return request{}, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
 	if conf.ControlSocket == "" {
-		conf.ControlSocket = smallhttp.DefaultSocket
+		conf.ControlSocket = socket.Default
 	}
 	return request{
 		Config: conf,
@@ -106,7 +107,7 @@ type backend struct {
 	Path string `json:"path"`
 }
 
-// askDaemon asks the weftd behind socket. It takes no longer than timeout.
-func askDaemon(ctx context.Context, socket string, timeout time.Duration) (s daemonStatus, err error) {
-	return s, smallhttp.Get(ctx, socket, timeout, "/v1/status", &s)
+// askDaemon asks the weftd behind the socket. It takes no longer than timeout.
+func askDaemon(ctx context.Context, path string, timeout time.Duration) (s daemonStatus, err error) {
+	return s, socket.Client{Path: path, Timeout: timeout}.Do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }

@@ -18,6 +18,7 @@ import (
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
+	"weft/cmd/internal/socket"
 	"weft/cmd/internal/statefiles"
 	"weft/test/await"
 	"weft/test/netns"
@@ -192,7 +193,7 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := c.Detach(t.Context(), p2.Key); !errors.Is(err, podport.ErrNotFound) {
+	if _, err := c.Detach(t.Context(), p2.Key); !errors.Is(err, socket.ErrNotFound) {
 		t.Error(err)
 	}
 

@@ -102,7 +102,7 @@ func SilenceOf(s probe.Silence) string {
 
 // Matrix has the daemon ask its peers what they know of theirs. The error wraps ErrRefused if it asks nobody.
 func (c *Client) Matrix(ctx context.Context) (m Matrix, err error) {
-	return m, c.do(ctx, http.MethodPost, "/v1/matrix", nil, &m)
+	return m, c.Do(ctx, http.MethodPost, "/v1/matrix", nil, &m)
 }
 
 // AskRequest asks for a series of questions to a peer, through the overlay, whether its weftd answers.
@@ -157,5 +157,5 @@ func serveAsk(n ProbeService, w http.ResponseWriter, r *http.Request) {
 
 // Ask has the daemon ask a peer. The error wraps ErrNotFound if the address is no peer's that it can ask.
 func (c *Client) Ask(ctx context.Context, r AskRequest) (a Asked, err error) {
-	return a, c.do(ctx, http.MethodPost, "/v1/ask", r, &a)
+	return a, c.Do(ctx, http.MethodPost, "/v1/ask", r, &a)
 }

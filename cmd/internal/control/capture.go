@@ -125,7 +125,7 @@ type CaptureStream struct {
 func (c *CaptureStream) Next() (v Captured, err error) {
 	err = c.d.Decode(&v)
 	if why := c.resp.Trailer.Get(endedTrailer); errors.Is(err, io.EOF) && why != "" {
-		err = remote{why, nil}
+		err = errors.New(why)
 	}
 	return v, err
 }
@@ -133,28 +133,11 @@ func (c *CaptureStream) Next() (v Captured, err error) {
 // Close ends the capture.
 func (c *CaptureStream) Close() error { return c.resp.Body.Close() }
 
-// Capture asks for packets, and returns the stream of them; the caller closes it. The error wraps ErrNotFound
-// or ErrRefused if the daemon said so.
+// Capture asks for packets, and returns the stream of them; the caller closes it.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest) (*CaptureStream, error) {
-	req, err := request(ctx, http.MethodPost, "/v1/capture", r)
+	resp, _, err := c.Stream(ctx, "/v1/capture", r, "")
 	if err != nil {
 		return nil, err
-	}
-	if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
-		return nil, err
-	}
-	var l listener
-	transport := l.transport(c.socket)
-	transport.ResponseHeaderTimeout = wholeTimeout
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	switch {
-	case err != nil && ctx.Err() == nil && timedOut(err):
-		return nil, l.stuck(c.socket)
-	case err != nil:
-		return nil, c.explain(err)
-	case resp.StatusCode != http.StatusOK:
-		defer func() { _ = resp.Body.Close() }()
-		return nil, refusal(resp)
 	}
 	return &CaptureStream{resp, gob.NewDecoder(resp.Body)}, nil
 }

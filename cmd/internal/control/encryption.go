@@ -34,5 +34,5 @@ type Rotated struct {
 
 // RotateKey has the daemon make a new private key, and its record say so.
 func (c *Client) RotateKey(ctx context.Context) (r Rotated, err error) {
-	return r, c.do(ctx, http.MethodPost, "/v1/rotate-key", nil, &r)
+	return r, c.Do(ctx, http.MethodPost, "/v1/rotate-key", nil, &r)
 }

@@ -82,7 +82,7 @@ func TestPodsAreListedAndDetached(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	f.fail = fmt.Errorf("a: %w", ErrNotFound)
-	if _, err := c.Detach(t.Context(), k); !errors.Is(err, podport.ErrNotFound) {
+	if _, err := c.Detach(t.Context(), k); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a pod that is not known: %v", err)
 	}
 	if _, err := c.Detach(t.Context(), podport.Key{ID: "../a", Interface: "eth0"}); err == nil ||

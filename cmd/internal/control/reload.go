@@ -52,5 +52,5 @@ func (r Reloaded) Complete() bool { return len(r.Restart)+len(r.Faults) == 0 }
 // Reload has the daemon read its settings again, and waits until what can be changed is in force, some
 // seconds at the most.
 func (c *Client) Reload(ctx context.Context) (r Reloaded, err error) {
-	return r, c.do(ctx, http.MethodPost, "/v1/reload", nil, &r)
+	return r, c.Do(ctx, http.MethodPost, "/v1/reload", nil, &r)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/rights"
+	"weft/cmd/internal/socket"
 )
 
 // Server answers requests by services, whose methods are called concurrently. A client of one that is nil is
@@ -72,12 +73,6 @@ type KeyService interface {
 	// RotateKey gives the node a new private key.
 	RotateKey(ctx context.Context) (Rotated, error)
 }
-
-// Errors that a service returns to say which HTTP status fits.
-var (
-	ErrNotFound = errors.New("there is no such record")
-	ErrRefused  = errors.New("refused")
-)
 
 // requestTimeout bounds one request, for which the daemon may have to ask the store.
 const requestTimeout = 10 * time.Second
@@ -301,7 +296,7 @@ func statusOf(err error) int {
 func replyError(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(Error{Message: err.Error()})
+	_ = json.NewEncoder(w).Encode(socket.Error{Message: err.Error()})
 }
 
 // maxSilent is how many connections may be without a request. Clients of ours ask at once.

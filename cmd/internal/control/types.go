@@ -6,14 +6,14 @@ import (
 
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/podport"
-	"weft/cmd/internal/smallhttp"
+	"weft/cmd/internal/socket"
 	"weft/lease"
 	"weft/routing"
 	"weft/tunnel"
 )
 
 // DefaultSocket is where weftd listens unless it is told otherwise.
-const DefaultSocket = smallhttp.DefaultSocket
+const DefaultSocket = socket.Default
 
 // Status is the daemon's state in one page.
 type Status struct {
@@ -450,9 +450,4 @@ type ReleaseRequest struct {
 // Released has the record that was deleted, as it was before.
 type Released struct {
 	Record Record `json:"record"`
-}
-
-// Error is the answer to a request that failed.
-type Error struct {
-	Message string `json:"error"`
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"syscall"
 	"time"
+
+	"weft/cmd/internal/socket"
 )
 
 // Upgrader gives way to another program.
@@ -67,10 +67,6 @@ type YieldRequest struct {
 // ErrReplaced says that another program is taking this one's place just now: to try again soon helps.
 var ErrReplaced = errors.New("another weftd is taking this one's place just now: try again in a moment")
 
-// ErrUnknown says that the daemon does not know the request, since it is older.
-var ErrUnknown = errors.New("the weftd that runs is older than this command, and does not know what it " +
-	"asks for: restart it with a program that is as new (systemctl restart weftd)")
-
 const (
 	upgradePath = "/v1/upgrade"
 	yieldPath   = "/v1/yield"
@@ -127,28 +123,9 @@ func serveUpgrade(mux *http.ServeMux, n Upgrader) {
 	})
 }
 
-// AskYield asks the weftd behind the socket to give way, and returns when it has. Without one the error wraps
-// ErrNoDaemon; if it says no, or is older, the error wraps ErrRefused.
-func AskYield(ctx context.Context, socket string, r YieldRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, yieldTime)
-	defer cancel()
-	req, err := request(ctx, http.MethodPost, yieldPath, r)
-	if err != nil {
-		return err
-	}
-	var l listener
-	resp, err := (&http.Client{Transport: l.transport(socket)}).Do(req)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return ErrNoDaemon
-	case err != nil:
-		return fmt.Errorf("ask the weftd on %s to give way: %w", socket, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode == http.StatusNoContent {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrRefused, refusal(resp))
+// AskYield asks the weftd behind the socket to give way, and returns when it has.
+func AskYield(ctx context.Context, path string, r YieldRequest) error {
+	return socket.Client{Path: path, Timeout: yieldTime}.Do(ctx, http.MethodPost, yieldPath, r, nil)
 }
 
 // pollEvery is the time between questions about an upgrade that is under way.
@@ -158,7 +135,8 @@ const pollEvery = 50 * time.Millisecond
 // that wraps ErrRefused says that the daemon goes on as before.
 func (c *Client) Upgrade(ctx context.Context, r UpgradeRequest) (Upgraded, error) {
 	var u Upgrade
-	if err := c.do(ctx, http.MethodPost, upgradePath, r, &u); err != nil {
+	long := socket.Client{Path: c.Path, Timeout: upgradeTime + requestTimeout}
+	if err := long.Do(ctx, http.MethodPost, upgradePath, r, &u); err != nil {
 		return Upgraded{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, upgradeTime)
@@ -171,13 +149,13 @@ func (c *Client) Upgrade(ctx context.Context, r UpgradeRequest) (Upgraded, error
 		case <-tick.C:
 		}
 		var now Upgrade
-		switch err := c.do(ctx, http.MethodGet, upgradePath, nil, &now); {
+		switch err := c.Do(ctx, http.MethodGet, upgradePath, nil, &now); {
 		case err != nil: // the new program begins
 		case now.ID != u.ID:
 			return Upgraded{}, fmt.Errorf("weftd has executed %s, which ended, and was started again: see its log",
 				u.Binary)
 		case now.Fault != "":
-			return Upgraded{}, remote{now.Fault, ErrRefused}
+			return Upgraded{}, socket.Remote(http.StatusConflict, now.Fault)
 		case now.Done:
 			return now.Upgraded, nil
 		}

@@ -60,8 +60,8 @@ type Daemon struct {
 	// Descriptors is how many it has open, and MayOpen how many it may have; 0 if that is not known.
 	Descriptors, MayOpen int
 	Status               control.Status
-	Peers  control.Peers
-	Leases control.Leases
+	Peers                control.Peers
+	Leases               control.Leases
 	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.
 	StoreLost []events.Event
 	// Later is what it says of its peers at the end of Gather, and Peers at the beginning.

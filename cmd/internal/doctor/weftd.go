@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/socket"
 	"weft/tunnel/port"
 )
 
@@ -33,7 +34,7 @@ func checkDaemon(f *Facts) findings {
 			because("it is stopped, or could not start; what is said below is what it would meet").do("%s", start)
 	case errors.Is(d.Err, control.ErrStuck):
 		out := says(Fault, "weftd%s runs and does not answer", pid)
-		if control.Stopped(d.PID) {
+		if socket.Stopped(d.PID) {
 			out.last().Observed = true
 			return out.because("somebody stopped it (state T)").do("kill -CONT %d", d.PID)
 		}

@@ -11,9 +11,6 @@
 // and weftd answers with an Answer and closes the connection. To attach what is attached already replaces it,
 // so that a program may do it again at any time.
 //
-// The client has only as much of HTTP as that takes: a CNI plugin is started for each pod, and net/http would
-// more than double its size.
-//
 // Of a pod's namespace weftd gets nothing but the descriptor, and a descriptor of a socket in the namespace
 // would keep the namespace alive for ever. So would a TUN's descriptor that was opened there. The client
 // opens the TUN in another namespace and moves the device: then the device goes with the pod's namespace, the

@@ -85,7 +85,7 @@ func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest,
 	}
 	r, ok := find(snap.Records, want)
 	if !ok {
-		return control.Released{}, fmt.Errorf("%s: %w in the store (see weft lease list)", want,
+		return control.Released{}, fmt.Errorf("record %s: %w in the store (see weft lease list)", want,
 			control.ErrNotFound)
 	}
 	if err := refuse(r); err != nil && !req.Force {

@@ -20,6 +20,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
+	"weft/cmd/internal/socket"
 	"weft/cmd/weft/internal/cli"
 )
 
@@ -357,7 +358,7 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 // forget has weftd give a pod up. If it lost the interface instead, it would take the pod for gone, and free
 // the addresses that the new interface is to have.
 func (f *attachFlags) forget(ctx context.Context, k podport.Key) error {
-	if _, err := f.port().Detach(ctx, k); err != nil && !errors.Is(err, podport.ErrNotFound) {
+	if _, err := f.port().Detach(ctx, k); err != nil && !errors.Is(err, socket.ErrNotFound) {
 		return err
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
+	"weft/cmd/internal/socket"
 	"weft/cmd/weft/internal/cli"
 )
 
@@ -71,7 +72,7 @@ func (f *podFlags) detach(ctx context.Context, w io.Writer, args []string) error
 		}
 	}
 	gone, err := f.port().Detach(ctx, p.key)
-	unknown := errors.Is(err, podport.ErrNotFound)
+	unknown := errors.Is(err, socket.ErrNotFound)
 	if err != nil && !unknown {
 		return err
 	}

@@ -342,7 +342,7 @@ func (s *Set) Detach(k podport.Key) (podport.Pod, error) {
 	p, c := s.pods[k], s.carrier
 	s.mu.Unlock()
 	if p == nil {
-		return podport.Pod{}, fmt.Errorf("%s: %w that is attached directly: weft pods lists those that are", k,
+		return podport.Pod{}, fmt.Errorf("%s: %w: weft pods lists those that are attached directly", k,
 			control.ErrNotFound)
 	}
 	var stats []tunnel.PodStats

@@ -1,16 +1,15 @@
-package control
+package socket
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/prometheus/procfs"
 
 	"weft/cmd/internal/rights"
 )
@@ -24,7 +23,10 @@ const stuckEvery = 500 * time.Millisecond
 
 // listener is the process that listens on the socket to which a request went. pid is 0 while it is unknown,
 // or if the process is in a pid namespace that this one does not see. It is safe for concurrent use.
-type listener struct{ pid atomic.Int32 }
+type listener struct {
+	pid  atomic.Int32
+	conn *net.UnixConn // read once the answer has come
+}
 
 // dial connects to the socket, and remembers which process listens there.
 func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
@@ -33,16 +35,11 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cred, err := rights.Peer(c.(*net.UnixConn)); err == nil { // else the pid stays unknown
+	l.conn = c.(*net.UnixConn)
+	if cred, err := rights.Peer(l.conn); err == nil { // else the pid stays unknown
 		l.pid.Store(cred.Pid)
 	}
 	return c, nil
-}
-
-// transport makes connections for one request each.
-func (l *listener) transport(socket string) *http.Transport {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, socket) }
-	return &http.Transport{DisableKeepAlives: true, DialContext: dial}
 }
 
 // Stopped reports whether a signal has stopped a process.
@@ -52,12 +49,9 @@ func (l *listener) state() byte { return stateOf(int(l.pid.Load())) }
 
 // stateOf returns the letter for a process's state in /proc/PID/stat, 0 if it cannot be read.
 func stateOf(pid int) byte {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0
-	}
-	if s, err := p.Stat(); err == nil && s.State != "" {
-		return s.State[0]
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if i := bytes.LastIndex(b, []byte(") ")); err == nil && i >= 0 && i+2 < len(b) { // the name may have one too
+		return b[i+2]
 	}
 	return 0
 }
@@ -104,18 +98,4 @@ func (l *listener) stuck(socket string) error {
 func timedOut(err error) bool {
 	var n net.Error
 	return errors.As(err, &n) && n.Timeout() || errors.Is(err, syscall.EAGAIN)
-}
-
-// Listener returns the process that listens on the socket, whether or not it answers; 0 if there is none, or
-// if it is not visible from here.
-func (c *Client) Listener(ctx context.Context) int {
-	ctx, cancel := context.WithTimeout(ctx, stuckEvery)
-	defer cancel()
-	var l listener
-	conn, err := l.dial(ctx, c.socket)
-	if err != nil {
-		return 0
-	}
-	_ = conn.Close() // nothing was sent
-	return int(l.pid.Load())
 }
