@@ -135,7 +135,8 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 		Action: &action, Version: &p.version, Protocol: &p.scheme, Pathname: dara.String("/"),
 		Method: dara.String(http.MethodPost), AuthType: dara.String("AK"),
 		Style: dara.String("RPC"), ReqBodyType: dara.String("formData"), BodyType: dara.String("string"),
-	}, &models.OpenApiRequest{Query: query}, &dara.RuntimeOptions{ConnectTimeout: &answerWithin, ReadTimeout: &answerWithin})
+	}, &models.OpenApiRequest{Query: query},
+		&dara.RuntimeOptions{ConnectTimeout: &answerWithin, ReadTimeout: &answerWithin})
 	var e *tea.SDKError
 	switch {
 	case errors.As(err, &e):

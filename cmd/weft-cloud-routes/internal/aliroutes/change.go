@@ -36,14 +36,14 @@ func (c changer) Create(ctx context.Context, w table.Want) error {
 	case isRefusal && r.exists(): // an answer was lost, or the read was of before
 		return fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w", routecontrol.ErrPending)
 	case isRefusal && r.full():
-		return fmt.Errorf("%w: it has %d routes of all kinds; Alibaba Cloud raises the quota of custom routes when "+
-			"asked: %w", table.ErrFull, len(c.t.Have), err)
+		return fmt.Errorf("%w: it has %d routes of all kinds; Alibaba Cloud raises the quota of custom routes "+
+			"when asked: %w", table.ErrFull, len(c.t.Have), err)
 	}
 	return err
 }
 
-// Delete implements table.Changer. The route is named by its id, so that one that somebody else has put in its
-// place stays.
+// Delete implements table.Changer. The route is named by its id, so that one that somebody else has put in
+// its place stays.
 func (c changer) Delete(ctx context.Context, x table.Route) error {
 	err := c.entry(ctx, "DeleteRouteEntries", map[string]string{"RouteEntryId": x.Name})
 	var r *refusal

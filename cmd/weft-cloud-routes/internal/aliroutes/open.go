@@ -4,8 +4,8 @@
 //
 // The API is spoken to by Alibaba's client for all of its APIs, which signs; what one of them answers is read
 // here (call.go). Credentials are its providers', but for those of the instance's role, which come from the
-// metadata service with a session and past any proxy (metadata.go). open.go finds region, VPC and credentials,
-// read.go reads tables and instances, change.go changes routes.
+// metadata service with a session and past any proxy (metadata.go). open.go finds region, VPC and
+// credentials, read.go reads tables and instances, change.go changes routes.
 package aliroutes
 
 import (
@@ -87,8 +87,8 @@ func checkTag(tag string) error {
 			"together", tag, tagAtMost)
 	case strings.HasPrefix(key, "aliyun") || strings.HasPrefix(key, "acs:") ||
 		strings.Contains(tag, "http://") || strings.Contains(tag, "https://"):
-		return fmt.Errorf("--tag %q: Alibaba Cloud takes no keys that begin with aliyun or acs:, and no http:// or "+
-			"https://", tag)
+		return fmt.Errorf("--tag %q: Alibaba Cloud takes no keys that begin with aliyun or acs:, and no http:// "+
+			"or https://", tag)
 	}
 	return nil
 }

@@ -116,8 +116,8 @@ func has(err error, codes ...string) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.ErrorCode())
 }
 
-// refusal is EC2's error in as many words as people need. The id of the request, another one each time, is not
-// among them.
+// refusal is EC2's error in as many words as people need. The id of the request, another one each time, is
+// not among them.
 type refusal struct{ smithy.APIError }
 
 func (r *refusal) Error() string { return r.ErrorCode() + ": " + r.ErrorMessage() }

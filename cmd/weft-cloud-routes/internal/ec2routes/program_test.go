@@ -319,11 +319,13 @@ func TestMetadataTellsWhere(t *testing.T) {
 	}
 	m.Close()
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	if _, err := o.open(t.Context(), w.cloud.Options); err == nil || !strings.Contains(err.Error(), "--region is missing") {
+	_, err = o.open(t.Context(), w.cloud.Options)
+	if err == nil || !strings.Contains(err.Error(), "--region is missing") {
 		t.Error(err)
 	}
 	o.Region = "eu-north-1"
-	if _, err := o.open(t.Context(), w.cloud.Options); err == nil || !strings.Contains(err.Error(), "--vpc is missing") {
+	_, err = o.open(t.Context(), w.cloud.Options)
+	if err == nil || !strings.Contains(err.Error(), "--vpc is missing") {
 		t.Error(err)
 	}
 }

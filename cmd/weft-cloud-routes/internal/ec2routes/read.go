@@ -208,8 +208,8 @@ func (f fleet) route(dst netip.Prefix, r types.Route) table.Route {
 		out.Ours = f.mayBeOurs(dst, r) && (f.ids[out.Target] || asked && !exists)
 		return out
 	}
-	out.Target = cmp.Or(aws.ToString(r.GatewayId), aws.ToString(r.NatGatewayId), aws.ToString(r.TransitGatewayId),
-		aws.ToString(r.VpcPeeringConnectionId), aws.ToString(r.EgressOnlyInternetGatewayId),
+	out.Target = cmp.Or(aws.ToString(r.GatewayId), aws.ToString(r.NatGatewayId),
+		aws.ToString(r.TransitGatewayId), aws.ToString(r.VpcPeeringConnectionId), aws.ToString(r.EgressOnlyInternetGatewayId),
 		aws.ToString(r.CarrierGatewayId), aws.ToString(r.LocalGatewayId), aws.ToString(r.InstanceId),
 		aws.ToString(r.CoreNetworkArn), aws.ToString(r.OdbNetworkArn), "something that this program does not know")
 	return out

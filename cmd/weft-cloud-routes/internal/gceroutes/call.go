@@ -52,8 +52,8 @@ func (r *refusal) answer() table.Answer {
 	return table.Failed
 }
 
-// call makes a call, several times if need be, and decodes its answer into out. name is what counts it, and is
-// the permission that it takes. All calls may be made twice: what is created has a name, and requests that
+// call makes a call, several times if need be, and decodes its answer into out. name is what counts it, and
+// is the permission that it takes. All calls may be made twice: what is created has a name, and requests that
 // change something have an id.
 func (c *cloud) call(ctx context.Context, name, method, path string, query url.Values, in, out any) error {
 	var body []byte

@@ -120,7 +120,8 @@ func (c *cloud) Tables(ctx context.Context) ([]table.Table, error) {
 			Items []routeItem `json:"items"`
 			Next  string      `json:"nextPageToken"`
 		}
-		if err := c.call(ctx, "compute.routes.list", http.MethodGet, "global/routes", query, nil, &page); err != nil {
+		err := c.call(ctx, "compute.routes.list", http.MethodGet, "global/routes", query, nil, &page)
+		if err != nil {
 			return nil, err
 		}
 		for _, r := range page.Items {

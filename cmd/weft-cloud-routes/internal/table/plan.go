@@ -127,9 +127,9 @@ func split(have []Route) (ours, foreign map[netip.Prefix][]Route) {
 	return ours, foreign
 }
 
-// Judge says of each route that is wanted, and has a target, why it is not in place in a table of have, and of
-// others why they stay; one that is in place is not mentioned. reasons is what came of the changes made before
-// have was read.
+// Judge says of each route that is wanted, and has a target, why it is not in place in a table of have, and
+// of others why they stay; one that is in place is not mentioned. reasons is what came of the changes made
+// before have was read.
 func Judge(have []Route, want []Want, reasons map[netip.Prefix]error) map[netip.Prefix]error {
 	ours, foreign := split(have)
 	var others bart.Lite

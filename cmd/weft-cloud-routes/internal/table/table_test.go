@@ -113,8 +113,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// cloud is a View with one table, which has room for so many routes. It asks for patience, does not answer, or
-// takes long, after some calls.
+// cloud is a View with one table, which has room for so many routes. It asks for patience, does not answer,
+// or takes long, after some calls.
 type cloud struct {
 	room  int
 	have  []Route
