@@ -9,7 +9,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
 )
 
@@ -40,7 +39,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if d.Name != r.Name {
 		return types.NewError(types.ErrInternal, fmt.Sprintf("%s belongs to network %s", r.id, d.Name), "")
 	}
-	if err := r.delegate.Check(ctx, r.today(d), r.call); err != nil && !errors.Is(err, delegate.ErrUnsupported) {
+	if err := r.delegate.Check(ctx, r.today(d), r.call); err != nil {
 		return by(d.Type, err)
 	}
 	if direct, ok := d.Direct(); ok {
@@ -82,7 +81,7 @@ func (p plugin) status(args *skel.CmdArgs) error {
 			return types.NewError(errNotAvailable, err.Error(), "")
 		}
 	}
-	if err := r.delegate.Status(ctx, d); err != nil && !errors.Is(err, delegate.ErrUnsupported) {
+	if err := r.delegate.Status(ctx, d); err != nil {
 		var e *types.Error
 		if errors.As(err, &e) {
 			return e

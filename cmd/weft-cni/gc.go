@@ -168,9 +168,7 @@ func reservations(d netconf.Delegate) (dir string, err error) {
 // forward calls the delegate's GC with the runtime's list.
 func (c *collection) forward(ctx context.Context) {
 	d := c.current.WithKey("cni.dev/valid-attachments", c.Valid).WithKey("cni.dev/attachments", c.Valid)
-	if err := c.delegate.GC(ctx, d); !errors.Is(err, delegate.ErrUnsupported) {
-		c.fault("GC of "+d.Type, err)
-	}
+	c.fault("GC of "+d.Type, c.delegate.GC(ctx, d))
 }
 
 // call returns what the environment tells a plugin in the DEL of an attachment whose namespace is gone.

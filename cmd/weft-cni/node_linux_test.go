@@ -41,12 +41,31 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes the plugin, under both its names, and cnitool.
+// newer is a program for a plugin of Debian, which knows version 1.0.0 at most: with it the plugin knows
+// 1.1.0.
+const newer = `#!/bin/sh
+in=$(cat)
+from() { sed 's/"cniVersion": *"'$1'"/"cniVersion":"'$2'"/g'; }
+old() { printf %s "$in" | from 1.1.0 1.0.0 | ` + debianPlugins + `/$(basename $0); }
+case $CNI_COMMAND:$in in
+VERSION:*) echo '{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}' ;;
+GC:* | STATUS:*) ;;
+*'"cniVersion":"1.1.0"'*) out=$(old); code=$?; printf %s "$out" | from 1.0.0 1.1.0; exit $code ;;
+*) old ;;
+esac
+`
+
+// build makes the plugin, under both its names, cnitool, and plugins that know version 1.1.0.
 var build = sync.OnceValue(func() error {
 	for _, args := range [][]string{{"weft", "."}, {"cnitool", "github.com/containernetworking/cni/cnitool"}} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(binDir, args[0]), args[1])
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
+		}
+	}
+	for _, name := range []string{"bridge", "host-local", "portmap"} {
+		if err := os.WriteFile(filepath.Join(binDir, name), []byte(newer), 0o755); err != nil {
+			return err
 		}
 	}
 	return os.Symlink("weft", filepath.Join(binDir, "flannel"))
@@ -75,7 +94,7 @@ func newNode(t *testing.T) *node {
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{Namespace: netns.New(t, "node"), t: t, dir: t.TempDir(), path: binDir + ":" + debianPlugins}
+	n := &node{Namespace: netns.New(t, "node"), t: t, dir: t.TempDir(), path: binDir}
 	for key, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"} {
 		if err := n.Sysctl(key, value); err != nil {
 			t.Fatal(err)

@@ -120,19 +120,21 @@ func hasWhatFlannelsHas(t *testing.T, s Root) {
 	}
 }
 
-// asksPlugins installs the manifests' list beside Debian's portmap. The default image can run that, and the
-// minimal one cannot, since it has no C library. With either, the list does not offer a version that this
-// portmap refuses.
+// asksPlugins installs the manifests' list beside Debian's plugins. The default image can run these, and the
+// minimal one cannot, since it has no C library. With either, the list does not offer a version that they
+// refuse.
 func asksPlugins(t *testing.T, whole, minimal Root) {
 	conf, err := filepath.Abs(filepath.Join(repository, "cmd/weftd/deploy/kubernetes/base"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for said, s := range map[string]Root{"plugin portmap knows 0.1.0": whole,
-		"plugin portmap cannot be asked": minimal} {
+	for said, s := range map[string]Root{"plugin bridge knows 0.1.0": whole,
+		"plugin bridge cannot be asked": minimal} {
 		bin, net := t.TempDir(), t.TempDir()
-		if err := copyFile("/usr/lib/cni/portmap", filepath.Join(bin, "portmap")); err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"bridge", "host-local", "portmap"} {
+			if err := copyFile(filepath.Join("/usr/lib/cni", name), filepath.Join(bin, name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		mounts := []Mount{{Source: bin, Target: "/host/opt/cni/bin"}, {Source: net, Target: "/host/etc/cni/net.d"},
 			{Source: conf, Target: "/etc/kube-flannel", ReadOnly: true}}

@@ -17,16 +17,14 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/utils"
+
+	"weft/lease/atomicfile"
 )
 
 const (
-	separator  = ":"
-	tempPrefix = ".weft-"
-	// tempAge is how old a temporary file is that nobody is writing any more.
-	tempAge = 10 * time.Minute
+	separator = ":"
 	// maxText bounds a file, in bytes.
 	maxText = 1 << 20
 )
@@ -74,67 +72,16 @@ func (d Dir) own(id ID) string {
 func (d Dir) flannels(id string) string { return filepath.Join(string(d), id) }
 
 // Save writes the record of id and replaces an earlier one, in one step, so that a crash leaves
-// the whole of the one or of the other. With an error, what was there before is there. Only the
-// owner may read the file, and the directory if it has to be made.
+// the whole of the one or of the other. Only the owner may read the file, and the directory if it
+// has to be made.
 func (d Dir) Save(id ID, text []byte) error {
 	if err := id.Check(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return err
-	}
-	dir, err := os.Open(string(d)) // before anything is changed, which could not be made to last without it
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	temp, err := d.write(text)
-	if err != nil {
-		return err
-	}
-	if err := d.place(temp, id, dir.Sync); err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(temp)))
-	}
-	return nil
-}
-
-// write makes a temporary file with text, and returns its name.
-func (d Dir) write(text []byte) (temp string, err error) {
-	f, err := os.CreateTemp(string(d), tempPrefix+"*") // 0600
-	if err != nil {
-		return "", err
-	}
-	if _, err = f.Write(text); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
-}
-
-// place makes temp the record of id, and sync makes that last. If it cannot, an earlier record is put back.
-func (d Dir) place(temp string, id ID, sync func() error) error {
 	if err := d.unlinkFlannels(id); err != nil {
 		return err
 	}
-	earlier := temp + "-earlier"
-	if err := os.Link(d.own(id), earlier); err == nil {
-		defer os.Remove(earlier) // List does, else
-	}
-	err := os.Rename(temp, d.own(id))
-	if err == nil {
-		d.linkFlannels(id)
-		if err = sync(); err == nil {
-			return nil
-		}
-		err = errors.Join(err, d.unlinkFlannels(id))
-		if back := os.Rename(earlier, d.own(id)); errors.Is(back, fs.ErrNotExist) {
-			err = errors.Join(err, os.Remove(d.own(id)))
-		} else {
-			err = errors.Join(err, back)
-		}
-	}
+	err := atomicfile.Write(d.own(id), text)
 	d.linkFlannels(id)
 	return err
 }
@@ -170,9 +117,9 @@ func (d Dir) Remove(r Record) error {
 	return nil
 }
 
-// List returns all records, and deletes the temporary files that a crash left. Files that are
-// neither ours nor flannel's are left alone. A file that cannot be read is an error, beside
-// which the other records are returned.
+// List returns all records. Files that are neither ours nor flannel's are left alone. A file that
+// cannot be read is an error, beside which the other records are returned. What a crash left of a
+// record that was being written is in the list too, as one of an interface that nobody has.
 func (d Dir) List() ([]Record, error) {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,10 +129,6 @@ func (d Dir) List() ([]Record, error) {
 	var out []Record
 	for _, e := range entries {
 		path := filepath.Join(string(d), e.Name())
-		if strings.HasPrefix(e.Name(), tempPrefix) {
-			faults = append(faults, removeOld(path))
-			continue
-		}
 		container, iface, ours := strings.Cut(e.Name(), separator)
 		r := Record{ID: ID{container, iface}, Path: path, Flannel: !ours}
 		switch {
@@ -246,14 +189,6 @@ func read(path string) ([]byte, error) {
 		err = fmt.Errorf("%s is larger than %d bytes", path, maxText)
 	}
 	return b, err
-}
-
-func removeOld(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil || time.Since(info.ModTime()) < tempAge {
-		return ignoreMissing(err)
-	}
-	return ignoreMissing(os.Remove(path))
 }
 
 func ignoreMissing(err error) error {

@@ -5,14 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"golang.org/x/sys/unix"
 )
 
 func TestSaveLoadRemove(t *testing.T) {
@@ -164,21 +161,14 @@ func TestList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write := func(name, text string) string {
-		path := filepath.Join(string(d), name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(string(d), name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return path
 	}
 	write("c", "flannel's")
 	write(".hidden", "not ours")
 	write("-x", "not ours")
-	young := write(tempPrefix+"1", "")
-	old := write(tempPrefix+"2", "")
-	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Mkdir(filepath.Join(string(d), "dir"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -198,106 +188,9 @@ func TestList(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if _, err := os.Stat(young); err != nil {
-		t.Errorf("a file that may be being written: %v", err)
-	}
-	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what a crash left: %v", err)
-	}
 	write("d:eth0", strings.Repeat("x", maxText+1))
 	if records, err := d.List(); err == nil || !strings.Contains(err.Error(), "d:eth0") ||
 		len(records) != len(want) {
 		t.Errorf("with a file too large: %d records, %v", len(records), err)
-	}
-}
-
-// A record that could not be made to last is not there, and an earlier one is as it was.
-func TestFailedSaveLeavesWhatWas(t *testing.T) {
-	full := errors.New("the disk is gone")
-	for _, earlier := range []string{"", "earlier"} {
-		d, id := Dir(t.TempDir()), ID{"a", "eth0"}
-		if earlier != "" {
-			if err := d.Save(id, []byte(earlier)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		before := names(t, d)
-		temp, err := d.write([]byte("new"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = d.place(temp, id, func() error {
-			if rec, err := d.Load(id); err != nil || string(rec.Text) != "new" {
-				t.Errorf("before it lasts: %q, %v", rec.Text, err)
-			}
-			return full
-		})
-		if !errors.Is(err, full) || errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("got %v, want the cause alone", err)
-		}
-		if left := names(t, d); !slices.Equal(left, before) {
-			t.Errorf("left %q, before %q", left, before)
-		}
-		if rec, err := d.Load(id); string(rec.Text) != earlier || (err == nil) != (earlier != "") {
-			t.Errorf("%q is now %q, %v", earlier, rec.Text, err)
-		}
-	}
-}
-
-// In a directory that takes files and cannot be opened, which a record needs to last, nothing is changed.
-func TestSaveOfAnUnreadableDirectory(t *testing.T) {
-	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o333)); err != nil {
-		t.Fatal(err)
-	}
-	saved := make(chan error)
-	go func() {
-		runtime.LockOSThread()                       // for good: it ends with the goroutine
-		if err := unix.Setfsuid(65534); err != nil { // root may open any
-			saved <- err
-			return
-		}
-		saved <- Dir(dir).Save(ID{"a", "eth0"}, []byte("x"))
-	}()
-	if err := <-saved; !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("got %v", err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if left := names(t, Dir(dir)); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
-}
-
-// A file is read whole or not at all while others replace it.
-func TestSaveIsAtomic(t *testing.T) {
-	d, id := Dir(t.TempDir()), ID{"a", "eth0"}
-	texts := []string{strings.Repeat("a", 4096), strings.Repeat("b", 8192)}
-	if err := d.Save(id, []byte(texts[0])); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() {
-		for i := range 50 {
-			if err := d.Save(id, []byte(texts[i%2])); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- nil
-	}()
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-			return
-		default:
-		}
-		if rec, err := d.Load(id); err != nil || !slices.Contains(texts, string(rec.Text)) {
-			t.Fatalf("%d bytes, %v", len(rec.Text), err)
-		}
 	}
 }

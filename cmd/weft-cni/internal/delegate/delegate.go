@@ -1,13 +1,10 @@
-// Package delegate calls the plugin that does the work, in the version of the
-// specification that the runtime's configuration has, or in an older one that the plugin
-// knows.
+// Package delegate calls the plugin that does the work, in the version of the specification that
+// the runtime's configuration has: weft-cni install offers the runtime those that the plugin knows.
 package delegate
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -16,20 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
-	"github.com/containernetworking/cni/pkg/version"
 
 	"weft/cmd/weft-cni/internal/netconf"
-)
-
-// ErrUnsupported says that the plugin is of a version that has no such command.
-var ErrUnsupported = errors.New("the plugin does not know this command")
-
-// The first versions with the commands that 0.1.0 lacks.
-const (
-	sinceCheck  = "0.4.0"
-	sinceGC     = "1.1.0"
-	sinceStatus = "1.1.0"
-	oldest      = "0.1.0"
 )
 
 // Call has what the environment tells a plugin about the attachment.
@@ -58,41 +43,41 @@ func (c *Caller) Find(name string) (string, error) {
 	return path, nil
 }
 
-// Add attaches, and returns the result in the version that d asked for.
-func (c *Caller) Add(ctx context.Context, d netconf.Delegate, call Call) (result types.Result, err error) {
-	asked := d.CNIVersion
-	err = c.negotiate(ctx, d, func(path string, d netconf.Delegate) error {
-		result, err = invoke.ExecPluginWithResult(ctx, path, d.Text(), call.with("ADD", c.path), c.exec)
-		return err
-	})
+// Add attaches, and returns the result.
+func (c *Caller) Add(ctx context.Context, d netconf.Delegate, call Call) (types.Result, error) {
+	path, err := c.Find(d.Type)
 	if err != nil {
 		return nil, err
 	}
-	if asked == "" {
-		asked = oldest
-	}
-	if result, err = result.GetAsVersion(asked); err != nil {
-		return nil, fmt.Errorf("result of %s: %w", d.Type, err)
-	}
-	return result, nil
+	return invoke.ExecPluginWithResult(ctx, path, d.Text(), call.with("ADD", c.path), c.exec)
 }
 
 // Del detaches.
 func (c *Caller) Del(ctx context.Context, d netconf.Delegate, call Call) error {
-	return c.negotiate(ctx, d, func(path string, d netconf.Delegate) error {
-		return invoke.ExecPluginWithoutResult(ctx, path, d.Text(), call.with("DEL", c.path), c.exec)
-	})
+	return c.run(ctx, d, "DEL", call)
 }
 
-// Check asks the plugin whether the attachment is as ADD left it. The error wraps
-// ErrUnsupported if the plugin cannot tell.
+// Check asks the plugin whether the attachment is as ADD left it.
 func (c *Caller) Check(ctx context.Context, d netconf.Delegate, call Call) error {
-	return c.negotiate(ctx, d, func(path string, d netconf.Delegate) error {
-		if !atLeast(d.CNIVersion, sinceCheck) {
-			return fmt.Errorf("CHECK of %s: %w", d.Type, ErrUnsupported)
-		}
-		return invoke.ExecPluginWithoutResult(ctx, path, withGateways(d).Text(), call.with("CHECK", c.path), c.exec)
-	})
+	return c.run(ctx, withGateways(d), "CHECK", call)
+}
+
+// Status asks whether an ADD could succeed.
+func (c *Caller) Status(ctx context.Context, d netconf.Delegate) error {
+	return c.run(ctx, d, "STATUS", Call{})
+}
+
+// GC calls the plugin's GC with the valid attachments in d.
+func (c *Caller) GC(ctx context.Context, d netconf.Delegate) error {
+	return c.run(ctx, d, "GC", Call{})
+}
+
+func (c *Caller) run(ctx context.Context, d netconf.Delegate, command string, call Call) error {
+	path, err := c.Find(d.Type)
+	if err != nil {
+		return err
+	}
+	return invoke.ExecPluginWithoutResult(ctx, path, d.Text(), call.with(command, c.path), c.exec)
 }
 
 // withGateways adds the gateway to every route in the result of ADD that has none. Such a
@@ -110,11 +95,15 @@ func withGateways(d netconf.Delegate) netconf.Delegate {
 			}
 		}
 	}
-	text, err := printed(r, d.CNIVersion)
+	older, err := r.GetAsVersion(d.CNIVersion)
 	if err != nil {
 		return d
 	}
-	return d.WithPrevResult(text)
+	var text bytes.Buffer
+	if older.PrintTo(&text) != nil {
+		return d
+	}
+	return d.WithPrevResult(text.Bytes())
 }
 
 // ParseResult reads a result of version v, and converts it to the newest form.
@@ -124,122 +113,6 @@ func ParseResult(v string, text []byte) (*types100.Result, error) {
 		return nil, err
 	}
 	return types100.GetResult(result)
-}
-
-// printed returns r as JSON in version v.
-func printed(r types.Result, v string) ([]byte, error) {
-	r, err := r.GetAsVersion(v)
-	if err != nil {
-		return nil, err
-	}
-	var text bytes.Buffer
-	err = r.PrintTo(&text)
-	return text.Bytes(), err
-}
-
-// Status asks whether an ADD could succeed. The error wraps ErrUnsupported if the
-// plugin cannot tell.
-func (c *Caller) Status(ctx context.Context, d netconf.Delegate) error {
-	return c.sinceOrUnsupported(ctx, d, "STATUS", sinceStatus)
-}
-
-// GC calls the plugin's GC with the valid attachments in d. The error wraps ErrUnsupported
-// if the plugin knows no GC.
-func (c *Caller) GC(ctx context.Context, d netconf.Delegate) error {
-	return c.sinceOrUnsupported(ctx, d, "GC", sinceGC)
-}
-
-// sinceOrUnsupported asks for the plugin's versions first, since an old plugin would take the
-// command's name for a mistake.
-func (c *Caller) sinceOrUnsupported(ctx context.Context, d netconf.Delegate, command, since string) error {
-	path, err := c.Find(d.Type)
-	if err != nil {
-		return err
-	}
-	v, err := c.common(ctx, path, d.CNIVersion)
-	if err != nil {
-		return err
-	}
-	if !atLeast(v, since) {
-		return fmt.Errorf("%s of %s: %w", command, d.Type, ErrUnsupported)
-	}
-	return invoke.ExecPluginWithoutResult(ctx, path, d.Text(), Call{}.with(command, c.path), c.exec)
-}
-
-// negotiate calls do, and calls it again with an older version of the specification if the
-// plugin refuses d's. It does not ask the plugin for its versions first, since that would
-// cost a process for every pod, mostly for nothing.
-func (c *Caller) negotiate(ctx context.Context, d netconf.Delegate,
-	do func(string, netconf.Delegate) error) error {
-	path, err := c.Find(d.Type)
-	if err != nil {
-		return err
-	}
-	err = do(path, d)
-	if e := (*types.Error)(nil); !errors.As(err, &e) || e.Code != types.ErrIncompatibleCNIVersion {
-		return err
-	}
-	v, versionErr := c.common(ctx, path, d.CNIVersion)
-	if versionErr != nil || v == "" || v == d.CNIVersion {
-		return err
-	}
-	older, convertErr := lower(d, v)
-	if convertErr != nil {
-		return errors.Join(err, convertErr)
-	}
-	return do(path, older)
-}
-
-// common returns the newest version that the plugin at path knows and that is not newer
-// than wanted; "" if there is none.
-func (c *Caller) common(ctx context.Context, path, wanted string) (string, error) {
-	info, err := invoke.GetVersionInfo(ctx, path, c.exec)
-	if err != nil {
-		return "", fmt.Errorf("versions of %s: %w", filepath.Base(path), err)
-	}
-	best := ""
-	for _, v := range info.SupportedVersions() {
-		if atLeast(wanted, v) && (best == "" || atLeast(v, best)) {
-			best = v
-		}
-	}
-	return best, nil
-}
-
-// lower returns d in version v, and so is the result of ADD in it.
-func lower(d netconf.Delegate, v string) (netconf.Delegate, error) {
-	prev := d.PrevResult()
-	d = d.WithVersion(v)
-	if prev == nil {
-		return d, nil
-	}
-	var in struct {
-		CNIVersion string `json:"cniVersion"`
-	}
-	if err := json.Unmarshal(prev, &in); err != nil {
-		return d, fmt.Errorf("prevResult: %w", err)
-	}
-	if in.CNIVersion == "" {
-		return d, nil
-	}
-	result, err := create.Create(in.CNIVersion, prev)
-	if err != nil {
-		return d, fmt.Errorf("prevResult: %w", err)
-	}
-	text, err := printed(result, v)
-	if err != nil {
-		return d, fmt.Errorf("prevResult in version %s: %w", v, err)
-	}
-	return d.WithPrevResult(text), nil
-}
-
-// atLeast reports whether v is min or newer; one that does not parse is not. "" is the oldest.
-func atLeast(v, min string) bool {
-	if v == "" {
-		v = oldest
-	}
-	ok, err := version.GreaterThanOrEqualTo(v, min)
-	return ok && err == nil
 }
 
 func (c Call) with(command, path string) *invoke.Args {

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,18 +24,6 @@ func dual() Node {
 	return Node{
 		Networks: prefixes("10.244.0.0/16", "fd42::/48"),
 		Subnets:  prefixes("10.244.7.0/24", "fd42:0:0:7::/64"),
-	}
-}
-
-func TestOf(t *testing.T) {
-	for subnet, want := range map[string]string{
-		"10.244.7.0/24":   "10.244.7.1/24",
-		"10.244.7.128/25": "10.244.7.129/25",
-		"fd42:0:0:7::/64": "fd42:0:0:7::1/64",
-	} {
-		if got := Of(netip.MustParsePrefix(subnet)); got.String() != want {
-			t.Errorf("%s: %v, want %s", subnet, got, want)
-		}
 	}
 }
 
@@ -65,11 +51,11 @@ func TestFormer(t *testing.T) {
 	}
 }
 
-// host is a namespace with a link named cni0, of the given kind, that has these addresses.
-func host(t *testing.T, kind netlink.Link, addrs ...string) *netns.Namespace {
+// host is a namespace with a bridge named cni0 that has these addresses.
+func host(t *testing.T, addrs ...string) *netns.Namespace {
 	t.Helper()
 	n := netns.New(t, "host")
-	kind.Attrs().Name = "cni0"
+	kind := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}
 	if err := n.Netlink().LinkAdd(kind); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +115,7 @@ func TestAdd(t *testing.T) {
 		{"a former gateway of IPv6 alone", []string{"fd42:0:0:3::1/64"}, "fd42:0:0:3::1/64"},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			n := host(t, &netlink.Bridge{}, tt.have...)
+			n := host(t, tt.have...)
 			for range 2 { // the second time there is nothing to do
 				add(t, n, dual())
 				if got := listed(t, n); got != tt.want {
@@ -155,7 +141,7 @@ func TestRetire(t *testing.T) {
 			"10.244.7.1/24 192.0.2.1/24 fd42:0:0:3::1/64 fd42:0:0:7::1/64", 2},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			n := host(t, &netlink.Bridge{}, "10.244.3.1/24", "192.0.2.1/24", "fd42:0:0:7::1/64", "fd42:0:0:3::1/64")
+			n := host(t, "10.244.3.1/24", "192.0.2.1/24", "fd42:0:0:7::1/64", "fd42:0:0:3::1/64")
 			add(t, n, dual())
 			asked := 0
 			err := n.Do(func() error {
@@ -171,29 +157,5 @@ func TestRetire(t *testing.T) {
 				t.Errorf("cni0 has %s after %d questions, want %s after %d", got, asked, tt.want, tt.asked)
 			}
 		})
-	}
-}
-
-// Without the bridge, or with another kind of link in its place, there is nothing to do: plugin bridge makes
-// the one, and refuses the other.
-func TestNoBridge(t *testing.T) {
-	n := host(t, &netlink.Veth{PeerName: "other"}, "10.244.3.1/24")
-	inUse := func(netip.Prefix) bool {
-		t.Error("asked about the address of a link that is no bridge")
-		return false
-	}
-	for _, name := range []string{"cni0", "absent"} {
-		err := n.Do(func() error { return errors.Join(dual().Add(name), dual().Retire(name, inUse)) })
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	l, err := n.Netlink().LinkByName("cni0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if have, err := n.Netlink().AddrList(l, netlink.FAMILY_V4); err != nil || len(have) != 1 ||
-		fmt.Sprint(have[0].IPNet) != "10.244.3.1/24" {
-		t.Errorf("cni0 has %v, %v", have, err)
 	}
 }

@@ -62,7 +62,8 @@ func Usage(w io.Writer) {
 a runtime sees the old file or the new. The configuration comes last, since a runtime
 takes a node for ready when it finds one. With --name flannel, configurations of
 type flannel work as they are. Where the configuration has a list cniVersions, its plugins
-in --bin-dir are asked, and what one of them does not know is left out.
+in --bin-dir, and those that this program calls, are asked, and what one of them does not
+know is left out.
 
   weft-cni install --name flannel --name weft \
       --conf /etc/kube-flannel/cni-conf.json --conf-file /etc/cni/net.d/10-flannel.conflist

@@ -94,14 +94,17 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// A version that a plugin of the list does not know is not offered to the runtime. A plugin that
-// cannot be asked counts as one that knows no more than cniVersion. Everything else stays as it was written.
+// A version that a plugin of the list, or one that weft calls, does not know is not offered to the runtime. A
+// plugin that cannot be asked counts as one that knows no more than cniVersion. Everything else stays as it
+// was written.
 func TestVersionsThatPluginsLack(t *testing.T) {
 	dir := t.TempDir()
+	const newest = `[ $CNI_COMMAND = VERSION ] && ` +
+		`echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}'`
 	for name, script := range map[string]string{
-		"old":    `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.0.0","supportedVersions":["0.3.1","0.4.0","1.0.0"]}'`,
-		"new":    `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}'`,
-		"broken": "exit 3",
+		"old": `[ $CNI_COMMAND = VERSION ] && ` +
+			`echo '{"cniVersion":"1.0.0","supportedVersions":["0.3.1","0.4.0","1.0.0"]}'`,
+		"new": newest, "bridge": newest, "host-local": newest, "broken": "exit 3",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
@@ -109,6 +112,9 @@ func TestVersionsThatPluginsLack(t *testing.T) {
 	}
 	for _, c := range []struct{ plugins, versions, want, said string }{
 		{`{"type":"weft"}`, `["0.4.0","1.0.0","1.1.0"]`, `["0.4.0","1.0.0","1.1.0"]`, ""},
+		{`{"type":"weft","delegate":{"type":"old"}}`, `["1.0.0","1.1.0"]`, `["1.0.0"]`, "plugin old"},
+		{`{"type":"weft","ipam":{"type":"old"}}`, `["1.0.0","1.1.0"]`, `["1.0.0"]`, "plugin old"},
+		{`{"type":"weft","attach":"direct","delegate":{"type":"old"}}`, `["1.1.0"]`, `["1.1.0"]`, ""},
 		{`{"type":"weft"},{"type":"new"}`, `[ "0.4.0", "1.1.0" ]`, `[ "0.4.0", "1.1.0" ]`, ""},
 		{`{"type":"new"},{"type":"old"}`, `[ "0.4.0", "1.1.0", "1.0.0" ]`, `["0.4.0","1.0.0"]`, "1.0.0"},
 		{`{"type":"old"}`, `["1.1.0"]`, `[]`, "1.0.0"},

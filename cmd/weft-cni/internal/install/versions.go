@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"weft/cmd/weft-cni/internal/netconf"
 )
 
 // askTimeout bounds how long a plugin takes to say which versions it knows.
@@ -23,11 +26,36 @@ const askTimeout = 10 * time.Second
 // calls every plugin in the newest of cniVersions and cniVersion that it knows itself. A runtime that
 // does not know the key cniVersions, which came with 1.1.0, takes cniVersion.
 type offered struct {
-	CNIVersion  string   `json:"cniVersion"`
-	CNIVersions []string `json:"cniVersions"`
-	Plugins     []struct {
+	CNIVersion  string     `json:"cniVersion"`
+	CNIVersions []string   `json:"cniVersions"`
+	Plugins     []listItem `json:"plugins"`
+}
+
+// listItem is a plugin of a list, with those that this program calls in turn if it is that plugin.
+type listItem struct {
+	Type     string `json:"type"`
+	Delegate struct {
 		Type string `json:"type"`
-	} `json:"plugins"`
+	} `json:"delegate"`
+	IPAM struct {
+		Type string `json:"type"`
+	} `json:"ipam"`
+	Attach string `json:"attach"`
+}
+
+// programs are the plugins of a list that have to know a version, but for this program, which knows all.
+func (f flags) programs(list []listItem) (out []string) {
+	for _, p := range list {
+		if !slices.Contains(f.names, p.Type) {
+			out = append(out, p.Type)
+			continue
+		}
+		if p.Attach != netconf.AttachDirect {
+			out = append(out, cmp.Or(p.Delegate.Type, netconf.DefaultType))
+		}
+		out = append(out, cmp.Or(p.IPAM.Type, netconf.DefaultIPAM))
+	}
+	return out
 }
 
 // trim removes from conf's cniVersions the versions that one of its plugins does not know, and prints a line
@@ -39,12 +67,9 @@ func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
 		return nil, err
 	}
 	left := slices.Clone(c.CNIVersions)
-	for _, p := range c.Plugins {
-		if slices.Contains(f.names, p.Type) {
-			continue // this program, which knows all of them
-		}
+	for _, name := range f.programs(c.Plugins) {
 		before := len(left)
-		known, err := f.versions(p.Type)
+		known, err := f.versions(name)
 		left = slices.DeleteFunc(left, func(v string) bool {
 			if err == nil {
 				return !slices.Contains(known, v)
@@ -56,9 +81,9 @@ func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
 		case len(left) == before:
 		case err != nil:
 			fmt.Fprintf(stdout, "CNI versions newer than %s are left out: plugin %s cannot be asked for those that "+
-				"it knows: %v\n", c.CNIVersion, p.Type, err)
+				"it knows: %v\n", c.CNIVersion, name, err)
 		default:
-			fmt.Fprintf(stdout, "CNI versions are %s: plugin %s knows %s\n", strings.Join(left, ", "), p.Type,
+			fmt.Fprintf(stdout, "CNI versions are %s: plugin %s knows %s\n", strings.Join(left, ", "), name,
 				strings.Join(known, ", "))
 		}
 	}

@@ -45,7 +45,7 @@ func (c Config) checkDirect() (faults []error) {
 	for _, key := range slices.Sorted(maps.Keys(c.Delegate)) {
 		text := string(c.Delegate[key])
 		switch {
-		case key == "type" && text != `"`+defaultType+`"`:
+		case key == "type" && text != `"`+DefaultType+`"`:
 			faults = append(faults, fmt.Errorf("delegate.type is %s, and with attach %q no plugin makes the "+
 				"interface: leave one of them out", text, AttachDirect))
 		case key == "ipMasq" && text == "true":

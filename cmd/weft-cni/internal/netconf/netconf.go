@@ -18,8 +18,8 @@ import (
 const (
 	DefaultSubnetFile = "/run/flannel/subnet.env"
 	DefaultDataDir    = "/var/lib/cni/flannel"
-	defaultType       = "bridge"
-	defaultIPAM       = "host-local"
+	DefaultType       = "bridge"     // of the delegate
+	DefaultIPAM       = "host-local" // of its ipam
 )
 
 // Config is the plugin's own configuration, as standard input has it. Keys that weft does not know are kept
@@ -98,11 +98,11 @@ func (c Config) check() error {
 }
 
 func (c Config) delegateType() (string, error) {
-	return pluginName(c.Delegate, "delegate", "type", defaultType)
+	return pluginName(c.Delegate, "delegate", "type", DefaultType)
 }
 
 func (c Config) ipamType() (string, error) {
-	return pluginName(c.IPAM, "ipam", "type", defaultIPAM)
+	return pluginName(c.IPAM, "ipam", "type", DefaultIPAM)
 }
 
 func (c Config) ipamRoutes() ([]json.RawMessage, error) {

@@ -33,7 +33,7 @@ func (c Config) Render(env Env) (Delegate, error) {
 	d.setDefault("mtu", env.MTU)
 	if c.Attach != AttachDirect {
 		d.setDefault("ipMasq", !env.IPMasq)
-		if d.Type == defaultType {
+		if d.Type == DefaultType {
 			d.setDefault("isGateway", true)
 		}
 	}
@@ -185,7 +185,7 @@ func (d Delegate) Bridge() string {
 		IsDefault bool    `json:"isDefaultGateway"`
 	}
 	switch err := json.Unmarshal(d.Text(), &b); {
-	case err != nil, d.Type != defaultType, !b.IsGateway && !b.IsDefault:
+	case err != nil, d.Type != DefaultType, !b.IsGateway && !b.IsDefault:
 		return ""
 	case b.Bridge == nil:
 		return "cni0" // as the plugin has it
