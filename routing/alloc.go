@@ -1,10 +1,6 @@
 package routing
 
-import (
-	"encoding/json"
-
-	"weft/lease"
-)
+import "weft/lease"
 
 // typeAlloc is flannel's alloc: a subnet for the node, and nothing else.
 const typeAlloc = "alloc"
@@ -18,10 +14,6 @@ func allocType() Type {
 // alloc lets the node's subnet be leased and written to the subnet file, and does nothing else.
 type alloc struct{ plain }
 
-func (alloc) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
-
-func (alloc) trait() trait { return trait{path: PathNone} }
-
-func (alloc) publish() (data, v6data json.RawMessage) { return nil, nil }
+func (alloc) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true, path: PathNone} }
 
 func (alloc) want(situation) desired { return desired{} }

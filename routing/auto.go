@@ -53,13 +53,11 @@ type encrypted struct {
 }
 
 // open implements opener.
-func (e *encrypted) open(ctx context.Context, c BackendConfig) (backendType, driver, error) {
+func (e *encrypted) open(ctx context.Context, c BackendConfig) (settings, driver, error) {
 	w := e.wireGuard
-	w.seals = e.sealed()
+	w.seals = seals{e.Encrypt, e.AllowedSources}
 	return w.open(ctx, c)
 }
-
-func (e *encrypted) sealed() seals { return seals{e.Encrypt, e.AllowedSources} }
 
 // The words of the key Encrypt of type auto: every peer by WireGuard, or those in other links only.
 const (
@@ -85,11 +83,11 @@ func (s seals) takesPlain(under underlay.Link, away bool) bool {
 	return s.encrypt == encryptBetweenLinks && !away && under.Ext4 == under.Addr4 && under.Ext6 == under.Addr6
 }
 
-// elsewhere is the first address of a family that the record has beside the advertised one: the node's link
-// has that, and the advertised one is somebody else's.
-func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
-	for _, a := range r.Weft.Addrs {
-		if a.Unmap().Is6() == six {
+// otherAddr is the first address of the way's family that the record has beside the advertised one: the
+// node's link has that, and the advertised one is somebody else's.
+func (w *way) otherAddr() (a netip.Addr) {
+	for _, a := range w.r.Weft.Addrs {
+		if a.Unmap().Is6() == w.six {
 			return a
 		}
 	}
@@ -99,33 +97,24 @@ func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
 // plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here
 // and there has to say so, and the peer has to be on the underlay's own link. The reason says why not, or
 // why.
-func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
-	if w.encrypt != encryptBetweenLinks {
-		return report
-	}
-	encrypted := report
+func (w *wireGuard) plainWay(x *way, s situation) {
 	switch {
-	case r.Weft == nil || !slices.Contains(r.Weft.Recv, RecvPlain):
-		encrypted.Reason = "it takes nothing in plain: its network config says so, or it is not weft's"
-		return encrypted
+	case w.encrypt != encryptBetweenLinks:
+	case x.r.Weft == nil || !slices.Contains(x.r.Weft.Recv, RecvPlain):
+		x.Reason = "it takes nothing in plain: its network config says so, or it is not weft's"
 	case !w.takesPlain(s.under, false): // if it is away, no way is known
-		encrypted.Reason = fmt.Sprintf("this node takes nothing in plain: peers are told %v, and %s has %v",
+		x.Reason = fmt.Sprintf("this node takes nothing in plain: peers are told %v, and %s has %v",
 			valid(s.under.Ext4, s.under.Ext6), s.under.Name, s.under.Local())
-		return encrypted
-	case elsewhere(r, f.six).IsValid():
-		encrypted.Reason = fmt.Sprintf("%v is not its own address, which is %v", f.public, elsewhere(r, f.six))
-		return encrypted
-	case !f.public.IsValid() || !f.local.IsValid():
-		encrypted.Reason = fmt.Sprintf("it has no %s, or this node has none", f.publicKey)
-		return encrypted
+	case x.otherAddr().IsValid():
+		x.Reason = fmt.Sprintf("%v is not its own address, which is %v", x.public, x.otherAddr())
+	case !x.public.IsValid() || !x.local.IsValid():
+		x.Reason = fmt.Sprintf("it has no %s, or this node has none", x.publicKey())
+	default:
+		if x.choose(s, true, false); x.How == HowRoute {
+			x.Via, x.Reason = x.public, fmt.Sprintf("%v is on %s itself, so that nothing is encrypted", x.public,
+				s.under.Name)
+		}
 	}
-	if report = chooseWay(report, f, s, true, true); report.How == HowTunnel {
-		encrypted.Reason = report.Reason
-		return encrypted
-	}
-	report.Via, report.Reason = f.public, fmt.Sprintf("%v is on %s itself, so that nothing is encrypted",
-		f.public, s.under.Name)
-	return report
 }
 
 // seal says by which links packets come and go encrypted, and what comes and goes in plain for all that; nil

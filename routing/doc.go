@@ -26,9 +26,9 @@
 // network.go reads the network configuration, once; decode.go reads a type's keys by the tags of its
 // settings. types.go says what a type of backend is, and lists them; each type is the file of its name
 // (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go, extension.go), and settings.go has the keys that types
-// share. want.go is what a type says of a set, and the files of pure functions that types share are
-// family.go, carried.go, tenure.go and reached.go. node_linux.go has the loop, reconcile_linux.go the steps
-// of one reconcile, devices_linux.go what these do to the kernel.
+// share. want.go is what a type says of a set. ways.go is how it gets there: the subnets of peers, who owns
+// an address, and the table of the data plane; tunstate.go is what a TUN has. node_linux.go has the loop,
+// reconcile_linux.go the steps of one reconcile, devices_linux.go what these do to the kernel.
 //
 // Package internal/plane is the data plane with its ports. Package underlay chooses the link that carries the
 // datagrams and finds whom the overlay would cut off, internal/kernel is the edge to netlink with the plan,

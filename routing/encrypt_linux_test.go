@@ -35,7 +35,7 @@ func TestEncryptTakesPlain(t *testing.T) {
 		{encryptBetweenLinks, here, told, "[]"},
 		{encryptAlways, here, at, "[]"}, {"", here, at, "[]"},
 	} {
-		e := &Node{driver: idle{}, about: trait{seals: seals{encrypt: c.word}}, k: here, out: c.out,
+		e := &Node{driver: idle{}, about: Facts{seals: seals{encrypt: c.word}}, k: here, out: c.out,
 			status: Status{Underlay: c.under}}
 		if got := fmt.Sprint(e.Recv()); got != c.want {
 			t.Errorf("%q, elsewhere %t, %v: %s, want %s", c.word, c.out == there, c.under, got, c.want)

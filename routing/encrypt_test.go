@@ -37,8 +37,8 @@ func TestEncryptKeys(t *testing.T) {
 			got = fmt.Sprintf("auto vxlan %d ", s.Facts().Port)
 		case *encrypted:
 			w := s.wireGuard
-			w.seals = s.sealed()
-			got = fmt.Sprintf("auto %s %d %s", w.trait().record, s.Facts().Port, w.encrypt)
+			w.seals = seals{s.Encrypt, s.AllowedSources}
+			got = fmt.Sprintf("auto %s %d %s", w.Facts().record, s.Facts().Port, w.encrypt)
 			if len(w.allowed) > 0 {
 				got += fmt.Sprint(" ", w.allowed)
 			}
@@ -129,14 +129,14 @@ func TestEncryptWays(t *testing.T) {
 		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821,
 			seals:    seals{encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}
-		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().record != "wireguard" {
-			t.Errorf("%+v", w.trait())
+		if w.Facts().asksHops != (word == encryptBetweenLinks) || w.Facts().record != "wireguard" {
+			t.Errorf("%+v", w.Facts())
 		}
 		d := w.want(s)
 		var plain []string
-		for i, r := range d.reached {
+		for i, r := range d.reached() {
 			if r.Subnet.Addr().Is6() {
-				if four := d.reached[i-1]; four.How != r.How {
+				if four := d.reached()[i-1]; four.How != r.How {
 					t.Errorf("%s: %v has %v, and %v %v", word, four.Subnet, four.How, r.Subnet, r.How)
 				}
 			} else if r.How != want[i/2] || word == encryptBetweenLinks && r.Reason == "" {
@@ -146,7 +146,7 @@ func TestEncryptWays(t *testing.T) {
 				plain = append(plain, r.Subnet.String())
 			}
 		}
-		seal := w.seal("eth0", d.reached)
+		seal := w.seal("eth0", d.reached())
 		if strings.Trim(fmt.Sprint(seal.Plain), "[]") != strings.Join(plain, " ") ||
 			len(seal.Hosts) != len(plain) ||
 			fmt.Sprint(seal.Devices) != "[flannel-wg flannel-wg-v6]" || seal.Underlay != "eth0" ||
@@ -170,7 +170,7 @@ func TestEncryptWays(t *testing.T) {
 		}
 	}
 	plain := new(wireGuard)
-	if plain.seal("eth0", nil) != nil || plain.trait().asksHops {
+	if plain.seal("eth0", nil) != nil || plain.Facts().asksHops {
 		t.Error("type wireguard has a seal")
 	}
 }
@@ -213,12 +213,12 @@ func TestEncryptBehindATranslation(t *testing.T) {
 		s := situation{under: c.under, hops: map[netip.Addr]kernel.Hop{peer4: {Link: "eth0"},
 			peer6: {Link: "eth0"}}}
 		for six, want := range map[bool]How{false: c.f4, true: c.f6} {
-			f := family{six: six, public: peer4, local: a4}
+			x := way{Reached: Reached{How: HowTunnel}, r: r, six: six, public: peer4, local: a4}
 			if six {
-				f.public, f.local = peer6, a6
+				x.public, x.local = peer6, a6
 			}
-			if got := w.plainWay(Reached{How: HowTunnel}, r, f, s); got.How != want || got.Reason == "" {
-				t.Errorf("%v, %v: %v %s, want %v", c.under, c.addrs, got.How, got.Reason, want)
+			if w.plainWay(&x, s); x.How != want || x.Reason == "" {
+				t.Errorf("%v, %v: %v %s, want %v", c.under, c.addrs, x.How, x.Reason, want)
 			}
 		}
 	}

@@ -60,7 +60,7 @@ type extension struct {
 
 // Facts implements settings.
 func (e *extension) Facts() Facts {
-	return Facts{Carrier: CarrierOthers, Commands: []Command{
+	return Facts{Carrier: CarrierOthers, record: typeExtension, path: PathCommand, last: true, Commands: []Command{
 		{"PreStartupCommand", e.PreStartupCommand}, {"PostStartupCommand", e.PostStartupCommand},
 		{"SubnetAddCommand", e.SubnetAddCommand},
 		{"SubnetRemoveCommand", e.SubnetRemoveCommand}, {"ShutdownCommand", e.ShutdownCommand},
@@ -209,10 +209,6 @@ type extChange struct {
 	add extPeer
 }
 
-func (*extension) trait() trait {
-	return trait{record: typeExtension, path: PathCommand, last: true}
-}
-
 func (e *extension) publish() (data, v6data json.RawMessage) {
 	if e.PreStartupCommand == "" {
 		return nil, nil
@@ -222,13 +218,12 @@ func (e *extension) publish() (data, v6data json.RawMessage) {
 }
 
 func (e *extension) want(s situation) desired {
-	var d desired
-	for w := range s.ways(typeExtension) {
-		w.report.How = HowCommand
+	d := desired{ways: s.ways(typeExtension)}
+	for w := range d.used() {
+		w.How = HowCommand
 		if _, why := newExtPeer(*w.r); why != "" {
-			w.report = w.report.skip("%s", why)
+			w.skip("%s", why)
 		}
-		d.reached = append(d.reached, w.report)
 	}
 	return d
 }
@@ -266,7 +261,7 @@ var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 const ExtensionFile = "extension.json"
 
 // open implements opener.
-func (e *extension) open(ctx context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
+func (e *extension) open(ctx context.Context, c BackendConfig) (_ settings, _ driver, err error) {
 	n := *e
 	if c.MayRunCommands == nil {
 		return nil, nil, ErrCommandsRefused

@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,21 +37,16 @@ type hook struct {
 }
 
 // Facts implements settings.
-func (*hook) Facts() Facts { return Facts{Carrier: CarrierOthers, Direct: true, Controller: true} }
-
-func (*hook) trait() trait {
-	return trait{record: typeHook, path: PathHook, last: true}
+func (*hook) Facts() Facts {
+	return Facts{Carrier: CarrierOthers, Direct: true, Controller: true, record: typeHook, path: PathHook, last: true}
 }
 
-func (*hook) publish() (data, v6data json.RawMessage) { return nil, nil }
-
 func (*hook) want(s situation) desired {
-	d := desired{device: s.under.Name}
-	for w := range s.ways(typeHook) {
+	d := desired{device: s.under.Name, ways: s.ways(typeHook)}
+	for w := range d.used() {
 		if w.direct() {
-			w.report.How = HowController
+			w.How = HowController
 		}
-		d.reached = append(d.reached, w.report)
 	}
 	return d
 }
@@ -70,10 +64,9 @@ func hookRoutes(node string, s situation) []routehook.Route {
 			out = append(out, r)
 		}
 	}
-	for _, r := range new(hook).want(s).reached {
-		if r.How == HowController {
-			out = append(out, routehook.Route{Subnet: r.Subnet, NextHop: r.Via, Node: r.Node, Name: r.Peer})
-		}
+	d := new(hook).want(s)
+	for w := range d.used() {
+		out = append(out, routehook.Route{Subnet: w.Subnet, NextHop: w.Via, Node: w.Node, Name: w.Peer})
 	}
 	slices.SortFunc(out, func(a, b routehook.Route) int { return a.Subnet.Compare(b.Subnet) })
 	return out
@@ -157,7 +150,7 @@ type hookRunner struct {
 }
 
 // open implements opener.
-func (s *hook) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
+func (s *hook) open(_ context.Context, c BackendConfig) (settings, driver, error) {
 	if c.Hook == nil || c.Hook.URL == "" {
 		return nil, nil, ErrNoController
 	}

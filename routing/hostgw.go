@@ -1,10 +1,6 @@
 package routing
 
-import (
-	"encoding/json"
-
-	"weft/lease"
-)
+import "weft/lease"
 
 // typeHostGW is flannel's host-gw: plain routes between nodes on one link.
 const typeHostGW = "host-gw"
@@ -18,32 +14,27 @@ func hostGWType() Type {
 // hostGW routes a peer's subnets to its address on the shared link.
 type hostGW struct{ plain }
 
-func (hostGW) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
-
-func (hostGW) trait() trait {
-	return trait{record: typeHostGW, path: PathKernel, asksHops: true}
+func (hostGW) Facts() Facts {
+	return Facts{Carrier: CarrierKernel, Direct: true, record: typeHostGW, path: PathKernel, asksHops: true}
 }
 
-func (hostGW) publish() (data, v6data json.RawMessage) { return nil, nil }
-
 func (g hostGW) want(s situation) desired {
-	d := desired{device: s.under.Name}
-	for w := range s.ways(typeHostGW) {
-		if w.direct() {
-			h, known := s.hops[w.f.public]
-			why := h.Indirect(w.f.public, s.under.Name)
-			switch {
-			case !known:
-				w.report = w.report.skip("the way to %v is not known yet", w.f.public)
-			case why != "":
-				w.report = w.report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not",
-					why)
-			default:
-				w.report.How = HowRoute
-				d.Routes = append(d.Routes, w.route(s))
-			}
+	d := desired{device: s.under.Name, ways: s.ways(typeHostGW)}
+	for w := range d.used() {
+		if !w.direct() {
+			continue
 		}
-		d.reached = append(d.reached, w.report)
+		h, known := s.hops[w.public]
+		why := h.Indirect(w.public, s.under.Name)
+		switch {
+		case !known:
+			w.skip("the way to %v is not known yet", w.public)
+		case why != "":
+			w.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not", why)
+		default:
+			w.How = HowRoute
+			d.Routes = append(d.Routes, w.route(s))
+		}
 	}
 	return d
 }

@@ -87,8 +87,8 @@ func TestIPIPWant(t *testing.T) {
 		t.Errorf("routes:\n%swant:\n%s", got, mixed)
 	}
 
-	u := userIPIP{ipip: new(ipip)}.want(s)
-	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || len(u.Tunnels) > 0 ||
+	u := new(ipip).inUserSpace("", "").want(s)
+	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || usedPeers(u.reached()) != 3 || len(u.Tunnels) > 0 ||
 		len(u.spec.LeftOut) != 2 {
 		t.Fatalf("in user space: %+v", u)
 	}
@@ -97,7 +97,7 @@ func TestIPIPWant(t *testing.T) {
 		len(p.Sources) != 1 || p.Sources[0] != addr("192.0.2.66") {
 		t.Errorf("%+v", p)
 	}
-	if u := (userIPIP{ipip: direct}).want(s); routes(u.Routes) !=
+	if u := direct.inUserSpace("", "").want(s); routes(u.Routes) !=
 		"10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n" || len(u.spec.Peers) != 3 {
 		t.Errorf("in user space with DirectRouting: %+v", u.Routes)
 	}

@@ -30,8 +30,8 @@ type Node struct {
 	log     *slog.Logger
 	k       *kernel.Kernel
 	out     *kernel.Kernel // the underlay's namespace: k, unless BackendConfig.Outside is another one
-	kind    backendType
-	about   trait            // kind's
+	kind    settings
+	about   Facts            // kind's
 	plane   *plane.Plane     // nil if the kernel moves the packets
 	driver  driver           // idle if all that the type does is the kernel's state
 	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
@@ -71,7 +71,7 @@ type Node struct {
 // controller. Its methods are called with the node's lock held, but for tell.
 type driver interface {
 	// sync does the driver's part for the situation, before the kernel's state is made or after it
-	// (trait.last); d is what the type wants in it. Failed steps are tried again.
+	// (Facts.last); d is what the type wants in it. Failed steps are tried again.
 	sync(ctx context.Context, s situation, d *desired) outcome
 	// next is when sync is to be called again; the zero time for whenever.
 	next() time.Time
@@ -144,7 +144,7 @@ func newNode(ctx context.Context, c BackendConfig) (*Node, error) {
 		return nil, err
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	var kind backendType = c.Network.settings
+	kind := c.Network.settings
 	var d driver
 	if o, ok := c.Network.settings.(opener); ok {
 		var err error
@@ -161,7 +161,7 @@ func newNode(ctx context.Context, c BackendConfig) (*Node, error) {
 	}
 	b := &Node{
 		cfg: c, log: c.Logger.With("backend", c.Network.BackendType), k: c.Kernel, out: c.underlayKernel(),
-		kind: kind, about: kind.trait(), driver: d, kick: make(chan struct{}, 1), grace: underlayGrace,
+		kind: kind, about: kind.Facts(), driver: d, kick: make(chan struct{}, 1), grace: underlayGrace,
 		release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
 	b.under.Now = u
@@ -190,8 +190,7 @@ func (c *Node) open() (err error) {
 }
 
 // openPlane opens the data plane, for a type whose packets it moves.
-func (c *Node) openPlane(t planeTrait) (err error) {
-	o := t.options
+func (c *Node) openPlane(o plane.Options) (err error) {
 	o.Inherited, o.Away, o.Keep = c.cfg.Inherited, c.cfg.Away, c.cfg.Keep
 	o.Workers, o.Logger, o.Nudge, o.PortLost = c.cfg.Workers, c.log, c.nudge, c.cfg.PortLost
 	o.Forwarding, o.StateDir = cmp.Or(c.cfg.Forwarding, o.Forwarding), c.cfg.StateDir
@@ -226,7 +225,7 @@ func (c *Node) Engine() *tunnel.Engine {
 func (c *Node) Recv() []string {
 	switch {
 	case c.about.plane != nil:
-		return c.about.plane.recv.Names()
+		return c.about.recv.Names()
 	case c.about.takesPlain(c.Status().Underlay, c.away()):
 		return []string{RecvPlain}
 	}

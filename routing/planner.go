@@ -13,8 +13,7 @@ import (
 // Planner says what the data plane of a node carries, for one set after the other, without a kernel, a socket
 // or a goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
 type Planner struct {
-	kind  backendType
-	about trait
+	settings
 	at    situation
 	table *tunnel.Table
 }
@@ -22,27 +21,27 @@ type Planner struct {
 // NewPlanner returns one for a network over an underlay, of the node with that identity. The error says that
 // the type does without the data plane, or what is wrong with the underlay's MTU.
 func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
-	p := &Planner{kind: c.settings}
+	p := &Planner{settings: c.settings}
 	if s, ok := c.settings.(userSpacer); ok {
-		p.kind = s.inUserSpace(node, "")
+		p.settings = s.inUserSpace(node, "")
 	}
-	if p.about = p.kind.trait(); p.about.plane == nil {
+	if p.Facts().plane == nil {
 		return nil, fmt.Errorf("type %s: the data plane carries nothing of it", c.BackendType)
 	}
-	m, err := p.kind.sizes(u)
+	m, err := p.sizes(u)
 	p.at = situation{under: u, mtu: m.inner, outer: m.outer}
 	return p, err
 }
 
 // Publish is what the node's record says for the backend: its type, and the data of each family.
 func (p *Planner) Publish() (name string, data, v6data json.RawMessage) {
-	data, v6data = p.kind.publish()
-	return p.about.record, data, v6data
+	data, v6data = p.publish()
+	return p.Facts().record, data, v6data
 }
 
 // Engine is what the network's data plane is made of.
 func (p *Planner) Engine() tunnel.Config {
-	o := p.about.plane.options
+	o := p.Facts().plane
 	return tunnel.Config{Format: o.Format, Port: o.Port}
 }
 
@@ -50,11 +49,11 @@ func (p *Planner) Engine() tunnel.Config {
 // that the type leaves out.
 func (p *Planner) Next(set lease.Set) (*tunnel.Table, []Skipped, error) {
 	p.at.set = set
-	d := p.kind.want(p.at)
-	p.at.tenure = d.tenure
+	d := p.want(p.at)
+	p.at.claims = d.claims
 	var err error
 	if p.table == nil {
-		p.table, err = tunnel.NewTable(p.about.plane.options.Format, *d.spec)
+		p.table, err = tunnel.NewTable(p.Facts().plane.Format, *d.spec)
 	} else {
 		p.table, err = p.table.Next(*d.spec)
 	}

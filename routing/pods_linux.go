@@ -68,12 +68,7 @@ func (c *Node) formerPodRoutes(tun string, own []netip.Prefix) (kernel.State, er
 }
 
 func podRoute(a netip.Addr, tun string) kernel.Route {
-	r := kernel.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: tun, Scope: kernel.ScopeLink,
-		Protocol: kernel.RouteProtocol}
-	if a.Is6() {
-		r.Scope, r.Metric, r.Gateway = kernel.ScopeUniverse, kernel.DefaultMetric6, gateway6
-	}
-	return r
+	return tunRoute(netip.PrefixFrom(a, a.BitLen()), tun, 0)
 }
 
 // answerForPods has the host answer on bridges for the pods that are not there. An entry for an address of

@@ -171,8 +171,9 @@ func (c *Node) decide(m mtus) error {
 		}
 		d.refuse(refused)
 	}
-	w := decision{desired: d, from: s, peers: d.used(), skips: d.skipped()}
-	w.spec, w.of = nil, nil
+	w := decision{desired: d, from: s, reached: d.reached(), skips: d.skipped()}
+	w.peers = usedPeers(w.reached)
+	w.ways, w.spec = nil, nil
 	if c.about.uniform {
 		w.reached = onlySkipped(w.reached)
 	}
@@ -182,7 +183,7 @@ func (c *Node) decide(m mtus) error {
 
 // situation completes s by the set and what the last decision made of the one before.
 func (c *Node) situation(s situation) situation {
-	s.set, s.tenure = c.set, c.want.tenure
+	s.set, s.claims = c.set, c.want.claims
 	return s
 }
 
@@ -228,7 +229,7 @@ func (c *Node) tellPeers(r *round, out outcome) {
 	for i, x := range reached {
 		err := cmp.Or(failed[about{x.Subnets, x.Subnet}], failed[about{subnets: x.Subnets}])
 		if err != nil && (x.How == HowCommand || x.How == HowController) {
-			reached[i] = x.skip("%v", err)
+			reached[i].skip("%v", err)
 		}
 	}
 	r.st.Reached, r.st.Skipped, r.st.Peers = reached, skippedOf(reached), usedPeers(reached)
@@ -237,7 +238,7 @@ func (c *Node) tellPeers(r *round, out outcome) {
 // tellNotes enters into the status what works less well than it could.
 func (c *Node) tellNotes(r *round) {
 	if c.plane != nil {
-		r.note(c.about.plane.note)
+		r.note(c.about.note)
 		r.note(c.plane.Notes()...)
 	}
 	r.note(c.strict.Note(c.out, c.under.Now.Name, tunnelled(r.st.Reached)))

@@ -60,7 +60,7 @@ func (c *Node) awaitSeal() error {
 // guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from
 // strangers itself.
 func (c *Node) guardNow() hostrules.Guard {
-	g := c.cfg.Network.Facts().Guard
+	g := c.about.Guard
 	if g == (hostrules.Guard{}) || c.away() { // the rules are not where the port is
 		return hostrules.Guard{}
 	}

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -30,6 +31,9 @@ type senders struct {
 	AllowedSources prefixes `want:"a list of networks as [\"192.0.2.0/24\"]"`
 }
 
+// publish is that of most types: a peer is known by its address alone.
+func (senders) publish() (data, v6data json.RawMessage) { return nil, nil }
+
 // check is SourceCheck for the data plane.
 func (s senders) check() tunnel.SourceCheck {
 	c, _ := tunnel.ParseSourceCheck(s.SourceCheck) // one of the words, or none
@@ -46,10 +50,10 @@ type dataPlane struct {
 }
 
 // options are those of the data plane, with a format and a port.
-func (d dataPlane) options(f encap.Format, port uint16) plane.Options {
+func (d dataPlane) options(f encap.Format, port uint16) *plane.Options {
 	o := plane.Options{Format: f, Port: port, Off: d.DisableOffloads.set, Forwarding: d.RxUDPGROForwarding}
 	o.Path, o.Auto = resolvePath(d.Path)
-	return o
+	return &o
 }
 
 // plain are the keys of a type that has no others, and whose packets have no tunnel.
@@ -98,28 +102,43 @@ const (
 	userNever  = "never"
 )
 
-// inUserSpace says whether this program is to do what the kernel could, by a word of the key Userspace, and
-// if it is for want of the kernel's, why. probe asks the kernel, and its error wraps missing if that has
-// none; there, if it is not nil, says that a device is there, which proves that it has.
-func inUserSpace(
-	c BackendConfig, word string, probe func() error, missing error, there bool,
-) (yes bool, why string, err error) {
-	switch {
-	case word == userAlways:
-		return true, "", nil
-	case word == userNever:
-		return false, "", nil
-	case c.Outside != nil:
-		return true, "", nil // the kernel's device would send where the TUN is
-	case there:
-		return false, "", nil
+// userSpace is the key of a type that the kernel carries or, where it cannot, this program.
+type userSpace struct {
+	// Userspace says who carries the packets: userAuto, userAlways or userNever.
+	Userspace string `words:"auto always never"`
+
+	user bool   // it is this program
+	why  string // for want of what; "" if the config says so
+}
+
+// facts are f with what the word makes of it: doing is what userNever forbids to do without the kernel.
+func (s userSpace) facts(f Facts, doing string) Facts {
+	f.Carrier = CarrierEither
+	switch s.Userspace {
+	case userAlways:
+		f.Carrier, f.Feature = CarrierWeft, nil
+	case userNever:
+		f.Carrier = CarrierKernel
+		f.Feature.Required = `"Userspace":"never" forbids to ` + doing + " without"
 	}
-	switch err := probe(); {
-	case err == nil:
-		return false, "", nil
-	case errors.Is(err, missing):
-		return true, err.Error(), nil
-	default:
-		return false, "", err
+	return f
+}
+
+// decide says whether this program is to do what the kernel could. probe asks the kernel, and its error wraps
+// missing if that has none; there says that a device is there, which proves that it has.
+func (s *userSpace) decide(c BackendConfig, probe func() error, missing error, there bool) error {
+	if s.Userspace == userAlways || s.Userspace != userNever && c.Outside != nil {
+		s.user = true // between two namespaces the kernel's device would send where the TUN is
+		return nil
 	}
+	if s.Userspace == userNever || there {
+		return nil
+	}
+	err := probe()
+	if errors.Is(err, missing) {
+		s.user, s.why = true, err.Error()
+		c.Logger.Warn("packets are carried in user space", "cause", err)
+		return nil
+	}
+	return err
 }

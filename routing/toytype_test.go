@@ -6,7 +6,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
-	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 )
 
@@ -35,10 +34,8 @@ type toy struct {
 // Facts implements settings.
 func (t *toy) Facts() Facts {
 	return Facts{Carrier: CarrierKernel, Port: t.ListenPort,
-		Guard: hostrules.Guard{Port: t.ListenPort, Peers: true}, DataV6: true}
+		Guard: hostrules.Guard{Port: t.ListenPort, Peers: true}, DataV6: true, record: "toy", path: PathKernel}
 }
-
-func (*toy) trait() trait { return trait{record: "toy", path: PathKernel} }
 
 func (t *toy) publish() (data, v6data json.RawMessage) {
 	return fmt.Appendf(nil, `{"Colour":%q}`, t.Colour), nil
@@ -51,22 +48,15 @@ func (t *toy) sizes(u underlay.Link) (mtus, error) {
 }
 
 func (t *toy) want(s situation) desired {
-	d := desired{device: s.under.Name}
-	for _, r := range s.set.Peers {
-		for _, f := range families(r, s.set, s.under) {
-			report := f.reached(r, "toy")
-			var data struct{ Colour string }
-			err := json.Unmarshal(f.data, &data)
-			switch {
-			case report.How == HowSkipped:
-			case err != nil || data.Colour != t.Colour:
-				report = report.skip("its colour is %s, this node's is %s", shorten(f.data), t.Colour)
-			default:
-				report.How = HowRoute
-				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(r, f.six, s.mtu)))
-			}
-			d.reached = append(d.reached, report)
+	d := desired{device: s.under.Name, ways: s.ways("toy")}
+	for w := range d.used() {
+		var data struct{ Colour string }
+		if err := json.Unmarshal(w.data, &data); err != nil || data.Colour != t.Colour {
+			w.skip("its colour is %s, this node's is %s", shorten(w.data), t.Colour)
+			continue
 		}
+		w.How = HowRoute
+		d.Routes = append(d.Routes, w.route(s))
 	}
 	return d
 }

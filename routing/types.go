@@ -2,11 +2,15 @@ package routing
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
+	"weft/routing/underlay"
+	"weft/tunnel/port"
 )
 
 // BuiltIn are the types of this build, in the order in which messages name them. A new type is one file and
@@ -45,24 +49,31 @@ type Type struct {
 }
 
 // settings are the Backend object of a network config as one type understands it. Their fields are the keys
-// (decode.go). They are not changed after they were read.
+// (decode.go). They say what a node is to have, and leave the labour of keeping the kernel and the data plane
+// so to the Node. They are pure, and not changed after they were read.
 type settings interface {
 	Facts() Facts
-	backendType
+	// publish is Node.Publish.
+	publish() (data, v6data json.RawMessage)
+	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend
+	// would not start there, they are what is possible, for the families that it suffices for.
+	sizes(u underlay.Link) (mtus, error)
+	// want says what becomes of the set.
+	want(s situation) desired
 }
 
 // opener are settings of a type that finds out something about the host before a node can run, or that has a
 // driver.
 type opener interface {
 	// open returns what the node runs by; the driver is nil for none. c.Logger and c.Kernel are not nil.
-	open(ctx context.Context, c BackendConfig) (backendType, driver, error)
+	open(ctx context.Context, c BackendConfig) (settings, driver, error)
 }
 
 // userSpacer are settings of a type that the kernel carries, or else the data plane.
 type userSpacer interface {
 	// inUserSpace is what the data plane of that node carries. why says why the kernel does not; "" if the
 	// config does.
-	inUserSpace(node, why string) backendType
+	inUserSpace(node, why string) settings
 }
 
 // checker are settings with keys that depend on each other.
@@ -101,19 +112,33 @@ type Facts struct {
 	// Commands are the operator's commands that the backend runs, in the order in which it runs them; nil for
 	// none.
 	Commands []Command
-}
 
-// carriedAs is f, of a type that the kernel or this program carries, with what the word of the key Userspace
-// makes of it: doing is what userNever forbids to do without the kernel.
-func (f Facts) carriedAs(word, doing string) Facts {
-	switch word {
-	case userAlways:
-		f.Carrier, f.Feature = CarrierWeft, nil
-	case userNever:
-		f.Carrier = CarrierKernel
-		f.Feature.Required = `"Userspace":"never" forbids to ` + doing + " without"
-	}
-	return f
+	// record is Node.RecordType; path is Status.Path of a type without a data plane.
+	record, path string
+	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
+	asksHops bool
+	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in,
+	// as for a data plane.
+	tunnels bool
+	// joinsHurt says that the data plane cannot take apart datagrams of UDP which the underlay's device has
+	// joined: situation.joiner is filled in.
+	joinsHurt bool
+	// viaPublic says that flannel's routes by the type's device have the peer's address as their gateway, and
+	// not its subnet's.
+	viaPublic bool
+	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
+	uniform bool
+	// last says that the driver acts once the kernel is as wanted: the first time, that takes away what flannel
+	// left, and would take away what commands had just made.
+	last bool
+	// plane is what the data plane is made with, but for what the node says; nil for a type whose packets the
+	// kernel or others move. Where it is not, want has a spec, recv is what the lease record names of what this
+	// node parses beyond one complete packet a datagram, and note is what works less well than it could; "" if
+	// nothing does.
+	plane *plane.Options
+	recv  port.Recv
+	note  string
+	seals
 }
 
 // Carrier says who moves the packets between nodes.

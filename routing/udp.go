@@ -1,15 +1,11 @@
 package routing
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
-	"weft/tunnel"
 	"weft/tunnel/port"
 )
 
@@ -40,17 +36,11 @@ type udp struct {
 	ipv6 bool // the network has it
 }
 
+// Facts has no record, since flannel's writes no BackendType.
 func (b *udp) Facts() Facts {
-	return Facts{Carrier: CarrierWeft, Port: b.Port, Guard: hostrules.Guard{Port: b.Port}}
+	return Facts{Carrier: CarrierWeft, Port: b.Port, Guard: hostrules.Guard{Port: b.Port}, uniform: true,
+		plane: b.options(encap.FormatIP, b.Port), recv: port.Supported}
 }
-
-// trait has no record, since flannel's writes no BackendType.
-func (b *udp) trait() trait {
-	return trait{uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port),
-		recv: port.Supported}}
-}
-
-func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }
 
 func (b *udp) sizes(u underlay.Link) (mtus, error) {
 	outer, least := outerMTU(u.MTU, b.MTU), minMTU4-encap.FormatIP.Overhead(u.Outer6())
@@ -61,47 +51,22 @@ func (b *udp) sizes(u underlay.Link) (mtus, error) {
 	return mtus{outer, inner}, checkMTU(inner, least, outer)
 }
 
-// want implements backendType. A node is one peer, at one address for both of its subnets.
+// want implements settings. A node is one peer, at one address for both of its subnets.
 func (b *udp) want(s situation) desired {
-	c := desired{spec: localSpec(s, b.senders)}
-	c.room(len(s.set.Peers))
-	for i := range s.set.Peers {
-		r := &s.set.Peers[i]
-		p, why := peerSpec(*r, s.under)
-		if why != "" {
-			c.skip(r, p, why)
-			continue
+	d := desired{ways: s.ways(typeUDP)}
+	for w := range d.used() {
+		switch a4, a6 := w.r.PublicIP, w.r.PublicIPv6; {
+		case s.under.Addr4.IsValid() && a4.IsValid():
+			w.send(a4, true)
+		case s.under.Addr6.IsValid() && a6.IsValid():
+			w.send(a6, true)
+		default:
+			w.skip("no common address family: it is reached at %v, we send from %v", valid(a4, a6), s.under.Local())
 		}
-		c.add(r, p, len(c.reached))
+		if w.How != HowSkipped {
+			w.How = HowTunnel
+		}
 	}
-	c.settleAddrs(s.tenure, s.displaced)
-	c.spec.LeftOut = c.unreached()
-	return c
-}
-
-// peerSpec converts one record, or says why it is not used.
-func peerSpec(r lease.Record, u underlay.Link) (tunnel.PeerSpec, string) {
-	p := tunnel.PeerSpec{
-		Name:         r.Called(),
-		Subnets:      subnets(r.Subnets),
-		InnerSources: valid(r.PublicIP, r.PublicIPv6),
-	}
-	if why := foreign(r, typeUDP); why != "" {
-		return p, why
-	}
-	switch {
-	case u.Addr4.IsValid() && r.PublicIP.IsValid():
-		p.Addr = r.PublicIP
-	case u.Addr6.IsValid() && r.PublicIPv6.IsValid():
-		p.Addr = r.PublicIPv6
-	default:
-		return p, fmt.Sprintf("no common address family: it is reached at %v, we send from %v",
-			valid(r.PublicIP, r.PublicIPv6), u.Local())
-	}
-	p.Sources = valid(r.PublicIP, r.PublicIPv6)
-	if r.Weft != nil {
-		p.Weft, p.Recv, p.MTU = true, port.ParseRecv(r.Weft.Recv), r.Weft.MTU
-		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
-	}
-	return p, ""
+	d.carry(s, b.senders, true, port.Supported)
+	return d
 }

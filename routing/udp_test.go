@@ -125,6 +125,7 @@ func TestBuildSpec(t *testing.T) {
 		return r
 	}
 	set := lease.Set{
+		Config: lease.NetworkConfig{Network: net4, IPv6Network: net6},
 		Own: rec("10.5.1.0/24", "fd00:5:0:1::/64", "203.0.113.1", "2001:db8::1", func(r *lease.Record) {
 			r.Weft = &lease.Weft{Node: "me", Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.77")}}
 		}),
@@ -200,7 +201,7 @@ func TestBuildSpec(t *testing.T) {
 
 func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
 	u := underlay.Link{Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
-	set := lease.Set{Peers: []lease.Record{{
+	set := lease.Set{Config: lease.NetworkConfig{Network: net4}, Own: vxlanPeer(1), Peers: []lease.Record{{
 		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
 		Attrs:   lease.Attrs{PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")},
 	}}}

@@ -7,15 +7,16 @@ import (
 
 func TestUserVTEPSaysWhatItLacks(t *testing.T) {
 	for _, c := range []struct {
-		v    userVTEP
+		v    vxlan
+		why  string
 		want []string
 	}{
-		{userVTEP{vxlan: new(vxlan)}, nil},
-		{userVTEP{new(vxlan), "no module"}, []string{"in user space: no module"}},
-		{userVTEP{vxlan: &vxlan{GBP: true}}, []string{"no effect in user space"}},
-		{userVTEP{vxlan: &vxlan{Learning: true}, why: "no module"}, []string{"no module", "no effect"}},
+		{vxlan{}, "", nil},
+		{vxlan{}, "no module", []string{"in user space: no module"}},
+		{vxlan{GBP: true}, "", []string{"no effect in user space"}},
+		{vxlan{Learning: true}, "no module", []string{"no module", "no effect"}},
 	} {
-		got := c.v.note()
+		got := c.v.inUserSpace("", c.why).Facts().note
 		for _, w := range c.want {
 			if !strings.Contains(got, w) {
 				t.Errorf("%+v: %q, without %q", c.v, got, w)
@@ -30,7 +31,7 @@ func TestUserVTEPSaysWhatItLacks(t *testing.T) {
 // TestUserVTEPKeepsDirectPeers: a peer that packets go to by a plain route still sends by the tunnel if it
 // cannot.
 func TestUserVTEPKeepsDirectPeers(t *testing.T) {
-	d := userVTEP{vxlan: testVXLAN(true)}.want(vxlanSituation(vxlanPeer(2)))
+	d := testVXLAN(true).inUserSpace("", "").want(vxlanSituation(vxlanPeer(2)))
 	if len(d.Routes) != 2 || len(d.spec.Peers) != 2 || len(d.spec.LeftOut) != 0 {
 		t.Errorf("%d plain routes, peers %+v, without %+v", len(d.Routes), d.spec.Peers, d.spec.LeftOut)
 	}

@@ -54,8 +54,7 @@ type vxlan struct {
 	GBP, Learning bool
 	// DirectRouting has peers on the underlay's own link reached by plain routes.
 	DirectRouting bool
-	// Userspace says whether the data plane carries the packets: userAuto, userAlways or userNever.
-	Userspace string `words:"auto always never"`
+	userSpace
 	// MacPrefix are the first two bytes of our MACs.
 	MacPrefix macPrefix `want:"two bytes as \"0E-2A\""`
 	dataPlane
@@ -86,15 +85,32 @@ func (p *macPrefix) UnmarshalJSON(raw []byte) error {
 }
 
 // Facts implements settings. A node without a family's data publishes no VTEP for it, and is not reached
-// there.
+// there. In user space there are no forms of datagrams: what kernels take is all that is sent.
 func (v *vxlan) Facts() Facts {
 	f := Facts{
-		Carrier: CarrierEither, Port: v.port(), DataV4: true, DataV6: true,
+		Port: v.port(), DataV4: true, DataV6: true,
 		Guard: hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
 		Feature: &Feature{Name: "vxlan", Probe: kernel.Aside((*kernel.Kernel).ProbeVXLAN),
 			Missing: kernel.ErrNoVXLAN},
+		record: typeVXLAN, path: PathKernel, asksHops: v.direct(),
 	}
-	return f.carriedAs(v.Userspace, "carry the packets")
+	if v.user {
+		f.plane, f.note = v.options(encap.FormatVXLAN, v.port()), v.lacks()
+	}
+	return v.facts(f, "carry the packets")
+}
+
+// lacks is what works less well in user space.
+func (v *vxlan) lacks() string {
+	var notes []string
+	if v.why != "" {
+		notes = append(notes, "vxlan is carried in user space: "+v.why)
+	}
+	if v.GBP || v.Learning {
+		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets "+
+			"leave without their mark, and come without")
+	}
+	return strings.Join(notes, "; ")
 }
 
 func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
@@ -103,10 +119,10 @@ func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
 // to learn another.
 //
 //nolint:unparam // it implements opener, and others have a driver
-func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, error) {
+func (v *vxlan) open(_ context.Context, c BackendConfig) (settings, driver, error) {
 	var fault error
-	k, there := v.withMACs(c.Node), false
-	for six, mac := range map[bool]*kernel.MAC{false: &k.mac4, true: &k.mac6} {
+	n, there := v.withMACs(c.Node), false
+	for six, mac := range map[bool]*kernel.MAC{false: &n.mac4, true: &n.mac6} {
 		switch have, err := c.Kernel.Tunnel(kernel.VTEPName(six, v.VNI)); {
 		case err == nil && have.Kind == kernel.KindVXLAN:
 			there, *mac = true, have.MAC
@@ -114,20 +130,16 @@ func (v *vxlan) open(_ context.Context, c BackendConfig) (backendType, driver, e
 			fault = err
 		}
 	}
-	user, why, err := inUserSpace(c, v.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, there)
+	err := n.decide(c, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, there)
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case !user:
-		return k, nil, fault
-	}
-	if why != "" {
-		c.Logger.Warn("vxlan is carried in user space", "cause", why)
-	}
-	if v.GBP || v.Learning {
+	case !n.user:
+		return n, nil, fault
+	case v.GBP || v.Learning:
 		c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
 	}
-	return v.inUserSpace(c.Node, why), nil, nil
+	return v.inUserSpace(c.Node, n.why), nil, nil
 }
 
 // withMACs is v of a node, with the MACs that its devices are made with.
@@ -138,15 +150,17 @@ func (v *vxlan) withMACs(node string) *vxlan {
 	return &w
 }
 
-func (v *vxlan) inUserSpace(node, why string) backendType { return userVTEP{v.withMACs(node), why} }
+// inUserSpace is vxlan in user space: the same records and the same bytes as the kernel's devices, so that
+// nodes of both kinds mix, with one TUN in place of a device for each family.
+func (v *vxlan) inUserSpace(node, why string) settings {
+	n := v.withMACs(node)
+	n.user, n.why = true, why
+	return n
+}
 
 // direct reports whether peers are reached by plain routes where they can be. Type auto has no say by the
 // key.
 func (v *vxlan) direct() bool { return v.DirectRouting || v.auto }
-
-func (v *vxlan) trait() trait {
-	return trait{record: typeVXLAN, path: PathKernel, asksHops: v.direct()}
-}
 
 func (v *vxlan) publish() (data, v6data json.RawMessage) {
 	if v.enabled4 {
@@ -160,19 +174,22 @@ func (v *vxlan) publish() (data, v6data json.RawMessage) {
 
 // sizes are the least of the devices': a pod has one for both families.
 func (v *vxlan) sizes(u underlay.Link) (mtus, error) {
-	link, mtu := u.MTU, u.MTU
+	outer, mtu := u.MTU, u.MTU
+	if v.user {
+		outer = outerMTU(u.MTU, v.MTU)
+	}
 	var faults []error
 	for _, six := range []bool{false, true} {
 		if !v.enabled(six) {
 			continue
 		}
-		m, err := vtepMTU(link, v.MTU, six)
+		m, err := vtepMTU(u.MTU, v.MTU, six)
 		if err == nil {
 			mtu = min(mtu, m)
 		}
 		faults = append(faults, err)
 	}
-	return mtus{link, mtu}, errors.Join(faults...)
+	return mtus{outer, mtu}, errors.Join(faults...)
 }
 
 func (v *vxlan) enabled(six bool) bool {
@@ -236,9 +253,57 @@ func vtepMTU(link, most int, six bool) (int, error) {
 	return mtu, checkMTU(mtu, least, outer)
 }
 
-// want implements backendType. A family whose device the underlay's MTU does not suffice for has none.
+// sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one,
+// are lost.
+const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
+
+// want implements settings. A peer's record has to be sound on a direct way too: without, its answers by the
+// tunnel would be lost.
 func (v *vxlan) want(s situation) desired {
-	var d desired
+	d := desired{ways: s.ways(typeVXLAN)}
+	devices := v.addDevices(&d, s)
+	for w := range d.used() {
+		mac, err := parseVTEPData(w.data, v.VNI)
+		switch {
+		case v.user && !w.encapsulated():
+		case !w.public.IsValid():
+			w.skip("it has no %s", w.publicKey())
+		case !v.user && !devices[w.six]:
+			w.skip("this node has no device for %s: see the error", w.family())
+		case err != nil:
+			w.skip("%s: %v", w.dataKey(), err)
+		case !v.user && mac == v.mac(w.six):
+			w.skip("its VtepMAC %v is this node's too: %s", mac, sameMAC)
+		default:
+			w.mac, w.needs = mac, claim{mac: mac, six: w.six}
+			w.choose(s, v.direct(), v.auto)
+		}
+	}
+	if v.user { // a node is one peer for each family, each with its address and MAC, as the kernel's two devices
+		for w := range d.used() {
+			w.send(w.public, false)
+		}
+		d.carry(s, v.senders, false, 0)
+		d.spec.VNI, d.spec.MAC4, d.spec.MAC6 = v.VNI, v.mac4, v.mac6
+		return d
+	}
+	d.assign(s)
+	for w := range d.used() {
+		route := w.route(s)
+		if w.How == HowTunnel {
+			name, base := kernel.VTEPName(w.six, v.VNI), w.Subnet.Masked().Addr()
+			route.Gateway, route.Link, route.OnLink = base, name, true
+			d.Neighs = append(d.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: w.mac, Permanent: true})
+			d.FDBs = append(d.FDBs, kernel.FDB{Link: name, MAC: w.mac, Dst: w.public, Permanent: true})
+		}
+		d.Routes = append(d.Routes, route)
+	}
+	return d
+}
+
+// addDevices adds the kernel's devices, and says which families have one. One that the underlay's MTU does
+// not suffice for has none.
+func (v *vxlan) addDevices(d *desired, s situation) map[bool]bool {
 	devices := map[bool]bool{}
 	for _, six := range []bool{false, true} {
 		local, own := s.under.Addr4, s.set.Own.V4
@@ -246,7 +311,7 @@ func (v *vxlan) want(s situation) desired {
 			local, own = s.under.Addr6, s.set.Own.V6
 		}
 		mtu, err := vtepMTU(s.under.MTU, v.MTU, six)
-		if !v.enabled(six) || !local.IsValid() || !own.IsValid() || err != nil {
+		if v.user || !v.enabled(six) || !local.IsValid() || !own.IsValid() || err != nil {
 			continue
 		}
 		devices[six] = true
@@ -258,140 +323,5 @@ func (v *vxlan) want(s situation) desired {
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
-	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote) Reached { return v.enter(&d.State, c, s) })
-	return d
-}
-
-// remote is one subnet of a peer, and the MAC that it publishes of its device.
-type remote struct {
-	way
-	mac kernel.MAC
-}
-
-// remotes looks at every subnet of every record by itself. devices are the families that this node has one
-// for. A peer's record has to be sound on a direct way too: without, its answers by the tunnel would be lost.
-func (v *vxlan) remotes(s situation, devices map[bool]bool) []remote {
-	var cs []remote
-	for w := range s.ways(typeVXLAN) {
-		c, report := remote{way: w}, w.report
-		mac, err := parseVTEPData(w.f.data, v.VNI)
-		switch {
-		case report.How == HowSkipped:
-		case !w.f.public.IsValid():
-			c.report = report.skip("it has no %s", w.f.publicKey)
-		case !devices[w.f.six]:
-			c.report = report.skip("this node has no device for %s: see the error", familyName(w.f.six))
-		case err != nil:
-			c.report = report.skip("%s: %v", w.f.key, err)
-		case mac == v.mac(w.f.six):
-			c.report = report.skip("its VtepMAC %v is this node's too: %s", mac, sameMAC)
-		default:
-			c.mac = mac
-		}
-		cs = append(cs, c)
-	}
-	return cs
-}
-
-// sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one,
-// are lost.
-const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
-
-// settleMACs gives each MAC to one subnet, and reports what enter makes of those that stay.
-func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote) Reached) {
-	var bidders []bidder
-	var of []int // whose each is
-	for i, c := range cs {
-		if c.report.How != HowSkipped {
-			bidders = append(bidders, bidder{subnets: c.r.Subnets, created: c.r.Created,
-				first: claim{mac: c.mac, six: c.f.six}})
-			of = append(of, i)
-		}
-	}
-	grants, after := settle(bidders, before)
-	d.tenure = after
-	for k, g := range grants {
-		c := &cs[of[k]]
-		if g.by != k {
-			c.report = c.report.skip("its VtepMAC %v is %s's too, which had it first: %s", c.mac,
-				cs[of[g.by]].report.Peer, sameMAC)
-		}
-	}
-	for _, c := range cs {
-		if c.report.How != HowSkipped {
-			c.report = enter(c)
-		}
-		d.reached = append(d.reached, c.report)
-	}
-}
-
-// enter adds what one subnet of a peer needs to o, and reports how it is reached.
-func (v *vxlan) enter(o *kernel.State, c remote, s situation) Reached {
-	c.report = chooseWay(c.report, c.f, s, v.direct(), v.auto)
-	route := c.route(s)
-	if c.report.How == HowTunnel {
-		name, base := kernel.VTEPName(c.f.six, v.VNI), c.f.subnet.Masked().Addr()
-		route.Gateway, route.Link, route.OnLink = base, name, true
-		o.Neighs = append(o.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
-		o.FDBs = append(o.FDBs, kernel.FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
-	}
-	o.Routes = append(o.Routes, route)
-	return c.report
-}
-
-// userVTEP is vxlan in user space: the same records and the same bytes as the kernel's devices, so
-// that nodes of both kinds mix, with one TUN in place of a device for each family.
-type userVTEP struct {
-	*vxlan
-	// why says why the kernel does not do it; "" if the config says so.
-	why string
-}
-
-// trait has no forms of datagrams: what kernels take is all that is sent.
-func (v userVTEP) trait() trait {
-	t := v.vxlan.trait()
-	t.plane = &planeTrait{options: v.options(encap.FormatVXLAN, v.port()), note: v.note()}
-	return t
-}
-
-func (v userVTEP) note() string {
-	var notes []string
-	if v.why != "" {
-		notes = append(notes, "vxlan is carried in user space: "+v.why)
-	}
-	if v.GBP || v.Learning {
-		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets "+
-			"leave without their mark, and come without")
-	}
-	return strings.Join(notes, "; ")
-}
-
-func (v userVTEP) sizes(u underlay.Link) (mtus, error) {
-	m, err := v.vxlan.sizes(u)
-	return mtus{outerMTU(u.MTU, v.MTU), m.inner}, err
-}
-
-// want implements backendType. A node is one peer for each family, since each has its own address and
-// MAC, as the kernel's two devices have.
-func (v userVTEP) want(s situation) desired {
-	c := desired{spec: localSpec(s, v.senders)}
-	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.VNI, v.mac4, v.mac6
-	for w := range s.ways(typeVXLAN) {
-		p := w.peer()
-		switch mac, err := parseVTEPData(w.f.data, v.VNI); {
-		case w.report.How == HowSkipped:
-		case !w.f.public.IsValid():
-			w.report = w.report.skip("it has no %s", w.f.publicKey)
-		case !w.f.local.IsValid():
-			w.report = w.report.skip("this node has no %s address on the underlay", familyName(w.f.six))
-		case err != nil:
-			w.report = w.report.skip("%s: %v", w.f.key, err)
-		default:
-			p.MAC, w.report = mac, chooseWay(w.report, w.f, s, v.direct(), v.auto)
-		}
-		c.carry(w, p, s)
-	}
-	c.settleAddrs(s.tenure, s.displaced)
-	c.spec.LeftOut = c.unreached()
-	return c
+	return devices
 }

@@ -26,7 +26,7 @@ func TestVXLANKeys(t *testing.T) {
 		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
 	}
 	o, err := parse(`{"Type":"vxlan"}`, false)
-	if want := (vxlan{VNI: 1, Port: 8472, Userspace: "auto",
+	if want := (vxlan{VNI: 1, Port: 8472, userSpace: userSpace{Userspace: "auto"},
 		dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
 		senders:   senders{SourceCheck: "strict"}, enabled4: true}); err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("defaults: %+v, %v", o, err)
@@ -36,7 +36,7 @@ func TestVXLANKeys(t *testing.T) {
 		`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"RxUDPGROForwarding":"ON","AllowedSources":["192.0.2.1/24"]}`, false)
 	want := vxlan{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true,
 		MacPrefix: macPrefix{&[2]byte{0x0e, 0x2a}},
-		Userspace: "never", dataPlane: dataPlane{"portable", offloads{gro}, plane.ForwardingOn},
+		userSpace: userSpace{Userspace: "never"}, dataPlane: dataPlane{"portable", offloads{gro}, plane.ForwardingOn},
 		senders: senders{"strict", prefixes{pfx("192.0.2.0/24")}}, enabled4: true}
 	if err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("all keys: %+v, %v", o, err)
@@ -226,7 +226,7 @@ func TestVXLANPeers(t *testing.T) {
 				s.hops[addr(a)] = h
 			}
 			d := testVXLAN(c.direct).want(s)
-			if got := reachedText(d.reached); got != c.want {
+			if got := reachedText(d.reached()); got != c.want {
 				t.Errorf("reached\n%swant\n%s", got, c.want)
 			}
 			var vias []string
@@ -240,9 +240,9 @@ func TestVXLANPeers(t *testing.T) {
 	}
 	twice := testVXLAN(false).want(vxlanSituation(four(2, func(*lease.Record) {}),
 		four(3, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:02")) })))
-	if n := usedPeers(twice.reached); n != 1 || !strings.Contains(skippedOf(twice.reached)[0].Reason,
+	if n := usedPeers(twice.reached()); n != 1 || !strings.Contains(skippedOf(twice.reached())[0].Reason,
 		"10.5.2.0/24's too") {
-		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached))
+		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached()))
 	}
 	small := four(2, func(r *lease.Record) { r.Weft = &lease.Weft{MTU: 1300} })
 	if r := testVXLAN(false).want(vxlanSituation(small)).Routes; r[0].MTU != 1300 {
@@ -266,7 +266,7 @@ fd00:5:0:2::/64 route via 2001:db8::2
 10.5.3.0/24 skipped via 192.0.2.3 because
 10.5.4.0/24 skipped via 192.0.2.4 because
 `
-	if got := reachedText(d.reached); got != want {
+	if got := reachedText(d.reached()); got != want {
 		t.Errorf("got\n%s", got)
 	}
 	routes := []kernel.Route{

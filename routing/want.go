@@ -1,66 +1,16 @@
 package routing
 
 import (
-	"encoding/json"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
-	"weft/tunnel/port"
 )
-
-// backendType is a type of backend but for the labour of keeping the kernel and the data plane so. It is
-// pure.
-type backendType interface {
-	trait() trait
-	// publish is Node.Publish.
-	publish() (data, v6data json.RawMessage)
-	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend
-	// would not start there, they are what is possible, for the families that it suffices for.
-	sizes(u underlay.Link) (mtus, error)
-	// want says what becomes of the set.
-	want(s situation) desired
-}
-
-// planeTrait is what distinguishes types whose packets weft's own data plane moves. Their want has a spec.
-type planeTrait struct {
-	// options are what the data plane is made with; Workers, Logger and Nudge are the node's to say.
-	options plane.Options
-	// recv is what the lease record names of what this node parses beyond one complete packet a datagram.
-	recv port.Recv
-	// note is what works less well than it could; "" if nothing does.
-	note string
-}
-
-// trait is what distinguishes one type from another.
-type trait struct {
-	// record is Node.RecordType; path is Status.Path of a type without a data plane.
-	record, path string
-	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
-	asksHops bool
-	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in,
-	// as for a data plane.
-	tunnels bool
-	// joinsHurt says that the data plane cannot take apart datagrams of UDP which the underlay's device has
-	// joined: situation.joiner is filled in.
-	joinsHurt bool
-	// viaPublic says that flannel's routes by the type's device have the peer's address as their gateway, and
-	// not its subnet's.
-	viaPublic bool
-	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
-	uniform bool
-	// last says that the driver acts once the kernel is as wanted: the first time, that takes away what flannel
-	// left, and would take away what commands had just made.
-	last bool
-	// plane is nil for a type whose packets the kernel or others move.
-	plane *planeTrait
-	seals
-}
 
 // mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
 type mtus struct{ outer, inner int }
@@ -78,8 +28,8 @@ type situation struct {
 	joiner string
 	// displaced are the peers' addresses that the overlay cuts off; nil for a type without a tunnel of ours.
 	displaced []underlay.Displaced
-	// tenure is who has had which address or MAC so far.
-	tenure tenure
+	// claims say who has had which address, MAC or key so far.
+	claims claims
 }
 
 // equal reports whether two situations are the same but for the set and what an earlier decision made of it.
@@ -91,41 +41,136 @@ func (s situation) equal(t situation) bool {
 // desired is what a type wants: of the kernel, State, of the data plane, spec.
 type desired struct {
 	kernel.State
-	// spec is nil for a type whose packets the kernel moves. of says for each of its Peers whose it is.
+	// ways are all subnets of all peers.
+	ways []way
+	// spec is nil for a type whose packets the kernel moves.
 	spec *tunnel.Spec
-	of   []carriedOf
-	// reached is about every subnet of every record, but for those in use of a type that has one way only.
-	reached []Reached
 	// notes are about records that are used, but not wholly.
 	notes  []Skipped
-	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
+	claims claims // for the next time; nil for a type that gives nothing to one peer alone
 	// driven is for the type's own driver alone, which knows what it is.
 	driven any
 	// device is Status.Devices for a backend without devices of its own.
 	device string
 }
 
-// used is how many records are used.
-func (d *desired) used() (n int) {
-	if d.spec == nil {
-		return usedPeers(d.reached)
+// used are the ways that are not skipped.
+func (d *desired) used() iter.Seq[*way] {
+	return func(yield func(*way) bool) {
+		for i := range d.ways {
+			if w := &d.ways[i]; w.How != HowSkipped && !yield(w) {
+				return
+			}
+		}
 	}
-	for i := range d.of { // those of one record stand side by side
-		if i == 0 || d.of[i].record != d.of[i-1].record {
-			n++
+}
+
+// reached reports about every way.
+func (d *desired) reached() []Reached {
+	out := make([]Reached, len(d.ways))
+	for i := range d.ways {
+		out[i] = d.ways[i].Reached
+	}
+	return out
+}
+
+// skipped lists what is not used, or not wholly, in the form of Status.Skipped.
+func (d *desired) skipped() []Skipped { return slices.Concat(skippedOf(d.reached()), d.notes) }
+
+// decision is what is wanted at present, and what it was made from.
+type decision struct {
+	desired           // without ways and spec: the data plane has the table
+	from    situation // without the set
+	reached []Reached
+	peers   int // that are used
+	skips   []Skipped
+	stale   bool // it has to be made anew
+}
+
+// How says by what a peer's subnet is reached.
+type How uint8
+
+const (
+	_ How = iota
+	// HowRoute is a plain route by the peer's own address.
+	HowRoute
+	// HowTunnel is encapsulation.
+	HowTunnel
+	// HowCommand is whatever the operator's command made.
+	HowCommand
+	// HowController is a route that the operator's controller made.
+	HowController
+	// HowSkipped is none: Reason says why.
+	HowSkipped
+)
+
+// String is the word for weft peers.
+func (h How) String() string {
+	words := [...]string{HowRoute: "route", HowTunnel: "tunnel", HowCommand: "command",
+		HowController: "controller", HowSkipped: "skipped"}
+	if h == 0 || int(h) >= len(words) {
+		return "unknown"
+	}
+	return words[h]
+}
+
+// Reached says how packets for one subnet of a peer get there. It is comparable.
+type Reached struct {
+	// Peer, Node and Address are as in Skipped, Subnets is the record it is about.
+	Peer, Node string
+	Address    netip.Addr
+	Subnets    lease.Subnets
+	// Subnet is the one of the two that this is about.
+	Subnet netip.Prefix
+	How    How
+	// Via is the peer's address on the underlay; the zero Addr if there is none.
+	Via netip.Addr
+	// Reason says why the subnet is not reached, or not as it could best be; "" if it is.
+	Reason string
+}
+
+// skippedOf lists what is skipped in the form of Status.Skipped.
+func skippedOf(rs []Reached) []Skipped {
+	var out []Skipped
+	for _, r := range rs {
+		s := Skipped{Peer: r.Peer, Node: r.Node, Address: r.Address, Reason: r.Reason, Subnets: r.Subnets}
+		if r.How == HowSkipped && (len(out) == 0 || out[len(out)-1] != s) { // one reason for both families
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// onlySkipped leaves out what is reached.
+func onlySkipped(rs []Reached) []Reached {
+	var out []Reached // of thousands hardly one
+	for _, r := range rs {
+		if r.How == HowSkipped {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// usedPeers counts the peers with at least one subnet that is not skipped. Those of one record stand side by
+// side.
+func usedPeers(rs []Reached) (n int) {
+	var last lease.Subnets
+	for _, r := range rs {
+		if r.How != HowSkipped && r.Subnets != last {
+			n, last = n+1, r.Subnets
 		}
 	}
 	return n
 }
 
-// skipped lists what is not used, or not wholly, in the form of Status.Skipped.
-func (d *desired) skipped() []Skipped { return slices.Concat(skippedOf(d.reached), d.notes) }
-
-// decision is what is wanted at present, and what it was made from.
-type decision struct {
-	desired           // without its spec: the data plane has the table
-	from    situation // without the set
-	peers   int       // that are used
-	skips   []Skipped
-	stale   bool // it has to be made anew
+// tunnelled names the first peer with an IPv4 subnet that is reached by the tunnel although a plain route
+// was looked for; "" if there is none.
+func tunnelled(reached []Reached) string {
+	for _, r := range reached {
+		if r.How == HowTunnel && r.Reason != "" && r.Subnet.Addr().Is4() {
+			return r.Peer
+		}
+	}
+	return ""
 }

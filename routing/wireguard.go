@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,15 +69,12 @@ type wireGuard struct {
 	PersistentKeepaliveInterval int `range:"0..65535"`
 	// Mode is one of the modes.
 	Mode string `words:"separate auto ipv4 ipv6"`
-	// Userspace says who encrypts: userAuto, userAlways or userNever.
-	Userspace string `words:"auto always never"`
+	userSpace
 	senders
 
 	enabled4, enabled6 bool // the network's families
 	seals
 	public func() wireguard.PublicKey // the node's own now
-	user   bool                       // it is this program that encrypts
-	why    string                     // for want of what; "" if the config says so
 }
 
 func newWireGuard(c lease.NetworkConfig) *wireGuard {
@@ -101,12 +99,17 @@ func (p *preshared) UnmarshalJSON(raw []byte) (err error) {
 // Facts implements settings.
 func (w *wireGuard) Facts() Facts {
 	f := Facts{
-		Carrier: CarrierEither, Port: w.firstPort(), Port6: w.secondPort(), DataV4: true, DataV6: true,
+		Port: w.firstPort(), Port6: w.secondPort(), DataV4: true, DataV6: true,
 		Guard: hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
 		Feature: &Feature{Name: "wireguard", Probe: kernel.Aside((*kernel.Kernel).ProbeWireGuard),
 			Missing: kernel.ErrNoWireGuard},
+		record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
+		asksHops: w.encrypt == encryptBetweenLinks,
 	}
-	return f.carriedAs(w.Userspace, "encrypt")
+	if w.user {
+		f.path = PathUserspace
+	}
+	return w.facts(f, "encrypt")
 }
 
 // firstPort is the port that the node is known by.
@@ -145,41 +148,23 @@ func wireGuardData(k wireguard.PublicKey, port uint16) json.RawMessage {
 	return fmt.Appendf(nil, `{"PublicKey":"%s","Port":%d}`, k, port)
 }
 
-// wireGuardRecord is what a peer publishes. Port is 0 with a flannel from before 0.26, which means that all
-// nodes have one port.
-type wireGuardRecord struct {
-	key  wireguard.PublicKey
-	port uint16
-}
-
-// parseWireGuardData reads a peer's BackendData or BackendV6Data.
-func parseWireGuardData(b json.RawMessage) (wireGuardRecord, error) {
+// parseWireGuardData reads a peer's BackendData or BackendV6Data. The port is 0 with a flannel from before
+// 0.26, which means that all nodes have one port.
+func parseWireGuardData(b json.RawMessage) (key wireguard.PublicKey, port uint16, err error) {
 	if !given(b) {
-		return wireGuardRecord{}, fmt.Errorf("it publishes none, and so no key")
+		return key, 0, errors.New("it publishes none, and so no key")
 	}
 	var v struct {
 		PublicKey string
 		Port      uint16
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return wireGuardRecord{}, fmt.Errorf("it publishes %s, which is not what wireguard has", shorten(b))
+		return key, 0, fmt.Errorf("it publishes %s, which is not what wireguard has", shorten(b))
 	}
-	k, err := wireguard.ParsePublicKey(v.PublicKey)
-	if err != nil {
-		return wireGuardRecord{}, fmt.Errorf("its PublicKey is %s: %w", shorten([]byte(v.PublicKey)), err)
+	if key, err = wireguard.ParsePublicKey(v.PublicKey); err != nil {
+		return key, 0, fmt.Errorf("its PublicKey is %s: %w", shorten([]byte(v.PublicKey)), err)
 	}
-	return wireGuardRecord{k, v.Port}, nil
-}
-
-func (w *wireGuard) trait() trait {
-	t := trait{
-		record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
-		asksHops: w.encrypt == encryptBetweenLinks,
-	}
-	if w.user {
-		t.path = PathUserspace
-	}
-	return t
+	return key, v.Port, nil
 }
 
 func (w *wireGuard) publish() (data, v6data json.RawMessage) {
@@ -255,12 +240,26 @@ func deviceFor(ds []wireGuardDevice, six bool) *wireGuardDevice {
 	return nil
 }
 
-// want implements backendType. The devices with their peers, []wireGuardDevice, are for the driver.
+// want implements settings. The devices with their peers, []wireGuardDevice, are for the driver.
 func (w *wireGuard) want(s situation) desired {
 	devices := w.devices(s)
-	d := desired{driven: devices}
-	ways := w.ways(s, devices)
-	settleKeys(&d, ways, s)
+	d := desired{driven: devices, ways: s.ways(typeWireGuard)}
+	for i := range d.ways {
+		x := &d.ways[i]
+		if x.How == HowSkipped {
+			if w.encrypt != "" {
+				x.Reason += fmt.Sprintf(`, with "Encrypt":%q`, w.encrypt)
+			}
+			continue
+		}
+		x.How = HowTunnel
+		if err := w.reach(x, deviceFor(devices, x.six)); err != nil {
+			x.skip("%v", err)
+		} else if i > 0 && d.ways[i-1].r == x.r && d.ways[i-1].How != HowSkipped && d.ways[i-1].needs != x.needs {
+			x.skip("its BackendData and BackendV6Data have two keys: one node has one")
+		}
+	}
+	d.assign(s) // WireGuard knows a peer by its key: a second one with the same would take its packets
 	for i := range devices {
 		v := &devices[i]
 		own := lease.Subnets{}
@@ -272,36 +271,19 @@ func (w *wireGuard) want(s situation) desired {
 		}
 		d.State = d.State.With(tunState(v.name, s.mtu, own, s.set.Config))
 	}
-	for _, x := range ways {
-		if x.report.How != HowSkipped {
-			dev := deviceFor(devices, x.f.six)
-			x.report = w.plainWay(x.report, x.r, x.f, s)
-			switch most := routeMTU(*x.r, x.f.six, s.mtu); {
-			case x.report.How == HowRoute:
-				d.Routes = append(d.Routes, x.route(s))
-			case most > 0:
-				d.Routes = append(d.Routes, wireGuardRoute(x.f, dev.name, most))
-			}
-			dev.addPeer(wireguard.Peer{
-				Key: x.key, Preshared: w.PSK.Secret, Endpoint: x.endpoint, Keepalive: w.PersistentKeepaliveInterval,
-				AllowedIPs: []netip.Prefix{x.f.subnet.Masked()},
-			})
+	for x := range d.used() {
+		dev := deviceFor(devices, x.six)
+		dev.addPeer(wireguard.Peer{
+			Key: x.needs.key, Preshared: w.PSK.Secret, Endpoint: netip.AddrPortFrom(x.Via, x.port),
+			Keepalive: w.PersistentKeepaliveInterval, AllowedIPs: []netip.Prefix{x.Subnet.Masked()},
+		})
+		if w.plainWay(x, s); x.How == HowRoute {
+			d.Routes = append(d.Routes, x.route(s))
+		} else if most := x.mtu(s.mtu); most > 0 { // all others go by the route to the network
+			d.Routes = append(d.Routes, tunRoute(x.Subnet.Masked(), dev.name, most))
 		}
-		d.reached = append(d.reached, x.report)
 	}
 	return d
-}
-
-// wireGuardRoute is a peer's own, where it takes smaller packets than we do: all others go by the route to
-// the network.
-func wireGuardRoute(f family, device string, most int) kernel.Route {
-	r := kernel.Route{
-		Dst: f.subnet.Masked(), Link: device, Scope: kernel.ScopeLink, Protocol: kernel.RouteProtocol, MTU: most,
-	}
-	if f.six {
-		r.Scope, r.Metric, r.Gateway = kernel.ScopeUniverse, kernel.DefaultMetric6, gateway6
-	}
-	return r
 }
 
 // addPeer adds one, or its subnet if the device has it already for the other family.
@@ -313,78 +295,39 @@ func (d *wireGuardDevice) addPeer(p wireguard.Peer) {
 	d.Peers = append(d.Peers, p)
 }
 
-// wireGuardWay is one subnet of a peer, and how it is reached.
-type wireGuardWay struct {
-	way
-	key      wireguard.PublicKey
-	endpoint netip.AddrPort
-}
-
-// ways looks at every subnet of every record by itself.
-func (w *wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay) {
-	cut := map[netip.Addr]underlay.Displaced{}
-	for _, x := range s.displaced {
-		cut[x.Addr] = x
-	}
-	for one := range s.ways(typeWireGuard) {
-		x := wireGuardWay{way: one}
-		if x.report.How == HowSkipped {
-			if w.encrypt != "" {
-				x.report.Reason += fmt.Sprintf(`, with "Encrypt":%q`, w.encrypt)
-			}
-			out = append(out, x)
-			continue
-		}
-		x.report.How = HowTunnel
-		if err := w.reach(&x, deviceFor(ds, x.f.six)); err != nil {
-			x.report = x.report.skip("%v", err)
-		} else if c, displaced := cut[x.endpoint.Addr()]; displaced {
-			x.report = x.report.skip("%s", c.Reason("its address"))
-		}
-		out = append(out, x)
-	}
-	return out
-}
-
 // reach finds out a peer's key and where it is, or why it is not reached.
-func (w *wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
+func (w *wireGuard) reach(x *way, dev *wireGuardDevice) error {
 	if dev == nil {
 		return fmt.Errorf("this node has no %s address on the underlay, which its packets would travel in: "+
-			`"Mode":"auto" in the network config has both families travel in one`, familyName(x.f.six))
+			`"Mode":"auto" in the network config has both families travel in one`, x.family())
 	}
-	published, err := parseWireGuardData(x.f.data)
+	key, port, err := parseWireGuardData(x.data)
 	if err != nil {
-		return fmt.Errorf("%s: %w", x.f.key, err)
+		return fmt.Errorf("%s: %w", x.dataKey(), err)
 	}
-	if published.key == w.public() {
+	if key == w.public() {
 		return errors.New("its PublicKey is this node's too: " + sameKey)
 	}
-	x.key = published.key
-	addr, err := w.address(x, dev)
+	addr, err := w.address(x.r, dev)
 	if err != nil {
 		return err
 	}
-	port := published.port
-	if addr.Is6() != x.f.six { // the record has the port for that family beside that family's key
+	if addr.Is6() != x.six { // the record has the port for that family beside that family's key
 		other := x.r.BackendData
 		if addr.Is6() {
 			other = x.r.BackendV6Data
 		}
-		if p, err := parseWireGuardData(other); err == nil {
-			port = p.port
+		if _, p, err := parseWireGuardData(other); err == nil {
+			port = p
 		}
 	}
-	if port == 0 {
-		port = dev.Port
-	}
-	x.endpoint = netip.AddrPortFrom(addr, port)
-	x.report.Via = addr
+	x.needs, x.Via, x.port = claim{key: key}, addr, cmp.Or(port, dev.Port)
 	return nil
 }
 
 // address is where a peer is reached: with two devices in each one's family, with one as the mode says.
-func (w *wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, error) {
-	a4, a6 := x.r.PublicIP, x.r.PublicIPv6
+func (w *wireGuard) address(r *lease.Record, dev *wireGuardDevice) (netip.Addr, error) {
+	a4, a6 := r.PublicIP, r.PublicIPv6
 	if !dev.Local4.IsValid() {
 		a4 = netip.Addr{}
 	}
@@ -394,7 +337,7 @@ func (w *wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, 
 	switch {
 	case !a4.IsValid() && !a6.IsValid():
 		return netip.Addr{}, fmt.Errorf("no common address family: it is reached at %v, we send from %v",
-			valid(x.r.PublicIP, x.r.PublicIPv6), valid(dev.Local4, dev.Local6))
+			valid(r.PublicIP, r.PublicIPv6), valid(dev.Local4, dev.Local6))
 	case !a4.IsValid():
 		return a6, nil
 	case !a6.IsValid(), !a4.IsPrivate(), a6.IsPrivate(), dev.Local6.IsPrivate():
@@ -405,30 +348,3 @@ func (w *wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, 
 
 // sameKey is what to do about two nodes with one key.
 const sameKey = "one key file was copied to two nodes; delete it on one of them, which then makes its own"
-
-// settleKeys gives each key to one record: WireGuard knows a peer by it, and a second one with the same would
-// take the first one's packets.
-func settleKeys(d *desired, ways []wireGuardWay, s situation) {
-	var bidders []bidder
-	var of []int // whose each is
-	for i, x := range ways {
-		if x.report.How != HowSkipped && (len(of) == 0 || ways[of[len(of)-1]].r != x.r) {
-			bidders = append(bidders, bidder{subnets: x.r.Subnets, created: x.r.Created, first: claim{key: x.key}})
-			of = append(of, i)
-		}
-	}
-	grants, after := settle(bidders, s.tenure)
-	d.tenure = after
-	for k, g := range grants {
-		for i := of[k]; i < len(ways) && ways[i].r == ways[of[k]].r; i++ {
-			switch x := &ways[i]; {
-			case x.report.How == HowSkipped:
-			case g.by != k:
-				first := ways[of[g.by]].report.Peer
-				x.report = x.report.skip("its PublicKey %v is %s's too, which had it first: %s", x.key, first, sameKey)
-			case x.key != ways[of[k]].key:
-				x.report = x.report.skip("its BackendData and BackendV6Data have two keys: one node has one")
-			}
-		}
-	}
-}

@@ -94,8 +94,8 @@ func TestWireGuardRecord(t *testing.T) {
 		`null`: "", ``: "", `{}`: "", `5`: "",
 		`{"VNI":1,"VtepMAC":"aa:bb:cc:dd:ee:ff"}`: "",
 	} {
-		r, err := parseWireGuardData([]byte(data))
-		if got := fmt.Sprintf("{%v %d}", r.key, r.port); (err != nil) != (want == "") || err == nil && got != want {
+		key, port, err := parseWireGuardData([]byte(data))
+		if got := fmt.Sprintf("{%v %d}", key, port); (err != nil) != (want == "") || err == nil && got != want {
 			t.Errorf("%s: %s, %v, want %s", data, got, err, want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestWireGuardWants(t *testing.T) {
 			}
 			b.WriteString("; ")
 		}
-		for _, r := range d.reached {
+		for _, r := range d.reached() {
 			if r.How == HowSkipped {
 				_, _ = fmt.Fprintf(&b, "without %v; ", r.Subnet)
 			}

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,27 +23,20 @@ import (
 const WireGuardKeyFile = "wireguard.key"
 
 // open implements opener.
-func (w *wireGuard) open(_ context.Context, c BackendConfig) (_ backendType, _ driver, err error) {
+func (w *wireGuard) open(_ context.Context, c BackendConfig) (settings, driver, error) {
 	n := *w
-	n.user, n.why, err = inUserSpace(c, n.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, false)
-	if err != nil {
+	if err := n.decide(c, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, false); err != nil {
 		return nil, nil, err
 	}
 	a := &wireGuardDriver{
 		k: c.Kernel, out: c.underlayKernel(), log: c.Logger,
-		user: n.user, why: n.why, file: c.KeyFile, loose: n.encrypt == encryptBetweenLinks,
-		made: map[string]madeWireGuard{},
-	}
-	if a.file == "" {
-		a.file = string(c.stateFile(WireGuardKeyFile))
+		user: n.user, why: n.why, file: cmp.Or(c.KeyFile, string(c.stateFile(WireGuardKeyFile))),
+		loose: n.encrypt == encryptBetweenLinks, made: map[string]madeWireGuard{},
 	}
 	if err := a.loadKey(); err != nil {
 		return nil, nil, err
 	}
 	n.public = a.public
-	if n.why != "" {
-		a.log.Warn("packets are encrypted in user space", "cause", n.why)
-	}
 	return &n, a, nil
 }
 

@@ -116,9 +116,9 @@ func bugs() []bug {
 			"	w.out, w.sends = append([]*port.Packet{p}, w.out...), append([]send{s}, w.sends...)\n", false, false},
 		{"a peer keeps the subnet that it had", "tunnel/table.go", "if p.sources[i] != n.Masked() {",
 			"if i < 0 && p.sources[i] != n.Masked() {", false, false},
-		{"a peer that is gone keeps its address", "routing/carried.go",
-			"	if d.tenure = before; len(displaced) == 0 && before.holds(len(d.spec.Peers), d.bidder) {",
-			"	if d.tenure = before; len(before) > 0 {", false, false},
+		{"a peer that is gone keeps its address", "routing/ways.go",
+			"	var order []*way\n",
+			"	if d.claims = s.claims; len(d.claims) > 0 {\n		return\n	}\n	var order []*way\n", false, false},
 		{"a subnet that is taken is free", "lease/alloc.go", "free := f.free(q.taken(f.network.Addr()), firstFree)",
 			"free := f.free(nil, firstFree)", false, false},
 	}

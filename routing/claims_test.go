@@ -2,7 +2,6 @@ package routing
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -46,35 +45,35 @@ func TestNobodyIsDisplaced(t *testing.T) {
 			r.BackendData, r.BackendV6Data = claimant(7, 0, nil).BackendData, claimant(7, 0, nil).BackendV6Data
 		},
 	}
-	types := map[string]func(s situation) (used []string, skipped []Skipped, after tenure){
-		"udp": func(s situation) ([]string, []Skipped, tenure) {
+	types := map[string]func(s situation) (used []string, skipped []Skipped, after claims){
+		"udp": func(s situation) ([]string, []Skipped, claims) {
 			for i := range s.set.Peers {
 				s.set.Peers[i].BackendType = ""
 			}
 			s.outer = 1500
 			c := (&udp{ipv6: true}).want(s)
-			return holders(*c.spec), c.skipped(), c.tenure
+			return holders(*c.spec), c.skipped(), c.claims
 		},
-		"vxlan in user space": func(s situation) ([]string, []Skipped, tenure) {
+		"vxlan in user space": func(s situation) ([]string, []Skipped, claims) {
 			s.outer = 1500
-			c := userVTEP{vxlan: testVXLAN(false)}.want(s)
-			return holders(*c.spec), c.skipped(), c.tenure
+			c := testVXLAN(false).inUserSpace("", "").want(s)
+			return holders(*c.spec), c.skipped(), c.claims
 		},
-		"vxlan by the kernel": func(s situation) ([]string, []Skipped, tenure) {
+		"vxlan by the kernel": func(s situation) ([]string, []Skipped, claims) {
 			d := testVXLAN(false).want(s)
 			var used []string
 			for _, f := range d.FDBs {
 				used = append(used, fmt.Sprintf("%v %v", f.MAC, f.Dst))
 			}
-			return used, skippedOf(d.reached), d.tenure
+			return used, d.skipped(), d.claims
 		},
 	}
 	for kind, run := range types {
 		for what, steal := range steals {
 			t.Run(kind+", "+what, func(t *testing.T) {
-				at := func(before tenure, rs ...lease.Record) ([]string, []Skipped, tenure) {
+				at := func(before claims, rs ...lease.Record) ([]string, []Skipped, claims) {
 					s := vxlanSituation()
-					s.tenure = before
+					s.claims = before
 					s.set.Peers = rs
 					return run(s)
 				}
@@ -84,7 +83,7 @@ func TestNobodyIsDisplaced(t *testing.T) {
 				if len(alone) == 0 || len(skipped) > 0 {
 					t.Fatalf("alone: %v, %+v", alone, skipped)
 				}
-				keeps := func(when string, before tenure, rs ...lease.Record) tenure {
+				keeps := func(when string, before claims, rs ...lease.Record) claims {
 					t.Helper()
 					used, skipped, after := at(before, rs...)
 					for _, u := range alone {
@@ -138,28 +137,49 @@ func holders(s tunnel.Spec) (out []string) {
 }
 
 // The same is decided whatever the order of what is equally old.
-func TestSettleIsDeterministic(t *testing.T) {
-	a := func(n int) claim { return claim{addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})} }
-	sub := func(n int) lease.Subnets { return claimant(n, 0, nil).Subnets }
-	bs := []bidder{
-		{sub(1), 0, a(1), []claim{a(9)}}, // does not say how old it is
-		{sub(2), 5, a(1), []claim{a(8)}}, // so this one is older
-		{sub(3), 7, a(9), []claim{a(1)}}, // a first claim before the further one
-		{sub(4), 6, a(4), []claim{a(3), a(8)}},
+func TestAssignIsDeterministic(t *testing.T) {
+	a := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}) }
+	of := func(n int, created int64, needs int, sources ...int) way {
+		r := claimant(n, created, nil)
+		w := way{r: &r, Reached: Reached{Peer: fmt.Sprint(n), Subnets: r.Subnets}, needs: claim{addr: a(needs)}}
+		for _, s := range sources {
+			w.sources = append(w.sources, a(s))
+		}
+		return w
 	}
-	grants, after := settle(bs, nil)
-	if got := fmt.Sprint(grants); got != "[{1 []} {1 []} {2 [[0 1]]} {3 [[1 1]]}]" {
-		t.Error(got)
+	assigned := func(before claims, ws ...way) (string, claims) {
+		d := desired{ways: ws}
+		d.assign(situation{claims: before})
+		var got []string
+		for i := range d.ways {
+			w := &d.ways[i]
+			if got = append(got, fmt.Sprint(w.Peer, w.sources)); w.How == HowSkipped {
+				got[i] = w.Peer + " without"
+			}
+		}
+		return strings.Join(got, ", "), d.claims
 	}
-	if again, _ := settle(bs, after); fmt.Sprint(again) != fmt.Sprint(grants) {
-		t.Errorf("then %v", again)
+	all := func() []way {
+		return []way{
+			of(1, 0, 1, 9), // does not say how old it is
+			of(2, 5, 1, 8), // so this one is older
+			of(3, 7, 9, 1), // what is needed before the further one
+			of(4, 6, 4, 3, 8),
+		}
 	}
-	if len(after) != 5 || after[a(3)] != sub(4) || after[a(8)] != sub(2) {
-		t.Error(maps.Collect(maps.All(after)))
+	const want = "1 without, 2[192.0.2.8], 3[], 4[192.0.2.3]"
+	got, after := assigned(nil, all()...)
+	if again, _ := assigned(after, all()...); got != want || again != want {
+		t.Errorf("%s, then %s", got, again)
+	}
+	if len(after) != 5 || after[claim{addr: a(3)}] != claimant(4, 0, nil).Subnets ||
+		after[claim{addr: a(8)}] != claimant(2, 0, nil).Subnets {
+		t.Error(after)
 	}
 	// One that gives its address up for another's has no right to it, nor to what it had besides.
-	bs[3].first = a(1)
-	if grants, _ = settle(bs, after); grants[3].by != 1 {
-		t.Errorf("%v", grants)
+	ws := all()
+	ws[3].needs = claim{addr: a(1)}
+	if got, _ := assigned(after, ws...); !strings.HasSuffix(got, "4 without") {
+		t.Error(got)
 	}
 }
