@@ -68,23 +68,19 @@ func (c *Node) ensureTUN(r *round, m mtus) (kernel.State, error) {
 	return tunState(name, m.inner, own, c.cfg.Network.NetworkConfig), nil
 }
 
-// ownDevices names the devices of ours that a state has.
-func ownDevices(s kernel.State) []string {
-	var names []string
-	for _, l := range s.Links {
-		names = append(names, l.Name)
-	}
-	for _, v := range s.Tunnels {
-		names = append(names, v.Name)
+// ownDevices names the devices that a state has.
+func ownDevices(s kernel.State) (names []string) {
+	for _, d := range s.Devices {
+		names = append(names, d.Name)
 	}
 	return names
 }
 
 // vteps names the kernel's vxlan devices that a state has.
 func vteps(s kernel.State) (names []string) {
-	for _, v := range s.Tunnels {
-		if v.Kind == kernel.KindVXLAN {
-			names = append(names, v.Name)
+	for _, d := range s.Devices {
+		if d.Kind == kernel.KindVXLAN {
+			names = append(names, d.Name)
 		}
 	}
 	return names
@@ -110,7 +106,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 		return 0
 	}
 	plan := c.plan(have, want)
-	c.tellDevices(plan.Tunnels)
+	c.tellDevices(plan.Devices)
 	result, err := kernel.Apply(c.k, plan)
 	done = result.Done
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
@@ -130,7 +126,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 	for _, s := range plan.Strangers {
 		missing = append(missing, s.Name)
 	}
-	c.noteMade(plan.Tunnels, missing)
+	c.noteMade(plan.Devices, missing)
 	if c.plane != nil {
 		return done
 	}
@@ -143,7 +139,7 @@ func (c *Node) bring(r *round, want kernel.State) (done int) {
 }
 
 // tellDevices logs which devices are to be made anew.
-func (c *Node) tellDevices(vs []kernel.TunnelChange) {
+func (c *Node) tellDevices(vs []kernel.DeviceChange) {
 	for _, v := range vs {
 		switch {
 		case v.Recreate != "":
@@ -156,7 +152,7 @@ func (c *Node) tellDevices(vs []kernel.TunnelChange) {
 }
 
 // noteMade notes the numbers of the devices that are there for us.
-func (c *Node) noteMade(vs []kernel.TunnelChange, missing []string) {
+func (c *Node) noteMade(vs []kernel.DeviceChange, missing []string) {
 	for _, v := range vs {
 		if slices.Contains(missing, v.Want.Name) {
 			continue
@@ -172,9 +168,6 @@ func (c *Node) noteMade(vs []kernel.TunnelChange, missing []string) {
 func (c *Node) place(devices []string, want kernel.State) kernel.Place {
 	forwards := len(vteps(want)) > 0
 	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || forwards, Fdbs: forwards}
-	for _, v := range want.Tunnels {
-		p.Tunnels = append(p.Tunnels, v.Name)
-	}
 	if c.plane == nil {
 		p.Underlay = c.under.Now.Name
 	}

@@ -48,7 +48,7 @@ func (i *ipip) Facts() Facts {
 		Guard:    hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: i.check() != tunnel.CheckOff},
 		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does " +
 			"not have: use udp, vxlan or wireguard",
-		Feature: &Feature{Name: "ipip", Probe: kernel.Aside((*kernel.Kernel).ProbeIPIP), Missing: kernel.ErrNoIPIP},
+		Feature: &Feature{Name: kernel.KindIPIP},
 		record:  typeIPIP, path: PathKernel, asksHops: i.DirectRouting, viaPublic: true,
 	}
 	if i.user {
@@ -68,8 +68,8 @@ func (i *ipip) Facts() Facts {
 //nolint:unparam // it implements opener, and others have a driver
 func (i *ipip) open(_ context.Context, c BackendConfig) (settings, driver, error) {
 	n := *i
-	have, none := c.Kernel.Tunnel(kernel.IPIPName)
-	err := n.decide(c, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, none == nil && have.Kind == kernel.KindIPIP)
+	have, none := c.Kernel.Device(kernel.IPIPName)
+	err := n.decide(c, kernel.KindIPIP, none == nil && have.Kind == kernel.KindIPIP)
 	if err == nil && n.user && c.Unprivileged {
 		err = errors.New(i.Facts().Privilege)
 	}
@@ -113,7 +113,7 @@ func (i *ipip) want(s situation) desired {
 	}
 	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {
 		base := own.Masked().Addr()
-		d.Tunnels = []kernel.Tunnel{{
+		d.Devices = []kernel.Device{{
 			Name: kernel.IPIPName, Kind: kernel.KindIPIP, Alias: kernel.Alias, MTU: s.mtu, Up: true,
 			Local: s.under.Addr4, Loose: true,
 		}}

@@ -80,9 +80,9 @@ func TestIPIPInUserSpace(t *testing.T) {
 func TestNoIPIP(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	if err := k.ProbeIPIP(); err == nil {
+	if err := k.Probe(kernel.KindIPIP); err == nil {
 		t.Log("this kernel has ipip: the device is not probed further here")
-	} else if !errors.Is(err, kernel.ErrNoIPIP) {
+	} else if !errors.Is(err, kernel.NoDriver(kernel.KindIPIP)) {
 		t.Fatal(err)
 	}
 	if out := ip(t, "link show"); strings.Contains(out, "weft-probe") {
@@ -110,7 +110,7 @@ func TestNoIPIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if carried := b.Engine() != nil; carried != (k.ProbeIPIP() != nil) {
+	if carried := b.Engine() != nil; carried != (k.Probe(kernel.KindIPIP) != nil) {
 		t.Errorf("carried by weft: %v", carried)
 	}
 }

@@ -72,9 +72,9 @@ func TestIPIPWant(t *testing.T) {
 	if got := routes(d.Routes); got != tunnelled {
 		t.Errorf("routes:\n%swant:\n%s", got, tunnelled)
 	}
-	if len(d.Tunnels) != 1 || d.Tunnels[0].MTU != 1480 || d.Tunnels[0].Local != addr("192.0.2.1") ||
+	if len(d.Devices) != 1 || d.Devices[0].MTU != 1480 || d.Devices[0].Local != addr("192.0.2.1") ||
 		len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
-		t.Errorf("device %+v, %+v", d.Tunnels, d.Addrs)
+		t.Errorf("device %+v, %+v", d.Devices, d.Addrs)
 	}
 	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "backend") ||
 		!strings.Contains(got[1].Reason, "no PublicIP") {
@@ -88,7 +88,7 @@ func TestIPIPWant(t *testing.T) {
 	}
 
 	u := new(ipip).inUserSpace("", "").want(s)
-	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || usedPeers(u.reached()) != 3 || len(u.Tunnels) > 0 ||
+	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || usedPeers(u.reached()) != 3 || len(u.Devices) > 0 ||
 		len(u.spec.LeftOut) != 2 {
 		t.Fatalf("in user space: %+v", u)
 	}

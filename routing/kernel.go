@@ -18,9 +18,6 @@ func OpenKernelIn(ns int) (*Kernel, error) { return kernel.OpenKernelIn(ns) }
 // RouteProtocol marks our routes ("proto 119" in ip route).
 const RouteProtocol = kernel.RouteProtocol
 
-// ErrNoVXLAN says that this kernel makes no vxlan devices.
-var ErrNoVXLAN = kernel.ErrNoVXLAN
-
 // IngressTables lists the nf_tables tables of family netdev that path raw made in the current network
 // namespace.
 func IngressTables() ([]string, error) { return kernel.IngressTables() }

@@ -18,7 +18,7 @@ import (
 // deleted, and does nothing the second time. Other objects of ours are swept by the backend in use.
 func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Prefix,
 	keep []string) (removed []string, err error) {
-	ls, err := k.Links()
+	ds, err := k.Devices()
 	if err != nil {
 		return nil, err
 	}
@@ -28,44 +28,43 @@ func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Pre
 	}
 	nets := slices.Concat(c.Networks(), former)
 	var faults []error
-	for _, l := range ls {
-		a := l.Attrs()
-		if slices.Contains(keep, a.Name) || !leftoverKind(l) {
+	for _, d := range ds {
+		if slices.Contains(keep, d.Name) || !isLeftover(d) {
 			continue
 		}
-		inside := kernel.IsTAP(l) || slices.ContainsFunc(as, func(i kernel.AddrInfo) bool {
-			return i.Index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool {
+		inside := d.IsTAP() || slices.ContainsFunc(as, func(i kernel.AddrInfo) bool {
+			return i.Index == d.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool {
 				return n.Contains(i.Addr)
 			})
 		})
 		if !inside {
 			continue
 		}
-		if err := k.DelLink(a.Name); err != nil {
+		if err := k.DelLink(d.Name); err != nil {
 			faults = append(faults, err)
 			continue
 		}
-		removed = append(removed, "link "+a.Name)
+		removed = append(removed, "link "+d.Name)
 	}
 	return removed, errors.Join(faults...)
 }
 
-// leftoverKind reports whether l is what a backend makes: flannel's vxlan device by name, or our
+// isLeftover reports whether d is what a backend makes: flannel's vxlan device by name, or our
 // TUN or TAP by name and mark. A TUN without the mark is a running flanneld's, since flannel's
 // do not outlive it.
-func leftoverKind(l netlink.Link) bool {
-	a := l.Attrs()
-	if kernel.IsTAP(l) {
-		return kernel.IsIdleTAP(l)
+func isLeftover(d kernel.Device) bool {
+	if d.IsTAP() {
+		return d.IsIdleTAP()
 	}
-	t, ok := BuiltIn().device(kernel.DeviceOf(l))
-	return ok && (a.Alias == kernel.Alias || t.Lasting && a.Alias == "")
+	t, ok := BuiltIn().device(d)
+	return ok && (d.Alias == kernel.Alias || t.Lasting && d.Alias == "")
 }
 
 // IsOwnLink reports whether l is a device that weft made or took over: it has a name and a kind that a
 // backend gives its devices, and our mark. A device with only one of these is somebody else's.
 func IsOwnLink(l netlink.Link) bool {
-	return kernel.IsProbe(l) || l.Attrs().Alias == kernel.Alias && (kernel.IsTAP(l) || IsFlannelLink(l))
+	d := kernel.DeviceOf(l)
+	return d.IsProbe() || d.Alias == kernel.Alias && (d.IsTAP() || IsFlannelLink(l))
 }
 
 // IsFlannelLink reports whether l has a name and a kind that flannel gives its devices.

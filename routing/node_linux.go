@@ -234,14 +234,18 @@ func (c *Node) Recv() []string {
 
 // DeviceDrops returns how many packets the kernel dropped because the TUN's queue was full or nobody
 // had the TUN open. No counter of the data plane has these.
-func (c *Node) DeviceDrops() (uint64, error) {
+func (c *Node) DeviceDrops() (n uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended || c.plane == nil || c.plane.Device() == "" {
 		return 0, nil
 	}
-	d, err := c.k.Device(c.plane.Device())
-	return d.Dropped, err
+	err = c.k.Do(func() error {
+		counters, err := kernel.ReadCounters(c.plane.Device())
+		n = counters.TxDropped
+		return err
+	})
+	return n, err
 }
 
 // Type is the name in the network config, in lower case.

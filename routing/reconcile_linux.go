@@ -321,7 +321,11 @@ func (c *Node) checksums(devices []string) string {
 		return ""
 	}
 	for _, name := range devices {
-		if _, err := c.k.StopTxChecksum(name); err != nil {
+		d, err := c.k.Device(name)
+		if err == nil {
+			err = c.k.SetFeature(d.Index, kernel.TxChecksum, false)
+		}
+		if err != nil {
 			c.warnOnce(err)
 			return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses, and "+
 				"switching the offload off failed (%v): use Linux 5.7 or newer", c.release, err)

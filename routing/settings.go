@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
@@ -124,9 +125,9 @@ func (s userSpace) facts(f Facts, doing string) Facts {
 	return f
 }
 
-// decide says whether this program is to do what the kernel could. probe asks the kernel, and its error wraps
-// missing if that has none; there says that a device is there, which proves that it has.
-func (s *userSpace) decide(c BackendConfig, probe func() error, missing error, there bool) error {
+// decide says whether this program is to do what the kernel could by devices of a kind. there says that
+// there is one, which proves that the kernel can.
+func (s *userSpace) decide(c BackendConfig, kind string, there bool) error {
 	if s.Userspace == userAlways || s.Userspace != userNever && c.Outside != nil {
 		s.user = true // between two namespaces the kernel's device would send where the TUN is
 		return nil
@@ -134,8 +135,8 @@ func (s *userSpace) decide(c BackendConfig, probe func() error, missing error, t
 	if s.Userspace == userNever || there {
 		return nil
 	}
-	err := probe()
-	if errors.Is(err, missing) {
+	err := c.Kernel.Probe(kind)
+	if errors.Is(err, kernel.NoDriver(kind)) {
 		s.user, s.why = true, err.Error()
 		c.Logger.Warn("packets are carried in user space", "cause", err)
 		return nil

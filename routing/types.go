@@ -158,15 +158,18 @@ const (
 
 // Feature is something that not every kernel can do.
 type Feature struct {
-	// Name is the kernel's.
+	// Name is the kernel's, of a kind of device.
 	Name string
-	// Probe asks the kernel, and does not change this network namespace. Its error wraps Missing
-	// if the kernel does not have the feature, and is another one if that is not known.
-	Probe   func() error
-	Missing error
 	// Required says, in words that follow the error, why the backend does not work without it; "" if it does.
 	Required string
 }
+
+// Probe asks the kernel, and does not change this network namespace. Its error wraps Missing if the kernel does
+// not have the feature, and is another one if that is not known.
+func (f Feature) Probe() error { return kernel.ProbeAside(f.Name) }
+
+// Missing says that the kernel does not have the feature.
+func (f Feature) Missing() error { return kernel.NoDriver(f.Name) }
 
 // Command is one of those that the network config names.
 type Command struct{ Key, Command string }

@@ -22,7 +22,7 @@ func udpType() Type {
 }
 
 // isTUN reports whether d has the name and the kind of the data plane's TUN.
-func isTUN(d kernel.Device) bool { return d.Kind == "tun" && kernel.IsTUNName(d.Name) }
+func isTUN(d kernel.Device) bool { return d.Kind == kernel.KindTUN && kernel.IsTUNName(d.Name) }
 
 // udp is flannel's udp: inner packets bare in UDP, one route for all peers.
 type udp struct {

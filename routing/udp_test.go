@@ -217,7 +217,7 @@ func TestTUNState(t *testing.T) {
 	own := lease.Subnets{V4: pfx("10.5.1.0/24"), V6: pfx("fd00:5:0:1::/64")}
 	got := tunState("flannel0", 1472, own, c)
 	want := kernel.State{
-		Links: []kernel.Link{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 1000, Up: true}},
+		Devices: []kernel.Device{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 1000, Up: true}},
 		Addrs: []kernel.Addr{{Link: "flannel0", Prefix: pfx("10.5.1.0/32")},
 			{Link: "flannel0", Prefix: pfx("fd00:5:0:1::/128")}},
 		Routes: []kernel.Route{

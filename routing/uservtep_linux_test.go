@@ -171,17 +171,17 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 // without vxlan says about that.
 func TestNoVXLAN(t *testing.T) {
 	k := inNamespace(t)
-	if err := k.ProbeVXLAN(); err != nil {
+	if err := k.Probe(kernel.KindVXLAN); err != nil {
 		t.Errorf("probe: %v", err)
 	}
 	if out := ip(t, "link"); strings.Contains(out, "weft-probe") {
 		t.Errorf("the probe is left:\n%s", out)
 	}
-	if err := kernel.Aside((*kernel.Kernel).ProbeVXLAN)(); err != nil {
+	if err := kernel.ProbeAside(kernel.KindVXLAN); err != nil {
 		t.Errorf("probe in a namespace of its own: %v", err)
 	}
-	k.VXLANKind = "weft-nosuch"
-	if err := k.ProbeVXLAN(); !errors.Is(err, kernel.ErrNoVXLAN) {
+	k.Lacks = []string{kernel.KindVXLAN}
+	if err := k.Probe(kernel.KindVXLAN); !errors.Is(err, kernel.NoDriver(kernel.KindVXLAN)) {
 		t.Errorf("probe for what there is not: %v", err)
 	}
 	for keys, want := range map[string]bool{`"vxlan"`: true, `"auto"`: true,
@@ -189,7 +189,7 @@ func TestNoVXLAN(t *testing.T) {
 		// Each has its own namespace: a program that another test starts holds a closed socket for a moment.
 		t.Run(keys, func(t *testing.T) {
 			k := inNamespace(t)
-			k.VXLANKind = "weft-nosuch"
+			k.Lacks = []string{kernel.KindVXLAN}
 			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 			b := openKernelBackend(t, k, `{"Network":"10.5.0.0/16","Backend":{"Type":`+keys+`}}`, nil).Node
 			user := b.Engine() != nil

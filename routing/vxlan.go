@@ -36,7 +36,7 @@ func vxlanType() Type {
 }
 
 // isVTEP reports whether d has a VTEP's name and kind.
-func isVTEP(d kernel.Device) bool { return d.Kind == "vxlan" && kernel.IsVTEPName(d.Name) }
+func isVTEP(d kernel.Device) bool { return d.Kind == kernel.KindVXLAN && kernel.IsVTEPName(d.Name) }
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
 const DefaultVXLANPort = encap.PortVXLAN
@@ -89,10 +89,9 @@ func (p *macPrefix) UnmarshalJSON(raw []byte) error {
 func (v *vxlan) Facts() Facts {
 	f := Facts{
 		Port: v.port(), DataV4: true, DataV6: true,
-		Guard: hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
-		Feature: &Feature{Name: "vxlan", Probe: kernel.Aside((*kernel.Kernel).ProbeVXLAN),
-			Missing: kernel.ErrNoVXLAN},
-		record: typeVXLAN, path: PathKernel, asksHops: v.direct(),
+		Guard:   hostrules.Guard{Port: v.port(), Peers: v.check() != tunnel.CheckOff},
+		Feature: &Feature{Name: kernel.KindVXLAN},
+		record:  typeVXLAN, path: PathKernel, asksHops: v.direct(),
 	}
 	if v.user {
 		f.plane, f.note = v.options(encap.FormatVXLAN, v.port()), v.lacks()
@@ -123,14 +122,14 @@ func (v *vxlan) open(_ context.Context, c BackendConfig) (settings, driver, erro
 	var fault error
 	n, there := v.withMACs(c.Node), false
 	for six, mac := range map[bool]*kernel.MAC{false: &n.mac4, true: &n.mac6} {
-		switch have, err := c.Kernel.Tunnel(kernel.VTEPName(six, v.VNI)); {
+		switch have, err := c.Kernel.Device(kernel.VTEPName(six, v.VNI)); {
 		case err == nil && have.Kind == kernel.KindVXLAN:
 			there, *mac = true, have.MAC
 		case err != nil && !errors.Is(err, kernel.ErrNoLink):
 			fault = err
 		}
 	}
-	err := n.decide(c, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, there)
+	err := n.decide(c, kernel.KindVXLAN, there)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -316,7 +315,7 @@ func (v *vxlan) addDevices(d *desired, s situation) map[bool]bool {
 		}
 		devices[six] = true
 		name, base := kernel.VTEPName(six, v.VNI), own.Masked().Addr()
-		d.Tunnels = append(d.Tunnels, kernel.Tunnel{
+		d.Devices = append(d.Devices, kernel.Device{
 			Name: name, Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
 			VNI: v.VNI, Port: v.port(), Under: s.under.Index, Local: local, GBP: v.GBP, Learning: v.Learning,
 			Loose: v.direct(),

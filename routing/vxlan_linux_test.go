@@ -158,7 +158,7 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		data []byte
 		link string
 	}{"flannel.1": {data, "mtu 1450"}, "flannel-v6.1": {v6data, "mtu 1430"}} {
-		v, err := k.Tunnel(dev)
+		v, err := k.Device(dev)
 		if err != nil || string(want.data) != string(vtepData(1, v.MAC)) || v.Alias != kernel.Alias {
 			t.Errorf("%s: %+v, %v, published %s", dev, v, err, want.data)
 		}
@@ -202,7 +202,7 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 			if err := listed(vxlanGolden)(); err != nil {
 				return err
 			}
-			v, err := k.Tunnel("flannel.1")
+			v, err := k.Device("flannel.1")
 			if err != nil || string(data) != string(vtepData(1, v.MAC)) || v.MTU != 1450 || v.Alias != kernel.Alias ||
 				!v.Up {
 				return fmt.Errorf("%+v, %v", v, err)
@@ -248,7 +248,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 	ip(t, "link set eth0 mtu 1400")
 	mtu := func(want int) func() error {
 		return func() error {
-			if v, err := k.Tunnel("flannel.1"); err != nil || v.MTU != want || b.MTU() != want {
+			if v, err := k.Device("flannel.1"); err != nil || v.MTU != want || b.MTU() != want {
 				return fmt.Errorf("%+v, %v, MTU %d", v, err, b.MTU())
 			}
 			return nil
@@ -260,7 +260,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 	ip(t, "addr replace 192.0.2.9/24 dev eth0")
 	local := func(want string) func() error {
 		return func() error {
-			if v, err := k.Tunnel("flannel.1"); err != nil || v.Local != addr(want) || !b.Status().InPlace {
+			if v, err := k.Device("flannel.1"); err != nil || v.Local != addr(want) || !b.Status().InPlace {
 				return fmt.Errorf("%+v, %v, %s", v, err, b.Status().LastError)
 			}
 			return nil
@@ -485,8 +485,12 @@ func TestOldKernelsChecksumOffloadIsOff(t *testing.T) {
 	defer func() { _ = b.Close() }()
 	b.release = "5.4.0-150-generic"
 	b.apply(kernelSet(b))
-	if already, err := k.StopTxChecksum("flannel.1"); err != nil || !already {
-		t.Errorf("off: %v, %v", already, err)
+	d, err := k.Device("flannel.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if on, err := k.Features(d.Index); err != nil || on[0][kernel.TxChecksum] {
+		t.Errorf("%s: %v, %v", kernel.TxChecksum, on, err)
 	}
 	if n := b.Status().Notes; len(n) != 1 || !strings.Contains(n[0], "5.4.0-150-generic") {
 		t.Errorf("notes %q", n)

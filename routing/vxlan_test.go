@@ -137,7 +137,7 @@ func TestVXLANWant(t *testing.T) {
 	d := testVXLAN(false).want(vxlanSituation(vxlanPeer(2)))
 	want := desired{
 		State: kernel.State{
-			Tunnels: []kernel.Tunnel{
+			Devices: []kernel.Device{
 				{Name: "flannel.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450,
 					Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
 				{Name: "flannel-v6.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"),

@@ -37,7 +37,7 @@ func wireGuardType() Type {
 // isWireGuardDevice reports whether d has a name of flannel's, and is the kernel's device or our TUN in its
 // place.
 func isWireGuardDevice(d kernel.Device) bool {
-	return (d.Kind == "wireguard" || d.Kind == "tun") && kernel.IsWireGuardName(d.Name)
+	return (d.Kind == kernel.KindWireGuard || d.Kind == kernel.KindTUN) && kernel.IsWireGuardName(d.Name)
 }
 
 // The ports of flannel's two devices.
@@ -100,10 +100,9 @@ func (p *preshared) UnmarshalJSON(raw []byte) (err error) {
 func (w *wireGuard) Facts() Facts {
 	f := Facts{
 		Port: w.firstPort(), Port6: w.secondPort(), DataV4: true, DataV6: true,
-		Guard: hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
-		Feature: &Feature{Name: "wireguard", Probe: kernel.Aside((*kernel.Kernel).ProbeWireGuard),
-			Missing: kernel.ErrNoWireGuard},
-		record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
+		Guard:   hostrules.Guard{Port: w.firstPort(), Port6: w.secondPort()},
+		Feature: &Feature{Name: kernel.KindWireGuard},
+		record:  typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
 		asksHops: w.encrypt == encryptBetweenLinks,
 	}
 	if w.user {

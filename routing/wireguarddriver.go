@@ -25,7 +25,7 @@ const WireGuardKeyFile = "wireguard.key"
 // open implements opener.
 func (w *wireGuard) open(_ context.Context, c BackendConfig) (settings, driver, error) {
 	n := *w
-	if err := n.decide(c, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, false); err != nil {
+	if err := n.decide(c, kernel.KindWireGuard, false); err != nil {
 		return nil, nil, err
 	}
 	a := &wireGuardDriver{
@@ -201,9 +201,9 @@ func (a *wireGuardDriver) make(name string, mtu int) (*wireguard.Device, error) 
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return nil, err
 	}
-	right := "wireguard"
+	right := kernel.KindWireGuard
 	if a.user {
-		right = "tun"
+		right = kernel.KindTUN
 	}
 	if there.Kind != "" && there.Kind != right {
 		if !isWireGuardDevice(there) || there.Alias != kernel.Alias && there.Alias != "" {
@@ -226,10 +226,14 @@ func (a *wireGuardDriver) make(name string, mtu int) (*wireguard.Device, error) 
 	if there.Kind != "" { // with the sessions that it has
 		return wireguard.OpenKernel(name, a.k.Do)
 	}
-	if err := a.k.AddWireGuard(name); err != nil {
+	fresh := kernel.Device{Name: name, Kind: kernel.KindWireGuard}
+	if err := a.k.AddDevice(fresh); err != nil {
 		return nil, err
 	}
-	d, err := wireguard.OpenKernel(name, a.k.Do)
+	// only when it is up does a handshake begin when it gets its peers
+	_, err = a.k.SetDevice(fresh, []string{"up"})
+	d, fault := wireguard.OpenKernel(name, a.k.Do)
+	err = errors.Join(err, fault)
 	if err != nil {
 		err = errors.Join(err, a.k.DelLink(name))
 	}

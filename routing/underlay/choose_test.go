@@ -11,7 +11,7 @@ import (
 
 // link is one that is up, but eth2; weft's has its alias.
 func link(index int, name string, mtu int) kernel.Device {
-	d := kernel.Device{Index: index, Link: kernel.Link{Name: name, MTU: mtu, Up: name != "eth2"}}
+	d := kernel.Device{Index: index, Name: name, MTU: mtu, Up: name != "eth2"}
 	if name == "flannel0" {
 		d.Alias = kernel.Alias
 	}

@@ -76,7 +76,7 @@ func TestWhyNamesDevices(t *testing.T) {
 
 func TestBelow(t *testing.T) {
 	link := func(index int, kind string, parent, master int) kernel.Device {
-		return kernel.Device{Link: kernel.Link{Up: true}, Index: index, Kind: kind, Parent: parent, Master: master}
+		return kernel.Device{Up: true, Index: index, Kind: kind, Parent: parent, Master: master}
 	}
 	down := link(8, "device", 0, 3)
 	down.Up = false

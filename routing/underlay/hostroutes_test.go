@@ -11,10 +11,10 @@ import (
 
 func TestDisplaced(t *testing.T) {
 	links := []kernel.Device{
-		{Link: kernel.Link{Name: "eth0"}, Index: 2},
-		{Link: kernel.Link{Name: "flannel0", Alias: kernel.Alias}, Index: 7, Kind: "tun"},
-		{Link: kernel.Link{Name: "flannel1"}, Index: 8, Kind: "tun"}, // flanneld left it
-		{Link: kernel.Link{Name: "flannel.1"}, Index: 9},             // vxlan, of another network
+		{Name: "eth0", Index: 2},
+		{Name: "flannel0", Alias: kernel.Alias, Index: 7, Kind: "tun"},
+		{Name: "flannel1", Index: 8, Kind: "tun"}, // flanneld left it
+		{Name: "flannel.1", Index: 9},             // vxlan, of another network
 	}
 	addrs := []kernel.AddrInfo{{Index: 2, Addr: addr("10.0.0.7")}, {Index: 7, Addr: addr("10.20.0.0")},
 		{Index: 2, Addr: addr("fd00::7")}}

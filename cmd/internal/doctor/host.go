@@ -59,7 +59,7 @@ func (f *Facts) userspaceDataPlane() bool {
 	case routing.CarrierWeft:
 		return true
 	case routing.CarrierEither:
-		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.Facts().Feature.Missing) ||
+		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.Facts().Feature.Missing()) ||
 			f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
 	case routing.CarrierKernel, routing.CarrierOthers:
 		return false
@@ -118,7 +118,7 @@ func checkFeature(f *Facts) findings {
 		return says(OK, "nothing is asked of it")
 	case f.Kernel.Feature == nil:
 		return says(OK, "the kernel has %s", feature.Name)
-	case !errors.Is(f.Kernel.Feature, feature.Missing):
+	case !errors.Is(f.Kernel.Feature, feature.Missing()):
 		return says(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
 	case feature.Required == "" || f.Network.Facts().Carrier == routing.CarrierEither:
 		return says(Note, "the kernel has no %s, and weft carries the packets in user space", feature.Name).

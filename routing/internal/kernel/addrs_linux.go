@@ -2,10 +2,8 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -13,12 +11,6 @@ type AddrInfo struct {
 	Index                                             int
 	Addr                                              netip.Addr
 	Deprecated, Tentative, Failed, Dynamic, Temporary bool
-}
-
-type DefaultRoute struct {
-	Index  int
-	Six    bool
-	Metric uint32
 }
 
 // ReachInfo is the kernel's answer to "how would you reach that address?".
@@ -61,31 +53,4 @@ func (k *Kernel) Reach(a netip.Addr) ReachInfo {
 		return ReachInfo{Err: errors.New("it is this host's own address")}
 	}
 	return ReachInfo{Index: answers[0].Link, Src: answers[0].Source, Err: answers[0].Err}
-}
-
-// DefaultRoutes lists the default routes of the main table, one for each next hop.
-func (k *Kernel) DefaultRoutes() ([]DefaultRoute, error) {
-	var ds []DefaultRoute
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		rs, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, netlink.Route{}, 0) })
-		if err != nil {
-			return nil, fmt.Errorf("list routes: %w", err)
-		}
-		for _, r := range rs {
-			if r.Dst == nil || r.Type != unix.RTN_UNICAST {
-				continue
-			}
-			if bits, _ := r.Dst.Mask.Size(); bits != 0 {
-				continue
-			}
-			d := DefaultRoute{Six: family == netlink.FAMILY_V6, Metric: uint32(r.Priority)}
-			for _, hop := range r.MultiPath {
-				ds = append(ds, DefaultRoute{Index: hop.LinkIndex, Six: d.Six, Metric: d.Metric})
-			}
-			if d.Index = r.LinkIndex; len(r.MultiPath) == 0 {
-				ds = append(ds, d)
-			}
-		}
-	}
-	return ds, nil
 }

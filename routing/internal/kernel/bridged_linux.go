@@ -68,14 +68,12 @@ func (k *Kernel) Bridged(subnets []netip.Prefix) ([]Bridged, error) {
 func (k *Kernel) Proxies(link int) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		ns, err := k.listNeighs(family, unix.NTF_PROXY, map[int]string{link: "it"})
+		ns, err := k.listNeighs(family, link, unix.NTF_PROXY)
 		if err != nil {
-			return nil, fmt.Errorf("list proxy entries: %w", err)
+			return nil, err
 		}
 		for _, n := range ns {
-			if n.Flags&unix.NTF_PROXY != 0 {
-				out = append(out, fromIP(n.IP))
-			}
+			out = append(out, fromIP(n.IP))
 		}
 	}
 	return out, nil

@@ -50,8 +50,9 @@ func (k *Kernel) bend(d Device, to int) error {
 	}
 	// Without it the kernel would write router solicitations there, which nobody reads.
 	_ = k.SetIPv6(tap, false)
-	if err := k.SetLink(Link{Name: tap, Alias: Alias, MTU: tapMTU, TxQueueLen: d.TxQueueLen, Up: true}); err != nil {
-		return fmt.Errorf("%s: %w", tap, err)
+	want := Device{Name: tap, Alias: Alias, MTU: tapMTU, Up: true}
+	if _, err := k.SetDevice(want, planDevice(d, want).Set); err != nil {
+		return err
 	}
 	if k.redirects(l, to) {
 		return nil
@@ -118,23 +119,17 @@ func (k *Kernel) redirects(l netlink.Link, to int) bool {
 	return rules == 1
 }
 
-// isTAPName reports whether name is one that TAPName returns.
-func isTAPName(name string) bool { return name == TAPName(false) || name == TAPName(true) }
-
-// IsTAP reports whether l is a TAP of path raw, by its name and kind.
-func IsTAP(l netlink.Link) bool {
-	t, ok := l.(*netlink.Tuntap)
-	return ok && t.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(l.Attrs().Name)
+// IsTAP reports whether d is a TAP of path raw, by its name and kind.
+func (d Device) IsTAP() bool {
+	return d.Kind == kindTAP && (d.Name == TAPName(false) || d.Name == TAPName(true))
 }
 
-// IsIdleTAP reports whether l is a TAP of path raw that no process has open: one that is running is in use.
-func IsIdleTAP(l netlink.Link) bool {
-	return IsTAP(l) && l.Attrs().Alias == Alias && l.Attrs().RawFlags&unix.IFF_RUNNING == 0
-}
+// IsIdleTAP reports whether d is a TAP of path raw that no process has open: one that is running is in use.
+func (d Device) IsIdleTAP() bool { return d.IsTAP() && d.Alias == Alias && !d.Running }
 
 // DropTAP deletes an idle TAP of path raw, if there is one of that name.
 func (k *Kernel) DropTAP(name string) error {
-	if l, err := k.h.LinkByName(name); err != nil || !IsIdleTAP(l) {
+	if d, err := k.Device(name); err != nil || !d.IsIdleTAP() {
 		return nil
 	}
 	return k.DelLink(name)

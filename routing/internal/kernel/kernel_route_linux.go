@@ -19,47 +19,56 @@ func (k *Kernel) addrs() ([]netlink.Addr, error) {
 	return as, nil
 }
 
-// routes lists the routes by device d, and those with our protocol number by any device. The two
-// filters cost the same on a host with a full Internet table as on an empty one. A route that both find is
-// there twice.
-func (k *Kernel) routes(d Device) ([]Route, error) {
-	names := map[int]string{d.Index: d.Name}
+// routes lists the routes by those devices, and those with our protocol number by any device, each once. The
+// filters cost the same on a host with a full Internet table as on an empty one.
+func (k *Kernel) routes(ds []Device) ([]Route, error) {
+	names := map[int]string{}
 	var rs []Route
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		for _, f := range []struct {
-			route netlink.Route
-			mask  uint64
-		}{
-			{netlink.Route{LinkIndex: d.Index}, netlink.RT_FILTER_OIF},
-			{netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL},
-		} {
-			l, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, f.route, f.mask) })
-			if err != nil {
-				return nil, fmt.Errorf("list routes: %w", err)
-			}
-			for _, nr := range l {
-				if r, ok := k.fromRoute(nr, names); ok {
-					rs = append(rs, r)
-				}
+	seen := map[Route]bool{}
+	list := func(filter netlink.Route, mask uint64) error {
+		l, err := k.listRoutes(filter, mask)
+		for _, x := range l {
+			if r, ok := k.fromRoute(x, names); ok && !seen[r] {
+				seen[r] = true
+				rs = append(rs, r)
 			}
 		}
+		return err
 	}
-	return rs, nil
+	for _, d := range ds {
+		names[d.Index] = d.Name
+		if err := list(netlink.Route{LinkIndex: d.Index}, netlink.RT_FILTER_OIF); err != nil {
+			return nil, err
+		}
+	}
+	if len(ds) == 0 {
+		return nil, nil
+	}
+	return rs, list(netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
 }
 
-// listRoutes is RouteListFiltered that keeps the routes of an interrupted dump.
-func (k *Kernel) listRoutes(family int, filter netlink.Route, mask uint64) ([]netlink.Route, error) {
-	var rs []netlink.Route
-	err := k.h.RouteListFilteredIter(family, &filter, mask, func(r netlink.Route) bool {
-		rs = append(rs, r)
-		return true
-	})
-	// A strict kernel says ENOENT for a family whose main table was never used, and
-	// EOPNOTSUPP without IPv6.
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		err = nil
+// listRoutes lists the routes of both families that pass the filter.
+func (k *Kernel) listRoutes(filter netlink.Route, mask uint64) (all []netlink.Route, err error) {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		l, err := dump(func() (rs []netlink.Route, err error) {
+			// unlike RouteListFiltered it keeps the routes of an interrupted dump
+			err = k.h.RouteListFilteredIter(family, &filter, mask, func(r netlink.Route) bool {
+				rs = append(rs, r)
+				return true
+			})
+			// A strict kernel says ENOENT for a family whose main table was never used, and
+			// EOPNOTSUPP without IPv6.
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+				err = nil
+			}
+			return rs, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		all = append(all, l...)
 	}
-	return rs, err
+	return all, nil
 }
 
 // fromRoute converts a unicast route; ok is false for any other. A route with several next hops,
@@ -121,11 +130,7 @@ func (k *Kernel) AddRoute(r Route) error {
 	if !errors.Is(err, unix.EEXIST) {
 		return coveredGateway(r, err)
 	}
-	family := netlink.FAMILY_V4
-	if r.Dst.Addr().Is6() {
-		family = netlink.FAMILY_V6
-	}
-	there, _ := k.listRoutes(family, netlink.Route{}, 0)
+	there, _ := k.listRoutes(netlink.Route{}, 0)
 	for _, h := range there {
 		if have, ok := k.fromRoute(h, map[int]string{}); ok && have.slot() == r.slot() {
 			if have == r {
@@ -210,34 +215,44 @@ func fromIPNet(n *net.IPNet) netip.Prefix {
 // MainRoutes lists the unicast routes of the main table, one for each next hop. names are the links' by
 // number.
 func (k *Kernel) MainRoutes(names map[int]string) ([]Route, error) {
+	l, err := k.listRoutes(netlink.Route{}, 0)
 	var rs []Route
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		l, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, netlink.Route{}, 0) })
-		if err != nil {
-			return nil, fmt.Errorf("list routes: %w", err)
-		}
-		for _, r := range l {
-			rs = append(rs, eachHop(r, names)...)
+	for _, r := range l {
+		for _, h := range hopsOf(r) {
+			rs = append(rs, Route{Dst: fromIPNet(r.Dst), Metric: uint32(r.Priority), Scope: uint8(r.Scope),
+				Protocol: uint8(r.Protocol), Gateway: fromIP(h.Gw), Link: names[h.LinkIndex]})
 		}
 	}
-	return rs, nil
+	return rs, err
 }
 
-// eachHop converts a unicast route of the main table, one Route for each next hop; none for any other.
-func eachHop(r netlink.Route, names map[int]string) []Route {
-	if r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0 {
+// DefaultRoute is a default route of the main table, or one of its next hops.
+type DefaultRoute struct {
+	Index  int
+	Six    bool
+	Metric uint32
+}
+
+// DefaultRoutes lists the default routes of the main table, one for each next hop.
+func (k *Kernel) DefaultRoutes() (ds []DefaultRoute, err error) {
+	l, err := k.listRoutes(netlink.Route{}, 0)
+	for _, r := range l {
+		for _, h := range hopsOf(r) {
+			if to := fromIPNet(r.Dst); to.Bits() == 0 {
+				ds = append(ds, DefaultRoute{Index: h.LinkIndex, Six: to.Addr().Is6(), Metric: uint32(r.Priority)})
+			}
+		}
+	}
+	return ds, err
+}
+
+// hopsOf are the next hops of a unicast route of the main table; none for any other.
+func hopsOf(r netlink.Route) []*netlink.NexthopInfo {
+	switch {
+	case r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0:
 		return nil
+	case len(r.MultiPath) == 0:
+		return []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
 	}
-	one := Route{Dst: fromIPNet(r.Dst), Metric: uint32(r.Priority), Scope: uint8(r.Scope),
-		Protocol: uint8(r.Protocol)}
-	if len(r.MultiPath) == 0 {
-		one.Gateway, one.Link = fromIP(r.Gw), names[r.LinkIndex]
-		return []Route{one}
-	}
-	var all []Route
-	for _, h := range r.MultiPath {
-		one.Gateway, one.Link = fromIP(h.Gw), names[h.LinkIndex]
-		all = append(all, one)
-	}
-	return all
+	return r.MultiPath
 }

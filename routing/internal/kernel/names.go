@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// IPIPName is the name of the kernel's ipip device, which is flannel's.
+const IPIPName = "flannel.ipip"
+
 // TUNPrefix begins the names of the udp backend's TUN, and a number ends them: flannel0 is the first.
 const TUNPrefix = "flannel"
 

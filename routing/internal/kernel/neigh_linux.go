@@ -1,22 +1,19 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // Place says what State lists.
 type Place struct {
-	// Devices are ours, Tunnels those of them by which the kernel tunnels.
-	Devices, Tunnels []string
+	// Devices are ours.
+	Devices []string
 	// Underlay is the link whose routes matter too; "" for none.
 	Underlay string
 	// Neighs and Fdbs say that neighbours and forwarding entries on the devices matter.
@@ -27,8 +24,31 @@ type Place struct {
 // routes by them, by the underlay, or with our protocol number. A link that does not exist has nothing.
 func (k *Kernel) State(at Place) (State, error) {
 	var s State
-	own, err := k.stateOfLinks(&s, at)
-	if err != nil || len(own) == 0 {
+	own := map[int]string{}
+	for _, name := range at.Devices {
+		d, err := k.Device(name)
+		if errors.Is(err, ErrNoLink) {
+			continue
+		}
+		if err != nil {
+			return s, err
+		}
+		own[d.Index] = name
+		s.Devices = append(s.Devices, d)
+	}
+	from := s.Devices
+	if at.Underlay != "" {
+		d, err := k.Device(at.Underlay)
+		if errors.Is(err, ErrNoLink) {
+			d, err = Device{Name: at.Underlay, Index: -1}, nil // for the routes with our mark
+		}
+		if err != nil {
+			return s, err
+		}
+		from = append([]Device{d}, from...)
+	}
+	var err error
+	if s.Routes, err = k.routes(from); err != nil || len(own) == 0 {
 		return s, err
 	}
 	as, err := k.addrs()
@@ -51,60 +71,18 @@ func (k *Kernel) State(at Place) (State, error) {
 	return s, err
 }
 
-// stateOfLinks enters the devices and the routes, and returns the names of our devices by their numbers.
-func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error) {
-	own = map[int]string{}
-	seen := map[Route]bool{}
-	links := at.Devices
-	if at.Underlay != "" {
-		links = append([]string{at.Underlay}, links...)
-	}
-	for _, name := range links {
-		mine := slices.Contains(at.Devices, name)
-		d, err := k.Device(name)
-		if errors.Is(err, ErrNoLink) {
-			if mine {
-				continue
-			}
-			d, err = Device{Link: Link{Name: name}, Index: -1}, nil // for the routes with our mark
-		}
-		if err != nil {
-			return nil, err
-		}
-		if mine {
-			own[d.Index] = name
-			s.Links = append(s.Links, d.Link)
-		}
-		if mine && slices.Contains(at.Tunnels, name) {
-			v, err := k.Tunnel(name)
-			if err != nil {
-				return nil, err
-			}
-			s.Tunnels = append(s.Tunnels, v)
-		}
-		rs, err := k.routes(d)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rs {
-			if !seen[r] {
-				seen[r] = true
-				s.Routes = append(s.Routes, r)
-			}
-		}
-	}
-	return own, nil
-}
-
 // neighs lists the neighbours on those links.
 func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 	var out []Neigh
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		l, err := k.listNeighs(family, 0, links)
+		l, err := k.listNeighs(family, 0, 0)
 		if err != nil {
-			return nil, fmt.Errorf("list neighbours: %w", err)
+			return nil, err
 		}
 		for _, n := range l {
+			if links[n.LinkIndex] == "" {
+				continue
+			}
 			e := Neigh{Link: links[n.LinkIndex], Addr: fromIP(n.IP), Permanent: n.State == netlink.NUD_PERMANENT}
 			copy(e.MAC[:], n.HardwareAddr)
 			out = append(out, e)
@@ -116,53 +94,29 @@ func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 // fdbs lists the forwarding entries of those vxlan devices, without those that another control
 // plane marks as its own.
 func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
-	l, err := k.listNeighs(unix.AF_BRIDGE, 0, links)
-	if err != nil {
-		return nil, fmt.Errorf("list forwarding entries: %w", err)
-	}
+	l, err := k.listNeighs(unix.AF_BRIDGE, 0, 0)
 	var out []FDB
 	for _, n := range l {
-		if n.Flags&netlink.NTF_SELF == 0 || n.Flags&netlink.NTF_EXT_LEARNED != 0 ||
+		if links[n.LinkIndex] == "" || n.Flags&netlink.NTF_SELF == 0 || n.Flags&netlink.NTF_EXT_LEARNED != 0 ||
 			len(n.HardwareAddr) != len(MAC{}) {
 			continue
 		}
 		out = append(out, FDB{Link: links[n.LinkIndex], MAC: MAC(n.HardwareAddr), Dst: fromIP(n.IP),
 			Permanent: n.State&netlink.NUD_PERMANENT != 0})
 	}
-	return out, nil
-}
-
-// listNeighs lists the entries on those links.
-func (k *Kernel) listNeighs(family int, flags byte, links map[int]string) ([]netlink.Neigh, error) {
-	var out []netlink.Neigh
-	msgs, err := k.dumpNeighs(family, flags, nil)
-	for _, m := range msgs {
-		if len(m) < unix.SizeofNdMsg || links[secondWord(m)] == "" || int(m[0]) != family {
-			continue
-		}
-		if n, err := netlink.NeighDeserialize(m); err == nil {
-			out = append(out, *n)
-		}
-	}
 	return out, err
 }
 
-// dumpNeighs asks on a socket of its own. The kernel checks requests on the Handle's socket strictly, and the
-// library's request for this dump has uninitialized padding, so that it would be refused now and then. The
-// only flag that the kernel takes in a request is NTF_PROXY, for proxy entries instead of neighbours.
-func (k *Kernel) dumpNeighs(family int, flags byte, attrs []byte) (msgs [][]byte, err error) {
-	err = k.Do(func() (err error) {
-		msgs, err = dump(func() ([][]byte, error) {
-			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-			req.AddRawData(append([]byte{byte(family), 10: flags, 11: 0}, attrs...)) // struct ndmsg of neighbour.h
-			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
-		})
-		return err
+// listNeighs lists the entries of a family on a link, or with 0 on all. The only flag that the kernel takes is
+// NTF_PROXY, for proxy entries instead of neighbours.
+func (k *Kernel) listNeighs(family, link int, flag uint8) ([]netlink.Neigh, error) {
+	ns, err := dump(func() ([]netlink.Neigh, error) {
+		return k.lax.NeighListExecute(netlink.Ndmsg{Family: uint8(family), Index: uint32(link), Flags: flag})
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) { // without IPv6
 		return nil, nil
 	}
-	return msgs, err
+	return ns, Wrap("list neighbours", err)
 }
 
 // SetNeigh adds an entry or puts it in the place of the one for the same address.
@@ -256,17 +210,5 @@ func (h Hop) Indirect(a netip.Addr, link string) string {
 
 // Ask makes the kernel resolve a neighbour on a link, as a packet to it would.
 func (k *Kernel) Ask(link int, neighbour netip.Addr) error {
-	return k.Do(func() error {
-		req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
-		head := make([]byte, unix.SizeofNdMsg) // struct ndmsg of neighbour.h
-		head[0] = unix.AF_INET
-		if neighbour.Is6() {
-			head[0] = unix.AF_INET6
-		}
-		binary.NativeEndian.PutUint32(head[4:], uint32(link))
-		head[10] = unix.NTF_USE
-		req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_DST, neighbour.AsSlice()).Serialize()...))
-		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-		return err
-	})
+	return k.h.NeighSet(&netlink.Neigh{LinkIndex: link, IP: neighbour.AsSlice(), Flags: netlink.NTF_USE})
 }

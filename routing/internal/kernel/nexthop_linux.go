@@ -3,11 +3,11 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -165,34 +165,35 @@ func expires(attrs []byte) bool {
 // Neighbours lists the kernel's entries for the link, of both families.
 func (k *Kernel) Neighbours(index int) ([]Neighbour, error) {
 	var ns []Neighbour
-	ofLink := nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))).Serialize()
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		l, err := k.dumpNeighs(family, 0, ofLink)
+		l, err := k.listNeighs(family, index, 0)
 		if err != nil {
-			return nil, fmt.Errorf("list neighbours: %w", err)
+			return nil, err
 		}
-		for _, b := range l {
-			if n, ok := ParseNeighbour(b, index); ok {
-				ns = append(ns, n)
-			}
+		for i := range l {
+			ns = append(ns, neighbourOf(&l[i]))
 		}
 	}
 	return ns, nil
 }
 
+func neighbourOf(n *netlink.Neigh) Neighbour {
+	out := Neighbour{Addr: fromIP(n.IP), State: uint16(n.State)}
+	if len(n.HardwareAddr) == len(out.MAC) {
+		out.MAC = encap.MAC(n.HardwareAddr)
+	}
+	return out
+}
+
 // ParseNeighbour reads an RTM_NEWNEIGH, or the same of RTM_DELNEIGH, about a link of that index.
 func ParseNeighbour(b []byte, index int) (n Neighbour, ok bool) {
-	if len(b) < unix.SizeofNdMsg {
+	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_INET && b[0] != unix.AF_INET6 || secondWord(b) != index {
 		return n, false
 	}
-	family, attrs := b[0], b[unix.SizeofNdMsg:]
-	if family != unix.AF_INET && family != unix.AF_INET6 || int(binary.NativeEndian.Uint32(b[4:])) != index {
+	l, err := netlink.NeighDeserialize(b)
+	if err != nil {
 		return n, false
 	}
-	n.Addr = fromIP(nlattr.Find(attrs, unix.NDA_DST))
-	n.State = binary.NativeEndian.Uint16(b[8:])
-	if mac := nlattr.Find(attrs, unix.NDA_LLADDR); len(mac) == len(n.MAC) {
-		n.MAC = encap.MAC(mac)
-	}
+	n = neighbourOf(l)
 	return n, n.Addr.IsValid()
 }

@@ -19,14 +19,6 @@ const ProtoBoot = 3
 // Alias marks our links ("ip link show" prints it as alias).
 const Alias = "weft"
 
-// Link is the state of a network device that we keep. It is comparable.
-type Link struct {
-	Name, Alias string
-	MTU         int // bytes
-	TxQueueLen  int // packets
-	Up          bool
-}
-
 // Addr is an address of a device. It is comparable.
 type Addr struct {
 	Link   string
@@ -53,9 +45,6 @@ type slot struct {
 
 func (r Route) slot() slot { return slot{r.Dst, r.Metric} }
 
-// String returns the name.
-func (l Link) String() string { return l.Name }
-
 // String is as iproute2 shows it.
 func (a Addr) String() string { return fmt.Sprintf("%v dev %s", a.Prefix, a.Link) }
 
@@ -64,9 +53,7 @@ func (r Route) String() string { return fmt.Sprintf("%v dev %s", r.Dst, r.Link) 
 
 // State has all objects that a backend keeps in the kernel: those that are there, or those that should be.
 type State struct {
-	// Links are devices that others make and whose state we keep; Tunnels are those that we make.
-	Links   []Link
-	Tunnels []Tunnel
+	Devices []Device
 	Addrs   []Addr
 	Routes  []Route
 	Neighs  []Neigh
@@ -75,16 +62,14 @@ type State struct {
 
 // Equal reports whether s and t list the same objects in the same order.
 func (s State) Equal(t State) bool {
-	return slices.Equal(s.Links, t.Links) && slices.Equal(s.Tunnels, t.Tunnels) &&
-		slices.Equal(s.Addrs, t.Addrs) &&
+	return slices.Equal(s.Devices, t.Devices) && slices.Equal(s.Addrs, t.Addrs) &&
 		slices.Equal(s.Routes, t.Routes) && slices.Equal(s.Neighs, t.Neighs) && slices.Equal(s.FDBs, t.FDBs)
 }
 
 // With returns the objects of s, and then those of t.
 func (s State) With(t State) State {
 	return State{
-		Links: slices.Concat(s.Links, t.Links), Tunnels: slices.Concat(s.Tunnels, t.Tunnels),
-		Addrs:  slices.Concat(s.Addrs, t.Addrs),
+		Devices: slices.Concat(s.Devices, t.Devices), Addrs: slices.Concat(s.Addrs, t.Addrs),
 		Routes: slices.Concat(s.Routes, t.Routes), Neighs: slices.Concat(s.Neighs, t.Neighs),
 		FDBs: slices.Concat(s.FDBs, t.FDBs),
 	}
@@ -96,8 +81,8 @@ func (s State) Without(links []string) State {
 		return s
 	}
 	return State{
-		Links: off(links, s.Links), Tunnels: off(links, s.Tunnels), Addrs: off(links, s.Addrs),
-		Routes: off(links, s.Routes), Neighs: off(links, s.Neighs), FDBs: off(links, s.FDBs),
+		Devices: off(links, s.Devices), Addrs: off(links, s.Addrs), Routes: off(links, s.Routes),
+		Neighs: off(links, s.Neighs), FDBs: off(links, s.FDBs),
 	}
 }
 
@@ -106,8 +91,7 @@ func off[T interface{ on() string }](links []string, l []T) []T {
 	return slices.DeleteFunc(slices.Clone(l), func(x T) bool { return slices.Contains(links, x.on()) })
 }
 
-func (l Link) on() string   { return l.Name }
-func (v Tunnel) on() string { return v.Name }
+func (d Device) on() string { return d.Name }
 func (a Addr) on() string   { return a.Link }
 func (r Route) on() string  { return r.Link }
 func (n Neigh) on() string  { return n.Link }
@@ -117,7 +101,7 @@ func (f FDB) on() string    { return f.Link }
 type Ownership struct {
 	// Links are the names of our devices.
 	Links []string
-	// Made are the numbers of the Tunnels that we brought up, by name.
+	// Made are the numbers of the devices that we brought up, by name.
 	Made map[string]int
 	// Networks are the overlay's networks.
 	Networks []netip.Prefix
@@ -161,9 +145,8 @@ func (o Ownership) contains(a netip.Addr) bool {
 // a peer's entries are added before the route that leads to them. Setting an entry replaces the one for the
 // same address. Len is 0 if there is nothing to do.
 type Changes struct {
-	// Tunnels are all that are wanted and ours, those included that are as they should be.
-	Tunnels       []TunnelChange
-	SetLinks      []Link
+	// Devices are all that are wanted and ours, those included that are as they should be.
+	Devices       []DeviceChange
 	AddAddrs      []Addr
 	SetNeighs     []Neigh
 	SetFDBs       []FDB
@@ -193,44 +176,22 @@ func (c Conflict) String() string {
 // Len returns about how many kernel calls the plan makes.
 func (c Changes) Len() int {
 	n := 0
-	for _, v := range c.Tunnels {
-		n += v.Len()
+	for _, d := range c.Devices {
+		n += d.Len()
 	}
-	return n + len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(
-		c.ReplaceRoutes) +
+	return n + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
 		len(c.DelRoutes) + len(c.DelNeighs) + len(c.DelFDBs) + len(c.DelAddrs)
 }
 
-// Plan says how to get from have to want. It is pure and deterministic. Of want.Links one that have lacks is
-// left out: creating it is the caller's.
+// Plan says how to get from have to want. It is pure and deterministic.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
-	have, want, own = planTunnels(&c, have, want, own)
-	planLinks(&c, have, want, own)
+	have, want, own = planDevices(&c, have, want, own)
 	planAddrs(&c, have, want, own)
 	planNeighs(&c, have.Neighs, want.Neighs, own)
 	planFDBs(&c, have.FDBs, want.FDBs, own)
 	planRoutes(&c, have, want, own)
 	return c
-}
-
-func planLinks(c *Changes, have, want State, own Ownership) {
-	for _, w := range want.Links {
-		i := slices.IndexFunc(have.Links, func(h Link) bool { return h.Name == w.Name })
-		if i >= 0 && have.Links[i].Alias == Alias {
-			w.TxQueueLen = max(w.TxQueueLen, have.Links[i].TxQueueLen) // the operator wants a longer queue
-		}
-		if i < 0 || have.Links[i] == w {
-			continue
-		}
-		// A link without an address of the overlay is new: we have just made it.
-		if have.Links[i].Alias == "" && slices.ContainsFunc(have.Addrs, func(a Addr) bool {
-			return a.Link == w.Name && own.contains(a.Prefix.Addr())
-		}) {
-			c.Adopted = append(c.Adopted, "link "+w.Name)
-		}
-		c.SetLinks = append(c.SetLinks, w)
-	}
 }
 
 func planAddrs(c *Changes, have, want State, own Ownership) {

@@ -8,10 +8,9 @@ import (
 // changer is the part of the kernel that applying a plan needs.
 type changer interface {
 	DelLink(name string) error
-	AddTunnel(Tunnel) error
-	SettleTunnel(Tunnel) error
-	SetTunnel(v Tunnel, names []string) (done int, err error)
-	SetLink(Link) error
+	AddDevice(Device) error
+	Settle(Device) error
+	SetDevice(d Device, names []string) (done int, err error)
 	AddAddr(Addr) error
 	DelAddr(Addr) error
 	AddRoute(Route) error
@@ -40,11 +39,10 @@ func Apply(k changer, c Changes) (Result, error) {
 	for _, s := range c.Strangers {
 		t.faults = append(t.faults, fmt.Errorf("not ours: %s", s.Why))
 	}
-	for _, v := range c.Tunnels {
-		t.device(k, v)
+	for _, d := range c.Devices {
+		t.device(k, d)
 	}
 	c = c.without(t.Missing)
-	each(&t, c.SetLinks, k.SetLink, "set link")
 	each(&t, c.AddAddrs, k.AddAddr, "add address")
 	each(&t, c.SetNeighs, k.SetNeigh, "set neighbour")
 	each(&t, c.SetFDBs, k.SetFDB, "set forwarding entry")
@@ -66,9 +64,9 @@ type tried struct {
 	faults []error
 }
 
-// device brings one device that tunnels to what is wanted. Its settings come before it is up: with the other
+// device brings one device to what is wanted. Its settings come before it is up: with the other
 // family on, the kernel would greet the tunnel at once.
-func (t *tried) device(k changer, c TunnelChange) {
+func (t *tried) device(k changer, c DeviceChange) {
 	fresh, set := c.Create || c.Recreate != "", c.Set
 	if c.Recreate != "" {
 		if err := k.DelLink(c.Want.Name); err != nil {
@@ -77,17 +75,17 @@ func (t *tried) device(k changer, c TunnelChange) {
 		}
 	}
 	if fresh {
-		if err := k.AddTunnel(c.Want); err != nil {
+		if err := k.AddDevice(c.Want); err != nil {
 			t.faults, t.Missing = append(t.faults, err), append(t.Missing, c.Want.Name)
 			return
 		}
 		t.Done++
 		set = []string{"alias", "up"}
 	}
-	if err := k.SettleTunnel(c.Want); err != nil {
+	if err := k.Settle(c.Want); err != nil {
 		t.Settings = append(t.Settings, err)
 	}
-	n, err := k.SetTunnel(c.Want, set)
+	n, err := k.SetDevice(c.Want, set)
 	if !fresh {
 		t.Done += n
 	}

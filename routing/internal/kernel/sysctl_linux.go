@@ -53,7 +53,11 @@ func (k *Kernel) SetIPv6(link string, ipv6 bool) error {
 // delGenerated takes away the addresses that a link has generated. It does not switch IPv6 off and on, which
 // does the same, since that takes away all else that a flanneld put on the link, and packets go by it.
 func (k *Kernel) delGenerated(link string) error {
-	addrs, err := k.LinkAddrs(link)
+	d, err := k.Device(link)
+	if err != nil {
+		return err
+	}
+	addrs, err := k.linkAddrs(d.Index)
 	if err != nil {
 		return err
 	}

@@ -234,8 +234,8 @@ func giveBackForwarding(k *kernel.Kernel, n forwardedLink, dry bool) (string, er
 	if err != nil {
 		return "", err
 	}
-	on, err := k.Feature(n.Index, kernel.Forwarding)
-	if err != nil || !on {
+	on, err := k.Features(n.Index)
+	if err != nil || !on[0][kernel.Forwarding] {
 		return "", err
 	}
 	what := fmt.Sprintf("%s of link %s, which weftd had turned on", kernel.Forwarding, n.Link)

@@ -103,7 +103,11 @@ func forwards(k *kernel.Kernel, link string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return k.Feature(dev.Index, kernel.Forwarding)
+	on, err := k.Features(dev.Index)
+	if err != nil {
+		return false, err
+	}
+	return on[0][kernel.Forwarding], nil
 }
 
 // TestForwardingWithoutFeature has a link and a state directory that cannot do what is asked.

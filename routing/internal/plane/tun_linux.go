@@ -137,7 +137,7 @@ func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
 		if !kernel.IsVTEPName(v.Name) {
 			continue
 		}
-		if err := p.out.RemoveTunnel(v, networks); err != nil {
+		if err := p.out.Remove(v, networks); err != nil {
 			p.log.Warn("the kernel's vxlan device holds the port", "device", v.Name, "port", v.Port, "error", err)
 			continue
 		}
@@ -178,7 +178,7 @@ func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Pre
 		if !kernel.IsTUNName(d.Name) {
 			continue
 		}
-		if inUse[d.Name] || d.Kind != "tun" || d.Alias != kernel.Alias && d.Alias != "" {
+		if inUse[d.Name] || d.Kind != kernel.KindTUN || d.Alias != kernel.Alias && d.Alias != "" {
 			continue
 		}
 		as := addrs[d.Index]

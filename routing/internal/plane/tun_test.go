@@ -10,7 +10,7 @@ import (
 func TestPickDevice(t *testing.T) {
 	nets := []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}
 	tun := func(i int, name, alias string) kernel.Device {
-		return kernel.Device{Link: kernel.Link{Name: name, Alias: alias}, Index: i, Kind: "tun"}
+		return kernel.Device{Name: name, Alias: alias, Index: i, Kind: "tun"}
 	}
 	for _, c := range []struct {
 		name  string
@@ -35,7 +35,7 @@ func TestPickDevice(t *testing.T) {
 		{name: "somebody's, without an address", ds: []kernel.Device{tun(1, "flannel0", "")}, want: "flannel1"},
 		{name: "with somebody's alias", ds: []kernel.Device{tun(1, "flannel0", "vpn")},
 			addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
-		{name: "no TUN", ds: []kernel.Device{{Link: kernel.Link{Name: "flannel0", Alias: kernel.Alias}, Index: 1}},
+		{name: "no TUN", ds: []kernel.Device{{Name: "flannel0", Alias: kernel.Alias, Index: 1}},
 			addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
 		{name: "vxlan's names are others", ds: []kernel.Device{tun(1, "flannel.1", ""), tun(2, "flannel0a", "")},
 			want: "flannel0"},

@@ -11,28 +11,28 @@ import (
 )
 
 func TestPlanVTEP(t *testing.T) {
-	want := Tunnel{Name: "flannel.1", Kind: KindVXLAN, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
+	want := Device{Name: "flannel.1", Kind: KindVXLAN, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
 		Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
-	edit := func(f func(*Tunnel)) *Tunnel { v := want; f(&v); return &v }
+	edit := func(f func(*Device)) *Device { v := want; f(&v); return &v }
 	for _, c := range []struct {
 		name string
-		have *Tunnel
-		want TunnelChange
+		have *Device
+		want DeviceChange
 	}{
-		{"as wanted", &want, TunnelChange{}},
-		{"flannel's", edit(func(v *Tunnel) { v.Alias = "" }), TunnelChange{Set: []string{"alias"}}},
-		{"MAC and link changed by others", edit(func(v *Tunnel) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }),
-			TunnelChange{Set: []string{"mac", "mtu", "up"}}},
-		{"another port", edit(func(v *Tunnel) { v.Port = 4789 }), TunnelChange{Recreate: "port 4789, want 8472"}},
-		{"another underlay", edit(func(v *Tunnel) { v.Under, v.Local = 4, addr("192.0.2.9") }),
-			TunnelChange{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
-		{"GBP and learning", edit(func(v *Tunnel) { v.GBP, v.Learning = true, true }),
-			TunnelChange{Recreate: "GBP true, want false; learning true, want false"}},
-		{"an attribute that we do not set", edit(func(v *Tunnel) { v.Other = "it has ttl" }),
-			TunnelChange{Recreate: "it has ttl"}},
+		{"as wanted", &want, DeviceChange{}},
+		{"flannel's", edit(func(v *Device) { v.Alias = "" }), DeviceChange{Set: []string{"alias"}}},
+		{"MAC and link changed by others", edit(func(v *Device) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }),
+			DeviceChange{Set: []string{"mac", "mtu", "up"}}},
+		{"another port", edit(func(v *Device) { v.Port = 4789 }), DeviceChange{Recreate: "port 4789, want 8472"}},
+		{"another underlay", edit(func(v *Device) { v.Under, v.Local = 4, addr("192.0.2.9") }),
+			DeviceChange{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
+		{"GBP and learning", edit(func(v *Device) { v.GBP, v.Learning = true, true }),
+			DeviceChange{Recreate: "GBP true, want false; learning true, want false"}},
+		{"an attribute that we do not set", edit(func(v *Device) { v.Other = "it has ttl" }),
+			DeviceChange{Recreate: "it has ttl"}},
 	} {
 		c.want.Want = want
-		if got := planTunnel(*c.have, want); !cmp.Equal(got, c.want, compareState) {
+		if got := planDevice(*c.have, want); !cmp.Equal(got, c.want, compareState) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -46,7 +46,7 @@ func TestPlanVTEP(t *testing.T) {
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
 	} {
-		why := TunnelStrange(Tunnel{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4})
+		why := Strange(Device{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4})
 		if (why == "") != c.ours {
 			t.Errorf("alias %q, %v: %q", c.alias, c.addrs, why)
 		}
@@ -55,53 +55,53 @@ func TestPlanVTEP(t *testing.T) {
 
 // TestPlanIPIP has the device of another boot, of flannel's, of another address and of somebody else.
 func TestPlanIPIP(t *testing.T) {
-	w := Tunnel{Name: IPIPName, Kind: KindIPIP, Alias: Alias, MTU: 1480, Up: true, Local: addr("192.0.2.1"),
+	w := Device{Name: IPIPName, Kind: KindIPIP, Alias: Alias, MTU: 1480, Up: true, Local: addr("192.0.2.1"),
 		Loose: true}
-	edit := func(f func(*Tunnel)) []Tunnel { h := w; h.Index = 4; f(&h); return []Tunnel{h} }
+	edit := func(f func(*Device)) []Device { h := w; h.Index = 4; f(&h); return []Device{h} }
 	for _, c := range []struct {
 		name    string
-		have    []Tunnel
-		want    TunnelChange
+		have    []Device
+		want    DeviceChange
 		foreign bool
 	}{
-		{"none yet", nil, TunnelChange{Create: true}, false},
-		{"ours", edit(func(*Tunnel) {}), TunnelChange{}, false},
-		{"flannel's", edit(func(h *Tunnel) { h.Alias = "" }), TunnelChange{Set: []string{"alias"}}, false},
-		{"with an older address", edit(func(h *Tunnel) { h.Local = addr("192.0.2.9") }),
-			TunnelChange{Recreate: "local address 192.0.2.9, want 192.0.2.1"}, false},
-		{"with a remote", edit(func(h *Tunnel) { h.Other = "it has remote" }),
-			TunnelChange{Recreate: "it has remote"}, false},
-		{"somebody else's", edit(func(h *Tunnel) { h.Alias = "mine" }), TunnelChange{}, true},
-		{"another kind", edit(func(h *Tunnel) { h.Kind = "gre" }), TunnelChange{}, true},
+		{"none yet", nil, DeviceChange{Create: true}, false},
+		{"ours", edit(func(*Device) {}), DeviceChange{}, false},
+		{"flannel's", edit(func(h *Device) { h.Alias = "" }), DeviceChange{Set: []string{"alias"}}, false},
+		{"with an older address", edit(func(h *Device) { h.Local = addr("192.0.2.9") }),
+			DeviceChange{Recreate: "local address 192.0.2.9, want 192.0.2.1"}, false},
+		{"with a remote", edit(func(h *Device) { h.Other = "it has remote" }),
+			DeviceChange{Recreate: "it has remote"}, false},
+		{"somebody else's", edit(func(h *Device) { h.Alias = "mine" }), DeviceChange{}, true},
+		{"another kind", edit(func(h *Device) { h.Kind = "gre" }), DeviceChange{}, true},
 	} {
-		got := Plan(State{Tunnels: c.have}, State{Tunnels: []Tunnel{w}},
+		got := Plan(State{Devices: c.have}, State{Devices: []Device{w}},
 			Ownership{Links: []string{IPIPName}, Networks: []netip.Prefix{net4}})
 		c.want.Want = w
-		if c.foreign != (len(got.Strangers) == 1) || !c.foreign && !cmp.Equal(got.Tunnels, []TunnelChange{c.want},
+		if c.foreign != (len(got.Strangers) == 1) || !c.foreign && !cmp.Equal(got.Devices, []DeviceChange{c.want},
 			compareState) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
 }
 
-// TestPlanOnTunnels has what is on a device follow from what becomes of the device.
-func TestPlanOnTunnels(t *testing.T) {
+// TestPlanOnDevices has what is on a device follow from what becomes of the device.
+func TestPlanOnDevices(t *testing.T) {
 	const dev, other = "flannel.1", "flannel-v6.1"
 	m2 := mac("0e:00:00:00:00:02")
-	vtep := Tunnel{Name: dev, Kind: KindVXLAN, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
+	vtep := Device{Name: dev, Kind: KindVXLAN, Index: 7, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
 		Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
-	edit := func(f func(*Tunnel)) Tunnel { v := vtep; f(&v); return v }
+	edit := func(f func(*Device)) Device { v := vtep; f(&v); return v }
 	route := PeerRoute(pfx("10.5.2.0/24"), addr("10.5.2.0"), dev, 0)
 	plain := PeerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)
 	want := State{
-		Tunnels: []Tunnel{vtep}, Addrs: []Addr{{dev, pfx("10.5.1.0/32")}}, Routes: []Route{route, plain},
+		Devices: []Device{vtep}, Addrs: []Addr{{dev, pfx("10.5.1.0/32")}}, Routes: []Route{route, plain},
 		Neighs: []Neigh{{dev, addr("10.5.2.0"), m2, true}}, FDBs: []FDB{{dev, m2, addr("192.0.2.2"), true}},
 	}
-	with := func(v Tunnel) State { s := want; s.Tunnels = []Tunnel{v}; return s }
+	with := func(v Device) State { s := want; s.Devices = []Device{v}; return s }
 	bare := Changes{AddAddrs: want.Addrs, SetNeighs: want.Neighs, SetFDBs: want.FDBs, AddRoutes: []Route{route}}
 	flannels := Route{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true,
 		Protocol: ProtoBoot}
-	foreign := with(edit(func(v *Tunnel) { v.Alias = "" }))
+	foreign := with(edit(func(v *Device) { v.Alias = "" }))
 	foreign.Addrs, foreign.Routes = []Addr{{dev, pfx("10.9.1.0/32")}, {dev, pfx("10.9.2.0/32")}},
 		[]Route{flannels, plain}
 	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{net4, net6}, Sweep: true, SweepAdopted: true,
@@ -114,30 +114,30 @@ func TestPlanOnTunnels(t *testing.T) {
 		own  Ownership
 		want Changes
 	}{
-		{"all in place", want, own, Changes{Tunnels: []TunnelChange{{Want: vtep}}}},
+		{"all in place", want, own, Changes{Devices: []DeviceChange{{Want: vtep}}}},
 		{"no device", State{Routes: []Route{plain}}, own, func() Changes {
 			c := bare
-			c.Tunnels = []TunnelChange{{Want: vtep, Create: true}}
+			c.Devices = []DeviceChange{{Want: vtep, Create: true}}
 			return c
 		}()},
-		{"with one that has to go all that is on it goes", with(edit(func(v *Tunnel) { v.Port = 4789 })), own,
+		{"with one that has to go all that is on it goes", with(edit(func(v *Device) { v.Port = 4789 })), own,
 			func() Changes {
 				c := bare
-				c.Tunnels = []TunnelChange{{Want: vtep, Recreate: "port 4789, want 8472"}}
+				c.Devices = []DeviceChange{{Want: vtep, Recreate: "port 4789, want 8472"}}
 				return c
 			}()},
-		{"with another MAC its neighbours are gone", with(edit(func(v *Tunnel) { v.MAC[5] = 9 })), own,
-			Changes{Tunnels: []TunnelChange{{Want: vtep, Set: []string{"mac"}}}, SetNeighs: want.Neighs}},
-		{"flannel's", with(edit(func(v *Tunnel) { v.Alias = "" })), own,
-			Changes{Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, Adopted: []string{"link " + dev}}},
+		{"with another MAC its neighbours are gone", with(edit(func(v *Device) { v.MAC[5] = 9 })), own,
+			Changes{Devices: []DeviceChange{{Want: vtep, Set: []string{"mac"}}}, SetNeighs: want.Neighs}},
+		{"flannel's", with(edit(func(v *Device) { v.Alias = "" })), own,
+			Changes{Devices: []DeviceChange{{Want: vtep, Set: []string{"alias"}}}, Adopted: []string{"link " + dev}}},
 		{"on a stranger's nothing is wanted or ours", foreign, own, Changes{Strangers: []Stranger{{dev,
 			"link flannel.1 has the address 10.9.1.0/32, 10.9.2.0/32 of another network: choose another VNI, or ip " +
 				"link del flannel.1 if nothing uses it"}}}},
 		{"one that we brought up stays ours", foreign, made, Changes{
-			Tunnels: []TunnelChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs,
+			Devices: []DeviceChange{{Want: vtep, Set: []string{"alias"}}}, AddAddrs: want.Addrs,
 			AddRoutes: []Route{route},
 			DelRoutes: []Route{flannels}, Adopted: []string{"link " + dev}}},
-		{"another kind of link", State{Tunnels: []Tunnel{{Name: dev, Kind: "bridge"}}, Routes: []Route{plain}},
+		{"another kind of link", State{Devices: []Device{{Name: dev, Kind: "bridge"}}, Routes: []Route{plain}},
 			made, Changes{Strangers: []Stranger{{dev,
 				"link flannel.1 is of type bridge, and not of type vxlan: ip link del flannel.1 if nothing uses it"}}}},
 	} {
@@ -146,19 +146,19 @@ func TestPlanOnTunnels(t *testing.T) {
 		}
 	}
 	// What is wanted beside a stranger's device is not lost with it.
-	two := want.With(State{Tunnels: []Tunnel{edit(func(v *Tunnel) { v.Name = other })},
+	two := want.With(State{Devices: []Device{edit(func(v *Device) { v.Name = other })},
 		Addrs: []Addr{{other, pfx("fd00:5:0:1::/128")}}})
 	got := Plan(foreign, two, own)
-	if len(got.Tunnels) != 1 || !got.Tunnels[0].Create || !slices.Equal(got.AddAddrs, two.Addrs[1:]) {
+	if len(got.Devices) != 1 || !got.Devices[0].Create || !slices.Equal(got.AddAddrs, two.Addrs[1:]) {
 		t.Errorf("%+v", got)
 	}
 }
 
-func (r *recorder) DelLink(name string) error   { return r.note("-link " + name) }
-func (r *recorder) AddTunnel(v Tunnel) error    { return r.note("+link " + v.Name) }
-func (r *recorder) SettleTunnel(v Tunnel) error { return r.note("settle " + v.Name) }
+func (r *recorder) DelLink(name string) error { return r.note("-link " + name) }
+func (r *recorder) AddDevice(v Device) error  { return r.note("+link " + v.Name) }
+func (r *recorder) Settle(v Device) error     { return r.note("settle " + v.Name) }
 
-func (r *recorder) SetTunnel(v Tunnel, names []string) (int, error) {
+func (r *recorder) SetDevice(v Device, names []string) (int, error) {
 	return len(names), r.note(fmt.Sprintf("link %s %v", v.Name, names))
 }
 
@@ -166,8 +166,8 @@ func (r *recorder) SetTunnel(v Tunnel, names []string) (int, error) {
 // on it.
 func TestApplyDevicesFirst(t *testing.T) {
 	c := Changes{
-		Tunnels: []TunnelChange{{Want: Tunnel{Name: "a"}, Create: true},
-			{Want: Tunnel{Name: "b"}, Recreate: "port"}, {Want: Tunnel{Name: "c"}, Set: []string{"mtu", "up"}}},
+		Devices: []DeviceChange{{Want: Device{Name: "a"}, Create: true},
+			{Want: Device{Name: "b"}, Recreate: "port"}, {Want: Device{Name: "c"}, Set: []string{"mtu", "up"}}},
 		AddAddrs:  []Addr{{"a", pfx("10.5.1.0/32")}, {"b", pfx("10.5.2.0/32")}},
 		AddRoutes: []Route{{Dst: pfx("10.5.3.0/24"), Link: "a"}, {Dst: pfx("10.5.4.0/24"), Link: "b"}},
 		Strangers: []Stranger{{"d", "a bridge"}},
