@@ -60,10 +60,10 @@ func rooms() map[string][]string {
 		"routing/internal/plane": {"encap", "lease/atomicfile", "routing/event", "routing/internal/errno",
 			"routing/internal/kernel", "tunnel", "tunnel/port"},
 		"routing/internal/wireguard": {"lease/atomicfile", "routing/event"},
-		"routing/probe":              {"encap", "routing/event", "tunnel/port"},
+		"routing/probe":              {"routing/event", "tunnel/port"},
 		"routing/routecontrol":       {"routing/routehook"},
 		"routing/routehook":          {"lease/redact"},
-		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
+		"routing/presence":           {"lease", "routing/internal/kernel", "routing/probe", "routing/underlay"},
 		"routing/underlay":           {"routing/event", "routing/internal/kernel", "tunnel/port"},
 
 		// what the data plane decides with, without the data plane

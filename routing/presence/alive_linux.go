@@ -2,8 +2,6 @@ package presence
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -11,13 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/icmp"
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/probe"
 	"weft/routing/underlay"
 )
 
@@ -80,69 +76,34 @@ const (
 // echo asks until there is an answer or ctx ends. Without a right to ICMP sockets it asks for a
 // TCP connection, which a living kernel refuses.
 func (v Alive) echo(ctx context.Context, from, to netip.Addr) bool {
-	c, peer, err := v.icmpSocket(from, to)
-	if err != nil {
+	var s probe.EchoSocket
+	if err := v.Kernel.Do(func() (err error) { s, err = probe.ListenEcho(to.Is6()); return err }); err != nil {
 		return v.tcp(ctx, from, to)
 	}
-	defer func() { _ = c.Close() }() // also ends the reading below
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var token [16]byte
-	_, _ = rand.Read(token[:]) // never fails (crypto/rand)
-	request := icmp.Message{Type: ipv4.ICMPTypeEcho}
-	protocol := ipv4.ICMPTypeEcho.Protocol()
-	if to.Is6() {
-		// the kernel fills in the checksum
-		request.Type, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoRequest.Protocol()
-	}
-	b := make([]byte, 1500)
-	for n := 1; ctx.Err() == nil; n++ {
-		request.Body = &icmp.Echo{ID: int(binary.BigEndian.Uint16(token[:])), Seq: n, Data: token[:]}
-		out, err := request.Marshal(nil)
-		if err != nil {
-			return false
-		}
-		_, _ = c.WriteTo(out, peer) // an unreachable host is a silent one
-		if err := c.SetReadDeadline(time.Now().Add(echoEvery)); err != nil || ctx.Err() != nil {
-			return false
-		}
-		for {
-			n, _, err := c.ReadFrom(b)
-			if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED) ||
-				errors.Is(err, unix.ENETUNREACH) {
-				continue
+	nonce, answered := probe.Unguessable(), make(chan struct{}, 1)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		s.Read(func(_ netip.Addr, n uint64) {
+			if n == nonce {
+				select {
+				case answered <- struct{}{}:
+				default:
+				}
 			}
-			if err != nil {
-				break // the next request, or the end
-			}
-			m, err := icmp.ParseMessage(protocol, b[:n])
-			if err != nil || m.Type != ipv4.ICMPTypeEchoReply && m.Type != ipv6.ICMPTypeEchoReply {
-				continue
-			}
-			if e, ok := m.Body.(*icmp.Echo); ok && string(e.Data) == string(token[:]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// icmpSocket opens a raw ICMP socket, or else one for echo requests alone.
-func (v Alive) icmpSocket(from, to netip.Addr) (c net.PacketConn, peer net.Addr, err error) {
-	raw, ping := "ip4:icmp", "udp4"
-	if to.Is6() {
-		raw, ping = "ip6:ipv6-icmp", "udp6"
-	}
-	err = v.Kernel.Do(func() (err error) {
-		peer = &net.IPAddr{IP: to.AsSlice()}
-		if c, err = net.ListenPacket(raw, from.String()); err == nil {
-			return nil
-		}
-		peer = &net.UDPAddr{IP: to.AsSlice()}
-		c, err = icmp.ListenPacket(ping, from.String())
-		return err
+		}, func(probe.SendError) {}) // an unreachable host is a silent one
 	})
-	return c, peer, err
+	defer reading.Wait()
+	defer s.Close()
+	for {
+		_ = s.Send(from, to, nonce, 0)
+		select {
+		case <-answered:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-time.After(echoEvery):
+		}
+	}
 }
 
 // dial opens a socket towards the node's port in the namespace.

@@ -9,37 +9,56 @@ import (
 
 // An inquiry asks a node what it knows of its peers, and an account is a page of the answer. The account is
 // never longer than the inquiry, which is padded, so that nobody gets more sent than he sends. Both begin
-// with a Datagram, of Size bytes. Numbers are big-endian.
-//
-// The inquiry's body:
-//
-//	48  form (1), flags: 1 if only what is not well is asked for, 0, 0
-//	52  place of the first way to look at
-//
-// The account's body, and then its entries:
-//
-//	48  form (1), flags as asked for, number of entries (16 bits)
-//	52  place of the first way looked at, as asked for
-//	56  place to go on from, 0 if there is no more
-//	60  how many ways there are, how many of these answer, do not answer, and answer but lose packets
-//	76  generation: while it is the same, so are the places
-//
-// An entry:
-//
-//	 0  address, an IPv4 one mapped
-//	16  flags: 1 answers, 2 does not, 4 loses packets, 8 gets no large ones, 16 asked by ICMP, 32 heard of
-//	17  loss to it and from it, in percent, 255 for unknown
-//	19  kind of silence
-//	20  round trip in microseconds, 0 for unknown
-//	24  for how many seconds it has answered, or not
-//	28  largest inner packet that passed, in bytes, 0 for none (16 bits)
-//	30  0, 0
+// with a Datagram, of Size bytes, and go on with the structs below, in big-endian numbers: an inquiry with
+// an inquiryBody, an account with an accountBody and its entries.
+
+// accountForm is the version of both bodies.
+const accountForm = 1
+
+type inquiryBody struct {
+	Form uint8
+	Only bool // only what is not well is asked for
+	_    uint16
+	From uint32 // place of the first way to look at
+}
+
+type accountBody struct {
+	Form    uint8
+	Only    bool // as asked for
+	Entries uint16
+	From    uint32 // as asked for
+	Next    uint32 // place to go on from, 0 if there is no more
+	// Of is how many ways there are. Answering, Silent and Lossy are how many of these answer, do not answer,
+	// and answer but lose packets.
+	Of, Answering, Silent, Lossy uint32
+	Generation                   uint32 // while it is the same, so are the places
+}
+
+type entry struct {
+	Addr    [16]byte // an IPv4 one mapped
+	Flags   uint8
+	Out, In uint8 // loss in percent, or unknownLoss
+	Silence Silence
+	RTT     uint32 // in microseconds, 0 for unknown
+	For     uint32 // for how many seconds it has answered, or not
+	PathMTU uint16 // largest inner packet that passed, in bytes, 0 for none
+	_       uint16
+}
+
+// The flags of an entry.
 const (
-	accountForm  = 1
+	entryYes   = 1 << iota // answers
+	entryNo                // does not
+	entryLossy             // loses packets
+	entryHole              // gets no large ones
+	entryICMP              // is asked by ICMP
+	entryHeard             // is heard
+)
+
+const (
 	inquirySize  = Size + 8
 	accountSize  = Size + 32
 	entrySize    = 32
-	onlyUnwell   = 1
 	unknownLoss  = 255
 	leastInquiry = accountSize + entrySize // a shorter one has no room for an entry
 )
@@ -71,70 +90,51 @@ type Cell struct {
 // Troubled reports whether something is wrong with the way.
 func (c *Cell) Troubled() bool { return c.Answers == No || c.Lossy || c.Hole }
 
-// The flags of an entry, in this order.
-const (
-	entryYes = 1 << iota
-	entryNo
-	entryLossy
-	entryHole
-	entryICMP
-	entryHeard
-)
-
-// append appends the entry of c.
-func (c *Cell) append(dst []byte) []byte {
-	flags := byte(0)
-	for i, on := range [...]bool{c.Answers == Yes, c.Answers == No, c.Lossy, c.Hole, c.ByICMP, c.Heard} {
-		// as the constants
+func (c *Cell) entry() entry {
+	e := entry{Addr: c.Addr.As16(), Out: lossByte(c.Out), In: lossByte(c.In), Silence: c.Silence,
+		RTT: clamp(c.RTT / time.Microsecond), For: clamp(c.For / time.Second),
+		PathMTU: uint16(min(max(c.PathMTU, 0), 1<<16-1))}
+	for flag, on := range map[uint8]bool{entryYes: c.Answers == Yes, entryNo: c.Answers == No,
+		entryLossy: c.Lossy, entryHole: c.Hole, entryICMP: c.ByICMP, entryHeard: c.Heard} {
 		if on {
-			flags |= 1 << i
+			e.Flags |= flag
 		}
 	}
-	share := func(percent int) byte {
-		if percent < 0 || percent > 100 {
-			return unknownLoss
-		}
-		return byte(percent)
-	}
-	a := c.Addr.As16()
-	dst = append(append(dst, a[:]...), flags, share(c.Out), share(c.In), byte(c.Silence))
-	dst = binary.BigEndian.AppendUint32(dst, clamp(c.RTT/time.Microsecond))
-	dst = binary.BigEndian.AppendUint32(dst, clamp(c.For/time.Second))
-	dst = binary.BigEndian.AppendUint16(dst, uint16(min(max(c.PathMTU, 0), 65535)))
-	return append(dst, 0, 0)
+	return e
 }
 
-// clamp makes 32 bits of a number that may be too large for them.
-func clamp[N ~int64 | ~int](n N) uint32 { return uint32(min(max(int64(n), 0), 1<<32-1)) }
+func lossByte(percent int) uint8 {
+	if percent < 0 || percent > 100 {
+		return unknownLoss
+	}
+	return uint8(percent)
+}
 
-// parseEntry reads an entry. The error wraps ErrDatagram.
-func parseEntry(b []byte) (Cell, error) {
-	flags := b[16]
+// clamp makes 32 bits of a time that may be too long for them.
+func clamp(d time.Duration) uint32 { return uint32(min(max(d, 0), 1<<32-1)) }
+
+// cell is what the entry says. The error wraps ErrDatagram.
+func (e entry) cell() (Cell, error) {
+	has := func(flag uint8) bool { return e.Flags&flag != 0 }
 	c := Cell{
-		Addr: netip.AddrFrom16([16]byte(b[:16])).Unmap(), ByICMP: flags&entryICMP != 0,
-		Lossy: flags&entryLossy != 0, Hole: flags&entryHole != 0, Heard: flags&entryHeard != 0,
-		Silence: Silence(b[19]), RTT: time.Duration(binary.BigEndian.Uint32(b[20:])) * time.Microsecond,
-		For:     time.Duration(binary.BigEndian.Uint32(b[24:])) * time.Second,
-		PathMTU: int(binary.BigEndian.Uint16(b[28:])),
+		Addr: netip.AddrFrom16(e.Addr).Unmap(), ByICMP: has(entryICMP), Lossy: has(entryLossy),
+		Hole: has(entryHole), Heard: has(entryHeard), Silence: e.Silence, Out: int(e.Out), In: int(e.In),
+		RTT: time.Duration(e.RTT) * time.Microsecond, For: time.Duration(e.For) * time.Second,
+		PathMTU: int(e.PathMTU),
 	}
-	switch flags & (entryYes | entryNo) {
-	case entryYes:
-		c.Answers = Yes
-	case entryNo:
-		c.Answers = No
-	case 0:
-	default:
+	switch {
+	case has(entryYes) && has(entryNo):
 		return Cell{}, fmt.Errorf("%w: %v answers and does not", ErrDatagram, c.Addr)
+	case has(entryYes):
+		c.Answers = Yes
+	case has(entryNo):
+		c.Answers = No
 	}
-	for _, l := range []struct {
-		b  byte
-		to *int
-	}{{b[17], &c.Out}, {b[18], &c.In}} {
-		switch *l.to = int(l.b); {
-		case l.b == unknownLoss:
-			*l.to = -1
-		case l.b > 100:
-			return Cell{}, fmt.Errorf("%w: %d percent lost", ErrDatagram, l.b)
+	for _, percent := range []*int{&c.Out, &c.In} {
+		if *percent == unknownLoss {
+			*percent = -1
+		} else if *percent > 100 {
+			return Cell{}, fmt.Errorf("%w: %d percent lost", ErrDatagram, *percent)
 		}
 	}
 	if c.Silence >= silences { // of a later version
@@ -143,82 +143,65 @@ func parseEntry(b []byte) (Cell, error) {
 	return c, nil
 }
 
-// inquiryBody is what an inquiry asks for.
-type inquiryBody struct {
-	only bool
-	from uint32
-}
-
 // put writes the body into an inquiry that Datagram.Append has made, of inquirySize at the least.
 func (q inquiryBody) put(b []byte) {
-	b[Size] = accountForm
-	if q.only {
-		b[Size+1] = onlyUnwell
-	}
-	binary.BigEndian.PutUint32(b[Size+4:], q.from)
+	q.Form = accountForm
+	_, _ = binary.Encode(b[Size:], binary.BigEndian, q) // there is room
 }
 
 // parseInquiry reads the body of an inquiry. The error wraps ErrDatagram.
-func parseInquiry(b []byte) (inquiryBody, error) {
+func parseInquiry(b []byte) (q inquiryBody, err error) {
 	if len(b) < leastInquiry {
-		return inquiryBody{}, fmt.Errorf("%w: an inquiry of %d bytes", ErrDatagram, len(b))
+		return q, fmt.Errorf("%w: an inquiry of %d bytes", ErrDatagram, len(b))
 	}
-	if b[Size] != accountForm {
-		return inquiryBody{}, fmt.Errorf("%w: an inquiry of form %d", ErrDatagram, b[Size])
+	if _, err = binary.Decode(b[Size:], binary.BigEndian, &q); err == nil && q.Form != accountForm {
+		err = fmt.Errorf("%w: an inquiry of form %d", ErrDatagram, q.Form)
 	}
-	return inquiryBody{b[Size+1]&onlyUnwell != 0, binary.BigEndian.Uint32(b[Size+4:])}, nil
+	return q, err
 }
 
 // account is a page of what a node knows of its ways to peers.
 type account struct {
-	only                               bool
-	from, next                         uint32
-	of, answering, silent, lossy, made uint32 // made is the generation
-	cells                              []Cell
+	accountBody
+	cells []Cell
 }
 
 // append appends the body and its entries.
 func (a *account) append(dst []byte) []byte {
-	flags := byte(0)
-	if a.only {
-		flags = onlyUnwell
-	}
-	dst = binary.BigEndian.AppendUint16(append(dst, accountForm, flags), uint16(len(a.cells)))
-	for _, n := range []uint32{a.from, a.next, a.of, a.answering, a.silent, a.lossy, a.made} {
-		dst = binary.BigEndian.AppendUint32(dst, n)
-	}
+	a.Form, a.Entries = accountForm, uint16(len(a.cells))
+	dst, _ = binary.Append(dst, binary.BigEndian, a.accountBody) // of a fixed size
 	for i := range a.cells {
-		dst = a.cells[i].append(dst)
+		dst, _ = binary.Append(dst, binary.BigEndian, a.cells[i].entry())
 	}
 	return dst
 }
 
 // parseAccount reads the body of an account, which begins with a Datagram. It is refused as a whole if
 // anything of it cannot be so: the error wraps ErrDatagram.
-func parseAccount(b []byte) (account, error) {
+func parseAccount(b []byte) (a account, err error) {
 	if len(b) < accountSize {
 		return account{}, fmt.Errorf("%w: an account of %d bytes", ErrDatagram, len(b))
 	}
-	n := int(binary.BigEndian.Uint16(b[Size+2:]))
-	switch {
-	case b[Size] != accountForm:
-		return account{}, fmt.Errorf("%w: an account of form %d", ErrDatagram, b[Size])
-	case len(b) != accountSize+n*entrySize:
-		return account{}, fmt.Errorf("%w: an account of %d bytes with %d entries", ErrDatagram, len(b), n)
-	}
-	a := account{only: b[Size+1]&onlyUnwell != 0, cells: make([]Cell, 0, n)}
-	for i, to := range []*uint32{&a.from, &a.next, &a.of, &a.answering, &a.silent, &a.lossy, &a.made} {
-		*to = binary.BigEndian.Uint32(b[Size+4+4*i:])
+	if _, err := binary.Decode(b[Size:], binary.BigEndian, &a.accountBody); err != nil {
+		return account{}, err
 	}
 	switch {
-	case a.next != 0 && a.next <= a.from:
-		return account{}, fmt.Errorf("%w: an account from %d that goes on at %d", ErrDatagram, a.from, a.next)
-	case uint64(a.answering)+uint64(a.silent) > uint64(a.of) || a.lossy > a.answering:
-		return account{}, fmt.Errorf("%w: of %d ways %d answer, %d do not and %d lose packets", ErrDatagram, a.of,
-			a.answering, a.silent, a.lossy)
+	case a.Form != accountForm:
+		return account{}, fmt.Errorf("%w: an account of form %d", ErrDatagram, a.Form)
+	case len(b) != accountSize+int(a.Entries)*entrySize:
+		return account{}, fmt.Errorf("%w: an account of %d bytes with %d entries", ErrDatagram, len(b), a.Entries)
+	case a.Next != 0 && a.Next <= a.From:
+		return account{}, fmt.Errorf("%w: an account from %d that goes on at %d", ErrDatagram, a.From, a.Next)
+	case uint64(a.Answering)+uint64(a.Silent) > uint64(a.Of) || a.Lossy > a.Answering:
+		return account{}, fmt.Errorf("%w: of %d ways %d answer, %d do not and %d lose packets", ErrDatagram, a.Of,
+			a.Answering, a.Silent, a.Lossy)
 	}
-	for rest := b[accountSize:]; len(rest) > 0; rest = rest[entrySize:] {
-		c, err := parseEntry(rest)
+	entries := make([]entry, a.Entries)
+	if _, err := binary.Decode(b[accountSize:], binary.BigEndian, entries); err != nil {
+		return account{}, err
+	}
+	for _, e := range entries {
+		c, err := e.cell()
 		if err != nil {
 			return account{}, err
 		}

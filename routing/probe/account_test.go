@@ -10,7 +10,7 @@ import (
 )
 
 func TestAccountsOnTheWire(t *testing.T) {
-	a := account{only: true, from: 1, next: 3, of: 9, answering: 5, silent: 2, lossy: 1, made: 4, cells: []Cell{
+	a := account{accountBody{Only: true, From: 1, Next: 3, Of: 9, Answering: 5, Silent: 2, Lossy: 1, Generation: 4}, []Cell{
 		{Addr: netip.MustParseAddr("10.42.3.0"), Answers: Yes, For: 258 * time.Second, RTT: 300 * time.Microsecond,
 			Out: 30, In: -1, Lossy: true, PathMTU: 1472, Heard: true},
 		{Addr: netip.MustParseAddr("fd00::"), Answers: No, ByICMP: true, Hole: true, Out: -1, In: 100,
@@ -30,7 +30,7 @@ func TestAccountsOnTheWire(t *testing.T) {
 	}
 	got, err := parseAccount(b)
 	if err != nil || len(got.cells) != 2 || got.cells[0] != a.cells[0] || got.cells[1] != a.cells[1] ||
-		got.next != 3 || got.of != 9 || !got.only {
+		got.Next != 3 || got.Of != 9 || !got.Only {
 		t.Errorf("it came back as %+v, %v", got, err)
 	}
 	if d, err := Parse(b); err != nil || !d.Tells || d.Kind != Account {
@@ -60,7 +60,7 @@ func TestAccountsOnTheWire(t *testing.T) {
 
 func FuzzParseAccount(f *testing.F) {
 	head := make([]byte, Size)
-	f.Add((&account{of: 2, answering: 1, cells: []Cell{{Addr: netip.IPv6Loopback(), Answers: Yes}}}).append(
+	f.Add((&account{accountBody{Of: 2, Answering: 1}, []Cell{{Addr: netip.IPv6Loopback(), Answers: Yes}}}).append(
 		head))
 	f.Add((&account{}).append(head))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -27,112 +28,100 @@ type Round struct {
 	Unsent string
 }
 
-// pending is a question of an Ask that has not been answered.
-type pending struct {
-	to    netip.Addr
-	sent  time.Time
-	got   func(time.Duration) // called with Prober.mu held
-	other func(refused bool, unsent string)
+// asking is a series on its way. Prober.mu guards it.
+type asking struct {
+	Round
+	to   netip.AddrPort
+	sent map[uint64]sent // by nonce, without those that are answered
+	left int             // questions that are not answered, or not sent yet
+	end  func()          // nothing more is to come
+}
+
+type sent struct {
+	number int
+	at     time.Time
 }
 
 // Ask asks the peer with that overlay address a series of questions, and waits for the answers: until all are
 // there or the time is over, until its host refuses, or ctx ends. The error is ErrNotAsked. It disturbs
 // nothing of what is known of the peer.
 func (p *Prober) Ask(ctx context.Context, to netip.Addr, s Series) (Round, error) {
-	r := Round{RTTs: make([]time.Duration, s.Count)}
-	answered, events := 0, make(chan struct{}, 1)
-	wake := func() {
-		select {
-		case events <- struct{}{}:
-		default:
-		}
-	}
-	nonces := make([]uint64, 0, s.Count)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := &asking{Round: Round{RTTs: make([]time.Duration, s.Count)}, sent: map[uint64]sent{}, left: s.Count,
+		end: cancel}
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		for _, n := range nonces {
-			delete(p.pending, n)
-		}
+		p.askings = slices.DeleteFunc(p.askings, func(o *asking) bool { return o == a })
 	}()
-	ask := func(i int) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.stopped || p.udp[p.source(to.Is6())] == nil || p.core.portOf(to) == 0 {
-			return ErrNotAsked
+	for i := range s.Count {
+		if !p.ask(a, to, i) {
+			return Round{}, ErrNotAsked
 		}
-		nonce := unguessable()
-		nonces = append(nonces, nonce)
-		p.pending[nonce] = pending{
-			to: to, sent: time.Now(),
-			got:   func(d time.Duration) { r.RTTs[i] = max(d, 1); answered++; wake() },
-			other: func(refused bool, unsent string) { r.Refused, r.Unsent = r.Refused || refused, unsent; wake() },
+		wait := s.Interval
+		if i == s.Count-1 {
+			wait = s.Timeout
 		}
-		p.step(Ask{to, nonce})
-		return nil
-	}
-	done := func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return answered == s.Count || r.Refused
-	}
-	sent := 0
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for !done() {
 		select {
-		case <-ctx.Done():
-			return p.round(&r), nil
-		case <-events:
+		case <-time.After(wait):
 			continue
-		case <-timer.C:
+		case <-ctx.Done():
 		}
-		if sent == s.Count {
-			break
-		}
-		if err := ask(sent); err != nil {
-			return Round{}, err
-		}
-		if sent++; sent < s.Count {
-			timer.Reset(s.Interval)
-		} else {
-			timer.Reset(s.Timeout)
-		}
+		break
 	}
-	return p.round(&r), nil
-}
-
-// round copies r, which late answers may still change.
-func (p *Prober) round(r *Round) Round {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := *r
-	out.RTTs = append([]time.Duration(nil), r.RTTs...)
-	return out
+	out := a.Round
+	out.RTTs = slices.Clone(a.RTTs) // late answers may still change it
+	return out, nil
+}
+
+// ask sends the question of a number, or reports that it cannot.
+func (p *Prober) ask(a *asking, to netip.Addr, number int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.core.ways[to]
+	if p.stopped || w == nil || w.isEcho() || p.udp[p.source(to.Is6())].socket == nil {
+		return false
+	}
+	if number == 0 {
+		p.askings = append(p.askings, a)
+	}
+	nonce := Unguessable()
+	a.to, a.sent[nonce] = netip.AddrPortFrom(w.Addr, w.Port), sent{number, time.Now()}
+	p.step(Ask{to, nonce})
+	return true
 }
 
 // asked hands an answer to who asked. p.mu is held.
 func (p *Prober) asked(from netip.AddrPort, b []byte) {
-	if len(p.pending) == 0 {
+	if len(p.askings) == 0 {
 		return
 	}
 	d, err := Parse(b)
 	if err != nil || d.Kind != Answer {
 		return
 	}
-	q, ok := p.pending[d.Nonce]
-	if !ok || q.to != from.Addr() || from.Port() != p.core.portOf(q.to) {
-		return
+	for _, a := range p.askings {
+		if q, ok := a.sent[d.Nonce]; ok && a.to == from {
+			delete(a.sent, d.Nonce)
+			a.RTTs[q.number] = max(time.Since(q.at), 1)
+			if a.left--; a.left == 0 {
+				a.end()
+			}
+		}
 	}
-	delete(p.pending, d.Nonce)
-	q.got(time.Since(q.sent))
 }
 
 // notReached tells who asks an address what ICMP, or the kernel, says of it. p.mu is held.
 func (p *Prober) notReached(to netip.Addr, refused bool, unsent string) {
-	for _, q := range p.pending {
-		if q.to == to {
-			q.other(refused, unsent)
+	for _, a := range p.askings {
+		if a.to.Addr() == to {
+			a.Refused, a.Unsent = a.Refused || refused, unsent
+			if refused {
+				a.end()
+			}
 		}
 	}
 }

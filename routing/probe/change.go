@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"weft/routing/event"
@@ -34,7 +33,7 @@ const (
 )
 
 // touched has what changed said soon.
-func (c *Core) touched(now moment) {
+func (c *Core) touched(now time.Time) {
 	if c.touchedSince.IsZero() {
 		if c.pace = min(2*c.pace, slowest); c.pace == 0 || now.Sub(c.saidAt) > c.pace {
 			c.pace = gather
@@ -43,8 +42,37 @@ func (c *Core) touched(now moment) {
 	}
 }
 
+// changes are the kinds of them, in the order in which they are said.
+var changes = []struct {
+	warn      bool
+	event     port.EventKind
+	one, many string
+	// is reports whether a way has changed so since before.
+	is func(w *way, before said) bool
+	// detail is added if it is one peer.
+	detail func(w *way, now time.Time) string
+}{
+	{true, port.EventPeerUnanswering, "no longer answers", "no longer answer",
+		func(w *way, b said) bool { return w.answers == No && b.answers == Yes },
+		func(w *way, now time.Time) string { return ", the last time " + span(now.Sub(w.answered)) + " ago" }},
+	{true, port.EventPeerUnanswering, "has not answered yet", "have not answered yet",
+		func(w *way, b said) bool { return w.answers == No && b.answers == Unasked }, nil},
+	{false, port.EventPeerUnanswering, "answers", "answer",
+		func(w *way, b said) bool { return w.answers == Yes && b.answers == No }, nil},
+	{true, event.PeerLossy, "loses packets", "lose packets",
+		func(w *way, b said) bool { return w.answers != No && w.lossy && !b.lossy },
+		func(w *way, _ time.Time) string { return ": " + w.losses() }},
+	{false, event.PeerLossy, "loses no packets any more", "lose no packets any more",
+		func(w *way, b said) bool { return w.answers != No && !w.lossy && b.lossy }, nil},
+	{true, event.PeerLossy, "gets no large packets", "get no large packets",
+		func(w *way, b said) bool { return w.answers != No && w.mtu.hole && !b.hole },
+		func(w *way, _ time.Time) string { return ": " + w.fact() }},
+	{false, event.PeerLossy, "gets large packets again", "get large packets again",
+		func(w *way, b said) bool { return w.answers != No && !w.mtu.hole && b.hole }, nil},
+}
+
 // sayChanges says what is another than was said before, once it is time.
-func (c *Core) sayChanges(now moment) {
+func (c *Core) sayChanges(now time.Time) {
 	if c.sayAt.IsZero() || now.Before(c.sayAt) {
 		return
 	}
@@ -52,53 +80,34 @@ func (c *Core) sayChanges(now moment) {
 		c.sayAt = now.Add(time.Second)
 		return
 	}
-	c.touchedSince, c.sayAt, c.saidAt = 0, 0, now
-	var silent, never, again, lossy, whole, hole, mended []*way
-	for _, w := range c.sorted {
-		before := w.said
-		w.said = said{w.answers, w.lossy, w.mtu.hole}
-		switch {
-		case w.answers == No && before.answers == Yes:
-			silent = append(silent, w)
-		case w.answers == No && before.answers == Unasked:
-			never = append(never, w)
-		case w.answers == Yes && before.answers == No:
-			again = append(again, w)
+	c.touchedSince, c.sayAt, c.saidAt = time.Time{}, time.Time{}, now
+	for _, x := range changes {
+		var ways []*way
+		for _, w := range c.sorted {
+			if x.is(w, w.said) {
+				ways = append(ways, w)
+			}
 		}
-		if w.answers == No {
-			w.said.lossy, w.said.hole = before.lossy, before.hole // that it does not answer says enough
+		if len(ways) == 0 {
 			continue
 		}
-		switch {
-		case w.lossy && !before.lossy:
-			lossy = append(lossy, w)
-		case !w.lossy && before.lossy:
-			whole = append(whole, w)
+		l := Line{Warn: x.warn, Event: x.event}
+		if x.warn {
+			l.Fact = common(ways)
 		}
-		switch {
-		case w.mtu.hole && !before.hole:
-			hole = append(hole, w)
-		case !w.mtu.hole && before.hole:
-			mended = append(mended, w)
+		names, peers := c.names(ways)
+		if peers > 1 {
+			l.Text = fmt.Sprintf("%d of %d peers %s: %s", peers, c.peers(), x.many, names)
+		} else if l.Text = fmt.Sprintf("peer %s %s", names, x.one); x.detail != nil {
+			l.Text += x.detail(ways[0], now)
+		}
+		c.effects = append(c.effects, Say{l})
+	}
+	for _, w := range c.sorted {
+		if w.said.answers = w.answers; w.answers != No { // that it does not answer says enough
+			w.said.lossy, w.said.hole = w.lossy, w.mtu.hole
 		}
 	}
-	c.say(true, port.EventPeerUnanswering, silent, "no longer answers", "no longer answer",
-		func(w *way) string {
-			return ", the last time " + span(now.Sub(w.answered)) + " ago"
-		})
-	c.say(true, port.EventPeerUnanswering, never, "has not answered yet", "have not answered yet",
-		func(*way) string { return "" })
-	c.say(false, port.EventPeerUnanswering, again, "answers", "answer", func(*way) string { return "" })
-	c.say(true, event.PeerLossy, lossy, "loses packets", "lose packets", func(w *way) string {
-		return ": " + w.losses()
-	})
-	c.say(false, event.PeerLossy, whole, "loses no packets any more", "lose no packets any more",
-		func(*way) string { return "" })
-	c.say(true, event.PeerLossy, hole, "gets no large packets", "get no large packets", func(w *way) string {
-		return ": " + w.fact()
-	})
-	c.say(false, event.PeerLossy, mended, "gets large packets again", "get large packets again",
-		func(*way) string { return "" })
 }
 
 // inDoubt reports whether a way that answered may be found not to answer any more, or to carry less.
@@ -106,55 +115,43 @@ func (w *way) inDoubt() bool {
 	return w.answers == Yes && (w.missed >= 1 || w.mtu.searching || w.mtu.open)
 }
 
-// say adds a line about ways that changed alike. detail is added if it is one peer.
-func (c *Core) say(warn bool, kind port.EventKind, ways []*way, one, many string,
-	detail func(*way) string) {
-	if len(ways) == 0 {
-		return
-	}
-	var names []string // of the first few: there may be thousands
-	peers := 0
-	for i, w := range ways { // sorted by peer
-		if i > 0 && ways[i-1].Peer == w.Peer {
+// names lists the peers of ways that changed alike, the first few of them, and counts them. A peer of which
+// only some ways are among them is named with an address.
+func (c *Core) names(ways []*way) (list string, peers int) {
+	rest := ways
+	for len(rest) > 0 { // sorted by peer
+		w := rest[0]
+		some := 0
+		for some < len(rest) && rest[some].Peer == w.Peer {
+			some++
+		}
+		rest = rest[some:]
+		if peers++; peers > named {
 			continue
 		}
-		if peers++; peers <= named {
-			names = append(names, c.name(w, ways[i:]))
+		if peers > 1 {
+			list += ", "
+		}
+		list += cmp.Or(w.Name, w.Peer)
+		if some < c.waysOf(w.Peer) {
+			list += fmt.Sprintf(" (%v)", w.Addr)
 		}
 	}
-	l := Line{Warn: warn, Event: kind}
-	if warn {
-		l.Fact = common(ways)
+	if peers > named {
+		list += ", …"
 	}
-	if peers == 1 {
-		l.Text = fmt.Sprintf("peer %s %s%s", names[0], one, detail(ways[0]))
-	} else {
-		list := strings.Join(names, ", ")
-		if peers > named {
-			list += ", …"
-		}
-		l.Text = fmt.Sprintf("%d of %d peers %s: %s", peers, c.peers(), many, list)
-	}
-	c.effects = append(c.effects, Say{l})
+	return list, peers
 }
 
-// name is the peer's, with the address if only some of its ways are among ways, which begin with them.
-func (c *Core) name(w *way, ways []*way) string {
-	all, some := 0, 0
-	at, _ := slices.BinarySearchFunc(c.sorted, w.Peer, func(o *way, peer string) int {
-		return cmp.Compare(o.Peer, peer)
+// waysOf counts the ways of a peer.
+func (c *Core) waysOf(peer string) (n int) {
+	at, _ := slices.BinarySearchFunc(c.sorted, peer, func(w *way, peer string) int {
+		return cmp.Compare(w.Peer, peer)
 	})
-	for ; at < len(c.sorted) && c.sorted[at].Peer == w.Peer; at++ {
-		all++
+	for at+n < len(c.sorted) && c.sorted[at+n].Peer == peer {
+		n++
 	}
-	for some < len(ways) && ways[some].Peer == w.Peer {
-		some++
-	}
-	name := cmp.Or(w.Name, w.Peer)
-	if all == some {
-		return name
-	}
-	return fmt.Sprintf("%s (%v)", name, w.Addr)
+	return n
 }
 
 // peers counts nodes.
@@ -170,7 +167,7 @@ func (c *Core) peers() int {
 
 // losses says what is lost, in words.
 func (w *way) losses() string {
-	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
+	out, in := w.out.loss(windowLen), w.in.loss(windowLen)
 	if w.isEcho() {
 		return fmt.Sprintf("%s of the questions or their answers", percent(out))
 	}

@@ -1,55 +1,51 @@
 package probe
 
 import (
+	"cmp"
 	"container/heap"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Core decides who is asked when, and keeps what is known of each way. It belongs to one goroutine. Its zero
-// value is of no use: NewCore.
+// value is of no use: NewCore. Its times are zero for none.
 type Core struct {
-	rand  func() uint64
-	clock clock
+	rand func() uint64
 
 	ways   map[netip.Addr]*way
 	sorted []*way // by peer and address
+	mark   uint32 // of the last Known
 	queue  queue
 	byEcho map[uint64]*way // by the nonces of echo requests on the underlay
 
-	tokens float64 // datagrams that may be sent at once
-	filled moment  // when that was counted
-	resume moment  // when to go on with turns for which there was no room; zero for none
-
-	answerable int32 // answers to all peers together that may be given at once
-	answerFrom moment
-	unproved   int32 // the same to questions that do not prove whose they are
-	provedFrom moment
-	tellable   int32 // accounts to all peers together that may be given at once
-	tellFrom   moment
+	sending *rate.Limiter // of what turns send
+	resume  time.Time     // when to go on with turns for which there was no room
+	limits  limits        // of what is answered
 
 	survey *survey // nil for none
 
-	wanted, stepped moment        // when the next step was to come, and when the last one came; zero for none
+	wanted, stepped time.Time     // when the next step was to come, and when the last one came
 	behind          time.Duration // how late the steps of the last seconds came, together
-	// until when nobody is asked, since this node itself was not run; zero if it was
-	blind moment
+	blind           time.Time     // until when nobody is asked, since this node itself was not run
 
-	touchedSince, sayAt moment // of changes that have not been said; zero for none
-	saidAt              moment // when something was last said
+	touchedSince, sayAt time.Time // of changes that have not been said
+	saidAt              time.Time // when something was last said
 	pace                time.Duration
 
-	mark    uint32 // of the last Known
 	effects []Effect
 }
 
 // NewCore returns a core without ways. random returns numbers that nobody can guess.
 func NewCore(random func() uint64) *Core {
-	return &Core{rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
+	return &Core{rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{},
+		sending: rate.NewLimiter(perSecond, burst), limits: limitsOfAll()}
 }
 
-// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic,
+// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig,
 // Rejected, Ask, Inquire and Tick.
 type Event interface{ event() }
 
@@ -75,14 +71,17 @@ type (
 		Why string
 	}
 	// TooBig says that a packet was larger than MTU, in bytes, which is all that the way carries: this host
-	// knows it, and so do senders. Anybody can say so by ICMP, so that it is tried.
+	// knows it, and so do senders. Anybody can say so by ICMP, so that it counts for a while only.
 	TooBig struct {
 		To  netip.Addr
 		MTU int
 	}
-	// Traffic has the data plane's counts of packets, by underlay address: of those that came from peers, and of
-	// those that this host's kernel refused to send to them.
-	Traffic struct{ Packets, Refused map[netip.Addr]uint64 }
+	// Ask has one question sent to a peer at once, beside those of the turns. Its answer is whoever's who drew
+	// Nonce: it changes nothing of what is known of the way, and counts for no loss.
+	Ask struct {
+		To    netip.Addr
+		Nonce uint64
+	}
 	// Inquire has all peers asked what they know of theirs; Own are this node's addresses, as peers know them.
 	// One at a time is gathered: while that goes on another one changes nothing.
 	Inquire struct{ Own []netip.Addr }
@@ -99,7 +98,7 @@ func (Echoed) event()   {}
 func (Refused) event()  {}
 func (Unsent) event()   {}
 func (TooBig) event()   {}
-func (Traffic) event()  {}
+func (Ask) event()      {}
 func (Inquire) event()  {}
 func (Rejected) event() {}
 func (Tick) event()     {}
@@ -134,8 +133,7 @@ func (Gathered) effect() {}
 
 // Step takes in one event, and returns what is to be done for it in that order. The effects are the caller's
 // until the next Step.
-func (c *Core) Step(at time.Time, e Event) []Effect {
-	now := c.clock.moment(at)
+func (c *Core) Step(now time.Time, e Event) []Effect {
 	c.effects = c.effects[:0]
 	c.notice(now)
 	switch e := e.(type) {
@@ -154,28 +152,20 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 			w.unsent, w.unsentAt = e.Why, now
 		}
 	case TooBig:
-		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && int32(e.MTU) < w.mtu.most {
-			w.claimed(int32(e.MTU), now)
-		}
-	case Traffic:
-		for _, w := range c.sorted {
-			n, ok := e.Packets[w.Under]
-			if ok && w.known && n > w.rx && n-w.rx > uint64(w.probes) {
-				w.carrying = now
-			}
-			if r := e.Refused[w.Under]; w.known && r > w.stuck {
-				w.stuckAt = now
-			}
-			w.rx, w.known, w.probes, w.stuck = n, ok, 0, e.Refused[w.Under]
+		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && e.MTU < w.mtu.most {
+			w.narrow, w.narrowUntil = e.MTU, now.Add(narrowFor)
+			w.mtu.limit(e.MTU)
 		}
 	case Rejected:
 		for _, w := range c.sorted {
 			if r, ok := e.By[w.Under]; ok {
-				w.rejected, w.rejection = now.Add(-max(0, at.Sub(r.At))), &r
+				w.rejection = r
 			}
 		}
 	case Ask:
-		c.askNow(e)
+		if w := c.ways[e.To]; w != nil && !w.isEcho() { // nobody would answer it there
+			c.send(w, c.datagram(w, Question, 0, e.Nonce))
+		}
 	case Inquire:
 		c.beginSurvey(e.Own, now)
 	case Tick:
@@ -183,38 +173,34 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 	c.turns(now)
 	c.goOnSurvey(now)
 	c.sayChanges(now)
-	if c.wanted = c.next(); !c.wanted.IsZero() {
-		c.wanted = max(c.wanted, now)
+	if c.wanted = c.Next(); !c.wanted.IsZero() && c.wanted.Before(now) {
+		c.wanted = now
 	}
 	return c.effects
 }
 
 // Next is when the core wants a Tick, if no event comes before; the zero time for never.
-func (c *Core) Next() time.Time { return c.clock.time(c.next()) }
-
-func (c *Core) next() moment {
-	next := c.sayAt
-	add := func(t moment) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
-	add(c.look())
+func (c *Core) Next() time.Time {
+	next := []time.Time{c.sayAt, c.look()}
 	if !c.blind.IsZero() {
-		add(c.blind)
+		next = append(next, c.blind)
 	} else if !c.resume.IsZero() {
-		add(c.resume)
+		next = append(next, c.resume)
 	} else if len(c.queue) > 0 {
-		add(c.queue[0].due)
+		next = append(next, c.queue[0].due)
 	}
 	if c.survey != nil {
-		add(c.survey.due)
+		next = append(next, c.survey.due)
 	}
-	return next
+	next = slices.DeleteFunc(next, time.Time.IsZero)
+	if len(next) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(next, time.Time.Compare)
 }
 
 // know takes in the ways that there are. The state of a peer that stays is kept.
-func (c *Core) know(ways []Way, now moment) {
+func (c *Core) know(ways []Way, now time.Time) {
 	c.mark++
 	spread := max(2*time.Second, time.Duration(len(ways))*time.Second/regular)
 	for i := range ways {
@@ -228,13 +214,13 @@ func (c *Core) know(ways []Way, now moment) {
 			w = nil
 		}
 		if w == nil {
-			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now, session: c.session(),
-				answerable: answersBurst, unproved: unprovedBurst, tellable: accountsBurst}
+			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now,
+				session: max(1, uint32(c.rand())), limits: limitsOfOne()}
 			c.ways[n.Addr] = w
 			heap.Push(&c.queue, w)
 		}
 		w.Way, w.mark = n, c.mark
-		if w.narrow == 0 || n.MTU < int(w.narrow) {
+		if w.narrow == 0 || n.MTU < w.narrow {
 			w.narrow = 0
 			w.mtu.limit(n.MTU)
 		}
@@ -244,37 +230,25 @@ func (c *Core) know(ways []Way, now moment) {
 			c.forget(w)
 		}
 	}
-	c.sorted = c.sorted[:0]
-	for _, w := range c.ways {
-		c.sorted = append(c.sorted, w)
-	}
-	slices.SortFunc(c.sorted, func(a, b *way) int {
-		if a.Peer != b.Peer {
-			if a.Peer < b.Peer {
-				return -1
-			}
-			return 1
-		}
-		return a.Addr.Compare(b.Addr)
+	c.sorted = slices.SortedFunc(maps.Values(c.ways), func(a, b *way) int {
+		return cmp.Or(cmp.Compare(a.Peer, b.Peer), a.Addr.Compare(b.Addr))
 	})
 }
 
 func (c *Core) forget(w *way) {
 	delete(c.ways, w.Addr)
 	delete(c.byEcho, w.nonces[1])
-	heap.Remove(&c.queue, int(w.at))
+	heap.Remove(&c.queue, w.at)
 }
-
-func (c *Core) session() uint32 { return max(1, uint32(c.rand())) }
 
 // ask sends the questions of one turn. While the way is silent, the kernels of the peer are asked too,
 // through the overlay and beside it: which of them answers tells where the fault is.
-func (c *Core) ask(w *way, now moment) {
+func (c *Core) ask(w *way, now time.Time) {
 	for range c.questions() {
 		c.question(w, 0, now)
 	}
 	if w.missed == 0 && w.answers != No {
-		w.pad = w.mtu.wants(now) || w.doubted()
+		w.pad = w.mtu.wants(now)
 		return
 	}
 	if w.missed == 1 {
@@ -293,8 +267,8 @@ func (c *Core) ask(w *way, now moment) {
 }
 
 // question sends one question; size is that of the inner packet for one that tries the path, and else 0.
-func (c *Core) question(w *way, size int, now moment) {
-	q := asked{nonce: c.rand(), at: now, size: int32(size)}
+func (c *Core) question(w *way, size int, now time.Time) {
+	q := asked{nonce: c.rand(), at: now, size: size}
 	if size == 0 {
 		w.seq++
 		q.seq = w.seq
@@ -303,13 +277,13 @@ func (c *Core) question(w *way, size int, now moment) {
 		w.asked = make([]asked, keptFor*c.questions())
 	}
 	w.asked[w.next] = q
-	w.next = (w.next + 1) % int32(len(w.asked))
+	w.next = (w.next + 1) % len(w.asked)
 	if w.isEcho() {
 		c.effects = append(c.effects, Echo{To: w.Addr, Nonce: q.nonce, Size: size})
 		return
 	}
 	d := c.datagram(w, Question, q.seq, q.nonce)
-	d.Length = max(Size, size-w.headers())
+	d.Length = uint32(max(Size, size-w.headers()))
 	c.send(w, d)
 }
 
@@ -349,12 +323,11 @@ func (c *Core) deliver(w *way, b []byte) {
 }
 
 // heard takes in a datagram. Only peers are answered, with less than they sent or as much.
-func (c *Core) heard(e Heard, now moment) {
+func (c *Core) heard(e Heard, now time.Time) {
 	w := c.ways[e.From.Addr().Unmap()]
 	if w == nil || w.isEcho() || e.From.Port() != w.Port {
 		return
 	}
-	w.probes++
 	d, err := Parse(e.Data)
 	if err != nil {
 		return
@@ -396,7 +369,7 @@ func (c *Core) heard(e Heard, now moment) {
 }
 
 // take notes what a datagram says of what passed in either direction.
-func (c *Core) take(w *way, d Datagram, now moment) {
+func (c *Core) take(w *way, d Datagram, now time.Time) {
 	w.heard, w.tells = now, d.Tells
 	w.in.arrived(d.Session, d.Seq)
 	if d.Theirs != w.session || d.Latest == 0 || d.Latest > w.seq || d.First == 0 || d.First > d.Latest {
@@ -420,9 +393,9 @@ func (w *way) found(nonce uint64) (asked, bool) {
 }
 
 // echoed takes in an answer to an echo request.
-func (c *Core) echoed(e Echoed, now moment) {
+func (c *Core) echoed(e Echoed, now time.Time) {
 	if w := c.byEcho[e.Nonce]; w != nil && w.Under == e.From {
-		w.under = now
+		w.underlying = now
 		delete(c.byEcho, e.Nonce)
 		return
 	}
@@ -430,7 +403,6 @@ func (c *Core) echoed(e Echoed, now moment) {
 	if w == nil {
 		return
 	}
-	w.probes++
 	if w.nonces[0] == e.Nonce {
 		w.echoed = now
 	}
@@ -451,6 +423,11 @@ func (c *Core) States() []State {
 	return out
 }
 
+// troubled reports whether a way is silent.
+func (c *Core) troubled() bool {
+	return slices.ContainsFunc(c.sorted, func(w *way) bool { return w.missed > 0 })
+}
+
 // Alone reports whether there are peers, and none of them answers.
 func (c *Core) Alone() bool {
 	for _, w := range c.sorted {
@@ -463,25 +440,14 @@ func (c *Core) Alone() bool {
 
 func (c *Core) state(w *way) State {
 	s := State{
-		Way: *w.Way, Answers: w.answers, Since: c.clock.time(w.since), Answered: c.clock.time(w.answered),
-		Heard: c.clock.time(w.heard), RTT: w.rtt, MinRTT: w.minRTT,
-		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: int(w.mtu.passed),
-		Hole: w.mtu.hole,
+		Way: *w.Way, Answers: w.answers, Since: w.since, Answered: w.answered, Heard: w.heard, RTT: w.rtt,
+		MinRTT: w.minRTT, Silence: w.silence(), Fact: w.fact(), PathMTU: w.mtu.passed, Hole: w.mtu.hole,
 	}
-	if w.answers == No {
-		s.Out, s.In, s.Lossy = Loss{}, Loss{}, false
+	if w.answers != No {
+		s.Out, s.In, s.Lossy = w.out.loss(windowLen), w.in.loss(windowLen), w.lossy
 	}
-	if s.Silence = w.silence(); s.Silence == Unsendable {
+	if s.Silence == Unsendable {
 		s.Unsent = w.unsent
 	}
-	s.Fact = w.fact()
 	return s
-}
-
-// Fail takes in, during a step, that the kernel did not take an effect of it.
-func (c *Core) Fail(to netip.Addr, why string, at time.Time) {
-	now := c.clock.moment(at)
-	if w := c.ways[to]; w != nil {
-		w.unsent, w.unsentAt = why, now
-	}
 }

@@ -199,25 +199,6 @@ func TestRestartsAreNoFaults(t *testing.T) {
 	}
 }
 
-func TestTrafficTakesTheProbesPlaceForAWhile(t *testing.T) {
-	count := func(busy bool) int {
-		w := newWorld(t, 2, 7)
-		w.meet(1472)
-		rx := uint64(0)
-		for range 600 {
-			w.run(time.Second)
-			if busy {
-				rx += 1000
-			}
-			w.do(w.nodes[0], Traffic{Packets: map[netip.Addr]uint64{w.nodes[1].under: rx}})
-		}
-		return len(w.nodes[0].sent)
-	}
-	if idle, busy := count(false), count(true); busy >= idle {
-		t.Errorf("%d datagrams beside traffic, %d without", busy, idle)
-	}
-}
-
 // Five thousand peers are asked at no more than the ceiling, whether they answer or not.
 func TestCeiling(t *testing.T) {
 	for _, answer := range []bool{true, false} {
@@ -422,19 +403,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Where an int has 32 bits, as on 386, as many answers are given as elsewhere.
-func TestTheFirstAnswersAreGivenOnEveryMachine(t *testing.T) {
-	room, from, now := int32(0), moment(0), moment(200*365*24*time.Hour)
-	for i := range 2 * answersBurst {
-		if got, want := allow(&room, &from, answersPerSecond, answersBurst, now), i < answersBurst; got != want {
-			t.Fatalf("answer %d: %t, want %t", i, got, want)
-		}
-	}
-	if !allow(&room, &from, answersPerSecond, answersBurst, now.Add(time.Second)) {
-		t.Error("no answer after a second")
-	}
-}
-
 // Of thousands of ways the log has a few lines, and later ones as soon as it was quiet.
 func TestManyChangesAreFewLines(t *testing.T) {
 	c := NewCore(func() func() uint64 {
@@ -475,7 +443,7 @@ func TestManyChangesAreFewLines(t *testing.T) {
 	if lines == 0 || lines > 20 {
 		t.Errorf("%d lines in an hour", lines)
 	}
-	c.touched(c.clock.moment(now))
+	c.touched(now)
 	if c.sayAt.Sub(c.touchedSince) != gather {
 		t.Errorf("after a quiet time a change waits for %v", c.sayAt.Sub(c.touchedSince))
 	}
@@ -508,5 +476,63 @@ func TestARejectionIsTheFact(t *testing.T) {
 		if s := me.of(peer); s.Answers != No || !strings.Contains(s.Fact, by(peer).String()) {
 			t.Errorf("got %v, %q, want what %v says", s.Answers, s.Fact, by(peer))
 		}
+	}
+}
+
+// What a rule for OUTPUT of this host drops is not blamed on the peer.
+func TestTheOwnFirewallIsNotThePeers(t *testing.T) {
+	w := newWorld(t, 3, 9)
+	w.meet(1472)
+	w.run(time.Minute)
+	me, peer := w.nodes[0], w.nodes[1]
+	w.lost = func(a, b *node, _ int) bool { return a == me && b == peer || a == peer && b == me }
+	w.until(time.Minute, func() bool {
+		w.do(me, Unsent{peer.addr, OwnFirewall})
+		return me.of(peer).Answers == No
+	})
+	if s := me.of(peer); s.Silence != Unsendable || s.Unsent != OwnFirewall || s.Fact == "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Whoever can send ICMP to a node makes it believe that a way carries less, but not for long.
+func TestAClaimedMTUCountsForAWhile(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newWorld(t, 2, seed)
+		w.meet(1472)
+		w.run(time.Minute)
+		me, peer := w.nodes[0], w.nodes[1]
+		w.do(me, TooBig{peer.addr, 600})
+		if me.of(peer).PathMTU == 1472 {
+			t.Fatal("a claim is not believed at all")
+		}
+		w.until(narrowFor+time.Minute, func() bool { s := me.of(peer); return s.PathMTU == 1472 && !s.Hole })
+		w.lost = func(_, _ *node, size int) bool { return size > 1372 }
+		w.do(me, TooBig{peer.addr, 1372})
+		w.run(time.Minute)
+		if s := me.of(peer); s.PathMTU != 1372 || s.Hole {
+			t.Errorf("a claim that is true: %d bytes, %v", s.PathMTU, s.Hole)
+		}
+	}
+}
+
+// The round trip is that of the way, not the time for which a peer was frozen.
+func TestAFrozenPeersAnswersAreNoRoundTrip(t *testing.T) {
+	w := newWorld(t, 2, 1)
+	w.meet(1472)
+	w.run(time.Minute)
+	me, peer := w.nodes[0], w.nodes[1]
+	late := me.core.ways[peer.addr]
+	peer.frozen = true
+	w.run(40 * time.Second)
+	peer.frozen = false
+	q := late.asked[slices.IndexFunc(late.asked, func(q asked) bool { return !q.at.IsZero() })]
+	b, err := Datagram{Kind: Answer, Session: late.in.session, Nonce: q.nonce, Length: Size}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.do(me, Heard{netip.AddrPortFrom(peer.addr, simPort), b})
+	if s := me.of(peer); s.Answers != Yes || s.RTT > 3*w.delay {
+		t.Errorf("%v, the round trip is %v", s.Answers, s.RTT)
 	}
 }

@@ -9,8 +9,8 @@
 // is the edge, which owns the sockets. The files, in the order in which to read them: way.go has what is
 // asked and what is known of it, wire.go the bytes of a datagram, window.go the loss, pathmtu.go the search
 // for the largest packet, turn.go who is asked when, core.go a step, answer.go who is answered, starved.go
-// what a node forgets that was itself not run, change.go what is said of changes, cause.go their likely
-// causes, and asking.go a question out of turn. What nodes tell each other of their ways, for weft matrix, is
-// account.go on the wire, tell.go where it is told and survey.go where it is gathered. prober_linux.go,
-// asking_linux.go and sockets_linux.go are the edge.
+// what a node forgets that was itself not run, silence.go what is known of a peer that is silent, and
+// change.go what is said of changes. What nodes tell each other of their ways, for weft matrix, is account.go
+// on the wire, tell.go where it is told and survey.go where it is gathered. prober_linux.go,
+// asking_linux.go, for questions out of turn, and sockets_linux.go are the edge.
 package probe

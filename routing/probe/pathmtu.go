@@ -18,40 +18,38 @@ const (
 
 // search looks for the largest inner packet that passes. The zero value has tried nothing.
 type search struct {
-	most   int32 // the largest that is sent
-	passed int32 // the largest that passed, 0 for none
+	most   int // the largest that is sent
+	passed int // the largest that passed, 0 for none
 	hole   bool
-	due    moment // when the largest size is tried next
+	due    time.Time // when the largest size is tried next
 
 	again     bool // of a hole: what had passed is tried next, not the largest size
 	searching bool
-	lo, hi    int32 // lo passes, or is so small that it must; hi does not
+	lo, hi    int // lo passes, or is so small that it must; hi does not
 
-	trying int32 // the size in question, 0 for none
-	tries  int32 // how many of that size were sent
-	open   bool  // the last one is not answered
+	trying int  // the size in question, 0 for none
+	tries  int  // how many of that size were sent
+	open   bool // the last one is not answered
 }
 
 // limit sets the largest size that is sent.
 func (s *search) limit(largest int) {
-	most := int32(largest)
-	if s.most == most {
-		return
+	switch {
+	case s.most == largest:
+	case s.passed >= largest:
+		*s = search{most: largest, due: s.due, passed: largest}
+	default:
+		*s = search{most: largest}
 	}
-	*s = search{most: most, due: s.due, passed: min(s.passed, most)}
-	if s.passed == most {
-		return
-	}
-	s.passed, s.due = 0, 0
 }
 
 // wants reports whether a size is to be tried in this turn.
-func (s *search) wants(now moment) bool {
+func (s *search) wants(now time.Time) bool {
 	return s.most > 0 && (s.trying != 0 || s.searching || !now.Before(s.due))
 }
 
 // size is what is to be tried in this turn, in bytes of the inner packet; 0 for nothing.
-func (s *search) size(now moment) int {
+func (s *search) size(now time.Time) int {
 	if s.trying == 0 {
 		switch {
 		case s.most == 0:
@@ -69,12 +67,12 @@ func (s *search) size(now moment) int {
 	}
 	s.tries++
 	s.open = true
-	return int(s.trying)
+	return s.trying
 }
 
 // answeredSize takes in that a packet of that size passed. It reports whether the result is news: a hole is
 // gone.
-func (s *search) answeredSize(size int32, now moment) (mended bool) {
+func (s *search) answeredSize(size int, now time.Time) (mended bool) {
 	if size != s.trying {
 		return false // an answer that came late
 	}
@@ -95,7 +93,7 @@ func (s *search) answeredSize(size int32, now moment) (mended bool) {
 // turn is told when a small packet was answered after one of the size in question was sent and was not. least
 // is the least MTU of the family, and most how often a size is tried. It reports whether the search has found
 // that less than the largest size passes.
-func (s *search) turn(least, most int32, now moment) (found bool) {
+func (s *search) turn(least, most int, now time.Time) (found bool) {
 	if s.open && s.tries >= most {
 		s.open = false
 		lost := s.trying
@@ -131,36 +129,3 @@ func (s *search) forgive() {
 
 // busy reports whether the next turn should come soon.
 func (s *search) busy() bool { return s.searching || s.open }
-
-// claimed takes in that somebody says, by ICMP, that the way carries mtu bytes only. It counts until it is
-// shown not to be true.
-func (w *way) claimed(mtu int32, now moment) {
-	if now.Before(w.refuted) {
-		return
-	}
-	w.narrow, w.narrowUntil, w.tries = mtu, now.Add(narrowFor), claimTries
-	w.mtu.limit(int(mtu))
-}
-
-// doubted reports whether more than was claimed is to be tried.
-func (w *way) doubted() bool { return w.narrow > 0 && w.tries > 0 && w.MTU > int(w.narrow) }
-
-// padSize is the size of the long question of a turn, in bytes; 0 for none.
-func (w *way) padSize(now moment) int {
-	if w.doubted() {
-		w.tries--
-		return w.MTU
-	}
-	return w.mtu.size(now)
-}
-
-// refutes takes in that a packet of that size passed. It reports whether that was more than somebody had
-// claimed.
-func (w *way) refutes(size int32, now moment) bool {
-	if w.narrow == 0 || size <= w.narrow {
-		return false
-	}
-	w.narrow, w.refuted = 0, now.Add(narrowFor)
-	w.mtu.limit(w.MTU)
-	return true
-}

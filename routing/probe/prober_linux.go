@@ -26,11 +26,8 @@ type Config struct {
 	// Do runs a function in the network namespace to work in, on the calling goroutine; nil for the process's
 	// own.
 	Do func(func() error) error
-	// Packets returns how many packets arrived from each address of the underlay, and how many this host's
-	// kernel refused to send there; nil if nobody counts.
-	Packets func() (arrived, refused map[netip.Addr]uint64)
 	// Rejected returns what ICMP said of datagrams to addresses of the underlay; nil if nobody is told. It is
-	// called when Packets is.
+	// called while a peer is silent.
 	Rejected func() map[netip.Addr]Rejection
 	// Changed, if not nil, is called when Port returns another value. It must not block.
 	Changed func()
@@ -58,14 +55,14 @@ type Prober struct {
 	here    Here
 	timer   *time.Timer
 	polled  time.Time
-	udp     map[netip.Addr]*udpSocket
-	icmp    map[bool]*icmpSocket // by whether it is for IPv6
-	faults  map[string]string    // of sockets, by what they are for
+	udp     map[netip.Addr]udpSocket
+	icmp    map[bool]EchoSocket // by whether it is for IPv6
+	faults  map[string]string   // of sockets, by what they are for
 	devices deviceNames
 	ways    []Way
 	stopped bool
 	taken   bool
-	pending map[uint64]pending // questions of Ask, by nonce
+	askings []*asking
 	readers sync.WaitGroup
 
 	matrix   Matrix        // the last that was gathered
@@ -81,17 +78,16 @@ func New(c Config) *Prober {
 		c.Do = func(f func() error) error { return f() }
 	}
 	p := &Prober{
-		c: c, log: c.Logger, core: NewCore(unguessable),
-		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{},
-		pending: map[uint64]pending{},
+		c: c, log: c.Logger, core: NewCore(Unguessable),
+		udp: map[netip.Addr]udpSocket{}, icmp: map[bool]EchoSocket{}, faults: map[string]string{},
 	}
 	p.timer = time.AfterFunc(time.Hour, p.tick)
 	p.timer.Stop()
 	return p
 }
 
-// unguessable returns a number that nobody can guess.
-func unguessable() uint64 {
+// Unguessable returns a number that nobody can guess.
+func Unguessable() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return binary.BigEndian.Uint64(b[:])
@@ -108,10 +104,10 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	p.timer.Stop()
 	for _, s := range p.udp {
-		s.close()
+		s.Close()
 	}
 	for _, s := range p.icmp {
-		s.close()
+		s.Close()
 	}
 	p.mu.Unlock()
 	p.readers.Wait()
@@ -213,7 +209,7 @@ func (p *Prober) Faults() []string {
 func (p *Prober) open() {
 	for a, s := range p.udp {
 		if !slices.Contains(p.here.Addrs, a) {
-			s.close()
+			s.Close()
 			delete(p.udp, a)
 		}
 	}
@@ -223,11 +219,11 @@ func (p *Prober) open() {
 	})
 	p.taken = false
 	for _, a := range p.here.Addrs {
-		if p.udp[a] != nil {
+		if p.udp[a].socket != nil {
 			continue
 		}
 		at := netip.AddrPortFrom(a, p.c.Port)
-		var s *udpSocket
+		var s udpSocket
 		err := p.c.Do(func() (err error) { s, err = listenUDP(at); return err })
 		if err != nil {
 			p.taken = true
@@ -248,11 +244,11 @@ func (p *Prober) askable(ways []Way) []Way {
 	out, failed := make([]Way, 0, len(ways)), map[bool]bool{}
 	for _, w := range ways {
 		six := w.Addr.Is6()
-		if p.udp[p.source(six)] == nil {
+		if p.udp[p.source(six)].socket == nil {
 			w.Port = 0
 		}
 		if w.Port == 0 && !failed[six] {
-			failed[six] = p.icmpOf(six) == nil
+			failed[six] = p.icmpOf(six).socket == nil
 		}
 		if w.Port != 0 || !failed[six] {
 			out = append(out, w)
@@ -281,43 +277,39 @@ func (p *Prober) tick() {
 	if p.stopped {
 		return
 	}
-	if p.c.Packets != nil && len(p.ways) <= mostPolled && time.Since(p.polled) >= pollEvery {
+	if p.c.Rejected != nil && time.Since(p.polled) >= pollEvery && p.core.troubled() {
 		p.polled = time.Now()
-		if p.c.Rejected != nil {
-			p.step(Rejected{p.c.Rejected()})
-		}
-		arrived, refused := p.c.Packets()
-		p.step(Traffic{arrived, refused})
+		p.step(Rejected{p.c.Rejected()})
 		return
 	}
 	p.step(Tick{})
 }
 
-// Counters are read every pollEvery. Above mostPolled ways they are not: a way's turn comes so rarely then
-// that to put it off saves nothing, and a report on all peers is large.
-const (
-	pollEvery  = 4 * time.Second
-	mostPolled = 1000
-)
+// pollEvery is the time between two looks at what ICMP said.
+const pollEvery = 4 * time.Second
 
 // step hands the core an event, and does what it wants. p.mu is held.
 func (p *Prober) step(e Event) {
 	now := time.Now()
-	for _, f := range p.core.Step(now, e) {
-		switch f := f.(type) {
-		case Send:
-			p.send(f)
-		case Echo:
-			p.echo(f)
-		case Gathered:
-			p.matrix = f.Matrix
-			close(p.gathered)
-			p.gathered = nil
-		case Say:
-			if f.Line.Warn {
-				p.log.Warn(f.Line.Text, "event", f.Line.Event, "fact", f.Line.Fact, "look", "weft doctor")
-			} else {
-				p.log.Info(f.Line.Text, "event", f.Line.Event)
+	for events := []Event{e}; len(events) > 0; events = events[1:] {
+		for _, f := range p.core.Step(now, events[0]) {
+			switch f := f.(type) {
+			case Send:
+				if s := p.udp[p.source(f.To.Addr().Is6())]; s.socket != nil { // or else Faults says why
+					events = p.unsent(events, f.To.Addr(), s.send(f.To, f.Data))
+				}
+			case Echo:
+				events = p.echo(events, f)
+			case Gathered:
+				p.matrix = f.Matrix
+				close(p.gathered)
+				p.gathered = nil
+			case Say:
+				if f.Line.Warn {
+					p.log.Warn(f.Line.Text, "event", f.Line.Event, "fact", f.Line.Fact, "look", "weft doctor")
+				} else {
+					p.log.Info(f.Line.Text, "event", f.Line.Event)
+				}
 			}
 		}
 	}
@@ -338,14 +330,6 @@ func (p *Prober) source(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-func (p *Prober) send(f Send) {
-	s := p.udp[p.source(f.To.Addr().Is6())]
-	if s == nil {
-		return // Faults says why
-	}
-	p.unsent(f.To.Addr(), s.send(f.To, f.Data))
-}
-
 // remedy is what to do about err, if it is that.
 func remedy(err, that error, do string) string {
 	switch {
@@ -357,55 +341,52 @@ func remedy(err, that error, do string) string {
 	return ""
 }
 
-// icmpOf is the socket for echo requests of a family, opened if it is not yet; nil if that fails. p.mu is
+// icmpOf is the socket for echo requests of a family, opened if it is not yet; none if that fails. p.mu is
 // held.
-func (p *Prober) icmpOf(six bool) *icmpSocket {
-	s := p.icmp[six]
-	if s != nil {
+func (p *Prober) icmpOf(six bool) EchoSocket {
+	if s, open := p.icmp[six]; open {
 		return s
 	}
+	var s EchoSocket
 	what := fmt.Sprintf("icmp %t", six)
-	err := p.c.Do(func() (err error) { s, err = listenICMP(six); return err })
+	err := p.c.Do(func() (err error) { s, err = ListenEcho(six); return err })
 	if err != nil {
 		p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v%s", err,
 			remedy(err, unix.EPERM, "give weftd CAP_NET_RAW")))
-		return nil
+		return EchoSocket{}
 	}
 	p.fault(what, "")
 	p.icmp[six] = s
-	p.readers.Go(func() { s.read(p.echoed, p.failed) })
+	p.readers.Go(func() { s.Read(p.echoed, p.failed) })
 	return s
 }
 
-func (p *Prober) echo(f Echo) {
-	six := f.To.Is6()
-	s := p.icmpOf(six)
-	if s == nil {
-		return // Faults says why
+// echo sends an echo request. It returns what else the core has to know, as unsent does.
+func (p *Prober) echo(events []Event, f Echo) []Event {
+	s := p.icmpOf(f.To.Is6())
+	if s.socket == nil {
+		return events // Faults says why
 	}
-	from := p.source(six)
-	if f.Under {
-		from = netip.Addr{} // the kernel chooses, as for outer packets
+	if f.Under { // the kernel chooses the source, as for outer packets
+		_ = s.Send(netip.Addr{}, f.To, f.Nonce, f.Size)
+		return events
 	}
-	err := s.send(from, f)
-	if !f.Under {
-		p.unsent(f.To, err)
-	}
+	return p.unsent(events, f.To, s.Send(p.source(f.To.Is6()), f.To, f.Nonce, f.Size))
 }
 
-// unsent has the core know that something could not be sent, once the step at hand is over. That a packet is
-// too large for the device, or that there is no room at the moment, is a loss like any other.
-func (p *Prober) unsent(to netip.Addr, err error) {
+// unsent adds that something could not be sent, which the core has to know. That a packet is too large for
+// the device, or that there is no room at the moment, is a loss like any other.
+func (p *Prober) unsent(events []Event, to netip.Addr, err error) []Event {
 	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) ||
 		errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ECONNREFUSED) {
-		return
+		return events
 	}
 	why := err.Error()
 	if errors.Is(err, unix.EPERM) {
 		why = OwnFirewall
 	}
-	p.core.Fail(to, why, time.Now())
 	p.notReached(to, false, why)
+	return append(events, Unsent{to, why})
 }
 
 // arrived takes in a datagram that came to addr by the device with that index.
@@ -420,19 +401,19 @@ func (p *Prober) arrived(from netip.AddrPort, device int, b []byte) {
 }
 
 // failed takes in what ICMP says of something that was sent.
-func (p *Prober) failed(f icmpError) {
+func (p *Prober) failed(f SendError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
+	switch why := "ICMP says " + f.Errno.Error(); {
 	case p.stopped:
-	case f.errno == unix.EMSGSIZE:
-		p.step(TooBig{f.to, f.mtu})
-	case f.errno == unix.ECONNREFUSED:
-		p.notReached(f.to, true, "")
-		p.step(Refused{f.to})
+	case f.Errno == unix.EMSGSIZE:
+		p.step(TooBig{f.To, f.MTU})
+	case f.Errno == unix.ECONNREFUSED:
+		p.notReached(f.To, true, "")
+		p.step(Refused{f.To})
 	default:
-		p.notReached(f.to, false, "ICMP says "+f.errno.Error())
-		p.step(Unsent{f.to, "ICMP says " + f.errno.Error()})
+		p.notReached(f.To, false, why)
+		p.step(Unsent{f.To, why})
 	}
 }
 

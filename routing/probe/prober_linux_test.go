@@ -25,7 +25,7 @@ func TestFaultsAreThoseOfTheAddressesThatThereAre(t *testing.T) {
 	p := New(Config{Port: uint16(other.LocalAddr().(*net.UDPAddr).Port), Logger: slog.New(slog.DiscardHandler)})
 	defer func() {
 		for _, s := range p.udp {
-			s.close()
+			s.Close()
 		}
 		p.readers.Wait()
 	}()
@@ -149,8 +149,8 @@ func TestAskHearsWhatBecomesOfItsQuestions(t *testing.T) {
 	if _, err = p.Ask(t.Context(), here, series); !errors.Is(err, ErrNotAsked) {
 		t.Errorf("of an address that is no peer's: %v", err)
 	}
-	if len(p.pending) > 0 {
-		t.Errorf("%d questions are kept", len(p.pending))
+	if len(p.askings) > 0 {
+		t.Errorf("%d series are kept", len(p.askings))
 	}
 }
 

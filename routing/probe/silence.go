@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Silence says what of a peer answers, or is heard, while it gives no answer.
@@ -26,13 +27,11 @@ const OwnFirewall = "a firewall here drops it in OUTPUT (operation not permitted
 
 // silence is what of the peer was heard since it fell silent.
 func (w *way) silence() Silence {
-	since := func(t moment) bool { return !t.IsZero() && t.After(w.silent) }
+	since := func(t time.Time) bool { return t.After(w.silent) }
 	switch {
 	case w.answers != No:
 		return NoSilence
 	case w.unsent != "" && since(w.unsentAt):
-		return Unsendable
-	case since(w.stuckAt) && since(w.under): // its host would take it
 		return Unsendable
 	case since(w.refused):
 		return PortRefused
@@ -40,7 +39,7 @@ func (w *way) silence() Silence {
 		return KernelOnly
 	case since(w.heard):
 		return HeardOnly
-	case since(w.under):
+	case since(w.underlying):
 		return UnderlayOnly
 	}
 	return Nothing
@@ -50,12 +49,10 @@ func (w *way) silence() Silence {
 // from all that they know (package diagnose).
 func (w *way) fact() string {
 	switch s := w.silence(); {
-	case s >= HeardOnly && w.rejected.After(w.silent):
+	case s >= HeardOnly && w.rejection.At.After(w.silent):
 		return fmt.Sprintf("ICMP from %v says %s", w.rejection.By, w.rejection.Says)
-	case s == Unsendable && w.unsent != "":
-		return "this host cannot send to it: " + w.unsent
 	case s == Unsendable:
-		return "this host's kernel refuses to send it the overlay's packets, and it answers a ping"
+		return "this host cannot send to it: " + w.unsent
 	case s == PortRefused:
 		return "its host answers that nobody takes the questions of weftd"
 	case s == KernelOnly:

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -11,106 +10,97 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
-
-	"weft/encap"
 )
 
-// udpSocket is one on which questions are asked and answered. DF is set on what leaves by it, and it says by
-// which device a datagram came.
-type udpSocket struct {
-	conn *net.UDPConn
+// socket sets DF on what leaves by it. It says what ICMP answers, and by which device a packet came.
+type socket struct {
+	conn net.PacketConn
 	raw  syscall.RawConn
+	six  bool
 }
 
-func listenUDP(at netip.AddrPort) (*udpSocket, error) {
-	network, options := "udp4", []option{
-		{unix.IPPROTO_IP, unix.IP_FREEBIND, 1}, // the address may be about to come
+// open opens a socket at an address, which may be about to come; the zero AddrPort for any.
+func open(six bool, kind, protocol int, at netip.AddrPort) (*socket, error) {
+	family, options := unix.AF_INET, [][3]int{
+		{unix.IPPROTO_IP, unix.IP_FREEBIND, 1},
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE},
 		{unix.IPPROTO_IP, unix.IP_PKTINFO, 1},
 		{unix.IPPROTO_IP, unix.IP_RECVERR, 1},
 	}
-	if at.Addr().Is6() {
-		network, options = "udp6", []option{
+	if six {
+		family, options = unix.AF_INET6, [][3]int{
 			{unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1},
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE},
 			{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1},
 			{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1},
 		}
 	}
-	conn, raw, err := listen(network, at.String(), options)
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), "probe")
+	defer func() { _ = f.Close() }() // conn has its own
+	for _, o := range options {
+		err = errors.Join(err, os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, o[0], o[1], o[2])))
+	}
+	if at.IsValid() {
+		err = errors.Join(err, os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at.Addr(), at.Port()))))
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &udpSocket{conn.(*net.UDPConn), raw}, nil
-}
-
-type option struct{ level, name, value int }
-
-func listen(network, address string, options []option) (net.PacketConn, syscall.RawConn, error) {
-	l := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var errs []error
-		err := raw.Control(func(fd uintptr) {
-			for _, o := range options {
-				errs = append(errs, unix.SetsockoptInt(int(fd), o.level, o.name, o.value))
-			}
-		})
-		return errors.Join(append(errs, err)...)
-	}}
-	conn, err := l.ListenPacket(context.Background(), network, address)
+	conn, err := net.FilePacketConn(f)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		_ = conn.Close() // nothing was written
-		return nil, nil, err
-	}
-	return conn, raw, nil
+	return &socket{conn, raw, six}, err
 }
 
-func (s *udpSocket) close() { _ = s.conn.Close() } // nothing was written that a close could lose
+// Close closes the socket, which ends Read. Nothing was written that it could lose.
+func (s *socket) Close() { _ = s.conn.Close() }
 
-// send sends a datagram, or fails: it does not wait.
-func (s *udpSocket) send(to netip.AddrPort, b []byte) error {
-	err := sendTo(s.raw, b, nil, sockaddr(to.Addr(), to.Port()))
-	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) {
-		return err
+// send sends a packet, or fails: it does not wait.
+func (s *socket) send(b, oob []byte, to unix.Sockaddr) error {
+	var err error
+	if closed := s.raw.Control(func(fd uintptr) {
+		_, err = unix.SendmsgN(int(fd), b, oob, to, unix.MSG_DONTWAIT)
+	}); closed != nil {
+		return nil // it ends
 	}
-	// the error may have been that of an earlier datagram, to another peer
-	return sendTo(s.raw, b, nil, sockaddr(to.Addr(), to.Port()))
+	return err
 }
 
-// read hands on what arrives, and what ICMP says of what was sent, until the socket is closed.
-func (s *udpSocket) read(arrived func(from netip.AddrPort, device int, b []byte), failed func(icmpError)) {
-	b, oob := make([]byte, 64<<10), make([]byte, 256)
+// loop reads until the socket is closed, and hands on what ICMP says of what was sent.
+func (s *socket) loop(read func() error, failed func(SendError)) {
 	for {
-		n, m, _, from, err := s.conn.ReadMsgUDPAddrPort(b, oob)
+		err := read()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil:
-			if !drain(s.raw, failed) {
-				time.Sleep(time.Second) // an error that stays must not occupy a processor
-			}
-		default:
-			arrived(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), cameBy(oob[:m]), b[:n])
+		case err != nil && !s.drain(failed):
+			time.Sleep(time.Second) // an error that stays must not occupy a processor
 		}
 	}
 }
 
-// icmpError is what ICMP, or this host's kernel, said of something that was sent to an address. MTU comes
+// SendError is what ICMP, or this host's kernel, said of something that was sent to an address. MTU comes
 // with EMSGSIZE.
-type icmpError struct {
-	to    netip.Addr
-	errno unix.Errno
-	mtu   int
+type SendError struct {
+	To    netip.Addr
+	Errno unix.Errno
+	MTU   int
 }
 
 // drain reads the errors of what was sent, and reports whether there were any.
-func drain(raw syscall.RawConn, failed func(icmpError)) (some bool) {
-	var faults []icmpError
-	_ = raw.Control(func(fd uintptr) { // a closed socket has none
+func (s *socket) drain(failed func(SendError)) (some bool) {
+	var faults []SendError
+	_ = s.raw.Control(func(fd uintptr) { // a closed socket has none
 		b, oob := make([]byte, 64), make([]byte, 512)
 		for range 100 {
 			_, m, _, name, err := unix.Recvmsg(int(fd), b, oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
@@ -118,15 +108,12 @@ func drain(raw syscall.RawConn, failed func(icmpError)) (some bool) {
 				return
 			}
 			some = true
-			messages, err := unix.ParseSocketControlMessage(oob[:m])
-			if err != nil {
-				continue
-			}
+			messages, _ := unix.ParseSocketControlMessage(oob[:m]) // without any it says nothing
 			for _, c := range messages {
 				isErr := c.Header.Level == unix.IPPROTO_IP && c.Header.Type == unix.IP_RECVERR ||
 					c.Header.Level == unix.IPPROTO_IPV6 && c.Header.Type == unix.IPV6_RECVERR
 				if to := addrOf(name); isErr && to.IsValid() && len(c.Data) >= 12 {
-					faults = append(faults, icmpError{to, unix.Errno(binary.NativeEndian.Uint32(c.Data)),
+					faults = append(faults, SendError{to, unix.Errno(binary.NativeEndian.Uint32(c.Data)),
 						int(binary.NativeEndian.Uint32(c.Data[8:]))})
 				}
 			}
@@ -148,25 +135,6 @@ func addrOf(sa unix.Sockaddr) netip.Addr {
 	return netip.Addr{}
 }
 
-// cameBy is the index of the device by which a datagram came; 0 if its control messages do not say.
-func cameBy(oob []byte) int {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return 0
-	}
-	for _, m := range messages {
-		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO &&
-			len(m.Data) >= unix.SizeofInet4Pktinfo:
-			return int(binary.NativeEndian.Uint32(m.Data))
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO &&
-			len(m.Data) >= unix.SizeofInet6Pktinfo:
-			return int(binary.NativeEndian.Uint32(m.Data[16:]))
-		}
-	}
-	return 0
-}
-
 func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
 	if a.Is6() {
 		return &unix.SockaddrInet6{Addr: a.As16(), Port: int(port)}
@@ -174,159 +142,140 @@ func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.As4(), Port: int(port)}
 }
 
-func sendTo(raw syscall.RawConn, b, oob []byte, to unix.Sockaddr) error {
-	var err error
-	if closed := raw.Control(func(fd uintptr) {
-		_, err = unix.SendmsgN(int(fd), b, oob, to, unix.MSG_DONTWAIT)
-	}); closed != nil {
-		return nil // it ends
+// udpSocket is one on which questions are asked and answered.
+type udpSocket struct{ *socket }
+
+func listenUDP(at netip.AddrPort) (udpSocket, error) {
+	s, err := open(at.Addr().Is6(), unix.SOCK_DGRAM, unix.IPPROTO_UDP, at)
+	return udpSocket{s}, err
+}
+
+// send sends a datagram, or fails: it does not wait.
+func (s udpSocket) send(to netip.AddrPort, b []byte) error {
+	err := s.socket.send(b, nil, sockaddr(to.Addr(), to.Port()))
+	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) {
+		return err
 	}
-	return err
+	// the error may have been that of an earlier datagram, to another peer
+	return s.socket.send(b, nil, sockaddr(to.Addr(), to.Port()))
 }
 
-// icmpSocket sends echo requests of one family.
-type icmpSocket struct {
-	conn net.PacketConn
-	raw  syscall.RawConn
-	six  bool
+// read hands on what arrives, and what ICMP says of what was sent, until the socket is closed.
+func (s udpSocket) read(arrived func(from netip.AddrPort, device int, b []byte), failed func(SendError)) {
+	b, oob := make([]byte, 64<<10), make([]byte, 256)
+	s.loop(func() error {
+		n, m, _, from, err := s.conn.(*net.UDPConn).ReadMsgUDPAddrPort(b, oob)
+		if err == nil {
+			arrived(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), s.cameBy(oob[:m]), b[:n])
+		}
+		return err
+	}, failed)
 }
 
-// listenICMP opens a raw socket that only gets echo replies, or else one of those for echo requests alone,
+// cameBy is the index of the device by which a datagram came; 0 if its control messages do not say.
+func (s udpSocket) cameBy(oob []byte) int {
+	if s.six {
+		var m ipv6.ControlMessage
+		_ = m.Parse(oob) // then it says nothing
+		return m.IfIndex
+	}
+	var m ipv4.ControlMessage
+	_ = m.Parse(oob)
+	return m.IfIndex
+}
+
+// EchoSocket sends ICMP echo requests of one family.
+type EchoSocket struct{ *socket }
+
+// ListenEcho opens a raw socket that only gets echo replies, or else one of those for echo requests alone,
 // which some kernels give to everybody.
-func listenICMP(six bool) (*icmpSocket, error) {
-	const solRaw, icmpFilter = 255, 1 // SOL_RAW, ICMP_FILTER
-	network, any, options := "ip4:icmp", "0.0.0.0",
-		[]option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE},
-			{unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
+func ListenEcho(six bool) (EchoSocket, error) {
+	protocol := unix.IPPROTO_ICMP
 	if six {
-		network, any, options = "ip6:ipv6-icmp", "::",
-			[]option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE},
-				{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
+		protocol = unix.IPPROTO_ICMPV6
 	}
-	conn, raw, err := listen(network, any, options)
-	if err == nil {
-		s := &icmpSocket{conn, raw, six}
-		_ = raw.Control(func(fd uintptr) { // without a filter it gets more than it needs
-			if six {
-				var f unix.ICMPv6Filter
-				for i := range f.Data {
-					f.Data[i] = ^uint32(0)
-				}
-				f.Data[echoReply6>>5] &^= 1 << (echoReply6 & 31)
-				_ = unix.SetsockoptICMPv6Filter(int(fd), unix.IPPROTO_ICMPV6, 1, &f)
-			} else {
-				_ = unix.SetsockoptInt(int(fd), solRaw, icmpFilter, ^(1 << echoReply4))
-			}
-		})
-		return s, nil
+	s, err := open(six, unix.SOCK_RAW, protocol, netip.AddrPort{})
+	if errors.Is(err, unix.EPERM) {
+		if s, other := open(six, unix.SOCK_DGRAM, protocol, netip.AddrPort{}); other == nil {
+			return EchoSocket{s}, nil
+		}
 	}
-	if !errors.Is(err, unix.EPERM) {
-		return nil, err
+	if err != nil {
+		return EchoSocket{}, err
 	}
-	s, other := listenPing(six)
-	if other != nil {
-		return nil, err
+	if six { // without a filter it gets more than it needs
+		var f ipv6.ICMPFilter
+		f.SetAll(true)
+		f.Accept(ipv6.ICMPTypeEchoReply)
+		_ = ipv6.NewPacketConn(s.conn).SetICMPFilter(&f)
+	} else {
+		var f ipv4.ICMPFilter
+		f.SetAll(true)
+		f.Accept(ipv4.ICMPTypeEchoReply)
+		_ = ipv4.NewPacketConn(s.conn).SetICMPFilter(&f)
 	}
-	return s, nil
+	return EchoSocket{s}, nil
 }
 
-// listenPing opens a socket for echo requests.
-func listenPing(six bool) (*icmpSocket, error) {
-	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
-	if six {
-		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "ping")
-	conn, err := net.FilePacketConn(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return &icmpSocket{conn, raw, six}, nil
-}
-
-func (s *icmpSocket) close() { _ = s.conn.Close() }
-
-// The types of ICMP messages (RFC 792, RFC 4443).
-const (
-	echoRequest4, echoReply4 = 8, 0
-	echoRequest6, echoReply6 = 128, 129
-)
-
-// tag begins what our echo requests carry, before the nonce.
+// tag follows the nonce in what our echo requests carry.
 const tag = "weftecho"
 
-// send sends an echo request from that address, the zero Addr for the one that the kernel chooses. It does
-// not wait.
-func (s *icmpSocket) send(from netip.Addr, f Echo) error {
-	header := 20
-	b := []byte{echoRequest4, 0, 0, 0}
+// Send sends an echo request from that address, the zero Addr for the one that the kernel chooses. Size is
+// that of the packet with its IP header, in bytes, at least what the nonce needs. It does not wait.
+func (s EchoSocket) Send(from, to netip.Addr, nonce uint64, size int) error {
+	m, headers := icmp.Message{Type: ipv4.ICMPTypeEcho}, 20+8
 	if s.six {
-		b[0], header = echoRequest6, 40 // the kernel fills in the checksum
+		m.Type, headers = ipv6.ICMPTypeEchoRequest, 40+8 // the kernel fills in the checksum
 	}
-	b = binary.BigEndian.AppendUint64(append(b, byte(f.Nonce>>8), byte(f.Nonce), 0, 1), f.Nonce)
-	b = append(b, tag...)
-	if pad := f.Size - header - len(b); pad > 0 {
-		b = append(b, make([]byte, pad)...)
+	data := append(binary.BigEndian.AppendUint64(nil, nonce), tag...)
+	data = append(data, make([]byte, max(0, size-headers-len(data)))...)
+	m.Body = &icmp.Echo{ID: int(uint16(nonce)), Seq: 1, Data: data}
+	b, err := m.Marshal(nil)
+	if err != nil {
+		return err
 	}
-	if !s.six {
-		binary.BigEndian.PutUint16(b[2:], encap.Checksum(b))
+	var source []byte
+	if from.Is4() {
+		source = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: from.As4()})
+	} else if from.Is6() {
+		source = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: from.As16()})
 	}
-	return sendTo(s.raw, b, leaveFrom(from), sockaddr(f.To, 0))
+	return s.send(b, source, sockaddr(to, 0))
 }
 
-// leaveFrom is the control message that sets the source address.
-func leaveFrom(a netip.Addr) []byte {
-	switch {
-	case !a.IsValid():
-		return nil
-	case a.Is4():
-		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: a.As4()})
-	default:
-		return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: a.As16()})
-	}
-}
-
-// read hands on the nonces of echo replies until the socket is closed.
-func (s *icmpSocket) read(echoed func(from netip.Addr, nonce uint64), failed func(icmpError)) {
+// Read hands on the nonces of echo replies, and what ICMP says of requests, until the socket is closed.
+func (s EchoSocket) Read(echoed func(from netip.Addr, nonce uint64), failed func(SendError)) {
 	b := make([]byte, 64<<10)
-	for {
+	s.loop(func() error {
 		n, name, err := s.conn.ReadFrom(b)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			if !drain(s.raw, failed) {
-				time.Sleep(time.Second)
-			}
-			continue
+			return err
 		}
 		if nonce, ok := parseReply(b[:n], s.six); ok {
 			if from := addrOfNet(name); from.IsValid() {
 				echoed(from, nonce)
 			}
 		}
-	}
+		return nil
+	}, failed)
 }
 
 // parseReply returns the nonce of an echo reply to a request of ours.
 func parseReply(b []byte, six bool) (nonce uint64, ok bool) {
-	reply := byte(echoReply4)
+	var reply icmp.Type = ipv4.ICMPTypeEchoReply
+	protocol := ipv4.ICMPTypeEchoReply.Protocol()
 	if six {
-		reply = echoReply6
+		reply, protocol = ipv6.ICMPTypeEchoReply, ipv6.ICMPTypeEchoReply.Protocol()
 	}
-	if len(b) < 16+len(tag) || b[0] != reply || b[1] != 0 || string(b[16:16+len(tag)]) != tag {
+	m, err := icmp.ParseMessage(protocol, b)
+	if err != nil || m.Type != reply || m.Code != 0 {
 		return 0, false
 	}
-	return binary.BigEndian.Uint64(b[8:]), true
+	e, ok := m.Body.(*icmp.Echo)
+	if !ok || len(e.Data) < 8+len(tag) || string(e.Data[8:8+len(tag)]) != tag {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(e.Data), true
 }
 
 func addrOfNet(a net.Addr) netip.Addr {
@@ -347,16 +296,10 @@ type deviceNames struct {
 	read  time.Time
 }
 
-// renamed is how long it takes at the most until a device is known by its new name, and unknown the same for
-// a new device. Pods, whose datagrams come by none of those that are wanted, must not have the devices listed
-// for each.
-const renamed, unknown = 10 * time.Second, time.Second
-
-// have reports whether the device with that index has one of names.
+// have reports whether the device with that index has one of names. The devices are listed once a second at
+// the most, since pods send too, whose datagrams come by none of those that are wanted.
 func (d *deviceNames) have(index int, names []string, do func(func() error) error) bool {
-	name, ok := d.names[index]
-	age := time.Since(d.read)
-	if !ok && age > unknown || ok && !slices.Contains(names, name) && age > renamed {
+	if !slices.Contains(names, d.names[index]) && time.Since(d.read) > time.Second {
 		d.read = time.Now()
 		var all []net.Interface
 		if err := do(func() (err error) { all, err = net.Interfaces(); return err }); err != nil {
@@ -366,7 +309,6 @@ func (d *deviceNames) have(index int, names []string, do func(func() error) erro
 		for _, i := range all {
 			d.names[i.Index] = i.Name
 		}
-		name, ok = d.names[index]
 	}
-	return ok && slices.Contains(names, name)
+	return slices.Contains(names, d.names[index])
 }

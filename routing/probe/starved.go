@@ -16,19 +16,19 @@ const (
 	lookEvery, lookCatching = 2 * time.Second, 500 * time.Millisecond
 )
 
-// look is when it is looked again whether this node is run; the zero moment for not at all.
-func (c *Core) look() moment {
+// look is when it is looked again whether this node is run; the zero time for not at all.
+func (c *Core) look() time.Time {
 	switch {
 	case !c.blind.IsZero():
 		return c.stepped.Add(lookCatching)
 	case len(c.ways) > 0:
 		return c.stepped.Add(lookEvery)
 	}
-	return 0
+	return time.Time{}
 }
 
 // notice takes in when a step comes, and finds out whether it should have come much sooner.
-func (c *Core) notice(now moment) {
+func (c *Core) notice(now time.Time) {
 	late := time.Duration(0)
 	if !c.wanted.IsZero() {
 		late = max(0, now.Sub(c.wanted))
@@ -45,14 +45,14 @@ func (c *Core) notice(now moment) {
 		c.blind = now.Add(catchUp)
 		c.anew(now)
 	case !c.blind.IsZero() && !now.Before(c.blind):
-		c.blind = 0
+		c.blind = time.Time{}
 		c.anew(now)
 	}
 }
 
 // anew forgets the questions that are not answered, what was lost, and what has been concluded from either
 // but not said yet.
-func (c *Core) anew(now moment) {
+func (c *Core) anew(now time.Time) {
 	for _, w := range c.sorted {
 		w.lossy, w.told = w.lossy && w.said.lossy, 0
 		w.in, w.out, w.counted = window{session: w.in.session}, window{}, w.seq+1
@@ -64,7 +64,7 @@ func (c *Core) anew(now moment) {
 		if w.answers == No {
 			w.answers, w.since = w.said.answers, now
 		}
-		w.silent, w.missed = 0, 0
+		w.silent, w.missed = time.Time{}, 0
 		clear(w.asked)
 	}
 }

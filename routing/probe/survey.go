@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Matrix is what the nodes know of each other.
@@ -60,16 +62,12 @@ const (
 	// mostUnwell is how many cells are taken of one node where only those are asked for on which something is
 	// wrong, and unknownCells how many of addresses that this node does not know.
 	mostUnwell, unknownCells = 64, 16
-	// restarts is how often a node's account begins anew since its ways have changed meanwhile.
-	restarts = 2
 )
 
 // survey gathers what the peers know.
 type survey struct {
-	due, until moment
-	tokens     float64
-	filled     moment
-	perSecond  float64
+	due, until time.Time
+	sending    *rate.Limiter
 	full       bool
 	own        []netip.Addr
 	asked      []*inquiry
@@ -81,24 +79,23 @@ type survey struct {
 type inquiry struct {
 	Row
 	ways  []netip.Addr // by which it can be asked
-	due   moment
+	due   time.Time
 	try   int
 	nonce uint64 // of the inquiry on its way, 0 for none
-	from  uint32
 
-	generation     uint32
-	pages, strange int
-	begun          int
-	have           map[netip.Addr]bool
-	done           bool
+	from, generation uint32
+	pages            int
+	have             map[netip.Addr]bool
+	done             bool
 }
 
 // beginSurvey asks all peers, a few at once.
-func (c *Core) beginSurvey(own []netip.Addr, now moment) {
+func (c *Core) beginSurvey(own []netip.Addr, now time.Time) {
 	if c.survey != nil {
 		return
 	}
-	s := &survey{due: now, own: own, byPeer: map[string]*inquiry{}, tokens: surveyBurst, filled: now}
+	s := &survey{due: now, until: now.Add(surveyFor), own: own, byPeer: map[string]*inquiry{}}
+	c.survey = s
 	for _, w := range c.sorted {
 		q := s.byPeer[w.Peer]
 		if q == nil {
@@ -106,19 +103,18 @@ func (c *Core) beginSurvey(own []netip.Addr, now moment) {
 			s.byPeer[w.Peer] = q
 			s.asked = append(s.asked, q)
 		}
-		if w.Port != 0 {
+		switch {
+		case w.isEcho():
+		case w.answers == Yes:
+			q.ways = slices.Insert(q.ways, 0, w.Addr)
+		default:
 			q.ways = append(q.ways, w.Addr)
 		}
 	}
-	s.full = len(s.asked) <= fullUpTo
-	s.open = len(s.asked)
-	s.perSecond = max(surveyPerSecond, float64(len(s.asked))/(surveyFor.Seconds()/2))
-	s.until = now.Add(surveyFor)
-	c.survey = s
+	s.full, s.open = len(s.asked) <= fullUpTo, len(s.asked)
+	s.sending = rate.NewLimiter(max(surveyPerSecond, rate.Limit(float64(s.open)/(surveyFor.Seconds()/2))),
+		surveyBurst)
 	for _, q := range s.asked {
-		slices.SortFunc(q.ways, func(a, b netip.Addr) int {
-			return int(c.ways[b].answers&Yes) - int(c.ways[a].answers&Yes)
-		})
 		if len(q.ways) == 0 {
 			s.finish(q, Mute)
 		}
@@ -131,39 +127,40 @@ func (s *survey) finish(q *inquiry, t Telling) {
 }
 
 // goOnSurvey asks whom it is time to ask, and ends a survey that is over.
-func (c *Core) goOnSurvey(now moment) {
+func (c *Core) goOnSurvey(now time.Time) {
 	s := c.survey
 	if s == nil || s.open > 0 && now.Before(s.due) {
 		return
 	}
-	s.tokens = min(surveyBurst, s.tokens+now.Sub(s.filled).Seconds()*s.perSecond)
-	s.filled = now
-	over := !now.Before(s.until)
 	s.due = s.until
 	for _, q := range s.asked {
+		wait := q.due
 		switch {
 		case q.done:
-		case over || !q.due.After(now) && q.try == tries:
+			continue
+		case !now.Before(s.until) || !q.due.After(now) && q.try == tries:
 			s.finish(q, c.untold(q))
+			continue
 		case q.due.After(now):
-			s.due = min(s.due, q.due)
-		case s.tokens < 1:
-			s.due = min(s.due, now.Add(10*time.Millisecond))
+		case s.sending.TokensAt(now) < 1:
+			wait = now.Add(10 * time.Millisecond)
 		default:
 			before := len(c.effects)
 			c.inquire(q, now)
-			s.tokens -= float64(len(c.effects) - before)
-			if !q.done {
-				s.due = min(s.due, q.due)
+			s.sending.ReserveN(now, len(c.effects)-before)
+			if wait = q.due; q.done {
+				continue
 			}
+		}
+		if wait.Before(s.due) {
+			s.due = wait
 		}
 	}
 	if s.open > 0 {
 		return
 	}
 	c.survey = nil
-	m := Matrix{Full: s.full, Rows: make([]Row, 0, len(s.asked)+1)}
-	m.Rows = append(m.Rows, c.ownRow(s.full, now))
+	m := Matrix{Full: s.full, Rows: []Row{c.ownRow(s.full, now)}}
 	for _, q := range s.asked {
 		m.Rows = append(m.Rows, q.Row)
 	}
@@ -172,7 +169,7 @@ func (c *Core) goOnSurvey(now moment) {
 
 // inquire asks q for its next page, by another way each time. In front of a second try, and of a first where
 // the peer's session is not known, a question goes: without that session a peer does not tell.
-func (c *Core) inquire(q *inquiry, now moment) {
+func (c *Core) inquire(q *inquiry, now time.Time) {
 	w := c.ways[q.ways[q.try%len(q.ways)]]
 	q.try++
 	if w == nil { // gone meanwhile
@@ -190,63 +187,59 @@ func (c *Core) inquire(q *inquiry, now moment) {
 			return
 		}
 	}
-	mtu := min(pageMTU, int(w.mtu.passed))
+	mtu := min(pageMTU, w.mtu.passed)
 	if mtu == 0 || q.try > 2 { // the page may be too long for the way back
 		mtu = w.leastMTU()
 	}
 	q.nonce = max(1, c.rand())
 	d := c.datagram(w, Inquiry, 0, q.nonce)
-	d.Length = max(leastInquiry, mtu-w.headers())
+	d.Length = uint32(max(leastInquiry, mtu-w.headers()))
 	b, err := d.Append(nil)
 	if err != nil {
 		return // a size that no path has
 	}
-	inquiryBody{only: !c.survey.full, from: q.from}.put(b)
+	inquiryBody{Only: !c.survey.full, From: q.from}.put(b)
 	c.deliver(w, b)
 	q.due = now.Add(tellPatience + min(2*w.rtt, time.Second))
 }
 
 // told takes in a page, if it was asked for.
-func (c *Core) told(w *way, d Datagram, b []byte, now moment) {
+func (c *Core) told(w *way, d Datagram, b []byte, now time.Time) {
 	s := c.survey
 	if s == nil {
 		return
 	}
 	q := s.byPeer[w.Peer]
-	if q == nil || q.done || q.nonce == 0 || q.nonce != d.Nonce || d.Length < len(b) {
+	if q == nil || q.done || q.nonce == 0 || q.nonce != d.Nonce || int(d.Length) < len(b) {
 		return
 	}
 	a, err := parseAccount(b)
-	if err != nil || a.from != q.from || a.only == s.full {
+	if err != nil || a.From != q.from || a.Only == s.full {
 		return
 	}
 	w.heard, w.tells = now, d.Tells
-	q.nonce = 0
-	if q.pages > 0 && a.made != q.generation && q.begun < restarts {
-		// its ways are others now, or at other places
-		q.begun++
-		q.from, q.pages, q.strange, q.Cells, q.have = 0, 0, 0, nil, map[netip.Addr]bool{}
-		q.try, q.due, s.due = 0, now, now
-		return
+	q.nonce, q.try, q.due, s.due = 0, 0, now, now
+	q.Of, q.Answering, q.Silent, q.Lossy = int(a.Of), int(a.Answering), int(a.Silent), int(a.Lossy)
+	moved := q.pages > 0 && a.Generation != q.generation // its ways are others now, or at other places
+	q.pages, q.generation = q.pages+1, a.Generation
+	full := false
+	if moved {
+		q.from, q.Cells = 0, nil
+		clear(q.have)
+	} else {
+		q.from, full = a.Next, c.addCells(q, a.cells)
 	}
-	q.generation = a.made
-	q.pages++
-	q.Of, q.Answering, q.Silent, q.Lossy = int(a.of), int(a.answering), int(a.silent), int(a.lossy)
-	full := c.take1(q, a.cells)
 	switch {
-	case a.next == 0:
+	case !moved && a.Next == 0:
 		s.finish(q, Told)
 	case full || q.pages > 4+len(c.ways)/4:
 		s.finish(q, Partly)
-	default:
-		q.from, q.try, q.due = a.next, 0, now
 	}
-	s.due = now
 }
 
-// take1 adds cells to what q has told, but for those of an address that it told of before. It reports whether
-// no more are taken.
-func (c *Core) take1(q *inquiry, cells []Cell) (full bool) {
+// addCells adds cells to what q has told, but for those of an address that it told of before. It reports
+// whether no more are taken.
+func (c *Core) addCells(q *inquiry, cells []Cell) (full bool) {
 	most := len(c.ways) + len(c.survey.own) + unknownCells
 	if !c.survey.full {
 		most = min(most, mostUnwell)
@@ -258,17 +251,10 @@ func (c *Core) take1(q *inquiry, cells []Cell) (full bool) {
 		if len(q.Cells) == most {
 			return true
 		}
-		w := c.ways[x.Addr]
-		switch {
-		case slices.Contains(c.survey.own, x.Addr):
-			x.Here = true
-		case w != nil:
+		if w := c.ways[x.Addr]; w != nil {
 			x.Peer = w.Peer
-		case q.strange == unknownCells:
-			continue
-		default:
-			q.strange++
 		}
+		x.Here = slices.Contains(c.survey.own, x.Addr)
 		q.have[x.Addr] = true
 		q.Cells = append(q.Cells, x)
 	}
@@ -295,9 +281,9 @@ func (c *Core) untold(q *inquiry) Telling {
 }
 
 // ownRow is what this node says of its own ways.
-func (c *Core) ownRow(full bool, now moment) Row {
+func (c *Core) ownRow(full bool, now time.Time) Row {
 	a := c.count()
-	r := Row{Of: int(a.of), Answering: int(a.answering), Silent: int(a.silent), Lossy: int(a.lossy)}
+	r := Row{Of: int(a.Of), Answering: int(a.Answering), Silent: int(a.Silent), Lossy: int(a.Lossy)}
 	for _, w := range c.sorted {
 		if x := c.cell(w, now); full || x.Troubled() && len(r.Cells) < mostUnwell {
 			r.Cells = append(r.Cells, x)

@@ -164,7 +164,7 @@ func TestInquiriesAreBounded(t *testing.T) {
 	me, peer := w.nodes[0], w.nodes[1]
 	way := me.core.ways[peer.addr]
 	ask := func(from netip.AddrPort, length int, theirs uint32, change func([]byte)) (page []byte) {
-		d := Datagram{Kind: Inquiry, Session: 7, Theirs: theirs, Nonce: 9, Length: length}
+		d := Datagram{Kind: Inquiry, Session: 7, Theirs: theirs, Nonce: 9, Length: uint32(length)}
 		b, err := d.Append(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -192,8 +192,8 @@ func TestInquiriesAreBounded(t *testing.T) {
 			continue
 		}
 		a, err := parseAccount(page)
-		if err != nil || a.of != 59 || len(a.cells) != min(59, mostEntries, (length-accountSize)/entrySize) ||
-			(a.next != 0) != (len(a.cells) < 59) {
+		if err != nil || a.Of != 59 || len(a.cells) != min(59, mostEntries, (length-accountSize)/entrySize) ||
+			(a.Next != 0) != (len(a.cells) < 59) {
 			t.Errorf("%d bytes: %+v, %v", length, a, err)
 		}
 	}
@@ -238,16 +238,16 @@ func TestInquiriesAreBounded(t *testing.T) {
 // Whatever a peer tells, what is kept of it is bounded, and the survey ends.
 func TestLiarsAreBounded(t *testing.T) {
 	for name, page := range map[string]func(w *world, a *account, n int){
-		"endless":        func(_ *world, a *account, n int) { a.next = a.from + 1; a.cells = nil },
-		"always another": func(_ *world, a *account, n int) { a.made = uint32(n); a.next = a.from + 1 },
+		"endless":        func(_ *world, a *account, n int) { a.Next = a.From + 1; a.cells = nil },
+		"always another": func(_ *world, a *account, n int) { a.Generation = uint32(n); a.Next = a.From + 1 },
 		"millions": func(_ *world, a *account, n int) {
-			a.of, a.next = 1<<32-1, a.from+1
+			a.Of, a.Next = 1<<32-1, a.From+1
 			a.cells = lies(n)
 		},
-		"backwards":        func(_ *world, a *account, n int) { a.next = a.from },
-		"not as asked for": func(_ *world, a *account, n int) { a.from++ },
+		"backwards":        func(_ *world, a *account, n int) { a.Next = a.From },
+		"not as asked for": func(_ *world, a *account, n int) { a.From++ },
 		"repeats itself": func(_ *world, a *account, n int) {
-			a.next = a.from + 1
+			a.Next = a.From + 1
 			a.cells = append(a.cells[:1:1], a.cells[0])
 		},
 	} {
@@ -320,7 +320,7 @@ func TestForgedQuestionsTakeNobodysAnswers(t *testing.T) {
 			w.run(10 * time.Millisecond)
 		}
 	}
-	if given > unprovedBurst+20*unprovedPerSecond {
+	if given > unprovedBurst+20*2 {
 		t.Errorf("%d answers in ten seconds", given)
 	}
 	if s := me.of(peer); s.In.Lost > 0 || s.Out.Lost > 0 || s.Lossy {

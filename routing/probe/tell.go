@@ -2,31 +2,23 @@ package probe
 
 import "time"
 
-// Accounts are given to a peer at accountsPerSecond at the most, accountsBurst at once, and to all of them
-// together at allAccountsPerSecond.
-const (
-	accountsPerSecond, accountsBurst       = 20, 60
-	allAccountsPerSecond, allAccountsBurst = 200, 400
-)
-
 // tell answers the inquiry d, with a page that is not longer.
-func (c *Core) tell(w *way, d Datagram, b []byte, now moment) {
+func (c *Core) tell(w *way, d Datagram, b []byte, now time.Time) {
 	q, err := parseInquiry(b)
-	if err != nil || !allow(&w.tellable, &w.tellFrom, accountsPerSecond, accountsBurst, now) ||
-		!allow(&c.tellable, &c.tellFrom, allAccountsPerSecond, allAccountsBurst, now) {
+	if err != nil || !w.limits.accounts.AllowN(now, 1) || !c.limits.accounts.AllowN(now, 1) {
 		return
 	}
 	w.heard = now
 	a := c.count()
-	a.only, a.from = q.only, q.from
+	a.Only, a.From = q.Only, q.From
 	room := min((len(b)-accountSize)/entrySize, mostEntries)
-	for i := int(min(int64(q.from), int64(len(c.sorted)))); i < len(c.sorted); i++ {
+	for i := int(min(int64(q.From), int64(len(c.sorted)))); i < len(c.sorted); i++ {
 		cell := c.cell(c.sorted[i], now)
-		if q.only && !cell.Troubled() {
+		if q.Only && !cell.Troubled() {
 			continue
 		}
 		if len(a.cells) == room {
-			a.next = uint32(i)
+			a.Next = uint32(i)
 			break
 		}
 		a.cells = append(a.cells, cell)
@@ -45,16 +37,16 @@ const mostEntries = 64
 
 // count is an account without entries.
 func (c *Core) count() account {
-	a := account{of: uint32(len(c.sorted)), made: c.mark}
+	a := account{accountBody: accountBody{Of: uint32(len(c.sorted)), Generation: c.mark}}
 	for _, w := range c.sorted {
 		switch w.answers {
 		case Yes:
-			a.answering++
+			a.Answering++
 			if w.lossy || w.mtu.hole {
-				a.lossy++
+				a.Lossy++
 			}
 		case No:
-			a.silent++
+			a.Silent++
 		case Unasked:
 		}
 	}
@@ -62,27 +54,24 @@ func (c *Core) count() account {
 }
 
 // cell is what this node knows of a way.
-func (c *Core) cell(w *way, now moment) Cell {
+func (c *Core) cell(w *way, now time.Time) Cell {
 	out := Cell{
 		Peer: w.Peer, Addr: w.Addr, ByICMP: w.isEcho(), Answers: w.answers, For: now.Sub(w.since), Out: -1, In: -1,
-		PathMTU: int(w.mtu.passed), Silence: w.silence(), Heard: w.answers == Yes || !w.heard.IsZero() &&
-			w.heard.After(w.silent),
+		PathMTU: w.mtu.passed, Silence: w.silence(), Heard: w.answers == Yes || w.heard.After(w.silent),
 	}
 	if w.answers == Yes {
 		out.RTT, out.Lossy, out.Hole = w.rtt.Truncate(time.Microsecond), w.lossy, w.mtu.hole
-		if l := lossOf(&w.out, windowLen); l.Of > 0 {
-			out.Out = percentOf(l)
-		}
-		if l := lossOf(&w.in, windowLen); l.Of > 0 {
-			out.In = percentOf(l)
-		}
+		out.Out, out.In = w.out.loss(windowLen).percent(), w.in.loss(windowLen).percent()
 	}
 	return out
 }
 
-// percentOf rounds a loss, but none that there is to 0.
-func percentOf(l Loss) int {
-	if l.Lost == 0 {
+// percent rounds a loss, but none that there is to 0; -1 if nothing is known.
+func (l Loss) percent() int {
+	switch {
+	case l.Of == 0:
+		return -1
+	case l.Lost == 0:
 		return 0
 	}
 	return max(1, int(100*l.Share()+0.5))

@@ -27,9 +27,6 @@ const (
 	// lookFor is how long a way is asked every patience after something was lost, and lookAgain the least time
 	// from the end of one to the next. lossyEvery is the time between turns while the loss is high.
 	lookFor, lookAgain, lossyEvery = 20 * time.Second, 15 * time.Second, 2 * time.Second
-	// skipFor is by how much a turn is put off since packets of the peer arrive, and mostSkips how often in a
-	// row: that they arrive does not say that ours do.
-	skipFor, mostSkips = 5 * time.Second, 2
 	// padAfter is how long after the small questions of a turn a long one follows. Packets that leave together
 	// may share a datagram, and the small ones would be lost with the long one.
 	padAfter = 30 * time.Millisecond
@@ -40,8 +37,6 @@ const (
 	hurried = 64
 	// narrowFor is how long it counts that this host knows of a smaller path MTU, as in the kernel.
 	narrowFor = 10 * time.Minute
-	// claimTries is how often the usual size is tried after somebody said that it is too large.
-	claimTries = 3
 	// thawed is for how many turns a way was silent whose answer, when it comes, says nothing of the round trip.
 	thawed = 2
 	// minRTTFor is how long the shortest round trip is kept.
@@ -72,57 +67,46 @@ func (c *Core) random(d time.Duration) time.Duration {
 }
 
 // turns lets every way that is due have its turn, as long as there is room below perSecond.
-func (c *Core) turns(now moment) {
+func (c *Core) turns(now time.Time) {
 	if !c.blind.IsZero() {
 		return
 	}
-	if gone := now.Sub(c.filled); gone > 0 {
-		c.tokens = min(burst, c.tokens+gone.Seconds()*perSecond)
-		c.filled = now
-	}
 	for len(c.queue) > 0 && !c.queue[0].due.After(now) {
-		if c.tokens < 1 {
+		if c.sending.TokensAt(now) < 1 {
 			c.resume = now.Add(50 * time.Millisecond)
 			return
 		}
-		w := c.queue[0]
 		before := len(c.effects)
-		c.turn(w, now)
-		c.tokens -= float64(len(c.effects) - before)
+		c.turn(c.queue[0], now)
+		c.sending.ReserveN(now, len(c.effects)-before)
 	}
-	c.resume = 0
+	c.resume = time.Time{}
 }
 
-// turn asks one way, or finds that it need not.
-func (c *Core) turn(w *way, now moment) {
+// turn asks one way.
+func (c *Core) turn(w *way, now time.Time) {
 	if w.pad {
 		w.pad = false
-		if size := w.padSize(now); size > 0 {
+		if size := w.mtu.size(now); size > 0 {
 			c.question(w, size, now)
 		}
 		c.put(w, now.Add(c.patienceFor(w, now)))
 		return
 	}
-	switch {
-	case !w.silent.IsZero():
-		w.missed++
-		w.mtu.forgive()
-		c.judge(w, now)
-	case w.skips(now):
-		w.skipped++
-		c.put(w, now.Add(skipFor))
-		return
-	default:
-		tries := int32(lostTries)
+	if w.silent.IsZero() {
+		tries := lostTries
 		if w.told > 0 {
 			tries = lossyTries
 		}
-		if w.mtu.turn(int32(w.leastMTU()), tries, now) {
+		if w.mtu.turn(w.leastMTU(), tries, now) {
 			c.touched(now)
 			c.tryOthersOf(w, now)
 		}
+	} else {
+		w.missed++
+		w.mtu.forgive()
+		c.judge(w, now)
 	}
-	w.skipped = 0
 	if w.narrow > 0 && now.After(w.narrowUntil) {
 		w.narrow = 0
 		w.mtu.limit(w.MTU)
@@ -143,22 +127,15 @@ func (c *Core) turn(w *way, now moment) {
 }
 
 // patienceFor is the time to the next turn of a way that has just been asked.
-func (c *Core) patienceFor(w *way, now moment) time.Duration {
+func (c *Core) patienceFor(w *way, now time.Time) time.Duration {
 	if w.silent.IsZero() { // it has answered in between
 		return c.pause(w, now)
 	}
 	return patience + min(2*w.rtt, 2*patience)
 }
 
-// skips reports whether the turn may be put off, since packets from the peer have just arrived.
-func (w *way) skips(now moment) bool {
-	return w.answers == Yes && w.skipped < mostSkips && now.Sub(w.carrying) < skipFor && w.told == 0 &&
-		!w.lossy && !w.mtu.busy() && !w.mtu.hole &&
-		(w.skipped == 0 || now.Before(w.mtu.due))
-}
-
 // judge decides whether a way that is silent counts as one that does not answer.
-func (c *Core) judge(w *way, now moment) {
+func (c *Core) judge(w *way, now time.Time) {
 	long := silentFor
 	if w.answers == Unasked {
 		long = unaskedFor
@@ -175,14 +152,13 @@ func (c *Core) judge(w *way, now moment) {
 }
 
 // hurry gives other ways that answer, or others that do not, their turn soon.
-func (c *Core) hurry(which Answers, now moment) {
+func (c *Core) hurry(which Answers, now time.Time) {
 	n := 0
 	for _, o := range c.sorted {
 		if n == hurried {
 			return
 		}
 		if o.answers == which && (which == No || o.silent.IsZero()) && o.due.After(now.Add(patience)) {
-			o.skipped = mostSkips
 			c.put(o, now.Add(c.random(patience)))
 			n++
 		}
@@ -191,10 +167,10 @@ func (c *Core) hurry(which Answers, now moment) {
 
 // tryOthersOf has the largest size tried on the other ways of w's peer, since what lies between two nodes is
 // the same for each.
-func (c *Core) tryOthersOf(w *way, now moment) {
+func (c *Core) tryOthersOf(w *way, now time.Time) {
 	for _, o := range c.sorted {
 		if o != w && o.Peer == w.Peer && o.answers == Yes && o.mtu.hole != w.mtu.hole {
-			o.mtu.due, o.mtu.again, o.skipped = now, false, mostSkips
+			o.mtu.due, o.mtu.again = now, false
 			if o.silent.IsZero() {
 				c.put(o, now)
 			}
@@ -203,9 +179,8 @@ func (c *Core) tryOthersOf(w *way, now moment) {
 }
 
 // answer takes in that an answer came to question q.
-func (c *Core) answer(w *way, q asked, now moment) {
+func (c *Core) answer(w *way, q asked, now time.Time) {
 	switch d := now.Sub(q.at); {
-	case q.size > 0 && w.refutes(q.size, now):
 	case q.size > 0:
 		if w.mtu.answeredSize(q.size, now) {
 			c.touched(now)
@@ -222,7 +197,7 @@ func (c *Core) answer(w *way, q asked, now moment) {
 		}
 	}
 	w.answered, w.heard = now, now
-	w.silent, w.missed, w.unsent = 0, 0, ""
+	w.silent, w.missed, w.unsent = time.Time{}, 0, ""
 	if before := w.answers; before != Yes {
 		w.answers, w.since = Yes, now
 		c.touched(now)
@@ -237,7 +212,7 @@ func (c *Core) answer(w *way, q asked, now moment) {
 }
 
 // pause is the time to the next turn of a way that answers.
-func (c *Core) pause(w *way, now moment) time.Duration {
+func (c *Core) pause(w *way, now time.Time) time.Duration {
 	switch {
 	case w.mtu.busy():
 		return min(patience, 4*w.rtt+stepEvery)
@@ -257,20 +232,20 @@ const (
 )
 
 // watchLoss looks at what was lost, and whether that is much.
-func (c *Core) watchLoss(w *way, now moment) {
+func (c *Core) watchLoss(w *way, now time.Time) {
 	if !c.blind.IsZero() {
 		return
 	}
-	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
+	out, in := w.out.loss(windowLen), w.in.loss(windowLen)
 	lost := out.Lost + in.Lost
-	if lost > int(w.told) && now.After(w.closer.Add(lookAgain)) {
+	if lost > w.told && now.After(w.closer.Add(lookAgain)) {
 		w.closer = now.Add(lookFor)
 		if soon := now.Add(patience); w.due.After(soon) {
 			c.put(w, soon)
 		}
 	}
-	w.told = int32(lost)
-	high := func(x *window) bool { return lossOf(x, highOf).Lost >= highLost }
+	w.told = lost
+	high := func(x *window) bool { return x.loss(highOf).Lost >= highLost }
 	if was := w.lossy; !was && (high(&w.out) || high(&w.in)) {
 		w.lossy = true
 		c.touched(now)
@@ -280,20 +255,15 @@ func (c *Core) watchLoss(w *way, now moment) {
 	}
 }
 
-func lossOf(w *window, most int) Loss {
-	lost, of := w.loss(most)
-	return Loss{lost, of}
-}
-
 // queue is a heap of ways, by due.
 type queue []*way
 
 func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].at, q[j].at = int32(i), int32(j) }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].at, q[j].at = i, j }
 
 // Push implements heap.Interface.
-func (q *queue) Push(x any) { w := x.(*way); w.at = int32(len(*q)); *q = append(*q, w) }
+func (q *queue) Push(x any) { w := x.(*way); w.at = len(*q); *q = append(*q, w) }
 
 // Pop implements heap.Interface.
 func (q *queue) Pop() any {
@@ -305,7 +275,7 @@ func (q *queue) Pop() any {
 }
 
 // put has the way's next turn at due.
-func (c *Core) put(w *way, due moment) {
+func (c *Core) put(w *way, due time.Time) {
 	w.due = due
-	heap.Fix(&c.queue, int(w.at))
+	heap.Fix(&c.queue, w.at)
 }

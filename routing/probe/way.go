@@ -81,65 +81,51 @@ func (l Loss) Share() float64 {
 	return float64(l.Lost) / float64(l.Of)
 }
 
-// way is a Way with all that is known of it. There may be ten thousand, so it is small: fields of a size
-// stand together.
+// way is a Way with all that is known of it. The times are zero for never.
 type way struct {
 	*Way // in the Ways of the last Known
 
-	due      moment // when its turn is
-	since    moment // when answers became so
-	answered moment
-	heard    moment
-	silent   moment // when the first question was sent that has not been answered; zero while all are
-	closer   moment // until when it is asked more often, since something was lost
-	minUntil moment // when minRTT begins anew
-	carrying moment // when packets that are none of probes were last seen to arrive
-	// narrowUntil is how long narrow counts, and refuted how long no claim does, since one was not true.
-	narrowUntil, refuted moment
-	stuckAt              moment // when stuck was seen to grow
-	refused              moment // when its host last said that nothing listens on its port
-	// when ICMP last said that the overlay\'s datagrams do not reach its host, as rejection says
-	rejected   moment
-	echoed     moment // when its kernel last answered an echo request through the overlay
-	under      moment // and on the underlay
-	unsentAt   moment
-	answerFrom moment // when answerable was counted
-	provedFrom moment // when unproved was
-	tellFrom   moment // when tellable was
+	session uint32    // of our datagrams, whose last number is seq
+	mark    uint32    // of the last Known that had it
+	due     time.Time // when its turn is
+	at      int       // in the queue
+	limits  limits
+
+	answers  Answers
+	since    time.Time // when answers became so
+	answered time.Time
+	heard    time.Time
+	silent   time.Time // when the first question was sent that has not been answered; zero while all are
+	missed   int       // turns since silent
+
+	seq     uint32
+	asked   []asked // the last questions; nil before the first
+	next    int     // where the next question goes
+	pad     bool    // the turn goes on with a long question
+	tells   bool    // it gives accounts, as it last said
+	out, in window  // our datagrams as the peer got them, and the peer's
+	counted uint32  // the first of our numbers that counts for the loss
+	lossy   bool
+	told    int       // losses in both windows when they were last looked at
+	closer  time.Time // until when it is asked more often, since something was lost
 
 	rtt, minRTT time.Duration
-	stuck       uint64    // the data plane's count of packets to it that the kernel refused
-	rx          uint64    // the data plane's count of packets from it
-	nonces      [2]uint64 // of the last echo requests, through the overlay and on the underlay
-	rejection   *Rejection
-	unsent      string  // why a question could not be sent, at unsentAt
-	asked       []asked // the last questions, by number; nil before the first
-	out, in     window  // our datagrams as the peer got them, and the peer's
+	minUntil    time.Time // when minRTT begins anew
 	mtu         search
+	// narrow is what this host knows that the way carries, less than MTU, and until when that counts; 0 for
+	// nothing.
+	narrow      int
+	narrowUntil time.Time
 
-	session uint32 // of our datagrams, whose last number is seq
-	seq     uint32
-	counted uint32 // the first of our numbers that counts for the loss
-	mark    uint32 // of the last Known that had it
-	probes  uint32 // packets of probes from it since rx was set
-	at      int32  // in the queue
-	next    int32  // where the next question goes
-	missed  int32  // turns since silent
-	skipped int32  // turns in a row that were left out, since its packets arrive
-	told    int32  // losses in both windows when they were last looked at
-	// what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more
-	narrow     int32
-	answerable int32 // answers that it may get at once
-	unproved   int32 // the same for questions that do not prove that they are its
-	tellable   int32 // accounts that it may get at once
+	refused    time.Time // when its host last said that nothing listens on its port
+	rejection  Rejection // what ICMP last said of the overlay's datagrams to its host
+	nonces     [2]uint64 // of the last echo requests, through the overlay and on the underlay
+	echoed     time.Time // when its kernel last answered an echo request through the overlay
+	underlying time.Time // and on the underlay
+	unsent     string    // why a question could not be sent, at unsentAt
+	unsentAt   time.Time
 
-	answers Answers
-	lossy   bool
-	tries   uint8 // how often the usual size is still to be tried, since narrow was claimed
-	known   bool  // rx was set
-	pad     bool  // the turn goes on with a long question
-	tells   bool  // it gives accounts, as it last said
-	said    said
+	said said
 }
 
 // Rejection is a message of ICMP: By says it, in words as "port unreachable".
@@ -158,8 +144,8 @@ type said struct {
 // asked is a question on its way.
 type asked struct {
 	nonce uint64
-	at    moment
-	size  int32 // of the inner packet; 0 for one that is not for the path MTU
+	at    time.Time
+	size  int // of the inner packet; 0 for one that is not for the path MTU
 	seq   uint32
 }
 

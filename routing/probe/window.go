@@ -37,11 +37,7 @@ const heldBackFor = 1
 const longestRun = 4
 
 // loss counts the datagrams that did not arrive, among the newest so many of the window.
-func (w *window) loss(most int) (lost, of int) {
-	if w.latest == 0 {
-		return 0, 0
-	}
-	most = min(most, windowLen)
+func (w *window) loss(most int) (l Loss) {
 	run := 0
 	for i := range most {
 		seq := w.latest - uint32(i)
@@ -50,16 +46,16 @@ func (w *window) loss(most int) (lost, of int) {
 		}
 		if w.bits&(1<<i) != 0 {
 			run = 0
-			of++
+			l.Of++
 			continue
 		}
 		if i < heldBackFor {
 			continue
 		}
 		if run++; run <= longestRun {
-			lost++
-			of++
+			l.Lost++
+			l.Of++
 		}
 	}
-	return lost, of
+	return l
 }

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,19 +27,14 @@ const (
 	Account
 )
 
-// Datagram is what nodes of weft tell each other. Numbers are big-endian; what follows Size bytes is padding,
-// or the body of an inquiry or an account.
-//
-//	 0  "weftP", version (1), kind, flags: 1 if the sender gives accounts, which nodes of before left 0
-//	 8  session of the sender, session of the receiver as the sender knows it
-//	16  sequence number of the sender, latest one that it got
-//	24  window: bit i is set if it got the latest but i
-//	32  nonce
-//	40  length of the question, in bytes, as sent or as it arrived
-//	44  lowest sequence number that the window counts
+// head begins a datagram: "weftP" and the version.
+const head = "weftP\x01"
+
+// Datagram is what nodes of weft tell each other. Behind head it has the fields in this order, as big-endian
+// numbers. What follows Size bytes is padding, or the body of an inquiry or an account.
 type Datagram struct {
 	Kind Kind
-	// Tells says that the sender answers inquiries.
+	// Tells says that the sender answers inquiries. Nodes of before inquiries left it 0.
 	Tells bool
 	// Session is drawn when a sender starts, and Theirs is the receiver's, 0 as long as it is not known:
 	// sequence numbers count from 1 in each session.
@@ -47,20 +43,16 @@ type Datagram struct {
 	// pass.
 	Seq uint32
 	// Latest is the highest Seq that the sender got in session Theirs, 0 for none, and Window which of the 64 up
-	// to it: bit i for Latest-i. First is the lowest that counts: what was sent before the sender listened is
-	// not lost.
-	Latest, First uint32
-	Window        uint64
+	// to it: bit i for Latest-i.
+	Latest uint32
+	Window uint64
 	// Nonce is a random number of the question, which nobody knows who has not seen it.
 	Nonce uint64
 	// Length is the length in bytes of the question or the inquiry, padding included.
-	Length int
+	Length uint32
+	// First is the lowest Seq that Window counts: what was sent before the sender listened is not lost.
+	First uint32
 }
-
-const (
-	magic, version = "weftP", 1
-	flagTells      = 1
-)
 
 // ErrDatagram says that bytes are none of ours.
 var ErrDatagram = errors.New("no datagram of a probe")
@@ -71,23 +63,11 @@ func (d Datagram) Append(dst []byte) ([]byte, error) {
 	if err := d.check(); err != nil {
 		return dst, err
 	}
-	flags := byte(0)
-	if d.Tells {
-		flags = flagTells
-	}
-	dst = append(dst, magic...)
-	dst = append(dst, version, byte(d.Kind), flags)
-	for _, n := range []uint32{d.Session, d.Theirs, d.Seq, d.Latest} {
-		dst = binary.BigEndian.AppendUint32(dst, n)
-	}
-	dst = binary.BigEndian.AppendUint64(dst, d.Window)
-	dst = binary.BigEndian.AppendUint64(dst, d.Nonce)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(d.Length))
-	dst = binary.BigEndian.AppendUint32(dst, d.First)
+	dst, err := binary.Append(append(dst, head...), binary.BigEndian, d)
 	if d.asks() {
 		dst = append(dst, make([]byte, d.Length-Size)...)
 	}
-	return dst, nil
+	return dst, err
 }
 
 // asks reports whether the datagram is one that asks for another, which is not longer.
@@ -107,18 +87,12 @@ func (d Datagram) check() error {
 
 // Parse reads a datagram. It ignores padding, and bytes behind an answer. The error wraps ErrDatagram.
 func Parse(b []byte) (Datagram, error) {
-	if len(b) < Size || string(b[:5]) != magic || b[5] != version {
+	var d Datagram
+	fields, ours := bytes.CutPrefix(b, []byte(head))
+	if _, err := binary.Decode(fields, binary.BigEndian, &d); err != nil || !ours {
 		return Datagram{}, ErrDatagram
 	}
-	d := Datagram{
-		Kind: Kind(b[6]), Tells: b[7]&flagTells != 0, Session: binary.BigEndian.Uint32(b[8:]),
-		Theirs: binary.BigEndian.Uint32(b[12:]),
-		Seq:    binary.BigEndian.Uint32(b[16:]), Latest: binary.BigEndian.Uint32(b[20:]),
-		Window: binary.BigEndian.Uint64(b[24:]),
-		Nonce:  binary.BigEndian.Uint64(b[32:]), Length: int(min(binary.BigEndian.Uint32(b[40:]), MaxSize+1)),
-		First: binary.BigEndian.Uint32(b[44:]),
-	}
-	if d.asks() && d.Length != len(b) {
+	if d.asks() && int(d.Length) != len(b) {
 		return Datagram{}, fmt.Errorf("%w: a question of %d bytes that says %d", ErrDatagram, len(b), d.Length)
 	}
 	return d, d.check()

@@ -7,7 +7,6 @@ import (
 	"weft/cmd/internal/control"
 	"weft/lease"
 	"weft/routing/probe"
-	"weft/tunnel/port"
 )
 
 // newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration
@@ -27,24 +26,9 @@ func (d *Daemon) newProber(g *overlay) {
 		Logger: d.log.With("component", "probe"),
 	}
 	if g.plane != nil {
-		c.Packets, c.Rejected = g.arrivals, g.rejections
+		c.Rejected = g.rejections
 	}
 	g.prober = probe.New(c)
-}
-
-// arrivals counts the packets from each peer, by its address on the underlay, and those to it that the kernel
-// did not send.
-func (g *overlay) arrivals() (arrived, refused map[netip.Addr]uint64) {
-	peers := g.plane.Engine().Peers()
-	arrived, refused = make(map[netip.Addr]uint64, len(peers)), map[netip.Addr]uint64{}
-	for i := range peers {
-		p := &peers[i]
-		arrived[p.Addr] += p.RxPackets
-		if n := p.Drops[port.DropUnderlay]; n > 0 {
-			refused[p.Addr] += n
-		}
-	}
-	return arrived, refused
 }
 
 // rejections is what ICMP said of datagrams to peers, by their addresses on the underlay.
