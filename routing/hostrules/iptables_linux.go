@@ -41,11 +41,11 @@ type iptables struct {
 	// tools is nil until the programs are found; each use looks for them again.
 	tools *tools
 	// done is what was wanted when it was last made so.
-	done  familyRules
+	done  []rule
 	known bool
 }
 
-func (i *iptables) name() string {
+func (i *iptables) String() string {
 	if i.ipv6 {
 		return i.kind.String() + ", IPv6"
 	}
@@ -115,11 +115,11 @@ func (i *iptables) exist() (bool, error) {
 	return len(strings.TrimSpace(string(b))) > 0, err
 }
 
-// sync makes the flavour's tables as wanted, by one iptables-restore. repaired says that they were so before.
-func (i *iptables) sync(ctx context.Context, s scope, want familyRules) (wrote, repaired bool, err error) {
+// accept makes the flavour's tables as wanted, by one iptables-restore.
+func (i *iptables) accept(ctx context.Context, s scope, want familyRules) (wrote, repaired bool, err error) {
 	have, err := i.read(ctx)
 	if err != nil {
-		return false, false, fmt.Errorf("%s: %w", i.name(), err)
+		return false, false, fmt.Errorf("%v: %w", i, err)
 	}
 	if have == nil && want.masquerade == nil && want.forward == nil {
 		return false, false, nil
@@ -134,15 +134,16 @@ func (i *iptables) sync(ctx context.Context, s scope, want familyRules) (wrote, 
 			payloads = append(payloads, text)
 		}
 	}
-	repaired = i.known && equalChains(flannelChains(i.done), flannelChains(want))
-	i.done, i.known = want, true
+	rules := slices.Concat(want.masquerade, want.forward)
+	repaired = i.known && slices.Equal(i.done, rules)
+	i.done, i.known = rules, true
 	if len(payloads) == 0 {
 		return false, false, nil
 	}
 	var faults []error
 	for _, text := range payloads { // apart, so that a table that is refused does not disturb the others
 		if err := i.restore(ctx, t, text); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", i.name(), err))
+			faults = append(faults, fmt.Errorf("%v: %w", i, err))
 		}
 	}
 	return true, repaired, errors.Join(faults...)

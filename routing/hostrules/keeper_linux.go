@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,10 +29,8 @@ type Rules struct {
 	kick     chan struct{}             // holds one: the seal is another
 
 	mu      sync.Mutex // protects what follows; its holder may wait for iptables
-	drops   *drops
-	tables  [2]*flannelTable // of IPv4 and of IPv6
-	legacy  [2]*iptables
-	nft     [2]*iptables
+	drops   *table
+	accepts []accepting
 	flavour kind // of iptables; 0 until it is looked for
 	swept   bool // nothing is left of an earlier run
 	warned  map[string]bool
@@ -60,20 +57,30 @@ type Status struct {
 	Notes []string
 }
 
+// accepting is a firewall in which what masquerades and accepts in one family can be.
+type accepting struct {
+	kind     kind
+	ipv6     bool
+	firewall interface {
+		fmt.Stringer
+		// accept makes the firewall have these rules of the scope's network; none where want has none. repaired
+		// says that it had them, and that somebody else has changed it.
+		accept(ctx context.Context, s scope, want familyRules) (wrote, repaired bool, err error)
+	}
+}
+
 // New starts nothing and changes nothing.
 func New(c Config) *Rules {
 	c.Resync = max(cmp.Or(c.Resync, defaultResync), time.Second)
-	networks := c.Network.Networks()
-	if len(networks) == 0 {
-		networks = []netip.Prefix{{}}
-	}
 	r := &Rules{cfg: c, scope: scopeOf(c.Network, c.Former), log: c.Logger,
 		warned: map[string]bool{}, placed: map[string]bool{}, kick: make(chan struct{}, 1)}
-	r.drops = newDrops(r.scope, networks[0])
+	drops, flannels := newTables(r.scope, c.Network.Networks(), c.RandomFully)
+	r.drops = drops
 	for i, six := range []bool{false, true} {
-		r.tables[i] = &flannelTable{ipv6: six}
-		r.nft[i], r.legacy[i] = &iptables{ipv6: six, kind: kindIptablesNFT},
-			&iptables{ipv6: six, kind: kindIptablesLegacy}
+		r.accepts = append(r.accepts, accepting{kindNFTables, six, flannels[i]})
+		for _, k := range []kind{kindIptablesNFT, kindIptablesLegacy} {
+			r.accepts = append(r.accepts, accepting{k, six, &iptables{ipv6: six, kind: k}})
+		}
 	}
 	r.Protect(c.Guard)
 	return r
@@ -99,7 +106,7 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 // each family that has rules. If so, packets need not wait for the first Apply. It reads the kernel, and does
 // not wait for an Apply that waits for iptables.
 func (r *Rules) Present() bool {
-	have, err := readDrops(r.scope)
+	have, err := r.drops.read()
 	if err != nil || r.seals.Load() == nil {
 		return err == nil && have.rules > 0
 	}
@@ -108,8 +115,8 @@ func (r *Rules) Present() bool {
 		four, six = four && s.Own.V4.IsValid(), six && s.Own.V6.IsValid()
 	}
 	return (four || six) && (!four || have.sealed4 > 0) && (!six || have.sealed6 > 0) &&
-		slices.Contains(have.chains, r.drops.name(chainSealedIn)) &&
-		slices.Contains(have.chains, r.drops.name(chainSealedOut))
+		slices.Contains(have.chains, r.drops.named(chainSealedIn)) &&
+		slices.Contains(have.chains, r.drops.named(chainSealedOut))
 }
 
 // settle is how long we wait after a notification before we inspect the rules, since programs
@@ -187,8 +194,15 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	r.syncDrops(x, v4, v6, links, cfg.seal != nil)
 	primary, err := r.primary(ctx)
 	x.faults = append(x.faults, err)
-	for i, want := range []familyRules{v4, v6} {
-		r.syncFamily(ctx, x, i, primary, want)
+	for _, a := range r.accepts {
+		want := v4
+		if a.ipv6 {
+			want = v6
+		}
+		if a.kind == primary {
+			wrote, repaired, err := a.firewall.accept(ctx, r.scope, want)
+			r.tell(x, a.firewall, want.masquerade != nil || want.forward != nil, wrote, repaired, err)
+		}
 	}
 	if err := syncBlackhole(r.cfg, set.Own.Subnets); err != nil {
 		x.faults = append(x.faults, err)
@@ -206,12 +220,13 @@ func (r *Rules) reconcile(ctx context.Context) error {
 
 // syncDrops makes what drops.
 func (r *Rules) syncDrops(x *round, v4, v6 familyRules, links []string, sealed bool) {
-	wrote, repaired, err := r.drops.sync(v4, v6, links)
+	chains := dropChains(v4, v6)
+	wrote, repaired, err := r.drops.sync(chains, dropSets(chains, v4, v6, links))
 	if errors.Is(err, errNoNFTables) {
 		r.withoutDrops(x, v4, v6, sealed)
 		return
 	}
-	r.tell(x, "nftables table inet "+dropTable, len(r.drops.chains) > 0, wrote, repaired, err)
+	r.tell(x, r.drops, len(r.drops.chains) > 0, wrote, repaired, err)
 }
 
 // withoutDrops notes that nothing is guarded. Where packets could leave in plain that is a fault.
@@ -225,61 +240,28 @@ func (r *Rules) withoutDrops(x *round, v4, v6 familyRules, sealed bool) {
 	}
 }
 
-// syncFamily makes what masquerades and accepts in one family.
-func (r *Rules) syncFamily(ctx context.Context, x *round, i int, primary kind, want familyRules) {
-	var wrote, repaired bool
-	var err error
-	var name string
-	switch primary {
-	case kindNFTables:
-		if j := slices.IndexFunc(r.cfg.Network.Networks(), func(p netip.Prefix) bool {
-			return p.Addr().Is6() == (i == 1)
-		}); j >= 0 {
-			name = "nftables table " + r.tables[i].name()
-			wrote, repaired, err = r.tables[i].sync(r.scope, r.cfg.Network.Networks()[j], want)
-		} else {
-			return
-		}
-	case kindIptablesNFT:
-		name = r.nft[i].name()
-		wrote, repaired, err = r.nft[i].sync(ctx, r.scope, want)
-	case kindIptablesLegacy:
-		name = r.legacy[i].name()
-		wrote, repaired, err = r.legacy[i].sync(ctx, r.scope, want)
-	}
-	r.tell(x, name, want.masquerade != nil || want.forward != nil, wrote, repaired, err)
-}
-
 // sweep removes what an earlier run or flannel left in the firewalls that are not in use.
 func (r *Rules) sweep(ctx context.Context, x *round, primary kind) {
-	for i := range r.tables {
-		if primary != kindNFTables || len(r.cfg.Network.Networks()) == 1 && r.cfg.Network.EnableIPv4 == (i == 1) {
-			wrote, _, err := r.tables[i].sync(r.scope, netip.Prefix{}, familyRules{})
-			if errors.Is(err, errNoNFTables) {
-				err = nil
-			}
-			r.tell(x, "nftables table "+r.tables[i].name(), false, wrote, false, err)
+	for _, a := range r.accepts {
+		if a.kind == primary {
+			continue
 		}
-		for _, t := range []*iptables{r.nft[i], r.legacy[i]} {
-			if t.kind == primary {
-				continue
-			}
-			wrote, _, err := t.sync(ctx, r.scope, familyRules{ipv6: t.ipv6})
-			if errors.Is(err, errNoTools) {
-				err = nil // nobody can have written there from here
-			}
-			r.tell(x, t.name(), false, wrote, false, err)
+		wrote, _, err := a.firewall.accept(ctx, r.scope, familyRules{ipv6: a.ipv6})
+		if errors.Is(err, errNoTools) || errors.Is(err, errNoNFTables) {
+			err = nil // nobody can have written there from here
 		}
+		r.tell(x, a.firewall, false, wrote, false, err)
 	}
 	r.swept = errors.Join(x.faults...) == nil
 }
 
 // tell logs a change, and that the rules of an earlier run are as they should be.
-func (r *Rules) tell(x *round, where string, wanted, wrote, repaired bool, err error) {
+func (r *Rules) tell(x *round, firewall fmt.Stringer, wanted, wrote, repaired bool, err error) {
 	if err != nil {
 		x.faults = append(x.faults, err)
 		return
 	}
+	where := firewall.String()
 	first := !r.placed[where]
 	r.placed[where] = true
 	switch {

@@ -34,11 +34,12 @@ func (o RemoveOptions) scope() scope {
 // Remove removes every rule of ours, in all firewalls of both families. It returns a line for each object
 // that it removed or, in a dry run, would remove. It is no error if it is gone already.
 func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) {
-	lines, err := removeDropTable(o)
+	drops, flannels := newTables(o.scope(), nil, false)
+	lines, err := drops.clear(o)
 	faults := []error{err}
 	removed = append(removed, lines...)
-	for _, six := range []bool{false, true} {
-		lines, err := (&flannelTable{ipv6: six}).remove(o)
+	for i, six := range []bool{false, true} {
+		lines, err := flannels[i].clear(o)
 		removed, faults = append(removed, lines...), append(faults, err)
 		for _, k := range []kind{kindIptablesNFT, kindIptablesLegacy} {
 			lines, err := (&iptables{ipv6: six, kind: k}).remove(ctx, o)
@@ -67,72 +68,30 @@ func OtherNetworks(ours []netip.Prefix) (others []string) {
 	return slices.Compact(others)
 }
 
-func removeDropTable(o RemoveOptions) (lines []string, err error) {
-	have, err := readDrops(o.scope())
-	if errors.Is(err, errNoNFTables) || err == nil && len(have.chains)+len(have.sets) == 0 {
+// clear removes what the table has of ours, and of flannel's if o says so.
+func (t *table) clear(o RemoveOptions) (lines []string, err error) {
+	have, err := t.read()
+	if errors.Is(err, errNoNFTables) || err == nil && !have.table {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
+	}
+	lives := len(have.flannel) > len(have.marked)
+	switch {
+	case t.Name == dropTable:
+	case o.Port && !lives: // nothing here drops, and no flannel has rules of its own
+		return nil, nil
+	case o.Flannel && !o.Port:
+		have.chains = append(have.chains, have.flannel...)
+		if len(have.chains) == 0 && !have.other {
+			lines = []string{t.String()}
+		}
+	default:
+		have.chains, have.other = append(have.chains, have.marked...), have.other || lives
 	}
 	for _, name := range have.chains {
-		lines = append(lines, fmt.Sprintf("nftables table inet %s: chain %s", dropTable, name))
-	}
-	if o.DryRun {
-		return lines, nil
-	}
-	c, err := connect()
-	if err != nil {
-		return nil, err
-	}
-	removeDrops(c, have, true)
-	if err := c.Flush(); err != nil {
-		return nil, fmt.Errorf("nftables table inet %s: %w", dropTable, err)
-	}
-	return lines, nil
-}
-
-// remove removes the rules of ours, and the table if nothing else is in it.
-func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
-	s := o.scope()
-	exists, have, _, err := f.read(s)
-	if errors.Is(err, errNoNFTables) || err == nil && !exists {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if o.Port { // nothing here drops
-		return nil, nil
-	}
-	gone := func(r *nftables.Rule) bool {
-		if isMarked(string(r.UserData)) {
-			return !s.others(r)
-		}
-		return o.Flannel
-	}
-	rest := false
-	var chains []heldChain // in which something goes
-	for _, h := range have {
-		n := 0
-		for _, r := range h.rules {
-			if gone(r) {
-				n++
-			}
-		}
-		switch {
-		case n == 0 && (len(h.rules) > 0 || !o.Flannel):
-			rest = true
-			continue
-		case n < len(h.rules):
-			rest = true
-		}
-		chains = append(chains, h)
-		lines = append(lines, fmt.Sprintf("nftables table %s: chain %s, %d rules", f.name(), h.name, n))
-	}
-	whole := !rest && (len(lines) > 0 || o.Flannel)
-	if whole {
-		lines = []string{"nftables table " + f.name()}
+		lines = append(lines, fmt.Sprintf("%v: chain %s", t, name))
 	}
 	if o.DryRun || len(lines) == 0 {
 		return lines, nil
@@ -141,13 +100,9 @@ func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if whole {
-		c.DelTable(f.table())
-	} else if err := removeRules(c, f.table(), chains, gone); err != nil {
-		return nil, err
-	}
+	t.remove(c, have, true)
 	if err := c.Flush(); err != nil {
-		return nil, fmt.Errorf("nftables table %s: %w", f.name(), err)
+		return nil, fmt.Errorf("%v: %w", t, err)
 	}
 	return lines, nil
 }
@@ -167,12 +122,12 @@ func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string,
 				err = i.restore(ctx, t, plan.payload)
 			}
 			if err != nil {
-				faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), p.table, err))
+				faults = append(faults, fmt.Errorf("%v, table %s: %w", i, p.table, err))
 				continue
 			}
 		}
 		for _, line := range plan.lines {
-			lines = append(lines, fmt.Sprintf("%s: table %s: %s", i.name(), p.table, line))
+			lines = append(lines, fmt.Sprintf("%v: table %s: %s", i, p.table, line))
 		}
 	}
 	return lines, errors.Join(faults...)

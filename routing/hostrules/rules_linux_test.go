@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -199,9 +200,9 @@ func disturbances(f flavour) []string {
 		"nft delete element inet weft overlay-peers4-10.42.0.0/16 { 198.51.100.1 }", "nft flush ruleset"}
 	switch f.kind {
 	case kindNFTables:
-		return append(all, "nft delete table ip flannel-ipv4", "nft flush chain ip flannel-ipv4 postrtg",
-			"nft add rule ip6 flannel-ipv6 forward drop",
-			"nft add chain ip flannel-ipv4 forward { policy drop ; }")
+		return append(all, "nft delete table ip flannel-ipv4", "nft flush chain ip flannel-ipv4 postrtg-10.42.0.0/16",
+			"nft add rule ip6 flannel-ipv6 forward-fd42__/48 drop",
+			"nft add chain ip flannel-ipv4 forward-10.42.0.0/16 { policy drop ; }")
 	case kindIptablesNFT:
 		return append(all, "iptables-nft -t nat -F", "iptables-nft -F", "iptables-nft -t nat -D FLANNEL-POSTRTG 3",
 			"iptables-nft -t nat -I FLANNEL-POSTRTG -j ACCEPT")
@@ -365,38 +366,48 @@ func TestOnlyWhatDropsGoes(t *testing.T) {
 	})
 }
 
-// In iptables a living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left
-// before that.
+// A living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left before that.
 func TestOurRulesGoWhereAFlannelLives(t *testing.T) {
-	for _, f := range flavours()[1:] {
-		t.Run(f.name, func(t *testing.T) {
-			inNamespace(t)
-			apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
-			own := func() int { return strings.Count(ruleset(t), "(weft)") }
-			all := own()
-			if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || all == 0 || own() != all {
-				t.Errorf("without a flannel: %v, %d of %d rules are left", err, own(), all)
-			}
-			kind := strings.TrimPrefix(f.name, "iptables-")
-			shell(t, strings.NewReplacer("KIND", kind).Replace(`
-iptables-KIND -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
-iptables-KIND -A FLANNEL-FWD -s 10.42.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
-iptables-KIND -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
-iptables-KIND -t nat -A FLANNEL-POSTRTG -s 10.42.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE
-ip6tables-KIND -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
-ip6tables-KIND -A FLANNEL-FWD -s fd42::/48 -m comment --comment "flanneld forward" -j ACCEPT
-ip6tables-KIND -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
-ip6tables-KIND -t nat -A FLANNEL-POSTRTG -s fd42::/48 -m comment --comment "flanneld masq" -j MASQUERADE
-`))
-			if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || own() != 0 {
-				t.Errorf("beside a flannel: %v, left:\n%s", err, ruleset(t))
-			}
-			saved := sh(t, "iptables-"+kind+"-save") + sh(t, "ip6tables-"+kind+"-save")
-			if n := strings.Count(saved, `"flanneld `); n != 8 {
-				t.Errorf("of flannel's 8 rules %d are left:\n%s", n, saved)
-			}
-		})
-	}
+	each(t, func(t *testing.T, f flavour) {
+		apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))
+		own := func() int { return strings.Count(ruleset(t), "(weft)") }
+		all := own()
+		if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || all == 0 || own() != all {
+			t.Errorf("without a flannel: %v, %d of %d rules are left", err, own(), all)
+		}
+		flannels := `
+for v in "ip saddr 10.42.0.0/16" "ip6 saddr fd42::/48"; do
+	for x in "forward filter forward filter accept" "postrtg nat postrouting srcnat masquerade"; do
+		set -- $v $x
+		table="$1 flannel-$(echo $1 | sed 's/ip$/ipv4/; s/ip6/ipv6/')"
+		nft add chain $table $4 "{ type $5 hook $6 priority $7 ; }"
+		nft add rule $table $4 $v $8 comment '"flanneld of its own"'
+	done
+done
+`
+		if f.kind != kindNFTables {
+			flannels = strings.NewReplacer("KIND", strings.TrimPrefix(f.name, "iptables-")).Replace(`
+for v in "iptables-KIND 10.42.0.0/16" "ip6tables-KIND fd42::/48"; do
+	set -- $v
+	$1 -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+	$1 -A FLANNEL-FWD -s $2 -m comment --comment "flanneld forward" -j ACCEPT
+	$1 -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+	$1 -t nat -A FLANNEL-POSTRTG -s $2 -m comment --comment "flanneld masq" -j MASQUERADE
+done
+`)
+		}
+		shell(t, flannels)
+		its := func() int {
+			return len(regexp.MustCompile(`"flanneld (forward|masq|of its own)"`).FindAllString(ruleset(t), -1))
+		}
+		before := its()
+		if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || own() != 0 {
+			t.Errorf("beside a flannel: %v, left:\n%s", err, ruleset(t))
+		}
+		if n := its(); n != before || n == 0 {
+			t.Errorf("of flannel's %d rules %d are left:\n%s", before, n, ruleset(t))
+		}
+	})
 }
 
 // Whether rules that drop are there is known while another holds the lock, who may wait for iptables.
@@ -577,7 +588,9 @@ func TestATableThatIsRefused(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			inNamespace(t)
 			r := testRules(t, f, testConfig(f))
-			i := map[kind]*iptables{kindIptablesNFT: r.nft[0], kindIptablesLegacy: r.legacy[0]}[f.kind]
+			i := r.accepts[slices.IndexFunc(r.accepts, func(a accepting) bool {
+				return a.kind == f.kind
+			})].firewall.(*iptables)
 			found, err := i.find(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -62,8 +62,7 @@ func concerns(m syscall.NetlinkMessage) bool {
 	switch t := m.Header.Type & 0xff; {
 	case t == unix.NFT_MSG_NEWGEN:
 		return false
-	case slices.Contains([]string{dropTable, (&flannelTable{}).name(), (&flannelTable{ipv6: true}).name()},
-		table):
+	case slices.Contains([]string{dropTable, flannelTable(false), flannelTable(true)}, table):
 		return true
 	case table != "filter" && table != "nat":
 		return false

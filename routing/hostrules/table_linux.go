@@ -1,6 +1,8 @@
 package hostrules
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,17 +19,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropTable is the table of family inet that has everything which drops. The networks of a host share it; the
-// names of chains and sets end with the label of theirs.
+// dropTable is the table of family inet that has everything which drops.
 const dropTable = "weft"
 
-// These are the stems of names in dropTable.
+// flannelTable is flannel's table of a family, which has what masquerades and accepts.
+func flannelTable(ipv6 bool) string {
+	if ipv6 {
+		return "flannel-ipv6"
+	}
+	return "flannel-ipv4"
+}
+
+// These are the stems of names of chains and sets. Flannel's own chains have the last two as they are.
 const (
 	chainInput     = "overlay-input"
 	chainForward   = "overlay-forward"
 	chainSealedIn  = "sealed-in"
 	chainSealedOut = "sealed-out"
 	setLinks       = "overlay-links"
+	chainFlannel   = "forward"
+	chainPostrtg   = "postrtg"
 )
 
 func setPeers(ipv6 bool) string {
@@ -39,7 +50,7 @@ func setPeers(ipv6 bool) string {
 
 func stems() []string {
 	return []string{chainInput, chainForward, chainSealedIn, chainSealedOut, setLinks, setPeers(false),
-		setPeers(true)}
+		setPeers(true), chainFlannel, chainPostrtg}
 }
 
 // errNoNFTables is for a kernel without nf_tables, or one whose module is not loaded.
@@ -104,10 +115,23 @@ func dropChains(v4, v6 familyRules) []nftChain {
 	}, func(c nftChain) bool { return len(c.rules) == 0 })
 }
 
-// drops keeps the chains and sets of one network in dropTable.
-type drops struct {
-	label string
-	scope scope
+// flannelChains are those of a table of flannel's, by stem.
+func flannelChains(w familyRules) []nftChain {
+	return slices.DeleteFunc([]nftChain{
+		{chainFlannel, hook{nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
+			w.forward},
+		{chainPostrtg, hook{nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
+			w.masquerade},
+	}, func(c nftChain) bool { return len(c.rules) == 0 })
+}
+
+// table keeps the chains and sets of one network in a table. The networks of a host share the table; the
+// names of chains and sets end with the label of theirs.
+type table struct {
+	nftables.Table
+	label       string
+	scope       scope
+	randomFully bool
 	// chains and sets are what was made last, and mark is how the kernel showed them then; "" before the first
 	// success.
 	chains []nftChain
@@ -118,10 +142,33 @@ type drops struct {
 	counted     bool
 }
 
-// newDrops is for the network of those prefixes.
-func newDrops(s scope, network netip.Prefix) *drops { return &drops{label: label(network), scope: s} }
+// newTables returns the tables for the networks of a scope: the one that drops, and flannel's of either
+// family.
+func newTables(s scope, networks []netip.Prefix, randomFully bool) (drops *table, flannels [2]*table) {
+	drops = &table{Table: nftables.Table{Name: dropTable, Family: nftables.TableFamilyINet}, scope: s}
+	for i, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		flannels[i] = &table{Table: nftables.Table{Name: flannelTable(i == 1), Family: family}, scope: s,
+			randomFully: randomFully}
+	}
+	for _, n := range networks {
+		drops.label = cmp.Or(drops.label, label(n))
+		if n.Addr().Is4() {
+			flannels[0].label = label(n)
+		} else {
+			flannels[1].label = label(n)
+		}
+	}
+	return drops, flannels
+}
 
-func (d *drops) name(stem string) string { return stem + "-" + d.label }
+func (t *table) String() string {
+	if t.Family == nftables.TableFamilyINet {
+		return "nftables table inet " + t.Name
+	}
+	return "nftables table " + t.Name
+}
+
+func (t *table) named(stem string) string { return stem + "-" + t.label }
 
 // dropSets are the sets that the rules refer to.
 func dropSets(chains []nftChain, v4, v6 familyRules, links []string) map[string][]string {
@@ -156,70 +203,81 @@ func dropSets(chains []nftChain, v4, v6 familyRules, links []string) map[string]
 	return sets
 }
 
-// held is what the kernel has of one network in dropTable.
+// held is what the kernel has of one network in a table.
 type held struct {
 	table  bool
 	chains []string
 	sets   []string
-	other  bool // somebody else, perhaps another network, has something in the table
-	rules  int
-	keys   map[string]int
-	mark   string // differs if anything was changed, even if it was put back
+	// flannel are chains with flannel's names and rules, which it made or an earlier weft. Of those marked has
+	// the ones with rules of that weft.
+	flannel, marked []string
+	other           bool // somebody else, perhaps another network, has something in the table
+	rules           int
+	keys            map[string]int
+	mark            string // differs if anything was changed, even if it was put back
 	// sealed4 and sealed6 count the rules of a seal in each family.
 	sealed4, sealed6 int
 	dropped          Dropped
 }
 
-// readDrops reads the chains and sets that are of the network.
-func readDrops(s scope) (h held, err error) {
+// read reads the chains and sets that are of the network.
+func (t *table) read() (h held, err error) {
 	h.keys = map[string]int{}
 	c, err := connect()
 	if err != nil {
 		return h, absent(err)
 	}
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
 		return h, absent(err)
 	}
-	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == dropTable })
+	i := slices.IndexFunc(tables, func(x *nftables.Table) bool { return x.Name == t.Name })
 	if i < 0 {
 		return h, nil
 	}
 	h.table = true
 	var w strings.Builder
 	fmt.Fprintln(&w, "flags", tables[i].Flags)
-	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	chains, err := c.ListChainsOfTableFamily(t.Family)
 	if err != nil {
 		return h, err
 	}
 	for _, ch := range chains {
-		if ch.Table.Name != dropTable {
+		flannel := t.Name != dropTable && (ch.Name == chainFlannel || ch.Name == chainPostrtg)
+		switch {
+		case ch.Table.Name != t.Name:
 			continue
-		}
-		if !s.owns(ch.Name) {
+		case !flannel && !t.scope.owns(ch.Name):
 			h.other = true
 			continue
 		}
-		h.chains = append(h.chains, ch.Name)
 		rules, err := c.GetRules(tables[i], ch)
 		if err != nil {
 			return h, fmt.Errorf("rules of chain %s: %w", ch.Name, err)
 		}
+		fmt.Fprintln(&w, ch.Name)
 		if ch.Hooknum != nil {
-			fmt.Fprintln(&w, ch.Name, *ch.Hooknum, *ch.Priority, *ch.Policy)
+			fmt.Fprintln(&w, *ch.Hooknum, *ch.Priority, *ch.Policy)
 		}
 		for _, r := range rules {
 			fmt.Fprintln(&w, ch.Name, r.Handle)
-			h.rules++
 			h.count(ch.Name, r)
+		}
+		if !flannel {
+			h.chains, h.rules = append(h.chains, ch.Name), h.rules+len(rules)
+			continue
+		}
+		h.flannel = append(h.flannel, ch.Name)
+		if slices.ContainsFunc(rules, func(r *nftables.Rule) bool { return isMarked(string(r.UserData)) }) {
+			h.marked = append(h.marked, ch.Name)
 		}
 	}
 	sets, err := c.GetSets(tables[i])
 	if err != nil {
-		return h, fmt.Errorf("sets of table %s: %w", dropTable, err)
+		return h, fmt.Errorf("sets of %v: %w", t, err)
 	}
 	for _, set := range sets {
-		if !s.owns(set.Name) {
+		if !t.scope.owns(set.Name) {
 			h.other = true
 			continue
 		}
@@ -265,61 +323,65 @@ func (h *held) count(chain string, r *nftables.Rule) {
 	}
 }
 
-// sync makes the network's part of dropTable as wanted. Where only peers or links differ, only the sets
-// change; else all is written anew, in one transaction. repaired says that somebody else had changed it.
-func (d *drops) sync(v4, v6 familyRules, links []string) (wrote, repaired bool, err error) {
-	chains := dropChains(v4, v6)
-	sets := dropSets(chains, v4, v6, links)
-	have, err := readDrops(d.scope)
+// sync makes the network's part of the table as wanted. Where only sets differ, only these change; else all
+// is written anew, in one transaction, and flannel's own chains go. repaired says that somebody else had
+// changed it.
+func (t *table) sync(chains []nftChain, sets map[string][]string) (wrote, repaired bool, err error) {
+	have, err := t.read()
 	if errors.Is(err, errNoNFTables) {
 		return false, false, err
 	}
 	if err != nil {
 		have.mark = "unreadable" // somebody has put something strange there: it is written anew
 	}
-	if d.counted {
-		d.total = d.total.plus(have.dropped.minus(d.last))
+	if t.counted {
+		t.total = t.total.plus(have.dropped.minus(t.last))
 	}
-	d.last, d.counted = have.dropped, true
-	intact := d.mark != "" && d.mark == have.mark
-	same := reflect.DeepEqual(chains, d.chains)
-	if same && intact && reflect.DeepEqual(sets, d.sets) || len(chains) == 0 &&
-		len(have.chains)+len(have.sets) == 0 {
-		d.chains, d.sets = chains, sets
+	t.last, t.counted = have.dropped, true
+	intact := t.mark != "" && t.mark == have.mark
+	same := reflect.DeepEqual(chains, t.chains)
+	if same && intact && reflect.DeepEqual(sets, t.sets) || len(chains) == 0 &&
+		len(have.chains)+len(have.sets)+len(have.flannel) == 0 {
+		t.chains, t.sets = chains, sets
 		return false, false, nil
 	}
-	repaired = d.mark != "" && !intact
+	repaired = t.mark != "" && !intact
 	c, err := connect()
 	if err != nil {
 		return false, false, absent(err)
 	}
 	if same && intact {
-		err = d.difference(c, sets)
+		err = t.difference(c, sets)
 		if err == nil {
 			err = c.Flush()
 		}
 	}
 	if !same || !intact || err != nil {
 		if c, err = connect(); err == nil {
-			err = d.whole(c, have, chains, sets)
+			err = t.whole(c, have, chains, sets)
 		}
 		if err == nil {
 			err = absent(c.Flush())
 		}
 	}
 	if err != nil { // nothing is written, and mark still says what there was
-		return false, false, fmt.Errorf("nftables table inet %s: %w", dropTable, err)
+		return false, false, fmt.Errorf("%v: %w", t, err)
 	}
-	after, err := readDrops(d.scope)
+	after, err := t.read()
 	if err != nil {
 		return true, repaired, err
 	}
-	d.last = after.dropped
-	if !after.shows(chains, sets, d.name) {
-		return true, repaired, fmt.Errorf("nftables table inet %s: somebody else changes it", dropTable)
+	t.last = after.dropped
+	if !after.shows(chains, sets, t.named) {
+		return true, repaired, fmt.Errorf("%v: somebody else changes it", t)
 	}
-	d.chains, d.sets, d.mark = chains, sets, after.mark
+	t.chains, t.sets, t.mark = chains, sets, after.mark
 	return true, repaired, nil
+}
+
+// accept makes a table of flannel's as wanted.
+func (t *table) accept(_ context.Context, _ scope, want familyRules) (wrote, repaired bool, err error) {
+	return t.sync(flannelChains(want), nil)
 }
 
 // shows reports whether h has as many chains, rules and elements as were written.
@@ -337,15 +399,15 @@ func (h held) shows(chains []nftChain, sets map[string][]string, name func(strin
 }
 
 // whole writes the network's chains and sets anew.
-func (d *drops) whole(c *nftables.Conn, have held, chains []nftChain, sets map[string][]string) error {
-	t := &nftables.Table{Name: dropTable, Family: nftables.TableFamilyINet}
-	removeDrops(c, have, len(chains) == 0)
+func (t *table) whole(c *nftables.Conn, have held, chains []nftChain, sets map[string][]string) error {
+	have.chains = append(have.chains, have.flannel...)
+	t.remove(c, have, len(chains) == 0)
 	if len(chains) == 0 {
 		return nil
 	}
-	c.AddTable(t)
+	c.AddTable(&t.Table)
 	for i, stem := range slices.Sorted(maps.Keys(sets)) {
-		s := d.set(stem)
+		s := t.set(stem)
 		// The library would count with a variable of the process, which two networks would change at once. A
 		// number holds for one transaction.
 		s.ID = uint32(i + 1)
@@ -356,47 +418,43 @@ func (d *drops) whole(c *nftables.Conn, have held, chains []nftChain, sets map[s
 			return err
 		}
 	}
+	var set func(string) string
+	if t.Family == nftables.TableFamilyINet {
+		set = t.named
+	}
+	accept := nftables.ChainPolicyAccept
 	for _, ch := range chains {
-		addChain(c, t, d.name(ch.name), ch.hook)
+		chain := &nftables.Chain{Name: t.named(ch.name), Table: &t.Table, Type: ch.kind, Hooknum: ch.num,
+			Priority: ch.priority, Policy: &accept}
+		c.AddChain(chain)
 		for _, r := range ch.rules {
-			addRule(c, t, d.name(ch.name), r.nft(d.name, false), r.comment)
+			c.AddRule(&nftables.Rule{Table: &t.Table, Chain: chain, Exprs: r.nft(set, t.randomFully),
+				UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment)})
 		}
 	}
 	return nil
 }
 
-// removeDrops deletes what have names, and with it the table if nobody else has something there.
-func removeDrops(c *nftables.Conn, have held, table bool) {
-	t := &nftables.Table{Name: dropTable, Family: nftables.TableFamilyINet}
-	if have.table && table && !have.other {
-		c.DelTable(t)
+// remove deletes the chains and sets that have names, and with all the table if nobody else has something
+// there.
+func (t *table) remove(c *nftables.Conn, have held, all bool) {
+	if have.table && all && !have.other {
+		c.DelTable(&t.Table)
 		return
 	}
 	for _, name := range have.chains {
-		c.FlushChain(&nftables.Chain{Name: name, Table: t})
+		c.FlushChain(&nftables.Chain{Name: name, Table: &t.Table})
 	}
 	for _, name := range have.chains {
-		c.DelChain(&nftables.Chain{Name: name, Table: t})
+		c.DelChain(&nftables.Chain{Name: name, Table: &t.Table})
 	}
 	for _, name := range have.sets {
-		c.DelSet(&nftables.Set{Name: name, Table: t})
+		c.DelSet(&nftables.Set{Name: name, Table: &t.Table})
 	}
 }
 
-func addChain(c *nftables.Conn, t *nftables.Table, name string, h hook) {
-	accept := nftables.ChainPolicyAccept
-	c.AddChain(&nftables.Chain{Name: name, Table: t, Type: h.kind, Hooknum: h.num, Priority: h.priority,
-		Policy: &accept})
-}
-
-func addRule(c *nftables.Conn, t *nftables.Table, chain string, es []expr.Any, comment string) {
-	c.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: chain, Table: t}, Exprs: es,
-		UserData: userdata.AppendString(nil, userdata.TypeComment, comment)})
-}
-
-func (d *drops) set(stem string) *nftables.Set {
-	s := &nftables.Set{Table: &nftables.Table{Name: dropTable, Family: nftables.TableFamilyINet},
-		Name: d.name(stem)}
+func (t *table) set(stem string) *nftables.Set {
+	s := &nftables.Set{Table: &t.Table, Name: t.named(stem)}
 	switch stem {
 	case setLinks:
 		s.KeyType, s.KeyByteOrder = nftables.TypeIFName, binaryutil.NativeEndian // or nft prints no name
@@ -409,14 +467,14 @@ func (d *drops) set(stem string) *nftables.Set {
 }
 
 // difference changes the elements in which the sets differ from those that were made last.
-func (d *drops) difference(c *nftables.Conn, sets map[string][]string) error {
+func (t *table) difference(c *nftables.Conn, sets map[string][]string) error {
 	for stem, keys := range sets {
-		gone := slices.DeleteFunc(slices.Clone(d.sets[stem]), in(keys))
-		added := slices.DeleteFunc(slices.Clone(keys), in(d.sets[stem]))
-		if err := elements(c.SetDeleteElements, d.set(stem), gone); err != nil {
+		gone := slices.DeleteFunc(slices.Clone(t.sets[stem]), in(keys))
+		added := slices.DeleteFunc(slices.Clone(keys), in(t.sets[stem]))
+		if err := elements(c.SetDeleteElements, t.set(stem), gone); err != nil {
 			return err
 		}
-		if err := elements(c.SetAddElements, d.set(stem), added); err != nil {
+		if err := elements(c.SetAddElements, t.set(stem), added); err != nil {
 			return err
 		}
 	}
