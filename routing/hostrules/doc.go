@@ -4,11 +4,11 @@
 //
 //	config, flags ─┐
 //	lease.Set ─────┴─ desired (pure) ──> familyRules
-//	                   ├── all that drops ──> table inet weft, by netlink             drops_linux.go
+//	                   ├── all that drops ──> table inet weft, by netlink              table_linux.go
 //	                   └── masquerade, forward
-//	                        ├── EnableNFTables ──> tables flannel-ipv4, flannel-ipv6   flannel_linux.go
-//	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD              save.go, iptables_linux.go
-//	nftables notification, --iptables-resync ──> read, and the same again              keeper_linux.go
+//	                        ├── EnableNFTables ──> tables flannel-ipv4, flannel-ipv6
+//	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD     save.go, iptables_linux.go
+//	nftables notification, --iptables-resync ──> read, and the same again             keeper_linux.go
 //
 // Each table is changed in one transaction, so that no packet meets half of the rules. Leftovers of earlier
 // runs go once all of these stand. Peers and the links of the underlay's side are sets, which change by
@@ -40,10 +40,10 @@
 //
 // # Several networks on one host
 //
-// The networks' prefixes tell them apart. In table weft each has chains and sets that end with its label. In
-// flannel's chains they share, each changes only rules about its own prefixes, or the networks that it had
-// before. So does "weft cleanup" (Remove), which takes what has one of our comments; a living flannel's rules
-// stay.
+// The networks' prefixes tell them apart. In nftables each has chains and sets that end with its label. In
+// flannel's chains of iptables, which they share, each changes only rules about its own prefixes, or the
+// networks that it had before. So does "weft cleanup" (Remove), which takes what has one of our comments; a
+// living flannel's rules stay.
 //
 // Everything here works in the network namespace of the calling thread.
 package hostrules

@@ -111,22 +111,24 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 		}
 		s := Suspect{Hook: hooks[*c.Hooknum], Table: families[c.Table.Family] + c.Table.Name, Chain: c.Name,
 			IPv6: c.Table.Family == nftables.TableFamilyIPv6}
-		zones, rule := c.Table.Name == "firewalld" && s.Hook != "output", s.dropping(conn, c)
-		if !zones && rule.Rule != 0 {
-			found = append(found, rule)
-		}
+		policy := c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
 		switch {
-		case zones:
-			s.Owner = "firewalld" // whose zones reject by rules
-		case rule.Rule != 0 && rule.Dropped == 0, c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop:
-			continue // nothing comes to the policy, or it accepts
+		case c.Table.Name == "firewalld" && s.Hook != "output": // whose zones reject by rules
+			s.Owner = "firewalld"
 		case ufw && c.Table.Name == "filter":
 			s.Owner = "ufw"
 		}
-		if s.Owner == "" || !slices.ContainsFunc(found, func(x Suspect) bool {
-			return x.Owner == s.Owner && x.Hook == s.Hook
-		}) {
-			found = append(found, s)
+		suspects := []Suspect{s}
+		if s.Owner != "firewalld" {
+			rules, _ := conn.GetRules(c.Table, c) // an error: the chain has gone meanwhile
+			suspects = s.among(seenInNFT(rules), policy)
+		}
+		for _, x := range suspects {
+			if x.Owner == "" || !slices.ContainsFunc(found, func(y Suspect) bool {
+				return x.Owner == y.Owner && x.Hook == y.Hook
+			}) {
+				found = append(found, x)
+			}
 		}
 	}
 	for _, six := range []bool{false, true} {
@@ -134,47 +136,92 @@ func Suspects(ctx context.Context) (found []Suspect, err error) {
 		if err != nil {
 			return found, err
 		}
+		filter := tables["filter"]
 		for _, chain := range []string{"INPUT", "FORWARD", "OUTPUT"} {
-			found = append(found, Suspect{Hook: strings.ToLower(chain), Table: "filter (legacy iptables)",
-				Chain: chain, IPv6: six, Legacy: true}.legacy(tables["filter"])...)
+			x := Suspect{Hook: strings.ToLower(chain), Table: "filter (legacy iptables)", Chain: chain, IPv6: six,
+				Legacy: true}
+			some := x.among(seenInLegacy(filter, chain), slices.Contains(filter.drops, chain))
+			if len(some) == 0 || some[0].Rule == 0 {
+				if x.Some = filter.dropping(chain); x.Some > 0 && x.Hook != "forward" {
+					some = append([]Suspect{x}, some...)
+				}
+			}
+			found = append(found, some...)
 		}
 	}
 	return found, nil
 }
 
-// legacy lists what drops in a chain of legacy iptables.
-func (s Suspect) legacy(t saved) (found []Suspect) {
-	s.Ahead = s.Hook == "forward"
-	rule, accepts := Suspect{}, false
-	for i, r := range t.rules[s.Chain] {
-		drops := discards(r)
-		switch {
-		case target(r) == chainAccept:
-			s.Ahead = false
-		case drops && unconditional.MatchString(r) && (rule.Rule == 0 || rule.Dropped > 0):
-			rule = s
-			rule.Rule, rule.Sure = i+1, !accepts
-		case drops && t.packets[s.Chain][i] > 0 && rule.Rule == 0 && s.Hook == "forward":
-			rule = s
-			rule.Rule, rule.Dropped = i+1, t.packets[s.Chain][i]
+// seen is what matters of a rule of somebody's.
+type seen struct {
+	drops, all bool // it drops or rejects; whatever comes to it
+	packets    uint64
+	next       string // the chain that it leads to
+}
+
+// among returns what drops in a chain with these rules, and with a policy that drops: the first rule that
+// drops every packet, or where packets are forwarded else the first that has dropped any; and the policy
+// unless nothing comes to it.
+func (s Suspect) among(rules []seen, policy bool) (found []Suspect) {
+	at := slices.IndexFunc(rules, func(r seen) bool { return r.drops && r.all })
+	if at < 0 && s.Hook == "forward" {
+		at = slices.IndexFunc(rules, func(r seen) bool { return r.drops && r.packets > 0 })
+	}
+	accepts := slices.IndexFunc(rules, func(r seen) bool { return r.next == chainAccept })
+	s.Ahead = accepts < 0 && s.Legacy && s.Hook == "forward"
+	if at >= 0 {
+		r := s
+		r.Rule, r.Ahead = at+1, s.Ahead || accepts > at
+		if rules[at].all {
+			// a rule that does not drop accepts, or may, as a verdict map does
+			r.Sure = !slices.ContainsFunc(rules[:at], func(r seen) bool { return !r.drops })
+			policy = false
+		} else {
+			r.Dropped = rules[at].packets
 		}
-		accepts = accepts || !drops
+		r.Owner = ""
+		found = append(found, r)
 	}
-	if rule.Rule == 0 && s.Hook != "forward" {
-		rule = s
-		rule.Some = t.dropping(s.Chain)
-	}
-	if rule.Rule+rule.Some > 0 {
-		found = append(found, rule)
-	}
-	if slices.Contains(t.drops, s.Chain) && (rule.Rule == 0 || rule.Dropped > 0) {
+	if policy {
 		found = append(found, s)
 	}
 	return found
 }
 
+func seenInNFT(rules []*nftables.Rule) (out []seen) {
+	for _, r := range rules {
+		s := seen{all: true}
+		for _, e := range r.Exprs {
+			switch e := e.(type) {
+			case *expr.Log:
+			case *expr.Counter:
+				s.packets = e.Packets
+			case *expr.Match:
+				s.all = s.all && e.Name == "comment"
+			case *expr.Verdict:
+				s.drops, s.next = e.Kind == expr.VerdictDrop, e.Chain
+			case *expr.Reject:
+				s.drops = true
+			case *expr.Target:
+				s.drops = e.Name == "REJECT"
+			default:
+				s.all = false
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
 // unconditional matches a rule of iptables-save that looks at nothing.
 var unconditional = regexp.MustCompile(`^(-m comment --comment ("([^"\\]|\\.)*"|\S+) )?-j `)
+
+func seenInLegacy(t saved, chain string) (out []seen) {
+	for i, r := range t.rules[chain] {
+		out = append(out, seen{discards(r), unconditional.MatchString(r), t.packets[chain][i], target(r)})
+	}
+	return out
+}
 
 func discards(rule string) bool { return target(rule) == "DROP" || target(rule) == "REJECT" }
 
@@ -191,41 +238,4 @@ func (s saved) dropping(chain string) (n int) {
 		}
 	}
 	return n
-}
-
-// dropping is s with the first rule of a chain that drops or rejects every packet, or where packets are
-// forwarded with the first that has dropped any.
-func (s Suspect) dropping(conn *nftables.Conn, c *nftables.Chain) Suspect {
-	rules, _ := conn.GetRules(c.Table, c) // an error: the chain has gone meanwhile
-	accepts := false
-	for i, r := range rules {
-		all, drops, count, next := true, false, uint64(0), ""
-		for _, e := range r.Exprs {
-			switch e := e.(type) {
-			case *expr.Log:
-			case *expr.Counter:
-				count = e.Packets
-			case *expr.Match:
-				all = all && e.Name == "comment"
-			case *expr.Verdict:
-				drops, next = e.Kind == expr.VerdictDrop, e.Chain
-			case *expr.Reject:
-				drops = true
-			case *expr.Target:
-				drops = e.Name == "REJECT"
-			default:
-				all = false
-			}
-		}
-		switch {
-		case next == chainAccept:
-			s.Ahead = s.Rule != 0
-		case drops && all && (s.Rule == 0 || s.Dropped > 0):
-			s.Rule, s.Sure, s.Dropped = i+1, !accepts, 0
-		case drops && count > 0 && s.Rule == 0 && s.Hook == "forward":
-			s.Rule, s.Dropped = i+1, count
-		}
-		accepts = accepts || !drops // or may, as a verdict map does
-	}
-	return s
 }

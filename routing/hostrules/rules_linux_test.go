@@ -200,7 +200,8 @@ func disturbances(f flavour) []string {
 		"nft delete element inet weft overlay-peers4-10.42.0.0/16 { 198.51.100.1 }", "nft flush ruleset"}
 	switch f.kind {
 	case kindNFTables:
-		return append(all, "nft delete table ip flannel-ipv4", "nft flush chain ip flannel-ipv4 postrtg-10.42.0.0/16",
+		return append(all, "nft delete table ip flannel-ipv4",
+			"nft flush chain ip flannel-ipv4 postrtg-10.42.0.0/16",
 			"nft add rule ip6 flannel-ipv6 forward-fd42__/48 drop",
 			"nft add chain ip flannel-ipv4 forward-10.42.0.0/16 { policy drop ; }")
 	case kindIptablesNFT:
@@ -308,7 +309,7 @@ for x in nft legacy; do
 done
 nft add table ip flannel-ipv4
 nft add chain ip flannel-ipv4 postrtg '{ type nat hook postrouting priority srcnat ; }'
-nft add rule ip flannel-ipv4 postrtg ip saddr 10.42.0.0/16 ip daddr 203.0.113.0/24 return comment '"flanneld masq (weft) 10.42.0.0/16"'
+nft add rule ip flannel-ipv4 postrtg ip saddr 10.42.0.0/16 return comment '"flanneld masq (weft) 203.0.113.0"'
 `
 
 // What an earlier run or flannel left is replaced, in whichever firewall it is; what only has a name like it
@@ -366,7 +367,7 @@ func TestOnlyWhatDropsGoes(t *testing.T) {
 	})
 }
 
-// A living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left before that.
+// A living flannel makes rules of its own beside weft's. Then --rules takes weft's, which it left before.
 func TestOurRulesGoWhereAFlannelLives(t *testing.T) {
 	each(t, func(t *testing.T, f flavour) {
 		apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1"))

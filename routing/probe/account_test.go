@@ -10,7 +10,8 @@ import (
 )
 
 func TestAccountsOnTheWire(t *testing.T) {
-	a := account{accountBody{Only: true, From: 1, Next: 3, Of: 9, Answering: 5, Silent: 2, Lossy: 1, Generation: 4}, []Cell{
+	body := accountBody{Only: true, From: 1, Next: 3, Of: 9, Answering: 5, Silent: 2, Lossy: 1, Generation: 4}
+	a := account{body, []Cell{
 		{Addr: netip.MustParseAddr("10.42.3.0"), Answers: Yes, For: 258 * time.Second, RTT: 300 * time.Microsecond,
 			Out: 30, In: -1, Lossy: true, PathMTU: 1472, Heard: true},
 		{Addr: netip.MustParseAddr("fd00::"), Answers: No, ByICMP: true, Hole: true, Out: -1, In: 100,
@@ -60,8 +61,8 @@ func TestAccountsOnTheWire(t *testing.T) {
 
 func FuzzParseAccount(f *testing.F) {
 	head := make([]byte, Size)
-	f.Add((&account{accountBody{Of: 2, Answering: 1}, []Cell{{Addr: netip.IPv6Loopback(), Answers: Yes}}}).append(
-		head))
+	one := account{accountBody{Of: 2, Answering: 1}, []Cell{{Addr: netip.IPv6Loopback(), Answers: Yes}}}
+	f.Add(one.append(head))
 	f.Add((&account{}).append(head))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if a, err := parseAccount(b); err == nil {
