@@ -37,7 +37,7 @@ func (c *Node) joiner() string {
 		return ""
 	}
 	for _, d := range c.devices.List {
-		for _, f := range []underlay.Feature{underlay.UDPGROForwarding, underlay.GROList} {
+		for _, f := range []string{underlay.UDPGROForwarding, underlay.GROList} {
 			if d.Features.Has(f) && d.Features.Has(underlay.GRO) {
 				return fmt.Sprintf("ethtool -K %s %v off", d.Name, f)
 			}

@@ -2,82 +2,50 @@ package underlay
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	"weft/tunnel/port"
 )
 
-// Feature is something that a device does for the packets that it sends or receives.
-type Feature uint8
-
-// The features that matter to the data plane.
+// These are ethtool's names of the features that matter to the data plane (net/ethtool/common.c,
+// netdev_features_strings).
 const (
-	TunnelSegmentation     Feature = iota // cuts UDP tunnels' superpackets without an outer checksum
-	TunnelCsumSegmentation                // and with one
-	UDPSegmentation                       // cuts runs of datagrams
-	ChecksumAny                           // fills in checksums, of any protocol
-	Checksum4                             // of TCP and UDP over IPv4
-	Checksum6                             // of TCP and UDP over IPv6
-	GRO                                   // joins what arrives
-	UDPGROForwarding                      // joins datagrams for sockets that nobody in this namespace has, too
-	GROList                               // the same, into lists of packets
-	NumFeatures                           // how many there are
+	TunnelSegmentation     = "tx-udp_tnl-segmentation"      // cuts UDP tunnels' superpackets without checksum
+	TunnelCsumSegmentation = "tx-udp_tnl-csum-segmentation" // and with one
+	UDPSegmentation        = "tx-udp-segmentation"          // cuts runs of datagrams
+	ChecksumAny            = "tx-checksum-ip-generic"       // fills in checksums, of any protocol
+	Checksum4              = "tx-checksum-ipv4"             // of TCP and UDP over IPv4
+	Checksum6              = "tx-checksum-ipv6"             // of TCP and UDP over IPv6
+	GRO                    = "rx-gro"                       // joins what arrives
+	UDPGROForwarding       = "rx-udp-gro-forwarding"        // also datagrams for sockets that nobody here has
+	GROList                = "rx-gro-list"                  // the same, into lists of packets
 )
 
-// String is ethtool's name of the feature (net/ethtool/common.c, netdev_features_strings).
-func (f Feature) String() string {
-	names := [NumFeatures]string{
-		"tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-udp-segmentation",
-		"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6", "rx-gro", "rx-udp-gro-forwarding",
-		"rx-gro-list",
-	}
-	if f < NumFeatures {
-		return names[f]
-	}
-	return fmt.Sprintf("feature(%d)", uint8(f))
-}
+// Features are those that are on, of the ones that matter.
+type Features []string
 
-// FeatureSet is a set of features.
-type FeatureSet uint16
+// Has reports whether a feature is on.
+func (fs Features) Has(f string) bool { return slices.Contains(fs, f) }
 
-// With is the set and fs.
-func (s FeatureSet) With(fs ...Feature) FeatureSet {
-	for _, f := range fs {
-		s |= 1 << f
-	}
-	return s
-}
-
-// Has says whether f is in the set.
-func (s FeatureSet) Has(f Feature) bool { return s&(1<<f) != 0 }
-
-// Names are ethtool's, of those in the set.
-func (s FeatureSet) Names() []string {
-	names := []string{}
-	for f := range NumFeatures {
-		if s.Has(f) {
-			names = append(names, f.String())
+// featuresOf are those of active that matter.
+func featuresOf(active map[string]bool) Features {
+	fs := Features{}
+	for _, f := range []string{TunnelSegmentation, TunnelCsumSegmentation, UDPSegmentation, ChecksumAny,
+		Checksum4, Checksum6, GRO, UDPGROForwarding, GROList} {
+		if active[f] {
+			fs = append(fs, f)
 		}
 	}
-	return names
-}
-
-// featuresOf is the set of those names that matter.
-func featuresOf(active map[string]bool) (s FeatureSet) {
-	for f := range NumFeatures {
-		if active[f.String()] {
-			s = s.With(f)
-		}
-	}
-	return s
+	return fs
 }
 
 // Device is a device that datagrams leave by, and what it does for them now.
 type Device struct {
 	Index    int
 	Name     string
-	Features FeatureSet
+	Features Features
 }
 
 // Devices are the underlay's link and those under it, in the order in which a frame meets them: behind a link
@@ -89,7 +57,7 @@ type Devices struct {
 }
 
 // Equal reports whether both are the same devices with the same features.
-func (d Devices) Equal(e Devices) bool { return d.Unknown == e.Unknown && slices.Equal(d.List, e.List) }
+func (d Devices) Equal(e Devices) bool { return reflect.DeepEqual(d, e) }
 
 // String is what each device has, for the log.
 func (d Devices) String() string {
@@ -98,7 +66,7 @@ func (d Devices) String() string {
 	}
 	var l []string
 	for _, dev := range d.List {
-		l = append(l, dev.Name+": "+strings.Join(dev.Features.Names(), " "))
+		l = append(l, dev.Name+": "+strings.Join(dev.Features, " "))
 	}
 	return strings.Join(l, "; ")
 }
@@ -106,7 +74,7 @@ func (d Devices) String() string {
 // lacking is the first device that does not cut what the feature cuts, over IPv4 or IPv6; "" if all do. A
 // device that does not fill in the outer checksum is handed no superpacket that needs one: the kernel cuts it
 // in front of the device.
-func (d Devices) lacking(f Feature, six bool) string {
+func (d Devices) lacking(f string, six bool) string {
 	for _, dev := range d.List {
 		sums := dev.Features.Has(ChecksumAny) || dev.Features.Has(Checksum4) && !six ||
 			dev.Features.Has(Checksum6) && six

@@ -23,7 +23,7 @@ func TestReadDevices(t *testing.T) {
 	}
 	eth0, mac0 := index("eth0"), index("mac0")
 
-	has := func(link int, f Feature, names ...string) {
+	has := func(link int, f string, names ...string) {
 		t.Helper()
 		d := ReadDevices(k, link)
 		var got []string

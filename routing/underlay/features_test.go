@@ -8,47 +8,36 @@ import (
 	"weft/tunnel/port"
 )
 
-func TestFeaturesOf(t *testing.T) {
-	s := featuresOf(map[string]bool{"tx-udp_tnl-segmentation": true, "rx-gro": true, "rx-vlan-filter": true,
-		"tx-udp-segmentation": false})
-	if s != FeatureSet(0).With(TunnelSegmentation, GRO) {
-		t.Errorf("%v", s.Names())
-	}
-	if got, want := s.Names(), []string{"tx-udp_tnl-segmentation", "rx-gro"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 func TestOutletOfDevices(t *testing.T) {
-	none := FeatureSet(0).With(ChecksumAny)
-	udp := none.With(UDPSegmentation)
-	tunnels := udp.With(TunnelSegmentation, TunnelCsumSegmentation)
+	none := Features{ChecksumAny}
+	udp := Features{ChecksumAny, UDPSegmentation}
+	tunnels := Features{ChecksumAny, UDPSegmentation, TunnelSegmentation, TunnelCsumSegmentation}
 	const whole, runs = port.OutletWhole, port.OutletRuns
 	type options struct{ six, noWhole, noRuns bool }
 	for _, c := range []struct {
 		name string
-		list []FeatureSet
+		list []Features
 		o    options
 		want port.Outlet
 	}{
-		{"cuts tunnels", []FeatureSet{tunnels}, options{}, whole},
-		{"over IPv6", []FeatureSet{tunnels}, options{six: true}, whole},
-		{"no checksum in IPv6's tunnels", []FeatureSet{udp.With(TunnelSegmentation)}, options{six: true}, runs},
-		{"cuts tunnels and no UDP", []FeatureSet{none.With(TunnelSegmentation)}, options{}, whole},
-		{"cuts UDP", []FeatureSet{udp}, options{}, runs},
-		{"cuts neither", []FeatureSet{none}, options{}, runs},
-		{"checksums of IPv4 only", []FeatureSet{FeatureSet(0).With(UDPSegmentation, Checksum4)}, options{}, runs},
-		{"and IPv6 is cut in software", []FeatureSet{FeatureSet(0).With(UDPSegmentation, Checksum4)},
+		{"cuts tunnels", []Features{tunnels}, options{}, whole},
+		{"over IPv6", []Features{tunnels}, options{six: true}, whole},
+		{"no checksum in IPv6's tunnels", []Features{tunnels[:3]}, options{six: true}, runs},
+		{"cuts tunnels and no UDP", []Features{{ChecksumAny, TunnelSegmentation}}, options{}, whole},
+		{"cuts UDP", []Features{udp}, options{}, runs},
+		{"cuts neither", []Features{none}, options{}, runs},
+		{"checksums of IPv4 only", []Features{{UDPSegmentation, Checksum4}}, options{}, runs},
+		{"and IPv6 is cut in software", []Features{{UDPSegmentation, Checksum4}},
 			options{six: true}, runs},
-		{"no checksums", []FeatureSet{tunnels &^ none}, options{}, runs},
-		{"a VLAN over less", []FeatureSet{tunnels, udp}, options{}, runs},
-		{"less over a device that cuts", []FeatureSet{udp, tunnels}, options{}, runs},
-		{"a bond of unequals", []FeatureSet{tunnels, tunnels, none}, options{}, runs},
-		{"each lacks another", []FeatureSet{none.With(TunnelSegmentation), udp}, options{}, runs},
+		{"no checksums", []Features{tunnels[1:]}, options{}, runs},
+		{"a VLAN over less", []Features{tunnels, udp}, options{}, runs},
+		{"less over a device that cuts", []Features{udp, tunnels}, options{}, runs},
+		{"a bond of unequals", []Features{tunnels, tunnels, none}, options{}, runs},
+		{"each lacks another", []Features{{ChecksumAny, TunnelSegmentation}, udp}, options{}, runs},
 		{"not known", nil, options{}, runs},
-		{"no TAP", []FeatureSet{tunnels}, options{noWhole: true}, runs},
-		{"neither TAP nor runs", []FeatureSet{tunnels}, options{noWhole: true, noRuns: true}, runs},
-		{"no runs", []FeatureSet{udp}, options{noRuns: true}, whole},
+		{"no TAP", []Features{tunnels}, options{noWhole: true}, runs},
+		{"neither TAP nor runs", []Features{tunnels}, options{noWhole: true, noRuns: true}, runs},
+		{"no runs", []Features{udp}, options{noRuns: true}, whole},
 	} {
 		var d Devices
 		for i, s := range c.list {
@@ -66,8 +55,8 @@ func TestOutletOfDevices(t *testing.T) {
 
 func TestWhyNamesDevices(t *testing.T) {
 	d := Devices{List: []Device{
-		{1, "eth0.5", FeatureSet(0).With(ChecksumAny, UDPSegmentation, TunnelSegmentation)},
-		{2, "eth0", FeatureSet(0).With(ChecksumAny, UDPSegmentation)},
+		{1, "eth0.5", Features{ChecksumAny, UDPSegmentation, TunnelSegmentation}},
+		{2, "eth0", Features{ChecksumAny, UDPSegmentation}},
 	}}
 	if got, want := d.Outlet(false, true, true).Why, "eth0 cuts UDP and no tunnels"; got != want {
 		t.Errorf("%q, want %q", got, want)

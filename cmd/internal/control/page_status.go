@@ -78,7 +78,7 @@ func underlayStatus(b routing.Status) Underlay {
 		DevicesUnknown: b.UnderlayDevices.Unknown,
 	}
 	for _, d := range b.UnderlayDevices.List {
-		out.Devices = append(out.Devices, Device{Name: d.Name, Features: d.Features.Names()})
+		out.Devices = append(out.Devices, Device{Name: d.Name, Features: d.Features})
 	}
 	return out
 }
