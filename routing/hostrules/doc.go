@@ -4,11 +4,11 @@
 //
 //	config, flags ─┐
 //	lease.Set ─────┴─ desired (pure) ──> familyRules
-//	                   ├── all that drops ──> table inet weft, by netlink              table_linux.go
+//	                   ├── all that drops ──> table inet weft              chains_linux.go, table_linux.go
 //	                   └── masquerade, forward
-//	                        ├── EnableNFTables ──> tables flannel-ipv4, flannel-ipv6
-//	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD     save.go, iptables_linux.go
-//	nftables notification, --iptables-resync ──> read, and the same again             keeper_linux.go
+//	                        ├── EnableNFTables ──> tables flannel-ipv4, flannel-ipv6             the same
+//	                        └── iptables ──> FLANNEL-POSTRTG, FLANNEL-FWD         save.go, iptables_linux.go
+//	nftables notification, --iptables-resync ──> read, and the same again            keeper_linux.go
 //
 // Each table is changed in one transaction, so that no packet meets half of the rules. Leftovers of earlier
 // runs go once all of these stand. Peers and the links of the underlay's side are sets, which change by
