@@ -99,17 +99,6 @@ type (
 			Admit   string
 		}
 	}
-	leasesJSON struct {
-		Network string
-		Leases  []struct {
-			Subnet, IPv6Subnet netip.Prefix
-			PublicIP           netip.Addr
-			Node               string
-			Own, Reservation   bool
-			Expires            time.Time
-		}
-		Rejected []struct{ Key, Reason, Detail string }
-	}
 )
 
 // dropped is the number of packets dropped for reason.

@@ -69,11 +69,11 @@ func TestKernelBackends(t *testing.T) {
 			if err := b.Node.Start(t.Context()); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
-			before := recordOf(t, l, a.Node)
+			before := recordOf(t, l, a.Node).value
 			if err := a.Node.Restart(t.Context()); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
-			if after := recordOf(t, l, a.Node); after != before {
+			if after := recordOf(t, l, a.Node).value; after != before {
 				t.Errorf("a restart changed the record from %s to %s", before, after)
 			}
 
@@ -241,9 +241,16 @@ func recordKey(n *lab.Node) string {
 	return prefix + "/subnets/" + key
 }
 
-func recordOf(t *testing.T, l *lab.Lab, n *lab.Node) string {
+// recordOf is the record of a node's lease.
+func recordOf(t *testing.T, l *lab.Lab, n *lab.Node) pair {
 	t.Helper()
-	return list(t, l.Store, recordKey(n))[0].value
+	for _, kv := range list(t, l.Store, recordKey(n)) {
+		if kv.key == recordKey(n) {
+			return kv
+		}
+	}
+	t.Fatalf("%s has no record %s", n.Name, recordKey(n))
+	return pair{}
 }
 
 // fullSize pings without fragmentation: the MTU's size passes, one byte more does not. A ping ends with the

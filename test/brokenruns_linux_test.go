@@ -16,6 +16,7 @@ import (
 // answers: bulk passes without runs, and status and doctor say so. When a feature of the device changes,
 // weftd tries runs again.
 func TestADeviceThatBreaksRunsIsFound(t *testing.T) {
+	parallel(t)
 	const config = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","DisableOffloads":["tunnel-gso"]}}`
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]

@@ -13,14 +13,15 @@ import (
 	"weft/test/lab"
 )
 
-// Two hosts run weftd with each backend in turn. After weft cleanup each host is as it was before.
+// Two hosts, on which others have things of their own that look like weft's, run weftd with each backend in
+// turn. After weft cleanup each host is as it was before, and what it removes a dry run has said.
 func TestCleanupLeavesTheHostAsItWas(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Driver: lab.Bare, Store: lab.Embedded, WeftdArgs: []string{
 		"--ip-masq", "--ip-blackhole-route", "--allow-extension", "--etcd-prefix=" + prefix}})
 	before := map[*lab.Node][]string{}
 	for _, n := range l.Nodes() {
-		sh(t, n.Host, emptyTables) // since iptables never removes one that it has made
+		sh(t, n.Host, emptyTables+"\n"+foreign) // since iptables never removes a table that it has made
 		before[n] = hostState(t, n)
 	}
 	d := matrixDimensions()
@@ -57,7 +58,34 @@ func TestCleanupLeavesTheHostAsItWas(t *testing.T) {
 				}
 			}
 			for _, n := range slices.Backward(l.Nodes()) { // the first has the store
-				leaves(t, n)
+				if _, errs, err := weft(t, n, "cleanup"); err == nil || !strings.Contains(errs, "--force") {
+					t.Errorf("while weftd runs: %v %q", err, errs)
+				}
+				if err := n.Stop(await.Context(t, await.Patience)); err != nil {
+					t.Fatal(lab.Explain(err))
+				}
+				sh(t, n.Host, outlived)
+				flags := []string{"cleanup", "--files", "--cache-dir", n.CacheDir, "--subnet-file", n.SubnetFile}
+				// A device that nobody reads any more loses its carrier a moment later.
+				carrier := regexp.MustCompile(`<\S*>|state \w+|linkdown ?|qdisc \w+`)
+				kept := func() string { return carrier.ReplaceAllString(strings.Join(hostState(t, n), "\n"), "") }
+				stopped := kept()
+				dry, errs, err := weft(t, n, append(flags, "--dry-run")...)
+				if err != nil || !containsAll(dry, []string{"netdev weft-raw-192.0.2.1-8285", "link weft-tx4",
+					"link weft-probe"}) {
+					t.Errorf("dry run: %v %s\n%s", err, errs, dry)
+				}
+				if now := kept(); now != stopped {
+					t.Errorf("a dry run made\n%s\nof\n%s", now, stopped)
+				}
+				done, errs, err := weft(t, n, flags...)
+				if err != nil || done != strings.ReplaceAll(dry, "would remove", "removed") {
+					t.Errorf("%v %s\n%s\nafter a dry run that said\n%s", err, errs, done, dry)
+				}
+				if again, errs, err := weft(t, n, flags...); err != nil ||
+					!strings.HasPrefix(again, "nothing of weft's") {
+					t.Errorf("the second time: %v %s%s", err, errs, again)
+				}
 				sh(t, n.Host, strings.Replace(wall.hint, "-N ", "-X ", 1))
 				after := hostState(t, n)
 				gone, left := without(before[n], after), without(after, before[n])
@@ -75,6 +103,36 @@ const emptyTables = `for kind in iptables-nft ip6tables-nft iptables-legacy ip6t
 for place in "filter FORWARD" "nat POSTROUTING" "mangle INPUT"; do
 set -- $place; $kind -t $1 -A $2 -j RETURN; $kind -t $1 -D $2 -j RETURN
 done; done`
+
+// foreign makes what is others', some of which only looks like weft's.
+const foreign = `ip link add theirs type veth peer name theirs-far
+ip link set theirs alias theirs
+ip link set theirs up
+ip route add 192.0.2.0/24 dev theirs proto 99
+iptables-nft -N THEIRS
+iptables-nft -A FORWARD -s 10.42.0.0/16 -j THEIRS
+iptables-legacy -N THEIRS
+nft add table ip theirs
+ip link add theirs0 type bridge
+ip link set theirs0 alias weft
+ip tuntap add weft-tx77 mode tap
+ip tuntap add weft-tx6 mode tap
+ip link add flannel.77 type bridge
+ip link set flannel.77 alias weft
+nft add table netdev weft-raw-theirs
+nft add table netdev weft-raw-192.0.2.9-1
+iptables-nft -N WEFT-CUSTOM
+iptables-legacy -N WEFT-CUSTOM
+iptables-legacy -A INPUT -j WEFT-CUSTOM`
+
+// outlived makes what looks as if it had outlived a data plane, which the kernel prevents, or a probe that
+// was killed.
+const outlived = `nft add table netdev weft-raw-192.0.2.1-8285
+nft add chain netdev weft-raw-192.0.2.1-8285 ingress '{ type filter hook ingress device eth0 priority 0; }'
+nft add rule netdev weft-raw-192.0.2.1-8285 ingress counter comment weft
+ip tuntap add weft-tx4 mode tap
+ip link set weft-tx4 alias weft
+ip link add weft-probe type vxlan id 16777215 dstport 1`
 
 // hostState is what weftd could change in a host, line by line: links, addresses, routes, neighbours,
 // forwarding entries, rules and settings, without what changes by itself.

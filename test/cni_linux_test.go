@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -60,8 +59,7 @@ func (p *cniPod) must(t *testing.T, command, program, conf string) string {
 const cniPlugins = "/usr/lib/cni"
 
 // TestDirectByCNI has weft-cni attach pods directly on a node that has a bridge's pod too: all of them, the
-// host and another node's pod talk in both families, a port of the host leads to a direct pod from
-// everywhere, and a restart of weftd between ADD and DEL is no matter.
+// host and another node's pod talk in both families, and a restart of weftd between ADD and DEL is no matter.
 func TestDirectByCNI(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Name: "cni", NetworkConfig: json.RawMessage(dualStack)})
@@ -125,23 +123,6 @@ func TestDirectByCNI(t *testing.T) {
 	}
 	reach("attached")
 
-	// A port of the host's leads to a direct pod, by DNAT of plugin portmap: from the pod itself, from each
-	// other kind of pod, and from the other node's host.
-	portmap := strings.TrimSuffix(strings.Replace(conf(""), `"type":"weft"`, `"type":"portmap"`, 1), "}") +
-		`,"snat":true,"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]},"prevResult":` + results[0] + "}"
-	a.must(t, "ADD", filepath.Join(cniPlugins, "portmap"), portmap)
-	serveTCP(t, a.Namespace, 80, a.id)
-	for what, from := range map[string]*netns.Namespace{"itself": a.Namespace, "a direct pod": b.Namespace,
-		"a bridge's pod": bridge.NS, "another node's pod": far.NS, "another node": far.Node.NS} {
-		await.OK(t, "the host's port from "+what, func() error {
-			return heardTCP(t, from, netip.AddrPortFrom(n.Underlay4, 8080), a.id)
-		})
-		await.OK(t, "the pod's own port from "+what, func() error {
-			return heardTCP(t, from, netip.AddrPortFrom(a.addrs[0], 80), a.id)
-		})
-	}
-	a.must(t, "DEL", filepath.Join(cniPlugins, "portmap"), portmap)
-
 	check := conf(`,"prevResult":` + results[0])
 	a.must(t, "CHECK", plugin, check)
 	if err := n.Stop(t.Context()); err != nil {
@@ -172,45 +153,4 @@ func TestDirectByCNI(t *testing.T) {
 		}
 		return err
 	})
-}
-
-// serveTCP has a pod answer on a port with a word.
-func serveTCP(t *testing.T, in *netns.Namespace, port uint16, word string) {
-	t.Helper()
-	var l net.Listener
-	err := in.Do(func() (err error) {
-		l, err = net.Listen("tcp", netip.AddrPortFrom(netip.IPv6Unspecified(), port).String())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write([]byte(word))
-			_ = c.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-done })
-}
-
-// heardTCP connects, and says what is wrong with the answer.
-func heardTCP(t *testing.T, from *netns.Namespace, to netip.AddrPort, word string) error {
-	c, err := from.Dial(t.Context(), "tcp", to.String())
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	buf := make([]byte, 100)
-	n, err := c.Read(buf)
-	if string(buf[:n]) != word {
-		return fmt.Errorf("%v answers %q, %v", to, buf[:n], err)
-	}
-	return nil
 }

@@ -2,15 +2,10 @@ package test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -23,7 +18,7 @@ import (
 func TestDirectPods(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack), PodsPerNode: 2, Attach: lab.DirectAttach,
-		WeftdArgs: []string{"--ip-masq", "--metrics-per-pod"}})
+		WeftdArgs: []string{"--ip-masq"}})
 	a, sibling, b := l.Node(1).Pods[0], l.Node(1).Pods[1], l.Node(2).Pods[0]
 	for _, to := range []*lab.Pod{sibling, b} {
 		t.Run("traffic to "+to.Name, func(t *testing.T) {
@@ -33,11 +28,9 @@ func TestDirectPods(t *testing.T) {
 			}
 		})
 	}
-	t.Run("counters of each pod", func(t *testing.T) { directCounters(t, a, sibling) })
-	t.Run("all pairs", func(t *testing.T) { directPairs(t, l) })
-	t.Run("hops", func(t *testing.T) { directHops(t, a, sibling, b) })
+	everyPair(t, l.Pods())
 	t.Run("what is no pod's goes out by the host", func(t *testing.T) { directOut(t, l, a) })
-	t.Run("hostile pod", func(t *testing.T) { directHostile(t, l, a, sibling, b) })
+	t.Run("hostile pod", func(t *testing.T) { directTunnels(t, a, sibling, b) })
 	for _, n := range l.Nodes() {
 		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Counters.Egress.balanced() || !s.Counters.Ingress.balanced() {
@@ -47,65 +40,8 @@ func TestDirectPods(t *testing.T) {
 		})
 	}
 	t.Run("MTU", func(t *testing.T) { directMTU(t, a, b) })
-	t.Run("killed with a connection", func(t *testing.T) { // last: counters begin anew
-		for _, family := range []int{4, 6} {
-			directRestart(t, a, b, family)
-		}
-	})
-	t.Run("killed with a connection by a service", func(t *testing.T) { directServiceRestart(t, a, sibling, b) })
-}
-
-// directCounters: what a pod and its sibling have moved is shown of each of them, in metrics, by weft pods
-// and in the node's status.
-func directCounters(t *testing.T, pods ...*lab.Pod) {
-	type traffic struct {
-		Name, Interface                                        string
-		Addresses                                              []string
-		SentPackets, SentBytes, ReceivedPackets, ReceivedBytes uint64
-	}
-	n := pods[0].Node
-	all, err := ask[struct{ Pods []traffic }](t.Context(), n, "pods")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen, err := ask[struct {
-		Pods struct {
-			traffic
-			Busiest []traffic
-		}
-	}](t.Context(), n, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	moved := func(p traffic) bool {
-		return p.SentPackets > 0 && p.SentBytes > p.SentPackets && p.ReceivedPackets > 0 &&
-			p.ReceivedBytes > p.ReceivedPackets
-	}
-	if !moved(seen.Pods.traffic) || len(seen.Pods.Busiest) != len(pods) || !moved(seen.Pods.Busiest[0]) {
-		t.Errorf("the status has of pods %+v", seen.Pods)
-	}
-	text, err := n.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pod := range pods {
-		i := slices.IndexFunc(all.Pods, func(p traffic) bool {
-			return slices.Contains(p.Addresses, pod.V4.String())
-		})
-		if i < 0 || !moved(all.Pods[i]) {
-			t.Fatalf("weft pods has %+v", all.Pods)
-		}
-		p := all.Pods[i]
-		for what, least := range map[string]uint64{"transmit_packets": p.SentPackets, "transmit_bytes": p.SentBytes,
-			"receive_packets": p.ReceivedPackets, "receive_bytes": p.ReceivedBytes} {
-			_, after, ok := strings.Cut(text, fmt.Sprintf("\nweft_pod_interface_%s_total{interface=%q,pod=%q} ", what,
-				p.Interface, p.Name))
-			value, _, _ := strings.Cut(after, "\n")
-			if got, err := strconv.ParseFloat(value, 64); !ok || err != nil || got < float64(least) {
-				t.Errorf("%s of %s is %q in metrics, was %d before", what, p.Name, value, least)
-			}
-		}
-	}
+	// last: counters begin anew
+	t.Run("killed with connections", func(t *testing.T) { directRestart(t, a, sibling, b) })
 }
 
 // directMTU gives a node's underlay another MTU, before its weftd is killed and afterwards: the interfaces of
@@ -144,48 +80,6 @@ func directMTU(t *testing.T, a, b *lab.Pod) {
 		t.Fatal(lab.Explain(err))
 	}
 	set(1500, whole)
-}
-
-// directPairs pings between all pods in both families, without a loss.
-func directPairs(t *testing.T, l *lab.Lab) {
-	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 200 * time.Millisecond,
-		Wait: await.Patience})
-	if faults := r.Faults(); err != nil || len(faults) > 0 {
-		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
-	}
-	for _, p := range r.Pairs {
-		if p.Received != p.Sent {
-			t.Errorf("IPv%d: %s to %s: %d of %d pings answered %s", p.Family, p.From, p.To, p.Received,
-				p.Sent, p.Error)
-		}
-	}
-}
-
-// directHops sees that the way from one pod to another has one router, which says so when the time to live
-// ends there.
-func directHops(t *testing.T, a, sibling, b *lab.Pod) {
-	for _, family := range []int{4, 6} {
-		// that of the node's TUN
-		router := map[int]netip.Prefix{4: a.Node.Net.V4, 6: a.Node.Net.V6}[family].Masked().Addr()
-		for _, to := range []*lab.Pod{sibling, b} {
-			for ttl, want := range map[int]netip.Addr{1: router, 2: to.Addr(family)} {
-				out, err := a.Command(t.Context(), "ping", "-n", "-c", "1", "-W", "10", "-t", fmt.Sprint(ttl),
-					to.Addr(family).String())
-				var exceeded *exec.ExitError // the status of ping that has no answer but an error
-				if err != nil && !errors.As(err, &exceeded) || !hopIs(string(out), ttl == 1, want) {
-					t.Errorf("with %d hops to %s, want %v to answer: %v\n%s", ttl, to.Name, want, err, out)
-				}
-			}
-		}
-	}
-}
-
-// hopIs reads from ping's output who answered, and whether it was that the time to live had ended.
-func hopIs(out string, exceeded bool, who netip.Addr) bool {
-	if exceeded {
-		return strings.Contains(out, "From "+who.String()+" icmp_seq=1 Time")
-	}
-	return strings.Contains(out, "bytes from "+who.String()+":")
 }
 
 // directOut talks to a machine that is neither pod nor peer, which sees the node's address.

@@ -39,10 +39,19 @@ func translateTo(t *testing.T, client, backend *lab.Pod, family int, port, toPor
 	})
 }
 
-// directServiceRestart: while a's weftd is away, backends have something to say on connections that a has
-// opened by way of a service, and are silent otherwise, as a database that notifies. The first packets that
-// the new weftd sees are theirs: they come to a from the service's address, over the same connections.
-func directServiceRestart(t *testing.T, a, sibling, b *lab.Pod) {
+// directRestart kills the weftd of each of two nodes, and starts it again. Bytes that go there and back between
+// their pods meanwhile go on, over the same connection, and no pod is attached anew. While a's weftd is away,
+// backends have something to say on connections that a has opened by way of a service, and are silent
+// otherwise, as a database that notifies. The first packets that the new weftd sees are theirs: they come to a
+// from the service's address, over the same connections.
+func directRestart(t *testing.T, a, sibling, b *lab.Pod) {
+	var straight []*talking
+	for _, family := range []int{4, 6} {
+		c, _ := talkTo(t, a, b.Host, netip.AddrPortFrom(b.Addr(family), 8080), 32<<10, time.Millisecond)
+		c.goesOn(t, 100)
+		straight = append(straight, c)
+	}
+
 	type connection struct {
 		what           string
 		client, server net.Conn
@@ -72,6 +81,7 @@ func directServiceRestart(t *testing.T, a, sibling, b *lab.Pod) {
 		}
 	}
 	for _, n := range []*lab.Node{a.Node, b.Node} {
+		before := attachedTo(t, n)
 		d := n.Daemon
 		if err := d.Kill(); err != nil {
 			t.Fatal(err)
@@ -83,6 +93,12 @@ func directServiceRestart(t *testing.T, a, sibling, b *lab.Pod) {
 		for _, c := range all {
 			notifies(t, c.what+", after the weftd of "+n.Name+" was killed", c.server, c.client)
 			notifies(t, c.what+", after the weftd of "+n.Name+" was killed", c.client, c.server)
+		}
+		for _, c := range straight {
+			c.goesOnWithin(t, 2*await.Patience, 100)
+		}
+		if after := attachedTo(t, n); after != before {
+			t.Errorf("%s: %d pods are attached, before it was killed %d", n.Name, after, before)
 		}
 	}
 }
@@ -101,4 +117,25 @@ func notifies(t *testing.T, what string, from, to net.Conn) {
 	if _, err := io.ReadFull(to, got); err != nil || string(got) != word {
 		t.Fatalf("%s: %q arrived: %v", what, got, err)
 	}
+}
+
+// attachedTo counts the pods of a node, of which none may have a problem.
+func attachedTo(t *testing.T, n *lab.Node) (attached int) {
+	t.Helper()
+	await.OK(t, n.Name+" has ports for its pods", func() error {
+		all, err := ask[struct {
+			Pods []struct{ ID, State, Problem string }
+		}](t.Context(), n, "pods")
+		if err != nil {
+			return err
+		}
+		attached = len(all.Pods)
+		for _, p := range all.Pods {
+			if p.State != "attached" || p.Problem != "" {
+				return fmt.Errorf("%s is %s: %s", p.ID, p.State, p.Problem)
+			}
+		}
+		return nil
+	})
+	return attached
 }

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
-	"regexp"
-	"strings"
 )
 
-// checkGlobals admits variables that nothing changes: sentinels, tables, patterns, embedded
-// files, and the version that the linker sets.
+// checkGlobals finds package variables that change. Which may be declared at all gochecknoglobals says.
 func checkGlobals(t *tree) (faults []string) {
 	for _, p := range t.pkgs {
 		vars := map[string]bool{}
@@ -23,12 +20,7 @@ func checkGlobals(t *tree) (faults []string) {
 					continue
 				}
 				for _, s := range gen.Specs {
-					spec := s.(*ast.ValueSpec)
-					for i, name := range spec.Names {
-						if !constant(f, gen, spec, i) {
-							faults = append(faults, fmt.Sprintf("%s: var %s could change, or hold what changes", f.at(name),
-								name.Name))
-						}
+					for _, name := range s.(*ast.ValueSpec).Names {
 						vars[name.Name] = name.Name != "_"
 					}
 				}
@@ -41,39 +33,6 @@ func checkGlobals(t *tree) (faults []string) {
 		}
 	}
 	return faults
-}
-
-// constant reports whether a variable is of a kind that is written once, where it is declared.
-func constant(f *goFile, gen *ast.GenDecl, spec *ast.ValueSpec, i int) bool {
-	name := spec.Names[i].Name
-	if name == "_" || name == "version" && strings.HasPrefix(f.path, "cmd/") {
-		return true
-	}
-	for _, doc := range []*ast.CommentGroup{gen.Doc, spec.Doc} {
-		if doc != nil && strings.Contains(doc.List[len(doc.List)-1].Text, "//go:embed ") {
-			return true
-		}
-	}
-	if i >= len(spec.Values) {
-		return false
-	}
-	switch v := spec.Values[i].(type) {
-	case *ast.CompositeLit:
-		switch v.Type.(type) {
-		case *ast.ArrayType, *ast.MapType, *ast.Ident: // Ident: a struct of the package itself
-			return true
-		}
-	case *ast.SelectorExpr: // another package's sentinel under our name
-		return strings.HasPrefix(name, "Err") && strings.HasPrefix(v.Sel.Name, "Err")
-	case *ast.CallExpr:
-		if sel, ok := v.Fun.(*ast.SelectorExpr); ok {
-			if x, ok := sel.X.(*ast.Ident); ok {
-				call := x.Name + "." + sel.Sel.Name
-				return regexp.MustCompile(`^(errors\.New|fmt\.Errorf|regexp\.MustCompile|netip\.\w+)$`).MatchString(call)
-			}
-		}
-	}
-	return false
 }
 
 // assigned finds what changes one of vars, or takes its address.

@@ -28,18 +28,6 @@ func bothWays(t *testing.T, a, b *lab.Pod) (lossless func()) {
 	}
 }
 
-// rawRecord is the key of a node's record with its value.
-func rawRecord(t *testing.T, l *lab.Lab, n *lab.Node) pair {
-	t.Helper()
-	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
-		if strings.Contains(kv.value, fmt.Sprintf("%q", n.Name)) {
-			return kv
-		}
-	}
-	t.Fatalf("%s has no record", n.Name)
-	return pair{}
-}
-
 // putBack waits until a record is as it was.
 func putBack(t *testing.T, l *lab.Lab, want pair) {
 	t.Helper()
@@ -88,7 +76,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	if out, errs, err := weft(t, second, "lease", "release", third.Net.V4.Masked().String()); err != nil {
 		t.Fatal(err, out, errs)
 	}
-	ours := rawRecord(t, l, first)
+	ours := recordOf(t, l, first)
 	lossless := bothWays(t, first.Pods[0], second.Pods[0])
 	say := func(what string) {
 		t.Helper()
@@ -102,7 +90,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 
 	clone(t, third, first, "--cache-dir="+t.TempDir())
 	waits(t, third, `"node1"`, "198.18.0.1", "--node-id", "--cache-dir")
-	if got := rawRecord(t, l, first); got != ours {
+	if got := recordOf(t, l, first); got != ours {
 		t.Errorf("the record is %v, before %v", got, ours)
 	}
 	say("a copy elsewhere")
@@ -114,7 +102,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 		"--subnet-file=" + dir + "/subnet.env"}
 	says(t, first.Host, 1, []string{fmt.Sprintf("pid %d", first.Daemon.PID()), "10.42.0.0/16"},
 		append(first.Daemon.Args(), apart...)...)
-	if got := rawRecord(t, l, first); got != ours {
+	if got := recordOf(t, l, first); got != ours {
 		t.Errorf("the record is %v, before %v", got, ours)
 	}
 	say("a second weftd on the host")

@@ -22,7 +22,7 @@ func TestIPIP(t *testing.T) {
 	answering(t, l, []int{4}, 1480)
 
 	sh(t, peer.Host, "iptables -P INPUT DROP")
-	named(t, peer, "a firewall may drop the protocol", nil, "firewall-input", "iptables -I INPUT -p 4 -j ACCEPT")
+	named(t, peer, "a firewall may drop the protocol", "firewall-input", "iptables -I INPUT -p 4 -j ACCEPT")
 	sh(t, peer.Host, "iptables -P INPUT ACCEPT")
 	reach(t, await.Patience, a, b, 4)
 

@@ -1,11 +1,7 @@
 package test
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,44 +102,6 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		return nil
 	})
 	stream.Lossless()
-
-	// Nodes of two types cannot be each other's peers. Both are ready, and say so.
-	put(t, l.Store, configKey, string(networkOf(`{"Type":"host-gw"}`, false)), 0)
-	if err := b.Restart(await.Context(t, await.Patience)); err != nil {
-		t.Fatal(lab.Explain(err))
-	}
-	for _, n := range l.Nodes() {
-		status(t, n, await.Patience, func(s statusJSON) error {
-			if !s.Ready || !slices.Contains(s.NoteCodes, "no_usable_peer") {
-				return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, s.Notes)
-			}
-			return nil
-		})
-		// Before the other one restarted there may have been another reason.
-		await.OK(t, n.Name+"'s metrics name the reason", func() error {
-			m, err := n.Metrics(t.Context())
-			if err == nil && !containsAll(m, []string{"\nweft_ready 1\n",
-				"\nweft_no_usable_peer{reason=\"backend_type\"} 1\n"}) {
-				err = errors.New(m)
-			}
-			return err
-		})
-		resp, err := n.HTTPClient().Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", lab.HealthPort))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK ||
-			!strings.HasPrefix(string(body), "flanneld is ready\n") {
-			t.Errorf("%s's readyz: %v %s %s", n.Name, err, resp.Status, body)
-		}
-	}
-	put(t, l.Store, configKey, good(8472), 0)
-	if err := b.Restart(await.Context(t, await.Patience)); err != nil {
-		t.Fatal(lab.Explain(err))
-	}
-	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 
 	// One that differs from the last good one is taken up too, by nodes that started with a bad one.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"extension","PostStartupCommand":"false"}`, false)), 0)

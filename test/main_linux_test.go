@@ -77,7 +77,6 @@ func command(t testing.TB, name string) string {
 const (
 	ipv4Only  = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`
 	dualStack = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp"}}`
-	ipv6Only  = `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp"}}`
 )
 
 // up brings a lab up, on a Debian etcd of its own unless the spec says otherwise. When the test has

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,9 +26,8 @@ func readyz(n *lab.Node) (string, error) {
 	return string(body), err
 }
 
-// Packets need none of the files that a node keeps, nor its health port. With a read-only /run, a full
-// disk and a taken port a node starts, and its pods have their network. It reports what it has to do
-// without, and opens it as soon as it can.
+// Packets need none of the files that a node keeps. With a read-only /run and a full disk a node starts, and
+// its pods have their network. It reports what it has to do without, and opens it as soon as it can.
 func TestForwardingNeedsNoFiles(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{})
@@ -47,42 +45,16 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 		reach(t, await.Patience, a, b, 4)
 		reach(t, await.Patience, b, a, 4)
 	}
-	stop := func() {
-		t.Helper()
-		if err := n.Stop(await.Context(t, await.Patience)); err != nil {
-			t.Fatal(lab.Explain(err))
-		}
-	}
-	start := func() {
-		t.Helper()
-		if err := n.Daemon.Start(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	inside := func(f func() error) {
 		t.Helper()
 		if err := n.NS.Do(f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	env, err := os.ReadFile(n.SubnetFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	// Gone while it runs, it is put back.
-	if err := os.Remove(n.SubnetFile); err != nil {
-		t.Fatal(err)
-	}
-	await.OK(t, "subnet.env put back", func() error {
-		if now, err := os.ReadFile(n.SubnetFile); err != nil || string(now) != string(env) {
-			return fmt.Errorf("%q, %v", now, err)
-		}
-		return nil
-	})
-
 	// The mounts are the node's own; the test sees the directory as it is.
-	stop()
+	if err := n.Stop(await.Context(t, await.Patience)); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
 	full := filepath.Join(n.CacheDir, "full")
 	inside(func() error {
 		return errors.Join(
@@ -91,7 +63,9 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 			unix.Mount("weft-full", n.CacheDir, "tmpfs", 0, "size=4k"),
 			os.WriteFile(full, make([]byte, 4096), 0o600))
 	})
-	start()
+	if err := n.Daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
 	saysAll("ready on a read-only disk and a full one", "flanneld is ready", "control socket",
 		"read-only file system", "state directory", "not saved", "no space left")
 	if err := os.Remove(n.SubnetFile); err != nil {
@@ -110,28 +84,4 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 		return nil
 	})
 	reach(t, await.Patience, a, b, 4)
-
-	// Somebody has the health server's port.
-	stop()
-	var other net.Listener
-	inside(func() (err error) {
-		other, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lab.HealthPort))
-		return err
-	})
-	t.Cleanup(func() { _ = other.Close() })
-	start()
-	status(t, n, await.Patience, func(s statusJSON) error {
-		if notes := strings.Join(s.Notes, "\n"); !s.Ready ||
-			!containsAll(notes, []string{"health server", "--healthz-port"}) {
-			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
-		}
-		return nil
-	})
-	reach(t, await.Patience, a, b, 4)
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.WaitReady(t.Context()); err != nil {
-		t.Error(lab.Explain(err))
-	}
 }

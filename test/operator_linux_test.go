@@ -64,58 +64,6 @@ func TestCheckChangesNothing(t *testing.T) {
 	}
 }
 
-// weft lease release frees what a node that is gone held, and refuses what is in use.
-func TestLeaseRelease(t *testing.T) {
-	l := shared(t, ipv4Only)
-	a, b := l.Node(1), l.Node(2)
-	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
-	subnet := b.Net.V4.Masked().String()
-	for _, n := range l.Nodes() { // records that were just written
-		await.OK(t, n.Name+" knows when every lease ends", func() error {
-			all, err := weftTells[leasesJSON](t, n, "lease", "list")
-			if err != nil {
-				return err
-			}
-			for _, r := range all.Leases {
-				if left := time.Until(r.Expires); left < 23*time.Hour {
-					return fmt.Errorf("%s ends in %s", r.Subnet, left)
-				}
-			}
-			if len(all.Leases) != 2 {
-				return fmt.Errorf("%+v", all)
-			}
-			return nil
-		})
-	}
-	if _, errs, err := weft(t, a, "lease", "release", a.Net.V4.Masked().String()); err == nil ||
-		!strings.Contains(errs, "--force") {
-		t.Errorf("its own: %v %s", err, errs)
-	}
-	if err := b.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	// Without a daemon the store itself is asked.
-	if out, errs, err := weft(t, b, "lease", "list", "--etcd-endpoints="+l.Store.Endpoint()); err != nil ||
-		!strings.Contains(out, subnet) {
-		t.Errorf("%v %s %s", err, out, errs)
-	}
-	if out, errs, err := weft(t, a, "lease", "release", subnet); err != nil ||
-		!containsAll(out, []string{"released " + subnet, "node2", "198.18.0.2"}) {
-		t.Errorf("%v %s %s", err, out, errs)
-	}
-	knows(t, a, await.Patience, subnet, false)
-	if _, errs, err := weft(t, a, "lease", "release", subnet); err == nil || !strings.Contains(errs, subnet) {
-		t.Errorf("twice: %v %s", err, errs)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(lab.Explain(err))
-	}
-	if got := b.Net.V4.Masked().String(); got != subnet {
-		t.Errorf("%s has %s now, before %s", b.Name, got, subnet)
-	}
-	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
-}
-
 // weft status has what a script wants to know, and the same for people.
 func TestStatusSaysIt(t *testing.T) {
 	l := shared(t, ipv4Only)
@@ -149,9 +97,5 @@ func TestStatusSaysIt(t *testing.T) {
 	if out, _, err := weft(t, n, "status"); err != nil ||
 		!containsAll(out, []string{"node1", subnet.String(), "eth0", l.Store.Endpoint()}) {
 		t.Errorf("%v\n%s", err, out)
-	}
-	leases := weftJSON[leasesJSON](t, n, "lease", "list")
-	if len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" || len(leases.Rejected) > 0 {
-		t.Errorf("%+v", leases)
 	}
 }

@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket"
 	proto "github.com/gopacket/gopacket/layers"
@@ -85,62 +81,6 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	del(t, l.Store, prefix+"/subnets/"+key)
 	for _, node := range []*lab.Node{n, b.Node} {
 		knows(t, node, await.Patience, "10.42.253.0/24", false)
-	}
-}
-
-// podSpoofs has a pod with CAP_NET_RAW, behind its bridge, send to another node's pod with that node's
-// addresses inside, as a pod of a former subnet does too. Its own node drops it, counts it and names the
-// address; nothing reaches the other node. Addresses that are no node's leave the node and are refused at the
-// other.
-func podSpoofs(t *testing.T, a, b *lab.Pod) {
-	t.Helper()
-	counters := func(n *lab.Node) countersJSON {
-		return current(t, n).Counters
-	}
-	here, there := counters(a.Node), counters(b.Node)
-	ear := listenUDP(t, b, 0)
-	defer ear.Close()
-	to := netip.AddrPortFrom(b.V4, uint16(ear.LocalAddr().(*net.UDPAddr).Port))
-	spoofed := b.Node.Net.V4.Masked().Addr().Next().Next().Next().Next() // no pod has it
-	const many = 3
-	for range many {
-		speakFor(t, a.Host, spoofed, to, []byte("spoofed"))
-	}
-	status(t, a.Node, await.Patience, func(s statusJSON) error {
-		if n := s.Counters.Egress.dropped("foreign_source") - here.Egress.dropped("foreign_source"); n != many {
-			return fmt.Errorf("%d of %d spoofed packets are dropped at %s: %+v", n, many, a.Node.Name,
-				s.Counters.Egress.Drops)
-		}
-		if !slices.Contains(s.NoteCodes, "forged_source") ||
-			!strings.Contains(strings.Join(s.Notes, "\n"), spoofed.String()) {
-			return fmt.Errorf("%s does not name %v: %q", a.Node.Name, spoofed, s.Notes)
-		}
-		return nil
-	})
-	if log, err := os.ReadFile(a.Node.Daemon.LogFile); err != nil ||
-		!strings.Contains(string(log), "source="+spoofed.String()) {
-		t.Errorf("the log of %s does not name %v (%v)", a.Node.Name, spoofed, err)
-	}
-	nobodys := netip.MustParseAddr("172.31.0.9")
-	speakFor(t, a.Host, nobodys, to, []byte("spoofed"))
-	status(t, b.Node, await.Patience, func(s statusJSON) error {
-		if n := s.Counters.Ingress.dropped("foreign_source") - there.Ingress.dropped("foreign_source"); n != 1 {
-			return fmt.Errorf("%d packets are refused at %s, want the one from %v: %+v", n, b.Node.Name, nobodys,
-				s.Counters.Ingress.Drops)
-		}
-		return nil
-	})
-	honest := listenUDP(t, a, 0)
-	defer honest.Close()
-	if _, err := honest.WriteToUDPAddrPort([]byte("honest"), to); err != nil {
-		t.Fatal(err)
-	}
-	if err := ear.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 100)
-	if n, from, err := ear.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "honest" {
-		t.Errorf("%s heard %q from %v (%v), want the honest one's", b.Name, buf[:n], from, err)
 	}
 }
 

@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -122,24 +121,31 @@ func talkers(members []*member) (all []*talk.Talker) {
 	return all
 }
 
-// Network namespaces that an ordinary user made with unshare -Urn on several hosts, and a store that the user
-// runs: all pairs talk, in both families, also after an upgrade and a restart of weftd. Root has no process
+// Network namespaces that ordinary users made with unshare -Urn on several hosts, and a store that each user
+// runs: two users have a network of their own, with the same addresses, and neither hears the other's. All
+// pairs of a network talk, in both families, also after an upgrade and a restart of weftd. Root has no process
 // on the hosts, and nobody has a capability outside of the user's namespaces.
 func TestRootless(t *testing.T) {
 	parallel(t)
 	h := userHosts(t, 2, lab.WireFull)
-	u := session.Ada()
-	store := h.etcd(1, u, 2379, dualStackOn(8285))
-	members := []*member{h.join(1, u, store), h.join(2, u, store)}
-	for _, m := range members {
-		h.serving(m)
+	var networks [][]*member
+	for i, u := range []session.User{session.Ada(), session.Bob()} {
+		store := h.etcd(1, u, 2379+10*i, dualStackOn(8285+i))
+		networks = append(networks, []*member{h.join(1, u, store), h.join(2, u, store)})
 	}
-	allTalk(t, []int{4, 6}, talkers(members))
+	for _, members := range networks {
+		for _, m := range members {
+			h.serving(m)
+		}
+		allTalk(t, []int{4, 6}, talkers(members))
+	}
 	h.unprivileged()
+	members := networks[0]
 	h.upgraded(members[0])
 	allTalk(t, []int{4, 6}, talkers(members))
 	h.returning(members)
 	h.ended(members[1])
+	allTalk(t, []int{4, 6}, talkers(networks[1]))
 }
 
 // returning kills a weftd and starts it again, and the connections of its namespace are there again, with the
@@ -172,24 +178,4 @@ func (h tenants) ended(m *member) {
 	case <-time.After(await.Patience):
 		h.t.Errorf("weftd, pid %d, runs %v after its network namespace ended", m.daemon.PID(), await.Patience)
 	}
-}
-
-// Two users on two hosts each have a network of their own, with the same addresses, and neither hears the
-// other's.
-func TestRootlessUsersOnOneHost(t *testing.T) {
-	parallel(t)
-	h := userHosts(t, 2, lab.WireFull)
-	var wg sync.WaitGroup
-	for i, u := range []session.User{session.Ada(), session.Bob()} {
-		store := h.etcd(1, u, 2379+10*i, dualStackOn(8285+i))
-		members := []*member{h.join(1, u, store), h.join(2, u, store)}
-		wg.Go(func() {
-			for _, m := range members {
-				h.serving(m)
-			}
-			allTalk(t, []int{4, 6}, talkers(members))
-		})
-	}
-	wg.Wait()
-	h.unprivileged()
 }

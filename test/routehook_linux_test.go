@@ -24,8 +24,8 @@ import (
 )
 
 // Nodes whose only way to each other is a router have it programmed by a controller there: all pods reach
-// each other, by that router; a node that leaves loses its route once nobody lists it; a controller that is
-// away costs no packet; and one that begins anew has all routes.
+// each other, by that router, and a controller that is away costs no packet. What a controller makes of nodes
+// that leave, and of its own start, package routecontrol tests.
 func TestRoutesByARouter(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3,
@@ -102,28 +102,6 @@ func TestRoutesByARouter(t *testing.T) {
 		}
 		return nil
 	})
-
-	// It begins anew, without a memory; one node has left for good meanwhile.
-	third := l.Node(3)
-	gone := netip.PrefixFrom(third.Pods[0].Addr(4), 24).Masked()
-	if err := third.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := first.Command(t.Context(), command(t, "weft"), "--control-socket="+first.ControlSocket, "lease",
-		"release", strings.ReplaceAll(gone.String(), "/", "-")); err != nil {
-		t.Fatal(err)
-	}
-	c.start()
-	again(t, first) // they would give their views by themselves, within a minute
-	again(t, l.Node(2))
-	await.OK(t, "the routes of those who are left", func() error {
-		out := sh(t, router, "ip route show proto 120")
-		if strings.Count(out, "via") != 2 || strings.Contains(out, gone.String()) {
-			return fmt.Errorf("routes\n%s", out)
-		}
-		return nil
-	})
-	reach(t, await.Patience, pods[1], pods[0], 4)
 }
 
 // again restarts a node's weftd.

@@ -132,38 +132,33 @@ func checkLayers(t *tree) (faults []string) {
 	return faults
 }
 
-// checkTestingOnly keeps what is for tests alone out of every command.
-func checkTestingOnly(t *tree) (faults []string) {
-	only := []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "github.com/gopacket"}
-	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if ofWeft(main.dir) && isBelow(imp, []string{"github.com/gopacket"}) {
-			// for the files of weft capture
-			return
-		}
-		if isBelow(imp, only) || strings.HasPrefix(imp, module) && strings.HasSuffix(imp, "test") {
-			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
-		}
-	})
-	return faults
+// links has a row for what a command may not link.
+func links() []struct {
+	paths []string
+	may   func(command string) bool // nil for no command
+} {
+	return []struct {
+		paths []string
+		may   func(command string) bool
+	}{
+		// what is for tests alone
+		{[]string{"testing", "net/http/httptest", "github.com/google/go-cmp"}, nil},
+		{[]string{"github.com/gopacket"}, ofWeft}, // for the files of weft capture
+		// etcd's server, whose packages take milliseconds of each start
+		{[]string{"go.etcd.io/etcd/server"}, func(command string) bool { return command == "cmd/weft-etcd" }},
+		// A template may call any method by its name, so the linker has to keep every exported method of every
+		// package in a program that can execute one: a quarter of weftd. weft writes a page.
+		{[]string{"text/template", "html/template"}, ofWeft},
+	}
 }
 
-// checkServerOnly keeps etcd's server, whose packages take milliseconds of each start, out of all commands
-// but one.
-func checkServerOnly(t *tree) (faults []string) {
+func checkLinks(t *tree) (faults []string) {
 	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if main.dir != "cmd/weft-etcd" && isBelow(imp, []string{"go.etcd.io/etcd/server"}) {
-			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
+		bad := strings.HasPrefix(imp, module) && strings.HasSuffix(imp, "test")
+		for _, l := range links() {
+			bad = bad || isBelow(imp, l.paths) && (l.may == nil || !l.may(main.dir))
 		}
-	})
-	return faults
-}
-
-// checkTemplates keeps templates out of all commands but weft, which writes a page. A template may call any
-// method by its name, so the linker has to keep every exported method of every package in a program that can
-// execute one: a quarter of weftd.
-func checkTemplates(t *tree) (faults []string) {
-	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if !ofWeft(main.dir) && isBelow(imp, []string{"text/template", "html/template"}) {
+		if bad {
 			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
 		}
 	})
@@ -206,43 +201,6 @@ func (t *tree) eachLinked(do func(main *pkg, f *goFile, imp string)) {
 	}
 }
 
-func checkPackageComments(t *tree) (faults []string) {
-	for _, p := range t.pkgs {
-		var with []string
-		for _, f := range p.files {
-			if f.ast.Doc == nil {
-				continue
-			}
-			with = append(with, f.path)
-			begins := "Package " + f.ast.Name.Name
-			if f.ast.Name.Name == "main" {
-				begins = "Command " + path.Base(p.dir)
-			}
-			if !strings.HasPrefix(f.ast.Doc.Text(), strings.TrimSuffix(begins, "_test")+" ") {
-				faults = append(faults, fmt.Sprintf("%s: the package comment begins with %q", f.path, begins))
-			}
-		}
-		switch {
-		case len(with) == 0:
-			faults = append(faults, p.dir+": no package comment")
-		case len(with) > 1:
-			faults = append(faults, fmt.Sprintf("%s: more than one package comment: %v", p.dir, with))
-		}
-	}
-	return faults
-}
-
-func checkInit(t *tree) (faults []string) {
-	t.eachFile(true, func(_ *pkg, f *goFile) {
-		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-				faults = append(faults, f.at(fn)+": func init")
-			}
-		}
-	})
-	return faults
-}
-
 // checkEventCodes has the code of a log line's event be a constant of the package that owns it.
 func checkEventCodes(t *tree) (faults []string) {
 	literal := regexp.MustCompile(`"event",\s*"`)
@@ -283,36 +241,16 @@ func checkSize(t *tree) (faults []string) {
 	return faults
 }
 
-func checkNames(t *tree) (faults []string) {
-	vague := regexp.MustCompile(`^(utils?|common|helpers?|misc|managers?|base|lib|shared)$`)
-	for _, p := range t.pkgs {
-		for _, name := range []string{path.Base(p.dir), p.files[0].ast.Name.Name} {
-			if vague.MatchString(name) {
-				faults = append(faults, fmt.Sprintf("%s: %q says nothing about what is inside", p.dir, name))
-			}
-		}
-	}
-	return faults
-}
-
-func checkTopLevel(t *tree) (faults []string) {
-	allowed := strings.Fields(`cmd lease encap tunnel routing bench test docs go.mod go.sum Makefile README.md
-		.ci .github .gitignore .gitattributes .golangci.yml LICENSE CONTRIBUTING.md CHANGELOG.md SECURITY.md`)
-	seen := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(t.files)) {
-		if first := top(name); !seen[first] && !slices.Contains(allowed, first) {
-			seen[first] = true
-			faults = append(faults, strings.TrimPrefix(name[:len(first)]+"/", "/")+" is not in the design")
-		}
-	}
-	return faults
-}
-
 // checkPaths finds paths that exist on their author's machine only.
 func checkPaths(t *tree) (faults []string) {
 	private := regexp.MustCompile(`(^|[^\w.-])/(work|home|Users)/\w|[.]library\b|\bshared/(design|reference)`)
+	parts := []string{"/work/", "/home/", "/Users/", ".library", "shared/"} // of one, looked for first: that is fast
 	for _, name := range slices.Sorted(maps.Keys(t.files)) {
-		for i, line := range strings.Split(t.files[name], "\n") {
+		text := t.files[name]
+		if !slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) }) {
+			continue
+		}
+		for i, line := range strings.Split(text, "\n") {
 			if m := private.FindString(line); m != "" {
 				faults = append(faults, fmt.Sprintf("%s:%d: %q", name, i+1, m))
 			}
@@ -321,38 +259,16 @@ func checkPaths(t *tree) (faults []string) {
 	return faults
 }
 
-// checkDocuments looks at the verbs and the relative links in Markdown files.
-func checkDocuments(t *tree) (faults []string) {
-	target := regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
-	inline := regexp.MustCompile("`(?:sudo )?make ([a-z][a-z-]*)")
-	command := regexp.MustCompile(`^\s*(?:[$#] )?(?:sudo )?make ([a-z][a-z-]*)`)
+// checkLinkedFiles looks for the files to which Markdown files have relative links.
+func checkLinkedFiles(t *tree) (faults []string) {
 	link := regexp.MustCompile(`\]\(([^):#\s]+)(#[^)]*)?\)`)
-	verbs := map[string]bool{}
-	for _, m := range target.FindAllStringSubmatch(t.files["Makefile"], -1) {
-		verbs[m[1]] = true
-	}
 	for _, name := range slices.Sorted(maps.Keys(t.files)) {
 		if path.Ext(name) != ".md" {
 			continue
 		}
-		fenced := false
-		for i, line := range strings.Split(t.files[name], "\n") {
-			if strings.HasPrefix(strings.TrimSpace(line), "```") {
-				fenced = !fenced
-			}
-			find := inline
-			if fenced {
-				find = command
-			}
-			for _, m := range find.FindAllStringSubmatch(line, -1) {
-				if !verbs[m[1]] {
-					faults = append(faults, fmt.Sprintf("%s:%d: make %s: no such verb", name, i+1, m[1]))
-				}
-			}
-			for _, m := range link.FindAllStringSubmatch(line, -1) {
-				if to := path.Join(path.Dir(name), m[1]); !fenced && !t.exists(to) {
-					faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, to))
-				}
+		for _, m := range link.FindAllStringSubmatch(t.files[name], -1) {
+			if to := path.Join(path.Dir(name), m[1]); !t.exists(to) {
+				faults = append(faults, fmt.Sprintf("%s: there is no %s", name, to))
 			}
 		}
 	}

@@ -23,32 +23,21 @@ type forgery struct {
 
 const secretPort = 4242
 
-// forgeries are for a pod a, who has a peer with pod b; stranger is nobody's address.
+// forgeries has one for each reason, for a pod a, who has a peer with pod b; stranger is nobody's address.
+// What else has these reasons, package tunnel's tests show.
 func forgeries(t *testing.T, a, b *lab.Pod, stranger netip.Addr) []forgery {
 	pa, pb, peer := a.V4.String(), b.V4.String(), b.Node.Underlay4
 	gw := a.Node.Net.V4.Masked().Addr().String() // the address of a's node on the overlay
 	in := func(src, dst string) []byte { return inner(t, src, dst, secretPort, 64, "forged") }
 	return []forgery{
 		{"from a stranger, as if from a pod", stranger, 0, in(pb, pa), "unknown_peer"},
-		{"from a stranger, garbage", stranger, 0, []byte("garbage"), "unknown_peer"},
 		{"from a peer, inner source of nobody", peer, 0, in("10.42.254.1", pa), "foreign_source"},
-		{"from a peer, inner source outside", peer, 0, in("8.8.8.8", pa), "foreign_source"},
-		{"from a peer, inner source our own", peer, 0, in(gw, pa), "foreign_source"},
-		{"from a peer, IPv6 inside", peer, 0, inner(t, "fd42:9::1", "fd42:8::1", secretPort, 64, "forged"),
-			"foreign_source"},
 		{"from a peer, loopback inside", peer, 0, in("127.0.0.1", pa), "martian"},
-		{"from a peer, to multicast", peer, 0, in(pb, "224.0.0.1"), "martian"},
-		{"from a peer, to broadcast", peer, 0, in(pb, "255.255.255.255"), "martian"},
-		{"from a peer, to itself", peer, 0, in(pa, pa), "martian"},
 		{"from a peer, to elsewhere", peer, 0, in(pb, "8.8.8.8"), "foreign_destination"},
-		{"from a peer, to another node's pod", peer, 0, in(pb, "10.42.254.1"), "foreign_destination"},
 		{"from a peer, a tunnel in the tunnel", peer, 0, inner(t, pb, gw, 8285, 64, string(in(pb, pa))), "nested"},
 		{"from a peer, TTL 0", peer, 0, inner(t, pb, pa, secretPort, 0, "forged"), "ttl"},
 		{"from a peer, congestion that it cannot carry", peer, 3, in(pb, pa), "ecn"},
-		{"from a peer, half a header", peer, 0, in(pb, pa)[:13], "malformed"},
 		{"from a peer, cut short", peer, 0, in(pb, pa)[:30], "malformed"},
-		{"from a peer, nothing", peer, 0, nil, "malformed"},
-		{"from a peer, version 7", peer, 0, append([]byte{0x75}, in(pb, pa)[1:]...), "malformed"},
 	}
 }
 
@@ -86,7 +75,6 @@ func TestNoPacketFromStrangers(t *testing.T) {
 	hears(t, ear, a, b)
 	_ = ear.Close()
 	podsForge(t, l, a, b, []int{4})
-	podSpoofs(t, a, b)
 }
 
 // blamed checks that weft peers and /metrics have every reason, so often more than before.

@@ -14,96 +14,66 @@ import (
 	"weft/test/traffic"
 )
 
-// Two weftd with networks of their own share each host. In each firewall the pods of both networks reach
-// their peers, neither weftd changes a rule of the other's, and after cleanup of one a host is as it was
-// before that one came.
+// Two weftd with networks of their own share each host. The pods of both networks reach their peers, neither
+// weftd changes a rule of the other's, and after cleanup of one a host is as it was before that one came.
+// Rules in each firewall package hostrules tests.
 func TestTwoNetworksOnOneHost(t *testing.T) {
 	long(t)
 	netns.Programs(t, "iptables-nft:iptables", "nft:nftables")
-	config := func(f firewall, number int, backend string) string {
-		return fmt.Sprintf(
+	f := firewalls()[1]
+	config := func(number int, backend string) json.RawMessage {
+		return json.RawMessage(fmt.Sprintf(
 			`{%s"Network":"10.4%d.0.0/16","EnableIPv6":true,"IPv6Network":"fd4%d::/48","Backend":%s}`,
-			f.key, number, number, backend)
+			f.key, number, number, backend))
 	}
-	const udp, vxlan = `{"Type":"udp"}`, `{"Type":"vxlan"}`
-	const vxlan2 = `{"Type":"vxlan","VNI":2}` // on the port of the first, as flannel's can be
-	f := firewalls()
 	l := up(t, lab.Spec{
-		NetworkConfig: json.RawMessage(config(f[1], 2, vxlan)),
+		NetworkConfig: config(2, `{"Type":"vxlan"}`),
 		WeftdArgs:     []string{"--ip-masq", "--iptables-resync=1", "--ip-blackhole-route"},
 	})
+	alone := map[*lab.Node]map[string]bool{}
 	for _, n := range l.Nodes() {
-		sh(t, n.Host, f[1].hint)
+		sh(t, n.Host, f.hint)
+		for _, iptables := range f.policy {
+			sh(t, n.Host, iptables+" -P FORWARD DROP")
+		}
+		if err := n.Restart(await.Context(t, await.Patience)); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+		unharmed(t, n, f.name)
+		alone[n] = traces(t, n, f)
 	}
-	seconds, err := l.Second(t.Context(), json.RawMessage(config(f[1], 3, vxlan2)))
+	// on the port of the first, as flannel's can be
+	seconds, err := l.Second(t.Context(), config(3, `{"Type":"vxlan","VNI":2}`))
 	defer sayEnds(t, seconds)
 	if err != nil {
 		t.Fatal(lab.Explain(err))
 	}
+	reach(t, await.Patience, seconds[0].Pods[0], seconds[1].Pods[0], 4)
+	reach(t, await.Patience, seconds[0].Pods[0], seconds[1].Pods[0], 6)
+	flows := append(flowsBetween(t, l.Nodes()), flowsBetween(t, seconds)...)
+	for _, flow := range flows {
+		flow.Passes(5000) // five inspections of the rules
+	}
+	for _, n := range append(l.Nodes(), seconds...) {
+		unharmed(t, n, f.name)
+	}
+	for _, flow := range flows {
+		flow.Lossless()
+	}
+	flows = flowsBetween(t, l.Nodes())
 	for _, n := range seconds {
 		leaves(t, n)
 	}
-	for _, c := range []struct {
-		firewall
-		first, second string
-		other         string // a device of the first network's backend before
-	}{
-		{f[1], vxlan, vxlan2, "flannel0"},
-		{f[0], udp, vxlan2, "flannel-v6.1"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			put(t, l.Store, prefix+"/config", config(c.firewall, 2, c.first), 0)
-			put(t, l.Store, lab.SecondPrefix+"/config", config(c.firewall, 3, c.second), 0)
-			alone := map[*lab.Node]map[string]bool{}
-			for _, n := range l.Nodes() {
-				for _, iptables := range c.policy {
-					sh(t, n.Host, iptables+" -P FORWARD DROP")
-					defer sh(t, n.Host, iptables+" -P FORWARD ACCEPT")
-				}
-				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
-					t.Fatal(lab.Explain(err))
-				}
-				unharmed(t, n, c.name)
-				await.True(t, "what another backend left goes", func() bool {
-					return !strings.Contains(sh(t, n.Host, "ip -o link"), c.other+":")
-				})
-				alone[n] = traces(t, n, c.firewall)
-			}
-			for _, n := range seconds {
-				if err := n.Start(await.Context(t, await.Patience)); err != nil {
-					t.Fatal(lab.Explain(err))
-				}
-			}
-			reach(t, await.Patience, seconds[0].Pods[0], seconds[1].Pods[0], 4)
-			reach(t, await.Patience, seconds[0].Pods[0], seconds[1].Pods[0], 6)
-			both := append(l.Nodes(), seconds...)
-			flows := append(flowsBetween(t, l.Nodes()), flowsBetween(t, seconds)...)
-			for _, flow := range flows {
-				flow.Passes(5000) // five inspections of the rules
-			}
-			for _, n := range both {
-				unharmed(t, n, c.name)
-			}
-			for _, flow := range flows {
-				flow.Lossless()
-			}
-			flows = flowsBetween(t, l.Nodes())
-			for _, n := range seconds {
-				leaves(t, n)
-			}
-			for _, n := range l.Nodes() {
-				before, now := alone[n], traces(t, n, c.firewall)
-				if !maps.Equal(before, now) {
-					t.Errorf("%s before the second weftd:\n%s\nafter its cleanup:\n%s", n.Name, inLines(before),
-						inLines(now))
-				}
-				unharmed(t, n, c.name)
-			}
-			for _, flow := range flows {
-				flow.Passes(2000)
-				flow.Lossless()
-			}
-		})
+	for _, n := range l.Nodes() {
+		before, now := alone[n], traces(t, n, f)
+		if !maps.Equal(before, now) {
+			t.Errorf("%s before the second weftd:\n%s\nafter its cleanup:\n%s", n.Name, inLines(before), inLines(now))
+		}
+		unharmed(t, n, f.name)
+	}
+	for _, flow := range flows {
+		flow.Passes(2000)
+		flow.Lossless()
 	}
 }
 

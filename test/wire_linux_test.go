@@ -2,11 +2,9 @@ package test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -153,30 +151,4 @@ func serialize(t *testing.T, ip gopacket.NetworkLayer, udp *proto.UDP, payload [
 		t.Fatal(err)
 	}
 	return buf.Bytes()
-}
-
-// checksums verifies those of an IPv4 packet and what is in it. Of a fragment's payload nothing is known.
-func checksums(p gopacket.Packet) error {
-	ip, ok := p.Layer(proto.LayerTypeIPv4).(*proto.IPv4)
-	if !ok {
-		return fmt.Errorf("not IPv4: %v", p)
-	}
-	var faults []error
-	for _, l := range p.Layers() {
-		switch l := l.(type) {
-		case *proto.TCP:
-			faults = append(faults, l.SetNetworkLayerForChecksum(ip))
-		case *proto.UDP:
-			faults = append(faults, l.SetNetworkLayerForChecksum(ip))
-		}
-	}
-	err, bad := p.VerifyChecksums()
-	// In one's complement both are zero, and the sum of one packet in 65,536 is.
-	bad = slices.DeleteFunc(bad, func(b gopacket.ChecksumMismatch) bool {
-		return b.Correct == 0 && b.Actual == 0xffff
-	})
-	if len(bad) > 0 {
-		err = fmt.Errorf("wrong checksums: %+v", bad)
-	}
-	return errors.Join(append(faults, err)...)
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -59,8 +60,10 @@ func on(t *testing.T, l *lab.Lab, n *lab.Node, path string) {
 // unprobed is a network without probes, which may be packed too.
 const unprobed = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Probe":false}}`
 
-// Superpackets, partial checksums and packed datagrams are right at every receiver, whatever is left to
-// the wire and whatever the wire can do. That flannel gets none of them is TestNodeRunsFlannelForAWhile's.
+// Superpackets, partial checksums and packed datagrams are right at every receiver, whatever is left to the
+// wire and whatever the wire can do: superpackets leave whole only where the device cuts tunnels, else in
+// runs, and a connection outlives every change. That flannel gets none of them is
+// TestNodeRunsFlannelForAWhile's.
 func TestWireForms(t *testing.T) {
 	parallel(t)
 	l := up(t, lab.Spec{Nodes: 4, NetworkConfig: json.RawMessage(unprobed)})
@@ -70,20 +73,31 @@ func TestWireForms(t *testing.T) {
 	on(t, l, l.Node(4), "portable")
 	onPath(t, l.Node(1), "raw")
 	onPath(t, l.Node(2), "raw")
+	const tunnels = "tx-udp_tnl-segmentation %[1]s tx-udp_tnl-csum-segmentation %[1]s"
+	const all = "tso on tx-udp-segmentation on gso on tx on "
+	stream, _ := talkTo(t, a, l.Node(2).Pods[0].Host, netip.AddrPortFrom(l.Node(2).Pods[0].V4, 7780), 64<<10,
+		time.Millisecond)
 	for _, c := range []struct {
-		name, off, outlet string
+		name, features, outlet, leave string
 	}{
-		{"all offloads", "", "tunnel-gso"},
-		{"no tunnel GSO", "tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off", "udp-gso"},
-		{"no TSO, USO or GSO", "tso off tx-udp-segmentation off gso off", "udp-gso"},
-		{"no offload", "tso off tx-udp-segmentation off gso off tx off", "udp-gso"},
+		{"all offloads", "", "tunnel-gso", "whole"},
+		{"no tunnel GSO", fmt.Sprintf(tunnels, "off"), "udp-gso", "runs"},
+		{"no TSO, USO or GSO", "tso off tx-udp-segmentation off gso off", "udp-gso", "runs"},
+		{"no offload", "tso off tx-udp-segmentation off gso off tx off", "udp-gso", "runs"},
+		{"all on again", all + fmt.Sprintf(tunnels, "on"), "tunnel-gso", "whole"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.off != "" {
+			if c.features != "" {
 				for _, n := range l.Nodes() {
-					sh(t, n.Host, "ethtool -K eth0 "+c.off)
+					sh(t, n.Host, "ethtool -K eth0 "+c.features)
 				}
 			}
+			status(t, a.Node, await.Patience, func(s statusJSON) error {
+				if o := s.Counters.Outlets; len(o) != 1 || o[0].Outlet != c.leave {
+					return fmt.Errorf("superpackets leave %+v, want %s", o, c.leave)
+				}
+				return nil
+			})
 			left, packed := offloaded(t, a.Node, c.outlet), offloaded(t, a.Node, "pack")
 			for _, n := range l.Nodes()[1:] {
 				streams(t, a.Endpoint(4), n.Pods[0].Endpoint(4))
@@ -99,6 +113,7 @@ func TestWireForms(t *testing.T) {
 				}
 				return nil
 			})
+			stream.goesOn(t, 10)
 		})
 	}
 	for _, n := range l.Nodes() {

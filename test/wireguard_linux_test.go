@@ -234,7 +234,7 @@ func rotates(t *testing.T, l *lab.Lab, n *lab.Node) string {
 func publicKey(t *testing.T, l *lab.Lab, n *lab.Node) string {
 	t.Helper()
 	var r struct{ BackendData struct{ PublicKey string } }
-	if err := json.Unmarshal([]byte(recordOf(t, l, n)), &r); err != nil || r.BackendData.PublicKey == "" {
+	if err := json.Unmarshal([]byte(recordOf(t, l, n).value), &r); err != nil || r.BackendData.PublicKey == "" {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	return r.BackendData.PublicKey

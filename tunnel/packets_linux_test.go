@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/gopacket/gopacket/layers"
-
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
 )
@@ -54,39 +52,6 @@ func TestPartialChecksumIsCompleted(t *testing.T) {
 	if got, want := settled(t, n, uint64(4*len(sizes))).Completed, uint64(2*len(sizes)); got != want {
 		t.Errorf("%d checksums completed, want %d", got, want)
 	}
-}
-
-// TestFragmentsToSmallerMTU sends what permits it in pieces that the peer takes.
-func TestFragmentsToSmallerMTU(t *testing.T) {
-	n := start(t, spec(), tunnel.Config{})
-	whole := udp4(t, "10.1.1.5", "10.1.4.7", 1400, func(ip *layers.IPv4) { ip.Flags, ip.Id = 0, 77 })
-	before := udp4(t, "10.1.1.5", "10.1.4.7", 1, nil)
-	n.host.Inject(tunneltest.Datagram{Data: before})
-	n.host.Inject(tunneltest.Datagram{Data: whole})
-	if d, ok := n.wire.Next(within); !ok || !bytes.Equal(d.Data, before) {
-		t.Fatalf("the packet before came as %x", d.Data)
-	}
-	payload := make([]byte, len(whole)-20)
-	for more := true; more; {
-		d, ok := n.wire.Next(within)
-		if !ok {
-			t.Fatal("a fragment is missing")
-		}
-		if len(d.Data) > 1300 || d.Outer != outer("192.0.2.4") || binary.BigEndian.Uint16(d.Data[4:]) != 77 {
-			t.Errorf("fragment of %d bytes to %v: %x", len(d.Data), d.Outer, d.Data[:20])
-		}
-		off := binary.BigEndian.Uint16(d.Data[6:])
-		more = off&0x2000 != 0
-		copy(payload[off&0x1fff*8:], d.Data[20:])
-	}
-	if !bytes.Equal(payload, whole[20:]) {
-		t.Error("the fragments do not make the packet")
-	}
-	s := settled(t, n, 2)
-	if s.Fragmented != 1 || s.Egress.Delivered != 2 {
-		t.Errorf("fragmented %d and delivered %d, want 1 and 2", s.Fragmented, s.Egress.Delivered)
-	}
-	balanced(t, s)
 }
 
 // TestLoopDoesNotAllocate runs whole batches through the real loop, both ways.
