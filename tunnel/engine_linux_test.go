@@ -76,6 +76,12 @@ func start(t testing.TB, s tunnel.Spec, cfg tunnel.Config) *node {
 		t.Fatal(err)
 	}
 	swapTo(t, e, cfg.Format, s)
+	running(t, e)
+	return n
+}
+
+// running runs an engine until the test ends.
+func running(t testing.TB, e *tunnel.Engine) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -90,7 +96,6 @@ func start(t testing.TB, s tunnel.Spec, cfg tunnel.Config) *node {
 			t.Error("Run does not end after cancel")
 		}
 	})
-	return n
 }
 
 func swap(t testing.TB, e *tunnel.Engine, s tunnel.Spec) {

@@ -1,7 +1,6 @@
 package tunnel_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -32,8 +31,8 @@ func (c *counted) WriteBatch(r *port.Ring, ps []*port.Packet) {
 	c.Port.WriteBatch(r, ps)
 }
 
-// countedNode is an engine over two counted ports that runs when run is called.
-func countedNode(t *testing.T, i int) (e *tunnel.Engine, host, wire *counted, run func()) {
+// countedNode is an engine over two counted ports that does not run yet.
+func countedNode(t *testing.T, i int) (e *tunnel.Engine, host, wire *counted) {
 	t.Helper()
 	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: udpPort, Workers: 1})
 	if err != nil {
@@ -56,21 +55,7 @@ func countedNode(t *testing.T, i int) (e *tunnel.Engine, host, wire *counted, ru
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	started := false
-	t.Cleanup(func() {
-		cancel()
-		if started {
-			if err := <-done; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		}
-	})
-	return e, ports[0], ports[1], func() {
-		started = true
-		go func() { done <- e.Run(ctx) }()
-	}
+	return e, ports[0], ports[1]
 }
 
 // TestGuardBatches: packets that wait are moved in full batches, with one read, one write
@@ -79,7 +64,7 @@ func TestGuardBatches(t *testing.T) {
 	const n = 1000
 	const batches = (n + 63) / 64 // of 64 reads
 	for _, ingress := range []bool{false, true} {
-		e, host, wire, run := countedNode(t, 0)
+		e, host, wire := countedNode(t, 0)
 		from, to, flow := host, wire, func() tunnel.Flow { return e.Stats().Egress }
 		packets := [][]byte{udp4(t, "10.1.1.5", "10.1.2.7", 64, nil), udp4(t, "10.1.1.6", "10.1.2.8", 1400, nil)}
 		if ingress {
@@ -91,7 +76,7 @@ func TestGuardBatches(t *testing.T) {
 				t.Fatal("the port is full")
 			}
 		}
-		run()
+		running(t, e)
 		await.Within(t, within, "all packets", func() error {
 			if flow().Delivered < n {
 				return fmt.Errorf("%+v", e.Stats())
@@ -117,8 +102,8 @@ func TestGuardBatches(t *testing.T) {
 // TestGuardLonePacket: a packet by itself leaves at once, in a batch of its own: one wakeup
 // at most, one write, and a bounded number of looks for the next before the worker sleeps.
 func TestGuardLonePacket(t *testing.T) {
-	e, host, wire, run := countedNode(t, 0)
-	run()
+	e, host, wire := countedNode(t, 0)
+	running(t, e)
 	b := udp4(t, "10.1.1.5", "10.1.2.7", 0, nil)
 	const n = 20
 	for i := range n {

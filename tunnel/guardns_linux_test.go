@@ -2,7 +2,6 @@ package tunnel_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -42,21 +41,9 @@ func resting(t testing.TB, p path) (o *overlay, run func()) {
 		})
 	}
 	o.aim(t, "192.0.2.1", "192.0.2.2")
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
-	running := 0
-	t.Cleanup(func() {
-		cancel()
-		for range running {
-			if err := <-done; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		}
-	})
 	return o, func() {
 		for _, e := range o.engines {
-			running++
-			go func() { done <- e.Run(ctx) }()
+			running(t, e)
 		}
 	}
 }

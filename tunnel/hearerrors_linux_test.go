@@ -1,14 +1,12 @@
 package tunnel
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"weft/encap"
 	"weft/test/await"
 	"weft/tunnel/port"
 )
@@ -19,10 +17,7 @@ func TestEngineHearsErrorsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Config{Workers: 1, Format: encap.FormatIP, Port: 9})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := watchedEngine(t)
 	if _, err := e.Attach(s, RoleUnderlay); err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +28,6 @@ func TestEngineHearsErrorsAgain(t *testing.T) {
 		}
 		return on == 1
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(ctx) }()
 	s.Mute()
 	await.OK(t, "errors are heard again", func() error {
 		if !hears() {
@@ -43,8 +35,4 @@ func TestEngineHearsErrorsAgain(t *testing.T) {
 		}
 		return nil
 	})
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }

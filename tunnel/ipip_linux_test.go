@@ -2,7 +2,6 @@ package tunnel_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,16 +24,8 @@ import (
 func ipipNode(t *testing.T) (n *node, peer *net.IPConn, b *host) {
 	t.Helper()
 	n, peer, _, b = ipipAtRest(t)
-	n.begin(t)
+	running(t, n.Engine)
 	return n, peer, b
-}
-
-// begin runs the engine until the test ends.
-func (n *node) begin(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
 }
 
 // ipipAtRest is ipipNode, whose engine does not run yet.

@@ -51,7 +51,7 @@ func TestIPIPSendsManyAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.begin(t)
+	running(t, n.Engine)
 	_ = peer.SetReadDeadline(time.Now().Add(within))
 	for i, w := range want {
 		b := make([]byte, 2000)

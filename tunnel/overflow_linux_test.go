@@ -1,7 +1,6 @@
 package tunnel_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"testing"
@@ -39,9 +38,7 @@ func TestSocketOverflowIsCountedAndKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }() // waited for below
+	running(t, e)
 	await.Within(t, within, "an overflow that is counted", func() error {
 		if e.Stats().SocketOverflow > 0 {
 			return nil
@@ -54,9 +51,5 @@ func TestSocketOverflowIsCountedAndKept(t *testing.T) {
 	}
 	if after := e.Stats().SocketOverflow; after < before {
 		t.Errorf("%d before the socket was closed, %d after", before, after)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }

@@ -29,16 +29,24 @@ func (h *heard) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// ICMP from a thousand peers is learnt from and hardly written about.
-func TestPathMTUsOfManyPeersAreFewLines(t *testing.T) {
+// heardWorker is a worker of an engine that does not run, with a table of s, and what it says.
+func heardWorker(t *testing.T, s Spec) (*worker, *heard) {
+	t.Helper()
 	h := &heard{}
 	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1, Logger: slog.New(h)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	defer func() { _ = e.Run(ctx) }() // frees what New opened
+	t.Cleanup(func() { _ = e.close() })
+	w := e.workers[0]
+	if w.table, err = NewTable(encap.FormatIP, s); err != nil {
+		t.Fatal(err)
+	}
+	return w, h
+}
+
+// ICMP from a thousand peers is learnt from and hardly written about.
+func TestPathMTUsOfManyPeersAreFewLines(t *testing.T) {
 	s := testSpec()
 	s.Peers = nil
 	for i := range 1000 {
@@ -47,10 +55,7 @@ func TestPathMTUsOfManyPeersAreFewLines(t *testing.T) {
 			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2 + byte(i>>8), byte(i), 0}), 24)},
 		})
 	}
-	w := e.workers[0]
-	if w.table, err = NewTable(encap.FormatIP, s); err != nil {
-		t.Fatal(err)
-	}
+	w, h := heardWorker(t, s)
 	const rounds = 60
 	for i := range rounds { // each peer's path is lowered once, in one moment, and again after its life
 		w.now += int64(time.Minute + time.Second)

@@ -2,7 +2,6 @@ package tunnel_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -89,8 +88,6 @@ func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *ov
 		bits = "/64"
 	}
 	wire(t, o.hosts[0], o.hosts[1], outerA+bits, outerB+bits, mtu)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
 	for i, h := range o.hosts {
 		outers := []string{outerA, outerB}
 		me, peer := i+1, 2-i
@@ -109,17 +106,9 @@ func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *ov
 		}
 		s.Peers[0].Recv |= paths[i].recv
 		h.Do(t, func() error { return o.attach(i, s, outers[i], mtu) })
-		go func() { done <- o.engines[i].Run(ctx) }()
+		running(t, o.engines[i])
 	}
 	o.aim(t, outerA, outerB)
-	t.Cleanup(func() {
-		cancel()
-		for range o.hosts {
-			if err := <-done; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		}
-	})
 	return o
 }
 
@@ -258,11 +247,11 @@ func (o *overlay) carries(t *testing.T, to string) {
 	}
 	for _, size := range []int{0, 1, 1000, 1400} {
 		want := sent[:size]
-		if got := o.overUDP(t, to, want); !bytes.Equal(got, want) {
+		if got := o.overUDP(t, to, want, 0); !bytes.Equal(got, want) {
 			t.Errorf("datagram of %d bytes arrived as %d", size, len(got))
 		}
 	}
-	if want := sent[:50*1000+7]; !bytes.Equal(o.overUDPBatch(t, to, want, 1000), want) {
+	if want := sent[:50*1000+7]; !bytes.Equal(o.overUDP(t, to, want, 1000), want) {
 		t.Error("a batch of 51 datagrams did not arrive whole and in order")
 	}
 }
@@ -321,35 +310,9 @@ func (o *overlay) overTCP(t *testing.T, to string, data []byte) []byte {
 	return <-got
 }
 
-func (o *overlay) overUDP(t *testing.T, to string, data []byte) []byte {
-	t.Helper()
-	var l net.PacketConn
-	o.hosts[1].Do(t, func() (err error) {
-		l, err = net.ListenPacket("udp", net.JoinHostPort(to, "0"))
-		return err
-	})
-	defer l.Close()
-	o.hosts[0].Do(t, func() error {
-		c, err := net.Dial("udp", l.LocalAddr().String())
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_, err = c.Write(data)
-		return err
-	})
-	b := make([]byte, 65536)
-	_ = l.SetReadDeadline(time.Now().Add(within))
-	n, _, err := l.ReadFrom(b)
-	if err != nil {
-		t.Errorf("datagram of %d bytes: %v", len(data), err)
-	}
-	return b[:n]
-}
-
-// overUDPBatch sends data as datagrams of size bytes in one call and returns what
-// arrived, in order.
-func (o *overlay) overUDPBatch(t *testing.T, to string, data []byte, size int) (got []byte) {
+// overUDP sends data as a datagram, or as datagrams of size bytes, in one call and returns what arrived, in
+// order.
+func (o *overlay) overUDP(t *testing.T, to string, data []byte, size int) (got []byte) {
 	t.Helper()
 	var l net.PacketConn
 	o.hosts[1].Do(t, func() (err error) {
@@ -367,6 +330,10 @@ func (o *overlay) overUDPBatch(t *testing.T, to string, data []byte, size int) (
 		if err != nil {
 			return err
 		}
+		if size == 0 {
+			_, err = c.Write(data)
+			return err
+		}
 		if cerr := raw.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size)
 		}); cerr != nil || err != nil {
@@ -377,7 +344,7 @@ func (o *overlay) overUDPBatch(t *testing.T, to string, data []byte, size int) (
 	})
 	b := make([]byte, 65536)
 	_ = l.SetReadDeadline(time.Now().Add(within))
-	for len(got) < len(data) {
+	for once := true; once || len(got) < len(data); once = false {
 		n, _, err := l.ReadFrom(b)
 		if err != nil {
 			t.Errorf("%d of %d bytes: %v", len(got), len(data), err)
@@ -455,9 +422,7 @@ func TestPortLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
+	running(t, e)
 	h.Do(t, func() error {
 		for range 2 { // and again with a new one
 			tun, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"})
@@ -489,10 +454,6 @@ func TestPortLost(t *testing.T) {
 		}
 		return nil
 	})
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 	if len(lost) != 0 {
 		t.Errorf("the loss was reported %d times too often", len(lost))
 	}

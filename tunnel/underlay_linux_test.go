@@ -1,7 +1,6 @@
 package tunnel_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -54,10 +53,7 @@ func senderOver(t *testing.T, h *host, local string, workers int,
 	s := spec()
 	s.Self, s.Peers = []netip.Addr{addr(local)}, peers
 	swap(t, n.Engine, s)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	running(t, n.Engine)
 	return n
 }
 

@@ -1,31 +1,17 @@
 package tunnel
 
 import (
-	"context"
-	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
 
-	"weft/encap"
 	"weft/tunnel/port"
 )
 
 // A peer's messages are counted, shown with the last one, and written once as long as they say the same;
 // those about nobody are not.
 func TestUnreachablePeerIsSaidOnce(t *testing.T) {
-	h := &heard{}
-	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1, Logger: slog.New(h)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	defer func() { _ = e.Run(ctx) }() // frees what New opened
-	w := e.workers[0]
-	if w.table, err = NewTable(encap.FormatIP, testSpec()); err != nil {
-		t.Fatal(err)
-	}
+	w, h := heardWorker(t, testSpec())
 	peer := w.table.peers[0]
 	router := netip.MustParseAddr("203.0.113.254")
 	w.now = int64(time.Hour)

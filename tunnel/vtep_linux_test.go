@@ -112,6 +112,9 @@ func TestVXLANFragmentsAndECN(t *testing.T) {
 		}
 		got += len(inner) - 20
 	}
+	if s := settled(t, n, 1); s.Fragmented != 1 || s.Egress.Delivered != 1 {
+		t.Errorf("fragmented %d and delivered %d, want 1 and 1", s.Fragmented, s.Egress.Delivered)
+	}
 	n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.3.7", 1, func(ip *layers.IPv4) {
 		ip.TOS = 1
 	})})
