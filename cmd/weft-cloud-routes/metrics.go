@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,47 +32,46 @@ func (m *metrics) called(call, result string) { m.calls.WithLabelValues(call, re
 
 func (m *metrics) sized(tables []table.Table) { m.tables.Store(&tables) }
 
-var (
-	routesDesc = prometheus.NewDesc("weft_cloud_routes",
-		"Routes that nodes want, by what was found when the cloud was last looked at.", []string{"state"}, nil)
-	sizeDesc = prometheus.NewDesc("weft_cloud_table_routes",
-		"Routes that a table had when it was last read, others' included.", []string{"table", "family"}, nil)
-	viewsDesc  = prometheus.NewDesc("weft_cloud_views", "Nodes whose view counts.", nil, nil)
-	lookedDesc = prometheus.NewDesc("weft_cloud_last_look_timestamp_seconds",
-		"When the cloud was last looked at with success; 0 if never.", nil, nil)
-	tookDesc   = prometheus.NewDesc("weft_cloud_round_seconds", "How long the last round took.", nil, nil)
-	roundsDesc = prometheus.NewDesc("weft_cloud_rounds_total",
-		"Rounds in which the cloud was looked at and changed, or was to be.", nil, nil)
-	failedDesc = prometheus.NewDesc("weft_cloud_failed_rounds_total",
-		"Rounds in which it could not be looked at.", nil, nil)
-)
-
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, out) }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	tell := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, kind, value, labels...)
+	tell := func(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
+		var names, values []string
+		for pair := range slices.Chunk(labels, 2) {
+			names, values = append(names, pair[0]), append(values, pair[1])
+		}
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, value, values...)
 	}
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	s := m.stats()
+	const routes, helpRoutes = "weft_cloud_routes",
+		"Routes that nodes want, by what was found when the cloud was last looked at."
+	tell(gauge, routes, helpRoutes, float64(s.Accepted), "state", "accepted")
+	tell(gauge, routes, helpRoutes, float64(s.Pending), "state", "pending")
+	tell(gauge, routes, helpRoutes, float64(s.Refused), "state", "refused")
+	tell(gauge, "weft_cloud_views", "Nodes whose view counts.", float64(s.Views))
 	looked := 0.0
 	if !s.Looked.IsZero() {
 		looked = float64(s.Looked.UnixMilli()) / 1000
 	}
-	tell(routesDesc, prometheus.GaugeValue, float64(s.Accepted), "accepted")
-	tell(routesDesc, prometheus.GaugeValue, float64(s.Pending), "pending")
-	tell(routesDesc, prometheus.GaugeValue, float64(s.Refused), "refused")
-	tell(viewsDesc, prometheus.GaugeValue, float64(s.Views))
-	tell(lookedDesc, prometheus.GaugeValue, looked)
-	tell(tookDesc, prometheus.GaugeValue, s.Took.Seconds())
-	tell(roundsDesc, prometheus.CounterValue, float64(s.Rounds))
-	tell(failedDesc, prometheus.CounterValue, float64(s.Failed))
-	if tables := m.tables.Load(); tables != nil {
-		for _, t := range *tables {
-			tell(sizeDesc, prometheus.GaugeValue, float64(t.IPv4), t.ID, "ipv4")
-			tell(sizeDesc, prometheus.GaugeValue, float64(t.IPv6), t.ID, "ipv6")
-		}
+	tell(gauge, "weft_cloud_last_look_timestamp_seconds",
+		"When the cloud was last looked at with success; 0 if never.", looked)
+	tell(gauge, "weft_cloud_round_seconds", "How long the last round took.", s.Took.Seconds())
+	tell(counter, "weft_cloud_rounds_total",
+		"Rounds in which the cloud was looked at and changed, or was to be.", float64(s.Rounds))
+	tell(counter, "weft_cloud_failed_rounds_total",
+		"Rounds in which it could not be looked at.", float64(s.Failed))
+	tables := m.tables.Load()
+	if tables == nil {
+		return
+	}
+	const size, helpSize = "weft_cloud_table_routes",
+		"Routes that a table had when it was last read, others' included."
+	for _, t := range *tables {
+		tell(gauge, size, helpSize, float64(t.IPv4), "table", t.ID, "family", "ipv4")
+		tell(gauge, size, helpSize, float64(t.IPv6), "table", t.ID, "family", "ipv6")
 	}
 }
 

@@ -127,7 +127,7 @@ func (e *entries) fault() error {
 }
 
 // answerWithin is how long connecting, and waiting for an answer, may take, in milliseconds.
-var answerWithin = 20_000
+const answerWithin = 20_000
 
 // try makes a call once.
 func (p product) try(ctx context.Context, action string, query map[string]*string, out any) error {
@@ -136,7 +136,7 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 		Method: dara.String(http.MethodPost), AuthType: dara.String("AK"),
 		Style: dara.String("RPC"), ReqBodyType: dara.String("formData"), BodyType: dara.String("string"),
 	}, &models.OpenApiRequest{Query: query},
-		&dara.RuntimeOptions{ConnectTimeout: &answerWithin, ReadTimeout: &answerWithin})
+		&dara.RuntimeOptions{ConnectTimeout: dara.Int(answerWithin), ReadTimeout: dara.Int(answerWithin)})
 	var e *tea.SDKError
 	switch {
 	case errors.As(err, &e):
