@@ -15,8 +15,7 @@
 // gives it. A program that weftd executes in its own place finds the same index.
 //
 // The holder answers on a Unix socket beside weftd's control socket, only to its own user, and gives
-// descriptors only to a weftd that names the same state directory. It reads the index for two purposes: to
-// count items, and to drop those whose TUN has no device any more, as after the end of the pod's namespace.
+// descriptors only to a weftd that names the same state directory.
 //
 // A descriptor holds what it was opened in. A TUN that was opened in a pod's namespace keeps that namespace
 // alive for as long as it is kept. A TUN that was opened elsewhere, and whose device was moved, does not.

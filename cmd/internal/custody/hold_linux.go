@@ -31,9 +31,6 @@ type HoldOptions struct {
 }
 
 const (
-	// lookEvery is how often a holder without a weftd looks whether devices are gone. With a weftd it does
-	// not look: that reads the devices, and drops what is gone.
-	lookEvery = time.Second
 	// emptyFor is how long a holder with nothing to keep waits for something.
 	emptyFor = 3 * time.Second
 	// answerWait is how long an answer may wait for a peer that does not read.
@@ -46,49 +43,35 @@ const (
 
 // holder is a process's state.
 type holder struct {
-	o     HoldOptions
-	place *place
-	inode uint64 // of our socket's file
-	room  int    // how many descriptors it may keep
-	wake  chan struct{}
+	o    HoldOptions
+	room int // how many descriptors it may keep
+	wake chan struct{}
 
 	mu    sync.Mutex // protects what follows
 	fds   map[uint64]int
-	conns map[*net.UnixConn]uint64 // with the order in which they came
-	came  uint64
 	weftd *net.UnixConn // the one that said hello last, nil while there is no weftd
-	away  time.Time     // since when there is none
-	empty time.Time     // since when there is nothing to keep
+	since time.Time     // since when there is none, or nothing to keep
 	ended bool
 }
 
 // Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long
 // as o says, until it is told to end, or until ctx ends. Then it removes its socket.
 func Hold(ctx context.Context, o HoldOptions) error {
-	p, err := openPlace(o.Socket)
-	if err != nil {
-		return errors.Join(err, o.Listener.Close())
-	}
-	defer func() { _ = p.close() }() // nothing was written
-	h := &holder{
-		o: o, place: p, inode: p.inode(), room: descriptorRoom(), wake: make(chan struct{}, 1),
-		fds:   map[uint64]int{},
-		conns: map[*net.UnixConn]uint64{}, away: time.Now(), empty: time.Now(),
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := &holder{o: o, room: descriptorRoom(), wake: make(chan struct{}, 1), fds: map[uint64]int{},
+		since: time.Now()}
 	maps.Copy(h.fds, o.FDs)
+	own, err := os.Lstat(o.Socket)
 	var wg sync.WaitGroup
-	wg.Go(func() { h.accept(&wg) })
+	wg.Go(func() { h.accept(ctx, &wg) })
 	h.watch(ctx)
-	if h.place.inode() == h.inode { // as long as we listen, nobody puts another socket there
-		err = p.remove()
+	// As long as we listen, nobody puts another socket there; after a removal by hand somebody may.
+	if now, bad := os.Lstat(o.Socket); err == nil && bad == nil && os.SameFile(own, now) {
+		err = os.Remove(o.Socket)
 	}
 	err = errors.Join(err, o.Listener.Close())
-	h.mu.Lock()
-	h.ended = true
-	for c := range h.conns {
-		_ = c.Close() // nothing was written that a close could lose
-	}
-	h.mu.Unlock()
+	cancel() // which closes the connections
 	wg.Wait()
 	rights.Close(slices.Collect(maps.Values(h.fds)))
 	return err
@@ -100,16 +83,11 @@ func ListenInPlace(ctx context.Context, control string) (socket string, l *net.U
 	if socket, err = filepath.Abs(SocketFor(control)); err != nil {
 		return "", nil, err
 	}
-	p, err := openPlace(socket)
-	if err != nil {
-		return "", nil, err
-	}
-	defer func() { _ = p.close() }() // nothing was written
 	for end := time.Now().Add(askWait); ; time.Sleep(askWait / 500) {
 		if _, _, err := End(ctx, socket); err != nil && !errors.Is(err, errOver) {
 			return "", nil, err
 		}
-		if l, err = p.listen(ctx); err == nil || time.Now().After(end) {
+		if l, err = listen(ctx, socket); err == nil || time.Now().After(end) {
 			return socket, l, err
 		}
 	}
@@ -126,26 +104,22 @@ func descriptorRoom() int {
 
 // watch returns when the holder shall end.
 func (h *holder) watch(ctx context.Context) {
-	t := time.NewTimer(0)
-	defer t.Stop()
 	for {
-		wait, over := h.look(time.Now())
-		if over {
-			return
-		}
-		if t.Stop(); wait > 0 {
-			t.Reset(wait)
+		var over <-chan time.Time
+		if at, ends := h.ends(); ends {
+			over = time.After(time.Until(at))
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-over:
+			return
 		case <-h.wake:
-		case <-t.C:
 		}
 	}
 }
 
-// changed has watch look again.
+// changed has watch look again. The caller has the lock.
 func (h *holder) changed() {
 	select {
 	case h.wake <- struct{}{}:
@@ -153,48 +127,17 @@ func (h *holder) changed() {
 	}
 }
 
-// look says whether the holder shall end, or when to look again: 0 is not before something changes.
-func (h *holder) look(now time.Time) (wait time.Duration, over bool) {
+// ends says when the holder ends, if nothing changes until then.
+func (h *holder) ends() (at time.Time, ends bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.weftd == nil {
-		for _, e := range h.items() {
-			if anyGone(e.fds) {
-				h.drop(e.Numbers)
-			}
-		}
-	}
 	switch {
 	case h.ended:
-		return 0, true
-	case h.nothing() && now.Sub(h.empty) >= emptyFor:
-		return 0, true
+		return at, true
 	case h.nothing():
-		return min(emptyFor-now.Sub(h.empty), lookEvery), false
-	case h.weftd != nil:
-		return 0, false
-	case now.Sub(h.away) >= h.o.Timeout:
-		return 0, true
-	case h.place.inode() != h.inode: // the next weftd would not find us
-		return 0, true
+		return h.since.Add(emptyFor), true
 	}
-	return lookEvery, false
-}
-
-// items are those that the index names, with the descriptors that stay the holder's. The caller has the lock.
-func (h *holder) items() []entry {
-	fd, ok := h.fds[0]
-	if !ok {
-		return nil
-	}
-	own, err := rights.Duplicate([]int{fd})
-	if err != nil {
-		return nil
-	}
-	x := openIndex(own[0])
-	defer x.close()
-	all, _ := x.whole(h.fds) // weftd says what is wrong with it
-	return all
+	return h.since.Add(h.o.Timeout), h.weftd == nil
 }
 
 // nothing reports whether there is nothing but the index. The caller has the lock.
@@ -214,34 +157,29 @@ func (h *holder) drop(numbers []uint64) {
 	}
 	rights.Close(all)
 	if h.nothing() {
-		h.empty = time.Now()
+		h.since = time.Now()
 		h.changed()
 	}
 }
 
 // accept serves connections of our own user until the listener is closed.
-func (h *holder) accept(wg *sync.WaitGroup) {
+func (h *holder) accept(ctx context.Context, wg *sync.WaitGroup) {
 	for {
 		c, err := h.o.Listener.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
-		}
-		if err != nil { // no more descriptors: those that there are end sooner or later
-			time.Sleep(lookEvery / 10)
+		case err != nil: // no more descriptors: those that there are end sooner or later
+			time.Sleep(100 * time.Millisecond)
 			continue
-		}
-		h.mu.Lock()
-		welcome := !h.ended && rights.SameUser(c) == nil // root only gets here: the file is for our user alone
-		if welcome {
-			h.came++
-			h.conns[c] = h.came
-		}
-		h.mu.Unlock()
-		if !welcome {
+		case rights.SameUser(c) != nil: // root only gets here: the file is for our user alone
 			_ = c.Close() // nothing was written
 			continue
 		}
-		wg.Go(func() { h.serve(c) })
+		wg.Go(func() {
+			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+			h.serve(c)
+		})
 	}
 }
 
@@ -273,9 +211,8 @@ func (h *holder) remove(c *net.UnixConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_ = c.Close() // its answers were read, or nobody reads them
-	delete(h.conns, c)
 	if h.weftd == c {
-		h.weftd, h.away = nil, time.Now()
+		h.weftd, h.since = nil, time.Now()
 		h.changed()
 	}
 }
@@ -294,11 +231,9 @@ func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give 
 	case m.Verb == verbHello && m.Owner != h.o.Owner:
 		return message{Refused: fmt.Sprintf("it keeps descriptors for the state directory %.80q, and this "+
 			"weftd's is %.80q", h.o.Owner, m.Owner)}, nil, true
-	case m.Verb == verbHello && h.weftd != nil && h.conns[c] < h.conns[h.weftd]:
-		// it was said while this process was stopped
-		return message{}, nil, false
 	case m.Verb == verbHello:
 		h.weftd = c
+		h.changed()
 		return message{Report: &report}, nil, true
 	case m.Verb == verbLook:
 		return message{Report: &report}, nil, true
@@ -329,6 +264,7 @@ func (h *holder) store(n uint64, fd int) message {
 			" %d, allows %d", len(h.fds), heldMost, h.room)}
 	}
 	h.fds[n] = fd
+	h.changed()
 	return message{}
 }
 
@@ -351,13 +287,12 @@ func (h *holder) take(after []uint64) (a message, give []int, ok bool) {
 
 // report says what is kept. The caller has the lock.
 func (h *holder) report() Report {
-	r := Report{PID: os.Getpid(), Owner: h.o.Owner}
-	for _, e := range h.items() {
-		r.Items++
-		r.Descriptors += len(e.fds)
+	r := Report{PID: os.Getpid(), Owner: h.o.Owner, Descriptors: len(h.fds)}
+	if _, index := h.fds[0]; index {
+		r.Descriptors--
 	}
 	if h.weftd == nil {
-		away := time.Since(h.away)
+		away := time.Since(h.since)
 		r.Away, r.Left = away.Milliseconds(), max(h.o.Timeout-away, 0).Milliseconds()
 	}
 	return r

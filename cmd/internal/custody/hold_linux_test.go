@@ -41,7 +41,7 @@ func TestWhenTheHolderEnds(t *testing.T) {
 			}
 			return err
 		})
-		if rep, ok, err := End(t.Context(), n.socket()); err != nil || !ok || rep.Items != 1 || rep.Left == 0 {
+		if rep, ok, err := End(t.Context(), n.socket()); err != nil || !ok || rep.Descriptors != 1 || rep.Left == 0 {
 			t.Errorf("%+v %v %v", rep, ok, err)
 		}
 		n.ended()
@@ -53,22 +53,6 @@ func TestWhenTheHolderEnds(t *testing.T) {
 		keepOne(t, c, "a", "", r)
 		c.Close()
 		n.ended()
-	})
-	t.Run("its socket is gone", func(t *testing.T) {
-		n := newNode(t)
-		c := n.weftd()
-		keepOne(t, c, "a", "", r)
-		pid := c.Status().PID
-		if err := os.Remove(n.socket()); err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		await.OK(t, "its end", func() error {
-			if unix.Kill(pid, 0) == nil {
-				return errors.New("it lives")
-			}
-			return nil
-		})
 	})
 	t.Run("nothing is left", func(t *testing.T) {
 		n := newNode(t)
@@ -82,7 +66,7 @@ func TestWhenTheHolderEnds(t *testing.T) {
 		}
 		n.ended()
 		keepOne(t, c, "b", "", r) // weftd goes on, and starts another
-		if rep, err := n.look(); err != nil || rep.Items != 1 {
+		if rep, err := n.look(); err != nil || rep.Descriptors != 1 {
 			t.Errorf("%+v %v", rep, err)
 		}
 	})
@@ -103,7 +87,7 @@ func TestAHolderThatDiesIsReplaced(t *testing.T) {
 		}
 		await.OK(t, "another holder with everything", func() error {
 			rep, err := n.look()
-			if err == nil && (rep.PID == pid || rep.Items != 2 || c.Status().PID != rep.PID ||
+			if err == nil && (rep.PID == pid || rep.Descriptors != 2 || c.Status().PID != rep.PID ||
 				c.Status().Fault != "") {
 				err = fmt.Errorf("%+v, %+v", rep, c.Status())
 			}
@@ -142,7 +126,7 @@ func TestNobodyWaitsForAStoppedHolder(t *testing.T) {
 	}
 	await.OK(t, "the holder has what it is to have", func() error {
 		rep, err := n.look()
-		if s := c.Status(); err == nil && (rep.Items != 40 || s.Items != 40 || s.Fault != "" || s.PID != pid) {
+		if s := c.Status(); err == nil && (rep.Descriptors != 40 || s.Items != 40 || s.Fault != "" || s.PID != pid) {
 			err = fmt.Errorf("the holder %+v, weftd %+v", rep, s)
 		}
 		return err
@@ -268,7 +252,7 @@ func TestGarbageIsRefused(t *testing.T) {
 			t.Errorf("%q with %d descriptors is kept", i.Name, len(i.FDs))
 		}
 	}
-	if rep, err := n.look(); err != nil || rep.Items != 2 || rep.PID != pid {
+	if rep, err := n.look(); err != nil || rep.Descriptors != 2 || rep.PID != pid {
 		t.Errorf("%+v %v", rep, err)
 	}
 	await.OK(t, "no descriptor of those that came with garbage is left", func() error {

@@ -7,8 +7,7 @@ type Report struct {
 	PID int `json:"pid"`
 	// Owner names the state directory of the weftd that the descriptors are kept for.
 	Owner string `json:"owner"`
-	// Items and Descriptors are how many there are, the index not counted.
-	Items       int `json:"items"`
+	// Descriptors is how many there are, the index not counted.
 	Descriptors int `json:"descriptors"`
 	// Away is for how many milliseconds there has been no weftd; 0 while there is one. Left is after how many
 	// more milliseconds the holder ends if none comes.

@@ -177,18 +177,13 @@ func (s *session) take() (map[uint64]int, error) {
 // connect returns a session with the holder, and what the holder says of itself. A holder is started if there
 // is none and start says so.
 func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, error) {
-	p, err := openPlace(c.socket)
-	if errors.Is(err, fs.ErrNotExist) && !start {
-		return nil, Report{}, errNoHolder
-	}
-	if err != nil {
-		return nil, Report{}, err
-	}
-	defer func() { _ = p.close() }() // nothing was written
 	for try := 0; ; try++ {
-		conn, err := p.dial(ctx)
-		if errors.Is(err, errNoHolder) && start {
-			conn, err = startHolder(ctx, p, c.o)
+		conn, err := dial(ctx, c.socket)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !start:
+			return nil, Report{}, errNoHolder
+		case errors.Is(err, errNoHolder) && start:
+			conn, err = startHolder(ctx, c.socket, c.o)
 		}
 		if err != nil {
 			return nil, Report{}, err
@@ -208,15 +203,11 @@ func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, er
 // once connects to the holder at path, if there is one, and asks it for a report. ok is false if there is
 // none.
 func once(ctx context.Context, path, verb string) (r Report, ok bool, err error) {
-	p, err := openPlace(path)
+	c, err := dial(ctx, path)
 	if err == nil {
-		defer func() { _ = p.close() }() // nothing was written
-		var c *net.UnixConn
-		if c, err = p.dial(ctx); err == nil {
-			s := &session{c}
-			defer s.close()
-			r, err = s.report(message{Verb: verb})
-		}
+		s := &session{c}
+		defer s.close()
+		r, err = s.report(message{Verb: verb})
 	}
 	if errors.Is(err, errNoHolder) || errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil

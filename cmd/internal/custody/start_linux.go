@@ -22,8 +22,8 @@ const listenerFD = 3
 // startHolder starts this program once more as a holder, and connects to it. The holder leaves weftd's
 // session and process group, so that a signal for those does not end it; it has nothing of weftd's but the
 // listener, and so holds open neither its log nor its terminal.
-func startHolder(ctx context.Context, p *place, o Options) (*net.UnixConn, error) {
-	l, err := p.listen(ctx)
+func startHolder(ctx context.Context, path string, o Options) (*net.UnixConn, error) {
+	l, err := listen(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -33,14 +33,14 @@ func startHolder(ctx context.Context, p *place, o Options) (*net.UnixConn, error
 		return nil, fmt.Errorf("start a holder: %w", err)
 	}
 	defer func() { _ = f.Close() }() // as above
-	cmd := exec.Command("/proc/self/exe", Verb, p.path, o.Owner, o.Timeout.String())
+	cmd := exec.Command("/proc/self/exe", Verb, path, o.Owner, o.Timeout.String())
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", holderEnvironment(os.Environ()), []*os.File{f}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a holder: %w", err)
 	}
 	go func() { _ = cmd.Wait() }() // so that it leaves no zombie; the session says that it ended
-	return p.dial(ctx)
+	return dial(ctx, path)
 }
 
 // holderEnvironment keeps those variables of Go's runtime that are safe to hand on. The others are weftd's

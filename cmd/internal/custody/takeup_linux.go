@@ -59,7 +59,7 @@ func (c *Custody) askHolder(ctx context.Context) {
 		r, _, err := End(ctx, c.socket)
 		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods "+
 			"that they belong to"+
-			" have to be attached again", "pods", r.Items, "because", no.why, "error", err)
+			" have to be attached again", "descriptors", r.Descriptors, "because", no.why, "error", err)
 		return
 	case err != nil:
 		c.o.Logger.Warn("what the last weftd had kept cannot be asked for", "reason", err)

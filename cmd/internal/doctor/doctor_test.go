@@ -224,7 +224,7 @@ func TestChecks(t *testing.T) {
 		}, "custody warning", "restart"},
 		{"pods wait for weftd", func(f *Facts) {
 			f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon,
-				Holder: custody.Report{PID: 8, Items: 2, Left: 60000}}
+				Holder: custody.Report{PID: 8, Descriptors: 2, Left: 60000}}
 		}, "daemon warning, custody warning", "1m0s"},
 		{"pods have ports", func(f *Facts) { f.Daemon.Status.Pods = &control.PodCounts{Attached: 2} }, "", ""},
 		{"a pod's port is missing", func(f *Facts) {

@@ -83,7 +83,7 @@ func checkCustody(f *Facts) findings {
 	switch {
 	case !d.answers() && d.HolderErr != nil:
 		return says(Unknown, "the holder of pods' descriptors could not be asked: %v", d.HolderErr)
-	case !d.answers() && h.Items > 0:
+	case !d.answers() && h.Descriptors > 0:
 		return says(Warning, "weftd is away, and a holder (pid %d) keeps %d of its descriptors for %s more", h.PID,
 			h.Descriptors, h.LeftFor().Round(time.Second)).
 			because("weftd ended %s ago; pods that are attached directly reach nobody until it runs again, and "+

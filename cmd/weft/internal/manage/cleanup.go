@@ -178,8 +178,8 @@ func (f *cleanupFlags) cleanHolder(ctx context.Context, c *cleaned) error {
 			custody.SocketFor(f.Socket), err)
 	}
 	if ok {
-		c.Removed = append(c.Removed, fmt.Sprintf("holder, pid %d, with %d descriptors of %d pods and ports", r.PID,
-			r.Descriptors, r.Items))
+		c.Removed = append(c.Removed, fmt.Sprintf("holder, pid %d, with %d descriptors of pods and ports", r.PID,
+			r.Descriptors))
 	}
 	return nil
 }
