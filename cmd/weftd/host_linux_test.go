@@ -21,10 +21,10 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
-	"weft/cmd/internal/systemdtest"
 	"weft/lease/subnetenv"
 	"weft/test/await"
 	"weft/test/netns"
+	"weft/test/systemdtest"
 )
 
 // host is a node with a namespace and a directory of its own, in which a weftd may run.

@@ -13,10 +13,10 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
-	"weft/cmd/internal/systemdtest"
 	"weft/test/await"
 	"weft/test/lab/probe"
 	"weft/test/netns"
+	"weft/test/systemdtest"
 	"weft/test/traffic"
 )
 

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/cmd/internal/systemdtest"
 	"weft/cmd/weftd/internal/reexec"
 	"weft/test/await"
+	"weft/test/systemdtest"
 )
 
 // upgrade has weftd execute a program of $PATH, or one by its path.

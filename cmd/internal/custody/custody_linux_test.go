@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/rights"
-	"weft/cmd/internal/systemdtest"
 	"weft/test/await"
 	"weft/test/netns"
+	"weft/test/systemdtest"
 )
 
 // asNobody is a variable that makes the test binary connect as another user, to the socket that it names.

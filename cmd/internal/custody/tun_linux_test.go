@@ -81,6 +81,9 @@ func TestAPodThatEndsIsDropped(t *testing.T) {
 	if items, _ := c.Take(""); len(items) != 1 || items[0].Name != "no TUN" {
 		t.Errorf("%+v", items)
 	}
+	if err := c.Wait(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
 	if rep, err := n.look(); err != nil || rep.Descriptors != 1 {
 		t.Errorf("%+v %v", rep, err)
 	}

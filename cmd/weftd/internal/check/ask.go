@@ -127,8 +127,6 @@ func (r *report) place(cfg options.Config, network routing.Network) {
 		if network.BackendType != "" {
 			port = int(network.Facts().Port)
 		}
-		for _, line := range rootless.Outside(port) {
-			r.remark("%s", line)
-		}
+		r.remark("%s", rootless.Firewall(port))
 	}
 }

@@ -17,15 +17,6 @@ import (
 	"weft/test/netns"
 )
 
-// outcome is what testdata/try prints.
-type outcome struct {
-	Threads         []string
-	Child           string
-	Written         map[string]string
-	Enter, Confined string
-	Attempts        map[string]string
-}
-
 // refused fails the test for each of the attempts that succeeded.
 func (o outcome) refused(t *testing.T, attempts ...string) {
 	t.Helper()
@@ -44,11 +35,11 @@ var (
 	byFiles = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
 )
 
-// try gives up rights in a process of its own, which is linked without C code as weftd is.
-func try(t *testing.T, program string, env []string, word, dir string, files ...string) (o outcome) {
+// try gives up rights in a process of its own.
+func try(t *testing.T, env []string, word, dir string, files ...string) (o outcome) {
 	t.Helper()
-	cmd := exec.Command(program, append([]string{word, dir}, files...)...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd := command(append([]string{word, dir}, files...)...)
+	cmd.Env = append(cmd.Env, env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -62,6 +53,12 @@ func try(t *testing.T, program string, env []string, word, dir string, files ...
 	return o
 }
 
+func command(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), asTry+"=1")
+	return cmd
+}
+
 // The usual capabilities are 2, 10, 12 and 13.
 const usual = "CapPrm 3404, CapEff 3404, CapBnd 3404, NoNewPrivs 1"
 
@@ -72,12 +69,6 @@ func TestRightsAreGivenUp(t *testing.T) {
 		if _, err := os.Stat(tool); err != nil {
 			t.Fatalf("%s is missing (package coreutils or mount): %v", tool, err)
 		}
-	}
-	program := filepath.Join(t.TempDir(), "try")
-	build := exec.Command("go", "build", "-o", program, "./testdata/try")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	own, other := t.TempDir(), t.TempDir()
 	for _, dir := range []string{own, other} {
@@ -96,7 +87,7 @@ func TestRightsAreGivenUp(t *testing.T) {
 	setting := "/proc/sys/net/ipv4/conf/lo/tag" // means nothing to the kernel
 
 	t.Run("capabilities", func(t *testing.T) {
-		o := try(t, program, nil, options.ConfineCapabilities, own, mine, theirs, foreign, setting)
+		o := try(t, nil, options.ConfineCapabilities, own, mine, theirs, foreign, setting)
 		for _, rights := range append(o.Threads, o.Child) {
 			if rights != usual {
 				t.Errorf("%s, want %s", rights, usual)
@@ -114,7 +105,7 @@ func TestRightsAreGivenUp(t *testing.T) {
 	})
 	t.Run("files", func(t *testing.T) {
 		dir := filepath.Join(own, "made", "by", "it")
-		o := try(t, program, nil, options.ConfineFiles, dir, filepath.Join(dir, "x"), mine, theirs, setting,
+		o := try(t, nil, options.ConfineFiles, dir, filepath.Join(dir, "x"), mine, theirs, setting,
 			"/dev/null")
 		for _, rights := range append(o.Threads, o.Child) {
 			if rights != usual {
@@ -132,12 +123,13 @@ func TestRightsAreGivenUp(t *testing.T) {
 		}
 		o.refused(t, append(slices.Clone(byCapabilities), byFiles...)...)
 		// What starts another one says so, since a process may be confined 16 times.
-		if again := try(t, program, []string{confined + "=" + o.Confined}, options.ConfineFiles, dir, theirs); again.Written[theirs] != "" || again.Enter != "" {
+		again := try(t, []string{confined + "=" + o.Confined}, options.ConfineFiles, dir, theirs)
+		if again.Written[theirs] != "" || again.Enter != "" {
 			t.Errorf("the successor: %+v", again)
 		}
 	})
 	t.Run("passed on", func(t *testing.T) { // a file gives none after no_new_privs
-		out, err := exec.Command(program, "pass", own).CombinedOutput()
+		out, err := command("pass", own).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "NoNewPrivs:\t1\n") ||
 			!strings.Contains(string(out), "\nUid:\t65534\t") ||
 			strings.Contains(string(out), "CapEff:\t0000000000000000\n") {
@@ -145,7 +137,7 @@ func TestRightsAreGivenUp(t *testing.T) {
 		}
 	})
 	t.Run("off", func(t *testing.T) {
-		o := try(t, program, nil, options.ConfineOff, own, foreign)
+		o := try(t, nil, options.ConfineOff, own, foreign)
 		if o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {
 			t.Errorf("%+v", o)
 		}

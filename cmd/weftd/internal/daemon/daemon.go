@@ -108,7 +108,6 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	do(d.observe)
 	do(d.watchdog)
 	do(d.pods.Run)
-	do(d.process.memory.run)
 	do(d.serveNetworks)
 	do(d.hangups)
 	do(d.watchCertificates)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -20,23 +19,23 @@ const (
 	// manyPeers is the number of peers from which on each new set is followed by a garbage collection. A change
 	// makes a new set and a new table, and may be the last for long, so that the old ones would stay till then.
 	manyPeers = 1000
-	// trimAfter is how long after a large change memory is returned to the kernel, since the next change
-	// may come at once; trimEvery is the shortest time between two such returns.
+	// trimAfter is how long after a large change memory is returned to the kernel once more, since the next
+	// change may come at once. Learning many peers at once takes several times the memory that they need
+	// afterwards, and Go keeps freed memory for long.
 	trimAfter = 5 * time.Second
-	trimEvery = 30 * time.Second
 )
 
-// memory fits Go's runtime to what weftd does.
+// memory fits Go's runtime to what weftd does. It is for one goroutine.
 type memory struct {
-	tuneGC  bool          // since the operator does not (GOGC, GOMEMLIMIT)
-	workers int           // of the data plane
-	resized chan struct{} // holds one; says that the number of peers has changed by many
+	tuneGC  bool        // since the operator does not (GOGC, GOMEMLIMIT)
+	workers int         // of the data plane
+	trim    *time.Timer // nil before the first set
 }
 
 func newMemory(workers int) *memory {
 	_, percent := os.LookupEnv("GOGC")
 	_, limit := os.LookupEnv("GOMEMLIMIT")
-	return &memory{tuneGC: !percent && !limit, workers: workers, resized: make(chan struct{}, 1)}
+	return &memory{tuneGC: !percent && !limit, workers: workers}
 }
 
 // tidy is called when a set has taken the place of another, or of none (first). before and now are their
@@ -45,13 +44,16 @@ func (m *memory) tidy(path string, first bool, before, now int) {
 	if first { // not earlier, since packets wait for the start, which a collection would delay
 		m.tune(path)
 	}
-	if first || max(now-before, before-now) >= manyPeers {
-		select {
-		case m.resized <- struct{}{}:
-		default:
-		}
+	if !m.tuneGC {
+		return
 	}
-	if m.tuneGC && max(before, now) >= manyPeers {
+	switch {
+	case m.trim == nil:
+		m.trim = time.AfterFunc(trimAfter, debug.FreeOSMemory)
+	case first || max(now-before, before-now) >= manyPeers:
+		m.trim.Reset(trimAfter)
+	}
+	if max(before, now) >= manyPeers {
 		debug.FreeOSMemory() // what the next change finds free it fills again, beside what is in use
 	}
 }
@@ -71,31 +73,5 @@ func (m *memory) tune(path string) {
 		debug.SetGCPercent(encryptingPercent)
 	default:
 		debug.SetGCPercent(garbagePercent)
-	}
-}
-
-// run returns memory to the kernel after the start and after large changes, until ctx ends. Learning
-// many peers at once takes several times the memory that they need afterwards, and Go keeps freed memory
-// for long.
-func (m *memory) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.resized:
-		}
-		if !pause(ctx, trimAfter) {
-			return nil
-		}
-		select {
-		case <-m.resized: // this return serves a change that came meanwhile too
-		default:
-		}
-		if m.tuneGC {
-			debug.FreeOSMemory()
-		}
-		if !pause(ctx, trimEvery) {
-			return nil
-		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,8 +57,6 @@ func (x *index) execute(path string, args, env []string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }() // it was for the other program
-	runtime.LockOSThread()              // capabilities are a thread's
-	defer runtime.UnlockOSThread()
 	drop, err := confine.Pass()
 	if err != nil {
 		return err

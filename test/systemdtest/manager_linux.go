@@ -3,6 +3,7 @@
 package systemdtest
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -14,8 +15,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"weft/cmd/internal/rights"
 )
 
 // Manager is a service manager with the descriptor store that sd_notify(3) and sd_listen_fds(3) describe. It
@@ -73,7 +72,12 @@ func (m *Manager) serve() {
 		if err != nil {
 			return
 		}
-		fds, err := rights.Parse(oob[:on])
+		var fds []int
+		messages, err := unix.ParseSocketControlMessage(oob[:on])
+		for i := range messages {
+			some, bad := unix.ParseUnixRights(&messages[i])
+			fds, err = append(fds, some...), errors.Join(err, bad)
+		}
 		if err != nil {
 			m.t.Error(err)
 		}
@@ -82,7 +86,9 @@ func (m *Manager) serve() {
 			k, v, _ := strings.Cut(line, "=")
 			vars[k] = v
 		}
-		rights.Close(m.told(vars, fds)) // what is over, and the barrier's
+		for _, fd := range m.told(vars, fds) { // what is over, and the barrier's
+			_ = unix.Close(fd)
+		}
 	}
 }
 
@@ -171,12 +177,12 @@ func (m *Manager) Hand(cmd *exec.Cmd) (release func(), err error) {
 		}
 	}
 	for _, s := range m.store {
-		own, err := rights.Duplicate([]int{s.fd})
+		own, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			release()
 			return nil, err
 		}
-		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(own[0]), s.name))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(own), s.name))
 	}
 	return release, nil
 }
@@ -187,11 +193,11 @@ func (m *Manager) Handed() map[string][]int {
 	defer m.mu.Unlock()
 	fds := map[string][]int{}
 	for _, s := range m.store {
-		own, err := rights.Duplicate([]int{s.fd})
+		own, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		fds[s.name] = append(fds[s.name], own...)
+		fds[s.name] = append(fds[s.name], own)
 	}
 	return fds
 }
