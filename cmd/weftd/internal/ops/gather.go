@@ -6,68 +6,44 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	dto "github.com/prometheus/client_model/go"
 
 	"weft/cmd/internal/control"
 )
 
-// gatherer makes our families, and those of Go and of the process. Ours are made from a Snapshot without the
-// library's collectors, whose checks cost several times as much with thousands of peers.
-type gatherer struct {
-	process  prometheus.Gatherer
-	families []Metric
-	pages    Pages
+// registry has our metrics, and those of Go and of the process.
+func registry(pages Pages) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{pages})
+	return r
 }
 
-func newGatherer(pages Pages) *gatherer {
-	process := prometheus.NewRegistry()
-	process.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &gatherer{process, Metrics(), pages}
-}
+// collector makes our metrics from one Snapshot.
+type collector struct{ pages Pages }
 
-// Gather implements prometheus.Gatherer.
-func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
-	all, err := g.process.Gather()
+// Describe implements prometheus.Collector: nothing is checked beforehand.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
 	parts := control.PartTraffic
-	if g.pages.PerPeer {
+	if c.pages.PerPeer {
 		parts |= control.PartPeers
 	}
-	if g.pages.PerPod {
+	if c.pages.PerPod {
 		parts |= control.PartPods
 	}
-	p := newPage(g.pages.Snapshot(parts))
-	for i := range g.families {
-		if !g.pages.PerPeer && slices.Contains(g.families[i].Labels, "peer") {
+	p := newPage(c.pages.Snapshot(parts))
+	for _, m := range Metrics() {
+		if !c.pages.PerPeer && slices.Contains(m.Labels, "peer") {
 			continue
 		}
-		if f := g.families[i].gather(p); len(f.Metric) > 0 {
-			all = append(all, f)
-		}
+		desc := prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
+		m.read(p, func(v float64, labels ...string) {
+			for i, l := range labels {
+				labels[i] = strings.ToValidUTF8(l, "\uFFFD") // it may come from the store
+			}
+			ch <- prometheus.MustNewConstMetric(desc, m.Kind, v, labels...)
+		})
 	}
-	return all, err
-}
-
-// gather reads one family, with the labels by name, as the library writes them.
-func (m *Metric) gather(p *page) *dto.MetricFamily {
-	order := make([]int, len(m.Labels))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
-	f := &dto.MetricFamily{Name: &m.Name, Help: &m.Help, Type: m.Kind.ToDTO()}
-	m.read(p, func(v float64, values ...string) {
-		one := &dto.Metric{}
-		if m.Kind == prometheus.CounterValue {
-			one.Counter = &dto.Counter{Value: &v}
-		} else {
-			one.Gauge = &dto.Gauge{Value: &v}
-		}
-		for _, i := range order {
-			value := strings.ToValidUTF8(values[i], "\uFFFD") // it may come from the store
-			one.Label = append(one.Label, &dto.LabelPair{Name: &m.Labels[i], Value: &value})
-		}
-		f.Metric = append(f.Metric, one)
-	})
-	return f
 }

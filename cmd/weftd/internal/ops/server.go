@@ -52,7 +52,7 @@ type Pages struct {
 // Handler serves health, readiness and the metrics. The answers are flannel's. If the node is not ready, the
 // reasons follow, each on a line of its own; if it is ready, the notes do.
 func Handler(pages Pages) http.Handler {
-	metrics := promhttp.HandlerFor(newGatherer(pages), promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	metrics := promhttp.HandlerFor(registry(pages), promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	// A ServeMux would answer a path such as //x with a redirect that repeats the path, so that the client
 	// decides how long the answer is.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,14 +2,12 @@ package ops
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	sys "golang.org/x/sys/unix"
 )
 
 // Systemd tells the service manager how the daemon is. Without NOTIFY_SOCKET it
@@ -52,12 +50,7 @@ func (s *Systemd) Reloading() (done func()) {
 	if !s.ready {
 		return func() {}
 	}
-	var now sys.Timespec
-	if err := sys.ClockGettime(sys.CLOCK_MONOTONIC, &now); err != nil {
-		s.log.Debug("systemd was not told of a reload", "reason", err)
-		return func() {}
-	}
-	s.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
+	s.send(daemon.SdNotifyReloading + "\n" + strings.TrimSpace(daemon.SdNotifyMonotonicUsec()))
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
