@@ -192,14 +192,11 @@ func (c *Custody) Take(prefix string) (items []Item, away time.Duration) {
 	return items, c.away
 }
 
-// Put keeps duplicates of i's descriptors, which stay the caller's, in the place of what had that name. It
-// waits for nobody: Wait does.
+// Put keeps duplicates of i's descriptors, which stay the caller's, in the place of what had that name. Without
+// descriptors it changes only what is noted of that item, whose descriptors keep their numbers: a Put of the
+// same ones would first take them from the shelf, since the service manager keeps none twice. Put waits for
+// nobody: Wait does.
 func (c *Custody) Put(i Item) error {
-	if i.Name == "" || len(i.FDs) == 0 || len(i.FDs) > maxFDs || len(i.Meta) > maxMeta {
-		return fmt.Errorf("keep %d descriptors of %q, with %d bytes about them: a name, 1 to %d descriptors and "+
-			"at most %d bytes"+
-			" can be kept", len(i.FDs), i.Name, len(i.Meta), maxFDs, maxMeta)
-	}
 	own, err := rights.Duplicate(i.FDs)
 	if err != nil {
 		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
@@ -210,30 +207,18 @@ func (c *Custody) Put(i Item) error {
 		rights.Close(own)
 		return nil
 	}
-	c.dead = append(c.dead, c.items[i.Name].fds...)
-	c.items[i.Name] = entry{i.Name, slices.Clone(i.Meta), c.numbers(len(own)), i.Optional, own, true}
-	c.changed()
-	return nil
-}
-
-// Note changes what is noted of the item of that name. Its descriptors keep their numbers, so that a weftd
-// that dies meanwhile leaves the item whole: a Put of the same descriptors would first take them from the
-// shelf, since the service manager keeps none twice.
-func (c *Custody) Note(name string, meta []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.items[name]
-	if c.closed {
-		return nil
+	e := c.items[i.Name]
+	if i.Name == "" || len(own)+len(e.fds) == 0 || len(own) > maxFDs || len(i.Meta) > maxMeta {
+		rights.Close(own)
+		return fmt.Errorf("keep %d descriptors of %q, with %d bytes about them: a name, 1 to %d descriptors and "+
+			"at most %d bytes can be kept", len(own), i.Name, len(i.Meta), maxFDs, maxMeta)
 	}
-	switch {
-	case !ok:
-		return fmt.Errorf("note something of %q, of which nothing is kept", name)
-	case len(meta) > maxMeta:
-		return fmt.Errorf("note %d bytes of %q, and %d are the most", len(meta), name, maxMeta)
+	if len(own) > 0 {
+		c.dead = append(c.dead, e.fds...)
+		e = entry{i.Name, nil, c.numbers(len(own)), i.Optional, own, true}
 	}
-	e.Meta = slices.Clone(meta)
-	c.items[name] = e
+	e.Meta = slices.Clone(i.Meta)
+	c.items[i.Name] = e
 	c.changed()
 	return nil
 }

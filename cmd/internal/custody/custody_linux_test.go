@@ -204,10 +204,10 @@ func TestTheNextWeftdGetsWhatWasKept(t *testing.T) {
 		keepOne(t, c, "pod a", "about a", r, w)
 		keepOne(t, c, "b", "noted when it came", x)
 		numbers := slices.Clone(c.items["b"].Numbers)
-		if err := errors.Join(c.Note("b", []byte("about b")), c.Wait(t.Context(), "b")); err != nil {
+		if err := put(c, "b", "about b"); err != nil {
 			t.Error(err)
 		}
-		if c.Note("nobody", nil) == nil {
+		if put(c, "nobody", "") == nil {
 			t.Error("something is noted of what is not kept")
 		}
 		if now := c.items["b"].Numbers; !slices.Equal(now, numbers) { // else its descriptors were away for a moment

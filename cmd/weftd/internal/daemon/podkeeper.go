@@ -37,22 +37,12 @@ const podItem = "pod "
 
 // Keep implements pods.Keeper.
 func (k podKeeper) Keep(r podport.Request, fds []int) error {
-	return k.put(r, func(name string, meta []byte) error {
-		return k.c.Put(custody.Item{Name: name, Meta: meta, FDs: fds})
-	})
-}
-
-// Note implements pods.Keeper.
-func (k podKeeper) Note(r podport.Request) error { return k.put(r, k.c.Note) }
-
-// put gives custody what is known of a pod, and waits for it.
-func (k podKeeper) put(r podport.Request, give func(name string, meta []byte) error) error {
 	meta, err := json.Marshal(keptPod{keptPodVersion, r})
 	if err != nil {
 		return fmt.Errorf("keep the TUN of %s: %w", r.Key, err)
 	}
 	name := podItem + r.Key.String()
-	if err := give(name, meta); err != nil {
+	if err := k.c.Put(custody.Item{Name: name, Meta: meta, FDs: fds}); err != nil {
 		return err
 	}
 	ctx, cancel := k.wait()

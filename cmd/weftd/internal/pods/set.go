@@ -31,10 +31,8 @@ type Carrier interface {
 // Keeper keeps what would be lost with this process.
 type Keeper interface {
 	// Keep has the keeper make duplicates of the pod's descriptors, and take in what is known of the pod, in
-	// place of what it had of the same key.
+	// place of what it had of the same key. Without descriptors those that it has stay.
 	Keep(r podport.Request, fds []int) error
-	// Note has the keeper take in what is known by now of a pod whose descriptors it has.
-	Note(r podport.Request) error
 	// Forget drops what it has of a pod. It is no error if that is nothing.
 	Forget(k podport.Key) error
 	// Kept returns what an earlier weftd gave to be kept. The descriptors are the caller's.
@@ -262,7 +260,7 @@ func (s *Set) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	if before != nil {
 		before.close() // its port is closed
 	}
-	err = s.keep(p)
+	err = s.keep(p, p.fds())
 	s.changed(c)
 	s.o.Logger.Info(what, "pod", r.Key.String(), "name", r.Name, "netns", r.Netns, "addresses",
 		text(r.Addresses), "by", r.By)
@@ -273,16 +271,12 @@ func (s *Set) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	return out, nil
 }
 
-// keep has the keeper keep p, and says why it does not.
-func (s *Set) keep(p *pod) error {
+// keep has the keeper keep fds of p, or with none what is known of p by now, and says why it does not.
+func (s *Set) keep(p *pod, fds []int) error {
 	if s.o.Keeper == nil {
 		return nil
 	}
-	return s.kept(p, s.o.Keeper.Keep(p.Request, p.fds()))
-}
-
-// kept logs why p is not kept.
-func (s *Set) kept(p *pod, err error) error {
+	err := s.o.Keeper.Keep(p.Request, fds)
 	if err != nil {
 		s.o.Logger.Warn("pod is lost if weftd ends now: its descriptor is not kept, and it would have to be "+
 			"attached again", "pod", p.Key.String(), "reason", err)

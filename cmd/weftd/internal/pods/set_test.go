@@ -129,19 +129,14 @@ func attached(t *testing.T, o Options, ids ...string) (*Set, *plane) {
 type keeper struct{ kept map[podport.Key]Kept }
 
 func (k *keeper) Keep(r podport.Request, fds []int) error {
+	if len(fds) == 0 {
+		k.kept[r.Key] = Kept{r, k.kept[r.Key].FDs}
+		return nil
+	}
 	fd, err := unix.Dup(fds[0])
 	_ = k.Forget(r.Key)
 	k.kept[r.Key] = Kept{r, []int{fd}}
 	return err
-}
-
-func (k *keeper) Note(r podport.Request) error {
-	old, ok := k.kept[r.Key]
-	if !ok {
-		return errors.New("a pod that is not kept")
-	}
-	k.kept[r.Key] = Kept{r, old.FDs}
-	return nil
 }
 
 func (k *keeper) Forget(key podport.Key) error {
@@ -334,7 +329,6 @@ func TestAnAttachThatReplacesIsSaid(t *testing.T) {
 type forgetful struct{ why error }
 
 func (f forgetful) Keep(podport.Request, []int) error { return f.why }
-func (f forgetful) Note(podport.Request) error        { return f.why }
 func (forgetful) Forget(podport.Key) error            { return nil }
 func (forgetful) Kept() ([]Kept, error)               { return nil, nil }
 

@@ -107,9 +107,7 @@ func (s *Set) follow() {
 				s.o.Logger.Warn("pod's port has another MTU than its interface", "pod", p.Key.String(), "reason", err)
 			}
 		}
-		if s.o.Keeper != nil {
-			_ = s.kept(p, s.o.Keeper.Note(p.Request)) // the log has it
-		}
+		_ = s.keep(p, nil) // the log has it
 		s.o.Logger.Info("pod's interface has the overlay's new MTU", "pod", p.Key.String(), "name", p.label(),
 			"mtu", mtu, "before", before)
 	}
