@@ -3,17 +3,12 @@ package test
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 )
 
 // networkOf is a config with that Backend object.
@@ -54,7 +49,6 @@ func TestKernelBackends(t *testing.T) {
 			meshed(t, l, families, c.mtu)
 			answering(t, l, families, c.mtu)
 			for _, n := range l.Nodes() {
-				routesAre(t, l, n, c.tunnel)
 				waysAre(t, n, map[bool]string{false: "route", true: "tunnel"}[c.tunnel], 2*len(families))
 			}
 			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
@@ -146,67 +140,8 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	}
 	for _, f := range families {
 		fullSize(t, l.Node(1).Pods[0], l.Node(2).Pods[0], f, mtu)
-		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{
-			From: l.Node(2).Pods[0].Endpoint(f), To: l.Node(3).Pods[0].Endpoint(f), Bytes: 4 << 20, Verify: true})
-		if err != nil {
-			t.Errorf("TCP over IPv%d: %d bytes, %v", f, r.Received, err)
-		}
+		stream(t, l.Node(2).Pods[0].Endpoint(f), l.Node(3).Pods[0].Endpoint(f))
 	}
-}
-
-// routesAre compares the routes of ours on n with what flannel would make.
-func routesAre(t *testing.T, l *lab.Lab, n *lab.Node, tunnel bool) {
-	t.Helper()
-	var want []string
-	for _, o := range l.Nodes() {
-		if o == n {
-			continue
-		}
-		for _, g := range []netip.Prefix{o.Net.V4, o.Net.V6} {
-			if !g.IsValid() {
-				continue
-			}
-			subnet, via, dev := g.Masked(), o.Underlay4, "eth0"
-			if subnet.Addr().Is6() {
-				via = o.Underlay6
-			}
-			if tunnel {
-				via, dev = subnet.Addr(), vtepsOf(t, n)[subnet.Addr().Is6()]+" onlink"
-			}
-			if subnet.Addr().Is6() {
-				dev = strings.Replace(dev+" ", " ", " metric 1024 ", 1) + "pref medium"
-			}
-			want = append(want, fmt.Sprintf("%v via %v dev %s", subnet, via, strings.TrimSpace(dev)))
-		}
-	}
-	var got []string
-	for line := range strings.Lines(sh(t, n.Host, "ip -4 route show proto 119; ip -6 route show proto 119")) {
-		got = append(got, strings.Join(strings.Fields(line), " "))
-	}
-	for i := range want {
-		want[i] = strings.Join(strings.Fields(want[i]), " ")
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("%s has routes\n%s\nwant\n%s", n.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// vtepsOf are the vxlan devices of a node, by whether they are for IPv6.
-func vtepsOf(t *testing.T, n *lab.Node) map[bool]string {
-	t.Helper()
-	ls, err := n.NS.Netlink().LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[bool]string{}
-	for _, l := range ls {
-		if x, ok := l.(*netlink.Vxlan); ok {
-			out[strings.HasPrefix(x.Name, "flannel-v6.")] = x.Name
-		}
-	}
-	return out
 }
 
 // waysAre checks what weft peers says about how each subnet is reached.

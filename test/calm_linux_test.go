@@ -12,7 +12,6 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 	"weft/test/promtool"
 	"weft/test/traffic"
 )
@@ -95,10 +94,7 @@ func (w *watched) round(t *testing.T) {
 		t.Fatal(lab.Explain(err))
 	}
 	reach(t, await.Patience, first.Pods[0], w.guest.Pods[0], 4)
-	if _, err := probe.Stream(await.Context(t, time.Minute),
-		probe.StreamPlan{From: w.guest.Pods[0].Endpoint(4), To: first.Pods[0].Endpoint(4), Bytes: 16 << 20}); err != nil {
-		t.Errorf("TCP: %v", err)
-	}
+	streamOf(t, w.guest.Pods[0].Endpoint(4), first.Pods[0].Endpoint(4), 16<<20)
 	again := w.l.Node((w.rounds-1)%3 + 1)
 	if w.rounds%2 == 0 {
 		err = again.Kill()

@@ -139,3 +139,31 @@ func attachedTo(t *testing.T, n *lab.Node) (attached int) {
 	})
 	return attached
 }
+
+// directTunnels has a, with its own address, send to the nodes' tunnel port what the other node could have
+// sent. The host would masquerade it, so that it looked like the node's own.
+func directTunnels(t *testing.T, a, sibling, b *lab.Pod) {
+	for _, family := range []int{4, 6} {
+		ears := map[*lab.Pod]*net.UDPConn{sibling: listenAt(t, sibling, family), b: listenAt(t, b, family)}
+		for _, c := range []struct {
+			to     *lab.Node
+			victim *lab.Pod
+			src    *lab.Pod
+		}{{a.Node, sibling, b}, {b.Node, b, sibling}} {
+			packet := inner(t, c.src.Addr(family).String(), c.victim.Addr(family).String(), secretPort, 64, "forged")
+			under := map[int]netip.Addr{4: c.to.Underlay4, 6: c.to.Underlay6}[family]
+			conn, err := a.NS.Dial(t.Context(), "udp", netip.AddrPortFrom(under, 8285).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				_, _ = conn.Write(packet) // refused at times, which is as well
+			}
+			_ = conn.Close()
+		}
+		for p, ear := range ears {
+			hearsFirst(t, ear, a, netip.AddrPortFrom(p.Addr(family), secretPort))
+			_ = ear.Close()
+		}
+	}
+}

@@ -9,7 +9,6 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 )
 
 // A network that gets IPv6 while it runs: nodes with IPv4 alone beside such with both. Each pair has
@@ -63,11 +62,7 @@ func TestMixedFamilies(t *testing.T) {
 			for _, direction := range [][2]*lab.Node{{fours[0], duals[0]}, {duals[0], fours[0]}} {
 				from, to := direction[0].Pods[0], direction[1].Pods[0]
 				tellsSize(t, from, to, c.dual)
-				r, err := probe.Stream(await.Context(t, 30*time.Second),
-					probe.StreamPlan{From: from.Endpoint(4), To: to.Endpoint(4), Bytes: 4 << 20, Verify: true})
-				if err != nil {
-					t.Errorf("TCP from %s to %s: %d bytes, %v", from.Name, to.Name, r.Received, err)
-				}
+				stream(t, from.Endpoint(4), to.Endpoint(4))
 			}
 		})
 	}

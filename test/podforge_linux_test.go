@@ -76,7 +76,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	sh(t, n.Host, "for t in iptables ip6tables; do $t -t mangle -D PREROUTING -i cni0 -j MARK --set-xmark "+
 		"0x4000/0x4000; $t -t nat -D POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done")
 	for _, p := range []*lab.Pod{a, b} {
-		hears(t, ears[p], p, map[*lab.Pod]*lab.Pod{a: b, b: a}[p])
+		hearsFirst(t, ears[p], map[*lab.Pod]*lab.Pod{a: b, b: a}[p], netip.AddrPortFrom(p.V4, secretPort))
 	}
 	del(t, l.Store, prefix+"/subnets/"+key)
 	for _, node := range []*lab.Node{n, b.Node} {

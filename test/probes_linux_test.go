@@ -76,11 +76,13 @@ type matrixSeen struct {
 		Of, Answering, Silent int
 	}
 	Pairs    struct{ All, Well, Trouble, Unknown int }
-	Troubles []struct {
-		Nodes               []string
-		Found, Likely, Look string
-	}
-	Reached bool
+	Troubles []troubleSeen
+	Reached  bool
+}
+
+type troubleSeen struct {
+	Nodes               []string
+	Found, Likely, Look string
 }
 
 // matrixOf has n ask all nodes, and returns what came of it with the exit status.
@@ -101,10 +103,5 @@ func matrixOf(t *testing.T, n *lab.Node) (m matrixSeen, status int, err error) {
 
 // troubles reports whether the matrix names trouble with a node.
 func (m matrixSeen) troubles(node string) bool {
-	return slices.ContainsFunc(m.Troubles, func(x struct {
-		Nodes               []string
-		Found, Likely, Look string
-	}) bool {
-		return slices.Contains(x.Nodes, node)
-	})
+	return slices.ContainsFunc(m.Troubles, func(x troubleSeen) bool { return slices.Contains(x.Nodes, node) })
 }

@@ -53,10 +53,16 @@ func streams(t *testing.T, a, b probe.Endpoint) {
 // stream sends 4 MiB over TCP, and compares what arrives.
 func stream(t *testing.T, from, to probe.Endpoint) {
 	t.Helper()
-	r, err := probe.Stream(await.Context(t, await.Patience),
-		probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
+	streamOf(t, from, to, 4<<20)
+}
+
+// streamOf is stream for so many bytes.
+func streamOf(t *testing.T, from, to probe.Endpoint, bytes int64) {
+	t.Helper()
+	r, err := probe.Stream(await.Context(t, 2*await.Patience),
+		probe.StreamPlan{From: from, To: to, Bytes: bytes, Verify: true})
 	if err != nil {
-		t.Errorf("TCP from %s to %s: %d bytes: %v", from.Name, to.Name, r.Received, err)
+		t.Errorf("TCP from %s to %s at %v: %d bytes: %v", from.Name, to.Name, to.Addr, r.Received, err)
 	}
 }
 

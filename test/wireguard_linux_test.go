@@ -62,11 +62,7 @@ func TestWireGuard(t *testing.T) {
 				fullSize(t, a, b, f, 1420)
 				hidden(t, l, a, b, f)
 				for _, way := range [][2]*lab.Pod{{a, b}, {b, a}} {
-					r, err := probe.Stream(await.Context(t, 2*time.Minute),
-						probe.StreamPlan{From: way[0].Endpoint(f), To: way[1].Endpoint(f), Bytes: 20 << 20, Verify: true})
-					if err != nil {
-						t.Errorf("IPv%d from %s to %s: %d bytes, %v", f, way[0].Name, way[1].Name, r.Received, err)
-					}
+					streamOf(t, way[0].Endpoint(f), way[1].Endpoint(f), 20<<20)
 				}
 			}
 			encrypts(t, l, c.devices)

@@ -14,7 +14,6 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 )
 
 // plainWireGuard is a host with the command wireguard-go, which somebody set up by hand. Its record stands in
@@ -105,10 +104,7 @@ func TestWireGuardGoAsPeer(t *testing.T) {
 		for _, pair := range [][2]*lab.Pod{{a, its}, {its, b}} {
 			reach(t, await.Patience, pair[0], pair[1], f)
 			for _, way := range [][2]*lab.Pod{{pair[0], pair[1]}, {pair[1], pair[0]}} {
-				plan := probe.StreamPlan{From: way[0].Endpoint(f), To: way[1].Endpoint(f), Bytes: 20 << 20, Verify: true}
-				if r, err := probe.Stream(await.Context(t, 2*time.Minute), plan); err != nil {
-					t.Errorf("IPv%d from %s to %s: %d bytes, %v", f, way[0].Name, way[1].Name, r.Received, err)
-				}
+				streamOf(t, way[0].Endpoint(f), way[1].Endpoint(f), 20<<20)
 			}
 		}
 		fullSize(t, a, its, f, 1420)
