@@ -154,12 +154,6 @@ func droppedPlain(t *testing.T, n *lab.Node, want uint64) {
 // reachedBy waits until a node reaches all of another's subnets in one way.
 func reachedBy(t *testing.T, from, to *lab.Node, way string) {
 	t.Helper()
-	type waysJSON struct {
-		Peers []struct {
-			Name string
-			Ways []struct{ Way, Reason string }
-		}
-	}
 	subnets := 1
 	if to.Net.V4.IsValid() && to.Net.V6.IsValid() {
 		subnets = 2

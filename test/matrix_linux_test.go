@@ -66,7 +66,6 @@ func matrixDimensions() dimensions {
 			{"udp", `"Type":"udp"`, true, [3]int{28, 48, 28}, "", false},
 			{"vxlan in user space", `"Type":"vxlan","Userspace":"always"`, true, [3]int{50, 70, 70}, "", false},
 			{"vxlan by the kernel", `"Type":"vxlan","Userspace":"never"`, false, [3]int{50, 70, 70}, "kernel", false},
-			{"auto", `"Type":"auto"`, false, [3]int{50, 70, 70}, "kernel", false},
 			{"host-gw", `"Type":"host-gw"`, false, [3]int{}, "kernel", false},
 			{"ipip in user space", `"Type":"ipip","Userspace":"always"`, false, [3]int{20}, "socket", true},
 			{"extension", `"Type":"extension","SubnetAddCommand":"` + routesByCommand +
@@ -303,14 +302,7 @@ func TestMixedVTEPs(t *testing.T) {
 		t.Errorf("records before\n%s\nnow\n%s", before, now)
 	}
 	// The ways of peers, and what a data plane counts of a peer with an address in each family.
-	type peersJSON struct {
-		Peers []struct {
-			Name, Path           string
-			TxPackets, RxPackets uint64
-			Ways                 []struct{ Subnet, Way, Via, Reason string }
-		}
-	}
-	for _, p := range weftJSON[peersJSON](t, l.Node(2), "peers").Peers {
+	for _, p := range weftJSON[waysJSON](t, l.Node(2), "peers").Peers {
 		if len(p.Ways) != 2 || p.Ways[0].Way != "tunnel" || p.Ways[1].Way != "tunnel" || p.TxPackets == 0 ||
 			p.RxPackets == 0 {
 			t.Errorf("%+v", p)

@@ -166,8 +166,8 @@ func without(l ...port.Offload) path {
 	return p
 }
 
-// TestTCPAndUDPOverTUN carries real traffic of both families over an IPv4 and an
-// IPv6 underlay, over every path and every offload less, and compares what arrived.
+// TestTCPAndUDPOverTUN carries real traffic of both families over every path, over an IPv4 and an IPv6
+// underlay, and over every path with each offload less, and compares what arrived.
 func TestTCPAndUDPOverTUN(t *testing.T) {
 	t.Parallel()
 	portable := path{portable: true}
@@ -200,8 +200,8 @@ func TestTCPAndUDPOverTUN(t *testing.T) {
 	paths["ipip with four workers"] = [2]path{{ipip: true, many: 4}, {ipip: true}}
 	for name, p := range paths {
 		for _, outers := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
-			if p[0].ipip && strings.Contains(outers[0], ":") {
-				continue
+			if six := strings.Contains(outers[0], ":"); six && (p[0].ipip || strings.Contains(name, "without ")) {
+				continue // ipip has none, and which offload lacks has nothing to do with the outer header
 			}
 			t.Run(fmt.Sprintf("path=%s/outer=%s", name, outers[0]), func(t *testing.T) {
 				t.Parallel()
