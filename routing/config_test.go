@@ -72,6 +72,11 @@ func TestKeyFaults(t *testing.T) {
 		{"", "udp", `"MTU":575`, "Backend.MTU"},
 		{"", "udp", `"MTU":65536`, "Backend.MTU"},
 		{six, "udp", `"MTU":1307`, "Backend.MTU"},
+		{six, "vxlan", `"VNI":"x","Port":65536,"GBP":1,"Learning":"y","DirectRouting":null`,
+			"Backend.VNI Backend.Port Backend.GBP Backend.Learning"},
+		{six, "vxlan", `"MacPrefix":"01-00","DisableOffloads":["y"]`, "Backend.MacPrefix Backend.DisableOffloads"},
+		{six, "vxlan", `"VNI":10000`, "Backend.VNI"}, // no room in flannel-v6.10000
+		{six, "vxlan", `"MTU":1349`, "Backend.MTU"},  // 1280 and 70
 		{six, "wireguard", `"ListenPort":0`, "Backend.ListenPort"},
 		{six, "wireguard", `"ListenPortV6":"x"`, "Backend.ListenPortV6"},
 		{six, "wireguard", `"PSK":"` + testPSK[:40] + `"`, "Backend.PSK"},

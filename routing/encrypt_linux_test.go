@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -12,36 +11,10 @@ import (
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/wireguard"
-	"weft/routing/underlay"
 	"weft/test/netns"
 )
 
 const encryptedNetwork = `{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Encrypt":"between-links","Userspace":"always"}}`
-
-// TestEncryptTakesPlain: the record says so unless the underlay is in another namespace than the TUN, or
-// peers are told another address.
-func TestEncryptTakesPlain(t *testing.T) {
-	here, there := &kernel.Kernel{}, &kernel.Kernel{}
-	at := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
-	told := at
-	told.Ext4 = addr("203.0.113.1")
-	for _, c := range []struct {
-		word  string
-		out   *kernel.Kernel
-		under underlay.Link
-		want  string
-	}{
-		{encryptBetweenLinks, here, at, "[plain]"}, {encryptBetweenLinks, there, at, "[]"},
-		{encryptBetweenLinks, here, told, "[]"},
-		{encryptAlways, here, at, "[]"}, {"", here, at, "[]"},
-	} {
-		e := &Node{driver: idle{}, about: Facts{seals: seals{encrypt: c.word}}, k: here, out: c.out,
-			status: Status{Underlay: c.under}}
-		if got := fmt.Sprint(e.Recv()); got != c.want {
-			t.Errorf("%q, elsewhere %t, %v: %s, want %s", c.word, c.out == there, c.under, got, c.want)
-		}
-	}
-}
 
 // TestEncryptWithoutRules: there is no route before the rules by which nothing is in plain, and it comes when
 // they can be made. The device is not strict about senders, since a peer that is sent packets in plain may

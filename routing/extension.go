@@ -60,11 +60,14 @@ type extension struct {
 
 // Facts implements settings.
 func (e *extension) Facts() Facts {
-	return Facts{Carrier: CarrierOthers, record: typeExtension, path: PathCommand, last: true, Commands: []Command{
-		{"PreStartupCommand", e.PreStartupCommand}, {"PostStartupCommand", e.PostStartupCommand},
-		{"SubnetAddCommand", e.SubnetAddCommand},
-		{"SubnetRemoveCommand", e.SubnetRemoveCommand}, {"ShutdownCommand", e.ShutdownCommand},
-	}}
+	return Facts{
+		Carrier: CarrierOthers, record: typeExtension, path: PathCommand, last: true,
+		Commands: []Command{
+			{"PreStartupCommand", e.PreStartupCommand}, {"PostStartupCommand", e.PostStartupCommand},
+			{"SubnetAddCommand", e.SubnetAddCommand}, {"SubnetRemoveCommand", e.SubnetRemoveCommand},
+			{"ShutdownCommand", e.ShutdownCommand},
+		},
+	}
 }
 
 // variables are the environment of a command, in addition to what is public of the daemon's own.

@@ -38,7 +38,8 @@ type hook struct {
 
 // Facts implements settings.
 func (*hook) Facts() Facts {
-	return Facts{Carrier: CarrierOthers, Direct: true, Controller: true, record: typeHook, path: PathHook, last: true}
+	return Facts{Carrier: CarrierOthers, Direct: true, Controller: true, record: typeHook, path: PathHook,
+		last: true}
 }
 
 func (*hook) want(s situation) desired {

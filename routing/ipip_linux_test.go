@@ -1,17 +1,13 @@
 package routing
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"weft/lease"
-	"weft/routing/internal/kernel"
 	"weft/test/await"
-	"weft/test/netns"
 	"weft/tunnel/port"
 )
 
@@ -74,43 +70,4 @@ func TestIPIPInUserSpace(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestNoIPIP asks a kernel that has none.
-func TestNoIPIP(t *testing.T) {
-	k := inNamespace(t)
-	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	if err := k.Probe(kernel.KindIPIP); err == nil {
-		t.Log("this kernel has ipip: the device is not probed further here")
-	} else if !errors.Is(err, kernel.NoDriver(kernel.KindIPIP)) {
-		t.Fatal(err)
-	}
-	if out := ip(t, "link show"); strings.Contains(out, "weft-probe") {
-		t.Errorf("the probe's device is left:\n%s", out)
-	}
-	open := func(how string, edit func(*BackendConfig)) (*Node, error) {
-		network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` +
-			how + `"}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newBackendConfig(t, k, network)
-		c.Logger = slog.New(slog.DiscardHandler)
-		if edit != nil {
-			edit(&c)
-		}
-		return NewNode(t.Context(), c)
-	}
-	if _, err := open("always", func(c *BackendConfig) { c.Unprivileged = true }); err == nil ||
-		!strings.Contains(err.Error(), "CAP_NET_RAW") {
-		t.Errorf("an ordinary user is told %v", err)
-	}
-	b, err := open("auto", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	if carried := b.Engine() != nil; carried != (k.Probe(kernel.KindIPIP) != nil) {
-		t.Errorf("carried by weft: %v", carried)
-	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/underlay"
 	"weft/tunnel/port"
 )
 
@@ -16,23 +15,6 @@ func ipipPeer(n int) lease.Record {
 	r.BackendType, r.BackendData, r.BackendV6Data, r.V6, r.PublicIPv6 = typeIPIP, nil, nil, netip.Prefix{},
 		netip.Addr{}
 	return r
-}
-
-func TestIPIPMTU(t *testing.T) {
-	n, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mtu, err := n.MTU(underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1")}); err != nil ||
-		mtu != 1480 {
-		t.Errorf("MTU %d, %v: want flannel's 1480", mtu, err)
-	}
-	for mtu, l := range map[int]underlay.Link{595: {MTU: 595, Addr4: addr("192.0.2.1")},
-		1500: {MTU: 1500, Addr6: addr("2001:db8::1")}} {
-		if got, err := n.MTU(l); mtu != 595 && err == nil || mtu == 595 && (err != nil || got != 575) {
-			t.Errorf("over %+v: %d, %v", l, got, err)
-		}
-	}
 }
 
 // TestIPIPWant has what flannel's ipip has in the kernel: routes by the device to peers' own addresses, or by

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,7 +9,6 @@ import (
 	"testing"
 
 	"weft/lease"
-	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/test/netns"
 )
@@ -153,34 +151,6 @@ func TestRawNeedsEthernet(t *testing.T) {
 	ip(t, "link del eth0")
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	await.OK(t, "raw on the new link", func() error { return onRaw(u, "192.0.2.1") })
-}
-
-// TestRawStaysOutOfIPsec has path auto leave to the IP stack what the host may want encrypted.
-func TestRawStaysOutOfIPsec(t *testing.T) {
-	k := aloneInNamespace(t)
-	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
-	u := newTestUDP(t, k, false)
-	apply(t, u, testSet("10.5.1.0/24", false))
-	if st := u.Status(); st.Path != "socket" || !strings.Contains(fmt.Sprint(st.Notes), "IPsec policies") {
-		t.Errorf("path %s, notes %q", st.Path, st.Notes)
-	}
-	if err := u.Close(); err != nil {
-		t.Error(err)
-	}
-	ip(t, "xfrm policy flush")
-	u = newTestUDP(t, k, false)
-	apply(t, u, testSet("10.5.1.0/24", false))
-	start(t, u)
-	await.OK(t, "no policy any more", func() error { return onRaw(u, "192.0.2.1") })
-	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
-	u.nudge(kernel.ChangedAll)
-	await.OK(t, "a policy at run time", func() error {
-		if st := u.Status(); st.Path != "socket" {
-			return errors.New(st.Path)
-		}
-		return nil
-	})
 }
 
 // TestRawRepairsInAUserNamespace runs TestRawRepairs where root is only root of its own.

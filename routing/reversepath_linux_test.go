@@ -9,30 +9,6 @@ import (
 	"weft/test/netns"
 )
 
-func TestNetstatCounter(t *testing.T) {
-	const text = "TcpExt: SyncookiesSent IPReversePathFilter More\nTcpExt: 1 23 4\nIpExt: " +
-		"IPReversePathFilter\nIpExt: 5\n"
-	for _, c := range []struct {
-		text, name string
-		want       uint64
-		ok         bool
-	}{
-		{text, "IPReversePathFilter", 23, true},
-		{text, "SyncookiesSent", 1, true},
-		{text, "Nothing", 0, false},
-		{"TcpExt: A B\nTcpExt: 1\n", "B", 0, false},
-		{"TcpExt: A\nTcpExt: -1\n", "A", 0, false},
-		{"", "A", 0, false},
-	} {
-		if got, err := kernel.NetstatCounter(c.text, "TcpExt", c.name); got != c.want || err == nil != c.ok {
-			t.Errorf("%s of %q: %d, %v", c.name, c.text, got, err)
-		}
-	}
-	if _, err := inNamespace(t).ReversePathDrops(); err != nil {
-		t.Errorf("this kernel: %v", err)
-	}
-}
-
 // A device of ours on which packets may come in from peers that are reached by a plain route is never
 // strict. Other settings of it, and of other links, stay as they are.
 func TestReversePathOfOurDevice(t *testing.T) {

@@ -1,10 +1,7 @@
 package routing
 
 import (
-	"encoding/json"
-	"errors"
 	"net/netip"
-	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,95 +9,10 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 	"weft/tunnel/port"
 )
-
-func TestParseUDPConfig(t *testing.T) {
-	base := udp{Port: 8285, dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
-		senders: senders{SourceCheck: "strict"}}
-	edit := func(f func(*udp)) udp { o := base; f(&o); return o }
-	for _, c := range []struct {
-		backend string
-		want    udp
-	}{
-		{``, base},
-		{`{"Type":"udp"}`, base},
-		{`{"Type":"udp","Port":null,"Path":null,"SourceCheck":null,"AllowedSources":null,"MTU":null}`, base},
-		{`{"Type":"udp","port":9000,"path":"Auto","sourcecheck":"OFF","unknown":[]}`,
-			edit(func(o *udp) { o.Port, o.SourceCheck = 9000, "off" })},
-		{`{"RxUDPGROForwarding":"Off"}`, edit(func(o *udp) { o.RxUDPGROForwarding = plane.ForwardingOff })},
-		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *udp) {
-			o.Path, o.DisableOffloads.set = "socket",
-				port.OffloadSet(0).With(port.OffloadUSO).With(port.OffloadGRO)
-		})},
-		{`{"Path":"portable","SourceCheck":"outer","AllowedSources":["192.0.2.7/24","2001:db8::/32"],"MTU":1400}`,
-			edit(func(o *udp) {
-				o.SourceCheck, o.MTU, o.Path = "outer", 1400, "portable"
-				o.AllowedSources = prefixes{pfx("192.0.2.0/24"), pfx("2001:db8::/32")}
-			})},
-	} {
-		got, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(c.backend)})
-		if err != nil || !reflect.DeepEqual(c.want, got) {
-			t.Errorf("%s: got %+v, %v", c.backend, got, err)
-		}
-	}
-}
-
-func FuzzParseUDPConfig(f *testing.F) {
-	for _, s := range []string{`{}`, `{"Port":1,"MTU":1500}`, `{"AllowedSources":["::/0"]}`, `{"Path":"auto"}`,
-		`{"port":1,"PORT":2}`} {
-		f.Add([]byte(s), true)
-	}
-	f.Fuzz(func(t *testing.T, b []byte, six bool) {
-		o, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: b})
-		if err != nil {
-			if !errors.As(err, new(*lease.ConfigError)) {
-				t.Fatalf("undocumented error %v", err)
-			}
-			return
-		}
-		if o.Port == 0 || o.Path == "" || o.check() == 0 || o.MTU != 0 && o.MTU < minMTU4 {
-			t.Fatalf("accepted %+v", o)
-		}
-		for _, p := range o.AllowedSources {
-			if p != p.Masked() {
-				t.Fatalf("%v is not masked", p)
-			}
-		}
-	})
-}
-
-func TestOverlayMTU(t *testing.T) {
-	for _, c := range []struct {
-		link, config int
-		outer6, v6   bool
-		want         int
-		ok           bool
-	}{
-		{1500, 0, false, false, 1472, true},
-		{1500, 0, true, true, 1452, true},
-		{1500, 1400, false, true, 1372, true},
-		{1400, 9000, false, false, 1372, true},
-		{1308, 0, false, true, 1280, true},
-		{1307, 0, false, true, 1279, false},
-		{1327, 0, true, true, 1279, false},
-		{576, 0, false, false, 548, true},
-		{575, 0, false, false, 547, false},
-	} {
-		link := underlay.Link{MTU: c.link, Addr6: addr("2001:db8::1")}
-		if !c.outer6 {
-			link.Addr4 = addr("192.0.2.1")
-		}
-		m, err := (&udp{MTU: c.config, ipv6: c.v6}).sizes(link)
-		got := m.inner
-		if got != c.want || (err == nil) != c.ok {
-			t.Errorf("%+v: got %d, %v", c, got, err)
-		}
-	}
-}
 
 func TestBuildSpec(t *testing.T) {
 	u := underlay.Link{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"),
@@ -210,40 +122,4 @@ func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
 	if len(skipped) != 0 || len(s.Peers) != 1 || s.Peers[0].Addr != addr("2001:db8::2") {
 		t.Errorf("got %+v, %v", s, skipped)
 	}
-}
-
-func TestTUNState(t *testing.T) {
-	c := lease.NetworkConfig{Network: pfx("10.5.0.0/16"), IPv6Network: pfx("fd00:5::/48")}
-	own := lease.Subnets{V4: pfx("10.5.1.0/24"), V6: pfx("fd00:5:0:1::/64")}
-	got := tunState("flannel0", 1472, own, c)
-	want := kernel.State{
-		Devices: []kernel.Device{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 1000, Up: true}},
-		Addrs: []kernel.Addr{{Link: "flannel0", Prefix: pfx("10.5.1.0/32")},
-			{Link: "flannel0", Prefix: pfx("fd00:5:0:1::/128")}},
-		Routes: []kernel.Route{
-			{Dst: pfx("10.5.0.0/16"), Link: "flannel0", Scope: 253, Protocol: 119},
-			{Dst: pfx("fd00:5::/48"), Gateway: addr("fe80::1"), Link: "flannel0", Metric: 1024, Protocol: 119},
-		},
-		Neighs: []kernel.Neigh{{Link: "flannel0", Addr: addr("fe80::1"), Permanent: true}},
-	}
-	if d := cmp.Diff(want, got, compareState); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	if got := tunState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 ||
-		len(got.Neighs) != 0 {
-		t.Errorf("IPv4 only: %+v", got)
-	}
-}
-
-// parseUDP reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func parseUDP(c lease.NetworkConfig) (udp, error) {
-	s := udp{ipv6: c.EnableIPv6}
-	o, err := objectOf(c)
-	if err == nil {
-		err = o.read(keysOf(&s), c.EnableIPv6)
-	}
-	if err != nil {
-		return udp{}, err
-	}
-	return s, nil
 }

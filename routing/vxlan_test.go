@@ -1,62 +1,15 @@
 package routing
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
-	"weft/tunnel/port"
 )
-
-func TestVXLANKeys(t *testing.T) {
-	gro, err := port.ParseOffloads([]string{"udp-gro"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	parse := func(backend string, six bool) (vxlan, error) {
-		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
-	}
-	o, err := parse(`{"Type":"vxlan"}`, false)
-	if want := (vxlan{VNI: 1, Port: 8472, userSpace: userSpace{Userspace: "auto"},
-		dataPlane: dataPlane{Path: pathAuto, RxUDPGROForwarding: plane.ForwardingAuto},
-		senders:   senders{SourceCheck: "strict"}, enabled4: true}); err != nil || !reflect.DeepEqual(o, want) {
-		t.Errorf("defaults: %+v, %v", o, err)
-	}
-	o,
-		err = parse(
-		`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"RxUDPGROForwarding":"ON","AllowedSources":["192.0.2.1/24"]}`, false)
-	want := vxlan{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true,
-		MacPrefix: macPrefix{&[2]byte{0x0e, 0x2a}},
-		userSpace: userSpace{Userspace: "never"}, dataPlane: dataPlane{"portable", offloads{gro}, plane.ForwardingOn},
-		senders: senders{"strict", prefixes{pfx("192.0.2.0/24")}}, enabled4: true}
-	if err != nil || !reflect.DeepEqual(o, want) {
-		t.Errorf("all keys: %+v, %v", o, err)
-	}
-	for backend, keys := range map[string]string{
-		`{"VNI":"x","Port":65536,"MTU":100,"GBP":1,"Learning":"y","DirectRouting":null,"MacPrefix":"01-00","Userspace":"sometimes","Path":"x","DisableOffloads":["y"],"SourceCheck":"z","AllowedSources":"q"}`: "VNI Port MTU GBP Learning Userspace MacPrefix Path DisableOffloads SourceCheck AllowedSources",
-		`{"VNI":10000}`: "VNI", // no room in flannel-v6.10000
-		`{"MTU":1349}`:  "MTU", // 1280 and 70
-		`[]`:            "",
-	} {
-		_, err := parse(backend, true)
-		var got []string
-		for _, e := range flatten(err) {
-			got = append(got, strings.TrimPrefix(strings.TrimPrefix(e.(*lease.ConfigError).Key, "Backend"), "."))
-		}
-		if strings.Join(got, " ") != keys || err == nil {
-			t.Errorf("%s: %q, %v", backend, got, err)
-		}
-	}
-}
 
 func TestVTEPMAC(t *testing.T) {
 	seen := map[kernel.MAC]string{}
@@ -131,48 +84,6 @@ func reachedText(rs []Reached) string {
 func testVXLAN(direct bool) *vxlan {
 	return &vxlan{VNI: 1, Port: 8472, DirectRouting: direct, enabled4: true, enabled6: true,
 		mac4: mac("0e:00:00:00:04:01"), mac6: mac("0e:00:00:00:06:01")}
-}
-
-func TestVXLANWant(t *testing.T) {
-	d := testVXLAN(false).want(vxlanSituation(vxlanPeer(2)))
-	want := desired{
-		State: kernel.State{
-			Devices: []kernel.Device{
-				{Name: "flannel.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450,
-					Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
-				{Name: "flannel-v6.1", Kind: kernel.KindVXLAN, Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"),
-					MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
-			},
-			Addrs: []kernel.Addr{{Link: "flannel.1", Prefix: pfx("10.5.1.0/32")},
-				{Link: "flannel-v6.1", Prefix: pfx("fd00:5:0:1::/128")}},
-			Routes: []kernel.Route{
-				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: kernel.RouteProtocol,
-					OnLink: true},
-				{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("fd00:5:0:2::"), Link: "flannel-v6.1", Metric: 1024,
-					Protocol: kernel.RouteProtocol, OnLink: true},
-			},
-			Neighs: []kernel.Neigh{{Link: "flannel.1", Addr: addr("10.5.2.0"), MAC: mac("0e:00:00:00:04:02"),
-				Permanent: true}, {Link: "flannel-v6.1", Addr: addr("fd00:5:0:2::"), MAC: mac("0e:00:00:00:06:02"),
-				Permanent: true}},
-			FDBs: []kernel.FDB{{Link: "flannel.1", MAC: mac("0e:00:00:00:04:02"), Dst: addr("192.0.2.2"),
-				Permanent: true}, {Link: "flannel-v6.1", MAC: mac("0e:00:00:00:06:02"), Dst: addr("2001:db8::2"),
-				Permanent: true}},
-		},
-	}
-	if diff := cmp.Diff(want.State, d.State, compareState); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	data, v6data := testVXLAN(false).publish()
-	if string(data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:04:01"}` ||
-		string(v6data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:06:01"}` {
-		t.Errorf("published %s and %s", data, v6data)
-	}
-	if m, err := testVXLAN(false).sizes(underlay.Link{MTU: 1500}); m.inner != 1430 || err != nil {
-		t.Errorf("MTU %d, %v", m.inner, err)
-	}
-	if m, err := testVXLAN(false).sizes(underlay.Link{MTU: 1340}); m.inner != 1290 || err == nil {
-		t.Errorf("MTU %d, %v: IPv6 does not fit, IPv4 does", m.inner, err)
-	}
 }
 
 func TestVXLANPeers(t *testing.T) {
@@ -250,35 +161,6 @@ func TestVXLANPeers(t *testing.T) {
 	}
 }
 
-func TestHostGWWant(t *testing.T) {
-	gw := func(n int, f func(*lease.Record)) lease.Record {
-		r := vxlanPeer(n)
-		r.BackendType, r.BackendData, r.BackendV6Data = typeHostGW, nil, nil
-		f(&r)
-		return r
-	}
-	s := vxlanSituation(gw(2, func(*lease.Record) {}), gw(3, func(r *lease.Record) { r.V6 = netip.Prefix{} }),
-		gw(4, func(r *lease.Record) { r.BackendType, r.V6 = typeVXLAN, netip.Prefix{} }))
-	s.hops[addr("192.0.2.3")] = kernel.Hop{Link: "eth0", Gateway: addr("192.0.2.254")}
-	d := new(hostGW).want(s)
-	const want = `10.5.2.0/24 route via 192.0.2.2
-fd00:5:0:2::/64 route via 2001:db8::2
-10.5.3.0/24 skipped via 192.0.2.3 because
-10.5.4.0/24 skipped via 192.0.2.4 because
-`
-	if got := reachedText(d.reached()); got != want {
-		t.Errorf("got\n%s", got)
-	}
-	routes := []kernel.Route{
-		{Dst: pfx("10.5.2.0/24"), Gateway: addr("192.0.2.2"), Link: "eth0", Protocol: kernel.RouteProtocol},
-		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024,
-			Protocol: kernel.RouteProtocol},
-	}
-	if diff := cmp.Diff(kernel.State{Routes: routes}, d.State, compareState); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func FuzzParseVTEPData(f *testing.F) {
 	f.Add([]byte(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`))
 	f.Add([]byte(`{"VtepMAC":"c6:d2:32:6f:8f:44"}`))
@@ -292,14 +174,4 @@ func FuzzParseVTEPData(f *testing.F) {
 			t.Errorf("%s: %v, then %v, %v", b, m, again, err)
 		}
 	})
-}
-
-// parseVXLAN reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func parseVXLAN(c lease.NetworkConfig) (vxlan, error) {
-	s := newVXLAN(c)
-	o, err := objectOf(c)
-	if err == nil {
-		err = o.read(keysOf(s), c.EnableIPv6)
-	}
-	return *s, err
 }

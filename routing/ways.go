@@ -156,16 +156,16 @@ type claim struct {
 func (c claim) taken(by string) string {
 	switch {
 	case c.addr.IsValid():
-		return fmt.Sprintf("its address %v is %s's too, which had it first: give the nodes addresses of their own, "+
-			"or delete the record that is wrong", c.addr, by)
+		return fmt.Sprintf("its address %v is %s's too, which had it first: give the nodes addresses of their "+
+			"own, or delete the record that is wrong", c.addr, by)
 	case c.mac != kernel.MAC{}:
 		return fmt.Sprintf("its VtepMAC %v is %s's too, which had it first: %s", c.mac, by, sameMAC)
 	}
 	return fmt.Sprintf("its PublicKey %v is %s's too, which had it first: %s", c.key, by, sameKey)
 }
 
-// claims say which record holds each claim: they have the subnets of the record to which the claim was granted
-// last time. A record that claims what another one was granted gets nothing from it. Otherwise anybody who
+// claims say which record holds each claim: they have the subnets of the record to which the claim was
+// granted last time. A record that claims what another one was granted gets nothing from it. Otherwise anybody who
 // can write one record could cut off any node. They are immutable.
 type claims map[claim]lease.Subnets
 

@@ -13,34 +13,6 @@ import (
 
 const testPSK = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
 
-func TestWireGuardKeys(t *testing.T) {
-	config := func(keys string) string {
-		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard"` + keys + `}}`
-	}
-	for keys, want := range map[string]string{
-		"": `51820 51821 0 (hidden) 0 separate auto`,
-		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK +
-			`","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `7 8 1400 (hidden) 25 auto always`,
-		`,"ListenPort":51821,"Mode":"auto"`: `51821 51821 0 (hidden) 0 auto auto`,
-		`,"PSK":""`:                         `51820 51821 0 (hidden) 0 separate auto`,
-	} {
-		c, err := Parse([]byte(config(keys)))
-		if err != nil {
-			t.Errorf("%s: %v", keys, err)
-			continue
-		}
-		w := c.settings.(*wireGuard)
-		got := fmt.Sprintf("%d %d %d %v %d %s %s", w.ListenPort, w.ListenPortV6, w.MTU, w.PSK,
-			w.PersistentKeepaliveInterval, w.Mode, w.Userspace)
-		if got != want || w.PSK.IsZero() == strings.Contains(keys, testPSK) {
-			t.Errorf("%s: %s", keys, got)
-		}
-		if c.Unknown != nil {
-			t.Errorf("unknown keys %v", c.Unknown)
-		}
-	}
-}
-
 func TestWithoutSecrets(t *testing.T) {
 	config := `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","pSk" : "` + testPSK + `","Port":1}}`
 	got := string(WithoutSecrets([]byte(config)))

@@ -53,37 +53,6 @@ func TestPlanVTEP(t *testing.T) {
 	}
 }
 
-// TestPlanIPIP has the device of another boot, of flannel's, of another address and of somebody else.
-func TestPlanIPIP(t *testing.T) {
-	w := Device{Name: IPIPName, Kind: KindIPIP, Alias: Alias, MTU: 1480, Up: true, Local: addr("192.0.2.1"),
-		Loose: true}
-	edit := func(f func(*Device)) []Device { h := w; h.Index = 4; f(&h); return []Device{h} }
-	for _, c := range []struct {
-		name    string
-		have    []Device
-		want    DeviceChange
-		foreign bool
-	}{
-		{"none yet", nil, DeviceChange{Create: true}, false},
-		{"ours", edit(func(*Device) {}), DeviceChange{}, false},
-		{"flannel's", edit(func(h *Device) { h.Alias = "" }), DeviceChange{Set: []string{"alias"}}, false},
-		{"with an older address", edit(func(h *Device) { h.Local = addr("192.0.2.9") }),
-			DeviceChange{Recreate: "local address 192.0.2.9, want 192.0.2.1"}, false},
-		{"with a remote", edit(func(h *Device) { h.Other = "it has remote" }),
-			DeviceChange{Recreate: "it has remote"}, false},
-		{"somebody else's", edit(func(h *Device) { h.Alias = "mine" }), DeviceChange{}, true},
-		{"another kind", edit(func(h *Device) { h.Kind = "gre" }), DeviceChange{}, true},
-	} {
-		got := Plan(State{Devices: c.have}, State{Devices: []Device{w}},
-			Ownership{Links: []string{IPIPName}, Networks: []netip.Prefix{net4}})
-		c.want.Want = w
-		if c.foreign != (len(got.Strangers) == 1) || !c.foreign && !cmp.Equal(got.Devices, []DeviceChange{c.want},
-			compareState) {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-	}
-}
-
 // TestPlanOnDevices has what is on a device follow from what becomes of the device.
 func TestPlanOnDevices(t *testing.T) {
 	const dev, other = "flannel.1", "flannel-v6.1"

@@ -1,10 +1,8 @@
 package kernel
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,25 +122,3 @@ func (r *recorder) SetNeigh(n Neigh) error { return r.note("=neigh " + n.Addr.St
 func (r *recorder) DelNeigh(n Neigh) error { return r.note("-neigh " + n.Addr.String()) }
 func (r *recorder) SetFDB(f FDB) error     { return r.note("=fdb " + f.Dst.String()) }
 func (r *recorder) DelFDB(f FDB) error     { return r.note("-fdb " + f.Dst.String()) }
-
-// A route never leads to an entry that is not there yet, and one bad entry costs only itself.
-func TestApplyEntriesBeforeRoutes(t *testing.T) {
-	a := func(s string) netip.Addr { return addr(s) }
-	c := Changes{
-		AddAddrs: []Addr{{"x", pfx("10.5.1.0/32")}}, DelAddrs: []Addr{{"x", pfx("10.5.9.0/32")}},
-		AddRoutes: []Route{{Dst: pfx("10.5.2.0/24")}}, DelRoutes: []Route{{Dst: pfx("10.5.3.0/24")}},
-		SetNeighs: []Neigh{{Addr: a("10.5.2.0")}, {Addr: a("10.5.4.0")}}, DelNeighs: []Neigh{{Addr: a("10.5.3.0")}},
-		SetFDBs: []FDB{{Dst: a("192.0.2.2")}}, DelFDBs: []FDB{{Dst: a("192.0.2.3")}},
-	}
-	k := &recorder{fail: "=neigh 10.5.2.0"}
-	result, err := Apply(k, c)
-	want := []string{"+addr 10.5.1.0/32", "=neigh 10.5.2.0", "=neigh 10.5.4.0", "=fdb 192.0.2.2",
-		"+route 10.5.2.0/24", "-route 10.5.3.0/24",
-		"-neigh 10.5.3.0", "-fdb 192.0.2.3", "-addr 10.5.9.0/32"}
-	if !slices.Equal(k.calls, want) || result.Done != c.Len()-1 {
-		t.Errorf("%d done, calls %q", result.Done, k.calls)
-	}
-	if err == nil || !strings.Contains(err.Error(), "10.5.2.0") || errors.Is(err, ErrNoLink) {
-		t.Errorf("error %v", err)
-	}
-}

@@ -65,17 +65,6 @@ func TestInterest(t *testing.T) {
 	}
 }
 
-func FuzzInterest(f *testing.F) {
-	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg),
-		rtattr(unix.RTA_DST, 10, 5, 0, 0)...))
-	f.Add(uint16(unix.RTM_NEWLINK), append(make([]byte, unix.SizeofIfInfomsg), 3, 0, 3, 0))
-	f.Add(uint16(unix.RTM_NEWADDR), []byte{})
-	i := kernel.Interest{Networks: []netip.Prefix{pfx("10.5.0.0/16")}}
-	f.Fuzz(func(_ *testing.T, kind uint16, b []byte) {
-		i.Concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b})
-	})
-}
-
 func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	k := inNamespace(t)
 	m, err := k.Subscribe()

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,23 +81,6 @@ func TestNeighbourUsable(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
-	sorted := []netip.Addr{addr("192.0.2.2"), addr("192.0.2.200"), addr("198.51.100.1"), addr("2001:db8::2")}
-	for p, want := range map[string]bool{
-		"0.0.0.0/0": true, "::/0": true, "192.0.2.2/32": true, "192.0.2.3/32": false, "192.0.2.128/25": true,
-		"192.0.2.64/26":   false,
-		"198.51.100.0/24": true, "203.0.113.0/24": false, "2001:db8::/32": true, "2001:db9::/32": false,
-		"10.0.0.0/8": false,
-	} {
-		if got := kernel.Covers(pfx(p), sorted); got != want {
-			t.Errorf("%s: %v", p, got)
-		}
-	}
-	if kernel.Covers(pfx("0.0.0.0/0"), nil) || kernel.Covers(pfx("::/0"), sorted[:3]) {
-		t.Error("covers what is not there")
-	}
-}
-
 // TestHopInterest is which notifications have the next hops looked at: those that say
 // nothing new about a neighbour do not.
 func TestHopInterest(t *testing.T) {
@@ -164,23 +146,6 @@ func TestHopInterest(t *testing.T) {
 	}
 }
 
-func TestRouteRequest(t *testing.T) {
-	got := kernel.AppendRouteRequest(nil, 5, addr("198.51.100.2"), netip.MustParseAddrPort("192.0.2.1:8285"))
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		return // the bytes below are those of a little-endian host
-	}
-	want := []byte{
-		68, 0, 0, 0, 26, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, // RTM_GETROUTE, NLM_F_REQUEST, sequence 5
-		2, 32, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, // AF_INET, whole addresses
-		8, 0, 1, 0, 198, 51, 100, 2, 8, 0, 2, 0, 192, 0, 2, 1, // RTA_DST, RTA_SRC
-		// RTA_IP_PROTO, RTA_SPORT, RTA_DPORT
-		5, 0, 27, 0, 17, 0, 0, 0, 6, 0, 28, 0, 0x20, 0x5d, 0, 0, 6, 0, 29, 0, 0x20, 0x5d, 0, 0,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
-}
-
 func FuzzHopMessages(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg),
 		rtattr(unix.RTA_GATEWAY, 192, 0, 2, 9)...))
@@ -190,7 +155,10 @@ func FuzzHopMessages(f *testing.F) {
 	f.Add(uint16(unix.NLMSG_ERROR), []byte{0, 0, 0, 0x80})
 	f.Add(uint16(unix.RTM_NEWNEIGH), append([]byte{2, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0},
 		rtattr(unix.NDA_DST, 192, 0, 2, 2)...))
-	h := kernel.HopInterest{Link: 7, Peers: []netip.Addr{addr("192.0.2.2")}}
+	f.Add(uint16(unix.RTM_NEWLINK), append(make([]byte, unix.SizeofIfInfomsg), 3, 0, 3, 0))
+	f.Add(uint16(unix.RTM_NEWADDR), []byte{})
+	i := kernel.Interest{Entries: true, Filters: true, Networks: []netip.Prefix{pfx("10.5.0.0/16")},
+		Hops: kernel.HopInterest{Link: 7, Peers: []netip.Addr{addr("192.0.2.2")}}}
 	f.Fuzz(func(t *testing.T, kind uint16, b []byte) {
 		m := syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b}
 		a := kernel.ParseAnswer(m)
@@ -200,8 +168,7 @@ func FuzzHopMessages(f *testing.F) {
 		if n, ok := kernel.ParseNeighbour(b, 7); ok && !n.Addr.IsValid() {
 			t.Error("a neighbour without an address")
 		}
-		h.ConcernsNeighbour(m)
-		h.ConcernsRoute(b)
+		i.Concerns(m)
 	})
 }
 

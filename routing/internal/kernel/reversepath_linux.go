@@ -1,11 +1,11 @@
 package kernel
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // Each node decides for itself whether it sends to a peer by a plain route or by the tunnel. If two nodes
@@ -57,34 +57,19 @@ func (k *Kernel) Loosen(link string) error {
 // exists.
 func (k *Kernel) ReversePathDrops() (n uint64, err error) {
 	err = k.Do(func() error {
-		b, err := os.ReadFile("/proc/thread-self/net/netstat")
+		threads, err := procfs.NewFS("/proc/self/task")
 		if err != nil {
 			return err
 		}
-		n, err = NetstatCounter(string(b), "TcpExt", "IPReversePathFilter")
+		thread, err := threads.Proc(unix.Gettid())
+		if err != nil {
+			return err
+		}
+		s, err := thread.Netstat()
+		if c := s.IPReversePathFilter; c != nil {
+			n = uint64(*c)
+		}
 		return err
 	})
 	return n, err
-}
-
-// NetstatCounter finds a counter in the form of /proc/net/netstat: a line of names and one of numbers
-// for each group.
-func NetstatCounter(text, group, name string) (uint64, error) {
-	var names []string
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) == 0 || f[0] != group+":" {
-			continue
-		}
-		if names == nil {
-			names = f
-			continue
-		}
-		for i, n := range names {
-			if n == name && i < len(f) {
-				return strconv.ParseUint(f[i], 10, 64)
-			}
-		}
-	}
-	return 0, fmt.Errorf("no counter %s of %s", name, group)
 }

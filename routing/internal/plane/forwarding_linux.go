@@ -15,6 +15,17 @@ import (
 	"weft/routing/internal/kernel"
 )
 
+// The words of the key RxUDPGROForwarding: what weft does with the underlay device's feature of that name,
+// which is the host's: all UDP that the host forwards is coalesced too.
+const (
+	ForwardingAuto = "auto" // weft turns it on where the kernel joins nothing without
+	ForwardingOn   = "on"
+	ForwardingOff  = "off" // weft leaves the feature alone, and gives back what it turned on
+)
+
+// ForwardingWords are the values of the key RxUDPGROForwarding, the default first.
+func ForwardingWords() []string { return []string{ForwardingAuto, ForwardingOn, ForwardingOff} }
+
 // ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on.
 const ForwardingFile = "rx-udp-gro-forwarding.json"
 
@@ -31,16 +42,17 @@ type forwardedLink struct {
 	Declined bool `json:"declined,omitempty"`
 }
 
-// forwarder keeps the feature of the underlay's link as forwarding decides, and the note of it. Its methods
-// are called by one goroutine at a time.
+// forwarder keeps the feature of the underlay's link as the word says, and the note of it. Its methods are
+// called by one goroutine at a time.
 type forwarder struct {
-	forwarding
 	k     *kernel.Kernel
 	log   *slog.Logger
+	word  string
 	file  string         // "" keeps nothing
 	place string         // of k; "" if it is not known
 	note  *forwardedLink // of a link that is there, as far as is known; nil for none
-	index int            // of the link that fault and was are about
+	index int            // of the link that was and fault are about
+	was   bool           // the feature was on the last time
 	fault error          // why the feature could not be had the last time; nil if it could
 	again time.Time      // no try before, after a fault
 }
@@ -54,7 +66,7 @@ func (p *Plane) TendForwarding(link string) string {
 
 // newForwarder reads what an earlier process noted in the state directory.
 func newForwarder(k *kernel.Kernel, word, stateDir string, log *slog.Logger) *forwarder {
-	f := &forwarder{forwarding: forwarding{word: word}, k: k, log: log}
+	f := &forwarder{k: k, log: log, word: word}
 	if stateDir != "" {
 		f.file = filepath.Join(stateDir, ForwardingFile)
 	}
@@ -129,16 +141,12 @@ func (f *forwarder) tend(link string) {
 		f.leave(*f.note)
 	}
 	if f.index != dev.Index {
-		f.index, f.fault = dev.Index, nil
-		f.was = false
+		f.index, f.fault, f.was = dev.Index, nil, false
 	}
 	if f.fault != nil && time.Now().Before(f.again) {
 		return
 	}
-	s, err := f.look(dev.Index)
-	if err == nil {
-		err = f.make(f.next(s), forwardedLink{Link: link, Index: dev.Index, Place: f.place})
-	}
+	err = f.follow(dev)
 	if err != nil && f.fault == nil {
 		f.log.Warn("rx-udp-gro-forwarding is left as it is", "event", event.ReceiveJoining, "link", link,
 			"error", err)
@@ -148,50 +156,43 @@ func (f *forwarder) tend(link string) {
 	}
 }
 
-// look reads what a decision about a link goes by.
-func (f *forwarder) look(index int) (s forwardingSeen, err error) {
-	active, err := f.k.Features(index)
+// follow does what is to be done about the feature of a link, and heeds what somebody else did.
+func (f *forwarder) follow(d kernel.Device) error {
+	features, err := f.k.Features(d.Index)
 	if err != nil {
-		return s, err
+		return err
 	}
-	link, err := f.k.DeviceAt(index)
-	if err != nil {
-		return s, err
-	}
-	return forwardingSeen{
-		on:       active[0][kernel.Forwarding],
-		ours:     f.note != nil,
-		declined: f.note != nil && f.note.Declined,
-		veth:     link.Kind == "veth" && active[0][kernel.GRO],
-	}, nil
-}
-
-// make makes a move about a link. The old value is noted before the feature is changed.
-func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
-	switch m {
-	case turnOn:
-		if err := f.save(&n); err != nil {
+	was, on := f.was, features[0][kernel.Forwarding]
+	f.was = on
+	// A veth hands the frames of sockets to GRO only if it has the feature. Every other link with GRO joins
+	// datagrams for our sockets without, or not at all.
+	wanted := f.word == ForwardingOn || f.word == ForwardingAuto && d.Kind == "veth" && features[0][kernel.GRO]
+	ours, n := f.note != nil, forwardedLink{Link: d.Name, Index: d.Index, Place: f.place}
+	switch {
+	case ours && f.note.Declined && on: // the operator turned it on again: it is his
+		return f.save(nil)
+	case ours && f.note.Declined:
+	case was && !on && f.word != ForwardingOff, ours && !on:
+		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "event", event.ReceiveJoining,
+			"link", d.Name)
+		n.Declined = true
+		return f.save(&n)
+	case ours && !wanted:
+		f.was = false
+		if err := f.k.SetFeature(d.Index, kernel.Forwarding, false); err != nil {
 			return err
 		}
-		if err := f.k.SetFeature(n.Index, kernel.Forwarding, true); err != nil {
+		f.log.Info("turned rx-udp-gro-forwarding off again", "event", event.ReceiveJoining, "link", d.Name)
+		return f.save(nil)
+	case wanted && !on:
+		if err := f.save(&n); err != nil { // before the feature is changed
+			return err
+		}
+		if err := f.k.SetFeature(d.Index, kernel.Forwarding, true); err != nil {
 			return errors.Join(err, f.save(nil))
 		}
 		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives "+
-			"it back", "event", event.ReceiveJoining, "link", n.Link)
-	case giveBack:
-		if err := f.k.SetFeature(n.Index, kernel.Forwarding, false); err != nil {
-			return err
-		}
-		f.log.Info("turned rx-udp-gro-forwarding off again", "event", event.ReceiveJoining, "link", n.Link)
-		return f.save(nil)
-	case decline:
-		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "event", event.ReceiveJoining,
-			"link", n.Link)
-		n.Declined = true
-		return f.save(&n)
-	case undecline:
-		return f.save(nil)
-	case leave:
+			"it back", "event", event.ReceiveJoining, "link", d.Name)
 	}
 	return nil
 }

@@ -81,6 +81,16 @@ func TestForwardingIsGivenBack(t *testing.T) {
 	is("off means off", "eth1", false)
 	open(ForwardingAuto).tend("eth1")
 	is("off means off after a restart", "eth1", false)
+	netns.Command(t, "ethtool", "-K", "eth1", kernel.Forwarding, "on")
+	f = open(ForwardingAuto)
+	f.tend("eth1")
+	is("on again by somebody", "eth1", true)
+	if s := f.says(); s != "" {
+		t.Errorf("what somebody turned on is his: %q", s)
+	}
+	netns.Command(t, "ethtool", "-K", "eth1", kernel.Forwarding, "off")
+	f.tend("eth1")
+	is("off again", "eth1", false)
 	open(ForwardingOn).tend("eth1")
 	is("asked for anew", "eth1", true)
 	netns.Command(t, "ip", "link", "del", "eth1")
