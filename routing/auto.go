@@ -20,7 +20,7 @@ const typeAuto = "auto"
 func autoType() Type {
 	t := vxlanType()
 	t.Name, t.Settings = typeAuto, func(c lease.NetworkConfig, has func(string) bool) settings {
-		if has("Encrypt") {
+		if has(encryptName) {
 			return &encrypted{wireGuard: *newWireGuard(c)}
 		}
 		v := newVXLAN(c)
@@ -28,17 +28,18 @@ func autoType() Type {
 		return &auto{vxlan: *v}
 	}
 	t.Help = map[string]string{
-		"Encrypt": "`always`: WireGuard to every peer; `between-links`: to peers that are not on the underlay's " +
+		encryptName: "`always`: WireGuard to every peer; `between-links`: to peers that are not on the underlay's " +
 			"link",
 	}
 	return t
 }
 
-// encryptKey is the key with which the settings of type auto are others. No word means no: a network that is
-// not to be encrypted has no such key, so that a text that was lost on the way is a fault.
+// encryptKey is the key with which the settings of type auto are others.
 type encryptKey struct {
-	Encrypt string `words:"always between-links" empty:", or no such key for a network that is not encrypted" only:"and type wireguard encrypts without it" shared:"given"`
+	Encrypt string `words:"always between-links" default:"" shared:"given"`
 }
+
+const encryptName = "Encrypt"
 
 // auto are the settings without the key Encrypt. The key DirectRouting has no effect.
 type auto struct {
@@ -50,6 +51,17 @@ type auto struct {
 type encrypted struct {
 	wireGuard
 	encryptKey
+}
+
+// fault implements checker. No word means no: a network that is not to be encrypted has no such key, so that a
+// text that was lost on the way is a fault.
+func (e *encrypted) fault() error {
+	if e.Encrypt == "" {
+		return &lease.ConfigError{Key: backendPrefix + encryptName, Got: "empty",
+			Want: fmt.Sprintf("one of %q, or no such key for a network that is not encrypted",
+				[]string{encryptAlways, encryptBetweenLinks})}
+	}
+	return e.wireGuard.fault()
 }
 
 // open implements opener.

@@ -21,8 +21,6 @@ import (
 //	range:"1..65535"     for a number; range6 takes its place in a network that has IPv6
 //	words:"auto on off"  for a string that is one of them, in any case
 //	want:"a list"        what to write, for a type with UnmarshalJSON
-//	empty:", or no key"  null and "" are faults; the text ends the message
-//	only:"and …"         the key is a fault with any other type; the text ends the message
 //	secret:"yes"         nobody is shown the value
 //	shared:"always"      nodes that have different values do not hear each other; with "given" only if one
 //	                     has none; with "port" it is Facts.Port
@@ -53,7 +51,7 @@ func (k key) words() []string { return strings.Fields(k.tag.Get("words")) }
 // reset gives the key the value that it has without one in the text.
 func (k key) reset() {
 	text, given := k.tag.Lookup("default")
-	if words := k.words(); !given && len(words) > 0 && k.tag.Get("empty") == "" {
+	if words := k.words(); !given && len(words) > 0 {
 		text = words[0]
 	}
 	switch n, _ := strconv.Atoi(text); k.value.Kind() {
@@ -95,14 +93,14 @@ func (k key) read(raw json.RawMessage, ipv6 bool) (want string) {
 func (k key) readText(raw json.RawMessage) (want string) {
 	var text string
 	err := json.Unmarshal(raw, &text)
-	words, empty := k.words(), k.tag.Get("empty")
+	words := k.words()
 	switch {
 	case len(words) == 0 && err != nil:
 		return "a string"
 	case len(words) == 0:
 		k.value.SetString(text)
 		return ""
-	case err == nil && text == "" && empty == "":
+	case err == nil && text == "":
 		return ""
 	}
 	for _, w := range words {
@@ -111,7 +109,7 @@ func (k key) readText(raw json.RawMessage) (want string) {
 			return ""
 		}
 	}
-	return fmt.Sprintf("one of %q%s", words, empty)
+	return fmt.Sprintf("one of %q", words)
 }
 
 func (k key) readNumber(raw json.RawMessage, ipv6 bool) (want string) {
@@ -156,7 +154,7 @@ func (o object) read(keys []key, ipv6 bool) error {
 	for _, k := range keys {
 		k.reset()
 		value := o[strings.ToLower(k.name)]
-		if !given(value) && !(o.has(k.name) && k.tag.Get("empty") != "") {
+		if !given(value) {
 			continue
 		}
 		if want := k.read(value, ipv6); want != "" {

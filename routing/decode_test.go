@@ -15,7 +15,7 @@ import (
 
 // TestTags has what the tags say agree with what they stand for: a misspelt one would be no tag at all.
 func TestTags(t *testing.T) {
-	known := []string{"default", "range", "range6", "words", "want", "empty", "only", "secret", "shared"}
+	known := []string{"default", "range", "range6", "words", "want", "secret", "shared"}
 	words := map[string][]string{
 		"Path": PathWords(), "RxUDPGROForwarding": plane.ForwardingWords(),
 		"Userspace":   {userAuto, userAlways, userNever},

@@ -61,7 +61,12 @@ func (n *Network) read(ts Types) error {
 	}
 	s := t.Settings(n.NetworkConfig, o.has)
 	keys := keysOf(s)
-	err = errors.Join(ts.misplaced(t, o, keys), o.read(keys, n.EnableIPv6))
+	err = o.read(keys, n.EnableIPv6)
+	if t.Name != typeAuto && o.has(encryptName) { // a wish to encrypt must not be overlooked
+		err = errors.Join(err, &lease.ConfigError{Key: backendPrefix + encryptName,
+			Got: string(o[strings.ToLower(encryptName)]), Want: fmt.Sprintf("no such key with type %s: it is one of "+
+				"type %s, and type %s encrypts without it", t.Name, typeAuto, typeWireGuard)})
+	}
 	if why := s.Facts().OnlyIPv4; why != "" && n.EnableIPv6 {
 		err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why +
 			"; udp, vxlan, host-gw and wireguard carry both"})
@@ -74,25 +79,6 @@ func (n *Network) read(ts Types) error {
 	slices.SortFunc(shared.NoMasquerade, netip.Prefix.Compare)
 	n.NoMasquerade, n.probe, n.settings = slices.Compact(shared.NoMasquerade), shared.Probe, s
 	return err
-}
-
-// misplaced is a fault for each key that is there and only another type has, and that must not be overlooked.
-func (ts Types) misplaced(t Type, o object, own []key) error {
-	var faults []error
-	for _, other := range ts {
-		for _, k := range other.keys() {
-			also, only := k.tag.Lookup("only")
-			isKey := func(have key) bool { return have.name == k.name }
-			if !only || !o.has(k.name) || slices.ContainsFunc(own, isKey) {
-				continue
-			}
-			own = append(own, k) // each is told once
-			faults = append(faults, &lease.ConfigError{Key: backendPrefix + k.name,
-				Got:  string(o[strings.ToLower(k.name)]),
-				Want: fmt.Sprintf("no such key with type %s: it is one of type %s, %s", t.Name, other.Name, also)})
-		}
-	}
-	return errors.Join(faults...)
 }
 
 // Facts are those of the backend; the zero Facts for the zero Network.

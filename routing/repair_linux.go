@@ -42,7 +42,7 @@ func (c *Node) repair(ctx context.Context) {
 			return
 		}
 		whole, pause, err := c.settle(ctx, ch)
-		wait := c.shadowsAgain()
+		wait := resync
 		if err != nil {
 			wait, retry = retry, min(2*retry, retryLast)
 		} else if whole {

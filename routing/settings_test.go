@@ -88,11 +88,13 @@ func TestMTU(t *testing.T) {
 		under             underlay.Link
 		mtu, want         int // what it is beside an error is the negative
 	}{
-		{"", `"udp"`, four, 1500, 1472}, {six, `"udp"`, only6, 1500, 1452}, {"", `"udp","MTU":9000`, four, 1400, 1372},
-		{six, `"udp","MTU":1400`, four, 1500, 1372}, {six, `"udp"`, four, 1308, 1280}, {six, `"udp"`, four, 1307, -1279},
-		{six, `"udp"`, only6, 1327, -1279}, {"", `"udp"`, four, 576, 548}, {"", `"udp"`, four, 575, -547},
+		{"", `"udp"`, four, 1500, 1472}, {six, `"udp"`, only6, 1500, 1452},
+		{"", `"udp","MTU":9000`, four, 1400, 1372}, {six, `"udp","MTU":1400`, four, 1500, 1372},
+		{six, `"udp"`, four, 1308, 1280}, {six, `"udp"`, four, 1307, -1279}, {six, `"udp"`, only6, 1327, -1279},
+		{"", `"udp"`, four, 576, 548}, {"", `"udp"`, four, 575, -547},
 		{"", `"vxlan"`, four, 1500, 1450}, {six, `"vxlan"`, both, 1500, 1430}, {six, `"vxlan"`, both, 1340, -1290},
-		{"", `"ipip"`, four, 1500, 1480}, {"", `"ipip"`, four, 595, 575}, {"", `"ipip"`, four, 575, -555}, {"", `"ipip"`, only6, 1500, -1480},
+		{"", `"ipip"`, four, 1500, 1480}, {"", `"ipip"`, four, 595, 575}, {"", `"ipip"`, four, 575, -555},
+		{"", `"ipip"`, only6, 1500, -1480},
 		{"", `"wireguard"`, four, 1500, 1420}, {six, `"wireguard"`, both, 1359, -1279},
 		{"", `"host-gw"`, four, 1500, 1500}, {"", `"alloc","MTU":1400`, four, 1500, 1400},
 	} {

@@ -12,40 +12,20 @@ import (
 type shadowWatch struct {
 	asked time.Time
 	took  time.Duration
-	again bool // a reconcile came before it was time to list them
 	notes []string
 }
 
-// pause is how long after a listing the next may come.
-func (w *shadowWatch) pause() time.Duration { return max(shadowPause, shadowShare*w.took) }
-
-// shadowsAgain is when a reconcile is due without a reason: after resync, or when routes may be listed that
-// were left out.
-func (c *Node) shadowsAgain() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w := &c.shadow; w.again {
-		return min(resync, max(tidy, w.pause()-time.Since(w.asked)))
-	}
-	return resync
-}
-
-// Routes are listed again after shadowPause, and after so many times as long as listing them took, so that a
-// host with a full table of the Internet spends no more than a hundredth of its time with it.
-const (
-	shadowPause = time.Second
-	shadowShare = 100
-)
+// shadowShare is after how many times as long as listing the routes took they are listed again, so that a host
+// with a full table of the Internet spends no more than a hundredth of its time with it.
+const shadowShare = 100
 
 // shadows enters into the status, and logs, which routes of others take packets for peers out of the overlay.
 // The monitor reports such a route when it comes.
 func (c *Node) shadows(r *round) {
 	w := &c.shadow
-	now := time.Now()
-	if w.again = !w.asked.IsZero() && now.Sub(w.asked) < w.pause(); !w.again {
-		w.asked = now
+	if now := time.Now(); now.Sub(w.asked) >= shadowShare*w.took {
 		before := w.notes
-		w.notes = c.findShadows()
+		w.asked, w.notes = now, c.findShadows()
 		w.took = time.Since(now)
 		for _, n := range w.notes {
 			if !slices.Contains(before, n) {

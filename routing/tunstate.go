@@ -29,8 +29,9 @@ const txQueueLen = 1000
 
 // tunState returns what the kernel is to have on the data plane's TUN for our lease.
 func tunState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) kernel.State {
-	s := kernel.State{Devices: []kernel.Device{{Name: name, Alias: kernel.Alias, MTU: mtu, TxQueueLen: txQueueLen,
-		Up: true}}}
+	s := kernel.State{Devices: []kernel.Device{
+		{Name: name, Alias: kernel.Alias, MTU: mtu, TxQueueLen: txQueueLen, Up: true},
+	}}
 	for _, f := range []struct{ subnet, network netip.Prefix }{{own.V4, c.Network}, {own.V6, c.IPv6Network}} {
 		if !f.subnet.IsValid() || !f.network.IsValid() {
 			continue

@@ -164,8 +164,8 @@ type Feature struct {
 	Required string
 }
 
-// Probe asks the kernel, and does not change this network namespace. Its error wraps Missing if the kernel does
-// not have the feature, and is another one if that is not known.
+// Probe asks the kernel, and does not change this network namespace. Its error wraps Missing if the kernel
+// does not have the feature, and is another one if that is not known.
 func (f Feature) Probe() error { return kernel.ProbeAside(f.Name) }
 
 // Missing says that the kernel does not have the feature.

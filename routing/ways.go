@@ -165,8 +165,8 @@ func (c claim) taken(by string) string {
 }
 
 // claims say which record holds each claim: they have the subnets of the record to which the claim was
-// granted last time. A record that claims what another one was granted gets nothing from it. Otherwise anybody who
-// can write one record could cut off any node. They are immutable.
+// granted last time. A record that claims what another one was granted gets nothing from it. Otherwise anybody
+// who can write one record could cut off any node. They are immutable.
 type claims map[claim]lease.Subnets
 
 // has reports whether a claim was granted to the record: one of its subnets stays when the other family is

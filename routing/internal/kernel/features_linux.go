@@ -10,8 +10,8 @@ import (
 )
 
 // The kernel's names (netdev-features) of features. Forwarding, since Linux 5.12, has GRO join UDP datagrams
-// that no socket of the device's namespace asks for. GRO joins arriving segments. TxChecksum completes checksums
-// when a packet leaves.
+// that no socket of the device's namespace asks for. GRO joins arriving segments. TxChecksum completes
+// checksums when a packet leaves.
 const (
 	Forwarding = "rx-udp-gro-forwarding"
 	GRO        = "rx-gro"

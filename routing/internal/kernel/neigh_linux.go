@@ -107,8 +107,8 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	return out, err
 }
 
-// listNeighs lists the entries of a family on a link, or with 0 on all. The only flag that the kernel takes is
-// NTF_PROXY, for proxy entries instead of neighbours.
+// listNeighs lists the entries of a family on a link, or with 0 on all. The only flag that the kernel takes
+// is NTF_PROXY, for proxy entries instead of neighbours.
 func (k *Kernel) listNeighs(family, link int, flag uint8) ([]netlink.Neigh, error) {
 	ns, err := dump(func() ([]netlink.Neigh, error) {
 		return k.lax.NeighListExecute(netlink.Ndmsg{Family: uint8(family), Index: uint32(link), Flags: flag})
