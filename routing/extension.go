@@ -179,39 +179,6 @@ func newExtPeer(r lease.Record) (extPeer, string) {
 	return p, ""
 }
 
-// extPlan says for which peers to run commands: one that changed is removed and added, a new one is
-// added, and those that are gone are removed last. It is pure; both results are in the order of their
-// arguments.
-func extPlan(have, want []extPeer) (change []extChange, remove []extPeer) {
-	there := make(map[lease.Subnets]extPeer, len(have))
-	for _, h := range have {
-		there[h.subnets()] = h
-	}
-	wanted := make(map[lease.Subnets]bool, len(want))
-	for _, w := range want {
-		wanted[w.subnets()] = true
-		h, known := there[w.subnets()]
-		switch {
-		case !known:
-			change = append(change, extChange{add: w})
-		case h != w:
-			change = append(change, extChange{old: &h, add: w})
-		}
-	}
-	for _, h := range have {
-		if !wanted[h.subnets()] {
-			remove = append(remove, h)
-		}
-	}
-	return change, remove
-}
-
-// extChange is one peer to add; old is what was added for it before, if it has changed.
-type extChange struct {
-	old *extPeer
-	add extPeer
-}
-
 func (e *extension) publish() (data, v6data json.RawMessage) {
 	if e.PreStartupCommand == "" {
 		return nil, nil
@@ -248,12 +215,12 @@ type extRunner struct {
 	log  *slog.Logger
 	file stateFile
 
-	post  string    // the variables that PostStartup succeeded with; "" before
-	last  variables // those, for Shutdown
-	added []extPeer // SubnetAdd has succeeded for, in this process
-	// doubtful are peers of which something may be left: SubnetAdd failed for them, or an
-	// earlier process ran it since this host booted.
-	doubtful []extPeer
+	post string    // the variables that PostStartup succeeded with; "" before
+	last variables // those, for Shutdown
+	// added are those that SubnetAdd has succeeded for, in this process. ran are all of which something may be
+	// there: SubnetAdd may have failed for them, or an earlier process ran it since this host booted.
+	added map[lease.Subnets]extPeer
+	ran   []extPeer
 }
 
 // ErrCommandsRefused says that a network config of type extension is not followed, since whoever
@@ -272,7 +239,8 @@ func (e *extension) open(ctx context.Context, c BackendConfig) (_ settings, _ dr
 	if err := c.MayRunCommands(); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrCommandsRefused, err)
 	}
-	r := &extRunner{o: &n, k: c.Kernel, log: c.Logger, file: c.stateFile(ExtensionFile)}
+	r := &extRunner{o: &n, k: c.Kernel, log: c.Logger, file: c.stateFile(ExtensionFile),
+		added: map[lease.Subnets]extPeer{}}
 	if err := r.load(); err != nil {
 		c.Logger.Warn("what ran for whom is not known: commands for peers that left are not run", "reason", err)
 	}
@@ -284,59 +252,59 @@ func (e *extension) open(ctx context.Context, c BackendConfig) (_ settings, _ dr
 	return &n, r, nil
 }
 
-// sync implements driver.
-func (r *extRunner) sync(ctx context.Context, s situation, _ *desired) outcome {
-	var out outcome
+// sync implements driver. A peer that changed is removed and added, a new one is added, and those that are gone
+// are removed last.
+func (r *extRunner) sync(ctx context.Context, s situation, _ *desired) (out outcome) {
 	if err := r.start(ctx, s); err != nil {
 		return outcome{node: fmt.Errorf("%w: %w", errNotStarted, err)}
 	}
-	var want []extPeer
+	wanted, changed := map[lease.Subnets]bool{}, false
 	for _, record := range s.set.Peers {
-		if p, why := newExtPeer(record); why == "" {
-			want = append(want, p)
+		p, why := newExtPeer(record)
+		if why != "" {
+			continue
 		}
-	}
-	change, remove := extPlan(r.added, want)
-	for _, c := range change {
-		for _, old := range r.before(c) {
+		if wanted[p.subnets()] = true; r.added[p.subnets()] == p {
+			continue
+		}
+		changed = true
+		for _, old := range r.ran {
+			if old.subnets() != p.subnets() || old == p {
+				continue
+			}
 			if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemoveCommand, old); err != nil {
 				r.log.Warn("the old state of a peer that changed may be left", "error", err)
 			}
 		}
-		r.added, r.doubtful = dropPeer(r.added, c.add), dropPeer(r.doubtful, c.add)
-		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAddCommand, c.add); err != nil {
-			out.peers = append(out.peers, peerFault{subnets: c.add.subnets(), err: err})
-			r.doubtful = append(r.doubtful, c.add)
+		r.forget(p)
+		r.ran = append(r.ran, p)
+		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAddCommand, p); err != nil {
+			out.peers = append(out.peers, peerFault{subnets: p.subnets(), err: err})
 			continue
 		}
-		r.added = append(r.added, c.add)
+		r.added[p.subnets()] = p
 	}
-	_, more := extPlan(r.doubtful, want)
-	for _, p := range append(remove, more...) {
+	for _, p := range slices.Clone(r.ran) {
+		if wanted[p.subnets()] {
+			continue
+		}
+		changed = true
 		if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemoveCommand, p); err != nil {
 			out.peers = append(out.peers, peerFault{subnets: p.subnets(), err: err})
 			continue
 		}
-		r.added, r.doubtful = dropPeer(r.added, p), dropPeer(r.doubtful, p)
+		r.forget(p)
 	}
-	if len(change)+len(remove)+len(more) > 0 {
+	if changed {
 		out.node = r.save()
 	}
 	return out
 }
 
-// before returns the forms in which a peer that changed may have been added.
-func (r *extRunner) before(c extChange) []extPeer {
-	var out []extPeer
-	if c.old != nil {
-		out = append(out, *c.old)
-	}
-	for _, p := range r.doubtful {
-		if p.subnets() == c.add.subnets() && p != c.add {
-			out = append(out, p)
-		}
-	}
-	return out
+// forget drops what is known for p's subnets.
+func (r *extRunner) forget(p extPeer) {
+	delete(r.added, p.subnets())
+	r.ran = slices.DeleteFunc(r.ran, func(x extPeer) bool { return x.subnets() == p.subnets() })
 }
 
 // start runs PostStartup when the node's own subnets or addresses are new.
@@ -414,17 +382,6 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dropPeer returns l without the entries for p's subnets.
-func dropPeer(l []extPeer, p extPeer) []extPeer {
-	var out []extPeer
-	for _, x := range l {
-		if x.subnets() != p.subnets() {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
 // extState is the state file. An earlier boot's devices are gone with it.
 type extState struct {
 	Boot  string
@@ -435,14 +392,14 @@ func (r *extRunner) load() error {
 	var s extState
 	err := r.file.load(&s)
 	if s.Boot == bootID() {
-		r.doubtful = s.Peers
+		r.ran = s.Peers
 	}
 	return err
 }
 
 // save writes what may have to be undone.
 func (r *extRunner) save() error {
-	return r.file.save(extState{Boot: bootID(), Peers: slices.Concat(r.added, r.doubtful)})
+	return r.file.save(extState{Boot: bootID(), Peers: r.ran})
 }
 
 // bootID returns an id that changes with each boot (random(4)).

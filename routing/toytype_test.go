@@ -26,8 +26,6 @@ const toyOverhead = 80
 type toy struct {
 	ListenPort uint16 `default:"51820" range:"1..65535"`
 	Colour     string `words:"red green"`
-	Shared     string `secret:"yes" shared:"always"`
-	Own        string `secret:"yes"`
 	plain
 }
 

@@ -16,14 +16,8 @@ import (
 	"weft/test/netns"
 )
 
-// vtepNode is one host of a vxlan network: a namespace and a backend, of the kernel's or in user space.
-type vtepNode struct {
-	node
-	b *Node
-}
-
 // hosts makes hosts on one Ethernet, whose bridge is in a namespace of its own.
-func hosts(t *testing.T, count int) (nodes []*vtepNode) {
+func hosts(t *testing.T, count int) (nodes []*node) {
 	t.Helper()
 	bridge := aloneInNamespace(t)
 	sh := func(k *kernel.Kernel, args string) {
@@ -35,7 +29,7 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode) {
 	sh(bridge, "link add br0 type bridge")
 	sh(bridge, "link set br0 up")
 	for i := range count {
-		n := &vtepNode{node: node{k: newNamespace(t), own: vxlanPeer(i + 1)}}
+		n := &node{k: newNamespace(t), own: vxlanPeer(i + 1)}
 		sh(n.k, "link set lo up")
 		sh(bridge, fmt.Sprintf("link add port%d type veth peer name far", i))
 		sh(bridge, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), n.k.NS))
@@ -51,7 +45,7 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode) {
 }
 
 // joinVTEPs tells every node of every other.
-func joinVTEPs(t *testing.T, nodes []*vtepNode) {
+func joinVTEPs(t *testing.T, nodes []*node) {
 	t.Helper()
 	for _, n := range nodes {
 		s := lease.Set{Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4,
@@ -61,14 +55,14 @@ func joinVTEPs(t *testing.T, nodes []*vtepNode) {
 				s.Peers = append(s.Peers, o.own)
 			}
 		}
-		if err := n.b.Apply(t.Context(), s); err != nil {
+		if err := n.u.Apply(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // addr is the node's own address in the overlay.
-func (n *vtepNode) addr(six bool) netip.Addr {
+func (n *node) addr(six bool) netip.Addr {
 	if six {
 		return n.own.V6.Addr()
 	}
