@@ -387,32 +387,6 @@ func TestChartSurges(t *testing.T) {
 	}
 }
 
-// After an installation NOTES.txt says what was chosen, and what that still needs.
-func TestChartNotes(t *testing.T) {
-	for values, want := range map[string][]string{
-		`weft.ownNodeOnly=true`: {"backend vxlan, pods 10.244.0.0/16,",
-			"pod-security.kubernetes.io/enforce=privileged", "NetworkPolicy is not enforced"},
-		`netpol.enabled=true podCidrv6="fd42::/48" weft.ownNodeOnly=false`: {
-			"pods 10.244.0.0/16, fd42::/48,", "enforced by kube-network-policies", "bridge-nf-call-iptables",
-			"status of every node"},
-	} {
-		args := []string{"install", "weft", deployed("chart", "weft"), "--namespace=kube-weft", "--dry-run=client"}
-		for v := range strings.FieldsSeq(values) {
-			args = append(args, "--set-json="+v)
-		}
-		text, err := tool(t, "helm", args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, notes, _ := strings.Cut(string(text), "NOTES:")
-		for _, w := range want {
-			if !strings.Contains(notes, w) {
-				t.Errorf("%s: no %q in\n%s", values, w, notes)
-			}
-		}
-	}
-}
-
 // Probes ask where weftd listens, and the pod's devices, capabilities and the rest follow from the values.
 func TestChartFollowsItsValues(t *testing.T) {
 	text := string(variant{values: []string{`weft.healthz.ip="0.0.0.0"`, `weft.userspaceDevices=true`,

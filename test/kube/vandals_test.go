@@ -94,8 +94,7 @@ func TestAnnotationsVandalised(t *testing.T) {
 	flow.Lossless()
 }
 
-// ownRepaired vandalises each of n's own annotations in turn, and then all of them, and waits until n has
-// repaired them.
+// ownRepaired gives n's own annotations another node's data, and waits until n has repaired them.
 func ownRepaired(t *testing.T, c *Cluster, n *Node) {
 	t.Helper()
 	obj, err := n.Get(t.Context())
@@ -103,25 +102,6 @@ func ownRepaired(t *testing.T, c *Cluster, n *Node) {
 		t.Fatal(err)
 	}
 	before := maps.Clone(obj.Annotations)
-	for key, value := range before {
-		if !strings.HasPrefix(key, AnnotationPrefix) && !strings.Contains(key, "weft") {
-			continue
-		}
-		for _, vandal := range []any{"vandal", nil} {
-			c.Annotate(t, n.Object, map[string]any{key: vandal})
-			Until(t, fmt.Sprintf("%s is put right after %v", key, vandal), func(ctx context.Context) error {
-				obj, err := n.Get(ctx)
-				if err != nil {
-					return err
-				}
-				if got, ok := obj.Annotations[key]; !ok || got != value {
-					return fmt.Errorf("it is %q, want %q", got, value)
-				}
-				return nil
-			})
-		}
-	}
-	// All annotations at once get another node's data.
 	c.Annotate(t, n.Object, map[string]any{
 		AnnotationPrefix + "kube-subnet-manager": "false", AnnotationPrefix + "public-ip": "198.18.0.3",
 		AnnotationPrefix + "backend-type": "host-gw", AnnotationPrefix + "backend-data": "null",

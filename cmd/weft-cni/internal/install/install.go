@@ -155,8 +155,12 @@ func (f flags) readConf() ([]byte, error) {
 	if err == nil && len(b) > maxConf {
 		err = fmt.Errorf("more than %d bytes", maxConf)
 	}
+	var c networkConf
 	if err == nil {
-		err = checkConf(b)
+		err = json.Unmarshal(b, &c)
+	}
+	if err == nil {
+		err = c.check()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network configuration %s: %w", f.conf, err)
@@ -164,31 +168,17 @@ func (f flags) readConf() ([]byte, error) {
 	return b, nil
 }
 
-func checkConf(b []byte) error {
-	type plugin struct {
-		Type string `json:"type"`
-	}
-	var c struct {
-		plugin
-		Name    string    `json:"name"`
-		Plugins *[]plugin `json:"plugins"`
-	}
-	if err := json.Unmarshal(b, &c); err != nil {
-		return err
-	}
-	if c.Name == "" {
+// check says why a runtime could not use a network configuration.
+func (c networkConf) check() error {
+	switch {
+	case c.Name == "":
 		return errors.New(`it has no "name"`)
-	}
-	if c.Plugins == nil {
-		if c.Type == "" {
-			return errors.New(`it has neither "plugins" nor "type"`)
-		}
-		return nil
-	}
-	if len(*c.Plugins) == 0 {
+	case c.Plugins == nil && c.Type == "":
+		return errors.New(`it has neither "plugins" nor "type"`)
+	case c.Plugins != nil && len(c.Plugins) == 0:
 		return errors.New(`its "plugins" are empty`)
 	}
-	for i, p := range *c.Plugins {
+	for i, p := range c.Plugins {
 		if p.Type == "" {
 			return fmt.Errorf(`plugins[%d] has no "type"`, i)
 		}

@@ -22,10 +22,12 @@ import (
 // askTimeout bounds how long a plugin takes to say which versions it knows.
 const askTimeout = 10 * time.Second
 
-// offered has the versions of the specification in which a network configuration may be used. A runtime
-// calls every plugin in the newest of cniVersions and cniVersion that it knows itself. A runtime that
-// does not know the key cniVersions, which came with 1.1.0, takes cniVersion.
-type offered struct {
+// networkConf is a network configuration, of one plugin or a list. A runtime calls every plugin in the newest
+// of cniVersions and cniVersion that it knows itself. A runtime that does not know the key cniVersions,
+// which came with 1.1.0, takes cniVersion.
+type networkConf struct {
+	Name        string     `json:"name"`
+	Type        string     `json:"type"`
 	CNIVersion  string     `json:"cniVersion"`
 	CNIVersions []string   `json:"cniVersions"`
 	Plugins     []listItem `json:"plugins"`
@@ -62,7 +64,7 @@ func (f flags) programs(list []listItem) (out []string) {
 // for each such plugin. It assumes that a plugin that cannot be asked knows no more than cniVersion. The rest
 // of conf stays byte for byte, and a conf without cniVersions stays as it is.
 func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
-	var c offered
+	var c networkConf
 	if err := json.Unmarshal(conf, &c); err != nil {
 		return nil, err
 	}
