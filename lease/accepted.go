@@ -60,7 +60,7 @@ func (s *prefixSet) overlap(p netip.Prefix) (netip.Prefix, bool) {
 	if !p.IsValid() {
 		return netip.Prefix{}, false
 	}
-	i, _ := slices.BinarySearchFunc(s.sorted, p, comparePrefix)
+	i, _ := slices.BinarySearchFunc(s.sorted, p, ComparePrefix)
 	for _, at := range []int{i - 1, i} {
 		if at >= 0 && at < len(s.sorted) && s.sorted[at].Overlaps(p) {
 			return s.sorted[at], true
@@ -74,6 +74,6 @@ func (s *prefixSet) add(p netip.Prefix) {
 	if _, hit := s.overlap(p); hit || !p.IsValid() {
 		return
 	}
-	i, _ := slices.BinarySearchFunc(s.sorted, p, comparePrefix)
+	i, _ := slices.BinarySearchFunc(s.sorted, p, ComparePrefix)
 	s.sorted = slices.Insert(s.sorted, i, p)
 }

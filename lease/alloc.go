@@ -2,15 +2,11 @@ package lease
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 )
-
-// ErrOutOfSubnets means that the network has no free subnet.
-var ErrOutOfSubnets = errors.New("out of subnets")
 
 // firstFree is among how many free subnets one is drawn, as flannel does: few
 // enough that the low end fills up, enough that nodes starting together seldom collide.
@@ -98,7 +94,7 @@ func Plan(q Request) (Claim, error) {
 		}
 		switch owns := q.Self.Owns(r.Attrs); owns {
 		case Rival:
-			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets,
+			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), TheirName: r.PublishedName(), Subnets: r.Subnets,
 				Address: r.Address()}
 		case Ours, Adoptable:
 			why := cmp.Or(q.unfit(r.Subnets), q.second(r))
@@ -191,12 +187,12 @@ func (q Request) ranked(records []Record) []Record {
 // record that has s, 0 if none does. It is zero if none is.
 func (q Request) part(s Subnets, revision int64) Subnets {
 	var kept Subnets
-	for _, f := range q.Config.ranges() {
+	for _, f := range q.Config.Ranges() {
 		one := Subnets{V4: s.V4}
-		if f.network.Addr().Is6() {
+		if f.Network.Addr().Is6() {
 			one = Subnets{V6: s.V6}
 		}
-		if f.unfit(cmp.Or(one.V4, one.V6)) != "" || q.avoided(one) != "" || q.held(one, revision) != "" {
+		if f.Unfit(cmp.Or(one.V4, one.V6)) != "" || q.avoided(one) != "" || q.held(one, revision) != "" {
 			continue
 		}
 		kept.V4, kept.V6 = cmp.Or(kept.V4, one.V4), cmp.Or(kept.V6, one.V6)
@@ -206,12 +202,9 @@ func (q Request) part(s Subnets, revision int64) Subnets {
 
 // unfit says why the network's configuration does not allow s, or "".
 func (q Request) unfit(s Subnets) string {
-	for _, f := range q.Config.ranges() {
-		p := s.V4
-		if f.network.Addr().Is6() {
-			p = s.V6
-		}
-		if why := f.unfit(p); why != "" {
+	for _, f := range q.Config.Ranges() {
+		p := f.Of(s)
+		if why := f.Unfit(p); why != "" {
 			return why
 		}
 	}
@@ -226,9 +219,9 @@ func (q Request) unfit(s Subnets) string {
 // before it has looked.
 func (q Request) second(r Record) string {
 	for _, o := range q.Records {
-		if o.Subnets != r.Subnets && o.Overlaps(r.Subnets) && o.since() < r.since() &&
+		if o.Subnets != r.Subnets && o.Overlaps(r.Subnets) && o.Since() < r.Since() &&
 			q.Self.Owns(o.Attrs) == Foreign {
-			return fmt.Sprintf("%s holds %s, and was there first", describeOwner(o.published(), o.Node(), o.Address()),
+			return fmt.Sprintf("%s holds %s, and was there first", DescribeOwner(o.PublishedName(), o.Node(), o.Address()),
 				o.Subnets)
 		}
 	}
@@ -257,7 +250,7 @@ func (q Request) blocked(s Subnets) string {
 func (q Request) held(s Subnets, revision int64) string {
 	for _, r := range q.Records {
 		if (revision == 0 || r.Revision != revision) && r.Overlaps(s) {
-			return fmt.Sprintf("%s holds %s", describeOwner(r.published(), r.Node(), r.Address()), r.Subnets)
+			return fmt.Sprintf("%s holds %s", DescribeOwner(r.PublishedName(), r.Node(), r.Address()), r.Subnets)
 		}
 	}
 	for _, b := range q.Bad {
@@ -273,13 +266,13 @@ func (q Request) held(s Subnets, revision int64) string {
 // in common.
 func (q Request) draw(c Claim) (Claim, error) {
 	n := -1
-	for _, f := range q.Config.ranges() {
-		if f.network.Addr().Is4() && c.V4.IsValid() || f.network.Addr().Is6() && c.V6.IsValid() {
+	for _, f := range q.Config.Ranges() {
+		if f.Network.Addr().Is4() && c.V4.IsValid() || f.Network.Addr().Is6() && c.V6.IsValid() {
 			continue
 		}
-		free := f.free(q.taken(f.network.Addr()), firstFree)
+		free := f.Free(q.taken(f.Network.Addr()), firstFree)
 		if len(free) == 0 {
-			return Claim{}, f.outOf(len(q.Records))
+			return Claim{}, f.OutOf(len(q.Records))
 		}
 		if n < 0 || n >= len(free) {
 			n = q.Rand.IntN(len(free))

@@ -43,7 +43,7 @@ func (c *Core) inquire() {
 			level = slog.LevelDebug
 		}
 		c.Log(level, "the other owner is silent: its record is replaced",
-			"event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(),
+			"event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.PublishedName(),
 			"address", d.Address())
 		if c.cleared == nil || c.Now.Sub(c.silent) > silenceTrusted {
 			c.cleared = map[Subnets]int64{}
@@ -104,12 +104,12 @@ func (c *Core) takeMessages(n News) {
 		switch {
 		case !c.concerns(m):
 		case m.Asks:
-			c.questions = slices.DeleteFunc(c.questions, func(q question) bool { return m.replaces(q.Message) })
+			c.questions = slices.DeleteFunc(c.questions, func(q question) bool { return m.Replaces(q.Message) })
 			if len(c.questions) < messagesMost { // whoever may write to the store could ask without end
 				c.questions = append(c.questions, question{m, c.Now.Add(answerWait)})
 			}
 		case d == nil || !d.rounds.Under || m.Node != d.Node():
-		case d.kind == overIdentity || c.own.held != nil && m.overlaps(c.own.held.Subnets):
+		case d.kind == overIdentity || c.own.held != nil && m.Overlaps(c.own.held.Subnets):
 			d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round
 		}
 	}
@@ -177,7 +177,7 @@ func (c *Core) answers(q question) bool {
 	if ours != 0 && q.Revision >= ours || ours == 0 && (q.Revision != 0 || q.Serves || !c.serves()) {
 		return false
 	}
-	return q.Node == c.o.Node || q.overlaps(c.own.held.Subnets)
+	return q.Node == c.o.Node || q.Overlaps(c.own.held.Subnets)
 }
 
 // serves reports whether the store has had our record since the start, and nobody else is known to live who

@@ -42,10 +42,10 @@ const (
 // nil. The error joins the faults in the options that concern any core.
 func NewBase(o Options, now time.Time) (Base, error) {
 	var faults []error
-	if !validNode(o.Node) {
+	if !ValidNode(o.Node) {
 		faults = append(faults, fmt.Errorf("node id %q is not valid", o.Node))
 	}
-	if o.State != "" && !validState(o.State) {
+	if o.State != "" && !ValidState(o.State) {
 		faults = append(faults, fmt.Errorf("state directory %q is no name", o.State))
 	}
 	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 {

@@ -125,8 +125,8 @@ func (m *Memory) hold(prev Memory, s Snapshot, seen []bool, now time.Time) {
 			continue
 		}
 		why := distrust
-		if why == "" && garbage[p.name()] {
-			why = fmt.Sprintf("the record %s does not parse", p.name())
+		if why == "" && garbage[p.RecordName()] {
+			why = fmt.Sprintf("the record %s does not parse", p.RecordName())
 		}
 		if why == "" && !p.Held {
 			if !p.Leaving {

@@ -9,7 +9,6 @@ import (
 	"hash/maphash"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -54,12 +53,11 @@ type cacheJSON struct {
 	Revision int64
 	Config   string
 	Why      string `json:",omitempty"`
-	Peers    []peerJSON[Record]
+	Peers    []peerJSON
 }
 
-// peerJSON is read with Record, and written as a line.
-type peerJSON[R Record | recordJSON[attrsJSON]] struct {
-	Record R
+type peerJSON struct {
+	Record Record
 	Until  time.Time
 	Held   bool `json:",omitempty"`
 }
@@ -177,7 +175,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 		Version: cacheVersion, Store: c.store, Own: s.Own,
 		Cluster: s.Memory.ClusterID, Revision: s.Memory.Revision, Config: string(s.Memory.Config),
 		Why:   s.Memory.Why,
-		Peers: []peerJSON[Record]{},
+		Peers: []peerJSON{},
 	}, "", " ")
 	if err != nil {
 		return err
@@ -195,7 +193,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 			separator = "\n"
 		}
 		_, _ = out.WriteString(separator)
-		line := peerJSON[recordJSON[attrsJSON]]{Record: p.line(), Until: p.Until, Held: p.Held || p.Leaving}
+		line := peerJSON{*p.Record, p.Until, p.Held || p.Leaving}
 		if err := lines.Encode(&line); err != nil {
 			return err
 		}
@@ -204,43 +202,20 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 	return out.Flush()
 }
 
-// settled is a sum of s without the store's revision and without times of expiry:
-// the first moves with every write to the store, and a new life shows in the
-// record's own revision. It is never 0.
+// settled is a sum of s without the store's revision and without times of expiry: the first moves with every
+// write to the store, and a renewal shows in the record's own revision. It is never 0.
 func (c *Cache) settled(s Cached) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	word := func(b []byte) { // with its length, so that no two lists of words are the same
-		maphash.WriteComparable(&h, len(b))
-		_, _ = h.Write(b)
+	out := json.NewEncoder(&h) // a sum takes everything; what is no JSON is not written either
+	record := func(r Record, held bool) {
+		r.Expires = time.Time{}
+		_ = out.Encode(peerJSON{Record: r, Held: held})
 	}
-	record := func(r *Record, held bool) {
-		maphash.WriteComparable(&h, r.Subnets)
-		maphash.WriteComparable(&h, [2]netip.Addr{r.PublicIP, r.PublicIPv6})
-		maphash.WriteComparable(&h, r.BackendType)
-		word(r.BackendData)
-		word(r.BackendV6Data)
-		maphash.WriteComparable(&h, [3]bool{r.Reservation, held, r.Weft != nil})
-		maphash.WriteComparable(&h, [2]int64{r.Revision, r.Created})
-		if r.Kube != nil {
-			maphash.WriteComparable(&h, *r.Kube)
-		}
-		if w := r.Weft; w != nil {
-			maphash.WriteComparable(&h, [3]string{w.Node, w.Name, w.State})
-			maphash.WriteComparable(&h, [4]int{w.MTU, w.Probe, len(w.Recv), len(w.Addrs)})
-			for _, name := range w.Recv {
-				maphash.WriteComparable(&h, name)
-			}
-			for _, a := range w.Addrs {
-				maphash.WriteComparable(&h, a)
-			}
-		}
-	}
-	maphash.WriteComparable(&h, [2]string{s.Memory.ClusterID, s.Memory.Why})
-	word(s.Memory.Config)
-	record(&s.Own, false)
-	for i := range s.Memory.Peers {
-		record(s.Memory.Peers[i].Record, s.Memory.Peers[i].Held || s.Memory.Peers[i].Leaving)
+	_ = out.Encode([]any{s.Memory.ClusterID, s.Memory.Why, s.Memory.Config})
+	record(s.Own, false)
+	for _, p := range s.Memory.Peers {
+		record(*p.Record, p.Held || p.Leaving)
 	}
 	return max(h.Sum64(), 1)
 }

@@ -20,7 +20,7 @@ type Rules struct {
 	// AnyLength admits subnets of any length, for a store in which others choose it.
 	AnyLength bool
 
-	ranges []subnetRange // of Config, while Check runs
+	ranges []Range // of Config, while Check runs
 }
 
 // equal reports whether the same records pass.
@@ -33,7 +33,7 @@ func (u Rules) equal(v Rules) bool {
 // overlap, the one that was accepted before wins, then the first by subnet; so a new record cannot displace a
 // peer. Our own record is in neither result. Both are new slices, sorted by subnets; peers are of records.
 func (u Rules) Check(records []*Record, before []Record) (peers []*Record, rejected []Rejected) {
-	u.ranges = u.Config.ranges()
+	u.ranges = u.Config.Ranges()
 	peers = make([]*Record, 0, len(records))
 	earlier := newAccepted(len(records))
 	for _, r := range acceptedFirst(records, before) {
@@ -45,7 +45,7 @@ func (u Rules) Check(records []*Record, before []Record) (peers []*Record, rejec
 			reason, detail = earlier.clash(u.Config.InUse(r.Subnets), r.Attrs)
 		}
 		if reason != "" {
-			rejected = append(rejected, Rejected{Key: r.name(), Reason: reason, Detail: detail, Revision: r.Revision})
+			rejected = append(rejected, Rejected{Key: r.RecordName(), Reason: reason, Detail: detail, Revision: r.Revision})
 			continue
 		}
 		earlier.add(u.Config.InUse(r.Subnets), r.Attrs)
@@ -124,19 +124,16 @@ func (u Rules) check(r Record) (RejectReason, string) {
 func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
 	common := false
 	for _, f := range u.ranges {
-		p := s.V4
-		if f.network.Addr().Is6() {
-			p = s.V6
-		}
+		p := f.Of(s)
 		if !p.IsValid() {
 			continue
 		}
 		common = true
-		if p.Bits() < f.network.Bits() || !f.network.Contains(p.Addr()) {
-			return RejectOutside, fmt.Sprintf("%s is not inside %s", p, f.network)
+		if p.Bits() < f.Network.Bits() || !f.Network.Contains(p.Addr()) {
+			return RejectOutside, fmt.Sprintf("%s is not inside %s", p, f.Network)
 		}
-		if !u.AnyLength && p.Bits() != f.bits {
-			return RejectLength, fmt.Sprintf("/%d, and the network's is /%d", p.Bits(), f.bits)
+		if !u.AnyLength && p.Bits() != f.Bits {
+			return RejectLength, fmt.Sprintf("/%d, and the network's is /%d", p.Bits(), f.Bits)
 		}
 	}
 	if !common {

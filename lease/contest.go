@@ -108,7 +108,7 @@ func (c *Core) contend(before *contest, d contest) {
 func (c *Core) contestError() error {
 	d, self := c.contest, c.self()
 	e := &ContestError{
-		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), TheirName: d.published(),
+		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), TheirName: d.PublishedName(),
 		Address: d.Address(),
 		Subnets: d.Subnets, Lives: d.lives, Since: d.since, Holds: c.own.held != nil,
 	}
@@ -121,7 +121,7 @@ func (c *Core) contestError() error {
 // newTwin is the contest over a record with our identity that we do not recognise.
 func (c *Core) newTwin(r Record, s Snapshot) contest {
 	d := contest{Record: r, kind: overIdentity, need: silentLong}
-	here := c.self().at(r.Attrs)
+	here := c.self().At(r.Attrs)
 	if here || c.own.confirmed() || r.State() == c.o.State && c.o.State != "" {
 		d.need = silentShort
 	}

@@ -30,7 +30,7 @@ type ContestError struct {
 func (e *ContestError) Error() string {
 	who := fmt.Sprintf("another weftd with our identity %q at %s", e.Ours, e.Address)
 	if e.Theirs != e.Ours {
-		who = describeOwner(e.TheirName, e.Theirs, e.Address)
+		who = DescribeOwner(e.TheirName, e.Theirs, e.Address)
 	}
 	met := fmt.Sprintf("%s has %s since %s at the latest", who, e.Subnets, e.Since.UTC().Format(time.RFC3339))
 	if e.Lives == "" {

@@ -111,7 +111,7 @@ func NewCore(o Options, process string, now time.Time) (*Core, error) {
 		}
 	}
 	c := &Core{Base: base, o: o, process: process}
-	c.own.previous = o.Previous.masked() // subnet.env has the gateway's address
+	c.own.previous = o.Previous.Masked() // subnet.env has the gateway's address
 	if from := o.Cached; from != nil && from.Own.Subnets != (Subnets{}) && from.Own.Node() == o.Node {
 		c.own.recall(from.Own)
 	}
@@ -129,9 +129,8 @@ func (o Options) faults() (faults []error) {
 		faults = append(faults, fmt.Errorf("EnableIPv4 true: want an IPv4 address to publish, not %s",
 			o.Local.Attrs.PublicIP))
 	}
-	if o.Config.EnableIPv6 && !family6.is(o.Local.Attrs.PublicIPv6) {
-		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s",
-			o.Local.Attrs.PublicIPv6))
+	if a := o.Local.Attrs.PublicIPv6; o.Config.EnableIPv6 && (!a.Is6() || a.Is4In6()) {
+		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s", a))
 	}
 	return faults
 }

@@ -89,7 +89,7 @@ func mergeMessages(old, later []Message) []Message {
 	}
 	out := slices.Clone(old)
 	for _, m := range later {
-		out = slices.DeleteFunc(out, m.replaces)
+		out = slices.DeleteFunc(out, m.Replaces)
 		alike := 0
 		for _, o := range out {
 			if o.Asks == m.Asks {

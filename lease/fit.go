@@ -9,15 +9,12 @@ import (
 // Unfit returns the reason for which c would give a node other subnets than s; "" if s fits. A family that c
 // has off does not count.
 func (c NetworkConfig) Unfit(s Subnets) string {
-	for _, r := range c.ranges() {
-		p := s.V4
-		if r.network.Addr().Is6() {
-			p = s.V6
-		}
+	for _, r := range c.Ranges() {
+		p := r.Of(s)
 		if p == (netip.Prefix{}) {
 			continue // a family that comes new takes nothing away
 		}
-		if why := r.unfit(p); why != "" {
+		if why := r.Unfit(p); why != "" {
 			return why
 		}
 	}

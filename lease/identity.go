@@ -74,7 +74,7 @@ var ErrNotStored = errors.New("the node id is not stored")
 // node. If it cannot store it, the error wraps ErrNotStored, and the returned identity is valid all the same.
 func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	if o.Given != "" {
-		if !validNode(o.Given) {
+		if !ValidNode(o.Given) {
 			return "", 0, fmt.Errorf("node id %q: want 1 to %d letters, digits, dots, dashes or underscores",
 				o.Given, maxNode)
 		}
@@ -83,7 +83,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	path := filepath.Join(o.CacheDir, NodeFile)
 	stored, err := os.ReadFile(path)
 	switch id := string(bytes.TrimSpace(stored)); {
-	case err == nil && validNode(id):
+	case err == nil && ValidNode(id):
 		return id, IdentityStored, nil
 	case err == nil:
 		return "", 0, fmt.Errorf("%s holds no node id: delete it to derive one again, or name one with --node-id",
@@ -95,7 +95,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	id, err := deriveIdentity(o.MachineID, o.Part)
 	if errors.Is(err, fs.ErrNotExist) {
 		source, err = IdentityRandom, nil
-		id = randomIdentity()
+		id = NewIdentity()
 	}
 	if err != nil {
 		return "", 0, err
@@ -106,8 +106,8 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	return id, source, nil
 }
 
-// randomIdentity is 128 bits that nobody else has.
-func randomIdentity() string {
+// NewIdentity is 128 bits that nobody else has.
+func NewIdentity() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return hex.EncodeToString(b[:])
@@ -138,7 +138,7 @@ func deriveIdentity(path, part string) (string, error) {
 // maxNode is the longest identity, in bytes: what the name of a Node of Kubernetes may hold.
 const maxNode = 253
 
-func validNode(id string) bool {
+func ValidNode(id string) bool {
 	if len(id) == 0 || len(id) > maxNode {
 		return false
 	}

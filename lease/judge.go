@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -82,11 +81,8 @@ func (h *holding) reused(s Snapshot) bool {
 		})
 }
 
-// since is when the record was first there, as the store counts.
-func (r *Record) since() int64 { return cmp.Or(r.Created, r.Revision) }
-
 func (h *holding) taken(r Record) error {
-	return &TakenError{Subnets: h.Subnets, By: r.Node(), ByName: r.published(), Address: r.Address(),
+	return &TakenError{Subnets: h.Subnets, By: r.Node(), ByName: r.PublishedName(), Address: r.Address(),
 		Their: r.Subnets}
 }
 
@@ -96,13 +92,13 @@ func (h *holding) taken(r Record) error {
 // seen: not to who came while ours was there.
 func (h *holding) beaten(self Self, s Snapshot, before bool) error {
 	for _, r := range s.Records {
-		if r.Subnets == h.Subnets || r.since() > h.since() {
+		if r.Subnets == h.Subnets || r.Since() > h.Since() {
 			continue
 		}
 		switch owns := self.Owns(r.Attrs); {
-		case before && (owns == Ours || !r.Overlaps(h.Subnets) || r.since() <= h.seen):
+		case before && (owns == Ours || !r.Overlaps(h.Subnets) || r.Since() <= h.seen):
 		case owns == Rival:
-			return &RivalError{Ours: self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets,
+			return &RivalError{Ours: self.Node, Theirs: r.Node(), TheirName: r.PublishedName(), Subnets: r.Subnets,
 				Address: r.Address()}
 		case owns != Ours && r.Overlaps(h.Subnets), owns == Ours && !self.Recognises(r.Attrs):
 			return fmt.Errorf("%w: %s was there first", ErrConflict, r.Subnets)

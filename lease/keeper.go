@@ -96,7 +96,7 @@ type Keeper struct {
 // in the options.
 func NewKeeper(store Store, o Options) (*Keeper, error) {
 	o = o.Random()
-	core, err := NewCore(o, randomIdentity(), time.Now())
+	core, err := NewCore(o, NewIdentity(), time.Now())
 	if err != nil {
 		return nil, err
 	}

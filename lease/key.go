@@ -109,8 +109,8 @@ func ParseSubnets(text string) (Subnets, error) {
 	return s, nil
 }
 
-// masked returns s without host bits.
-func (s Subnets) masked() Subnets { return Subnets{V4: s.V4.Masked(), V6: s.V6.Masked()} }
+// Masked returns s without host bits.
+func (s Subnets) Masked() Subnets { return Subnets{V4: s.V4.Masked(), V6: s.V6.Masked()} }
 
 // Overlaps reports whether the two share an address in either family.
 func (s Subnets) Overlaps(t Subnets) bool {
@@ -124,13 +124,13 @@ func (s Subnets) Contains(a netip.Addr) bool { return s.V4.Contains(a) || s.V6.C
 
 // Compare orders by V4, then by V6; an absent prefix comes first.
 func (s Subnets) Compare(t Subnets) int {
-	if c := comparePrefix(s.V4, t.V4); c != 0 {
+	if c := ComparePrefix(s.V4, t.V4); c != 0 {
 		return c
 	}
-	return comparePrefix(s.V6, t.V6)
+	return ComparePrefix(s.V6, t.V6)
 }
 
-func comparePrefix(a, b netip.Prefix) int {
+func ComparePrefix(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c
 	}

@@ -63,7 +63,7 @@ func DecodeMessage(to string, b []byte) (Message, error) {
 	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
 		return Message{}, fmt.Errorf("%w: %w", ErrValue, err)
 	}
-	if !validNode(m.Node) || !validNode(m.From) || m.Answers != "" && !validNode(m.Answers) ||
+	if !ValidNode(m.Node) || !ValidNode(m.From) || m.Answers != "" && !ValidNode(m.Answers) ||
 		m.Asks == (m.Answers != "") {
 		return Message{}, fmt.Errorf("%w: it names nobody, or is no question and no answer", ErrValue)
 	}
@@ -71,14 +71,14 @@ func DecodeMessage(to string, b []byte) (Message, error) {
 	return m, nil
 }
 
-// overlaps reports whether the message is about something of s.
-func (m Message) overlaps(s Subnets) bool {
+// Overlaps reports whether the message is about something of s.
+func (m Message) Overlaps(s Subnets) bool {
 	t, err := ParseKey(m.Subnets)
 	return err == nil && t.Overlaps(s)
 }
 
-// replaces reports whether m, which came after old, leaves nothing to be read in old: it is the same
+// Replaces reports whether m, which came after old, leaves nothing to be read in old: it is the same
 // sender's question, or its answer to the same question.
-func (m Message) replaces(old Message) bool {
+func (m Message) Replaces(old Message) bool {
 	return old.From == m.From && old.Asks == m.Asks && old.Answers == m.Answers
 }

@@ -12,7 +12,7 @@ const maxName = 253
 // ValidName reports whether name can be the name of a node: letters, digits, dots, dashes and underscores, at
 // most 253 of them, as in the names of hosts. So it can be printed, and stand in a label or on a command
 // line.
-func ValidName(name string) bool { return len(name) <= maxName && validNode(name) }
+func ValidName(name string) bool { return len(name) <= maxName && ValidNode(name) }
 
 // HostName returns the name under which a host is known to others, "" if name, which is what the host calls
 // itself, does not tell it from other hosts, or is no name.
@@ -30,8 +30,8 @@ func (r *Record) Name() string {
 	switch {
 	case r.Kube != nil && r.Kube.Name != "":
 		return r.Kube.Name
-	case r.published() != "":
-		return r.published()
+	case r.PublishedName() != "":
+		return r.PublishedName()
 	}
 	return r.Node()
 }
@@ -47,16 +47,16 @@ func (r *Record) Called() string {
 	return r.V6.String()
 }
 
-// published is the name in our object.
-func (a Attrs) published() string {
+// PublishedName is the name in our object.
+func (a Attrs) PublishedName() string {
 	if a.Weft == nil {
 		return ""
 	}
 	return a.Weft.Name
 }
 
-// describeOwner names a node for an error or a log line.
-func describeOwner(name, node string, address netip.Addr) string {
+// DescribeOwner names a node for an error or a log line.
+func DescribeOwner(name, node string, address netip.Addr) string {
 	who := fmt.Sprintf("node %q", node)
 	switch {
 	case node == "":

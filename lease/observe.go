@@ -192,7 +192,7 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 		switch {
 		case found.Node() == "" && d.kind == overOurs && found.Subnets == h.Subnets: // whom nobody can ask
 			c.displaced(found.Revision, s.ClusterID, false, "was written over by "+
-				describeOwner(found.published(), found.Node(), found.Address()))
+				DescribeOwner(found.PublishedName(), found.Node(), found.Address()))
 		case found.Node() == "" && d.kind == overSpent && c.o.Underlay == nil:
 			c.giveUp(h.taken(found))
 		default:

@@ -66,11 +66,11 @@ func (s Self) Owns(a Attrs) Ownership {
 // has our address, in a family that it has, and our state directory or none, as in records of older versions.
 // Any other was written by a copy of this machine, or before this machine moved.
 func (s Self) Recognises(a Attrs) bool {
-	return s.at(a) && (a.State() == s.State || a.State() == "")
+	return s.At(a) && (a.State() == s.State || a.State() == "")
 }
 
-// at reports whether a has our address in one of the families.
-func (s Self) at(a Attrs) bool {
+// At reports whether a has our address in one of the families.
+func (s Self) At(a Attrs) bool {
 	return s.PublicIP.IsValid() && s.PublicIP == a.PublicIP || s.PublicIPv6.IsValid() &&
 		s.PublicIPv6 == a.PublicIPv6
 }
@@ -94,7 +94,7 @@ func (e *RivalError) Error() string {
 	}
 	return fmt.Sprintf("our address %s is that of %s, which holds %s; we are node %q: their record %s; if "+
 		"that node is gone: weft lease release %s",
-		e.Address, describeOwner(e.TheirName, e.Theirs, netip.Addr{}), e.Subnets, e.Ours, life, e.Subnets)
+		e.Address, DescribeOwner(e.TheirName, e.Theirs, netip.Addr{}), e.Subnets, e.Ours, life, e.Subnets)
 }
 
 // TakenError names the new owner of the subnet that was ours.
@@ -110,7 +110,7 @@ type TakenError struct {
 }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, describeOwner(e.ByName, e.By, e.Address),
+	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, DescribeOwner(e.ByName, e.By, e.Address),
 		e.Their)
 }
 

@@ -134,9 +134,9 @@ func (w *Weft) check() error {
 		w.Probe = 0
 	}
 	switch {
-	case w.Node == "" || !validNode(w.Node):
+	case w.Node == "" || !ValidNode(w.Node):
 		return fmt.Errorf("%w: Weft.Node %q is no node id", ErrValue, quote([]byte(w.Node)))
-	case w.State != "" && !validState(w.State):
+	case w.State != "" && !ValidState(w.State):
 		return fmt.Errorf("%w: Weft.State %q names no state directory", ErrValue, quote([]byte(w.State)))
 	case len(w.Addrs) > maxAddrs || len(w.Recv) > maxRecv:
 		return fmt.Errorf("%w: %d Weft.Addrs and %d Weft.Recv", ErrValue, len(w.Addrs), len(w.Recv))
@@ -246,11 +246,8 @@ type recordJSON[A Attrs | attrsJSON] struct {
 // MarshalJSON writes the record with its key; without it the method of Attrs
 // would be promoted and lose everything else.
 func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(r.line())
-}
-
-func (r Record) line() recordJSON[attrsJSON] {
-	return recordJSON[attrsJSON]{r.Key(), r.json(), r.Expires, r.Reservation, r.Revision, r.Created, r.Kube}
+	return json.Marshal(recordJSON[attrsJSON]{r.Key(), r.json(), r.Expires, r.Reservation, r.Revision, r.Created,
+		r.Kube})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. A record without a key is one

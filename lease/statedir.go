@@ -21,12 +21,12 @@ func LoadState(dir string) (string, error) {
 	path := filepath.Join(dir, StateFile)
 	stored, err := os.ReadFile(path)
 	switch id := string(bytes.TrimSpace(stored)); {
-	case err == nil && validState(id):
+	case err == nil && ValidState(id):
 		return id, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("read the state directory's name: %w", err)
 	}
-	id := randomIdentity() // also for one that is garbage: it proves nothing
+	id := NewIdentity() // also for one that is garbage: it proves nothing
 	if err := atomicfile.Write(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("store the state directory's name: %w", err)
 	}
@@ -36,4 +36,4 @@ func LoadState(dir string) (string, error) {
 // maxState is the longest name of a state directory, in bytes.
 const maxState = 64
 
-func validState(id string) bool { return len(id) <= maxState && validNode(id) }
+func ValidState(id string) bool { return len(id) <= maxState && ValidNode(id) }

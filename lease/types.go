@@ -84,6 +84,9 @@ type Record struct {
 	Kube *KubeNode
 }
 
+// Since is when the record was first there, as the store counts.
+func (r *Record) Since() int64 { return cmp.Or(r.Created, r.Revision) }
+
 // KubeNode names a Node object of Kubernetes.
 type KubeNode struct {
 	Name string
@@ -91,8 +94,8 @@ type KubeNode struct {
 	UID string
 }
 
-// name is what the record is called where it is refused: the Node object's name, else the key.
-func (r Record) name() string {
+// RecordName is what the record is called where it is refused: the Node object's name, else the key.
+func (r Record) RecordName() string {
 	if r.Kube != nil {
 		return r.Kube.Name
 	}

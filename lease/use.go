@@ -20,19 +20,16 @@ func (u Use) Percent() int {
 // Use counts the subnets that taken leaves no room for, for each family that is on, IPv4 first.
 func (c NetworkConfig) Use(taken []Subnets) []Use {
 	var out []Use
-	for _, r := range c.ranges() {
+	for _, r := range c.Ranges() {
 		var family []netip.Prefix
 		for _, s := range taken {
-			p := s.V4
-			if r.network.Addr().Is6() {
-				p = s.V6
-			}
+			p := r.Of(s)
 			if p.IsValid() {
 				family = append(family, p)
 			}
 		}
-		all := countSubnets(r.first, r.last, r.bits, countMost)
-		out = append(out, Use{Network: r.network, All: all, Taken: min(r.used(family), all)})
+		all := countSubnets(r.first, r.last, r.Bits, countMost)
+		out = append(out, Use{Network: r.Network, All: all, Taken: min(r.used(family), all)})
 	}
 	return out
 }
