@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/lease/leasetest"
 )
 
 func TestParseNetworkConfigDefaults(t *testing.T) {
@@ -141,7 +143,7 @@ func TestParseNetworkConfigFaults(t *testing.T) {
 				if f.Want == "" || f.Got == "" {
 					t.Errorf("%v does not say what was found and what would be right", f)
 				}
-				keys = append(keys, cmpOr(f.Key, "-"))
+				keys = append(keys, cmp.Or(f.Key, "-"))
 			}
 			if got := strings.Join(keys, " "); got != tt.keys {
 				t.Errorf("faults in %q, want %q\n%v", got, tt.keys, err)
@@ -178,7 +180,7 @@ func TestConfigEqual(t *testing.T) {
 		`{"Network":"10.0.0.0/17","Backend":{"Type":"udp","Port":1}}`:                   false,
 		`{"Network":"10.0.0.0/16"}`:                                                     false,
 	} {
-		if got := parse(t, base).Equal(parse(t, in)); got != want {
+		if got := leasetest.Config(t, base).Equal(leasetest.Config(t, in)); got != want {
 			t.Errorf("Equal(%s) = %v", in, got)
 		}
 	}
@@ -238,4 +240,11 @@ func BenchmarkNetworkConfigEqual(b *testing.B) {
 			b.Fatal("not equal")
 		}
 	}
+}
+
+func words(on bool, values ...any) string {
+	if !on {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintln(values...), "\n")
 }

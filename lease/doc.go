@@ -1,21 +1,14 @@
-// Package lease decides who owns which subnet. It holds the network
-// configuration, the records of the store and their checks, the allocation of a
-// subnet, and the life of a node's own lease.
+// Package lease has the words of a network of leases: subnets and their keys, records with their values, the
+// network configuration, a node's identity, the state of a lease, and the Store where records live. The
+// formats are flannel's, so that nodes of both kinds share a network.
 //
-//	             events: News, Result, Saved, Tick                    effects
-//	store, clock, disk ──────────> Core.Step ──────────> Call, Publish, SaveCache, AskUnderlay, Log, Wait
+//   - types.go, key.go, record.go, name.go and owner.go: what a record is, and whose.
+//   - config.go, configparse.go, configrules.go, allocrange.go, fit.go and use.go: the network configuration.
+//   - store.go, message.go, reject.go and status.go: what a store says, and what is said of it.
+//   - identity.go and statedir.go: who this node is.
 //
-//	turn: takeSnapshot ──Believe──> Memory ──judge──> contest, duties, tenure
-//	      takeMessages: what others ask and answer
-//	      nextWork ──Plan──> Call{WriteRecord}, a compare-and-swap
-//	      finish: Memory ──Check──> Set ──> Publish, SaveCache, Wait
-//
-// Core has no clock and does no I/O: Keeper is a Core with a Store, a clock and a disk (run.go). A
-// continuation is the step that a turn waits for; a tenure is our way of having the subnet; duties are reads
-// and deletions due before the next write; a contest is about another owner. The State that people see is
-// computed of those (state.go).
-//
-// A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others
-// decide who owns what: lease/kube has a core of its own, of the same parts (Base, Rounds). The formats are
-// flannel's, so that nodes of both kinds share a network.
+// Package belief decides what of a store's snapshot is believed, and which peers that gives. Package keeper
+// is the life of one node's lease: it allocates a subnet, renews its record and settles contests. Packages
+// etcd and leasetest are Stores. In Kubernetes others decide who owns what: package kube has a life of its
+// own, on the same belief and on keeper.Base.
 package lease

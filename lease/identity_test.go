@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/lease/leasetest"
 )
 
 func TestLoadIdentity(t *testing.T) {
@@ -124,7 +125,7 @@ func TestOwns(t *testing.T) {
 		{six, "", "192.0.2.9", lease.Foreign},
 		{lease.Self{}, "", "192.0.2.9", lease.Foreign},
 	} {
-		if got := tt.self.Owns(record(t, "10.1.1.0/24", tt.node, tt.addr, 1).Attrs); got != tt.want {
+		if got := tt.self.Owns(leasetest.Record(t, "10.1.1.0/24", tt.node, tt.addr, 1).Attrs); got != tt.want {
 			t.Errorf("%+v and node %q at %s: %s, want %s", tt.self, tt.node, tt.addr, got, tt.want)
 		}
 	}

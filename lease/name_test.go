@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/lease/leasetest"
 )
 
 func TestHostName(t *testing.T) {
@@ -21,7 +22,7 @@ func TestHostName(t *testing.T) {
 
 // A record is called by the name of the Node that it is, then by its own, then by its identity.
 func TestRecordName(t *testing.T) {
-	r := record(t, "10.5.1.0/24", "3f2a", "192.0.2.1", 7)
+	r := leasetest.Record(t, "10.5.1.0/24", "3f2a", "192.0.2.1", 7)
 	for _, step := range []struct {
 		change func()
 		want   string
@@ -42,7 +43,8 @@ func TestRecordName(t *testing.T) {
 
 // Another name alone makes another record, which has to be written.
 func TestNameIsPartOfTheRecord(t *testing.T) {
-	a, b := record(t, "10.5.1.0/24", "n", "192.0.2.1", 7), record(t, "10.5.1.0/24", "n", "192.0.2.1", 7)
+	a := leasetest.Record(t, "10.5.1.0/24", "n", "192.0.2.1", 7)
+	b := leasetest.Record(t, "10.5.1.0/24", "n", "192.0.2.1", 7)
 	if b.Weft.Name = "db1"; a.Attrs.Equal(b.Attrs) {
 		t.Error("records with different names are equal")
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/lease/leasetest"
 )
 
 func TestKey(t *testing.T) {
@@ -199,7 +200,7 @@ func FuzzDecodeAttrs(f *testing.F) {
 }
 
 func TestRecordJSONKeepsEverything(t *testing.T) {
-	r := record(t, "10.5.1.0/24", "n", "192.0.2.1", 7)
+	r := leasetest.Record(t, "10.5.1.0/24", "n", "192.0.2.1", 7)
 	r.Reservation, r.Created = true, 3
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"weft/cmd/internal/doctor"
 	"weft/cmd/weft/internal/cli"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/test/netns"
 )
 
@@ -40,14 +41,14 @@ func newPatient(t *testing.T) *patient {
 			Attrs: lease.Attrs{PublicIP: netip.MustParseAddr(at)}}
 	}
 	own := record("10.42.1.0/24", "192.0.2.1")
-	cached := lease.Cached{Own: *own, Memory: lease.Memory{ClusterID: "x", Revision: 1,
+	cached := belief.Cached{Own: *own, Memory: belief.Memory{ClusterID: "x", Revision: 1,
 		Config: []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)}}
 	for _, r := range []*lease.Record{own, record("10.42.2.0/24", "192.0.2.2"),
 		record("10.42.3.0/24", "192.0.2.3")} {
 		cached.Memory.Peers = append(cached.Memory.Peers,
-			lease.Remembered{Record: r, Until: time.Now().Add(time.Hour)})
+			belief.Remembered{Record: r, Until: time.Now().Add(time.Hour)})
 	}
-	if _, err := lease.NewCache(p.dir, "/coreos.com/network").Save(cached); err != nil {
+	if _, err := belief.NewCache(p.dir, "/coreos.com/network").Save(cached); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{

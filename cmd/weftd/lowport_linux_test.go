@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"weft/lease"
+	"weft/lease/belief"
 	"weft/test/await"
 )
 
@@ -141,7 +141,7 @@ func TestAPortThatCannotBeHadIsAnnouncedNowhere(t *testing.T) {
 
 	// At the start, of a weftd that knows no other configuration.
 	b.stop(t, syscall.SIGTERM)
-	if err := errors.Join(os.Remove(b.file()), os.Remove(filepath.Join(b.dir, "cache", lease.CacheFile))); err != nil {
+	if err := errors.Join(os.Remove(b.file()), os.Remove(filepath.Join(b.dir, "cache", belief.CacheFile))); err != nil {
 		t.Fatal(err)
 	}
 	put(`{"Type":"udp","Port":22}`)

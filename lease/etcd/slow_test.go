@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc"
 
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/lease/etcd"
 	"weft/lease/etcd/etcdtest"
+	"weft/lease/keeper"
 	"weft/test/await"
 )
 
@@ -133,8 +135,8 @@ func TestRestartAtSlowStore(t *testing.T) {
 	var log bytes.Buffer // read once the keeper has ended
 	own := lease.Record{Subnets: subnet(1), Attrs: attrs(1), Expires: time.Now().Add(lease.TTL)}
 	own.Weft = &lease.Weft{Node: "a"}
-	k, err := lease.NewKeeper(s, lease.Options{Node: "a", Config: config, Local: lease.Local{Attrs: attrs(1)},
-		Cached: &lease.Cached{Own: own}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	k, err := keeper.New(s, keeper.Options{Node: "a", Config: config, Local: keeper.Local{Attrs: attrs(1)},
+		Cached: &belief.Cached{Own: own}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

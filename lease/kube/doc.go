@@ -13,7 +13,7 @@
 //	      write     annotations, condition, Events           (write.go, problem.go, condition.go)
 //	      ask       the API server for a sign of life        (server.go)
 //
-// A Life has no clock and does no I/O (life.go). nodeWatch lists and watches into its table of Nodes (nodes.go,
-// watch.go). A Manager is a Life with an API server, a clock and a disk (run.go). An eventWriter writes Events
-// (eventwriter.go).
+// A Life has no clock and does no I/O (life.go). nodeWatch lists and watches into its table of Nodes
+// (nodes.go, watch.go). A Manager is a Life with an API server, a clock and a disk (run.go). An eventWriter
+// writes Events (eventwriter.go).
 package kube

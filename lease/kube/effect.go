@@ -1,12 +1,14 @@
 package kube
 
-import "weft/lease"
+import (
+	"weft/lease/keeper"
+)
 
 // Effect is something to be done for a Life. It is one of the types of this
-// file, or lease.Publish, lease.SaveCache, lease.AskUnderlay, lease.Log or lease.Wait, which mean what
-// they mean for a lease.Core, but that a no is an answer to AskUnderlay too, and that SaveCache is
+// file, or keeper.Publish, keeper.SaveCache, keeper.AskUnderlay, keeper.Log or keeper.Wait, which mean what
+// they mean for a keeper.Core, but that a no is an answer to AskUnderlay too, and that SaveCache is
 // done beside everything else, one at a time.
-type Effect = lease.Effect
+type Effect = keeper.Effect
 
 // FindNode asks which Node is ours, and for a Found. It is done beside everything else; of FindNode and
 // PatchNode one is under way at a time.

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"weft/lease"
+	"weft/lease/keeper"
 )
 
 // Object is a Node as the API server has it, with what weft reads of it. One that a Life was told of is not
@@ -33,7 +33,7 @@ type Bookmarked struct{ Version string }
 // Watches says whether the API server serves the watch: with the reason if it does not.
 type Watches struct{ Err error }
 
-// Answered is the answer to a lease.AskUnderlay: whether somebody answered over the underlay.
+// Answered is the answer to a keeper.AskUnderlay: whether somebody answered over the underlay.
 type Answered struct {
 	Round int
 	Yes   bool
@@ -61,14 +61,14 @@ type Probed struct{ Err error }
 // that time has passed. Of two that come one after the other merge makes one, so that a flood costs
 // one step.
 type news struct {
-	heard   time.Time    // when the API server last said anything; zero for not since then
-	changed bool         // the watch has said something new of some Node since everything was read
-	urgent  bool         // and of our own, or of all: it is not waited for more
-	watch   *Watches     // whether the watch is served; nil for no change
-	answer  *Answered    // to the latest lease.AskUnderlay; nil for none
-	local   *lease.Local // what this node says of itself from now on; nil for no change
-	path    *DataPath    // how the data path is from now on; nil for no change
-	proven  bool         // the configuration can be served: from now on it is cached
+	heard   time.Time     // when the API server last said anything; zero for not since then
+	changed bool          // the watch has said something new of some Node since everything was read
+	urgent  bool          // and of our own, or of all: it is not waited for more
+	watch   *Watches      // whether the watch is served; nil for no change
+	answer  *Answered     // to the latest keeper.AskUnderlay; nil for none
+	local   *keeper.Local // what this node says of itself from now on; nil for no change
+	path    *DataPath     // how the data path is from now on; nil for no change
+	proven  bool          // the configuration can be served: from now on it is cached
 }
 
 // stop ends the life. A request that is under way still gets its answer.

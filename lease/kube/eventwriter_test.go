@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/test/await"
 	"weft/test/fakekube"
 )
@@ -152,7 +153,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tt := newTester(t, s, c, func(o *Options) { o.Cache = lease.NewCache(dir, "test") })
+	tt := newTester(t, s, c, func(o *Options) { o.Cache = belief.NewCache(dir, "test") })
 	tt.life.reporter.problem = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")

@@ -10,15 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/lease/belief"
+	"weft/lease/keeper"
 )
 
 // Life is the life of one node in a cluster, without a clock, an API server, a file or a goroutine. A Manager
-// is a Life with those; the simulator in test/sim has many. The same options, random numbers, times and events
-// give the same effects. It is not safe for concurrent use, but for its table, into which a watch writes.
+// is a Life with those; the simulator in test/sim has many. The same options, random numbers, times and
+// events give the same effects. It is not safe for concurrent use, but for its table, into which a watch
+// writes.
 //
 // A step takes an event in, and then does all that follows from what is known, in a turn.
 type Life struct {
-	lease.Base
+	keeper.Base
 	o     Options // of which it uses what is no I/O; of Cache and Underlay only whether there is one
 	keys  keys
 	pace  pace
@@ -37,7 +40,7 @@ type Life struct {
 	overwrite [2]netip.Addr // what an administrator has us publish instead
 	server    serverFacts
 
-	began  lease.Source   // what Source was at the start
+	began  keeper.Source  // what Source was at the start
 	once   []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
 	ownUID string         // of our Node, when it was last seen
 
@@ -55,7 +58,7 @@ type Life struct {
 type phase uint8
 
 const (
-	idle     phase = iota // before lease.Begin, and after the end
+	idle     phase = iota // before keeper.Begin, and after the end
 	naming                // asks for the name of our Node
 	keeping               // watches, publishes and writes
 	stopping              // was told to stop, and waits for an answer, or for that to its last write
@@ -102,7 +105,7 @@ func NewLife(prefix string, conditioned bool, o Options, now time.Time) (*Life, 
 	if err != nil {
 		return nil, err
 	}
-	base, err := lease.NewBase(o.Options, now)
+	base, err := keeper.NewBase(o.Options, now)
 	if err := errors.Join(err, o.check()); err != nil {
 		return nil, err
 	}
@@ -125,7 +128,7 @@ func NewLife(prefix string, conditioned bool, o Options, now time.Time) (*Life, 
 }
 
 // restore takes up what a run before had, and cached.
-func (c *Life) restore(from *lease.Cached) {
+func (c *Life) restore(from *belief.Cached) {
 	mem := c.Peers.Memory()
 	mem.Peers = slices.Clone(mem.Peers)
 	for i := range mem.Peers {
@@ -135,7 +138,7 @@ func (c *Life) restore(from *lease.Cached) {
 			p.Until = c.Now.Add(lease.TTL)
 		}
 	}
-	c.Peers = lease.NewOutlook(mem)
+	c.Peers = belief.NewOutlook(mem)
 	if from.Own.Subnets == (lease.Subnets{}) || from.Own.Node() != c.o.Node {
 		return
 	}
@@ -147,9 +150,10 @@ func (c *Life) restore(from *lease.Cached) {
 }
 
 // Step takes in what has happened at now, which does not go back, and returns what is to be done. e is a
-// lease.Begin, Tick, News, Saved or Stop, which mean what they mean for a lease.Core, or a type of event.go.
+// keeper.Begin, Tick, News, Saved or Stop, which mean what they mean for a keeper.Core, or a type of
+// event.go.
 // Before Begin, and after the end, everything is taken in and nothing is done.
-func (c *Life) Step(now time.Time, e lease.Event) []Effect {
+func (c *Life) Step(now time.Time, e keeper.Event) []Effect {
 	c.Base.Begin(now)
 	if c.parted && c.phase == idle {
 		return nil
@@ -163,16 +167,16 @@ func (c *Life) Step(now time.Time, e lease.Event) []Effect {
 }
 
 // take takes in one event, and does what follows.
-func (c *Life) take(e lease.Event) {
+func (c *Life) take(e keeper.Event) {
 	if c.table != nil {
 		c.ours = c.table.ourNode()
 	}
 	switch e := e.(type) {
-	case lease.Begin:
+	case keeper.Begin:
 		c.begin()
 	case news:
 		c.accept(e)
-	case lease.News:
+	case keeper.News:
 		c.accept(news{local: e.Local, proven: e.Proven})
 	case Watches:
 		c.accept(news{watch: &e})
@@ -195,7 +199,7 @@ func (c *Life) take(e lease.Event) {
 		c.patched(e)
 	case Probed:
 		c.probed(e.Err)
-	case lease.Saved:
+	case keeper.Saved:
 		c.Saved(e, c.held)
 		if c.phase == keeping {
 			c.rest() // what is saved is no reason to save
@@ -204,7 +208,7 @@ func (c *Life) take(e lease.Event) {
 	case stop:
 		c.accept(e.last)
 		c.stop()
-	case lease.Stop:
+	case keeper.Stop:
 		c.stop()
 	}
 	switch c.phase {
@@ -225,7 +229,7 @@ func (c *Life) begin() {
 		return
 	}
 	c.phase = naming
-	if c.Source == lease.SourceCache {
+	if c.Source == keeper.SourceCache {
 		c.publish()
 	}
 }
@@ -260,7 +264,7 @@ func (c *Life) findName() {
 		c.Do(FindNode{})
 	}
 	if c.under == none {
-		c.Do(lease.Wait{Until: c.writer.retry})
+		c.Do(keeper.Wait{Until: c.writer.retry})
 	}
 }
 
@@ -294,10 +298,10 @@ func (c *Life) turn() {
 		c.changes = changes{}
 		c.observe(c.table.read())
 	}
-	if c.Source == lease.SourceStore {
+	if c.Source == keeper.SourceStore {
 		c.judge()
 	}
-	if c.Source != lease.SourceNone {
+	if c.Source != keeper.SourceNone {
 		c.publish()
 	}
 	c.Save(c.held, false)
@@ -309,7 +313,7 @@ func (c *Life) rest() {
 	c.probe()
 	next, news := c.write()
 	if news { // which is part of where we stand
-		if c.Source == lease.SourceStore {
+		if c.Source == keeper.SourceStore {
 			c.judge()
 		}
 		next, _ = c.write()
@@ -348,7 +352,7 @@ func (c *Life) retryLater() {
 
 // announced is what we publish of ourselves: what the daemon says, with an administrator's
 // addresses instead of ours. Ours then are further sources, which peers on our side of a NAT see.
-func (c *Life) announced() lease.Local {
+func (c *Life) announced() keeper.Local {
 	l := c.Local.Signed(c.o.Node, c.o.State) // a copy
 	for i, into := range [...]*netip.Addr{&l.Attrs.PublicIP, &l.Attrs.PublicIPv6} {
 		given := c.overwrite[i]

@@ -7,12 +7,13 @@ import (
 
 	"weft/lease"
 	"weft/lease/internal/inbox"
+	"weft/lease/keeper"
 )
 
-// Options is what a manager needs: lease.Options, of which it uses all but those about a subnet that is
+// Options is what a manager needs: keeper.Options, of which it uses all but those about a subnet that is
 // allocated and a record that ends, and the backend. Required: Node, Config, RawConfig and Local.Attrs.
 type Options struct {
-	lease.Options
+	keeper.Options
 	// Backend is what has to be known here of the one that Config names.
 	Backend Backend
 }
@@ -70,7 +71,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 
 // SetLocal changes what we say about ourselves, which nobody may change any more; annotations that say
 // something else are rewritten soon after. It never blocks.
-func (m *Manager) SetLocal(l lease.Local) { m.in.Post(news{local: &l}) }
+func (m *Manager) SetLocal(l keeper.Local) { m.in.Post(news{local: &l}) }
 
 // Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
 func (m *Manager) Proven() { m.in.Post(news{proven: true}) }

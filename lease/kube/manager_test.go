@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/test/await"
 	"weft/test/fakekube"
 )
@@ -40,9 +41,9 @@ func newTester(t testing.TB, s *fakekube.Server, c Config, change func(*Options)
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	tt := &tester{t: t}
-	o := Options{Options: lease.Options{
+	o := Options{Options: keeper.Options{
 		Node: "a", RawConfig: []byte(v4Config), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Local:   lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
+		Local:   keeper.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
 		Publish: tt.publish,
 	}}
 	if change != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"weft/lease"
+	"weft/lease/keeper"
 )
 
 // Two machines of one name have one Node, which says where one of them is. If it names another address than
@@ -40,7 +41,7 @@ type namesake struct {
 	contest bool                        // since it told of another, which came up before we had settled
 	about   [2]netip.Addr               // whom it told of last
 	theirs  lease.Attrs                 // what it told of them
-	rounds  lease.Rounds                // of asking about it
+	rounds  keeper.Rounds               // of asking about it
 	asked   int                         // the number of the last question, of all rounds
 	gone    map[[2]netip.Addr]time.Time // since when they are known not to answer
 	node    types.UID                   // of the Node of which about, rounds and gone are
@@ -70,7 +71,7 @@ func (e *namesakeError) Error() string {
 func (c *Life) otherMachine() error {
 	n := &c.namesake
 	if n.node != c.ours.UID { // made anew: whoever was silent may have made it
-		n.node, n.about, n.rounds, n.gone = c.ours.UID, [2]netip.Addr{}, lease.Rounds{}, nil
+		n.node, n.about, n.rounds, n.gone = c.ours.UID, [2]netip.Addr{}, keeper.Rounds{}, nil
 	}
 	theirs, ok := c.elsewhere()
 	if !ok && n.contest && c.garbled() {
@@ -90,7 +91,7 @@ func (c *Life) otherMachine() error {
 		n.contest = true
 	}
 	if n.about != about {
-		n.about, n.rounds = about, lease.Rounds{}
+		n.about, n.rounds = about, keeper.Rounds{}
 	}
 	n.theirs = theirs
 	if n.rounds.Under && !c.Now.Before(n.rounds.Next) { // whoever asks has not even said that there is no answer
@@ -103,7 +104,7 @@ func (c *Life) otherMachine() error {
 	if since, ok := n.gone[about]; ok && c.Now.Sub(since) > namesakeTrusted {
 		// and we have not been able to write since
 		delete(n.gone, about)
-		n.rounds = lease.Rounds{}
+		n.rounds = keeper.Rounds{}
 	}
 	_, gone := n.gone[about]
 	if n.rounds.Silent >= need && !gone {
@@ -120,7 +121,7 @@ func (c *Life) otherMachine() error {
 	if !n.rounds.Under && !c.Now.Before(n.rounds.Next) {
 		n.rounds.Begin(c.Now.Add(namesakeWait + namesakeSlack))
 		n.asked++
-		c.Do(lease.AskUnderlay{Round: n.asked, Attrs: theirs})
+		c.Do(keeper.AskUnderlay{Round: n.asked, Attrs: theirs})
 	}
 	return &namesakeError{node: c.name, address: theirs.Address(), ours: c.announced().Attrs.Address(),
 		lives: n.rounds.Answered > 0, keys: c.keys}

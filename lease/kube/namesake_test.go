@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/test/await"
 	"weft/test/fakekube"
 )
@@ -304,13 +305,13 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 // lives.
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
-	c.phase, c.Source, c.reporter.path = keeping, lease.SourceStore, &DataPath{}
+	c.phase, c.Source, c.reporter.path = keeping, keeper.SourceStore, &DataPath{}
 	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.reporter.broken = 0
 	asked := 0
 	for _, f := range c.Step(c.Now, news{}) {
 		switch f := f.(type) {
-		case lease.AskUnderlay:
+		case keeper.AskUnderlay:
 			asked++
 		case PatchNode:
 			t.Errorf("it is written: %s", f.patch.body())
@@ -323,9 +324,9 @@ func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 
 // newTestCore returns a core of the Node "a" at 192.0.2.1, which has somebody to ask.
 func newTestCore(t testing.TB) *Life {
-	o := Options{Options: lease.Options{
+	o := Options{Options: keeper.Options{
 		Node: "a", State: "s", RawConfig: []byte(v4Config), Underlay: &living{}, Rand: rand.New(rand.NewPCG(1, 2)),
-		Local: lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
+		Local: keeper.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
 	}}
 	var err error
 	if o.Config, err = lease.ParseNetworkConfig(o.RawConfig); err != nil {

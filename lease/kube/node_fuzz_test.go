@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/lease/belief"
 )
 
 // FuzzNode gives a whole Node of a stranger to what the watch keeps: it becomes a peer, or is
@@ -49,7 +50,7 @@ func FuzzNode(f *testing.F) {
 			t.Fatalf("%d records and %d bad", len(records), len(bad))
 		}
 		kept, twice := single(records, lease.Subnets{}, v.claims(before, nil), func(string) bool { return false })
-		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")},
+		rules := belief.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")},
 			AnyLength: true}
 		peers, rejected := rules.Check(kept, before)
 		ours := false

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"weft/lease"
+	"weft/lease/keeper"
 )
 
 // table is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
@@ -232,7 +233,7 @@ func (s *table) Replace(list []any, resourceVersion string) error {
 
 // take takes in what a watch has said, where there is no Reflector to call the methods. Their only error is
 // an object that is no Node.
-func (s *table) take(e lease.Event) {
+func (s *table) take(e keeper.Event) {
 	switch e := e.(type) {
 	case Listed:
 		list := make([]any, len(e.Nodes))

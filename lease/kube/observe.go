@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"weft/lease"
+	"weft/lease/belief"
+	"weft/lease/keeper"
 )
 
 // observe takes in what the API server has.
@@ -118,7 +120,7 @@ func (c *Life) confirm(notes []string) {
 		err = nil // in order, or being written, or to be once the API server answers
 	case w.right:
 		state = lease.Expired
-	case c.began == lease.SourceCache:
+	case c.began == keeper.SourceCache:
 		state = lease.Unconfirmed
 	default:
 		state = lease.Acquiring
@@ -163,7 +165,7 @@ func (c *Life) publish() {
 	local := c.announced()
 	a := local.Attrs
 	before, first := c.Peers.Accepted(), !c.Peers.Handed()
-	set, news := c.Publish(lease.Rules{
+	set, news := c.Publish(belief.Rules{
 		Config: c.o.Config, Own: c.held.Subnets, AnyLength: true,
 		Self:     lease.Self{Node: c.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6},
 		Underlay: local.Underlay, Store: local.Store,

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/test/await"
 	"weft/test/fakekube"
 	"weft/test/ports"
@@ -24,12 +25,12 @@ import (
 func lastState(t *testing.T, s *fakekube.Server) func(*Options) {
 	t.Helper()
 	dir := t.TempDir()
-	tt := newTester(t, s, configOf(s, "a"), func(o *Options) { o.Cache = lease.NewCache(dir, "kube") })
+	tt := newTester(t, s, configOf(s, "a"), func(o *Options) { o.Cache = belief.NewCache(dir, "kube") })
 	stop := during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	stop()
 	return func(o *Options) {
-		o.Cache = lease.NewCache(dir, "kube")
+		o.Cache = belief.NewCache(dir, "kube")
 		c, err := o.Cache.Load()
 		if err != nil {
 			t.Fatal(err)

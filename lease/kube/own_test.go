@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/test/await"
 	"weft/test/fakekube"
 )
@@ -87,7 +88,7 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 	}
 
 	// What we say changes.
-	l := lease.Local{Attrs: attrs("192.0.2.11", `{"VNI":1,"VtepMAC":"02:00:00:00:00:55"}`)}
+	l := keeper.Local{Attrs: attrs("192.0.2.11", `{"VNI":1,"VtepMAC":"02:00:00:00:00:55"}`)}
 	tt.SetLocal(l)
 	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.Node("a").Annotations[p+"public-ip"]) })
 

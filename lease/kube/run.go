@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"weft/lease"
 	"weft/lease/internal/loop"
+	"weft/lease/keeper"
 )
 
 // Run publishes sets and keeps our annotations until ctx ends; then it returns nil. With a
@@ -13,11 +13,11 @@ import (
 // its podCIDR, a right to write; Status says which.
 func (m *Manager) Run(ctx context.Context) error {
 	r := run{m: m}
-	r.loop = &loop.Loop[lease.Event, news]{
+	r.loop = &loop.Loop[keeper.Event, news]{
 		In:   m.in,
-		News: func(n news) lease.Event { return n },
-		Stop: func(n news) lease.Event { return stop{n} },
-		Step: func(e lease.Event) {
+		News: func(n news) keeper.Event { return n },
+		Stop: func(n news) keeper.Event { return stop{n} },
+		Step: func(e keeper.Event) {
 			m.mu.Lock()
 			effects := m.life.Step(time.Now(), e)
 			m.mu.Unlock()
@@ -26,14 +26,14 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 		},
 	}
-	r.loop.Run(ctx, lease.Begin{})
+	r.loop.Run(ctx, keeper.Begin{})
 	return nil
 }
 
 // run is a manager's Life that runs.
 type run struct {
 	m           *Manager
-	loop        *loop.Loop[lease.Event, news]
+	loop        *loop.Loop[keeper.Event, news]
 	watch       *nodeWatch
 	eventWriter *eventWriter
 }
@@ -43,33 +43,33 @@ func (r *run) perform(f Effect) {
 	m := r.m
 	switch f := f.(type) {
 	case FindNode:
-		r.loop.Ask(func(ctx context.Context) lease.Event {
+		r.loop.Ask(func(ctx context.Context) keeper.Event {
 			name, err := m.client.nodeName(ctx)
 			return Found{name, err}
 		})
 	case WatchNodes:
 		r.watchNodes(f)
 	case PatchNode:
-		r.loop.Ask(func(ctx context.Context) lease.Event { return m.patch(ctx, f) })
+		r.loop.Ask(func(ctx context.Context) keeper.Event { return m.patch(ctx, f) })
 	case ProbeServer:
-		r.loop.Ask(func(ctx context.Context) lease.Event {
+		r.loop.Ask(func(ctx context.Context) keeper.Event {
 			return Probed{r.watch.signOfLife(ctx, m.life.pace.answer)}
 		})
 	case Tell:
 		r.eventWriter.add(f.notice)
-	case lease.AskUnderlay:
+	case keeper.AskUnderlay:
 		r.loop.Beside(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, namesakeWait)
 			defer cancel()
 			m.in.Post(news{answer: &Answered{f.Round, m.o.Underlay.Answers(ctx, f.Attrs)}})
 		})
-	case lease.Publish:
+	case keeper.Publish:
 		m.o.Publish(f.Set)
-	case lease.SaveCache: // beside all else: a disk may be slow, and a write to our Node does not wait for it
-		r.loop.Ask(func(context.Context) lease.Event { return f.Do(m.o.Cache) })
-	case lease.Log:
+	case keeper.SaveCache: // beside all else: a disk may be slow, and a write to our Node does not wait for it
+		r.loop.Ask(func(context.Context) keeper.Event { return f.Do(m.o.Cache) })
+	case keeper.Log:
 		m.o.Logger.Log(context.Background(), f.Level, f.Message, f.Args...)
-	case lease.Wait:
+	case keeper.Wait:
 		r.loop.Wake(f.Until)
 	}
 }
@@ -89,7 +89,7 @@ func (r *run) watchNodes(f WatchNodes) {
 }
 
 // patch writes to our Node. The last write goes on though ctx has ended.
-func (m *Manager) patch(ctx context.Context, f PatchNode) lease.Event {
+func (m *Manager) patch(ctx context.Context, f PatchNode) keeper.Event {
 	if f.last {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)

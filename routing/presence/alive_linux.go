@@ -29,8 +29,6 @@ type Alive struct {
 	Port uint16
 }
 
-var _ lease.Underlay = Alive{}
-
 // Answers implements lease.Underlay. An address of this host is never another's.
 func (v Alive) Answers(ctx context.Context, a lease.Attrs) bool {
 	ctx, cancel := context.WithCancel(ctx)

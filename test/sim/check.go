@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/lease/kube"
 )
 
 // told notes what an event says of when records end, by the machine's clock.
-func (c *Cluster) told(m *machine, e lease.Event) {
+func (c *Cluster) told(m *machine, e keeper.Event) {
 	var s *lease.Snapshot
 	switch e := e.(type) {
 	case kube.Listed:
@@ -19,9 +20,9 @@ func (c *Cluster) told(m *machine, e lease.Event) {
 		}
 	case kube.Saw:
 		c.toldNode(m, e.Node)
-	case lease.News:
+	case keeper.News:
 		s = e.Snapshot
-	case lease.Result:
+	case keeper.Result:
 		s = &e.Snapshot
 	}
 	if s == nil {
@@ -97,7 +98,7 @@ func (c *Cluster) givesWay(o, m *machine, was *entry) bool {
 }
 
 // written checks a write of m in the place of was, which is nil if nothing is there.
-func (c *Cluster) written(m *machine, was *entry, op lease.WriteRecord) {
+func (c *Cluster) written(m *machine, was *entry, op keeper.WriteRecord) {
 	switch {
 	case was == nil:
 		c.came(ToAcquire, m)
@@ -130,7 +131,7 @@ func (c *Cluster) removed(m *machine, was *entry) {
 const writesMost = 8000
 
 // writer counts what a machine asks of the store.
-func (c *Cluster) writer(m *machine, _ lease.Operation) {
+func (c *Cluster) writer(m *machine, _ keeper.Operation) {
 	hour := int(c.now / time.Hour)
 	if m.hour != hour {
 		m.hour, m.calls = hour, 0
@@ -198,7 +199,7 @@ func (c *Cluster) owns(m *machine, e *entry) bool {
 // compare does what the daemon does with the store's configuration until that was the one in use once: it
 // takes up another good one, in which this node's subnet is.
 func (c *Cluster) compare(m *machine, p *process, st lease.Status) {
-	var changed *lease.ConfigChangedError
+	var changed *keeper.ConfigChangedError
 	switch {
 	case st.ConfigErr == nil:
 		p.settled = true
@@ -207,7 +208,7 @@ func (c *Cluster) compare(m *machine, p *process, st lease.Status) {
 		c.at(c.after(time.Millisecond, time.Second), func() {
 			if m.process == p && p.core == core && c.now >= m.asleep && p.calls == 0 {
 				c.came(ToReconfigure, m)
-				c.step(m, p, lease.Stop{})
+				c.step(m, p, keeper.Stop{})
 				config, _ := c.parse(raw) // it is a good one
 				c.serveConfig(m, p, config, raw, nil)
 			}
@@ -229,7 +230,7 @@ func (c *Cluster) published(m *machine, p *process, set lease.Set) {
 		m.disk.previous = set.Own.Subnets
 		if !p.proven {
 			p.proven = true
-			c.deliver(m, p, c.now+time.Second, lease.News{Proven: true})
+			c.deliver(m, p, c.now+time.Second, keeper.News{Proven: true})
 		}
 	}
 	m.set = set

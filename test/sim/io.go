@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/lease/kube"
 )
 
 // deliver hands an event to a process at a time, or when its machine wakes up.
-func (c *Cluster) deliver(m *machine, p *process, at time.Duration, e lease.Event) {
+func (c *Cluster) deliver(m *machine, p *process, at time.Duration, e keeper.Event) {
 	core := p.core
 	c.at(at, func() { c.arrive(m, p, core, e) })
 }
 
-func (c *Cluster) arrive(m *machine, p *process, core mind, e lease.Event) {
+func (c *Cluster) arrive(m *machine, p *process, core mind, e keeper.Event) {
 	switch {
 	case m.process != p || p.core != core:
 	case c.now < m.asleep:
@@ -25,12 +26,12 @@ func (c *Cluster) arrive(m *machine, p *process, core mind, e lease.Event) {
 }
 
 // step hands an event to the core, and does what it asks for.
-func (c *Cluster) step(m *machine, p *process, e lease.Event) {
-	for queue := []lease.Event{e}; len(queue) > 0 && c.fault == nil; queue = queue[1:] {
+func (c *Cluster) step(m *machine, p *process, e keeper.Event) {
+	for queue := []keeper.Event{e}; len(queue) > 0 && c.fault == nil; queue = queue[1:] {
 		c.steps++
 		e := queue[0]
 		switch r := e.(type) {
-		case lease.Result:
+		case keeper.Result:
 			if r.Number == p.calls {
 				p.calls = 0
 			}
@@ -45,33 +46,33 @@ func (c *Cluster) step(m *machine, p *process, e lease.Event) {
 		}
 		for _, f := range effects {
 			switch f := f.(type) {
-			case lease.Listen:
+			case keeper.Listen:
 				p.tells = f.Node
 				c.readMail(m)
-			case lease.Watch:
+			case keeper.Watch:
 				c.watch(m, p)
-			case lease.Call:
+			case keeper.Call:
 				p.calls = f.Number
 				c.call(m, p, f)
-			case lease.AskUnderlay:
+			case keeper.AskUnderlay:
 				c.askUnderlay(m, p, f)
-			case lease.SaveCache:
-				saved := lease.Saved{Err: errors.New("the disk is full")}
+			case keeper.SaveCache:
+				saved := keeper.Saved{Err: errors.New("the disk is full")}
 				if c.now >= m.full {
-					saved = lease.Saved{Written: m.disk.save(f.Cached)}
+					saved = keeper.Saved{Written: m.disk.save(f.Cached)}
 					m.disk.unsaved = false
 				} else if !m.disk.unsaved {
 					m.disk.unsaved, m.disk.since = true, c.now
 				}
 				c.deliver(m, p, c.after(time.Millisecond, 100*time.Millisecond), saved)
-			case lease.Publish:
+			case keeper.Publish:
 				c.published(m, p, f.Set)
 				if p.life != nil && f.Set.Own.Subnets != (lease.Subnets{}) {
 					c.deliver(m, p, c.after(10*time.Millisecond, 500*time.Millisecond), kube.DataPath{})
 				}
-			case lease.Wait:
+			case keeper.Wait:
 				c.wait(m, p, f.Until.Sub(now))
-			case lease.Log:
+			case keeper.Log:
 			case kube.FindNode:
 				c.request(m, p)
 				found, at := kube.Found{Name: m.node}, c.after(time.Millisecond, 80*time.Millisecond)
@@ -111,15 +112,15 @@ func (c *Cluster) wait(m *machine, p *process, d time.Duration) {
 	mine, core := p.wait, p.core
 	c.at(c.now+max(d, 0), func() {
 		if p.wait == mine {
-			c.arrive(m, p, core, lease.Tick{})
+			c.arrive(m, p, core, keeper.Tick{})
 		}
 	})
 }
 
 // call does one request to the store: it goes there and back, and may be lost on both ways.
-func (c *Cluster) call(m *machine, p *process, f lease.Call) {
+func (c *Cluster) call(m *machine, p *process, f keeper.Call) {
 	core := p.core
-	answer := func(at time.Duration, r lease.Result) {
+	answer := func(at time.Duration, r keeper.Result) {
 		r.Number = f.Number
 		c.deliver(m, p, at, r)
 	}
@@ -128,7 +129,7 @@ func (c *Cluster) call(m *machine, p *process, f lease.Call) {
 		if c.rng.IntN(2) == 0 {
 			wait = 50 * time.Millisecond
 		}
-		answer(c.now+wait, lease.Result{Err: errDown})
+		answer(c.now+wait, keeper.Result{Err: errDown})
 		return
 	}
 	there := c.after(time.Millisecond, 40*time.Millisecond)
@@ -137,7 +138,7 @@ func (c *Cluster) call(m *machine, p *process, f lease.Call) {
 		m.late--
 		m.disturb(c.now + 13*time.Second)
 		there = c.after(10*time.Second, 13*time.Second)
-		answer(c.now+10*time.Second, lease.Result{Err: errTimeout})
+		answer(c.now+10*time.Second, keeper.Result{Err: errTimeout})
 	}
 	c.at(there, func() {
 		if late && c.healed { // that comes too late too
@@ -145,32 +146,32 @@ func (c *Cluster) call(m *machine, p *process, f lease.Call) {
 		}
 		if !c.reaches(m) {
 			if there < c.now+10*time.Second {
-				answer(c.now+10*time.Second, lease.Result{Err: errDown})
+				answer(c.now+10*time.Second, keeper.Result{Err: errDown})
 			}
 			return
 		}
 		if m.process != p || p.core != core {
-			if _, reads := f.Operation.(lease.ReadStore); reads {
+			if _, reads := f.Operation.(keeper.ReadStore); reads {
 				return
 			}
 		}
 		c.writer(m, f.Operation)
 		r := c.serve(m, f.Operation)
-		if _, reads := f.Operation.(lease.ReadStore); !reads {
+		if _, reads := f.Operation.(keeper.ReadStore); !reads {
 			c.log("store: m%d %s: %v %v", m.index, describeOperation(f.Operation), r.Revision, r.Err)
 		}
 		back := c.after(time.Millisecond, 40*time.Millisecond)
 		if m.lose > 0 {
 			m.lose--
 			m.disturb(c.now + 10*time.Second)
-			back, r = c.now+10*time.Second, lease.Result{Err: errTimeout}
+			back, r = c.now+10*time.Second, keeper.Result{Err: errTimeout}
 		}
 		answer(back, r)
 	})
 }
 
 // askUnderlay sends echo requests to the addresses of a record: the kernel of whoever has them answers.
-func (c *Cluster) askUnderlay(m *machine, p *process, f lease.AskUnderlay) {
+func (c *Cluster) askUnderlay(m *machine, p *process, f keeper.AskUnderlay) {
 	at, yes := c.now+1500*time.Millisecond, false
 	for _, o := range c.machines {
 		if o != m && !o.gone && (o.addr == f.Attrs.PublicIP || o.addr6 == f.Attrs.PublicIPv6) &&
@@ -182,7 +183,7 @@ func (c *Cluster) askUnderlay(m *machine, p *process, f lease.AskUnderlay) {
 	case p.life != nil:
 		c.deliver(m, p, at, kube.Answered{Round: f.Round, Yes: yes})
 	case yes:
-		c.deliver(m, p, at, lease.News{Answered: f.Round})
+		c.deliver(m, p, at, keeper.News{Answered: f.Round})
 	}
 }
 
@@ -206,7 +207,7 @@ func (c *Cluster) list(m *machine, p *process, at time.Duration) {
 			c.sweep()
 			w.listed = c.store.now.revision
 			s := c.snapshot(m, c.store.now, w.listed)
-			c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
+			c.arrive(m, p, core, keeper.News{Snapshot: &s, Watched: true})
 			c.at(c.after(relist, 2*relist), func() {
 				if m.process == p && p.core == core && p.watch == w {
 					c.list(m, p, max(c.now, w.last))
@@ -238,7 +239,7 @@ func (c *Cluster) lostStream(m *machine, p *process) {
 	again := c.after(500*time.Millisecond, 3*time.Second)
 	if !c.reaches(m) {
 		c.deliver(m, p, c.after(10*time.Millisecond, 400*time.Millisecond),
-			lease.News{Lost: errDown, Watched: true})
+			keeper.News{Lost: errDown, Watched: true})
 		again = max(again, m.cutOff, m.away)
 		if c.store.down {
 			again = max(again, c.after(time.Second, time.Minute))
@@ -282,7 +283,7 @@ func (c *Cluster) changed() {
 				return
 			}
 			s := c.snapshot(m, i, w.listed)
-			c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
+			c.arrive(m, p, core, keeper.News{Snapshot: &s, Watched: true})
 		})
 	}
 }
@@ -294,7 +295,7 @@ func (c *Cluster) deliverMail(m *machine, l lease.Message) {
 		if c.now < m.lagUntil {
 			at += m.lag
 		}
-		c.deliver(m, p, at, lease.News{Messages: []lease.Message{l}})
+		c.deliver(m, p, at, keeper.News{Messages: []lease.Message{l}})
 	}
 }
 

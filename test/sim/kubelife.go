@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"weft/lease"
+	"weft/lease/belief"
+	"weft/lease/keeper"
 	"weft/lease/kube"
 )
 
@@ -38,9 +40,9 @@ func (c *Cluster) startLife(m *machine, p *process) {
 		}
 	}
 	p.config, p.raw = config, raw
-	o := lease.Options{
+	o := keeper.Options{
 		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw,
-		Unproven: saved == nil, Local: m.local(config), Cache: new(lease.Cache), Cached: saved,
+		Unproven: saved == nil, Local: m.local(config), Cache: new(belief.Cache), Cached: saved,
 		Rand: rand.New(rand.NewPCG(c.rng.Uint64(), 3)),
 	}
 	backend := kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6}
@@ -53,7 +55,7 @@ func (c *Cluster) startLife(m *machine, p *process) {
 	c.unplane(m)
 	c.register(m)
 	p.core, p.life = life, life
-	c.step(m, p, lease.Begin{})
+	c.step(m, p, keeper.Begin{})
 }
 
 // request checks that a life asks the API server for one thing at a time.
@@ -135,7 +137,7 @@ func (c *Cluster) patchAtServer(m *machine, f kube.PatchNode) (*kube.Object, err
 
 // hear has a watch tell a process something that it knows up to a version, in its turn; unless the watch has
 // ended, or ends by it.
-func (c *Cluster) hear(m *machine, p *process, w *follow, version int64, e lease.Event) {
+func (c *Cluster) hear(m *machine, p *process, w *follow, version int64, e keeper.Event) {
 	switch {
 	case m.process != p || p.follow != w:
 	case c.now < m.asleep:

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/belief"
+	"weft/lease/keeper"
 	"weft/lease/kube"
 	"weft/routing"
 	"weft/routing/underlay"
@@ -49,16 +51,16 @@ type machine struct {
 
 // disk is what outlives a process.
 type disk struct {
-	cached   *lease.Cached
+	cached   *belief.Cached
 	previous lease.Subnets // of subnet.env
 
 	unsaved bool          // it was full at the last save,
 	since   time.Duration // and at all from this time on: what is on it is that old
 }
 
-// save writes the state, and reports whether it is another one than what is there, as lease.Cache does.
-func (d *disk) save(s lease.Cached) (written bool) {
-	same := func(a, b lease.Remembered) bool {
+// save writes the state, and reports whether it is another one than what is there, as belief.Cache does.
+func (d *disk) save(s belief.Cached) (written bool) {
+	same := func(a, b belief.Remembered) bool {
 		return a.Record == b.Record || a.Subnets == b.Subnets && a.Revision == b.Revision
 	}
 	if was := d.cached; was != nil && was.Own.Subnets == s.Own.Subnets && was.Own.Revision == s.Own.Revision &&
@@ -70,9 +72,9 @@ func (d *disk) save(s lease.Cached) (written bool) {
 	return true
 }
 
-// mind is a lease.Core or a kube.Life.
+// mind is a keeper.Core or a kube.Life.
 type mind interface {
-	Step(time.Time, lease.Event) []lease.Effect
+	Step(time.Time, keeper.Event) []keeper.Effect
 	Status(time.Time) lease.Status
 }
 
@@ -155,8 +157,8 @@ func (m *machine) link() underlay.Link {
 }
 
 // local is what a node says of itself in a network.
-func (m *machine) local(config routing.Network) lease.Local {
-	l := lease.Local{Attrs: lease.Attrs{PublicIP: m.addr,
+func (m *machine) local(config routing.Network) keeper.Local {
+	l := keeper.Local{Attrs: lease.Attrs{PublicIP: m.addr,
 		Weft: &lease.Weft{MTU: 1472, Recv: []string{"gso"}, Name: fmt.Sprint("m", m.index)}}}
 	l.Underlay = []netip.Addr{m.addr}
 	if config.EnableIPv6 {
@@ -170,7 +172,7 @@ func (m *machine) local(config routing.Network) lease.Local {
 }
 
 // asked is an underlay in name: a core asks for it, and never calls it.
-type asked struct{ lease.Underlay }
+type asked struct{ keeper.Underlay }
 
 // start begins a process. Without a saved state it waits until the store says what the network is.
 func (c *Cluster) start(m *machine) {
@@ -220,12 +222,12 @@ func (c *Cluster) awaitConfig(m *machine, p *process) {
 
 // serveConfig begins to serve a network: at the start of a process, and when it takes another one up.
 func (c *Cluster) serveConfig(m *machine, p *process, config routing.Network, raw []byte,
-	saved *lease.Cached) {
+	saved *belief.Cached) {
 	name := fmt.Sprintf("m%d-%d-%d", m.index, m.starts, c.seq)
-	core, err := lease.NewCore(lease.Options{
+	core, err := keeper.NewCore(keeper.Options{
 		Node: m.node, State: m.state, Underlay: asked{}, Config: config.NetworkConfig, RawConfig: raw,
 		CheckConfig: c.parseConfig, Unproven: saved == nil,
-		Local: m.local(config), Previous: m.disk.previous, Cache: new(lease.Cache), Cached: saved,
+		Local: m.local(config), Previous: m.disk.previous, Cache: new(belief.Cache), Cached: saved,
 		Rand: rand.New(rand.NewPCG(c.rng.Uint64(), 3)),
 	}, name, m.clock(c.now))
 	if err != nil {
@@ -236,7 +238,7 @@ func (c *Cluster) serveConfig(m *machine, p *process, config routing.Network, ra
 	m.set = lease.Set{}
 	c.unplane(m)
 	p.calls, p.watch = 0, nil
-	c.step(m, p, lease.Begin{})
+	c.step(m, p, keeper.Begin{})
 }
 
 // stop has the process end as one that is told to.
@@ -246,9 +248,9 @@ func (c *Cluster) stop(m *machine) {
 		return
 	}
 	if p.core != nil {
-		c.step(m, p, lease.Stop{})
+		c.step(m, p, keeper.Stop{})
 		if p.calls != 0 {
-			c.step(m, p, lease.Result{Number: p.calls, Err: errStopped})
+			c.step(m, p, keeper.Result{Number: p.calls, Err: errStopped})
 		}
 	}
 	c.kill(m)
@@ -323,7 +325,7 @@ func (c *Cluster) readdress(m *machine, used bool) {
 		core := p.core
 		c.at(c.after(0, 3*time.Second), func() {
 			local := m.local(p.config) // as it is then
-			c.arrive(m, p, core, lease.News{Local: &local})
+			c.arrive(m, p, core, keeper.News{Local: &local})
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/keeper"
 )
 
 // nobody is the author of what an operator writes.
@@ -202,53 +203,53 @@ func (c *Cluster) snapshot(m *machine, i *image, listed int64) lease.Snapshot {
 }
 
 // serve does an operation for machine m.
-func (c *Cluster) serve(m *machine, op lease.Operation) (r lease.Result) {
+func (c *Cluster) serve(m *machine, op keeper.Operation) (r keeper.Result) {
 	c.sweep()
 	st := c.store
 	switch op.(type) {
-	case lease.ReadStore, lease.ReadRemaining:
+	case keeper.ReadStore, keeper.ReadRemaining:
 	default:
 		if st.readOnly {
-			return lease.Result{Err: errReadOnly}
+			return keeper.Result{Err: errReadOnly}
 		}
 	}
 	switch op := op.(type) {
-	case lease.ReadStore:
+	case keeper.ReadStore:
 		r.Snapshot = c.snapshot(m, st.now, st.now.revision)
-	case lease.WriteRecord:
+	case keeper.WriteRecord:
 		was := st.now.find(op.Subnets)
 		if was == nil && op.IfRevision != 0 || was != nil && was.revision != op.IfRevision {
-			return lease.Result{Err: lease.ErrConflict}
+			return keeper.Result{Err: lease.ErrConflict}
 		}
 		c.written(m, was, op)
 		r.Revision = c.put(op.Subnets, op.Attrs, op.TTL, m.index)
-	case lease.ReplaceRecord:
+	case keeper.ReplaceRecord:
 		was := st.now.find(op.Old)
 		if was == nil || was.revision != op.OldRevision || st.now.find(op.Subnets) != nil {
-			return lease.Result{Err: lease.ErrConflict}
+			return keeper.Result{Err: lease.ErrConflict}
 		}
 		c.replaced(m, was, op.Subnets)
 		st.gone[was.Subnets] = c.now
 		st.now = st.now.with(was, true)
 		st.now.revision-- // both at one revision
 		r.Revision = c.put(op.Subnets, op.Attrs, op.TTL, m.index)
-	case lease.DeleteRecord:
+	case keeper.DeleteRecord:
 		was := st.now.find(op.Subnets)
 		if was == nil || was.revision != op.IfRevision {
-			return lease.Result{Err: lease.ErrConflict}
+			return keeper.Result{Err: lease.ErrConflict}
 		}
 		c.removed(m, was)
 		c.came(ToRelease, m)
 		c.remove(was)
-	case lease.ReadRemaining:
+	case keeper.ReadRemaining:
 		if was := st.now.find(op.Subnets); was != nil && was.expires != 0 {
 			r.Remaining = was.expires - c.now
 		}
-	case lease.WriteConfig:
+	case keeper.WriteConfig:
 		if st.now.config == nil {
 			c.configure(op.Config)
 		}
-	case lease.SendMessage:
+	case keeper.SendMessage:
 		c.tell(op.Message)
 	}
 	return r

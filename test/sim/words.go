@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/lease/kube"
 )
 
@@ -14,17 +15,17 @@ type lazily func() string
 
 func (f lazily) String() string { return f() }
 
-func describeEvent(e lease.Event) string {
+func describeEvent(e keeper.Event) string {
 	switch e := e.(type) {
-	case lease.Begin:
+	case keeper.Begin:
 		return "begin"
-	case lease.Stop:
+	case keeper.Stop:
 		return "stop"
-	case lease.Tick:
+	case keeper.Tick:
 		return "tick"
-	case lease.Saved:
+	case keeper.Saved:
 		return fmt.Sprintf("saved %t %v", e.Written, e.Err)
-	case lease.Result:
+	case keeper.Result:
 		return fmt.Sprintf("result %d: %s%d %v", e.Number, describeSnapshot(e.Snapshot), e.Revision, e.Err)
 	case kube.Listed:
 		return "list " + e.Version
@@ -34,7 +35,7 @@ func describeEvent(e lease.Event) string {
 		return "gone " + e.Node.Name
 	case kube.Answered, kube.Watches, kube.Found, kube.Probed:
 		return fmt.Sprintf("%T %+v", e, e)
-	case lease.News:
+	case keeper.News:
 		s := "news"
 		if e.Snapshot != nil {
 			s += " " + describeSnapshot(*e.Snapshot)
@@ -72,25 +73,25 @@ func describeSnapshot(s lease.Snapshot) string {
 	return b.String()
 }
 
-func describeEffects(effects []lease.Effect, now time.Time) string {
+func describeEffects(effects []keeper.Effect, now time.Time) string {
 	var out []string
 	for _, f := range effects {
 		switch f := f.(type) {
-		case lease.Call:
+		case keeper.Call:
 			out = append(out, fmt.Sprintf("call %d: %s", f.Number, describeOperation(f.Operation)))
-		case lease.AskUnderlay:
+		case keeper.AskUnderlay:
 			out = append(out, fmt.Sprintf("ask %s round %d", f.Attrs.Address(), f.Round))
-		case lease.SaveCache:
+		case keeper.SaveCache:
 			out = append(out, fmt.Sprintf("save %s and %d", f.Cached.Own.Subnets, len(f.Cached.Memory.Peers)))
-		case lease.Publish:
+		case keeper.Publish:
 			s := fmt.Sprintf("publish %s and", f.Set.Own.Subnets)
 			for _, p := range f.Set.Peers {
 				s += fmt.Sprintf(" %s=%s@%s", p.Subnets, p.Node(), p.Address())
 			}
 			out = append(out, s)
-		case lease.Wait:
+		case keeper.Wait:
 			out = append(out, "wait "+f.Until.Sub(now).String())
-		case lease.Log:
+		case keeper.Log:
 			out = append(out, fmt.Sprintf("log %q %v", f.Message, f.Args))
 		case kube.PatchNode:
 			out = append(out, fmt.Sprintf("patch %s: %s", f.Node(), f.Body()))
@@ -103,22 +104,22 @@ func describeEffects(effects []lease.Effect, now time.Time) string {
 	return strings.Join(out, "; ")
 }
 
-func describeOperation(op lease.Operation) string {
+func describeOperation(op keeper.Operation) string {
 	switch op := op.(type) {
-	case lease.ReadStore:
+	case keeper.ReadStore:
 		return "read"
-	case lease.WriteRecord:
+	case keeper.WriteRecord:
 		return fmt.Sprintf("write %s of %s@%s at %d", op.Subnets, op.Attrs.Node(), op.Attrs.Address(),
 			op.IfRevision)
-	case lease.ReplaceRecord:
+	case keeper.ReplaceRecord:
 		return fmt.Sprintf("write %s instead of %s at %d", op.Subnets, op.Old, op.OldRevision)
-	case lease.DeleteRecord:
+	case keeper.DeleteRecord:
 		return fmt.Sprintf("delete %s at %d", op.Subnets, op.IfRevision)
-	case lease.ReadRemaining:
+	case keeper.ReadRemaining:
 		return fmt.Sprintf("remaining of %s", op.Subnets)
-	case lease.WriteConfig:
+	case keeper.WriteConfig:
 		return "write the configuration"
-	case lease.SendMessage:
+	case keeper.SendMessage:
 		return fmt.Sprintf("tell %s: asks %t answers %q about %s at %d", op.Message.To, op.Message.Asks,
 			op.Message.Answers, op.Message.Subnets, op.Message.Revision)
 	}

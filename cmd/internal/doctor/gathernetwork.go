@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/lease/subnetenv"
 	"weft/routing"
 )
@@ -38,19 +39,19 @@ func readNetwork(f *Facts) Network {
 			n.Network = used
 		}
 	}
-	var cached lease.Cached
+	var cached belief.Cached
 	if !f.hidden() {
-		if c, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load(); err == nil {
+		if c, err := belief.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load(); err == nil {
 			cached, n.Own = c, c.Own.Subnets
 			if last, err := routing.Parse(c.Memory.Config); err == nil {
 				n.Last = last
 			}
 		}
-		store := lease.CachedStore(cfg.CacheDir)
+		store := belief.CachedStore(cfg.CacheDir)
 		if strings.HasPrefix(store, "/") && store != cfg.Store.Prefix { // one of etcd's, and another
 			n.LastStore = store
 		}
-		if any, err := lease.NewCache(cfg.CacheDir, store).Load(); err == nil {
+		if any, err := belief.NewCache(cfg.CacheDir, store).Load(); err == nil {
 			n.Saved = any.Own
 		}
 	}
@@ -62,7 +63,7 @@ func readNetwork(f *Facts) Network {
 }
 
 // readRecords takes the records of the store, else those of the running weftd, else those of its last run.
-func (n *Network) readRecords(f *Facts, cached lease.Cached) {
+func (n *Network) readRecords(f *Facts, cached belief.Cached) {
 	if l := f.Daemon.Status.Lease; f.Daemon.answers() && l != nil {
 		n.Own = lease.Subnets{V4: l.Subnet, V6: l.IPv6Subnet}
 	}

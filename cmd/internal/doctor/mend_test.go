@@ -7,6 +7,7 @@ import (
 
 	"weft/cmd/internal/options"
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/routing"
 )
 
@@ -117,7 +118,7 @@ func TestFaultsBesideABadConfig(t *testing.T) {
 	f := healthy(t)
 	_, f.Network.Err = routing.Parse([]byte("{"))
 	for fault, want := range map[string]Verdict{
-		"its port is taken": Fault, f.Network.Err.Error(): OK, lease.ErrNoConfig.Error(): OK,
+		"its port is taken": Fault, f.Network.Err.Error(): OK, keeper.ErrNoConfig.Error(): OK,
 	} {
 		f.Daemon.Status.Config.Faults = []string{fault}
 		if got := checkRunning(f); len(got) != 1 || got[0].Verdict != want {

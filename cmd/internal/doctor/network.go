@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/routing"
 )
 
@@ -92,7 +93,7 @@ func checkRunning(f *Facts) findings {
 // saidOfConfig says that check network-config has what weftd says of the network config, too.
 func (f *Facts) saidOfConfig(fault string) bool {
 	return slices.ContainsFunc(joined(f.Network.Err), func(err error) bool {
-		return fault == strings.TrimSpace(err.Error()) || fault == lease.ErrNoConfig.Error()
+		return fault == strings.TrimSpace(err.Error()) || fault == keeper.ErrNoConfig.Error()
 	})
 }
 

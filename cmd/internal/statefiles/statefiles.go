@@ -5,6 +5,7 @@ package statefiles
 import (
 	"weft/cmd/internal/events"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/routing"
 )
 
@@ -21,7 +22,7 @@ const Namespace = "namespace"
 // Names are all files, those of every store and backend.
 func Names() []string {
 	return []string{
-		lease.CacheFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ExtensionFile, routing.HookFile,
+		belief.CacheFile, lease.NodeFile, lease.StateFile, KubeNode, routing.ExtensionFile, routing.HookFile,
 		routing.ForwardingFile,
 		events.File, events.Former, Pods, Namespace,
 	}

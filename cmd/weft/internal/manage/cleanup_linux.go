@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/statefiles"
-	"weft/lease"
 	"weft/lease/atomicfile"
+	"weft/lease/belief"
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/hostrules"
@@ -164,7 +164,7 @@ func (f *cleanupFlags) networks() (ps []netip.Prefix) {
 	if file, err := subnetenv.Read(f.subnetFile); err == nil {
 		ps = slices.Concat(ps, file.Networks, file.IPv6Networks)
 	}
-	if network, err := lease.CachedConfig(f.cacheDir); err == nil {
+	if network, err := belief.CachedConfig(f.cacheDir); err == nil {
 		ps = append(ps, network.Networks()...)
 	}
 	return slices.DeleteFunc(ps, func(p netip.Prefix) bool { return !p.IsValid() })

@@ -15,7 +15,7 @@ import (
 
 	"weft/cmd/internal/custody"
 	"weft/cmd/weft/internal/cli"
-	"weft/lease"
+	"weft/lease/belief"
 	"weft/test/netns"
 )
 
@@ -108,8 +108,8 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tt.config != "" {
-			if _, err := lease.NewCache(f.cacheDir,
-				"some store").Save(lease.Cached{Memory: lease.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
+			if _, err := belief.NewCache(f.cacheDir,
+				"some store").Save(belief.Cached{Memory: belief.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/choice"
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/routing"
 )
 
@@ -31,7 +32,7 @@ func (d *Daemon) show(g *overlay, shown choice.View, theirs routing.Network) {
 	case v.LastGood:
 		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken "+
 			"up by itself", "event", events.Config, "of", where, "cause", v.Fault, "theirs", clip(v.Other))
-	case errors.Is(v.Fault, lease.ErrNoConfig):
+	case errors.Is(v.Fault, keeper.ErrNoConfig):
 		d.log.Warn("the network configuration is gone; packets go on as before, and so they do after a restart",
 			"event", events.Config, "of", where)
 	case v.Fault != nil:

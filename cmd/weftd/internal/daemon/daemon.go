@@ -14,6 +14,7 @@ import (
 	"weft/cmd/weftd/internal/ops"
 	"weft/cmd/weftd/internal/pods"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/routing/presence"
 )
 
@@ -146,8 +147,8 @@ func (d *Daemon) prepare() (err error) {
 	return nil
 }
 
-// cacheFile returns the path at which lease.Cache keeps the last state.
-func (d *Daemon) cacheFile() string { return filepath.Join(d.cfg.CacheDir, lease.CacheFile) }
+// cacheFile returns the path at which belief.Cache keeps the last state.
+func (d *Daemon) cacheFile() string { return filepath.Join(d.cfg.CacheDir, belief.CacheFile) }
 
 // latch is a bool that is set once.
 type latch struct {

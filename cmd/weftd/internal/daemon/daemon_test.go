@@ -14,6 +14,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/lease/etcd"
 	"weft/lease/subnetenv"
 	"weft/routing"
@@ -120,9 +121,9 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			saved := lease.Cached{Own: tt.own, Memory: lease.Memory{ClusterID: "c", Revision: 1,
+			saved := belief.Cached{Own: tt.own, Memory: belief.Memory{ClusterID: "c", Revision: 1,
 				Config: []byte(tt.config)}}
-			if _, err := lease.NewCache(dir, "/p").Save(saved); err != nil {
+			if _, err := belief.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
 			f, cached := openLastGood(dir, src, discard()).read()

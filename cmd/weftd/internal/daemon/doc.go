@@ -10,7 +10,7 @@
 //
 //	source ──Watch──> member ──complete set──> routing.Backend
 //	                     │           └───────> subnet file, readiness, systemd
-//	                     └ lease.Keeper or kube.Manager
+//	                     └ keeper.Keeper or kube.Manager
 //
 // A Network is what weftd has to know of its network and its node to carry packets
 // (source.go). An overlay is everything that serves one network: backend, rules,

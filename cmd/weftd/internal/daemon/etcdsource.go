@@ -13,8 +13,10 @@ import (
 	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/etcdchild"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/lease/etcd"
 	"weft/lease/etcd/embedded"
+	"weft/lease/keeper"
 	"weft/routing"
 )
 
@@ -109,7 +111,7 @@ func (s *etcdSource) close() error {
 	return err
 }
 
-func (s *etcdSource) recall(c lease.Cached) (Network, error) {
+func (s *etcdSource) recall(c belief.Cached) (Network, error) {
 	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.id {
 		return Network{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
 	}
@@ -152,7 +154,7 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 }
 
 func (s *etcdSource) member(o memberOptions) (member, error) {
-	return lease.NewKeeper(s.store, lease.Options{
+	return keeper.New(s.store, keeper.Options{
 		Node: s.id, State: o.state, Underlay: o.alive,
 		Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, CheckConfig: checkConfig,
 		Unproven: o.cached == nil,
@@ -199,7 +201,7 @@ func (s *etcdSource) read(ctx context.Context) (o choice.Offer, revision int64, 
 	if err != nil {
 		return choice.Offer{}, 0, err
 	}
-	return offerOf(raw, lease.ErrNoConfig), revision, nil
+	return offerOf(raw, keeper.ErrNoConfig), revision, nil
 }
 
 // offerOf is the offer of a configuration; absent is its fault if there is none.

@@ -25,6 +25,8 @@ import (
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/atomicfile"
+	"weft/lease/belief"
+	"weft/lease/keeper"
 	"weft/lease/kube"
 )
 
@@ -85,7 +87,7 @@ func (s *kubeSource) reload(ctx context.Context, cfg options.Config) (bool, erro
 }
 
 // recall returns what the last run learnt of our Node, unless NODE_NAME is another one now.
-func (s *kubeSource) recall(c lease.Cached) (Network, error) {
+func (s *kubeSource) recall(c belief.Cached) (Network, error) {
 	known, err := s.loadNode()
 	if err != nil {
 		s.log.Debug("what the last run knew of the node is not used", "reason", err)
@@ -190,7 +192,7 @@ func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 func (s *kubeSource) member(o memberOptions) (member, error) {
 	facts := o.network.config.Facts()
 	m, err := kube.NewManager(s.client, kube.Options{
-		Options: lease.Options{
+		Options: keeper.Options{
 			Node: o.network.node, State: o.state, Underlay: o.alive, Local: o.local, Unproven: o.cached == nil,
 			Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw,
 			Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),

@@ -15,6 +15,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/lease"
+	"weft/lease/belief"
 )
 
 const clusterConf = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`
@@ -115,13 +116,13 @@ func TestALongNameIsStillAnIdentity(t *testing.T) {
 }
 
 func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
-	cached := func(node, config string) lease.Cached {
-		return lease.Cached{
+	cached := func(node, config string) belief.Cached {
+		return belief.Cached{
 			Own: lease.Record{
 				Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24")},
 				Attrs:   lease.Attrs{Weft: &lease.Weft{Node: node}},
 			},
-			Memory: lease.Memory{Config: []byte(config)},
+			Memory: belief.Memory{Config: []byte(config)},
 		}
 	}
 	known := kubeNode{Name: "a", PublicIP: netip.MustParseAddr("192.0.2.9")}
@@ -129,7 +130,7 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 		name   string
 		known  kubeNode
 		given  string // NODE_NAME
-		cached lease.Cached
+		cached belief.Cached
 		want   string // the node, "" if the state is not used
 		public bool
 	}{
@@ -139,7 +140,7 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 		{"kept of another", known, "b", cached("b", clusterConf), "b", false},
 		{"another node's", known, "b", cached("a", clusterConf), "", false},
 		{"nobody's", kubeNode{}, "", cached("", clusterConf), "", false},
-		{"without a subnet", known, "a", lease.Cached{Memory: lease.Memory{Config: []byte(clusterConf)}},
+		{"without a subnet", known, "a", belief.Cached{Memory: belief.Memory{Config: []byte(clusterConf)}},
 			"", false},
 		{"another configuration than the file's, which was served", known, "a",
 			cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`), "a", true},

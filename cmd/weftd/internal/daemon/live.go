@@ -12,7 +12,7 @@ import (
 	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/verdict"
-	"weft/lease"
+	"weft/lease/belief"
 	"weft/routing"
 	"weft/routing/presence"
 )
@@ -86,7 +86,7 @@ func (f Network) choice() choice.Network {
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
 func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f Network,
-	cached *lease.Cached) choice.Step {
+	cached *belief.Cached) choice.Step {
 	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
 	final := func(err error) bool {
 		taken := (*presence.HostTakenError)(nil)

@@ -13,6 +13,7 @@ import (
 	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/reach"
 	"weft/lease"
+	"weft/lease/keeper"
 	"weft/lease/subnetenv"
 	"weft/routing/underlay"
 )
@@ -41,12 +42,12 @@ func (d *Daemon) underlayOptions(f Network) underlay.Options {
 }
 
 // local returns what this node publishes about itself now.
-func (d *Daemon) local(g *overlay) lease.Local {
+func (d *Daemon) local(g *overlay) keeper.Local {
 	g.mu.Lock()
 	u, store := g.chosen, g.resolved
 	g.mu.Unlock()
 	data, v6data := g.backend.Publish()
-	l := lease.Local{
+	l := keeper.Local{
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,

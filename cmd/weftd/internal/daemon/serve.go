@@ -15,6 +15,7 @@ import (
 	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/event"
@@ -112,7 +113,7 @@ func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *overlay) (after
 
 // newOverlay makes all parts and starts none, since another overlay may be running. The error
 // is a *choice.BackendError if the backend could not be made.
-func (d *Daemon) newOverlay(ctx context.Context, f Network, cached *lease.Cached) (*overlay, error) {
+func (d *Daemon) newOverlay(ctx context.Context, f Network, cached *belief.Cached) (*overlay, error) {
 	kernel, outside, err := d.openKernels()
 	if err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (g *overlay) close() {
 }
 
 func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f Network,
-	cached *lease.Cached) (*overlay, error) {
+	cached *belief.Cached) (*overlay, error) {
 	g := &overlay{
 		network: f, running: f.choice(), cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),

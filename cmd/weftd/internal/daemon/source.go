@@ -10,6 +10,8 @@ import (
 	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
+	"weft/lease/belief"
+	"weft/lease/keeper"
 	"weft/lease/subnetenv"
 	"weft/routing"
 )
@@ -23,7 +25,7 @@ type source interface {
 	// with the error of the answer, nil if there was one.
 	ask(ctx context.Context, heard func(error)) (f Network, why string)
 	// recall returns the network of the last run, if weftd may start with it; the error says why not.
-	recall(c lease.Cached) (Network, error)
+	recall(c belief.Cached) (Network, error)
 	// offered returns the network configuration that it was last seen to have; st is the member's state.
 	offered(st lease.Status) choice.Offer
 	// read asks for the network configuration that it has now. The revision is the store's, 0 for a file.
@@ -89,11 +91,11 @@ func (f Network) same(g Network) bool {
 }
 
 // member keeps this node's lease, and publishes the complete set of records whenever it
-// changes. It is a lease.Keeper or a kube.Manager.
+// changes. It is a keeper.Keeper or a kube.Manager.
 type member interface {
 	Run(ctx context.Context) error
 	Status() lease.Status
-	SetLocal(l lease.Local)
+	SetLocal(l keeper.Local)
 	// Proven says that the network configuration can be served, and may be cached.
 	Proven()
 }
@@ -114,12 +116,12 @@ type conditioned interface {
 // memberOptions is what a member is made from.
 type memberOptions struct {
 	network Network
-	local   lease.Local
+	local   keeper.Local
 	before  subnetenv.File // what the last run wrote
-	cache   *lease.Cache
-	cached  *lease.Cached
+	cache   *belief.Cache
+	cached  *belief.Cached
 	publish func(lease.Set)
 	// state names our state directory, "" for none; alive asks over the underlay which node lives.
 	state string
-	alive lease.Underlay
+	alive keeper.Underlay
 }

@@ -10,6 +10,7 @@ import (
 	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/choice"
 	"weft/lease"
+	"weft/lease/belief"
 	"weft/lease/kube"
 )
 
@@ -138,18 +139,18 @@ func (d *degraded) notes() (notes []string) {
 // lastGood has the last configuration that worked, and the set that was saved with it. One goroutine
 // at a time uses it, which opens or serves a network.
 type lastGood struct {
-	cache  *lease.Cache
+	cache  *belief.Cache
 	source source
 	log    *slog.Logger
 	// saved and cached are what the last run saved; cached is nil if there is none, or it has been forgotten.
 	saved  Network
-	cached *lease.Cached
+	cached *belief.Cached
 }
 
 // openLastGood reads what the last run saved. If there is nothing, weftd asks the source first. No fault of
 // the cache keeps the daemon from starting.
 func openLastGood(dir string, src source, log *slog.Logger) *lastGood {
-	l := &lastGood{cache: lease.NewCache(dir, src.info().cache), source: src, log: log}
+	l := &lastGood{cache: belief.NewCache(dir, src.info().cache), source: src, log: log}
 	first := "the " + src.info().name + " has to answer first"
 	c, err := l.cache.Load()
 	if err != nil {
@@ -169,7 +170,7 @@ func openLastGood(dir string, src source, log *slog.Logger) *lastGood {
 func (l *lastGood) forget() { l.cached = nil }
 
 // read returns the last good configuration with its set, which is nil if there is none.
-func (l *lastGood) read() (Network, *lease.Cached) {
+func (l *lastGood) read() (Network, *belief.Cached) {
 	if l.cached != nil {
 		return l.saved, l.cached
 	}

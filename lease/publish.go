@@ -1,9 +1,0 @@
-package lease
-
-// publish hands out the Set if it is not the last one, and has it saved.
-func (c *Core) publish() {
-	own := c.own.record()
-	c.Publish(Rules{Config: c.o.Config, Self: c.self(), Own: own.Subnets, Underlay: c.Local.Underlay,
-		Store: c.Local.Store}, own)
-	c.Save(own, false)
-}
