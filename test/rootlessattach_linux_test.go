@@ -38,12 +38,12 @@ func (h tenants) container(host int, u session.User, rootFS, name string, o ...s
 
 // An ordinary user attaches namespaces directly: beside that of weftd's TUN, below it, and containers of
 // podman's, also one in which root is another user. weftd is killed meanwhile, and its pods keep what they
-// have. What cannot be entered is said.
+// have.
 func TestRootlessDirect(t *testing.T) {
 	parallel(t)
 	netns.Programs(t, "podman")
 	h := userHosts(t, 2, lab.WireFull, busybox(t))
-	u, bob := session.Ada(), session.Bob()
+	u := session.Ada()
 	store := h.etcd(1, u, 2379, dualStackOn(8285))
 	rootFS := h.rootFS(u)
 	var all []*talk.Talker
@@ -81,23 +81,6 @@ func TestRootlessDirect(t *testing.T) {
 	h.serving(m)
 	allTalk(t, []int{4, 6}, all)
 
-	other := h.talker(1, bob, session.Options{}, "unshare", "-Urn")
-	for what, c := range map[string]struct {
-		by   session.User
-		pid  int
-		want string
-	}{
-		"another user's":  {u, other.PID, "bob's (user 2002)"},
-		"the host's":      {u, m.daemon.PID(), "process"}, // the lab counts processes from outside
-		"nobody's":        {u, 1, "nobody's"},
-		"without a weftd": {bob, other.PID, "running"},
-	} {
-		if _, err := h.run(1, c.by, session.Options{}, "weft", "attach", "--pid", strconv.Itoa(c.pid)); err ==
-			nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
-		}
-	}
-
 	// One is detached, and one ends: their addresses are free.
 	if _, err := h.run(1, u, session.Options{}, "weft", "detach", "beside"); err != nil {
 		t.Error(err)
@@ -113,5 +96,4 @@ func TestRootlessDirect(t *testing.T) {
 		return err
 	})
 	h.unprivileged()
-
 }
