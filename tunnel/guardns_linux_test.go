@@ -319,3 +319,16 @@ func TestGuardSmallPackets(t *testing.T) {
 		})
 	}
 }
+
+// TestOutletWithoutRuns: a port that sends no runs, or has lost them, does not say that superpackets leave in
+// runs.
+func TestOutletWithoutRuns(t *testing.T) {
+	o, _ := resting(t, path{raw: true, off: port.OffloadSet(0).With(port.OffloadGSO)})
+	for set, want := range map[port.Outlet]port.Outlet{port.OutletRuns: port.OutletCut,
+		port.OutletWhole: port.OutletWhole} {
+		o.raws[0].SetOutlet(port.OutletChoice{Outlet: set})
+		if s := o.engines[0].Stats().Outlets; len(s) != 1 || s[0].Now != want || s[0].Chosen.Outlet != set {
+			t.Errorf("outlet %v: %+v, want %v", set, s, want)
+		}
+	}
+}

@@ -23,15 +23,8 @@ import (
 // and knows nothing of ours.
 func ipipNode(t *testing.T) (n *node, peer *net.IPConn, b *host) {
 	t.Helper()
-	n, peer, _, b = ipipAtRest(t)
-	running(t, n.Engine)
-	return n, peer, b
-}
-
-// ipipAtRest is ipipNode, whose engine does not run yet.
-func ipipAtRest(t *testing.T) (n *node, peer *net.IPConn, a, b *host) {
-	t.Helper()
-	a, b = newHost(t), newHost(t)
+	a := newHost(t)
+	b = newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 	b.Do(t, func() error { return addAddr("eth0", "192.0.2.9/24") })
 	n = &node{host: memory(t, netip.AddrPort{})}
@@ -52,7 +45,8 @@ func ipipAtRest(t *testing.T) (n *node, peer *net.IPConn, a, b *host) {
 	swapTo(t, n.Engine, encap.FormatIPIP, ipipSpec())
 	b.Do(t, func() error { peer, err = net.ListenIP("ip4:4", &net.IPAddr{IP: net.IPv4zero}); return err })
 	t.Cleanup(func() { _ = peer.Close() })
-	return n, peer, a, b
+	running(t, n.Engine)
+	return n, peer, b
 }
 
 // TestIPIPOnTheWire looks at what leaves as another implementation reads it, and sends what that one makes.

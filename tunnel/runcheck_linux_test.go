@@ -2,10 +2,7 @@ package tunnel_test
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,38 +12,10 @@ import (
 	"weft/tunnel/port"
 )
 
-// breakRuns has the device of a host lose what it is to cut, without a word: what it does not have to cut
-// passes.
-func breakRuns(t *testing.T, h *host) {
-	t.Helper()
-	h.Do(t, func() error {
-		nft := exec.Command("nft", "-f", "-") // Debian: nftables
-		nft.Stdin = strings.NewReader(`table netdev broken {
-			chain out { type filter hook egress device "eth0" priority 0
-				meta length > 1514 drop
-			}
-		}`)
-		if out, err := nft.CombinedOutput(); err != nil {
-			return fmt.Errorf("nft: %w: %s", err, out)
-		}
-		return nil
-	})
-}
-
 // hastened is a clock that runs thirty times too fast, so that a round takes 33 ms.
 func hastened() func() int64 {
 	began := time.Now()
 	return func() int64 { return began.UnixNano() + 30*int64(time.Since(began)) }
-}
-
-// state is where an offload of the first engine stands.
-func (o *overlay) state(what port.Offload) port.OffloadState {
-	for _, l := range o.engines[0].Stats().Offloads {
-		if l.Offload == what {
-			return l.State
-		}
-	}
-	return 0
 }
 
 // hears has the first host hear something from the second one, again and again, until done.
@@ -59,45 +28,6 @@ func (o *overlay) hears(t *testing.T, what string, done func() error) {
 		_, _ = c.Write([]byte("here")) // the errors are about the one before
 		return done()
 	})
-}
-
-// TestBrokenRunsAreFound has a device lose runs and pass single datagrams, on either path. The engine gives
-// udp-gso up, traffic goes on, and the engine uses it again after a doubt.
-func TestBrokenRunsAreFound(t *testing.T) {
-	raw := path{raw: true, off: port.OffloadSet(0).With(port.OffloadTunnel)}
-	for name, p := range map[string]path{"socket": {}, "raw": raw} {
-		t.Run(name, func(t *testing.T) {
-			said := &diary{}
-			p.recv, p.clock = port.RecvProbe|port.RecvRuns, hastened()
-			a := p
-			a.log = slog.New(slog.NewTextHandler(said, nil))
-			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{a, p})
-			o.carries(t, "10.1.2.0")
-			if s := o.state(port.OffloadGSO); s != port.OffloadOn {
-				t.Fatalf("udp-gso is %v while nothing is wrong", s)
-			}
-			breakRuns(t, o.hosts[0])
-			o.engines[0].DoubtRuns() // it would be asked in an hour
-			o.hears(t, "broken runs to be found", func() error {
-				if s := o.state(port.OffloadGSO); s != port.OffloadBroken {
-					return fmt.Errorf("udp-gso is %v", s)
-				}
-				return nil
-			})
-			if !said.has("offload=udp-gso") || !said.has("peer=peer") {
-				t.Errorf("the log does not say so: %s", said.b.String())
-			}
-			o.carries(t, "10.1.2.0")
-			if s := o.engines[1].Stats().Ingress; s.Drops[port.DropMalformed] != 0 {
-				t.Errorf("probes count as packets: %+v", s)
-			}
-			o.hosts[0].Do(t, func() error { return exec.Command("nft", "delete", "table", "netdev", "broken").Run() })
-			if o.engines[0].DoubtRuns(); o.state(port.OffloadGSO) != port.OffloadOn {
-				t.Errorf("udp-gso is %v on another device", o.state(port.OffloadGSO))
-			}
-			o.carries(t, "10.1.2.0")
-		})
-	}
 }
 
 // TestRunsAreAskedOfWhoAnswers: a peer of flannel or of an older weft, whose record does not name runs, gets

@@ -1,16 +1,13 @@
 package tunnel_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"testing"
-	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -202,73 +199,6 @@ func TestPeerWithoutDaemon(t *testing.T) {
 	if d, ok := n.host.Next(0); ok {
 		t.Errorf("the sender was told: %x", d.Data)
 	}
-}
-
-// TestUnderlayComesAndGoes takes the address and the link away and brings them
-// back, under the same socket.
-func TestUnderlayComesAndGoes(t *testing.T) {
-	t.Parallel()
-	a, b := newHost(t), newHost(t)
-	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
-	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true,
-		Subnets: prefixes("10.1.2.0/24")})
-	var sink net.PacketConn
-	b.Do(t, func() (err error) { sink, err = net.ListenPacket("udp4", "192.0.2.2:8285"); return err })
-	defer sink.Close()
-	sent := uint16(0)
-	// arrives sends one packet more, and does not count those that had to wait for a neighbour's address.
-	arrives := func(wait time.Duration) bool {
-		sent++
-		n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 64, func(ip *layers.IPv4) {
-			ip.Id = sent
-		})})
-		_ = sink.SetReadDeadline(time.Now().Add(wait))
-		for b := make([]byte, 2000); ; {
-			got, _, err := sink.ReadFrom(b)
-			if err != nil {
-				return false
-			}
-			if got > 5 && binary.BigEndian.Uint16(b[4:]) == sent {
-				return true
-			}
-		}
-	}
-	eventually := func(what string) {
-		for deadline := time.Now().Add(within); !arrives(50 * time.Millisecond); {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: nothing arrives: %v", what, n.Stats().Egress.Drops)
-			}
-		}
-	}
-	eventually("at first")
-	link := func(f func(netlink.Link) error) {
-		a.Do(t, func() error {
-			l, err := netlink.LinkByName("eth0")
-			if err != nil {
-				return err
-			}
-			return f(l)
-		})
-	}
-	link(netlink.LinkSetDown)
-	if arrives(20 * time.Millisecond) {
-		t.Error("a packet crossed a link that is down")
-	}
-	link(netlink.LinkSetUp)
-	eventually("after the link came back")
-	ip, _ := netlink.ParseAddr("192.0.2.1/24")
-	link(func(l netlink.Link) error { return netlink.AddrDel(l, ip) })
-	if arrives(20 * time.Millisecond) {
-		t.Error("a packet left from an address that is gone")
-	}
-	await.Within(t, within, "a drop for the underlay's reasons", func() error {
-		if drops := n.Stats().Egress.Drops; drops[port.DropUnderlay] == 0 {
-			return fmt.Errorf("%v", drops)
-		}
-		return nil
-	})
-	link(func(l netlink.Link) error { return netlink.AddrAdd(l, ip) })
-	eventually("after the address came back")
 }
 
 // TestSocketFromDescriptor makes the underlay port of a socket opened elsewhere.
