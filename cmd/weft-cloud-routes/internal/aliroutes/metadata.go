@@ -86,11 +86,10 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 		p, err = providers.NewOIDCCredentialsProviderBuilder().Build()
 	case os.Getenv("ALIBABA_CLOUD_CONFIG_FILE") != "" || missing == nil && !disabled:
 		from = "the file of the aliyun command (" + file + ")"
-		if name, ok := roleOf(file); ok && !disabled {
-			p = &role{metadata: m, name: name} // the library's own would also ask without a session, and by a proxy
-			break
+		// a profile of the instance's role asks with a session only
+		if err = os.Setenv("ALIBABA_CLOUD_IMDSV1_DISABLED", "true"); err == nil {
+			p, err = providers.NewCLIProfileCredentialsProviderBuilder().WithProfileFile(file).Build()
 		}
-		p, err = providers.NewCLIProfileCredentialsProviderBuilder().WithProfileFile(file).Build()
 	default:
 		from = "the role of this instance (" + m.base + ")"
 		p = &role{metadata: m}
@@ -101,36 +100,9 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 	return credentials.FromCredentialsProvider("sts", p), from, nil
 }
 
-// roleOf reports whether the profile of the aliyun command's file that counts is that of an instance's role,
-// and its name; "" if it has none. The library names a file's fault.
-func roleOf(file string) (name string, ok bool) {
-	var f struct {
-		Current  string `json:"current"`
-		Profiles []struct {
-			Name string `json:"name"`
-			Mode string `json:"mode"`
-			Role string `json:"ram_role_name"`
-		} `json:"profiles"`
-	}
-	b, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(b, &f) != nil {
-		return "", false
-	}
-	if profile := os.Getenv("ALIBABA_CLOUD_PROFILE"); profile != "" {
-		f.Current = profile
-	}
-	for _, p := range f.Profiles {
-		if p.Name == f.Current {
-			return p.Role, p.Mode == "EcsRamRole"
-		}
-	}
-	return "", false
-}
-
 // role has the credentials of the RAM role that the instance has. It is safe for concurrent use.
 type role struct {
 	metadata metadata
-	name     string // "" for the one that the service tells
 
 	mu    sync.Mutex
 	have  *providers.Credentials
@@ -166,12 +138,9 @@ func (r *role) ask() (*providers.Credentials, time.Time, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), metadataWithin)
 	defer cancel()
 	const at = "ram/security-credentials/"
-	name := r.name
-	if name == "" {
-		var err error
-		if name, err = r.metadata.get(ctx, at); err != nil {
-			return nil, time.Time{}, fmt.Errorf("has this instance a RAM role? %w", err)
-		}
+	name, err := r.metadata.get(ctx, at)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("has this instance a RAM role? %w", err)
 	}
 	text, err := r.metadata.get(ctx, at+name)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 func alone(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET",
-		"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE", "ALIBABA_CLOUD_CLI_PROFILE_DISABLED"} {
+		"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE", "ALIBABA_CLOUD_CLI_PROFILE_DISABLED",
+		"ALIBABA_CLOUD_IMDSV1_DISABLED"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
@@ -108,39 +109,6 @@ func TestWhereCredentialsAreLookedFor(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
-	}
-}
-
-// The role of the instance that the aliyun command's file names is asked for as without it: with a session,
-// and past any proxy.
-func TestTheFileNamesTheInstancesRole(t *testing.T) {
-	alone(t)
-	t.Setenv("ALIBABA_CLOUD_PROFILE", "")
-	m := alitest.Metadata("vpc-1", time.Hour)
-	t.Cleanup(m.Close)
-	file := filepath.Join(t.TempDir(), "config.json")
-	write := func(current string) {
-		t.Helper()
-		text := `{"current":"` + current +
-			`","profiles":[{"name":"keys","mode":"AK"},{"name":"one","mode":"EcsRamRole"},{"name":"two","mode":"EcsRamRole","ram_role_name":"` + alitest.Role + `"}]}`
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("ALIBABA_CLOUD_CONFIG_FILE", file)
-	for _, current := range []string{"one", "two"} {
-		write(current)
-		known, from, err := credentialsFrom(newMetadata(m.URL))
-		if err != nil || !strings.Contains(from, file) {
-			t.Fatal(from, err)
-		}
-		if c, err := known.GetCredential(); err != nil || *c.SecurityToken != alitest.SecurityToken {
-			t.Errorf("%s: %v, %v", current, c, err)
-		}
-	}
-	write("keys")
-	if name, ok := roleOf(file); ok {
-		t.Errorf("profile keys is taken for that of role %q", name)
 	}
 }
 
