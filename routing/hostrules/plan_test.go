@@ -41,6 +41,7 @@ func TestPayload(t *testing.T) {
 	}
 	jump := func(p place) string { return "-A " + p.from + " " + p.jump() + "\n" }
 	const theirs = "-A FLANNEL-FWD -s 10.99.0.0/16 -j ACCEPT\n"
+	another := "-A FLANNEL-FWD -s 10.98.0.0/16 " + commentMatch(commentForward) + " -j ACCEPT\n"
 	for _, x := range []struct {
 		name string
 		p    place
@@ -63,8 +64,11 @@ func TestPayload(t *testing.T) {
 		{"another network, and nothing of ours", accept, ":FLANNEL-FWD - [0:0]\n" + theirs + jump(accept), forward,
 			"-A FLANNEL-FWD " + forward[0] + "\n-A FLANNEL-FWD " + forward[1] + "\n"},
 		{"beside another network", accept, all(accept, forward) + theirs + jump(accept), forward, ""},
-		{"ours goes, another's stays", accept, all(accept, forward) + theirs + jump(accept), nil,
+		{"ours goes, another's stays", accept, all(accept, forward) + another + jump(accept), nil,
 			"-D FLANNEL-FWD " + forward[0] + "\n-D FLANNEL-FWD " + forward[1] + "\n"},
+		{"ours goes, a flannel's stays", accept, all(accept, forward) + theirs + jump(accept) +
+			"-A FORWARD -j FLANNEL-FWD\n", nil, "-D FLANNEL-FWD " + forward[0] + "\n-D FLANNEL-FWD " + forward[1] +
+			"\n-D FORWARD " + accept.jump() + "\n"},
 		{"a living flannel's jump", accept, all(accept, forward) + theirs + jump(accept) +
 			"-A FORWARD -j FLANNEL-FWD\n", forward, ""},
 		{"masquerading beside another network", nat,

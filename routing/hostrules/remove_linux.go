@@ -115,18 +115,18 @@ func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string,
 	}
 	var faults []error
 	for _, p := range places() {
-		plan := p.removal(tables[p.table], o)
-		if plan.payload != "" && !o.DryRun {
+		change, said := p.removal(tables[p.table], o)
+		if len(change) > 0 && !o.DryRun {
 			t, err := i.find(ctx)
 			if err == nil {
-				err = i.restore(ctx, t, plan.payload)
+				err = i.restore(ctx, t, restoring(p.table, change))
 			}
 			if err != nil {
 				faults = append(faults, fmt.Errorf("%v, table %s: %w", i, p.table, err))
 				continue
 			}
 		}
-		for _, line := range plan.lines {
+		for _, line := range said {
 			lines = append(lines, fmt.Sprintf("%v: table %s: %s", i, p.table, line))
 		}
 	}

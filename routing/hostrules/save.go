@@ -120,67 +120,71 @@ func sharedMark(rule string) bool { return option(rule, "--mark") != "" && targe
 // payload returns what iptables-restore --noflush has to read so that a table has the wanted rules of p, and
 // nothing else of ours; "" if it is so. It is pure. Rules of another network stay where they are.
 func (p place) payload(have saved, want []string, s scope) string {
+	others := slices.ContainsFunc(have.rules[p.chain], func(r string) bool { return s.foreign(p.table, r) })
+	return restoring(p.table, p.plan(have, want, func(r string) bool {
+		return !s.foreign(p.table, r) && !(others && sharedMark(r))
+	}))
+}
+
+// plan returns lines by which the chain gets the wanted rules in place of those that go. Without any rule the
+// chain goes, too, and so does every rule that leads there.
+func (p place) plan(have saved, want []string, goes func(rule string) bool) (lines []string) {
 	rules, there := have.rules[p.chain]
-	var others, mine []string
-	for _, r := range rules {
-		switch {
-		case s.foreign(p.table, r):
-			others = append(others, r)
-		case !sharedMark(r):
-			mine = append(mine, r)
-		}
-	}
-	var declare, body []string
-	marks := slices.DeleteFunc(slices.Clone(want), func(r string) bool { return !sharedMark(r) })
-	block := slices.DeleteFunc(slices.Clone(want), sharedMark)
+	stay := slices.DeleteFunc(slices.Clone(rules), goes)
 	switch {
-	case len(others) == 0 && len(want) > 0 && !slices.Equal(rules, want):
-		declare = append(declare, ":"+p.chain+" - [0:0]") // which also empties it
+	case len(want) > 0 && len(stay) == 0 && !slices.Equal(rules, want):
+		lines = append(lines, ":"+p.chain+" - [0:0]") // which also empties it
 		for _, r := range want {
-			body = append(body, "-A "+p.chain+" "+r)
+			lines = append(lines, "-A "+p.chain+" "+r)
 		}
-	case len(others) > 0 && !slices.Equal(mine, block):
+	case len(stay) > 0:
+		mine := slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return !goes(r) })
+		block := slices.DeleteFunc(slices.Clone(want), sharedMark)
+		if slices.Equal(mine, block) {
+			break
+		}
 		for _, r := range mine {
-			body = append(body, "-D "+p.chain+" "+r)
+			lines = append(lines, "-D "+p.chain+" "+r)
 		}
-		if !slices.ContainsFunc(rules, sharedMark) {
-			for _, r := range marks {
-				body = append(body, "-I "+p.chain+" "+r)
+		if !slices.ContainsFunc(stay, sharedMark) {
+			for _, r := range want {
+				if sharedMark(r) {
+					lines = append(lines, "-I "+p.chain+" "+r)
+				}
 			}
 		}
 		for _, r := range block {
-			body = append(body, "-A "+p.chain+" "+r)
+			lines = append(lines, "-A "+p.chain+" "+r)
 		}
 	}
-	keep := len(want)+len(others) > 0
-	once := false
+	// A rule of ours leads there for all networks of weft, and what else does is a flannel's.
+	needed, once := len(want) > 0 || slices.ContainsFunc(stay, isMarked), false
 	for _, from := range have.order {
 		for _, r := range have.rules[from] {
 			switch own := from == p.from && r == p.jump(); {
 			case from == p.chain || target(r) != p.chain:
-			case keep && own && !once:
+			case own && needed && !once:
 				once = true
-			case !keep || own || len(others) == 0:
-				body = append(body, "-D "+from+" "+r)
+			case own || len(stay) == 0:
+				lines = append(lines, "-D "+from+" "+r)
 			}
 		}
 	}
 	if len(want) > 0 && !once {
-		body = append(body, "-A "+p.from+" "+p.jump())
+		lines = append(lines, "-A "+p.from+" "+p.jump())
 	}
-	if !keep && there {
-		body = append(body, "-F "+p.chain, "-X "+p.chain)
+	if len(want)+len(stay) == 0 && there {
+		lines = append(lines, "-F "+p.chain, "-X "+p.chain)
 	}
-	return restoring(p.table, declare, body)
+	return lines
 }
 
 // restoring puts lines for one table in the form that iptables-restore reads; "" for none.
-func restoring(table string, lines ...[]string) string {
-	all := slices.Concat(lines...)
-	if len(all) == 0 {
+func restoring(table string, lines []string) string {
+	if len(lines) == 0 {
 		return ""
 	}
-	return "*" + table + "\n" + strings.Join(all, "\n") + "\nCOMMIT\n"
+	return "*" + table + "\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
 }
 
 // iptables writes r with the words and in the order of iptables-save.
