@@ -75,23 +75,17 @@ func (a *wireGuardDriver) loadKey() error {
 			return err
 		}
 	}
-	if err := a.setKey(key); err != nil {
-		return err
-	}
+	a.setKey(key)
 	if made && a.file != "" {
 		a.log.Info("made a private key", "file", a.file, "public_key", a.public())
 	}
 	return nil
 }
 
-func (a *wireGuardDriver) setKey(key wireguard.Secret) error {
-	public, err := key.Public()
-	if err != nil {
-		return err
-	}
+func (a *wireGuardDriver) setKey(key wireguard.Secret) {
+	public := key.Public()
 	a.private = key
 	a.own.Store(&public)
-	return nil
 }
 
 // peers implements driver.
@@ -116,8 +110,8 @@ func (a *wireGuardDriver) rotate() (before, after wireguard.PublicKey, err error
 			return before, before, err
 		}
 	}
-	err = a.setKey(key)
-	return before, a.public(), err
+	a.setKey(key)
+	return before, a.public(), nil
 }
 
 // sync implements driver.

@@ -49,7 +49,7 @@ func (p Peer) equal(q Peer) bool {
 // peer's. fresh are the peers without a session.
 func difference(have, want Config, all bool) (next wgtypes.Config, fresh []Peer) {
 	if all || have.Private != want.Private {
-		key := wgtypes.Key(want.Private.bytes())
+		key := want.Private.open()
 		next.PrivateKey = &key
 	}
 	if all || have.Port != want.Port || have.Local4 != want.Local4 || have.Local6 != want.Local6 {
@@ -72,8 +72,8 @@ func difference(have, want Config, all bool) (next wgtypes.Config, fresh []Peer)
 		}
 		set = append(set, w.config(!known || h.Endpoint != w.Endpoint))
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(there), PublicKey.compare) {
-		next.Peers = append(next.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), Remove: true})
+	for _, k := range slices.SortedFunc(maps.Keys(there), compareKeys) {
+		next.Peers = append(next.Peers, wgtypes.PeerConfig{PublicKey: k, Remove: true})
 	}
 	next.Peers = append(next.Peers, set...)
 	return next, fresh
@@ -81,9 +81,9 @@ func difference(have, want Config, all bool) (next wgtypes.Config, fresh []Peer)
 
 // config is all that the peer is to have, and its endpoint if move says so.
 func (p Peer) config(move bool) wgtypes.PeerConfig {
-	preshared, keepalive := wgtypes.Key(p.Preshared.bytes()), time.Duration(p.Keepalive)*time.Second
+	preshared, keepalive := p.Preshared.open(), time.Duration(p.Keepalive)*time.Second
 	c := wgtypes.PeerConfig{
-		PublicKey: wgtypes.Key(p.Key), PresharedKey: &preshared, // zeros take away an earlier one
+		PublicKey: p.Key, PresharedKey: &preshared, // zeros take away an earlier one
 		PersistentKeepaliveInterval: &keepalive, ReplaceAllowedIPs: true,
 	}
 	if move && p.Endpoint.IsValid() {

@@ -53,7 +53,7 @@ func say(c wgtypes.Config) string {
 
 func TestDifference(t *testing.T) {
 	moved := func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[2001:db8::2]:7") }
-	preshared := func(p *Peer) { p.Preshared = newSecret([KeyLen]byte{9}) }
+	preshared := func(p *Peer) { p.Preshared = newSecret(wgtypes.Key{9}) }
 	of := func(ps ...Peer) Config { return Config{Port: 7, Peers: ps} }
 	elsewhere := of(peer(1))
 	elsewhere.Local4 = netip.MustParseAddr("192.0.2.99")
@@ -138,7 +138,7 @@ func (f *fake) ConfigureDevice(_ string, c wgtypes.Config) error {
 
 func keys(ns ...byte) (ps []wgtypes.Peer) {
 	for _, n := range ns {
-		ps = append(ps, wgtypes.Peer{PublicKey: wgtypes.Key(key(n))})
+		ps = append(ps, wgtypes.Peer{PublicKey: key(n)})
 	}
 	return ps
 }

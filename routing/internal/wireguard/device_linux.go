@@ -82,7 +82,7 @@ func (d *Device) Configure(c Config) error {
 		}
 		have = Config{}
 		for _, p := range at.Peers {
-			have.Peers = append(have.Peers, Peer{Key: PublicKey(p.PublicKey)})
+			have.Peers = append(have.Peers, Peer{Key: p.PublicKey})
 		}
 	}
 	if d.user != nil {
@@ -130,11 +130,10 @@ func (d *Device) greet(ps []Peer) error {
 	var on, off wgtypes.Config
 	for _, p := range ps {
 		if p.Keepalive == 0 {
-			k := wgtypes.Key(p.Key)
 			on.Peers = append(on.Peers, wgtypes.PeerConfig{
-				PublicKey: k, UpdateOnly: true, PersistentKeepaliveInterval: &once})
+				PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: &once})
 			off.Peers = append(off.Peers, wgtypes.PeerConfig{
-				PublicKey: k, UpdateOnly: true, PersistentKeepaliveInterval: &never})
+				PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: &never})
 		}
 	}
 	if len(on.Peers) == 0 {
@@ -173,7 +172,7 @@ func (d *Device) Peers() ([]PeerState, error) {
 	ps := make([]PeerState, 0, len(at.Peers))
 	for _, p := range at.Peers {
 		s := PeerState{
-			Key: PublicKey(p.PublicKey), Handshake: p.LastHandshakeTime,
+			Key: p.PublicKey, Handshake: p.LastHandshakeTime,
 			Rx: uint64(p.ReceiveBytes), Tx: uint64(p.TransmitBytes),
 		}
 		if p.Endpoint != nil {
@@ -188,7 +187,7 @@ func (d *Device) Peers() ([]PeerState, error) {
 		}
 		ps = append(ps, s)
 	}
-	slices.SortFunc(ps, func(a, b PeerState) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(ps, func(a, b PeerState) int { return compareKeys(a.Key, b.Key) })
 	d.calls.note(ps, now)
 	return ps, nil
 }

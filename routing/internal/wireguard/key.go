@@ -1,53 +1,44 @@
 package wireguard
 
 import (
-	"crypto/ecdh"
-	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"unique"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// KeyLen is the length of each of WireGuard's keys, in bytes.
-const KeyLen = 32
+// PublicKey is a node's identity on the wire.
+type PublicKey = wgtypes.Key
 
-// PublicKey is a node's identity on the wire. It is comparable.
-type PublicKey [KeyLen]byte
-
-// String is the base64 of records and of wg(8).
-func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
-
-func (k PublicKey) compare(o PublicKey) int { return slices.Compare(k[:], o[:]) }
+func compareKeys(k, o PublicKey) int { return slices.Compare(k[:], o[:]) }
 
 // ParsePublicKey reads what String writes. The key of all zeros is nobody's.
-func ParsePublicKey(text string) (PublicKey, error) {
-	b, err := parseKey(text)
-	return b, err
-}
+func ParsePublicKey(text string) (PublicKey, error) { return parseKey(text) }
 
 // Secret is a private key or a preshared one. It is comparable, and however it is printed, nothing of it is
 // seen: a field that is not exported is printed without the methods of its type, which is why the bytes are
 // behind two handles: fmt follows one, for a verb that does not fit.
 type Secret struct{ key unique.Handle[handle] }
 
-type handle struct{ key unique.Handle[[KeyLen]byte] }
+type handle struct{ key unique.Handle[wgtypes.Key] }
 
-func newSecret(b [KeyLen]byte) Secret {
-	if b == [KeyLen]byte{} {
+func newSecret(k wgtypes.Key) Secret {
+	if k == (wgtypes.Key{}) {
 		return Secret{}
 	}
-	return Secret{unique.Make(handle{unique.Make(b)})}
+	return Secret{unique.Make(handle{unique.Make(k)})}
 }
 
-// bytes are the key's; zeros for none.
-func (s Secret) bytes() (b [KeyLen]byte) {
+// open is the key; zeros for none.
+func (s Secret) open() (k wgtypes.Key) {
 	if !s.IsZero() {
-		b = s.key.Value().key.Value()
+		k = s.key.Value().key.Value()
 	}
-	return b
+	return k
 }
 
 // hidden is what a Secret looks like.
@@ -72,20 +63,7 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 func (s Secret) IsZero() bool { return s == Secret{} }
 
 // Public is the public key that belongs to a private one.
-func (s Secret) Public() (PublicKey, error) {
-	b := s.bytes()
-	k, err := ecdh.X25519().NewPrivateKey(b[:])
-	if err != nil {
-		return PublicKey{}, errors.New("the private key is none of Curve25519's") // without what it is
-	}
-	return PublicKey(k.PublicKey().Bytes()), nil
-}
-
-// base64 is the form of the key file.
-func (s Secret) base64() string {
-	b := s.bytes()
-	return base64.StdEncoding.EncodeToString(b[:])
-}
+func (s Secret) Public() PublicKey { return s.open().PublicKey() }
 
 // ParseSecret reads a key in base64. The error does not quote it.
 func ParseSecret(text string) (Secret, error) {
@@ -95,20 +73,17 @@ func ParseSecret(text string) (Secret, error) {
 
 // NewPrivateKey makes one.
 func NewPrivateKey() Secret {
-	var b [KeyLen]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[0] &^= 7             // as RFC 7748, section 5, has scalars
-	b[KeyLen-1] = b[KeyLen-1]&^0x80 | 0x40
-	return newSecret(b)
+	k, _ := wgtypes.GeneratePrivateKey() // crypto/rand never fails
+	return newSecret(k)
 }
 
-func parseKey(text string) (k [KeyLen]byte, err error) {
+func parseKey(text string) (k wgtypes.Key, err error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != KeyLen {
+	if err != nil || len(b) != wgtypes.KeyLen { // without the text, which may be a secret
 		return k, fmt.Errorf("it is no key: a key is %d bytes in base64, which are %d characters, and this has %d",
-			KeyLen, base64.StdEncoding.EncodedLen(KeyLen), len(text))
+			wgtypes.KeyLen, base64.StdEncoding.EncodedLen(wgtypes.KeyLen), len(text))
 	}
-	if k = [KeyLen]byte(b); k == [KeyLen]byte{} {
+	if k = wgtypes.Key(b); k == (wgtypes.Key{}) {
 		return k, errors.New("it is a key of zeros only, which is nobody's")
 	}
 	return k, nil

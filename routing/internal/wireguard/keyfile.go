@@ -80,7 +80,7 @@ func StoreKey(file string, key Secret) error {
 		file = real
 	}
 	err := atomicfile.WriteFunc(file, keyMode, 0o755, func(w io.Writer) error {
-		_, err := io.WriteString(w, key.base64()+"\n")
+		_, err := io.WriteString(w, key.open().String()+"\n")
 		return err
 	})
 	if err != nil {

@@ -62,7 +62,7 @@ func parse(text string) (*wgtypes.Device, error) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if key == "public_key" {
 			k, err := hex.DecodeString(value)
-			if err != nil || len(k) != KeyLen {
+			if err != nil || len(k) != wgtypes.KeyLen {
 				return nil, errNoKey
 			}
 			d.Peers = append(d.Peers, wgtypes.Peer{PublicKey: wgtypes.Key(k)})
