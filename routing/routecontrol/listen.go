@@ -75,12 +75,11 @@ func (s *Settings) Serve(ctx context.Context, c *Controller) error {
 	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 30 * time.Second}
 	if s.cert != "" {
-		files := &tlsFiles{cert: s.cert, key: s.key, clientCA: s.clientCA}
-		first, err := files.config()
+		first, err := s.tlsConfig()
 		if err != nil {
 			return err
 		}
-		r := &renewed[*tls.Config]{what: "certificate", make: files.config, now: first}
+		r := &renewed[*tls.Config]{what: "certificate", make: s.tlsConfig, now: first}
 		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.get(c.o.Logger), nil }}
 	}

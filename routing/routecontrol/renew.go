@@ -1,7 +1,6 @@
 package routecontrol
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,7 +11,7 @@ import (
 	"sync"
 )
 
-// renewed is what is made of some files, anew when they have changed: certificates and tokens are renewed on
+// renewed is what is made of some files, anew for each use: certificates and tokens are renewed on
 // disk while a controller runs, and one that went on with the old ones would hear no node any more. It is
 // safe for concurrent use.
 type renewed[T any] struct {
@@ -54,42 +53,24 @@ func readToken(file string) (string, error) {
 	return line, nil
 }
 
-// tlsFiles makes a config of PEM files, the same one as long as they are the same. It is not safe for
-// concurrent use.
-type tlsFiles struct {
-	cert, key, clientCA string
-
-	read [3][]byte
-	made *tls.Config
-}
-
-func (f *tlsFiles) config() (*tls.Config, error) {
-	var read [3][]byte
-	for i, file := range []string{f.cert, f.key, f.clientCA} {
-		var err error
-		if file == "" {
-			continue
-		}
-		if read[i], err = os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("%s: %w", [...]string{"--cert", "--key", "--client-ca"}[i], err)
-		}
-	}
-	if f.made != nil && bytes.Equal(read[0], f.read[0]) && bytes.Equal(read[1], f.read[1]) &&
-		bytes.Equal(read[2], f.read[2]) {
-		return f.made, nil
-	}
-	pair, err := tls.X509KeyPair(read[0], read[1])
+// tlsConfig makes a config of PEM files.
+func (s *Settings) tlsConfig() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("--cert, --key: %w", err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
 		NextProtos: []string{"h2", "http/1.1"}}
-	if f.clientCA != "" {
-		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !c.ClientCAs.AppendCertsFromPEM(read[2]) {
-			return nil, errors.New("--client-ca: " + f.clientCA + " has no certificate in PEM")
-		}
+	if s.clientCA == "" {
+		return c, nil
 	}
-	f.read, f.made = read, c
+	b, err := os.ReadFile(s.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca: %w", err)
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !c.ClientCAs.AppendCertsFromPEM(b) {
+		return nil, errors.New("--client-ca: " + s.clientCA + " has no certificate in PEM")
+	}
 	return c, nil
 }
