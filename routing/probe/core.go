@@ -28,9 +28,8 @@ type Core struct {
 
 	survey *survey // nil for none
 
-	wanted, stepped time.Time     // when the next step was to come, and when the last one came
-	behind          time.Duration // how late the steps of the last seconds came, together
-	blind           time.Time     // until when nobody is asked, since this node itself was not run
+	wanted, stepped time.Time // when the next step was to come, and when the last one came
+	blind           time.Time // until when nobody is asked, since this node itself was not run
 
 	touchedSince, sayAt time.Time // of changes that have not been said
 	saidAt              time.Time // when something was last said

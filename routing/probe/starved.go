@@ -5,9 +5,8 @@ import "time"
 // A node that is not run, because it was stopped or because others have the processors, reads answers late
 // and loses some: those are no faults of its peers.
 const (
-	// lateFrom is by how much a step has to come late to count, and mostBehind how late the steps of the last
-	// seconds may have come together.
-	lateFrom, mostBehind = time.Second, 2 * time.Second
+	// lateFrom is by how much a step comes late that says so.
+	lateFrom = time.Second
 	// catchUp is for how long nobody is asked then: what has waited is read meanwhile, here and in the data
 	// plane.
 	catchUp = 2 * time.Second
@@ -29,19 +28,9 @@ func (c *Core) look() time.Time {
 
 // notice takes in when a step comes, and finds out whether it should have come much sooner.
 func (c *Core) notice(now time.Time) {
-	late := time.Duration(0)
-	if !c.wanted.IsZero() {
-		late = max(0, now.Sub(c.wanted))
-	}
-	inTime := now.Sub(c.stepped) - late
-	if late < lateFrom {
-		late = 0
-	}
-	c.behind = max(0, c.behind+late-inTime/4)
 	c.stepped = now
 	switch {
-	case c.behind > mostBehind:
-		c.behind = mostBehind
+	case !c.wanted.IsZero() && now.Sub(c.wanted) >= lateFrom:
 		c.blind = now.Add(catchUp)
 		c.anew(now)
 	case !c.blind.IsZero() && !now.Before(c.blind):
