@@ -40,18 +40,18 @@ func (r rule) nft(set func(stem string) string, randomFully bool) []expr.Any {
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mark, Xor: make([]byte, 4)},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: mark})
 	}
-	es = append(es, matchPrefix(sourceField, r.src, r.nsrc)...)
-	es = append(es, matchPrefix(destinationField, r.dst, r.ndst)...)
+	es = append(es, matchPrefix(false, r.src, r.nsrc)...)
+	es = append(es, matchPrefix(true, r.dst, r.ndst)...)
 	if r.inside {
 		es = append(es, &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
 			&expr.Lookup{SourceRegister: 1, SetName: set(setLinks), Invert: true})
 	}
 	if r.fromStranger {
-		es = append(es, addressField(sourceField, r.ipv6),
+		es = append(es, addressField(false, r.ipv6),
 			&expr.Lookup{SourceRegister: 1, SetName: set(setPeers(r.ipv6)), Invert: true})
 	}
 	if r.toPeer {
-		es = append(es, addressField(destinationField, r.ipv6),
+		es = append(es, addressField(true, r.ipv6),
 			&expr.Lookup{SourceRegister: 1, SetName: set(setPeers(r.ipv6))})
 	}
 	switch r.do {
@@ -83,32 +83,23 @@ func matchLink(key expr.MetaKey, link string) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: linkName(link)}}
 }
 
-// field names one of the addresses in an IP header.
-type field uint8
-
-const (
-	_ field = iota
-	sourceField
-	destinationField
-)
-
-// addressField loads an address into register 1 (RFC 791 section 3.1, RFC 8200 section 3).
-func addressField(which field, ipv6 bool) *expr.Payload {
+// addressField loads the source, or the destination, into register 1 (RFC 791 section 3.1, RFC 8200 section 3).
+func addressField(destination, ipv6 bool) *expr.Payload {
 	p := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
 	if ipv6 {
 		p.Offset, p.Len = 8, 16
 	}
-	if which == destinationField {
+	if destination {
 		p.Offset += p.Len
 	}
 	return p
 }
 
-func matchPrefix(which field, p netip.Prefix, not bool) []expr.Any {
+func matchPrefix(destination bool, p netip.Prefix, not bool) []expr.Any {
 	if !p.IsValid() {
 		return nil
 	}
-	load := addressField(which, p.Addr().Is6())
+	load := addressField(destination, p.Addr().Is6())
 	op := expr.CmpOpEq
 	if not {
 		op = expr.CmpOpNeq

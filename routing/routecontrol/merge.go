@@ -19,7 +19,7 @@ type held struct {
 	expires time.Time
 	// claimed is since when the node has said of each own subnet that it is its own.
 	claimed map[netip.Prefix]time.Time
-	round   uint64 // which round has it; 0 for whichever comes
+	round   <-chan struct{} // closed when the round that has it is over; nil for whichever comes
 }
 
 // wanted is one route that a view asks for, and since when its owner claims it.

@@ -96,34 +96,22 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// ask has a round made, or another one if one is at work already, and returns its number. mu is held.
-func (c *Controller) ask() uint64 {
-	c.asked++
+// ask has a round made, or another one if one is at work already, and returns what is closed when it is over.
+// mu is held.
+func (c *Controller) ask() <-chan struct{} {
 	select {
 	case c.wake <- struct{}{}:
 	default: // it is to wake up already
 	}
-	return c.asked
+	return c.next
 }
 
-// await returns when the round of that number is over, when Options.Wait has passed, or with ctx.
-func (c *Controller) await(ctx context.Context, number uint64) {
-	timer := time.NewTimer(c.o.Wait)
-	defer timer.Stop()
-	for {
-		c.mu.Lock()
-		over, done := c.over, c.done >= number
-		c.mu.Unlock()
-		if done {
-			return
-		}
-		select {
-		case <-over:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
+// await returns when a round is over, when Options.Wait has passed, or with ctx.
+func (c *Controller) await(ctx context.Context, over <-chan struct{}) {
+	select {
+	case <-over:
+	case <-time.After(c.o.Wait):
+	case <-ctx.Done():
 	}
 }
 
@@ -146,7 +134,8 @@ func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 	default:
 	}
 	c.all = nil // what is wanted depends on the time too
-	number, want := c.asked, c.merged().routes
+	want, over := c.merged().routes, c.next
+	c.next = make(chan struct{})
 	c.forget(want, keep)
 	c.mu.Unlock()
 
@@ -157,9 +146,7 @@ func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.done = number
-	close(c.over)
-	c.over = make(chan struct{})
+	defer close(over)
 	end := c.o.Now()
 	c.stats.Rounds++
 	c.stats.Took = end.Sub(now)

@@ -52,11 +52,8 @@ type Controller struct {
 	number uint64
 	all    *merged // nil if views changed since it was made
 	places map[netip.Prefix]placed
-	// asked counts the rounds that were asked for, and done is up to which they are over; over is closed with
-	// the end of each round.
-	asked, done uint64
-	over        chan struct{}
-	stats       Stats
+	next   chan struct{} // closed when the round that begins next is over
+	stats  Stats
 }
 
 // New returns a Controller, which answers while Run runs. Programmer and Networks must be given.
@@ -72,7 +69,7 @@ func New(o Options) (*Controller, error) {
 	return &Controller{
 		o: o, run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{},
 		lives:  lives{begun: o.Now(), lost: map[string]time.Time{}},
-		places: map[netip.Prefix]placed{}, over: make(chan struct{}),
+		places: map[netip.Prefix]placed{}, next: make(chan struct{}),
 	}, nil
 }
 
@@ -116,7 +113,7 @@ func (c *Controller) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	if h.round != 0 {
+	if h.round != nil {
 		c.await(r.Context(), h.round)
 	}
 	c.mu.Lock()

@@ -129,9 +129,9 @@ func (c *cluster) begin() {
 func (c *cluster) tick() {
 	s := c.control.Load()
 	s.mu.Lock()
-	number := s.ask()
+	over := s.ask()
 	s.mu.Unlock()
-	s.await(context.Background(), number)
+	s.await(context.Background(), over)
 }
 
 // later lets time pass.
@@ -382,11 +382,10 @@ func TestWantedAgainWhileItIsRemoved(t *testing.T) {
 				return nil
 			})
 			s := c.control.Load()
-			await.True(t, "no round is to come", func() bool {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return s.done == s.asked
-			})
+			s.mu.Lock()
+			over := s.ask()
+			s.mu.Unlock()
+			<-over // no round is to come
 			hold, begun := make(chan struct{}), make(chan struct{}, 1)
 			c.table.be(func(p *table) { p.hold, p.begun = hold, begun })
 			if got := c.give(a, "a", x.then); !strings.Contains(got, "pending") {
