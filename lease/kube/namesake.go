@@ -78,6 +78,9 @@ func (c *Life) otherMachine() error {
 		// whoever lives there puts it right; who takes the word away, as the error advises, gives it to us
 		theirs, ok = n.theirs, true
 	}
+	if ok {
+		theirs, ok = c.unclaimed(theirs)
+	}
 	if !ok || c.o.Underlay == nil {
 		n.contest = false
 		return nil
@@ -125,6 +128,23 @@ func (c *Life) otherMachine() error {
 	}
 	return &namesakeError{node: c.name, address: theirs.Address(), ours: c.announced().Attrs.Address(),
 		lives: n.rounds.Answered > 0, keys: c.keys}
+}
+
+// unclaimed is what our Node says, without the addresses that another Node publishes: whoever answers there is
+// that one. ok is false if no address is left.
+func (c *Life) unclaimed(theirs lease.Attrs) (_ lease.Attrs, ok bool) {
+	for _, n := range c.view.nodes {
+		if n.Kube.Name == c.name || !n.managed || n.bad != nil {
+			continue
+		}
+		if n.PublicIP == theirs.PublicIP {
+			theirs.PublicIP = netip.Addr{}
+		}
+		if n.PublicIPv6 == theirs.PublicIPv6 {
+			theirs.PublicIPv6 = netip.Addr{}
+		}
+	}
+	return theirs, theirs.Address().IsValid()
 }
 
 // answered ends the round that a is of, if it is under way.

@@ -322,6 +322,30 @@ func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	}
 }
 
+// TestAnAddressOfAnotherNode: what our Node says is our former address, which the machine of another Node has
+// by now. Nobody is asked there, since whoever answers is that one.
+func TestAnAddressOfAnotherNode(t *testing.T) {
+	for _, address := range []string{"192.0.2.2", "192.0.2.3"} {
+		c := newTestCore(t)
+		c.phase, c.Source = keeping, keeper.SourceStore
+		c.ours = peer("a", "10.244.1.0/24", "192.0.2.2")
+		other := c.keys.node(c.o.Config, peer("b", "10.244.2.0/24", address), 1)
+		c.view = view{read: true, nodes: []*node{other}}
+		asked, written := 0, 0
+		for _, f := range c.Step(c.Now, news{}) {
+			switch f.(type) {
+			case keeper.AskUnderlay:
+				asked++
+			case PatchNode:
+				written++
+			}
+		}
+		if taken := address == "192.0.2.2"; asked == 0 != taken || written == 1 != taken {
+			t.Errorf("%s is another's: asked %d times, %d writes", address, asked, written)
+		}
+	}
+}
+
 // newTestCore returns a core of the Node "a" at 192.0.2.1, which has somebody to ask.
 func newTestCore(t testing.TB) *Life {
 	o := Options{Options: keeper.Options{
