@@ -77,6 +77,15 @@ func TestKeyFaults(t *testing.T) {
 		{six, "vxlan", `"MacPrefix":"01-00","DisableOffloads":["y"]`, "Backend.MacPrefix Backend.DisableOffloads"},
 		{six, "vxlan", `"VNI":10000`, "Backend.VNI"}, // no room in flannel-v6.10000
 		{six, "vxlan", `"MTU":1349`, "Backend.MTU"},  // 1280 and 70
+		// Nothing that is like a wish to encrypt is taken for none.
+		{six, "auto", `"Encrypt":""`, "Backend.Encrypt"},
+		{six, "auto", `"Encrypt":"always","encrypt":null`, "Backend.Encrypt"},
+		{six, "auto", `"Encrypt":true`, "Backend.Encrypt"},
+		{six, "auto", `"Encrypt":"never"`, "Backend.Encrypt"},
+		{six, "auto", `"Encrypt":"always","Mode":"x"`, "Backend.Mode"},
+		{six, "vxlan", `"Encrypt":null`, "Backend.Encrypt"},
+		{six, "wireguard", `"encrypt":"between-links"`, "Backend.Encrypt"},
+		{six, "host-gw", `"Encrypt":"always","Encrypt":"none"`, "Backend.Encrypt"},
 		{six, "wireguard", `"ListenPort":0`, "Backend.ListenPort"},
 		{six, "wireguard", `"ListenPortV6":"x"`, "Backend.ListenPortV6"},
 		{six, "wireguard", `"PSK":"` + testPSK[:40] + `"`, "Backend.PSK"},

@@ -13,66 +13,6 @@ import (
 	"weft/routing/underlay"
 )
 
-// TestEncryptKeys: type auto encrypts with the key, with wireguard's keys beside it, and nothing else that is
-// like a wish to encrypt is taken for none.
-func TestEncryptKeys(t *testing.T) {
-	config := func(backend string) string {
-		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{` + backend + `}}`
-	}
-	for backend, want := range map[string]string{
-		`"Type":"auto"`:                           "auto vxlan 8472 ",
-		`"Type":"auto","encrypt":"Always"`:        "auto wireguard 51820 always",
-		`"Type":"auto","Encrypt":"between-links"`: "auto wireguard 51820 between-links",
-		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK +
-			`"`: "auto wireguard 7 always [192.0.2.0/24] psk",
-	} {
-		c, err := Parse([]byte(config(backend)))
-		if err != nil {
-			t.Errorf("%s: %v", backend, err)
-			continue
-		}
-		got := ""
-		switch s := c.settings.(type) {
-		case *auto:
-			got = fmt.Sprintf("auto vxlan %d ", s.Facts().Port)
-		case *encrypted:
-			w := s.wireGuard
-			w.seals = seals{s.Encrypt, s.AllowedSources}
-			got = fmt.Sprintf("auto %s %d %s", w.Facts().record, s.Facts().Port, w.encrypt)
-			if len(w.allowed) > 0 {
-				got += fmt.Sprint(" ", w.allowed)
-			}
-			if !w.PSK.IsZero() {
-				got += " psk"
-			}
-		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", backend, got, want)
-		}
-		if c.Unknown != nil {
-			t.Errorf("unknown keys %v", c.Unknown)
-		}
-	}
-	for backend, want := range map[string]string{
-		`"Type":"auto","Encrypt":""`:                           "Backend.Encrypt",
-		`"Type":"auto","Encrypt":null`:                         "Backend.Encrypt",
-		`"Type":"auto","Encrypt":"always","encrypt":null`:      "Backend.Encrypt",
-		`"Type":"vxlan","Encrypt":null`:                        "Backend.Encrypt",
-		`"Type":"auto","Encrypt":true`:                         "Backend.Encrypt",
-		`"Type":"auto","Encrypt":"never"`:                      "Backend.Encrypt",
-		`"Type":"auto","Encrypt":"allways"`:                    "Backend.Encrypt",
-		`"Type":"auto","Encrypt":"always","Mode":"x"`:          "Backend.Mode",
-		`"Type":"vxlan","Encrypt":"always"`:                    "Backend.Encrypt",
-		`"Type":"wireguard","encrypt":"between-links"`:         "Backend.Encrypt",
-		`"Type":"host-gw","Encrypt":"always","Encrypt":"none"`: "Backend.Encrypt",
-	} {
-		_, err := Parse([]byte(config(backend)))
-		if keys := faultKeys(t, err); !slices.Equal(keys, []string{want}) {
-			t.Errorf("%s: %v, want %s", backend, err, want)
-		}
-	}
-}
-
 // TestEncryptWays has what becomes of each peer: plain routes only between links' own nodes that both say so,
 // and everybody else by WireGuard, or not at all.
 func TestEncryptWays(t *testing.T) {

@@ -140,8 +140,10 @@ func newNode(ctx context.Context, c BackendConfig) (*Node, error) {
 	case c.Kernel == nil:
 		return nil, errors.New("BackendConfig.Kernel is missing")
 	}
-	if err := c.between(f); err != nil {
-		return nil, err
+	if c.Outside != nil {
+		if err := c.Network.WorksElsewhere(); err != nil {
+			return nil, err
+		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	kind := c.Network.settings

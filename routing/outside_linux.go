@@ -27,12 +27,7 @@ func (c *Node) away() bool { return c.out != c.k }
 // WorksElsewhere returns why the backend does not work with its underlay in another namespace than its TUN;
 // nil if it does.
 func (n Network) WorksElsewhere() error {
-	return BackendConfig{Outside: &kernel.Kernel{}}.between(n.Facts())
-}
-
-// between returns why a backend of those facts does not work with its underlay in another namespace.
-func (c BackendConfig) between(f Facts) error {
-	if c.Outside != nil && (f.Carrier == CarrierKernel || f.Direct || len(f.Commands) > 0) {
+	if f := n.Facts(); f.Carrier == CarrierKernel || f.Direct || len(f.Commands) > 0 {
 		return errKernelCarries
 	}
 	return nil

@@ -43,6 +43,8 @@ func TestSettings(t *testing.T) {
 			`ListenPortV6=8 MTU=1400 PersistentKeepaliveInterval=25 Mode="auto" Userspace="always"`,
 		`"Type":"wireguard","ListenPort":51821,"Mode":"auto","PSK":""`: `ListenPort=51821 Mode="auto"`,
 		`"Type":"route-hook","Interval":30`:                            "Interval=30",
+		`"Type":"auto","VNI":7`:                                        "VNI=7",
+		`"Type":"auto","ListenPort":7,"encrypt":"Always"`:              `ListenPort=7 Encrypt="always"`,
 	} {
 		n, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{` + backend + `}}`))
 		if err != nil {

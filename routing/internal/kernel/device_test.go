@@ -10,32 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPlanVTEP(t *testing.T) {
-	want := Device{Name: "flannel.1", Kind: KindVXLAN, Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450,
-		Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
-	edit := func(f func(*Device)) *Device { v := want; f(&v); return &v }
-	for _, c := range []struct {
-		name string
-		have *Device
-		want DeviceChange
-	}{
-		{"as wanted", &want, DeviceChange{}},
-		{"flannel's", edit(func(v *Device) { v.Alias = "" }), DeviceChange{Set: []string{"alias"}}},
-		{"MAC and link changed by others", edit(func(v *Device) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }),
-			DeviceChange{Set: []string{"mac", "mtu", "up"}}},
-		{"another port", edit(func(v *Device) { v.Port = 4789 }), DeviceChange{Recreate: "port 4789, want 8472"}},
-		{"another underlay", edit(func(v *Device) { v.Under, v.Local = 4, addr("192.0.2.9") }),
-			DeviceChange{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
-		{"GBP and learning", edit(func(v *Device) { v.GBP, v.Learning = true, true }),
-			DeviceChange{Recreate: "GBP true, want false; learning true, want false"}},
-		{"an attribute that we do not set", edit(func(v *Device) { v.Other = "it has ttl" }),
-			DeviceChange{Recreate: "it has ttl"}},
-	} {
-		c.want.Want = want
-		if got := planDevice(*c.have, want); !cmp.Equal(got, c.want, compareState) {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-	}
+func TestStrange(t *testing.T) {
 	for _, c := range []struct {
 		alias string
 		addrs []netip.Prefix
