@@ -2,16 +2,14 @@ package plane
 
 import (
 	"errors"
-	"maps"
 	"net/netip"
-	"slices"
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
 	"weft/tunnel/port"
 )
 
-// hopRoutes are the cached answers for the outer addresses of all peers.
+// hopRoutes are the kernel's answers for the outer addresses of all peers.
 type hopRoutes struct {
 	// via is the neighbour of each address; the zero Addr if frames cannot be sent there.
 	via map[netip.Addr]netip.Addr
@@ -26,10 +24,10 @@ func newHopRoutes(size int) hopRoutes {
 	return hopRoutes{make(map[netip.Addr]netip.Addr, size), map[netip.Addr]bool{}, map[int]bool{}}
 }
 
-// add notes the kernel's answer for dst. Without an answer dst stays unknown, and is asked for again.
-func (r hopRoutes) add(dst netip.Addr, a kernel.Answer, link kernel.EtherInfo) {
+// add notes the kernel's answer for dst, and reports whether there was one.
+func (r hopRoutes) add(dst netip.Addr, a kernel.Answer, link kernel.EtherInfo) bool {
 	if errors.Is(a.Err, kernel.ErrNoAnswer) {
-		return
+		return false
 	}
 	via, err := a.Neighbour(dst, link)
 	r.via[dst] = via
@@ -39,30 +37,7 @@ func (r hopRoutes) add(dst netip.Addr, a kernel.Answer, link kernel.EtherInfo) {
 	case a.Err == nil && a.Link != link.Index:
 		r.others[a.Link] = true
 	}
-}
-
-// keep is a copy with those of addrs that it knows, and the ones that it does not.
-func (r hopRoutes) keep(addrs []netip.Addr) (known hopRoutes, missing []netip.Addr) {
-	if len(addrs) == len(r.via) && !slices.ContainsFunc(addrs, func(a netip.Addr) bool {
-		_, ok := r.via[a]
-		return !ok
-	}) {
-		return r, nil // the usual case, and a copy for thousands of peers is much garbage
-	}
-	known = newHopRoutes(len(addrs))
-	maps.Copy(known.others, r.others)
-	for _, a := range addrs {
-		via, ok := r.via[a]
-		if !ok {
-			missing = append(missing, a)
-			continue
-		}
-		known.via[a] = via
-		if via.IsValid() {
-			known.wanted[via] = true
-		}
-	}
-	return known, missing
+	return true
 }
 
 // nextHops joins routes and neighbours. macs are the link addresses of neighbours, local

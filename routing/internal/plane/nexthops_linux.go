@@ -17,6 +17,7 @@ type hopState struct {
 	key    hopKey
 	peers  []netip.Addr // outer addresses, sorted
 	routes hopRoutes
+	stale  bool // the routes have to be asked for anew
 	macs   map[netip.Addr]encap.MAC
 	took   time.Duration            // how long the last asking for routes took; 0 once AskingTook said so
 	silent map[netip.Addr]bool      // neighbours that the kernel asked for in vain; never changed, but replaced
@@ -26,7 +27,7 @@ type hopState struct {
 
 // forget is for a link about which nothing is known any more.
 func (h *hopState) forget() {
-	h.key, h.routes, h.macs, h.silent, h.asked = hopKey{}, hopRoutes{}, nil, nil, nil
+	h.key, h.routes, h.stale, h.macs, h.silent, h.asked = hopKey{}, hopRoutes{}, true, nil, nil, nil
 }
 
 // hopKey is what every next hop depends on.
@@ -37,18 +38,20 @@ type hopKey struct {
 
 // setPeers takes the outer addresses of other peers, but for those that are refused.
 func (h *hopState) setPeers(peers []tunnel.PeerSpec, refused []*tunnel.PeerError) {
-	h.peers = make([]netip.Addr, 0, len(peers))
+	now := make([]netip.Addr, 0, len(peers))
 	out := make(map[int]bool, len(refused))
 	for _, r := range refused {
 		out[r.Index] = true
 	}
 	for i := range peers {
 		if !out[i] {
-			h.peers = append(h.peers, peers[i].Addr)
+			now = append(now, peers[i].Addr)
 		}
 	}
-	slices.SortFunc(h.peers, netip.Addr.Compare)
-	h.peers = slices.Compact(h.peers)
+	slices.SortFunc(now, netip.Addr.Compare)
+	now = slices.Compact(now)
+	h.stale = h.stale || !slices.Equal(h.peers, now)
+	h.peers = now
 }
 
 // interest is what the next hops depend on, for the monitor.
@@ -65,9 +68,9 @@ func (h *hopState) interest() kernel.HopInterest {
 }
 
 // UpdateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane
-// on any path the peers whose next hop answers nobody. With kernel.ChangedRoutes it asks the kernel for all
-// routes anew, else only for those that it does not know. Neighbours are listed each time: a listing for all
-// peers. link is the underlay's.
+// on any path the peers whose next hop answers nobody. It asks the kernel for all routes with
+// kernel.ChangedRoutes, for other peers, and where it did not answer. Neighbours are listed each time: a listing
+// for all peers. link is the underlay's.
 func (p *Plane) UpdateNextHops(link string, c kernel.Change) error {
 	err := p.readNextHops(link, c)
 	if err != nil && len(p.raws()) == 0 {
@@ -99,11 +102,10 @@ func (p *Plane) readNextHops(name string, c kernel.Change) error {
 	if key.link != h.key.link { // without a carrier it forgot its neighbours
 		h.silent, h.asked = nil, nil
 	}
-	if key != h.key || c&kernel.ChangedRoutes != 0 {
-		h.routes = hopRoutes{}
-	}
-	if err := p.askRoutes(key); err != nil {
-		return err
+	if h.stale || key != h.key || c&kernel.ChangedRoutes != 0 {
+		if err := p.askRoutes(key); err != nil {
+			return err
+		}
 	}
 	ns, err := p.out.Neighbours(link.Index)
 	if err != nil {
@@ -130,20 +132,18 @@ func (p *Plane) AskingTook() time.Duration {
 	return took
 }
 
-// askRoutes completes the cached routes.
+// askRoutes asks for the routes to all peers.
 func (p *Plane) askRoutes(key hopKey) error {
-	h := &p.next
-	routes, missing := h.routes.keep(h.peers)
-	began := time.Now()
-	split, _ := slices.BinarySearchFunc(missing, netip.IPv6Unspecified(), netip.Addr.Compare)
+	h, began := &p.next, time.Now()
+	routes := newHopRoutes(len(h.peers))
+	h.stale = true // until all have answers
+	split, _ := slices.BinarySearchFunc(h.peers, netip.IPv6Unspecified(), netip.Addr.Compare)
+	answered := true
 	for _, f := range []struct {
 		dsts  []netip.Addr
 		local netip.AddrPort
-	}{{missing[:split], key.local4}, {missing[split:], key.local6}} {
+	}{{h.peers[:split], key.local4}, {h.peers[split:], key.local6}} {
 		if !f.local.IsValid() {
-			for _, dst := range f.dsts {
-				routes.via[dst] = netip.Addr{}
-			}
 			continue
 		}
 		answers, err := p.out.RoutesTo(f.dsts, f.local)
@@ -151,13 +151,12 @@ func (p *Plane) askRoutes(key hopKey) error {
 			return err
 		}
 		for i, a := range answers {
-			routes.add(f.dsts[i], a, key.link)
+			answered = routes.add(f.dsts[i], a, key.link) && answered
 		}
 	}
-	if len(missing) > 0 {
+	if h.routes, h.stale = routes, !answered; len(h.peers) > 0 {
 		h.took = time.Since(began)
 	}
-	h.routes = routes
 	return nil
 }
 
