@@ -3,9 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/nftables"
@@ -17,7 +15,7 @@ import (
 const ingressPrefix = "weft-raw-"
 
 // IngressTables lists the nf_tables tables of family netdev that path raw left in the current network
-// namespace: they have one of its names and its rule. A table with an owner is none, since it belongs to a
+// namespace: they have its prefix and its rule. A table with an owner is none, since it belongs to a
 // process that runs, which may be another network's weftd, and the kernel removes it with that. A kernel
 // without nf_tables has none.
 func IngressTables() ([]string, error) {
@@ -31,7 +29,7 @@ func IngressTables() ([]string, error) {
 	}
 	var names []string
 	for _, t := range ts {
-		if !hasOwner(t) && isIngressTable(t.Name) && hasIngressRule(c, t) {
+		if strings.HasPrefix(t.Name, ingressPrefix) && !hasOwner(t) && hasIngressRule(c, t) {
 			names = append(names, t.Name)
 		}
 	}
@@ -42,22 +40,6 @@ func IngressTables() ([]string, error) {
 // kernel sends in network order, in the machine's.
 func hasOwner(t *nftables.Table) bool {
 	return binaryutil.BigEndian.Uint32(binaryutil.NativeEndian.PutUint32(t.Flags))&tableOwner != 0
-}
-
-// isIngressTable reports whether name is one of ingressTables.
-func isIngressTable(name string) bool {
-	rest, ok := strings.CutPrefix(strings.TrimSuffix(name, "b"), ingressPrefix)
-	i := strings.LastIndexByte(rest, '-')
-	if !ok || i < 0 {
-		return false
-	}
-	port, err := strconv.ParseUint(rest[i+1:], 10, 16)
-	if err != nil {
-		return false
-	}
-	a, err := netip.ParseAddr(strings.ReplaceAll(rest[:i], "-", ":"))
-	names := ingressTables(netip.AddrPortFrom(a, uint16(port)))
-	return err == nil && slices.Contains(names[:], name)
 }
 
 // hasIngressRule reports whether the table has the rule that is ours.
