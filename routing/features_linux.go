@@ -3,14 +3,18 @@ package routing
 import (
 	"fmt"
 
+	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 )
 
-// readFeatures reads the features of the underlay's devices. While the underlay is lost what was seen last
-// stays.
-func (c *Node) readFeatures() {
+// readFeatures reads the features of the underlay's devices after a change of a link, and reports whether it
+// did. While the underlay is lost what was seen last stays.
+func (c *Node) readFeatures(ch kernel.Change) bool {
 	if c.plane == nil || c.under.Lost != "" {
-		return
+		return false
+	}
+	if l := c.devices.List; ch&kernel.ChangedObjects == 0 && len(l) > 0 && l[0].Index == c.under.Now.Index {
+		return false // each reading takes much memory, and peers change often
 	}
 	d := underlay.ReadDevices(c.out, c.under.Now.Index)
 	if d.Unknown != "" && c.devices.Unknown == "" {
@@ -21,6 +25,7 @@ func (c *Node) readFeatures() {
 		c.plane.Engine().DoubtRuns()
 	}
 	c.devices = d
+	return true
 }
 
 // chooseOutlet has superpackets leave as the features that were read last suggest.

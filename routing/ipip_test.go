@@ -70,7 +70,7 @@ func TestIPIPWant(t *testing.T) {
 	}
 
 	u := new(ipip).inUserSpace("", "").want(s)
-	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || usedPeers(u.reached()) != 3 || len(u.Devices) > 0 ||
+	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || usedPeers(u.reached(true)) != 3 || len(u.Devices) > 0 ||
 		len(u.spec.LeftOut) != 2 {
 		t.Fatalf("in user space: %+v", u)
 	}

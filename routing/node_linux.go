@@ -406,9 +406,6 @@ func (c *Node) RotateKey(ctx context.Context) (before, after wireguard.PublicKey
 
 // tendForwarding looks after how datagrams arrive, and shows it.
 func (c *Node) tendForwarding() {
-	if c.plane == nil {
-		return
-	}
 	says := c.plane.TendForwarding(c.under.Now.Name)
 	c.statusMu.Lock()
 	c.status.Forwarding = says

@@ -59,7 +59,7 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 		// While an address is lost its socket stays: it works again as soon as the address is back.
 		r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
 	}
-	c.readFeatures()
+	looked := c.readFeatures(ch)
 	r.try(c.decide(sizes))
 	if by := c.joiner(); by != "" {
 		r.try(fmt.Errorf("a device of the underlay joins datagrams of UDP that nobody could take apart again, so "+
@@ -95,7 +95,9 @@ func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 		return err // we were interrupted, which says nothing about the kernel
 	}
 	c.report(r.st, err)
-	c.tendForwarding()
+	if looked {
+		c.tendForwarding()
+	}
 	if c.under.Now != was && c.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
 		c.cfg.UnderlayChanged(c.under.Now)
 	}
@@ -171,12 +173,9 @@ func (c *Node) decide(m mtus) error {
 		}
 		d.refuse(refused)
 	}
-	w := decision{desired: d, from: s, reached: d.reached(), skips: d.skipped()}
-	w.peers = usedPeers(w.reached)
+	w := decision{desired: d, from: s, reached: d.reached(!c.about.uniform), peers: d.peers(),
+		skips: d.skipped()}
 	w.ways, w.spec = nil, nil
-	if c.about.uniform {
-		w.reached = onlySkipped(w.reached)
-	}
 	c.want = w
 	return nil
 }

@@ -137,7 +137,7 @@ func TestVXLANPeers(t *testing.T) {
 				s.hops[addr(a)] = h
 			}
 			d := testVXLAN(c.direct).want(s)
-			if got := reachedText(d.reached()); got != c.want {
+			if got := reachedText(d.reached(true)); got != c.want {
 				t.Errorf("reached\n%swant\n%s", got, c.want)
 			}
 			var vias []string
@@ -151,9 +151,9 @@ func TestVXLANPeers(t *testing.T) {
 	}
 	twice := testVXLAN(false).want(vxlanSituation(four(2, func(*lease.Record) {}),
 		four(3, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:02")) })))
-	if n := usedPeers(twice.reached()); n != 1 || !strings.Contains(skippedOf(twice.reached())[0].Reason,
+	if n := usedPeers(twice.reached(true)); n != 1 || !strings.Contains(skippedOf(twice.reached(true))[0].Reason,
 		"10.5.2.0/24's too") {
-		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached()))
+		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached(true)))
 	}
 	small := four(2, func(r *lease.Record) { r.Weft = &lease.Weft{MTU: 1300} })
 	if r := testVXLAN(false).want(vxlanSituation(small)).Routes; r[0].MTU != 1300 {

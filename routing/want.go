@@ -65,17 +65,32 @@ func (d *desired) used() iter.Seq[*way] {
 	}
 }
 
-// reached reports about every way.
-func (d *desired) reached() []Reached {
-	out := make([]Reached, len(d.ways))
+// reached reports about all ways, or about those that are skipped: of thousands hardly one.
+func (d *desired) reached(all bool) (out []Reached) {
+	if all {
+		out = make([]Reached, 0, len(d.ways))
+	}
 	for i := range d.ways {
-		out[i] = d.ways[i].Reached
+		if w := &d.ways[i]; all || w.How == HowSkipped {
+			out = append(out, w.Reached)
+		}
 	}
 	return out
 }
 
 // skipped lists what is not used, or not wholly, in the form of Status.Skipped.
-func (d *desired) skipped() []Skipped { return slices.Concat(skippedOf(d.reached()), d.notes) }
+func (d *desired) skipped() []Skipped { return slices.Concat(skippedOf(d.reached(false)), d.notes) }
+
+// peers counts the records with at least one way that is used. Those of one record stand side by side.
+func (d *desired) peers() (n int) {
+	var last *lease.Record
+	for w := range d.used() {
+		if w.r != last {
+			n, last = n+1, w.r
+		}
+	}
+	return n
+}
 
 // decision is what is wanted at present, and what it was made from.
 type decision struct {
@@ -136,17 +151,6 @@ func skippedOf(rs []Reached) []Skipped {
 		s := Skipped{Peer: r.Peer, Node: r.Node, Address: r.Address, Reason: r.Reason, Subnets: r.Subnets}
 		if r.How == HowSkipped && (len(out) == 0 || out[len(out)-1] != s) { // one reason for both families
 			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// onlySkipped leaves out what is reached.
-func onlySkipped(rs []Reached) []Reached {
-	var out []Reached // of thousands hardly one
-	for _, r := range rs {
-		if r.How == HowSkipped {
-			out = append(out, r)
 		}
 	}
 	return out

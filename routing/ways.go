@@ -176,6 +176,22 @@ func (cs claims) has(c claim, now lease.Subnets) bool {
 	return before.V4.IsValid() && before.V4 == now.V4 || before.V6.IsValid() && before.V6 == now.V6
 }
 
+// of are the claims with those owners: cs itself, which may have thousands, if nothing changed.
+func (cs claims) of(owner map[claim]*way) claims {
+	same := len(owner) == len(cs)
+	for c, w := range owner {
+		same = same && cs[c] == w.Subnets
+	}
+	if same {
+		return cs
+	}
+	after := make(claims, len(owner))
+	for c, w := range owner {
+		after[c] = w.Subnets
+	}
+	return after
+}
+
 // assign grants every claim to one record, and skips the ways that do not get what they need. The record that
 // has it already keeps it, as long as it is there and claims it. Else what is needed goes before a further
 // address, and the claim of a record that is older in the store before that of a younger one. Then it skips
@@ -228,10 +244,7 @@ func (d *desired) assign(s situation) {
 			return o.r != w.r
 		})
 	}
-	d.claims = make(claims, len(owner))
-	for c, w := range owner {
-		d.claims[c] = w.Subnets
-	}
+	d.claims = s.claims.of(owner)
 	cut := make(map[netip.Addr]underlay.Displaced, len(s.displaced))
 	for _, x := range s.displaced {
 		cut[x.Addr] = x
