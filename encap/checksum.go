@@ -6,16 +6,13 @@ import (
 	"net/netip"
 )
 
-// Sum adds b, taken as 16-bit big-endian words, to initial in one's complement
-// arithmetic (RFC 1071). An odd last byte counts as the high half of a word, so
-// only the last of several chained pieces may have an odd length. The result is
-// not folded and not inverted: it is an initial for another Sum, or for [Fold].
+// Sum adds b, as 16-bit big-endian words, to initial in one's complement arithmetic (RFC 1071). An odd last
+// byte is the high half of a word, so only the last of several chained pieces may have an odd length. The
+// result is neither folded nor inverted. It is the initial of another Sum, or the argument of [Fold].
 //
-// It adds 64 bits at a time, in the byte order of the commonest machines, since
-// the sum of swapped words is the swapped sum (RFC 1071 §2(B)). Two chains of
-// additions do not wait for each other's carries. A chain that began without a
-// carry ends with one only if its sum is at most 2^64 − 2, so that adding the
-// carry does not overflow.
+// Sum adds 64 bits at a time in little-endian order, because the sum of swapped words is the swapped sum (RFC
+// 1071 §2(B)). Two chains of additions are independent of each other's carries. A chain that starts without a
+// carry ends with one only if its sum is at most 2^64 − 2, so adding the carry cannot overflow.
 func Sum(b []byte, initial uint64) uint64 {
 	var s, t, c uint64
 	for len(b) >= 128 {
@@ -45,7 +42,7 @@ func Sum(b []byte, initial uint64) uint64 {
 		s += c
 		b = b[8:]
 	}
-	var tail uint64 // the last 0 to 7 bytes, zeros behind them
+	var tail uint64 // the last 0 to 7 bytes, then zeros
 	if len(b) >= 4 {
 		tail = uint64(binary.LittleEndian.Uint32(b))
 		b = b[4:]
@@ -61,8 +58,8 @@ func Sum(b []byte, initial uint64) uint64 {
 	return s + c
 }
 
-// Fold reduces a sum to 16 bits, with the carries added back in. Only a sum of
-// nothing but zeros folds to 0; other multiples of 0xffff fold to 0xffff.
+// Fold reduces a sum to 16 bits, adding the carries back in. Only a sum of zeros folds to 0; other multiples
+// of 0xffff fold to 0xffff.
 func Fold(sum uint64) uint16 {
 	sum = sum>>32 + sum&0xffffffff // 33 bits
 	sum = sum>>32 + sum&0xffffffff // 32 bits
@@ -70,19 +67,19 @@ func Fold(sum uint64) uint16 {
 	return uint16(sum>>16 + sum&0xffff)
 }
 
-// Checksum returns the Internet checksum of b (RFC 1071), as it stands in a
-// header. Over data that includes a correct checksum it is 0.
+// Checksum returns the Internet checksum of b (RFC 1071), as a header has it. Over data that includes a
+// correct checksum it returns 0.
 func Checksum(b []byte) uint16 { return ^Fold(Sum(b, 0)) }
 
-// Update16 returns what a checksum becomes when one aligned 16-bit word under it
-// changes: HC' = ~(~HC + ~m + m'), RFC 1624 equation 3.
+// Update16 returns the new value of a checksum after one aligned 16-bit word that it covers changed: HC' =
+// ~(~HC + ~m + m'), RFC 1624 equation 3.
 func Update16(check, old, new uint16) uint16 {
 	return ^Fold(uint64(^check) + uint64(^old) + uint64(new))
 }
 
-// PseudoHeaderSum returns the unfolded sum of the pseudo header that TCP and UDP
-// checksums include (RFC 768, RFC 9293 §3.1, RFC 8200 §8.1). Both addresses are
-// of one family; length is that of transport header and payload, in bytes.
+// PseudoHeaderSum returns the unfolded sum of the pseudo header of TCP and UDP checksums (RFC 768, RFC 9293
+// §3.1, RFC 8200 §8.1). Both addresses must have the same family. length is that of transport header and
+// payload, in bytes.
 func PseudoHeaderSum(src, dst netip.Addr, proto uint8, length int) uint64 {
 	if src.Is4() && dst.Is4() {
 		s, d := src.As4(), dst.As4()
@@ -92,15 +89,15 @@ func PseudoHeaderSum(src, dst netip.Addr, proto uint8, length int) uint64 {
 	return Sum(s[:], Sum(d[:], pseudoTail(proto, length)))
 }
 
-// PseudoHeaderSumRaw is PseudoHeaderSum for addresses that lie side by side, as
-// in both IP headers: addrs is source and destination, 8 or 32 bytes.
+// PseudoHeaderSumRaw is PseudoHeaderSum for adjacent addresses, as in both IP headers. addrs has source and
+// destination, 8 or 32 bytes.
 func PseudoHeaderSumRaw(addrs []byte, proto uint8, length int) uint64 {
 	return Sum(addrs, pseudoTail(proto, length))
 }
 
-// pseudoTail is the part after the addresses. IPv4 has 8 zero bits, protocol and
-// a 16-bit length, IPv6 a 32-bit length, 24 zero bits and the next header: the
-// sum is the same for every length that IPv4 knows.
+// pseudoTail returns the sum of the part after the addresses. IPv4 has 8 zero bits, the protocol and a 16-bit
+// length; IPv6 has a 32-bit length, 24 zero bits and the next header. The sums are the same for every length
+// up to 65535.
 func pseudoTail(proto uint8, length int) uint64 {
 	return uint64(proto) + uint64(uint32(length))
 }

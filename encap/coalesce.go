@@ -2,30 +2,27 @@ package encap
 
 import "encoding/binary"
 
-// MaxUDPSegments is how many datagrams Linux takes in one UDP superpacket
-// (UDP_MAX_SEGMENTS in linux/udp.h since 6.9; 64 before).
+// MaxUDPSegments is the maximum number of datagrams in one UDP superpacket (UDP_MAX_SEGMENTS in linux/udp.h
+// since 6.9; 64 before).
 const MaxUDPSegments = 128
 
 // maxRunHeader is the longest header of a packet that can start a run: IPv6
 // without extension headers and TCP with all options.
 const maxRunHeader = IPv6Len + 60
 
-// Run merges packets of one flow, in the order of their arrival, into one
-// superpacket. No payload is copied: the run keeps the first packet's header, and
-// the caller keeps the list of payloads. The superpacket is the first packet, with
-// the header that Finish patches, and behind it the payloads of the packets that
-// joined.
+// Run coalesces packets of one flow, in the order of arrival, into one superpacket. It copies no payload: the
+// run has the first packet's header, and the caller has the list of payloads. The superpacket is the first
+// packet with the header that Finish patches, followed by the payloads of the packets that joined.
 //
-// The caller keeps the order within the flow: a packet of the run's flow that does
-// not join, such as a pure ACK, may leave only after the run.
+// The caller keeps the order within the flow: a packet of the flow that does not join, such as a pure ACK,
+// must be sent after the run.
 //
-// [Super.AppendHeader] cuts the superpacket into the packets that joined, byte for
-// byte, but for three fields with more than one right value. The identification of
-// IPv4 packets with DF (RFC 6864 §4.1) counts up even if it was fixed. A TCP checksum
-// of 0xffff becomes 0. A transport checksum that was partial may come out complete,
-// and one that was complete may come out partial.
+// [Super.AppendHeader] segments the superpacket into the packets that joined, byte for byte, except for three
+// fields with more than one right value. The identification of IPv4 packets with DF (RFC 6864 §4.1) counts up
+// even if it was constant. A TCP checksum of 0xffff becomes 0. A partial transport checksum may become
+// complete, and a complete one partial.
 //
-// The zero Run is idle and ready. It is not safe for concurrent use.
+// The zero Run is idle and ready to use. A Run is not safe for concurrent use.
 type Run struct {
 	// UDPSegments bounds the datagrams in one superpacket. Zero or less means
 	// MaxUDPSegments. TCP is bounded only by the superpacket's length, below 65536
@@ -33,7 +30,7 @@ type Run struct {
 	UDPSegments int
 
 	gsoType     uint8
-	proto       uint8
+	proto       uint8 // partial transport checksum of the first packet
 	closed      bool
 	partial     bool // the first packet's transport checksum
 	df          bool
@@ -49,25 +46,24 @@ type Run struct {
 	head        [maxRunHeader]byte // the first packet's, headerLen bytes
 }
 
-// Segments returns how many packets the run has, 0 if it is idle.
+// Segments returns how many packets the run has. It is 0 if the run is idle.
 func (r *Run) Segments() int { return r.segments }
 
 // TotalLen returns the length of the superpacket so far, in bytes.
 func (r *Run) TotalLen() int { return r.totalLen }
 
-// Closed says that no further packet can join: the run is full, or its last packet
-// was shorter than the first or carried PSH. An idle run is closed.
+// Closed reports whether no further packet can join: the run is full, or its last packet was shorter than the
+// first or had PSH. An idle run is closed.
 func (r *Run) Closed() bool { return r.closed || r.segments == 0 }
 
-// Start begins a run with the packet in b if another could join it, and forgets the
-// run before. in is what ParseInner returned for b, and partial what PartialChecksum
-// did. If Start refuses the packet, the run is idle, and the packet has to leave
-// alone and unchanged, after what is held of its flow.
+// Start starts a run with the packet in b, if another packet could join it. It discards the previous run. in
+// is the result of ParseInner for b, and partial that of PartialChecksum. If Start returns false, the run is
+// idle. The caller must then send the packet alone and unchanged, after pending packets of its flow.
 //
-// Start refuses everything but TCP and UDP with payload directly behind an IP header
-// without options. It refuses fragments; TCP with SYN, FIN, RST, URG, CWR or PSH, or
-// without ACK; UDP over IPv4 without checksum; and a packet whose IPv4 header
-// checksum or complete transport checksum is wrong, since the superpacket's would be
+// Start accepts only TCP and UDP with payload, directly after an IP header without options. It rejects
+// fragments; TCP with SYN, FIN, RST, URG, CWR or PSH, or without ACK; and UDP over IPv4 without checksum. It
+// also rejects a packet with a wrong IPv4 header checksum or complete transport checksum, because the
+// superpacket's would be right and hide the damage.
 // right and hide the damage.
 func (r *Run) Start(b []byte, in Inner, partial bool) bool {
 	r.segments = 0
@@ -101,7 +97,7 @@ func (r *Run) Start(b []byte, in Inner, partial bool) bool {
 	return true
 }
 
-// startTransport reads the transport header of a first packet, which is whole.
+// startTransport checks the transport header of the first packet, and sets the TCP fields of r.
 func (r *Run) startTransport(l4 []byte) bool {
 	if r.proto == ProtoUDP {
 		return binary.BigEndian.Uint16(l4[ChecksumOffsetUDP:]) != 0
@@ -125,16 +121,19 @@ func (r *Run) full() bool {
 	return r.totalLen >= maxPacket || r.proto == ProtoUDP && r.segments >= limit
 }
 
-// Add lets the packet in b join the run as its next segment if it can. Its payload
-// is then b[payloadFrom:in.TotalLen]. in and partial are as in Start. A packet
-// that does not join leaves the run as it is.
+// Add adds the packet in b to the run as its next segment, if possible. Its payload is then
+// b[payloadFrom:in.TotalLen]. in and partial are as in Start. If ok is false, the run is unchanged.
 //
-// To join it has to repeat the first packet's headers, TOS or traffic class, flow
-// label, TTL, DF, acknowledgement, window, ECE and TCP options included; carry
-// the next sequence number; in IPv4 the next identification, or with DF in all
-// packets the same; have no more payload than the first, and some; and to be as
-// Start demands of a first packet, except that PSH is allowed. One that has less
-// payload, or PSH, joins and closes the run.
+// The packet must have:
+//
+//   - the first packet's headers, including TOS or traffic class, flow label, TTL, DF, acknowledgement,
+//     window, ECE and TCP options;
+//   - the next sequence number;
+//   - in IPv4 the next identification or, with DF, the same one in all packets;
+//   - some payload, at most as much as the first packet;
+//   - all that Start requires, except that PSH is allowed.
+//
+// A packet with less payload or with PSH closes the run.
 func (r *Run) Add(b []byte, in Inner, partial bool) (payloadFrom int, ok bool) {
 	payload := in.TotalLen - r.headerLen
 	if r.Closed() || len(b) < in.TotalLen || payload <= 0 ||
@@ -168,8 +167,8 @@ func (r *Run) Add(b []byte, in Inner, partial bool) (payloadFrom int, ok bool) {
 	return r.headerLen, true
 }
 
-// sameHeader says whether b, which is longer than the run's header, repeats the
-// fields that all packets of a run share. Add checks the others.
+// sameHeader reports whether b has the fields that are equal in all packets of a run. b is longer than the
+// run's header. Add checks the other fields.
 func (r *Run) sameHeader(b []byte) bool {
 	h := r.head[:r.headerLen]
 	b = b[:len(h)]
@@ -190,7 +189,7 @@ func (r *Run) sameHeader(b []byte) bool {
 		[2]byte(b[14:]) == [2]byte(h[14:]) && string(b[18:]) == string(h[18:])
 }
 
-// nextID says whether an IPv4 packet with this identification continues the run.
+// nextID reports whether an IPv4 packet with this identification continues the run.
 func (r *Run) nextID(id uint16) bool {
 	step := id - r.id
 	switch {
@@ -202,14 +201,14 @@ func (r *Run) nextID(id uint16) bool {
 	return step == r.idStep
 }
 
-// Finish ends the run, makes head, the first packet or its header, that of the
-// superpacket, and describes it. head is changed in place: total or payload
-// length, UDP length, IPv4 header checksum, the transport checksum, which becomes
-// the folded pseudo-header sum, and PSH, which is the last packet's. The head of a
-// run of one is left verbatim, and described only if its checksum is partial.
+// Finish ends the run. head is the first packet or its header, which Finish changes into the superpacket's in
+// place. It changes the total or payload length, the UDP length, the IPv4 header checksum and PSH, which is
+// the last packet's. The transport checksum becomes the folded pseudo-header sum. Finish returns the
+// virtio-net header. If the run has one packet, head stays unchanged, and is described only if its checksum
+// is partial.
 //
-// The zero VNetHdr comes back, and head unchanged, for an idle run or a head that is
-// shorter than its headers.
+// For an idle run, or if head is shorter than its headers, Finish returns the zero VNetHdr and leaves head
+// unchanged.
 func (r *Run) Finish(head []byte) VNetHdr {
 	n := r.segments
 	r.segments = 0
@@ -228,7 +227,7 @@ func (r *Run) Finish(head []byte) VNetHdr {
 	return h
 }
 
-// patch turns the first packet's header into the superpacket's.
+// patch changes the first packet's header into the superpacket's.
 func (r *Run) patch(h []byte) {
 	if r.l4 == IPv4Len {
 		binary.BigEndian.PutUint16(h[2:], uint16(r.totalLen))

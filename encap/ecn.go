@@ -17,7 +17,7 @@ const (
 	CE // congestion experienced
 )
 
-// String returns the name of the codepoint as the RFC writes it.
+// String returns the codepoint's name in the RFC.
 func (e ECN) String() string {
 	switch e {
 	case NotECT:
@@ -32,10 +32,9 @@ func (e ECN) String() string {
 	return fmt.Sprintf("ecn(%d)", uint8(e))
 }
 
-// DecapECN returns the codepoint that an inner packet leaves the tunnel with,
-// given the one that its datagram arrived with (RFC 6040 §4.2, figure 4). ok is
-// false if the packet has to be dropped: the underlay marked congestion on a
-// packet whose sender cannot be told otherwise. Only the low two bits count.
+// DecapECN returns the ECN field of a packet that leaves the tunnel, from those of its inner and outer
+// headers (RFC 6040 §4.2, figure 4). ok is false if the packet must be dropped: the underlay marked
+// congestion on a packet whose sender does not support ECN. Only the two low bits of the arguments are used.
 //
 //	           outer  Not-ECT   ECT(0)    ECT(1)    CE
 //	inner Not-ECT     Not-ECT   Not-ECT   Not-ECT   drop
@@ -53,8 +52,8 @@ func DecapECN(outer, inner ECN) (e ECN, ok bool) {
 	return inner, true
 }
 
-// SetECN writes e into the IP header at the start of pkt, and keeps the IPv4
-// header checksum right (RFC 1624). It changes nothing if pkt holds no IP header.
+// SetECN writes e into the IP header at the start of pkt, and updates the IPv4 header checksum (RFC 1624). It
+// does nothing if pkt has no IP header.
 func SetECN(pkt []byte, e ECN) {
 	if len(pkt) < IPv4Len {
 		return

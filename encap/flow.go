@@ -8,15 +8,14 @@ import (
 // protoSCTP has its ports where TCP and UDP have theirs (RFC 9260 §3.1).
 const protoSCTP = 132
 
-// FlowPairHash returns a hash of addresses, protocol and ports of the packet in b; in is
-// what ParseInner returned for b. The hash is the same for all packets of a flow and of the
-// flow in the other direction, so that a connection's data and its acknowledgements get the
-// same port or worker. The ports do not count in a fragment, first or later, so that fragments
-// stay together, nor in a protocol other than TCP, UDP and SCTP. All bits are mixed equally
-// well: any of them will do for a table or a port. The hash is the same on every machine, and
-// not secret: a sender that chooses its ports can make hashes collide.
+// FlowPairHash returns a hash of the addresses, protocol and ports of the packet in b. in is the result of
+// ParseInner for b. Both directions of a flow have the same hash, so that a connection's data and
+// acknowledgements get the same port or worker. Ports are used only for TCP, UDP and SCTP, and not for
+// fragments, so that all fragments have the same hash. Any bits of the hash are equally good for a table
+// index or a port. The hash is the same on every machine and not secret: a sender can choose ports so that
+// hashes collide.
 //
-// It is 0 if b is shorter than in says.
+// It returns 0 if b is shorter than in.TotalLen.
 func FlowPairHash(b []byte, in Inner) uint32 {
 	if in.TotalLen > len(b) {
 		return 0
@@ -44,15 +43,15 @@ func FlowPairHash(b []byte, in Inner) uint32 {
 	return uint32(h ^ h>>32)
 }
 
-// Odd, and with as many ones as zeros in every byte (wyhash's secret).
+// Odd numbers with as many ones as zeros in every byte (wyhash's secret).
 const (
 	mixA = 0xa0761d6478bd642f
 	mixB = 0xe7037ed1a0b428db
 	mixC = 0x8ebc6af09c88c6e3
 )
 
-// mix multiplies to 128 bits and adds the halves without carry, so that every bit of
-// either number influences every bit of the result.
+// mix multiplies to 128 bits and combines the halves by exclusive or, so that every bit of a and b influences
+// every bit of the result.
 func mix(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo

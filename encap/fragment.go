@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of Fragment4, made once.
+// Errors of Fragment4, preallocated.
 var (
 	errFragIPv6    = fmt.Errorf("ipv6 packet is not fragmented by routers: %w", ErrNotEligible)
 	errFragDF      = fmt.Errorf("packet has DF set: %w", ErrNotEligible)
@@ -14,26 +14,24 @@ var (
 	errFragOptions = fmt.Errorf("ipv4 options run past the header: %w", ErrMalformed)
 )
 
-// Fragment4 appends to dst the fragment of the IPv4 packet pkt that carries the
-// data from offset on and fits mtu bytes (RFC 791 §3.2). offset counts from the
-// end of pkt's header; it is 0 in the first call, and in each other call what the
-// call before returned as next, which is 0 after the last fragment. A packet that
-// fits is appended whole.
+// Fragment4 appends to dst the fragment of the IPv4 packet pkt that has the data from offset on and fits mtu
+// bytes (RFC 791 §3.2). offset counts from the end of pkt's header. It is 0 in the first call, and the next
+// of the previous call in the others. next is 0 after the last fragment. A packet that fits is appended
+// whole.
 //
 //	for off, more := 0, true; more; more = off != 0 {
 //		frag, off, err = Fragment4(buf[:0], pkt, mtu, off)
 //		…
 //	}
 //
-// The first fragment has all options, the others those with the copy bit. pkt
-// may be a fragment itself. Its transport checksum has to be complete, since in
-// a fragment nobody can complete it. pkt is not to overlap the free space of dst.
+// The first fragment has all options, and the others have those with the copy bit. pkt may be a fragment
+// itself. Its transport checksum must be complete, because it cannot be completed in a fragment. pkt must not
+// overlap the free space of dst.
 //
-// The error wraps ErrNotEligible if pkt is IPv6, does not fit and has DF set, or
-// if mtu is less than its header and 8 bytes; ErrShort or ErrMalformed if pkt
-// does not parse or its options do not; ErrMalformed if offset is not one that a
-// call returned. Only the last can happen after the first call. With an error, dst
-// is returned unchanged.
+// The error wraps ErrNotEligible if pkt is IPv6, if it does not fit and has DF set, or if mtu is less than
+// its header plus 8 bytes. It wraps ErrShort or ErrMalformed if pkt or its options are invalid, and
+// ErrMalformed if no call returned that offset. After the first call only the last can happen. With an error,
+// dst is returned unchanged.
 func Fragment4(dst, pkt []byte, mtu, offset int) (frag []byte, next int, err error) {
 	in, err := ParseInner(pkt)
 	if err != nil {
@@ -76,9 +74,8 @@ func Fragment4(dst, pkt []byte, mtu, offset int) (frag []byte, next int, err err
 	return append(dst, data...), next, nil
 }
 
-// appendFragHeader appends the header h, checksum zero, with all its options, or
-// if later is true with those that every fragment carries. ok is false if the
-// options do not parse; dst may then have grown.
+// appendFragHeader appends the header h with checksum 0. It keeps all options, or with later only those that
+// every fragment has. ok is false if the options are invalid; dst may then have grown.
 func appendFragHeader(dst, h []byte, later bool) (_ []byte, ok bool) {
 	at := len(dst)
 	dst = append(dst, h[:IPv4Len]...)

@@ -6,34 +6,31 @@ import (
 	"net/netip"
 )
 
-// Errors of frames, made once.
+// Errors of frames, preallocated.
 var (
-	errFrameMAC  = fmt.Errorf("next hop or own ethernet address is a group address: %w", ErrMalformed)
+	errFrameMAC  = fmt.Errorf("ethernet address is a group address: %w", ErrMalformed)
 	errFrameType = fmt.Errorf("frame is neither untagged ipv4 nor ipv6: %w", ErrMalformed)
 	errFrameUDP  = fmt.Errorf("udp length is not that of the ip payload: %w", ErrMalformed)
 )
 
-// maxFrameHeader is the Ethernet, IPv6 and UDP header.
+// maxFrameHeader is the length of an Ethernet, IPv6 and UDP header.
 const maxFrameHeader = EthernetLen + IPv6Len + UDPLen
 
-// FrameTemplate is the Ethernet, IP and UDP header of the datagrams that go to one peer by one next hop. The
-// part that all share is already summed. Make one with [NewFrameTemplate]; it does not change afterwards, so
-// that any number of goroutines may use it.
+// FrameTemplate is the Ethernet, IP and UDP header of datagrams to one peer by one next hop. The sums of the
+// fields that all datagrams share are already computed. [NewFrameTemplate] makes it. It does not change
+// afterwards, so any number of goroutines may use it.
 type FrameTemplate struct {
 	head [maxFrameHeader]byte
 	six  bool
-	// ip and pseudo are folded sums: of the IPv4 header in head, and of the pseudo
-	// header without the length.
+	// ip is the folded sum of the IPv4 header in head, and pseudo that of the pseudo header without the length.
 	ip, pseudo uint16
 }
 
-// NewFrameTemplate returns the header of datagrams from src to dst, in frames from
-// local to remote, the next hop. IPv4 has DF set, TTL and hop limit are 64, DSCP
-// and flow label 0.
+// NewFrameTemplate returns the header of datagrams from src to dst, in frames from local to remote, which is
+// the next hop. IPv4 has DF set. TTL and hop limit are 64, and DSCP and flow label 0.
 //
-// The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of two
-// families, or if remote or local is a group address. It may be the zero address,
-// which a loopback device has.
+// The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of different families, or if local or
+// remote is a group address. A zero MAC, as a loopback device has, is valid.
 func NewFrameTemplate(local, remote MAC, src, dst netip.AddrPort) (FrameTemplate, error) {
 	if (local[0]|remote[0])&1 != 0 {
 		return FrameTemplate{}, errFrameMAC
@@ -60,7 +57,7 @@ func NewFrameTemplate(local, remote MAC, src, dst netip.AddrPort) (FrameTemplate
 	return t, nil
 }
 
-// Len returns the bytes of the three headers: 42, or 62 over IPv6.
+// Len returns the length of the three headers: 42, or 62 over IPv6.
 func (t *FrameTemplate) Len() int {
 	if t.six {
 		return maxFrameHeader
@@ -77,19 +74,16 @@ func (t *FrameTemplate) MaxPayload() int {
 	return maxPacket - IPv4Len - UDPLen
 }
 
-// Put writes the header of a frame to the first [FrameTemplate.Len] bytes of b, and
-// panics if b is shorter. payloadLen is the length in bytes of all that follows the
-// header, from 0 to [FrameTemplate.MaxPayload]; with any other, the header is wrong.
-// For a frame that the kernel or a device is still to cut into datagrams (USO, or TCP
-// in tunnel GSO) it is the length of the payload of the whole frame. id is for IPv4
-// only; with DF set it means nothing (RFC 6864 §4.1), but the kernel counts up from it
-// in each segment.
+// Put writes the header of a frame to the first [FrameTemplate.Len] bytes of b, and panics if b is shorter.
+// payloadLen is the length in bytes of all that follows the header, from 0 to [FrameTemplate.MaxPayload];
+// otherwise the header is wrong. For a frame that the kernel or a device segments (USO, or TCP in tunnel GSO)
+// it is the length of the whole payload. id is used only for IPv4. With DF set it has no meaning (RFC 6864
+// §4.1), but the kernel counts up from it in each segment.
 //
-// The UDP checksum is 0, or with seedUDP the pseudo-header sum, as the kernel wants
-// it where it is to fill in the checksum: for NEEDS_CSUM at the outer UDP header,
-// which USO demands, and for [VNetTunnelCsum]. Over IPv6 the caller must ask for
-// seedUDP and one of the two, or complete the checksum with [FinishChecksum], since
-// receivers drop a datagram without checksum (RFC 8200 §8.1).
+// The UDP checksum is 0. With seedUDP it is the pseudo-header sum, as the kernel needs it to complete the
+// checksum: for NEEDS_CSUM at the outer UDP header, which USO requires, and for [VNetTunnelCsum]. Over IPv6
+// the caller must set seedUDP and one of the two, or complete the checksum with [FinishChecksum]. Receivers
+// drop IPv6 datagrams without a checksum (RFC 8200 §8.1).
 func (t *FrameTemplate) Put(b []byte, payloadLen int, ecn ECN, id uint16, seedUDP bool) {
 	length := UDPLen + payloadLen
 	var udp []byte
@@ -117,33 +111,30 @@ func (t *FrameTemplate) Put(b []byte, payloadLen int, ecn ECN, id uint16, seedUD
 	}
 }
 
-// Frame has the fields of a received frame's headers. It holds no reference to the frame. Offsets are in
-// bytes from the frame's start.
+// Frame has the parsed headers of a received frame. It has no reference to the frame. Offsets are in bytes
+// from the frame's start.
 type Frame struct {
 	Src, Dst netip.AddrPort // of one family, not 4-in-6
 	ECN      ECN
 	Version  uint8 // of IP: 4 or 6
-	// Checksum says that there is a UDP checksum, which may be partial. ParseFrame
-	// does not verify it. Over IPv6 there always is one.
+	// Checksum means that there is a UDP checksum, which may be partial. ParseFrame does not verify it. Over
+	// IPv6 there always is one.
 	Checksum bool
-	L4       int // where the UDP header starts
+	L4       int // offset of the UDP header
 	From, To int // the UDP payload is b[From:To]
 }
 
-// ParseFrame reads the headers of an untagged Ethernet frame that holds a UDP
-// datagram. Bytes behind the IP packet are ignored: frames are padded to 60 bytes.
-// In a frame that the kernel has not cut into datagrams (USO, or TCP in tunnel GSO)
-// both lengths are those of the whole, and the payload is that of all datagrams.
+// ParseFrame parses the headers of an untagged Ethernet frame with a UDP datagram. It ignores bytes after the
+// IP packet, since frames are padded to 60 bytes. In a frame that the kernel has not segmented (USO, or TCP
+// in tunnel GSO), both lengths and the payload are those of all datagrams together.
 //
-// The Ethernet addresses are not read. Dst may be anybody's address: the caller has
-// to compare it with its own.
+// ParseFrame ignores the Ethernet addresses. Dst may be any address: the caller must compare it with its own.
 //
-// The error wraps ErrShort if b ends before a header, or before the length that the
-// IP header claims. It wraps ErrMalformed for an EtherType other than those of IP, a
-// VLAN tag included; a wrong IPv4 header or header checksum; a fragment; a protocol
-// other than UDP behind the IP header (IPv4 options are skipped, IPv6 extension headers
-// are not); a UDP length that is not that of the IP payload; 4-in-6 addresses; and UDP
-// over IPv6 without checksum.
+// The error wraps ErrShort if b ends before a header, or before the length in the IP header. It wraps
+// ErrMalformed for an EtherType other than those of IP, such as a VLAN tag; an invalid IPv4 header or header
+// checksum; a fragment; any protocol other than UDP after the IP header; a UDP length that is not that of the
+// IP payload; 4-in-6 addresses; and UDP over IPv6 without checksum. ParseFrame skips IPv4 options, but not
+// IPv6 extension headers.
 func ParseFrame(b []byte) (f Frame, err error) {
 	if len(b) < EthernetLen {
 		return Frame{}, ErrShort
@@ -213,7 +204,7 @@ func (f *Frame) parse6(b []byte) error {
 	return f.udp(b, src, dst)
 }
 
-// udp reads the UDP header at f.L4 of a packet that ends at f.To.
+// udp parses the UDP header at f.L4 of a packet that ends at f.To.
 func (f *Frame) udp(b []byte, src, dst netip.Addr) error {
 	udp := b[f.L4:f.To]
 	if len(udp) < UDPLen || int(binary.BigEndian.Uint16(udp[4:])) != len(udp) {

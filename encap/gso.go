@@ -2,20 +2,20 @@ package encap
 
 import "encoding/binary"
 
-// VNetHdrLen is the length in bytes of a virtio-net header without the number of
-// buffers: what a TUN with IFF_VNET_HDR has before every packet by default.
+// VNetHdrLen is the length in bytes of a virtio-net header without the number of buffers. A TUN with
+// IFF_VNET_HDR has it before every packet by default.
 const VNetHdrLen = 10
 
 // Flags of a virtio-net header (linux/virtio_net.h).
 const (
-	// VNetNeedsCsum says that the checksum at CsumStart+CsumOffset is only seeded.
+	// VNetNeedsCsum means that the checksum at CsumStart+CsumOffset is partial.
 	VNetNeedsCsum = 1
-	// VNetDataValid says that the checksum was verified. A TUN ignores it on write.
+	// VNetDataValid means that the checksum was verified. A TUN ignores it on write.
 	VNetDataValid = 2
 )
 
-// GSO types of a virtio-net header (linux/virtio_net.h). VNetGSOECN is or-ed to a
-// TCP type if the first segment carries CWR.
+// GSO types of a virtio-net header (linux/virtio_net.h). VNetGSOECN is or-ed to a TCP type if the first
+// segment has CWR.
 const (
 	VNetGSONone  = 0
 	VNetGSOTCPv4 = 1
@@ -30,17 +30,16 @@ const (
 type VNetHdr struct {
 	Flags   uint8
 	GSOType uint8
-	// HdrLen is the length of all headers. On read it is a hint, and may be that of
-	// a whole first packet: do not rely on it, [ParseSuper] does not ask for it.
+	// HdrLen is the length of all headers. When read it is only a hint, and may be that of the whole first
+	// packet. [ParseSuper] does not use it.
 	HdrLen     uint16
 	GSOSize    uint16 // payload of a segment
-	CsumStart  uint16 // where checksumming begins
-	CsumOffset uint16 // of the checksum field, from CsumStart
+	CsumStart  uint16 // start of the checksummed bytes
+	CsumOffset uint16 // offset of the checksum field from CsumStart
 }
 
-// Put writes h to the first VNetHdrLen bytes of b, in the machine's byte order,
-// which is what a TUN takes unless TUNSETVNETLE or TUNSETVNETBE was set. It
-// panics if b is shorter.
+// Put writes h to the first VNetHdrLen bytes of b, in native byte order, as a TUN expects unless TUNSETVNETLE
+// or TUNSETVNETBE was set. It panics if b is shorter.
 func (h VNetHdr) Put(b []byte) {
 	_ = b[VNetHdrLen-1]
 	b[0], b[1] = h.Flags, h.GSOType
@@ -50,8 +49,8 @@ func (h VNetHdr) Put(b []byte) {
 	binary.NativeEndian.PutUint16(b[8:], h.CsumOffset)
 }
 
-// ParseVNetHdr reads the header at the start of b, in the machine's byte order. It
-// checks no field. The error is ErrShort if b has fewer than VNetHdrLen bytes.
+// ParseVNetHdr parses the header at the start of b, in native byte order. It checks no field. The error is
+// ErrShort if b has fewer than VNetHdrLen bytes.
 func ParseVNetHdr(b []byte) (VNetHdr, error) {
 	if len(b) < VNetHdrLen {
 		return VNetHdr{}, ErrShort
@@ -66,7 +65,7 @@ func ParseVNetHdr(b []byte) (VNetHdr, error) {
 	}, nil
 }
 
-// GSOType is the type of superpackets of proto, which is TCP or UDP, over that version of IP.
+// GSOType returns the GSO type of superpackets of proto, TCP or UDP, over that version of IP.
 func GSOType(version, proto uint8) uint8 {
 	switch {
 	case proto == ProtoUDP:

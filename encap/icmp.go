@@ -6,10 +6,10 @@ import (
 	"net/netip"
 )
 
-// ICMPKind is an error that a router reports. The zero ICMPKind is invalid.
+// ICMPKind is a kind of ICMP error. The zero ICMPKind is invalid.
 type ICMPKind uint8
 
-// The kinds, and what they are in ICMP (RFC 792, RFC 1191) and ICMPv6 (RFC 4443).
+// The kinds, with their types and codes in ICMP (RFC 792, RFC 1191) and ICMPv6 (RFC 4443).
 const (
 	_                ICMPKind = iota
 	ICMPNoRoute               // type 3 code 0 · type 1 code 0
@@ -24,7 +24,7 @@ const (
 	tosInternetworkControl = 0xc0
 )
 
-// Errors of AppendICMPError, made once.
+// Errors of AppendICMPError, preallocated.
 var (
 	errICMPKind   = fmt.Errorf("unknown icmp kind: %w", ErrMalformed)
 	errICMPFamily = fmt.Errorf("icmp source of another family than the packet: %w", ErrMalformed)
@@ -43,19 +43,16 @@ func (k ICMPKind) String() string {
 	return fmt.Sprintf("icmp(%d)", uint8(k))
 }
 
-// AppendICMPError appends a whole IP packet from src to the source of the packet
-// offending. It reports the error k, and quotes as much of offending as fits 576
-// bytes (RFC 1812 §4.3.2.3), or 1280 for IPv6 (RFC 4443 §2.4(c)). mtu is the MTU in
-// bytes that ICMPTooBig reports, and means nothing to the other kinds. offending is
-// not to overlap the free space of dst.
+// AppendICMPError appends an IP packet with an ICMP error from src to the source of the packet offending. It
+// quotes as much of offending as fits 576 bytes (RFC 1812 §4.3.2.3), or 1280 for IPv6 (RFC 4443 §2.4(c)). mtu
+// is the MTU in bytes that ICMPTooBig reports; other kinds ignore it. offending must not overlap the free
+// space of dst.
 //
-// The error wraps ErrNotEligible if offending must not be answered: it is an
-// ICMP error or redirect, cannot be told from one, is a later fragment, or has a
-// martian, multicast or broadcast address (RFC 1122 §3.2.2, RFC 4443 §2.4(e), of
-// whose exceptions for multicast none is used), or its IPv4 header checksum is
-// wrong (RFC 1812 §4.3.2.7). It wraps ErrShort or
-// ErrMalformed if offending does not parse, and ErrMalformed if k is invalid or
-// src is of the other family. With an error, dst is returned unchanged.
+// The error wraps ErrNotEligible if offending must not be answered: it is, or may be, an ICMP error or
+// redirect; it is a later fragment; it has a martian, multicast or broadcast address (RFC 1122 §3.2.2, RFC
+// 4443 §2.4(e) without its exceptions for multicast); or its IPv4 header checksum is wrong (RFC 1812
+// §4.3.2.7). It wraps ErrShort or ErrMalformed if offending is invalid, and ErrMalformed if k is invalid or
+// src has another family. With an error, dst is returned unchanged.
 func AppendICMPError(dst []byte, k ICMPKind, src netip.Addr, mtu int, offending []byte) ([]byte, error) {
 	in, err := ParseInner(offending)
 	if err != nil {
@@ -94,7 +91,7 @@ func AppendICMPError(dst []byte, k ICMPKind, src netip.Addr, mtu int, offending 
 	return dst, nil
 }
 
-// header returns the first 8 bytes of the message, without checksum.
+// header returns the first 8 bytes of the message, with checksum 0.
 func (k ICMPKind) header(version uint8, mtu int) (h [icmpLen]byte, ok bool) {
 	v4 := version == 4
 	switch k {
@@ -121,7 +118,7 @@ func (k ICMPKind) header(version uint8, mtu int) (h [icmpLen]byte, ok bool) {
 	return h, true
 }
 
-// mayAnswer says whether an ICMP error about the packet b may be sent.
+// mayAnswer reports whether an ICMP error about the packet b may be sent.
 func mayAnswer(b []byte, in Inner) bool {
 	switch {
 	case MartianSource(in.Src), MartianDestination(in.Dst), in.FragOffset != 0:
@@ -129,7 +126,7 @@ func mayAnswer(b []byte, in Inner) bool {
 	case in.Version == 4 && Checksum(b[:in.HeaderLen]) != 0:
 		return false
 	case in.L4 == 0:
-		return in.Proto == protoNone // else an ICMP error may hide behind it
+		return in.Proto == protoNone // otherwise it may be an ICMP error
 	case in.Version == 4 && in.Proto == ProtoICMP:
 		return in.L4 < len(b) && !icmp4Error(b[in.L4])
 	case in.Version == 6 && in.Proto == ProtoICMPv6:
@@ -138,7 +135,7 @@ func mayAnswer(b []byte, in Inner) bool {
 	return true
 }
 
-// icmp4Error says whether an ICMP type is an error or a redirect (RFC 1122 §3.2.2).
+// icmp4Error reports whether an ICMP type is an error or a redirect (RFC 1122 §3.2.2).
 func icmp4Error(t uint8) bool {
 	switch t {
 	case 3, 4, 5, 11, 12:

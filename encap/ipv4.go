@@ -12,8 +12,8 @@ const (
 	fragOffset = 0x1fff // in units of 8 bytes
 )
 
-// parse4 reads an IPv4 header; b is not empty. It sets the fields one by one, since the compiler
-// would make a whole Inner elsewhere first, and copy it.
+// parse4 parses an IPv4 header. b is not empty. parse4 sets the fields one by one, because the compiler would
+// otherwise build a temporary Inner and copy it.
 func (in *Inner) parse4(b []byte) error {
 	if len(b) < IPv4Len {
 		return ErrShort
@@ -43,7 +43,7 @@ func (in *Inner) parse4(b []byte) error {
 	return nil
 }
 
-// header has the fields that outer.go and icmp.go set in an IP header of either family.
+// header has the fields of an IP header of either family that outer.go and icmp.go set.
 type header struct {
 	src, dst     netip.Addr // of one family
 	trafficClass uint8
@@ -54,8 +54,8 @@ type header struct {
 	payloadLen   int    // bytes after the header
 }
 
-// appendTo appends the header without options or extension headers. The caller
-// has checked that the families agree and that the lengths fit.
+// appendTo appends the header without options or extension headers. The caller has checked the families and
+// lengths.
 func (h header) appendTo(dst []byte) []byte {
 	if h.dst.Is4() {
 		return h.append4(dst)

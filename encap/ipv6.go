@@ -5,12 +5,11 @@ import (
 	"net/netip"
 )
 
-// maxExtHeaders is how many IPv6 extension headers are read, so that a packet that
-// consists of them costs little more than another. RFC 8200 §4.1 names six in order,
-// one of them twice.
+// maxExtHeaders is the maximum number of IPv6 extension headers that are parsed. It bounds the cost of a
+// packet that has many. RFC 8200 §4.1 names six, one of them twice.
 const maxExtHeaders = 8
 
-// parse6 reads an IPv6 header; b is not empty. As for parse4, it sets the fields one by one.
+// parse6 parses an IPv6 header. b is not empty. It sets the fields one by one, as parse4 does.
 func (in *Inner) parse6(b []byte) error {
 	if len(b) < IPv6Len {
 		return ErrShort
@@ -30,9 +29,8 @@ func (in *Inner) parse6(b []byte) error {
 	return in.walk(b[:total])
 }
 
-// walk reads the extension headers of b from in.Proto on, and sets Proto, L4 and the
-// fields that a fragment header and a routing header determine (RFC 8200 §4, RFC 7045
-// §1.1).
+// walk parses the extension headers of b from in.Proto on. It sets Proto, L4 and the fields of a fragment
+// header and a routing header (RFC 8200 §4, RFC 7045 §1.1).
 func (in *Inner) walk(b []byte) error {
 	at := IPv6Len
 	for range maxExtHeaders {
@@ -55,14 +53,14 @@ func (in *Inner) walk(b []byte) error {
 		in.Proto = b[at]
 		at += n
 		if in.FragOffset != 0 {
-			return nil // what follows is the middle of something
+			return nil // the rest is no header
 		}
 	}
 	return nil
 }
 
-// extHeader reads the extension header of type in.Proto at b[at:], of which 8
-// bytes are there, and returns its length in bytes.
+// extHeader parses the extension header of type in.Proto at b[at:], which has at least 8 bytes. It returns
+// the header's length in bytes.
 func (in *Inner) extHeader(b []byte, at int) (int, error) {
 	n := 8 + int(b[at+1])*8
 	switch in.Proto {

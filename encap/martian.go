@@ -2,16 +2,14 @@ package encap
 
 import "net/netip"
 
-// MartianSource says whether a is an address from which no packet that crosses the
-// overlay can honestly come: one that means this host (loopback, unspecified, 0/8),
-// this link (link-local), many hosts (multicast, limited broadcast) or, in a
-// native IPv6 header, an IPv4 address (RFC 1812 §5.3.7, RFC 6890, RFC 4291
-// §2.5). The zero Addr is one too. 240/4 is not: some use it as private space.
+// MartianSource reports whether no packet that crosses the overlay can have the source a. Such addresses mean
+// this host (loopback, unspecified, 0/8), this link (link-local), or many hosts (multicast, limited
+// broadcast), or are IPv4 addresses in a native IPv6 header (RFC 1812 §5.3.7, RFC 6890, RFC 4291 §2.5). The
+// zero Addr is martian. 240/4 is not, because some networks use it as private space.
 func MartianSource(a netip.Addr) bool { return martian(a) }
 
-// MartianDestination says whether a is an address to which no packet can cross the
-// overlay: a router must not forward to these (RFC 1812 §5.3.7, RFC 4291 §2.5), and
-// the overlay has no multicast routing.
+// MartianDestination reports whether no packet to a can cross the overlay: a router must not forward it (RFC
+// 1812 §5.3.7, RFC 4291 §2.5), and the overlay has no multicast routing.
 func MartianDestination(a netip.Addr) bool { return martian(a) }
 
 func martian(a netip.Addr) bool {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Errors of the outer headers, made once.
+// Errors of the outer headers, preallocated.
 var (
 	errOuterFamily   = fmt.Errorf("outer addresses of two families, or 4-in-6: %w", ErrMalformed)
 	errOuterProto    = fmt.Errorf("outer packet is not udp: %w", ErrMalformed)
@@ -15,29 +15,27 @@ var (
 	errUDPZero       = fmt.Errorf("udp over ipv6 without checksum: %w", ErrMalformed)
 )
 
-// Outer is the outer IP and UDP header of a datagram, either family.
+// Outer has the fields of the outer IP and UDP header of a datagram, in either family.
 type Outer struct {
 	Src, Dst     netip.AddrPort // of one family, not 4-in-6
 	TrafficClass uint8          // DSCP and ECN
 	TTL          uint8
 	ID           uint16 // IPv4 only
-	DF           bool   // IPv4 only; needed if the inner packet has it (RFC 2003 §3.1)
+	DF           bool   // IPv4 only; must be set if the inner packet has it (RFC 2003 §3.1)
 	FlowLabel    uint32 // IPv6 only, 20 bits
-	// Checksum asks for a UDP checksum. Over IPv6 there always is one, since
-	// receivers drop a datagram without (RFC 8200 §8.1).
+	// Checksum requests a UDP checksum. IPv6 always has one, because receivers drop datagrams without it (RFC
+	// 8200 §8.1).
 	Checksum bool
 }
 
-// AppendOuter appends both headers of a datagram that carries payloadLen bytes.
+// AppendOuter appends the IP and UDP header of a datagram with payloadLen bytes of payload.
 //
-// The UDP checksum is 0, or, if o asks for one, the pseudo-header sum, as the
-// kernel wants it together with NEEDS_CSUM. A sender without that offload appends
-// the payload and calls [FinishChecksum] with start where the UDP header is and
-// offset ChecksumOffsetUDP.
+// The UDP checksum is 0 or, if requested, the pseudo-header sum, as the kernel needs it with NEEDS_CSUM. A
+// sender without that offload appends the payload, and calls [FinishChecksum] with the start of the UDP
+// header and ChecksumOffsetUDP.
 //
-// The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of two
-// families, and ErrTooLong if the length does not fit; dst is then returned
-// unchanged.
+// The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of different families, and ErrTooLong
+// if the length does not fit. With an error, dst is returned unchanged.
 func AppendOuter(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 	src, dest := o.Src.Addr(), o.Dst.Addr()
 	if !sameFamily(src, dest) {
@@ -65,10 +63,10 @@ func AppendOuter(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 	return append(dst, udp[:]...), nil
 }
 
-// AppendOuterIPIP appends the header of an IPv4 packet that carries an inner one of payloadLen bytes
-// (protocol 4, RFC 2003 §3). Of o the ports, FlowLabel and Checksum do not matter.
+// AppendOuterIPIP appends the header of an IPv4 packet with an inner packet of payloadLen bytes (protocol 4,
+// RFC 2003 §3). It ignores the ports, FlowLabel and Checksum of o.
 //
-// The errors are those of [AppendOuter]; outer addresses of IPv6 are malformed.
+// The errors are those of [AppendOuter]. IPv6 addresses are an error.
 func AppendOuterIPIP(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 	src, dest := o.Src.Addr(), o.Dst.Addr()
 	if !src.Is4() || !dest.Is4() {
@@ -83,7 +81,7 @@ func AppendOuterIPIP(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 	}.appendTo(dst), nil
 }
 
-// sameFamily says whether a and b are both IPv4, or both IPv6 and not 4-in-6.
+// sameFamily reports whether a and b are both IPv4, or both IPv6 and not 4-in-6.
 func sameFamily(a, b netip.Addr) bool {
 	return a.Is4() && b.Is4() || a.Is6() && b.Is6() && !a.Is4In6() && !b.Is4In6()
 }

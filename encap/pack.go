@@ -2,19 +2,16 @@ package encap
 
 import "fmt"
 
-// errPacked is made once.
 var errPacked = fmt.Errorf("neither an ip packet nor padding behind a packet: %w", ErrMalformed)
 
-// NextPacked returns what follows the first packet in a datagram of FormatIP. Such
-// a datagram holds one or more inner packets, each delimited by its own total
-// length, and then maybe padding, zeros, that makes datagrams alike in size:
+// NextPacked returns the bytes after the first packet in a datagram of FormatIP. Such a datagram has one or
+// more inner packets, each with its total length in its header. Padding with zeros may follow:
 //
 //	| inner packet | inner packet … | 0 0 0 … |
 //
-// b is what is left of the datagram, and packet the TotalLen of the inner packet at
-// its start. rest begins with the version nibble of another packet, 4 or 6, and is
-// yet to be parsed; it aliases b. It is empty at the end of the datagram, and where
-// padding starts, which the first nibble alone tells.
+// b is the rest of the datagram, and packet the TotalLen of the inner packet at its start. rest starts with
+// the version nibble of another packet, 4 or 6, and aliases b. The caller must still parse it. rest is empty
+// at the end of the datagram, and if padding follows.
 //
 //	for len(b) > 0 {
 //		in, err := ParseInner(b)
@@ -22,9 +19,8 @@ var errPacked = fmt.Errorf("neither an ip packet nor padding behind a packet: %w
 //		b, err = NextPacked(b, in.TotalLen)
 //	}
 //
-// The error wraps ErrMalformed if something else follows, or packet is less than 1,
-// and ErrShort if packet is more than there is; rest is then empty. The packets
-// before are not affected.
+// The error wraps ErrMalformed if other bytes follow or if packet is less than 1, and ErrShort if packet
+// exceeds len(b). rest is then empty. The packets before are not affected.
 func NextPacked(b []byte, packet int) (rest []byte, err error) {
 	if packet > len(b) {
 		return nil, ErrShort
@@ -45,10 +41,9 @@ func NextPacked(b []byte, packet int) (rest []byte, err error) {
 	return nil, errPacked
 }
 
-// padding is as long as a datagram can be. It is zeros, and nobody writes to it.
+// padding is as long as the longest datagram. Nothing writes to it.
 var padding = [maxPacket]byte{}
 
-// Padding returns n zeros to put behind the last packet of a datagram, with writev
-// or the like. All callers share the memory, so it must not be written to. Padding
-// panics if n is negative or above 65535.
+// Padding returns n zeros to append to a datagram, with writev or the like. All callers share the memory and
+// must not write to it. Padding panics if n is negative or above 65535.
 func Padding(n int) []byte { return padding[:n:n] }

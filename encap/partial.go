@@ -2,25 +2,23 @@ package encap
 
 import "encoding/binary"
 
-// Where the checksum stands in a transport header, in bytes from its start.
+// Offset of the checksum in a transport header, in bytes.
 const (
 	ChecksumOffsetTCP = 16
 	ChecksumOffsetUDP = 6
 )
 
-// PartialChecksum says whether the TCP or UDP checksum of the packet in b is
-// still to be completed. Linux hands a packet of any size to a virtual device with
-// only the folded sum of the pseudo header in the field, not inverted
-// (CHECKSUM_PARTIAL), and a plain UDP socket can receive one like that inside a
-// datagram. start and offset are what a virtio-net header calls csum_start and
-// csum_offset.
+// PartialChecksum reports whether the TCP or UDP checksum of the packet in b is partial. Linux passes packets
+// to a virtual device with only the folded sum of the pseudo header in the field, not inverted
+// (CHECKSUM_PARTIAL). A plain UDP socket can receive such a packet inside a datagram. start and offset are
+// csum_start and csum_offset of a virtio-net header.
 //
-// in is what ParseInner returned for b. A fragment is never partial, nor a UDP
-// packet over IPv4 without checksum, nor one whose UDP length is not that of
-// the IP payload, nor an IPv6 packet with segments left in a routing header.
+// in is the result of ParseInner for b. These are never partial: fragments, UDP over IPv4 without checksum,
+// UDP with a length other than that of the IP payload, and IPv6 packets with segments left in a routing
+// header.
 //
-// One complete checksum in 65535 equals its pseudo-header sum and is taken for
-// a partial one. That does no harm: completing it gives the same value again.
+// One complete checksum in 65535 equals its pseudo-header sum and is taken for partial. That does no harm,
+// because completing it gives the same value again.
 func PartialChecksum(b []byte, in Inner) (start, offset int, partial bool) {
 	if in.L4 == 0 || in.TotalLen > len(b) || in.Fragment() || in.routed {
 		return 0, 0, false
@@ -40,10 +38,9 @@ func PartialChecksum(b []byte, in Inner) (start, offset int, partial bool) {
 	return in.L4, offset, true
 }
 
-// ChecksumOK says whether the TCP or UDP checksum of the packet in b is complete
-// and right, or absent in UDP over IPv4. in is what ParseInner returned for b. It is
-// false where there is none of these checksums, or none that can be verified: for
-// another protocol, a fragment, segments left in a routing header.
+// ChecksumOK reports whether the TCP or UDP checksum of the packet in b is complete and right, or absent in
+// UDP over IPv4. in is the result of ParseInner for b. It returns false if there is no such checksum, or none
+// that can be verified: for other protocols, fragments, and segments left in a routing header.
 func ChecksumOK(b []byte, in Inner) bool {
 	if in.L4 == 0 || in.TotalLen > len(b) || in.Fragment() || in.routed {
 		return false
@@ -72,26 +69,24 @@ func ChecksumOK(b []byte, in Inner) bool {
 	return Fold(Sum(l4, PseudoHeaderSum(in.Src, in.Dst, in.Proto, len(l4)))) == 0xffff
 }
 
-// FinishChecksum sums b[start:], which includes the seed in the checksum field, and
-// stores the inverted sum in the field at start+offset. That is what a virtio-net
-// header with NEEDS_CSUM asks for; no other header is read. A second call brings the
-// seed back. FinishChecksum returns false, and changes nothing, if the field is not
-// inside b.
+// FinishChecksum sums b[start:], which includes the seed in the checksum field, and stores the inverted sum
+// in the field at start+offset. That is the meaning of NEEDS_CSUM in a virtio-net header. It reads no other
+// header. A second call restores the seed. FinishChecksum returns false and changes nothing if the field is
+// outside of b.
 func FinishChecksum(b []byte, start, offset int) bool {
 	if start < 0 || offset < 0 || start > len(b) || len(b)-start < 2 || offset > len(b)-start-2 {
 		return false
 	}
 	check := Checksum(b[start:])
 	if check == 0 {
-		check = 0xffff // 0 means none in UDP (RFC 768); to TCP they are the same number
+		check = 0xffff // 0 means no checksum in UDP (RFC 768); for TCP both are the same number
 	}
 	binary.BigEndian.PutUint16(b[start+offset:], check)
 	return true
 }
 
-// seeded says whether the checksum of the transport header at b[start:] equals
-// the pseudo-header sum of the IP packet b. offset is that of the checksum field, and
-// so tells which protocol it is.
+// seeded reports whether the checksum of the transport header at b[start:] equals the pseudo-header sum of
+// the IP packet b. offset is that of the checksum field, and selects TCP or UDP.
 func seeded(b []byte, start, offset int) bool {
 	if len(b) < IPv4Len || start < 0 || start > len(b) {
 		return false

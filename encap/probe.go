@@ -8,7 +8,7 @@ import (
 // ProbeLen is the length in bytes of an answer, and of a probe without its padding.
 const ProbeLen = 16
 
-// A datagram with a probe begins with probeMagic. Its first nibble is 0, which no IP packet has.
+// probeMagic starts a datagram with a probe. Its first nibble is 0, which no IP packet has.
 const (
 	probeMagic  = 0x00775046 // the low half of the last byte is the kind
 	probeAsk    = 1
@@ -18,25 +18,26 @@ const (
 
 var errProbe = fmt.Errorf("not a probe: %w", ErrMalformed)
 
-// Probe is a datagram of FormatIP that finds out how large a datagram the path carries, as RFC 8899 does:
-// zeros behind it make the datagram as long as the length in doubt, and the receiver says in an answer how
-// much arrived. Only a node whose record says that it answers is sent a probe.
+// Probe is a datagram of FormatIP that measures how large a datagram the path carries (RFC 8899). Zeros after
+// it extend the datagram to the length being tested. The receiver answers with the length that arrived.
+// Probes are sent only to nodes whose lease record says that they answer.
 //
 //	| 00 77 50 4x | length 2 | 0 0 | token 8 | 0 0 0 … |
 //
-// A probe that is Whole asks whether a datagram arrives as it was sent. It says its own length, and a pattern
-// that differs from token to token follows.
+// A Whole probe tests whether a datagram arrives intact. It has its own length, followed by a pattern that
+// depends on the token.
 type Probe struct {
 	Answer, Whole bool
-	// Length is 0 in a probe that is not Whole. In an answer it is how much of the probe has arrived, in bytes
-	// of UDP payload.
+	// Length is 0 in a probe that is not Whole. In an answer it is the length of the probe that arrived, in
+	// bytes of UDP payload.
 	Length uint16
-	// Token is chosen by the node that asks, and repeated in the answer. Nobody who does not know it can
-	// answer in another's place.
+	// Token is chosen by the sender of the probe, and repeated in the answer. Only a node that knows it can
+	// answer.
 	Token uint64
 }
 
-// AppendProbe appends the ProbeLen bytes of p, and its pattern if it is Whole: Length bytes in all.
+// AppendProbe appends the ProbeLen bytes of p. If p is Whole it also appends the pattern, for Length bytes in
+// all.
 func AppendProbe(dst []byte, p Probe) []byte {
 	word := uint32(probeMagic)&^0xf | probeAsk
 	switch {
@@ -56,11 +57,11 @@ func AppendProbe(dst []byte, p Probe) []byte {
 	return dst
 }
 
-// patternAt is the byte at place i of a probe that is Whole.
+// patternAt returns byte i of a Whole probe.
 func patternAt(token uint64, i int) byte { return byte(token>>(i%8*8)) + byte(i/8) }
 
-// ParseProbe reads the probe or the answer at the start of a datagram. A probe that is Whole has to fill it,
-// and to be as it was sent. The error wraps ErrShort or ErrMalformed.
+// ParseProbe parses the probe or answer at the start of a datagram. A Whole probe must fill the datagram and
+// be intact. The error wraps ErrShort or ErrMalformed.
 func ParseProbe(b []byte) (Probe, error) {
 	if len(b) < ProbeLen {
 		return Probe{}, ErrShort

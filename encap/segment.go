@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// tcpLen is a TCP header without options, in bytes (RFC 9293 §3.1).
+// tcpLen is the length of a TCP header without options, in bytes (RFC 9293 §3.1).
 const tcpLen = 20
 
-// MaxSegmentHeader is the longest header in bytes that [Super.AppendHeader]
-// appends: IPv4 and TCP, both with all the options they can hold. In IPv6 that leaves
-// 20 bytes and more to extension headers.
+// MaxSegmentHeader is the length in bytes of the longest header that [Super.AppendHeader] appends: IPv4 and
+// TCP with all possible options. In IPv6 it leaves at least 20 bytes for extension headers.
 const MaxSegmentHeader = 60 + 60
 
 // Bits of the TCP header's bytes 12 and 13 as one word (RFC 9293 §3.1, RFC 3168).
@@ -25,32 +24,30 @@ const (
 	tcpCWR
 )
 
-// Errors of ParseSuper, made once.
+// Errors of ParseSuper, preallocated.
 var (
 	errSegmentSize  = fmt.Errorf("segment size below 1 byte: %w", ErrNotEligible)
 	errSuperProto   = fmt.Errorf("neither tcp nor udp to segment: %w", ErrNotEligible)
 	errSuperFrag    = fmt.Errorf("fragment to segment: %w", ErrNotEligible)
-	errSuperRouted  = fmt.Errorf("ipv6 route still to go, or no transport header to segment: %w", ErrNotEligible)
+	errSuperRouted  = fmt.Errorf("ipv6 route with segments left, or no transport header: %w", ErrNotEligible)
 	errSuperExt     = fmt.Errorf("ipv6 extension headers too long to segment: %w", ErrNotEligible)
 	errSuperL4Short = fmt.Errorf("transport header runs past the packet: %w", ErrMalformed)
 	errSuperDoff    = fmt.Errorf("tcp data offset below 20 bytes: %w", ErrMalformed)
 	errSuperUDPLen  = fmt.Errorf("udp length is not that of the ip payload: %w", ErrMalformed)
 )
 
-// Super describes an inner packet whose transport payload is to leave as several
-// packets, each with a header of its own: a superpacket, or an ordinary packet, which
-// is the case of one segment. It holds no reference to the packet. It holds the sums
-// that all segments have in common, so that a segment's checksum costs little more
-// than the sum of its payload. [ParseSuper] makes it; its methods do not change it, and
-// are safe for concurrent use.
+// Super describes how to segment an inner packet: a superpacket, or an ordinary packet, which has one
+// segment. It has no reference to the packet. It has the sums that all segments share, so that the checksum
+// of a segment costs little more than the sum of its payload. [ParseSuper] makes it. Its methods do not
+// change it, and are safe for concurrent use.
 type Super struct {
 	Inner
 	HeaderLen   int // IP and transport header, both with options and extensions, in bytes
-	SegmentSize int // payload bytes of every segment but the last
+	SegmentSize int // payload bytes of every segment except the last
 	Segments    int // at least 1
 
-	// ipSum, pseudoSum and l4Sum are unfolded sums of what is the same in every
-	// segment; fixed computes them.
+	// ipSum, pseudoSum and l4Sum are unfolded sums of the fields that are equal in all segments. fixed computes
+	// them.
 	ipSum, pseudoSum, l4Sum uint64
 
 	seq   uint32
@@ -58,14 +55,13 @@ type Super struct {
 	id    uint16 // IPv4
 }
 
-// ParseSuper prepares the packet in b to be cut into segments of segmentSize
-// payload bytes. in is what ParseInner returned for b. No checksum of the packet is
-// verified: a superpacket's are not complete.
+// ParseSuper prepares to segment the packet in b into segments of segmentSize payload bytes. in is the result
+// of ParseInner for b. It verifies no checksum, because those of a superpacket are partial.
 //
-// It wraps ErrNotEligible for a segmentSize below 1, a protocol other than TCP and
-// UDP, a fragment, and an IPv6 packet with a route still to go or with headers of
-// more than MaxSegmentHeader bytes; ErrMalformed for a transport header that does not
-// fit or that claims another length; ErrShort if b ends before in.TotalLen.
+// The error wraps ErrNotEligible for a segmentSize below 1, a protocol other than TCP and UDP, a fragment,
+// and an IPv6 packet with segments left in a route or with headers of more than MaxSegmentHeader bytes. It
+// wraps ErrMalformed for a transport header that does not fit or has a wrong length, and ErrShort if b ends
+// before in.TotalLen.
 func ParseSuper(b []byte, in Inner, segmentSize int) (Super, error) {
 	switch {
 	case segmentSize < 1:
@@ -94,8 +90,8 @@ func ParseSuper(b []byte, in Inner, segmentSize int) (Super, error) {
 	return s, nil
 }
 
-// transportLen returns the length of the transport header at the start of l4,
-// which is all that IP carries. proto is TCP or UDP.
+// transportLen returns the length of the transport header at the start of l4, the whole IP payload. proto is
+// TCP or UDP.
 func transportLen(l4 []byte, proto uint8) (int, error) {
 	if proto == ProtoUDP {
 		switch {
@@ -119,8 +115,8 @@ func transportLen(l4 []byte, proto uint8) (int, error) {
 	return n, nil
 }
 
-// fixed sums what is the same in all segments, by summing the whole header h and
-// taking away what is not: one's complement sums can be subtracted from.
+// fixed computes the sums shared by all segments: it sums the whole header h, and subtracts the fields that
+// vary. One's complement sums permit that.
 func (s *Super) fixed(h []byte) {
 	if s.Version == 4 {
 		s.pseudoSum = PseudoHeaderSumRaw(h[12:20], s.Proto, 0)
@@ -131,7 +127,7 @@ func (s *Super) fixed(h []byte) {
 	}
 	l4 := h[s.L4:]
 	if s.Proto == ProtoUDP {
-		s.l4Sum = Sum(l4[:4], s.pseudoSum) // the ports: length and checksum are the rest
+		s.l4Sum = Sum(l4[:4], s.pseudoSum) // the ports; length and checksum vary
 		return
 	}
 	s.seq = binary.BigEndian.Uint32(l4[4:])
@@ -140,11 +136,11 @@ func (s *Super) fixed(h []byte) {
 	s.l4Sum = Sum(l4, s.pseudoSum+varies)
 }
 
-// without returns what to add to a sum to take the word at the start of b out of it.
+// without returns what to add to a sum to remove the word at the start of b from it.
 func without(b []byte) uint64 { return uint64(^binary.BigEndian.Uint16(b)) }
 
-// Payload returns where the payload of segment k, from 0 to Segments-1, lies in
-// the packet: b[from:to]. It is empty for any other k.
+// Payload returns the position of the payload of segment k, from 0 to Segments-1, in the packet: b[from:to].
+// It is empty for any other k.
 func (s *Super) Payload(k int) (from, to int) {
 	if k < 0 || k >= s.Segments {
 		return s.TotalLen, s.TotalLen
@@ -162,20 +158,23 @@ func (s *Super) SegmentLen(k int) int {
 	return s.HeaderLen + to - from
 }
 
-// AppendHeader appends the HeaderLen header bytes of segment k; its payload is at
-// Payload(k). b is the packet that s was parsed from. It allocates only if dst
-// lacks capacity. dst comes back unchanged if there is no segment k, or if b ends
-// before TotalLen.
+// AppendHeader appends the HeaderLen bytes of the header of segment k, whose payload is at Payload(k). b is
+// the packet that s was parsed from. It allocates only if dst lacks capacity. It returns dst unchanged if
+// there is no segment k, or if b ends before TotalLen.
 //
-// The header is the packet's, but for these fields: the lengths; the IPv4
-// identification, which counts up from the packet's, with DF as well; the TCP
-// sequence number; FIN and PSH, which only the last segment has; CWR, which only the
-// first has; and the checksums. Linux does the same (inet_gso_segment,
-// tcp_gso_segment, __udp_gso_segment), and also copies IPv4 options whole.
+// The header is the packet's, except for:
 //
-// The transport checksum is complete. With partial it is only seeded with the folded
-// sum of the pseudo header, and the payload is not read. Where a complete checksum
-// could be 0 or 0xffff, TCP gets 0, unlike with skb_checksum_help.
+//   - the lengths and the checksums;
+//   - the IPv4 identification, which counts up from the packet's, also with DF;
+//   - the TCP sequence number;
+//   - FIN and PSH, which only the last segment has, and CWR, which only the first has.
+//
+// Linux does the same (inet_gso_segment, tcp_gso_segment, __udp_gso_segment), and also copies all IPv4
+// options.
+//
+// The transport checksum is complete. With partial it is only the folded sum of the pseudo header, and
+// AppendHeader does not read the payload. If a complete checksum could be 0 or 0xffff, TCP gets 0, unlike in
+// skb_checksum_help.
 func (s *Super) AppendHeader(dst, b []byte, k int, partial bool) []byte {
 	if k < 0 || k >= s.Segments || len(b) < s.TotalLen {
 		return dst
@@ -208,16 +207,16 @@ func (s *Super) AppendHeader(dst, b []byte, k int, partial bool) []byte {
 	}
 	check := ^Fold(Sum(b[from:to], sum))
 	if check == 0 && s.Proto == ProtoUDP {
-		check = 0xffff // 0 means none (RFC 768)
+		check = 0xffff // 0 means no checksum (RFC 768)
 	}
 	binary.BigEndian.PutUint16(l4[offset:], check)
 	return dst
 }
 
-// NextHeader makes head, which AppendHeader appended for segment k-1 with partial, the header of segment k.
-// It writes only what differs between two segments of one size that are neither the first nor the last: the
-// IPv4 identification and checksum, and the TCP sequence number. For any other k it is false, and head
-// unchanged.
+// NextHeader changes head into the header of segment k. head is the header that AppendHeader appended for
+// segment k-1 with partial. It writes only the fields that differ between two full-size segments, of which
+// neither is the first or the last: the IPv4 identification and checksum, and the TCP sequence number. For
+// any other k it returns false and changes nothing.
 func (s *Super) NextHeader(head []byte, k int) bool {
 	if k < 2 || k >= s.Segments-1 || len(head) < s.HeaderLen {
 		return false
@@ -233,7 +232,7 @@ func (s *Super) NextHeader(head []byte, k int) bool {
 	return true
 }
 
-// putTCP writes what differs in the TCP header of segment k and returns its sum.
+// putTCP writes the fields that vary in the TCP header of segment k, and returns their sum.
 func (s *Super) putTCP(l4 []byte, k int) uint64 {
 	seq, flags := s.seq+uint32(k*s.SegmentSize), s.flags
 	if k > 0 {
@@ -244,5 +243,5 @@ func (s *Super) putTCP(l4 []byte, k int) uint64 {
 	}
 	binary.BigEndian.PutUint32(l4[4:], seq)
 	binary.BigEndian.PutUint16(l4[12:], flags)
-	return uint64(seq) + uint64(flags) // the halves of seq are folded together later
+	return uint64(seq) + uint64(flags) // Fold combines the halves of seq
 }

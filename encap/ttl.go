@@ -2,10 +2,9 @@ package encap
 
 import "encoding/binary"
 
-// DecrementTTL takes one from the TTL or hop limit of the IP packet in b, in
-// place, and keeps the IPv4 header checksum right (RFC 1624). It returns false,
-// and changes nothing, if none would be left, or if b holds no IP header: a
-// router then discards the packet (RFC 1812 §5.3.1, RFC 8200 §3).
+// DecrementTTL decrements the TTL or hop limit of the IP packet in b in place, and updates the IPv4 header
+// checksum (RFC 1624). It returns false and changes nothing if the result would be 0 or if b has no IP
+// header. A router then drops the packet (RFC 1812 §5.3.1, RFC 8200 §3).
 func DecrementTTL(b []byte) bool {
 	if len(b) < IPv4Len {
 		return false

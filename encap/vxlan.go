@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// EtherTypes of an inner frame that carries IP.
+// EtherTypes of IP.
 const (
 	EtherTypeIPv4 = 0x0800
 	EtherTypeIPv6 = 0x86dd
@@ -14,10 +14,10 @@ const (
 // MaxVNI is the largest VXLAN network identifier: it has 24 bits.
 const MaxVNI = 1<<24 - 1
 
-// vxlanFlagI says that the VNI is valid, RFC 7348 §5.
+// vxlanFlagI means that the VNI is valid (RFC 7348 §5).
 const vxlanFlagI = 0x08
 
-// Errors of the VXLAN header, made once.
+// Errors of the VXLAN header, preallocated.
 var (
 	errVNI      = fmt.Errorf("vxlan vni above 24 bits: %w", ErrMalformed)
 	errVXLANNoI = fmt.Errorf("vxlan header without the I flag: %w", ErrMalformed)
@@ -44,8 +44,8 @@ func AppendEthernet(dst []byte, e Ethernet) []byte {
 	return binary.BigEndian.AppendUint16(dst, e.Type)
 }
 
-// ParseEthernet splits a frame into header and payload. A VLAN tag is not
-// removed; Type is then the tag's. payload aliases b. The error wraps ErrShort.
+// ParseEthernet splits a frame into header and payload. It does not remove a VLAN tag; Type is then the
+// tag's. payload aliases b. The error wraps ErrShort.
 func ParseEthernet(b []byte) (e Ethernet, payload []byte, err error) {
 	if len(b) < EthernetLen {
 		return Ethernet{}, nil, ErrShort
@@ -57,15 +57,15 @@ func ParseEthernet(b []byte) (e Ethernet, payload []byte, err error) {
 	}, b[EthernetLen:], nil
 }
 
-// VXLAN has the headers that a datagram of FormatVXLAN holds before the inner
-// packet: the VXLAN header and the header of the inner Ethernet frame.
+// VXLAN has the headers before the inner packet in a datagram of FormatVXLAN: the VXLAN header and the header
+// of the inner Ethernet frame.
 type VXLAN struct {
 	VNI uint32 // 24 bits
 	Ethernet
 }
 
-// AppendVXLAN appends the 22 bytes of h, reserved bits zero. The error wraps
-// ErrMalformed if the VNI exceeds MaxVNI; dst is then returned unchanged.
+// AppendVXLAN appends the 22 bytes of h with reserved bits 0. The error wraps ErrMalformed if the VNI exceeds
+// MaxVNI; dst is then returned unchanged.
 func AppendVXLAN(dst []byte, h VXLAN) ([]byte, error) {
 	if h.VNI > MaxVNI {
 		return dst, errVNI
@@ -75,9 +75,8 @@ func AppendVXLAN(dst []byte, h VXLAN) ([]byte, error) {
 	return AppendEthernet(dst, h.Ethernet), nil
 }
 
-// ParseVXLAN splits the payload of a datagram into both headers and the inner
-// packet, which is IP if Type says so. inner aliases b. Reserved bits are
-// ignored, as RFC 7348 §5 wants.
+// ParseVXLAN splits the payload of a datagram into both headers and the inner packet, which is IP if Type
+// says so. inner aliases b. It ignores reserved bits (RFC 7348 §5).
 //
 // The error wraps ErrShort, or ErrMalformed if the I flag is not set.
 func ParseVXLAN(b []byte) (h VXLAN, inner []byte, err error) {

@@ -22,7 +22,7 @@ func (c *Node) readFeatures(ch kernel.Change) bool {
 			"cause", d.Unknown)
 	}
 	if !d.Equal(c.devices) {
-		c.plane.Engine().DoubtRuns()
+		c.plane.Engine().RecheckRuns()
 	}
 	c.devices = d
 	return true

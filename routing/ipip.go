@@ -108,7 +108,7 @@ func (i *ipip) want(s situation) desired {
 	}
 	if i.user {
 		d.carry(s, i.senders, false, port.RecvProbe)
-		d.spec.JoinedUDP = s.joiner != ""
+		d.spec.CoalescedUDP = s.joiner != ""
 		return d
 	}
 	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {

@@ -8,10 +8,10 @@ import (
 	"weft/tunnel/port"
 )
 
-// arrived shows the datagrams of a batch as they were read.
-func (l *captures) arrived(w *worker, packets []port.Packet) {
+// received copies the datagrams of a batch as they were read.
+func (l *captureSet) received(w *worker, packets []port.Packet) {
 	for _, c := range l.list {
-		if !c.want.Outer {
+		if !c.options.Outer {
 			continue
 		}
 		r := c.rings[w.index]
@@ -24,22 +24,22 @@ func (l *captures) arrived(w *worker, packets []port.Packet) {
 	}
 }
 
-// written shows packets that a port has been handed.
-func (l *captures) written(w *worker, ps []*port.Packet, sends []send) {
+// written copies packets that were written to a port.
+func (l *captureSet) written(w *worker, ps []*port.Packet, sends []send) {
 	for _, c := range l.list {
 		r := c.rings[w.index]
 		for i, p := range ps {
 			to, peer := sends[i].to, sends[i].peer
 			if p.Verdict != port.Delivered {
-				if c.want.Dropped && c.inner(w, r, p, p.Outer, peer) {
+				if c.options.Dropped && c.inner(w, r, p, p.Outer, peer) {
 					r.last().dropped, r.last().reason = true, p.Verdict.Reason()
 				}
 				continue
 			}
-			if c.want.Inner {
+			if c.options.Inner {
 				c.inner(w, r, p, p.Outer, peer)
 			}
-			if c.want.Outer && to.role == RoleUnderlay {
+			if c.options.Outer && to.role == RoleUnderlay {
 				c.datagram(w, r, p, to, peer, p.Datagram(), false)
 			}
 		}
@@ -47,41 +47,41 @@ func (l *captures) written(w *worker, ps []*port.Packet, sends []send) {
 	}
 }
 
-// fragmented shows a packet that left in pieces, as it was before.
-func (l *captures) fragmented(w *worker, p *port.Packet, peer *Peer) {
+// fragmented copies a packet that was sent in fragments.
+func (l *captureSet) fragmented(w *worker, p *port.Packet, peer *Peer) {
 	for _, c := range l.list {
-		if r := c.rings[w.index]; c.want.Inner {
+		if r := c.rings[w.index]; c.options.Inner {
 			c.inner(w, r, p, p.Outer, peer)
 			r.publish()
 		}
 	}
 }
 
-// told shows an ICMP error that we send back, to who sent what it is about.
-func (l *captures) told(w *worker, p *port.Packet) {
+// icmpSent copies an ICMP error that was sent to the sender of a packet.
+func (l *captureSet) icmpSent(w *worker, p *port.Packet) {
 	for _, c := range l.list {
-		if r := c.rings[w.index]; c.want.Inner && c.inner(w, r, p, p.Outer, nil) {
+		if r := c.rings[w.index]; c.options.Inner && c.inner(w, r, p, p.Outer, nil) {
 			r.last().outbound = w.from.role == RoleUnderlay // to a peer
 			r.publish()
 		}
 	}
 }
 
-// sent shows a datagram that was written to out by itself.
-func (l *captures) sent(w *worker, out *attached, p *port.Packet, peer *Peer) {
+// datagramSent copies a datagram that was written to out by itself.
+func (l *captureSet) datagramSent(w *worker, out *attachedPort, p *port.Packet, peer *Peer) {
 	for _, c := range l.list {
-		if r := c.rings[w.index]; c.want.Outer {
+		if r := c.rings[w.index]; c.options.Outer {
 			c.datagram(w, r, p, out, peer, p.Datagram(), false)
 			r.publish()
 		}
 	}
 }
 
-// refused shows a packet that was dropped before it was to be written. A packet without a readable inner
-// header is shown as the datagram that it came in.
-func (l *captures) refused(w *worker, p *port.Packet, peer *Peer, reason port.DropReason) {
+// dropped copies a packet that was dropped before it was written. A packet without a readable inner header is
+// copied as its datagram.
+func (l *captureSet) dropped(w *worker, p *port.Packet, peer *Peer, reason port.DropReason) {
 	if p.Segments == 0 {
-		return // a probe, which counts as no packet
+		return // a probe is not counted as a packet
 	}
 	addr := p.Outer
 	if !addr.IsValid() && p.Parsed() && w.from.role != RoleUnderlay {
@@ -90,7 +90,7 @@ func (l *captures) refused(w *worker, p *port.Packet, peer *Peer, reason port.Dr
 		}
 	}
 	for _, c := range l.list {
-		if !c.want.Dropped {
+		if !c.options.Dropped {
 			continue
 		}
 		r := c.rings[w.index]
@@ -107,18 +107,18 @@ func (l *captures) refused(w *worker, p *port.Packet, peer *Peer, reason port.Dr
 	}
 }
 
-// wants says whether packets of the node at addr are wanted.
+// wants reports whether packets of the node at addr are selected.
 func (c *Capture) wants(addr netip.Addr) bool {
-	return len(c.want.Peers) == 0 || slices.Contains(c.want.Peers, addr)
+	return len(c.options.Peers) == 0 || slices.Contains(c.options.Peers, addr)
 }
 
-// inner copies an inner packet. It returns false if it is not wanted, or has no room.
+// inner copies an inner packet. It returns false if the packet is not selected or the ring is full.
 func (c *Capture) inner(w *worker, r *captureRing, p *port.Packet, addr netip.AddrPort, peer *Peer) bool {
 	b := p.Bytes()
-	if !c.wants(addr.Addr()) || c.want.Match != nil && !c.want.Match(b) {
+	if !c.wants(addr.Addr()) || c.options.Match != nil && !c.options.Match(b) {
 		return false
 	}
-	n := min(len(b), c.want.SnapLen)
+	n := min(len(b), c.options.SnapLen)
 	to := r.room(n)
 	if to == nil {
 		r.missed.Add(1)
@@ -127,21 +127,21 @@ func (c *Capture) inner(w *worker, r *captureRing, p *port.Packet, addr netip.Ad
 	copy(to, b)
 	rec := r.write(w, p, n, len(b))
 	rec.addr, rec.partial, rec.csumStart, rec.csumOffset = addr, p.Partial, p.CsumStart, p.CsumOffset
-	rec.named(peer)
+	rec.setPeer(peer)
 	return true
 }
 
-// outerLen is the most that the outer headers take: IPv6 and UDP.
+// outerLen is the largest length of the outer headers: IPv6 and UDP.
 const outerLen = encap.IPv6Len + encap.UDPLen
 
-// datagram copies a datagram with the given payload that the underlay's port at sends to peer, or has read
-// from it, behind headers that are made for it. It returns false if it is not wanted, or has no room.
-func (c *Capture) datagram(w *worker, r *captureRing, p *port.Packet, at *attached, peer *Peer,
+// datagram copies a datagram that port at sent to peer or, with read, received. It makes the outer headers.
+// It returns false if the datagram is not selected or the ring is full.
+func (c *Capture) datagram(w *worker, r *captureRing, p *port.Packet, at *attachedPort, peer *Peer,
 	payload []byte, read bool) bool {
 	if !c.wants(p.Outer.Addr()) {
 		return false
 	}
-	to := r.room(min(c.want.SnapLen, outerLen+len(payload)) + outerLen) // whole headers, to be matched
+	to := r.room(min(c.options.SnapLen, outerLen+len(payload)) + outerLen) // Match needs the whole headers
 	if to == nil {
 		r.missed.Add(1)
 		return false
@@ -161,18 +161,18 @@ func (c *Capture) datagram(w *worker, r *captureRing, p *port.Packet, at *attach
 		return false
 	}
 	length := len(head) + len(payload)
-	n := min(c.want.SnapLen, length)
+	n := min(c.options.SnapLen, length)
 	have := len(head) + copy(to[len(head):], payload)
-	if c.want.Match != nil && !c.want.Match(to[:have]) {
+	if c.options.Match != nil && !c.options.Match(to[:have]) {
 		return false
 	}
 	rec := r.write(w, p, n, length)
 	rec.addr, rec.outer, rec.outbound = p.Outer, true, !read
-	rec.named(peer)
+	rec.setPeer(peer)
 	return true
 }
 
-// write makes the record of what was copied into room: n of length bytes.
+// write adds the record of a packet of length bytes, of which n were copied to room.
 func (r *captureRing) write(w *worker, p *port.Packet, n, length int) *captureRecord {
 	rec := &r.records[r.next%uint64(len(r.records))]
 	*rec = captureRecord{time: w.now, from: r.free, n: n, length: length, outbound: w.flow == &w.tally.egress}
@@ -184,11 +184,11 @@ func (r *captureRing) write(w *worker, p *port.Packet, n, length int) *captureRe
 	return rec
 }
 
-// last is the record that was written last.
+// last returns the record that was written last.
 func (r *captureRing) last() *captureRecord { return &r.records[(r.next-1)%uint64(len(r.records))] }
 
-// named notes whose packet it is.
-func (r *captureRecord) named(p *Peer) {
+// setPeer sets the name of the packet's peer.
+func (r *captureRecord) setPeer(p *Peer) {
 	if p != nil {
 		r.peer = p.spec.Name
 	}

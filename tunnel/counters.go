@@ -10,7 +10,7 @@ import (
 	"weft/tunnel/port"
 )
 
-// tally is what a worker counts during one batch, in plain integers.
+// tally is what a worker counts during one batch.
 type tally struct {
 	egress, ingress      Flow
 	icmpSent, icmpDenied uint64
@@ -19,9 +19,9 @@ type tally struct {
 	reads, writes        uint64
 }
 
-// counters are a worker's totals. One goroutine writes them; any may read.
+// counters are a worker's totals. Only the worker writes them.
 type counters struct {
-	_                    [64]byte // keep another worker's totals off our cache line
+	_                    [64]byte // keep the totals of other workers off this cache line
 	egress, ingress      flowCounters
 	icmpSent, icmpDenied atomic.Uint64
 	fragmented           atomic.Uint64
@@ -38,8 +38,8 @@ type flowCounters struct {
 	drops                         [port.NumDropReasons]atomic.Uint64
 }
 
-// add publishes a batch's tally and empties it. The received count is published last, so a reader of it also
-// sees what became of the packet.
+// add adds the tally of a batch, and clears it. It adds the received count last, so that a reader never sees
+// more packets received than accounted for.
 func (c *counters) add(t *tally) {
 	addTo(&c.icmpSent, t.icmpSent)
 	addTo(&c.icmpDenied, t.icmpDenied)
@@ -75,7 +75,7 @@ func addTo(c *atomic.Uint64, n uint64) {
 }
 
 func (c *counters) addTo(s *Stats) {
-	c.egress.addTo(&s.Egress) // first, as add has them last
+	c.egress.addTo(&s.Egress) // first, because add writes them last
 	c.ingress.addTo(&s.Ingress)
 	s.ICMPSent += c.icmpSent.Load()
 	s.ICMPSuppressed += c.icmpDenied.Load()
@@ -95,23 +95,22 @@ func (c *flowCounters) addTo(f *Flow) {
 	}
 }
 
-// peerState is what outlives a Table: the counters and the path MTU of the peer
-// at one outer address.
+// peerState is the part of a peer that outlives a Table, by outer address.
 type peerState struct {
 	txPackets, txBytes atomic.Uint64
-	_                  [48]byte // the two directions are written by different workers
+	_                  [48]byte // different workers write the two directions
 	rxPackets, rxBytes atomic.Uint64
 	lastRx             atomic.Int64 // Unix seconds
 	drops              [port.NumDropReasons]atomic.Uint64
-	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
+	fairSeen           uint64 // packets at the last tick of Engine.fairLoop, its only user
 	path               pathmtu.Path
-	runsAsked          int64 // when a check of runs began, Unix nanoseconds; runCheck.mu guards it
+	runsChecked        int64 // when the last check of runs began, Unix nanoseconds; guarded by runCheck.mu
 	reach              reach
-	refusal            refusal
+	unreachable        unreachableState
 }
 
-// strangers remembers a few of the outer sources that belong to no peer, for
-// weft peers. Recording is left out while a reader has the lock, rather than wait for it.
+// strangers keeps some recent sources that belong to no peer. record skips a packet rather than wait for a
+// reader.
 type strangers struct {
 	mu   sync.Mutex
 	list [16]Stranger

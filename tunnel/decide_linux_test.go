@@ -19,7 +19,7 @@ import (
 // fd00:1:1::6. Its ports cannot read or write: a decision that did I/O would panic.
 type deciding struct {
 	decider
-	host, under, pod, other *attached
+	host, under, pod, other *attachedPort
 }
 
 func newDeciding(t *testing.T) *deciding {
@@ -34,12 +34,12 @@ func decidingBy(t *testing.T, s Spec) *deciding {
 		t.Fatal(err)
 	}
 	d := &deciding{
-		host: &attached{role: RoleHost}, under: &attached{role: RoleUnderlay, lanes: 1, readers: 1},
-		pod: &attached{role: RolePod, pod: new(pod)}, other: &attached{role: RolePod, pod: new(pod)},
+		host: &attachedPort{role: RoleHost}, under: &attachedPort{role: RoleUnderlay, lanes: 1, readers: 1},
+		pod: &attachedPort{role: RolePod, pod: new(pod)}, other: &attachedPort{role: RolePod, pod: new(pod)},
 	}
 	d.other.pod.mtu.Store(1400)
-	set := &portSet{host: d.host, under4: d.under, pods: new(bart.Table[*attached])}
-	for at, addrs := range map[*attached][]string{d.pod: {"10.1.1.5", "fd00:1:1::5"},
+	set := &portSet{host: d.host, under4: d.under, pods: new(bart.Table[*attachedPort])}
+	for at, addrs := range map[*attachedPort][]string{d.pod: {"10.1.1.5", "fd00:1:1::5"},
 		d.other: {"10.1.1.6", "fd00:1:1::6"}} {
 		for _, a := range addrs {
 			at.addrs = append(at.addrs, addr(a))
@@ -52,7 +52,7 @@ func decidingBy(t *testing.T, s Spec) *deciding {
 }
 
 // name is how the tests below call a port.
-func (d *deciding) name(a *attached) string {
+func (d *deciding) name(a *attachedPort) string {
 	switch a {
 	case nil:
 		return ""
@@ -437,7 +437,7 @@ func TestAddresses(t *testing.T) {
 		{"under", "10.1.2.7", "192.0.2.1", "", port.DropForeignDest}, // the underlay as a way around
 	} {
 		d := newDeciding(t)
-		d.from = map[string]*attached{"pod": d.pod, "host": d.host, "under": d.under}[tt.from]
+		d.from = map[string]*attachedPort{"pod": d.pod, "host": d.host, "under": d.under}[tt.from]
 		p := packetOf(between(tt.src, tt.dst))
 		var got decision
 		if d.from == d.under {

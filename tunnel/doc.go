@@ -6,28 +6,31 @@
 //	ingress:  underlay port ─> ring slot ─> outer source ─> decapsulate in place
 //	          ─> inner source and destination ─> batch ─> inner port
 //
-// A packet meets the files in this order, and none twice; docs/architecture.md walks along it.
+// Files, in the order in which a packet meets them (docs/architecture.md follows one packet):
 //
-//   - worker.go says who moves it: one worker reads, decides and writes.
-//   - Package port reads it into a Packet in the worker's Ring.
-//   - egress.go (decideOut), or ingress.go (decideIn) with vtep.go, decides about it without I/O, with what
-//     table.go, reach.go and package pathmtu know of the peer. For a pod's port podpackets.go is its router,
-//     and byhost.go, with package natflow, finds the answers that the host's rules are to translate back.
-//   - deliver.go does what was decided: it hands the packet to the port that it leaves by, whole, cut or in
-//     fragments, and accounts for it; icmp.go tells the sender why it cannot pass, and pathprobe.go answers
-//     probes.
-//   - Package port sends it. runcheck.go asks peers whether what is sent in one run arrives.
+//   - worker.go: a worker reads a batch, decides about each packet and writes it.
+//   - Package port: a Port reads packets into the worker's Ring.
+//   - egress.go (decideOut), ingress.go (decideIn) and vtep.go: decisions, without I/O. They use table.go,
+//     reach.go and package pathmtu for what is known of the peer. podpackets.go routes for pods. byhost.go
+//     and package natflow find replies that the host's NAT must translate back.
+//   - deliver.go: carries out the decision. It queues, segments or fragments the packet and counts it.
+//     icmp.go sends ICMP errors to senders, and pathprobe.go answers probes.
+//   - Package port: a Port sends the packets.
 //
-// Beside it stand engine.go, which attaches ports and starts workers, portset.go, what workers see of ports,
-// and pod.go, what is counted of a pod's; poller_linux.go and linger_linux.go, how workers wait; spread.go,
-// how several workers share a port; package fair and fairkeep.go, which keep one peer from filling a receive
-// queue for all; unreachable.go, what ICMP says of a peer; capture.go and look.go, which copy packets for
-// somebody who looks; counters.go, what is reported.
+// The other files:
 //
-// The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A few workers each own a Ring and
-// poll many ports; a worker runs a batch to completion (read, decide, write) before it reads again, so a
-// packet is never handed from one goroutine to another and a lone packet leaves at once. Ports come and go
-// while packets flow. The workers consult a Table, an immutable snapshot that Engine.Swap replaces.
+//   - engine.go, portset.go, pod.go: attached ports, workers and the counters of pods.
+//   - poller_linux.go, linger_linux.go: waiting for packets. pause.go stops the workers.
+//   - spread.go: how many workers share a port.
+//   - fairness.go and package fair: keep one peer from filling a shared receive queue.
+//   - runcheck.go: probes whether runs of datagrams arrive. unreachable.go: ICMP errors about a peer.
+//   - capture.go, capturehook.go: copy packets for a reader. counters.go: counters.
 //
-// Nothing on that path allocates, takes a lock or logs; but on path portable the libraries do the first two.
+// A few workers each own a Ring and poll many ports: the host's TUN, pods' TUNs and the underlay sockets. A
+// worker runs a batch to completion (read, decide, write) before it reads again. No packet is handed from one
+// goroutine to another, and a lone packet leaves at once. Ports can be attached and detached while packets
+// flow. Workers use a Table, an immutable snapshot that Engine.Swap replaces.
+//
+// The path of a packet does not allocate, lock or log, except on path portable, where the libraries allocate
+// and lock.
 package tunnel

@@ -21,46 +21,45 @@ func (w *worker) egress() {
 	w.flush()
 }
 
-// decider is all that a decision depends on beside the packet. It does no I/O.
+// decider is the input of a decision besides the packet. Its methods do no I/O.
 type decider struct {
 	flows *natflow.Table
-	port  uint16 // of the tunnel
-	batch        // what the present batch is decided with
+	port  uint16 // UDP port of the tunnel
+	batch        // the current batch
 }
 
-// decision is what becomes of a packet.
+// decision is what to do with a packet.
 type decision struct {
-	to *attached // the port that it leaves by; of a dropped one the pod that it was for, or nil
-	// peer is the node that it is sent to, or on the way in the one that sent it, nil if nobody knows; of an own
-	// packet that is dropped for DropForeignSource whose address the source is.
+	to *attachedPort // the port that the packet leaves by; for a dropped packet the pod that it was for, or nil
+	// peer is the node that the packet goes to or, on ingress, comes from; nil if unknown. For an egress packet
+	// dropped with DropForeignSource it is the owner of the inner source.
 	peer *Peer
-	// limit is not 0 for an IPv4 packet that leaves in fragments of at most so many bytes; of
-	// encap.ICMPTooBig it is the MTU that is reported.
+	// limit, if not 0, is the largest size of the IPv4 fragments that the packet leaves in, in bytes. With
+	// encap.ICMPTooBig it is the MTU that the ICMP error reports.
 	limit int
 	drop  drop
 }
 
-// drop says why a packet is dropped; the zero drop is that of one which is not. Neither it nor decision has
-// more than four fields, so that the compiler keeps them in registers: with seven, a small packet cost 20 ns
-// more.
+// drop is why a packet is dropped. The zero drop means that it is not. Neither drop nor decision has more
+// than four fields, so that the compiler keeps them in registers. With seven, a small packet took 20 ns more.
 type drop struct {
 	verdict port.Verdict
-	icmp    encap.ICMPKind // what its sender is told; 0 for nothing
+	icmp    encap.ICMPKind // the ICMP error to send; 0 for none
 }
 
 func dropFor(r port.DropReason) drop     { return drop{verdict: port.Dropped(r)} }
 func dropped(r port.DropReason) decision { return decision{drop: dropFor(r)} }
 
-// told is dropped, of a packet whose sender is told so.
-func told(r port.DropReason, k encap.ICMPKind) decision {
+// droppedICMP is dropped, and sends an ICMP error to the sender.
+func droppedICMP(r port.DropReason, k encap.ICMPKind) decision {
 	return decision{drop: drop{port.Dropped(r), k}}
 }
 
 func (d decision) dropped() bool           { return d.drop.verdict != port.Pending }
 func (d decision) reason() port.DropReason { return d.drop.verdict.Reason() }
 
-// decideOut decides about an inner packet, or superpacket, that was read from the host's TUN or a pod's.
-// It changes the header of p as a router does, and describes in p what the receiver takes.
+// decideOut decides about an inner packet or superpacket that was read from the host's TUN or a pod's. It
+// decrements a pod's TTL, and sets p.Recv, p.Limit and p.Lane for the receiver.
 func (w *decider) decideOut(p *port.Packet) decision {
 	in, err := p.Parse()
 	if err != nil {
@@ -68,7 +67,7 @@ func (w *decider) decideOut(p *port.Packet) decision {
 	}
 	p.SetLen(in.TotalLen)
 	p.Size = in.TotalLen
-	size := in.TotalLen // of the largest packet that this is or stands for
+	size := in.TotalLen // of the largest packet that p is or stands for
 	if p.SegSize > 0 {
 		super, r, ok := p.ParseSuper()
 		if !ok {
@@ -78,10 +77,10 @@ func (w *decider) decideOut(p *port.Packet) decision {
 	}
 
 	if in.Src == in.Dst {
-		return dropped(port.DropMartian) // a host takes that for its own address coming back, and does not answer
+		return dropped(port.DropMartian) // a host ignores packets with its own address as the source
 	}
 	if w.from.pod != nil {
-		if r := w.leavePod(p, in); r.verdict != port.Pending {
+		if r := w.routeFromPod(p, in); r.verdict != port.Pending {
 			return decision{drop: r}
 		}
 	}
@@ -94,12 +93,12 @@ func (w *decider) decideOut(p *port.Packet) decision {
 	to := &w.dest
 	switch {
 	case w.source.forged != nil && (to.peer != nil || w.from.role != RoleHost):
-		// The host's rules may send a peer's packet on to a pod here. A packet for an address of ours that no
-		// pod has comes back too, where no bridge has our subnet. Neither leaves this node.
+		// The host may forward a peer's packet to a pod here. The host also sends back packets for an address of
+		// this node that no pod has, if no bridge has the subnet. Neither may leave this node.
 		return decision{drop: dropFor(port.DropForeignSource), peer: w.source.forged}
 	case isMulticast(in.Dst):
 		return dropped(port.DropMulticast)
-	case encap.MartianDestination(in.Dst) && !w.linkOfHost(in.Dst):
+	case encap.MartianDestination(in.Dst) && !w.isHostLinkLocal(in.Dst):
 		return dropped(port.DropMartian)
 	case w.byHost(p, in, to):
 		return decision{to: w.set.host}
@@ -107,18 +106,18 @@ func (w *decider) decideOut(p *port.Packet) decision {
 		return decideForPod(to.pod, p, in, size)
 	case to.peer != nil:
 		return w.decideForPeer(to.peer, p, in, size)
-	case w.from.pod != nil && w.set.host != nil: // not the overlay's: the host routes it on
+	case w.from.pod != nil && w.set.host != nil: // outside of the overlay: the host routes it
 		return decision{to: w.set.host}
 	}
-	return told(port.DropNoRoute, encap.ICMPNoRoute)
+	return droppedICMP(port.DropNoRoute, encap.ICMPNoRoute)
 }
 
-// source is what is known of an inner source; the zero source is none.
+// source is what is known of an inner source.
 type source struct {
 	addr   netip.Addr
-	forged *Peer // whose it is, if it cannot be this host's
-	client bool  // it is a pod's or a peer's, and the host has sent the packet on
-	pod    bool  // it is a pod's of this node
+	forged *Peer // the node that has the source, if this host must not use it
+	client bool  // a pod's or a peer's address, in a packet that the host forwarded
+	pod    bool  // a local pod's address
 }
 
 func (w *decider) sourceOf(a netip.Addr) source {
@@ -130,10 +129,10 @@ func (w *decider) sourceOf(a netip.Addr) source {
 	return s
 }
 
-// dest is where packets to an inner address go; neither a pod nor a peer if it is not the overlay's.
+// dest is the destination of an inner address. Outside of the overlay it has neither a pod nor a peer.
 type dest struct {
 	addr netip.Addr
-	pod  *attached
+	pod  *attachedPort
 	peer *Peer
 }
 
@@ -145,28 +144,28 @@ func (w *decider) destOf(a netip.Addr) dest {
 	return d
 }
 
-// decideForPeer decides about a packet for peer. No packet of it is larger than size bytes.
+// decideForPeer decides about a packet to peer. size is that of its largest segment, in bytes.
 func (w *decider) decideForPeer(peer *Peer, p *port.Packet, in *encap.Inner, size int) decision {
-	if peer.state.reach.refuses(w.now) {
+	if peer.state.reach.blocks(w.now) {
 		return dropped(port.DropUnderlay)
 	}
 	under := w.set.under(peer)
 	limit := peer.maxInner(w.now)
 	p.Recv, p.Limit = peer.spec.Recv, limit
 	if in.Version == 6 {
-		// No IPv6 sender goes below that (RFC 8200 section 5), so a message that claims less, forged
-		// or not, must not stop what the link itself would take.
+		// IPv6 senders never send less than 1280 bytes (RFC 8200 section 5). A message that claims a smaller MTU,
+		// forged or not, must not stop packets that the link itself carries.
 		limit = max(limit, min(peer.maxSize, encap.MinMTU6))
 	}
-	// Kernels take vxlan from any source port.
-	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) {
-		// The hash is the same for both directions of a flow: what a worker reads from its queue of the TUN then
-		// tends to be of one lane, and runs are as long as without lanes.
+	// Kernels accept vxlan from any source port.
+	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headerLen > 0) {
+		// The hash is the same for both directions of a flow. A worker's queue of the TUN therefore tends to have
+		// one lane's packets, and runs are as long as without lanes.
 		p.Lane = 1 + uint8(encap.FlowPairHash(p.Bytes(), *in)&uint32(under.lanes-1))
 	}
 	switch {
 	case in.Version == 6 && !peer.inner6:
-		return told(port.DropUnsupported, encap.ICMPNoRoute)
+		return droppedICMP(port.DropUnsupported, encap.ICMPNoRoute)
 	case under == nil:
 		return dropped(port.DropUnderlay)
 	}
@@ -177,14 +176,13 @@ func (w *decider) decideForPeer(peer *Peer, p *port.Packet, in *encap.Inner, siz
 	return d
 }
 
-// fit makes d what a router does with p, which is larger than limit, or stands for packets that are: a
-// superpacket of TCP is cut into smaller segments, what permits it is fragmented, and of all else the sender
-// is told.
+// fit decides about p, which is larger than limit or stands for packets that are. A TCP superpacket gets
+// smaller segments, a packet without DF is fragmented, and the sender of any other gets an ICMP error.
 func (d *decision) fit(p *port.Packet, in *encap.Inner, limit int) {
 	mayFragment := in.Version == 4 && !in.DF
 	switch {
-	case mayFragment && p.SegSize > 0 && in.Proto == encap.ProtoTCP && p.Recut(limit):
-		// Smaller segments serve it better than fragments.
+	case mayFragment && p.SegSize > 0 && in.Proto == encap.ProtoTCP && p.Resegment(limit):
+		// Smaller segments are better than fragments.
 	case mayFragment && (p.SegSize == 0 || in.Proto == encap.ProtoUDP):
 		d.limit = limit
 	default:
@@ -192,18 +190,18 @@ func (d *decision) fit(p *port.Packet, in *encap.Inner, limit int) {
 	}
 }
 
-// under is the underlay by which the peer is reached; nil if there is none.
-func (s *portSet) under(peer *Peer) *attached {
+// under returns the underlay that reaches the peer, or nil.
+func (s *portSet) under(peer *Peer) *attachedPort {
 	if peer.spec.Addr.Is6() {
 		return s.under6
 	}
 	return s.under4
 }
 
-// isMulticast says whether a is a group, or every host of a link.
+// isMulticast reports whether a is a multicast address or the limited broadcast address.
 func isMulticast(a netip.Addr) bool {
 	return a.IsMulticast() || a == broadcast4
 }
 
-// broadcast4 is RFC 919's limited broadcast.
+// broadcast4 is the limited broadcast address of RFC 919.
 var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})

@@ -21,100 +21,100 @@ import (
 type Config struct {
 	// Format is the wire format.
 	Format encap.Format
-	// Port is the UDP port of every node's tunnel, ours included; none in format ipip.
+	// Port is the UDP port of every node's tunnel, this node's included. Format ipip uses none.
 	Port uint16
-	// Workers is how many goroutines move packets; 0 means DefaultWorkers of GOMAXPROCS.
+	// Workers is the number of workers. 0 means DefaultWorkers(GOMAXPROCS).
 	Workers int
-	// Logger gets the events of ports, never of packets. Nil discards them.
+	// Logger gets the events of ports and peers. Nothing is logged per packet. Nil discards them.
 	Logger *slog.Logger
-	// PortLost, if not nil, is called once for a port that died by itself (its device
-	// was deleted). The port is still attached; call Detach. It must not block.
+	// PortLost, if not nil, is called once for a port that failed by itself, because its device was deleted. The
+	// port stays attached until Detach. PortLost must not block.
 	PortLost func(PortID, error)
-	// Clock, if not nil, is the time in Unix nanoseconds, for an engine in a simulation. Workers call it.
+	// Clock, if not nil, returns the time in Unix nanoseconds, for simulations. Workers call it concurrently.
 	Clock func() int64
-	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a
-	// simulation. The ring is the engine's until Run has returned.
+	// Ring, if not nil, supplies each worker's ring instead of port.NewRing, for simulations that run one engine
+	// after another. The engine owns the ring until Run has returned.
 	Ring func() *port.Ring
-	// Paused starts the engine in the state in which Pause leaves it, until Resume.
+	// Paused makes the engine start paused, until Resume.
 	Paused bool
 }
 
 // Engine moves packets between ports. Its methods are safe for concurrent use.
 type Engine struct {
-	cfg     Config
-	log     *slog.Logger
-	table   atomic.Pointer[Table]
-	ports   atomic.Pointer[portSet]
-	looks   atomic.Pointer[captures] // nil while nobody looks
-	workers []*worker
-	load    load
+	cfg      Config
+	log      *slog.Logger
+	table    atomic.Pointer[Table]
+	ports    atomic.Pointer[portSet]
+	captures atomic.Pointer[captureSet] // nil if no capture runs
+	workers  []*worker
+	load     load
 
 	runs runCheck
 
 	pausing   pausing
-	pausedNow atomic.Bool // pausing.paused, for who must not wait
+	pausedNow atomic.Bool // a copy of pausing.paused that is read without the lock
 
-	// overflowed is the sum of what ports that are gone had counted, so that the counter does not go
-	// back at every change of the underlay.
+	// overflowed sums the overflow counts of ports that were closed, so that Stats.SocketOverflow never
+	// decreases.
 	overflowed atomic.Uint64
 
-	saying saying // what is logged off the workers
+	logLimit logLimiter // of lines that no worker logs
 
 	flows *natflow.Table
 
-	began time.Time // when the engine was made, with its monotonic reading
+	began time.Time // when the engine was made; has a monotonic reading
 
 	mu        sync.Mutex // serializes changes of table and ports; workers do not take it
-	attached  map[PortID]*attached
+	attached  map[PortID]*attachedPort
 	nextID    PortID
 	nextQueue queueID
-	closed    atomic.Bool // changed with mu held; Run does not wait for it
+	closed    atomic.Bool // changed with mu held; read without it
 }
 
-// attached is a port in use.
-type attached struct {
+// attachedPort is a port in use.
+type attachedPort struct {
 	id             PortID
 	port           port.Port
 	role           Role
 	addrs          []netip.Addr // a pod's addresses
 	queues         []*queue
 	lost           atomic.Bool
-	outer6         bool                    // an underlay over IPv6
-	lanes, readers int                     // of a port.Spread, else 1
-	local          netip.AddrPort          // of an underlay
-	lane           func(lane uint8) uint16 // the source port of a lane; nil where there are none
-	super          port.Super              // the port, if it takes superpackets as they are
-	runs           *port.OffloadSwitch     // of an underlay that sends runs of datagrams in one call, else nil
-	fair           fairPort                // of an underlay; Engine.mu guards it
-	pod            *pod                    // of a pod's port, else nil
+	outer6         bool                    // the underlay is IPv6
+	lanes, readers int                     // of a port.Spread; 1 for any other port
+	local          netip.AddrPort          // of an underlay: its address
+	lane           func(lane uint8) uint16 // the source port of a lane; nil if the port has no lanes
+	super          port.Super              // the port if it takes superpackets, else nil
+	runs           *port.OffloadSwitch     // of an underlay that sends runs of datagrams in one call; else nil
+	fair           fairPort                // of an underlay; guarded by Engine.mu
+	pod            *pod                    // of a pod's port; else nil
 }
 
-// queueID names a queue of an attached port to epoll; it is never reused.
+// queueID identifies a queue of an attached port in epoll. IDs are never reused.
 type queueID uint64
 
-// queue is a queue of a port in use.
+// queue is a queue of an attached port.
 type queue struct {
 	id     queueID
 	queue  port.Queue
-	of     *attached
-	worker *worker         // reads from it
-	errors *port.UDPSocket // of a port.FDQueue
+	port   *attachedPort
+	worker *worker         // the worker that reads the queue
+	errors *port.UDPSocket // of a port.FDQueue: the socket with the queue's error messages
 }
 
 // New returns an engine without ports and with an empty table. It starts nothing. Run frees the engine's
-// descriptors; to discard an engine, call Run with a context that has ended.
+// descriptors, so call Run with a canceled context to discard an engine.
 func New(cfg Config) (*Engine, error) {
 	if cfg.Format.Overhead(false) == 0 {
-		return nil, fmt.Errorf("wire format %v: not one this data plane speaks", cfg.Format)
+		return nil, fmt.Errorf("wire format %v: not supported by this data plane", cfg.Format)
 	}
 	if cfg.Port == 0 && cfg.Format != encap.FormatIPIP {
-		return nil, errors.New("tunnel port 0: a tunnel needs the port that its peers send to")
+		return nil, errors.New("tunnel port 0: this wire format needs a UDP port")
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers(runtime.GOMAXPROCS(0))
 	}
 	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), flows: natflow.New(),
-		attached: map[PortID]*attached{}}
+		attached: map[PortID]*attachedPort{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -137,17 +137,17 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Swap publishes t. Batches in flight finish with the table they began with. The counters and path MTUs of
-// peers go on if t was made by [Table.Next] of the table before.
+// Swap publishes t. Batches in flight finish with the previous table. The counters and path MTUs of peers
+// continue if t was made by [Table.Next] of the previous table.
 func (e *Engine) Swap(t *Table) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.table.Store(t)
 }
 
-// Attach takes p into use, before or while Run runs. addrs are the addresses of
-// a pod's port: the sources it may use, and the destinations it is handed. There
-// is one host port and one underlay per outer family. On error p is not closed.
+// Attach takes p into use, before or while Run runs. addrs are the addresses of a pod's port: the sources
+// that it may use, and the destinations that it receives. An engine has at most one host port, and one
+// underlay per outer family. The engine owns p from then on, and closes it. On error p is not closed.
 func (e *Engine) Attach(p port.Port, role Role, addrs ...netip.Addr) (PortID, error) {
 	if role == RolePod {
 		return e.AttachPod(p, PodOptions{Addrs: addrs})
@@ -161,15 +161,15 @@ func (e *Engine) attach(p port.Port, role Role, addrs []netip.Addr, mtu int) (Po
 	if e.closed.Load() {
 		return 0, errors.New("attach port: the data plane has ended")
 	}
-	a := &attached{port: p, role: role, addrs: slices.Clone(addrs)}
+	a := &attachedPort{port: p, role: role, addrs: slices.Clone(addrs)}
 	if role == RoleUnderlay {
 		u, ok := p.(port.Underlay)
 		if !ok {
-			return 0, fmt.Errorf("attach %T as underlay: it carries no datagrams", p)
+			return 0, fmt.Errorf("attach %T as underlay: it is no port.Underlay", p)
 		}
 		a.local = netip.AddrPortFrom(u.LocalAddr().Addr().Unmap(), u.LocalAddr().Port())
 		a.outer6 = a.local.Addr().Is6()
-		e.runs.doubt(e.now())
+		e.runs.invalidate(e.now())
 	}
 	if role == RolePod {
 		a.pod = new(pod)
@@ -201,8 +201,8 @@ func (e *Engine) attach(p port.Port, role Role, addrs []netip.Addr, mtu int) (Po
 	return a.id, nil
 }
 
-// queue gives each queue of a to a worker.
-func (e *Engine) queue(a *attached) {
+// queue assigns each queue of a to a worker.
+func (e *Engine) queue(a *attachedPort) {
 	load := make([]int, len(e.workers))
 	for i, w := range e.workers {
 		load[i] = w.queues
@@ -211,23 +211,24 @@ func (e *Engine) queue(a *attached) {
 		e.nextQueue++
 		w := e.leastLoaded(a.role, load)
 		f, ok := q.(port.FDQueue)
-		if ok && f.Home != port.AnyWorker {
-			w = e.workers[f.Home%len(e.workers)]
+		if ok && f.Worker != port.AnyWorker {
+			w = e.workers[f.Worker%len(e.workers)]
 		}
-		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w, errors: f.Errors})
+		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, port: a, worker: w, errors: f.Errors})
 		load[w.index]++
 	}
 }
 
-// unpoll takes the port's queues from epoll.
-func (a *attached) unpoll() {
+// unpoll removes the port's queues from epoll.
+func (a *attachedPort) unpoll() {
 	for _, q := range a.queues {
 		q.worker.poll.remove(q.queue.PollFD())
 	}
 }
 
-// leastLoaded chooses the worker that reads a new queue. With two workers each direction has its own, however
-// many queues it has. Otherwise it is who has the fewest; load is how many queues each has.
+// leastLoaded returns the worker that reads a new queue. Two workers take one direction each, however many
+// queues it has. Otherwise the worker with the fewest queues reads it; load has the number of queues by
+// worker.
 func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	if len(e.workers) == 2 {
 		if role == RoleUnderlay {
@@ -244,8 +245,7 @@ func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	return e.workers[best]
 }
 
-// Detach takes a port out of use and closes it. When it returns no worker touches
-// the port any more.
+// Detach takes a port out of use and closes it. After Detach returns, no worker uses the port.
 func (e *Engine) Detach(id PortID) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -258,7 +258,7 @@ func (e *Engine) Detach(id PortID) error {
 	return a.port.Close()
 }
 
-// Port is the port with that id; nil if there is none. It is the engine's, which may close it.
+// Port returns the port with that id, or nil. The engine still owns the port, and may close it.
 func (e *Engine) Port(id PortID) port.Port {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,8 +268,8 @@ func (e *Engine) Port(id PortID) port.Port {
 	return nil
 }
 
-// retire takes a out of use. When it returns no worker touches the port any more.
-func (e *Engine) retire(a *attached) {
+// retire takes a out of use. After it returns, no worker uses the port.
+func (e *Engine) retire(a *attachedPort) {
 	delete(e.attached, a.id)
 	e.ports.Store(e.ports.Load().without(a))
 	for _, q := range a.queues {
@@ -281,10 +281,10 @@ func (e *Engine) retire(a *attached) {
 	}
 }
 
-// Run moves packets until ctx ends, then closes every port. It returns the first
-// error that stopped a worker, or nil. Once it has returned, calling it again does nothing.
+// Run moves packets until ctx ends, and then closes every port. It returns the first error that stopped a
+// worker. A second call returns nil at once.
 func (e *Engine) Run(ctx context.Context) error {
-	if e.closed.Load() { // its descriptors' numbers are others' by now
+	if e.closed.Load() { // the descriptors are closed, and their numbers may be in use for other files
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -294,7 +294,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		defer close(woken)
 		e.pausing.close()
 		for _, w := range e.workers {
-			w.poll.ring() // wakes the worker, which then ends
+			w.poll.wakeup()
 		}
 	})
 	var wg sync.WaitGroup
@@ -307,10 +307,10 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 		})
 	}
-	wg.Go(func() { e.keepFair(ctx) })
+	wg.Go(func() { e.fairLoop(ctx) })
 	wg.Wait()
 	if !stop() {
-		// a worker that failed did not wait to be woken, and its eventfd must not be written once it is closed
+		// A worker that failed did not wait for the wakeup. Its eventfd must not be written to after it is closed.
 		<-woken
 	}
 	err := e.close()
@@ -321,7 +321,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return err
 }
 
-// close ends the engine after its workers have.
+// close closes the ports and pollers. The workers have ended.
 func (e *Engine) close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -338,9 +338,9 @@ func (e *Engine) close() error {
 	return errors.Join(errs...)
 }
 
-// Stats reads the counters. They are of one moment only roughly: workers go on.
+// Stats reads the counters. Workers keep counting meanwhile, so the counters are not of one instant.
 func (e *Engine) Stats() Stats {
-	e.mu.Lock() // a port that goes is asked until it is closed, and counted once
+	e.mu.Lock() // a port in Detach is counted exactly once
 	defer e.mu.Unlock()
 	var s Stats
 	for _, w := range e.workers {
@@ -350,7 +350,7 @@ func (e *Engine) Stats() Stats {
 	s.SocketOverflow = e.overflowed.Load()
 	for _, a := range e.attached {
 		s.SocketOverflow += a.overflow()
-		s.HeldBack += len(a.fair.Held)
+		s.HeldBack += len(a.fair.Throttled)
 		if o, ok := a.port.(port.Super); ok {
 			for _, o := range o.Offloads() {
 				s.addOffload(o)
@@ -365,8 +365,8 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// addOffload adds what one port says of an offload to what others said. The state
-// is the worst of any.
+// addOffload adds one port's statistics of an offload to those of the other ports. The state is the worst of
+// any.
 func (s *Stats) addOffload(o port.OffloadStats) {
 	for i := range s.Offloads {
 		if have := &s.Offloads[i]; have.Offload == o.Offload {
@@ -379,19 +379,19 @@ func (s *Stats) addOffload(o port.OffloadStats) {
 	s.Offloads = append(s.Offloads, o)
 }
 
-// overflow is what the kernel dropped in front of the port.
-func (a *attached) overflow() uint64 {
+// overflow returns the number of datagrams that the kernel dropped in front of the port.
+func (a *attachedPort) overflow() uint64 {
 	if o, ok := a.port.(interface{ Overflow() uint64 }); ok {
 		return o.Overflow()
 	}
 	return 0
 }
 
-// now is the time in Unix nanoseconds on a clock that nobody sets: the system's
-// when the engine was made, and what has passed since.
+// now returns the time in Unix nanoseconds: the system's when the engine was made, plus the monotonic time
+// since. Nobody can set this clock.
 func (e *Engine) now() int64 { return e.at(time.Now()) }
 
-// at is now, when the system's clock was read before.
+// at is now for a time that the caller has already read.
 func (e *Engine) at(t time.Time) int64 {
 	if e.cfg.Clock != nil {
 		return e.cfg.Clock()
@@ -399,14 +399,14 @@ func (e *Engine) at(t time.Time) int64 {
 	return e.began.UnixNano() + int64(t.Sub(e.began))
 }
 
-// Peers reads the counters of every peer in the table.
+// Peers returns the counters of every peer in the table.
 func (e *Engine) Peers() []PeerStats { return e.table.Load().stats(e.now()) }
 
-// Learn enters flows that an earlier engine of this node had by way of the host's rules, so that they
-// continue. Call it before pods are attached, or while the engine is paused.
+// Learn enters flows that the host's NAT translated before this engine was made, so that they continue. Call
+// it before pods are attached or while the engine is paused.
 func (e *Engine) Learn(flows []natflow.Translated) { e.flows.Learn(flows, e.now()) }
 
-// Strangers returns a few recent outer sources that belong to no peer.
+// Strangers returns some recent outer sources that belong to no peer, the latest first.
 func (e *Engine) Strangers() []Stranger {
 	var l []Stranger
 	for _, w := range e.workers {
@@ -416,8 +416,7 @@ func (e *Engine) Strangers() []Stranger {
 	return l
 }
 
-// Forgers returns a few recent inner sources that belong to another node, of packets that this host was asked
-// to send.
+// Forgers returns some recent inner sources of egress packets that belong to another node, the latest first.
 func (e *Engine) Forgers() []Stranger {
 	var l []Stranger
 	for _, w := range e.workers {

@@ -233,7 +233,7 @@ func TestRunFailsAndLetsGo(t *testing.T) {
 		if err := unix.Dup3(null, e.workers[0].poll.fd, unix.O_CLOEXEC); err != nil { // nothing to wait on
 			t.Fatal(err)
 		}
-		bell := e.workers[0].poll.bell
+		bell := e.workers[0].poll.wakeupFD
 		if err := e.Run(context.Background()); !errors.Is(err, unix.EINVAL) {
 			t.Fatalf("Run: %v, want EINVAL", err)
 		}
@@ -271,7 +271,7 @@ func TestRunAgainTouchesNothing(t *testing.T) {
 	}
 	others := map[int]bool{}
 	for _, w := range e.workers {
-		others[w.poll.bell], others[w.poll.fd] = true, true
+		others[w.poll.wakeupFD], others[w.poll.fd] = true, true
 	}
 	for fd := range others { // as if somebody had opened them
 		own, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

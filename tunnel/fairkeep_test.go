@@ -17,7 +17,7 @@ type releasing struct {
 
 func (*releasing) Fill() float64 { return 0 }
 
-func (r *releasing) Hold(l []port.HeldSource) error {
+func (r *releasing) Throttle(l []port.ThrottledSource) error {
 	if len(l) == 0 {
 		r.times++
 	}
@@ -32,11 +32,11 @@ func TestPauseReleasesHeldPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &releasing{}
-	a := &attached{port: p}
-	a.fair.Held = []fair.Held{{Addr: netip.MustParseAddr("192.0.2.2"), Share: 0.5}}
+	a := &attachedPort{port: p}
+	a.fair.Throttled = []fair.Throttled{{Addr: netip.MustParseAddr("192.0.2.2"), Share: 0.5}}
 	e.attached[1] = a
 	e.Pause()
-	if p.times != 1 || len(a.fair.Held) > 0 {
-		t.Errorf("told %d times, held back: %v", p.times, a.fair.Held)
+	if p.times != 1 || len(a.fair.Throttled) > 0 {
+		t.Errorf("told %d times, held back: %v", p.times, a.fair.Throttled)
 	}
 }

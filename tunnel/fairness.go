@@ -10,25 +10,24 @@ import (
 )
 
 const (
-	// fairTick is how often the queues are checked while much is moved: at least fairBusy packets a second.
-	// fairIdle is how often the engine finds out whether so much is.
+	// fairTick is how often the queues are checked while at least fairBusy packets a second pass. Otherwise only
+	// the packet rate is checked, every fairIdle.
 	fairTick, fairIdle = 50 * time.Millisecond, 250 * time.Millisecond
 	fairBusy           = 2000
-	// activeFor is how long after its last packet a peer counts as one that the others could harm. The clock of
-	// LastRx has a resolution of one second.
+	// activeFor is how long after its last packet a peer counts as active. LastRx has a resolution of one
+	// second.
 	activeFor = 2 * time.Second
 )
 
-// fairPort is the fairness of an attached underlay.
+// fairPort is the fairness state of an underlay.
 type fairPort struct {
 	fair.Queue
-	counting bool // every peer's seen is of the tick before
-	failed   bool // the kernel refused the filter
+	counting bool // peerState.fairSeen is of the previous tick
+	failed   bool // the kernel rejected the filter
 }
 
-// keepFair is the engine's tick until ctx ends: it checks the queues of the underlays, and has errors heard
-// again.
-func (e *Engine) keepFair(ctx context.Context) {
+// fairLoop checks the receive queues of the underlays until ctx ends. It also unmutes socket errors.
+func (e *Engine) fairLoop(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()
 	every, seen := fairIdle, uint64(0)
@@ -39,7 +38,7 @@ func (e *Engine) keepFair(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		e.hearErrors()
+		e.unmuteErrors()
 		received := uint64(0)
 		for _, w := range e.workers {
 			received += w.totals.ingress.received.Load() + w.totals.egress.received.Load()
@@ -62,40 +61,40 @@ func (e *Engine) keepFair(ctx context.Context) {
 	}
 }
 
-// checkQueues is one tick of every underlay. from is memory to use. It reports whether anybody is held back.
+// checkQueues checks every underlay once. It reuses from, and reports whether any peer is throttled.
 func (e *Engine) checkQueues(from []fair.Arrival) (_ []fair.Arrival, held bool) {
 	e.mu.Lock() // no port is closed meanwhile
 	defer e.mu.Unlock()
 	set := e.ports.Load()
-	for _, a := range []*attached{set.under4, set.under6} {
+	for _, a := range []*attachedPort{set.under4, set.under6} {
 		if a == nil || a.fair.failed {
 			continue
 		}
-		p, ok := a.port.(port.Holding)
+		p, ok := a.port.(port.Throttler)
 		if !ok {
 			continue
 		}
 		fill := p.Fill()
-		if fill < fair.Full/2 && len(a.fair.Held) == 0 {
+		if fill < fair.Full/2 && len(a.fair.Throttled) == 0 {
 			a.fair.Release()
 			a.fair.counting = false
 			continue
 		}
 		from = e.arrivals(from[:0], a.outer6)
-		if !a.fair.counting { // what was counted is of more than a tick
+		if !a.fair.counting { // the counts are of more than one tick
 			a.fair.counting = true
 			continue
 		}
-		before := append([]fair.Held(nil), a.fair.Held...)
+		before := append([]fair.Throttled(nil), a.fair.Throttled...)
 		if a.fair.Tick(fill, from) {
-			e.holdBack(a, p, before)
+			e.throttle(a, p, before)
 		}
-		held = held || len(a.fair.Held) > 0
+		held = held || len(a.fair.Throttled) > 0
 	}
 	return from, held
 }
 
-// arrivals appends what each peer of an outer family sent since the call before.
+// arrivals appends the packets that each peer of an outer family sent since the last call.
 func (e *Engine) arrivals(from []fair.Arrival, six bool) []fair.Arrival {
 	now := e.now()
 	for _, p := range e.table.Load().peers {
@@ -115,7 +114,7 @@ func (e *Engine) arrivals(from []fair.Arrival, six bool) []fair.Arrival {
 	return from
 }
 
-// outers are the addresses of a family that the peer sends from.
+// outers returns the outer addresses of one family that the peer sends from.
 func (p *Peer) outers(six bool) (l []netip.Addr) {
 	for i := -1; i < len(p.spec.Sources); i++ {
 		if a := p.spec.outer(i); a.Is6() == six {
@@ -125,60 +124,60 @@ func (p *Peer) outers(six bool) (l []netip.Addr) {
 	return l
 }
 
-// holdBack puts into force what was decided for a, and says what is new in it.
-func (e *Engine) holdBack(a *attached, p port.Holding, before []fair.Held) {
+// throttle installs the filter for a's throttled peers, and logs what changed since before.
+func (e *Engine) throttle(a *attachedPort, p port.Throttler, before []fair.Throttled) {
 	t := e.table.Load()
-	var sources []port.HeldSource
-	for _, h := range a.fair.Held {
+	var sources []port.ThrottledSource
+	for _, h := range a.fair.Throttled {
 		if peer := t.senders[h.Addr]; peer != nil {
 			for _, addr := range peer.outers(a.outer6) {
-				sources = append(sources, port.HeldSource{Addr: addr, Share: h.Share})
+				sources = append(sources, port.ThrottledSource{Addr: addr, Share: h.Share})
 			}
 		}
 	}
-	if err := p.Hold(sources); err != nil {
+	if err := p.Throttle(sources); err != nil {
 		a.fair.failed = true
 		a.fair.Release()
-		_ = p.Hold(nil) // as far as it goes
-		e.log.Warn("one peer's packets may fill the queue that others share: the kernel refuses the filter",
+		_ = p.Throttle(nil) // remove as much as possible
+		e.log.Warn("one peer may fill the shared receive queue: the kernel rejected the filter",
 			"cause", err)
 	}
-	e.sayHeld(t, a.fair.Held, before, "held back: its packets fill the queue that others share")
-	e.sayHeld(t, before, a.fair.Held, "no longer held back")
+	e.logThrottled(t, a.fair.Throttled, before, "peer held back: its packets fill the shared receive queue")
+	e.logThrottled(t, before, a.fair.Throttled, "peer no longer held back")
 }
 
-// sayHeld writes a line about each of l that is not in but.
-func (e *Engine) sayHeld(t *Table, l, but []fair.Held, what string) {
-	had := make(map[netip.Addr]bool, len(but))
-	for _, h := range but {
-		had[h.Addr] = true
+// logThrottled logs msg for each peer of l that is not in except.
+func (e *Engine) logThrottled(t *Table, l, except []fair.Throttled, msg string) {
+	skip := make(map[netip.Addr]bool, len(except))
+	for _, h := range except {
+		skip[h.Addr] = true
 	}
 	for _, h := range l {
-		if had[h.Addr] {
+		if skip[h.Addr] {
 			continue
 		}
 		name := ""
 		if p := t.senders[h.Addr]; p != nil {
 			name = p.spec.Name
 		}
-		if n, ok := e.saying.may(e.now()); ok {
-			e.log.Info(what, "event", port.EventPeerHeldBack, "peer", name, "addr", h.Addr, "left_out", n)
+		if n, ok := e.logLimit.allow(e.now()); ok {
+			e.log.Info(msg, "event", port.EventPeerHeldBack, "peer", name, "addr", h.Addr, "left_out", n)
 		}
 	}
 }
 
-// hearErrors ends the silence after floods of errors.
-func (e *Engine) hearErrors() {
+// unmuteErrors ends the muting of sockets after floods of errors.
+func (e *Engine) unmuteErrors() {
 	e.mu.Lock() // no port is closed meanwhile
 	defer e.mu.Unlock()
 	set := e.ports.Load()
-	for _, a := range []*attached{set.under4, set.under6} {
+	for _, a := range []*attachedPort{set.under4, set.under6} {
 		if a == nil {
 			continue
 		}
 		for _, q := range a.queues {
 			if q.errors != nil {
-				q.errors.Hear()
+				q.errors.Unmute()
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func newHotPath(tb testing.TB, peers int) *worker {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	host, under := &attached{port: nullPort{}, role: RoleHost}, &attached{port: nullPort{}, role: RoleUnderlay}
+	host, under := &attachedPort{port: nullPort{}, role: RoleHost}, &attachedPort{port: nullPort{}, role: RoleUnderlay}
 	w := e.workers[0]
 	w.batch = batch{table: t, set: &portSet{host: host, under4: under}, from: host}
 	return w
@@ -140,7 +140,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) { hotPathDoesNotAllocate(t, newHot
 // TestHotPathDoesNotAllocateForWhoLooks has one capture that is read and one whose reader stalls.
 func TestHotPathDoesNotAllocateForWhoLooks(t *testing.T) {
 	w := newHotPath(t, 3)
-	for _, at := range []*attached{w.set.host, w.set.under4} {
+	for _, at := range []*attachedPort{w.set.host, w.set.under4} {
 		at.local = netip.MustParseAddrPort("192.0.2.1:8285")
 	}
 	var all []*Capture
@@ -153,7 +153,7 @@ func TestHotPathDoesNotAllocateForWhoLooks(t *testing.T) {
 		defer c.Close()
 		all = append(all, c)
 	}
-	w.look = w.engine.looks.Load()
+	w.captures = w.engine.captures.Load()
 	hotPathDoesNotAllocate(t, w)
 	n := 0
 	for _, ok := all[0].Next(); ok; _, ok = all[0].Next() {

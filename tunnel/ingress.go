@@ -8,11 +8,11 @@ import (
 	"weft/tunnel/port"
 )
 
-// ingress decides about a batch of datagrams that was read from the underlay.
+// ingress decides about a batch of datagrams that was read from the underlay, and delivers it.
 func (w *worker) ingress() {
 	packets := w.ring.Batch()
-	if w.look != nil {
-		w.look.arrived(w, packets)
+	if w.captures != nil {
+		w.captures.received(w, packets)
 	}
 	for i := range packets {
 		if i > 0 && w.repeated(&packets[i-1], &packets[i]) {
@@ -20,8 +20,8 @@ func (w *worker) ingress() {
 		}
 		for p := &packets[i]; p != nil; {
 			d, rest := w.decideIn(p)
-			if d.dropped() && d.reason() == port.DropMalformed && !p.Parsed() && w.probed(d.peer, p) {
-				p.Segments, p.Size = 0, 0 // no packet, and so none received
+			if d.dropped() && d.reason() == port.DropMalformed && !p.Parsed() && w.handleProbe(d.peer, p) {
+				p.Segments, p.Size = 0, 0 // a probe is not counted as a packet
 			}
 			if p.Partial && !d.dropped() {
 				w.tally.completed++
@@ -39,10 +39,10 @@ func (w *worker) ingress() {
 	w.flush()
 }
 
-// repeated queues p as q, the packet before it in the batch, was queued, if p is the next packet of the same
-// run of TCP: it came from where q did, and its headers are q's but for what counts up. Every check would
-// then have the outcome that it had for q. That q was queued last says that it passed, and that nobody has
-// changed it since.
+// repeated reuses the verdict of q, the packet before p in the batch, if p is the next segment of the same
+// TCP flow. p must have the outer headers of q, and inner headers that differ only in sequence numbers and
+// the like. Every check would then have the same result. q is the last queued packet, so it passed all
+// checks, and no one has changed it since.
 func (w *worker) repeated(q, p *port.Packet) bool {
 	n := len(w.out)
 	if n == 0 || w.out[n-1] != q || !q.Partial || q.SegSize > 0 || p.SegSize > 0 || p.Truncated ||
@@ -58,13 +58,14 @@ func (w *worker) repeated(q, p *port.Packet) bool {
 	return true
 }
 
-// nextPacked makes the next packet of a datagram of several: rest, which stands behind p.
+// nextPacked returns the next packet of a datagram with several packets, which starts rest bytes before its
+// end. It returns nil if rest is 0.
 func (w *worker) nextPacked(p *port.Packet, rest int) *port.Packet {
 	if rest == 0 {
 		return nil
 	}
 	q := w.ring.Next(p, rest)
-	if q == nil { // all slots are in use: what is queued can go
+	if q == nil { // all slots are in use: write the queued packets
 		w.flush()
 		w.ring.FreeNext()
 		q = w.ring.Next(p, rest)
@@ -72,12 +73,12 @@ func (w *worker) nextPacked(p *port.Packet, rest int) *port.Packet {
 	return q
 }
 
-// decideIn decides about the first packet of a datagram. Everything in it is hostile. It changes the header
-// of p where the outer one tells of congestion, and describes in p what it stands for. rest is how many bytes
-// follow it in the datagram that are another packet.
+// decideIn decides about the first packet of a datagram. It trusts nothing in the datagram. It sets the inner
+// ECN field from the outer one, and describes superpackets in p. rest is the number of bytes after the packet
+// that are further packets.
 func (w *decider) decideIn(p *port.Packet) (d decision, rest int) {
 	if !p.Outer.IsValid() {
-		return dropped(port.DropMalformed), 0 // a frame that held no datagram
+		return dropped(port.DropMalformed), 0 // a frame without a datagram
 	}
 	peer, r, ok := w.identify(p)
 	if !ok {
@@ -88,13 +89,13 @@ func (w *decider) decideIn(p *port.Packet) (d decision, rest int) {
 	return d, rest
 }
 
-// decideFrom is decideIn for a datagram of peer, which is nil if senders are not checked.
+// decideFrom is decideIn for a datagram of peer. peer is nil if sources are not checked.
 func (w *decider) decideFrom(peer *Peer, p *port.Packet) (d decision, rest int) {
 	if p.Truncated {
 		return dropped(port.DropTruncated), 0
 	}
 	if w.table.format == encap.FormatVXLAN {
-		if r, ok := w.table.vtep.unwrap(p); !ok {
+		if r, ok := w.table.vtep.decapsulate(p); !ok {
 			return dropped(r), 0
 		}
 	}
@@ -106,7 +107,7 @@ func (w *decider) decideFrom(peer *Peer, p *port.Packet) (d decision, rest int) 
 	p.SetLen(in.TotalLen)
 	p.Size = in.TotalLen
 	if peer != nil && peer.packs && in.TotalLen < len(datagram) && p.SegSize == 0 {
-		// Other bytes behind a packet are ignored, as with flannel.
+		// Other bytes after a packet are ignored, as flannel does.
 		more, _ := encap.NextPacked(datagram, in.TotalLen)
 		rest = len(more)
 	}
@@ -142,19 +143,19 @@ func (w *decider) accept(peer *Peer, p *port.Packet, in *encap.Inner) decision {
 	}
 
 	if to.pod != nil && w.set.host != nil && w.translated(p, in, peer != nil) {
-		to = w.set.host // it answers a flow that the host's rules have changed, and that it knows by another name
+		to = w.set.host // the host's NAT translates this reply
 	}
 
 	if ecn != in.ECN() {
 		encap.SetECN(p.Bytes(), ecn)
 		in.TrafficClass = in.TrafficClass&^3 | uint8(ecn)
-		p.Changed()
+		p.HeaderChanged()
 	}
-	// A virtual wire hands over packets whose checksum a device was to fill in.
+	// Packets from a virtual interface may have a checksum that a device was to fill in.
 	if p.SegSize == 0 {
 		p.CsumStart, p.CsumOffset, p.Partial = encap.PartialChecksum(p.Bytes(), *in)
 	}
-	if w.table.format == encap.FormatIPIP && in.Proto == encap.ProtoUDP && w.joined(p, in) {
+	if w.table.format == encap.FormatIPIP && in.Proto == encap.ProtoUDP && w.mayBeCoalesced(p, in) {
 		return dropped(port.DropMalformed)
 	}
 	if p.Partial {
@@ -174,28 +175,27 @@ func (w *decider) accept(peer *Peer, p *port.Packet, in *encap.Inner) decision {
 	return decision{to: to}
 }
 
-// joined says whether an inner packet of UDP may be several that GRO has joined: a raw socket is handed them
-// so, and not told where they were joined. A coalesced packet has a partial checksum, or none.
-func (w *decider) joined(p *port.Packet, in *encap.Inner) bool {
+// mayBeCoalesced reports whether a UDP packet may be several that GRO coalesced: a raw socket gets such a
+// packet without its segment size. A coalesced packet has a partial checksum or none.
+func (w *decider) mayBeCoalesced(p *port.Packet, in *encap.Inner) bool {
 	none := in.L4 > 0 && len(p.Bytes()) >= in.L4+8 && binary.BigEndian.Uint16(p.Bytes()[in.L4+6:]) == 0
-	return (p.Partial || none) && (w.table.spec.JoinedUDP || w.table.spec.MTU > 0 &&
+	return (p.Partial || none) && (w.table.spec.CoalescedUDP || w.table.spec.MTU > 0 &&
 		in.TotalLen > w.table.spec.MTU)
 }
 
-// describe marks a packet with a partial checksum that is larger than the overlay
-// carries as the superpacket that it is: a plain socket gets one whole, without its
-// segment size.
+// describe restores the segment size of a TCP packet with a partial checksum that exceeds the overlay's MTU.
+// A plain socket delivers such a superpacket without its segment size.
 func describe(p *port.Packet, in *encap.Inner, mtu int) (port.DropReason, bool) {
 	if mtu == 0 || in.TotalLen <= mtu || in.Proto != encap.ProtoTCP || p.SegSize > 0 {
 		return 0, true
 	}
-	if !p.Recut(mtu) {
+	if !p.Resegment(mtu) {
 		return port.DropMalformed, false
 	}
 	return 0, true
 }
 
-// identify finds the peer that a datagram came from.
+// identify returns the peer that sent the datagram.
 func (w *decider) identify(p *port.Packet) (peer *Peer, r port.DropReason, ok bool) {
 	src := p.Outer.Addr()
 	if src == w.sender.addr {
@@ -214,8 +214,8 @@ func (w *decider) identify(p *port.Packet) (peer *Peer, r port.DropReason, ok bo
 	return nil, port.DropUnknownPeer, false
 }
 
-// admit checks the inner addresses, and finds the port that the packet is for.
-func (w *decider) admit(peer *Peer, p *port.Packet, in *encap.Inner) (to *attached, r port.DropReason,
+// admit checks the inner addresses, and returns the port that the packet goes to.
+func (w *decider) admit(peer *Peer, p *port.Packet, in *encap.Inner) (to *attachedPort, r port.DropReason,
 	ok bool) {
 	if c := &w.route; c.to != nil && in.Dst == c.dst && in.Src == c.src && peer == c.peer {
 		return c.to, 0, true
@@ -229,23 +229,23 @@ func (w *decider) admit(peer *Peer, p *port.Packet, in *encap.Inner) (to *attach
 	if to == nil {
 		return nil, port.DropClosed, false
 	}
-	if !w.table.isOwn(in.Dst) { // each of those is checked, for tunnels in the tunnel
+	if !w.table.isOwn(in.Dst) { // packets to these are checked one by one for a nested tunnel
 		w.route = route{peer, in.Src, in.Dst, to}
 	}
 	return to, 0, true
 }
 
-// isOwn says whether a is one of the host TUN's addresses.
+// isOwn reports whether a is one of the host TUN's addresses.
 func (t *Table) isOwn(a netip.Addr) bool { return a == t.spec.Address4 || a == t.spec.Address6 }
 
-// admit judges inner addresses: no martians, a source that is the sender's, a
-// destination that is ours, and no tunnel inside the tunnel.
+// admit checks inner addresses: no martians, a source that the peer may use, a destination of this node, and
+// no tunnel inside the tunnel.
 func admit(peer *Peer, p *port.Packet, in *encap.Inner, t *Table, tunnelPort uint16) (port.DropReason, bool) {
 	if encap.MartianSource(in.Src) || encap.MartianDestination(in.Dst) || in.Src == in.Dst {
 		return port.DropMartian, false
 	}
 	if t.spec.Check != CheckOff && t.local.Lookup(in.Src) {
-		return port.DropForeignSource, false // nobody else has our own subnet
+		return port.DropForeignSource, false // no peer has this node's subnet
 	}
 	if t.spec.Check == CheckStrict && !peer.mayUse(in.Src, t.spec.AllowedSources) {
 		return port.DropForeignSource, false

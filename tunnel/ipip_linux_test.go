@@ -171,7 +171,7 @@ func TestIPIPOnTheWire(t *testing.T) {
 		{false, partial(t, joined), nil}, {false, partial(t, good), good}, {false, none, none},
 		{true, partial(t, good), nil}, {true, none, nil}, {true, good, good},
 	} {
-		s.JoinedUDP = c.joins
+		s.CoalescedUDP = c.joins
 		swapTo(t, n.Engine, encap.FormatIPIP, s)
 		send("192.0.2.2", 0, false, c.b)
 		before.Received++

@@ -10,78 +10,76 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Policies of a worker after a batch, before it blocks. To block and be woken costs more than any packet:
-// some microseconds on each side. With sparse traffic the answer to what was just sent is near, so the worker
-// reads its queues a few times more, and lets others run in between. With many small packets a pause is
-// better: a worker that wakes a little later finds a longer batch, and has fewer wakeups a packet.
+// What a worker does after a batch, before it blocks. Blocking and waking cost some microseconds each, more
+// than any packet. With sparse traffic a reply is usually near, so the worker polls its recent queues a
+// while, and yields in between. With many small packets it sleeps briefly instead, because later batches are
+// longer and need fewer wakeups per packet.
 const (
-	// lingerReads is how often a worker reads again; each time it yields the CPU to whoever
-	// waits for it.
+	// lingerReads is how many idle polls a worker makes. It yields the CPU before each.
 	lingerReads = 80
-	// lingerMost is how long it does so, however much there is to read: only the next wait reports the
-	// other ports, and whether to end. A turn that meets a link that is stuck takes turnPatience.
+	// lingerMost bounds the polling even if packets keep coming, because only the next wait reports other queues
+	// and the end of the engine. A link that is stuck may add turnPatience.
 	lingerMost = 5 * time.Millisecond
-	// sparse is the longest gap between packets for which a worker waits.
+	// sparse is the longest gap between packets for which a worker polls.
 	sparse = time.Millisecond
-	// bulkLasts is how long there is bulk after a batch that was bulk. In bulk nobody waits for a
-	// single packet, and yields only cost.
+	// bulkLasts is how long traffic counts as bulk after a bulk batch. In bulk traffic no one waits for a single
+	// packet, and yielding only costs time.
 	bulkLasts = time.Millisecond
-	// From bulkPackets packets or bulkBytes bytes on, a batch is bulk.
+	// A batch of at least bulkPackets packets or bulkBytes bytes is bulk.
 	bulkPackets = 8
 	bulkBytes   = 8 << 10
-	// A batch of more than fewSmall packets of less than smallPacket bytes each is followed by a pause of
-	// moderation. Timer slack (50 µs by default) comes on top of it.
+	// After a batch of more than fewSmall packets of less than smallPacket bytes each, the worker sleeps for
+	// moderation. The kernel adds the timer slack, 50 µs by default.
 	fewSmall    = 4
 	smallPacket = 512
 	moderation  = 50 * time.Microsecond
 )
 
-// load is what the workers of an engine tell each other of the traffic.
-type load struct{ bulkAt atomic.Int64 } // engine time of the last bulk batch, roughly
+// load is shared by the workers of an engine.
+type load struct{ bulkAt atomic.Int64 } // engine time of the last bulk batch, approximately
 
-// bulk says whether there was bulk a moment ago.
+// bulk reports whether there was a bulk batch within bulkLasts.
 func (l *load) bulk(now int64) bool { return now-l.bulkAt.Load() < int64(bulkLasts) }
 
-// observe notes a batch of n packets that was read.
+// observe classifies a batch of n packets that was read.
 func (w *worker) observe(n, reads, bytes int) {
 	w.small = n > fewSmall && bytes < n*(port.Headroom+smallPacket) && n < port.BatchSize &&
 		reads < port.MaxReads
 	if n < bulkPackets && bytes < bulkBytes {
 		return
 	}
-	if l := &w.engine.load; w.now-l.bulkAt.Load() > int64(bulkLasts/4) { // others read it: write it seldom
+	if l := &w.engine.load; w.now-l.bulkAt.Load() > int64(bulkLasts/4) { // others read it: write seldom
 		l.bulkAt.Store(w.now)
 	}
 }
 
-// warm is a queue that had packets a moment ago.
-type warm struct {
+// recentQueue is a queue that had packets lately.
+type recentQueue struct {
 	id queueID
 	at int64 // engine time of its last batch
 }
 
-// warmed notes that the queue that was just read had packets, in place of the one that is
-// without for longest.
-func (w *worker) warmed(id queueID) {
+// noteRecent records that a queue had packets. It replaces the queue that has been idle longest.
+func (w *worker) noteRecent(id queueID) {
 	oldest := 0
-	for i := range w.warm {
-		if w.warm[i].id == id {
+	for i := range w.recent {
+		if w.recent[i].id == id {
 			oldest = i
 			break
 		}
-		if w.warm[i].at < w.warm[oldest].at {
+		if w.recent[i].at < w.recent[oldest].at {
 			oldest = i
 		}
 	}
-	w.warm[oldest] = warm{id: id, at: w.now}
+	w.recent[oldest] = recentQueue{id: id, at: w.now}
 }
 
-// serveWarm serves the queues that are warm, without asking epoll, and reports whether any had packets.
-func (w *worker) serveWarm() (any bool) {
+// serveRecent serves the recent queues without epoll, and reports whether any had packets.
+func (w *worker) serveRecent() (any bool) {
 	now := w.engine.now()
 	w.epoch.Add(1)
-	for i := range w.warm {
-		if q := w.warm[i]; w.now-q.at < int64(sparse) && w.serve(q.id, false, now) {
+	for i := range w.recent {
+		if q := w.recent[i]; w.now-q.at < int64(sparse) && w.serve(q.id, false, now) {
 			any = true
 		}
 	}
@@ -89,7 +87,7 @@ func (w *worker) serveWarm() (any bool) {
 	return any
 }
 
-// linger is called after what was ready has been served.
+// linger polls the recent queues, or sleeps briefly. It is called after all ready queues were served.
 func (w *worker) linger() {
 	if w.small {
 		w.small = false
@@ -107,7 +105,7 @@ func (w *worker) linger() {
 			return
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		if w.serveWarm() {
+		if w.serveRecent() {
 			idle = 0
 		}
 	}

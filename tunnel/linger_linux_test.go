@@ -82,7 +82,7 @@ func TestPollerWaits(t *testing.T) {
 		}
 		go next()
 		runtime.GC()
-		p.ring()
+		p.wakeup()
 		if err := <-got; !errors.Is(err, errRung) {
 			t.Errorf("keep %v: after the bell: %v", keep, err)
 		}

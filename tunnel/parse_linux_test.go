@@ -32,8 +32,8 @@ func TestSegmentsOfChangedHeader(t *testing.T) {
 	}
 
 	w, wire := newHotPath(t, 3), &capture{tb: t}
-	w.set.under4 = &attached{port: wire, role: RoleUnderlay, super: supers(false)}
-	w.from = &attached{port: nullPort{}, role: RolePod, pod: new(pod), addrs: []netip.Addr{addr("10.1.1.5")}}
+	w.set.under4 = &attachedPort{port: wire, role: RoleUnderlay, super: supers(false)}
+	w.from = &attachedPort{port: nullPort{}, role: RolePod, pod: new(pod), addrs: []netip.Addr{addr("10.1.1.5")}}
 	put(w, tcp4(segments*mss))
 	w.move(false)
 	checked("a pod's, whose TTL counts down", wire.got)

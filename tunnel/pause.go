@@ -6,25 +6,25 @@ import (
 	"weft/tunnel/port"
 )
 
-// pausing is where workers wait while the engine is paused. It is safe for concurrent use.
+// pausing is the state of Pause. Workers wait on it. It is safe for concurrent use.
 type pausing struct {
 	mu      sync.Mutex
-	changed sync.Cond // of what follows; mu is its lock
+	changed sync.Cond // broadcast when a field below changes; its lock is mu
 	paused  bool
-	closing bool // workers shall end
+	closing bool // workers must end
 	running int  // workers that may read
-	resting int  // of them, those that wait here
+	resting int  // running workers that wait
 }
 
-// Pause stops the workers between two batches. When it returns, everything that was read is written, nothing
-// is read, and arriving packets wait in the kernel's queues. Ports may be attached and detached meanwhile.
-// Pause returns at once if the engine does not run.
+// Pause stops the workers between two batches. When it returns, all packets that were read are written.
+// Further packets wait in the kernel's queues. Ports may be attached and detached meanwhile. Pause returns at
+// once if the engine is not running.
 func (e *Engine) Pause() {
-	e.rest()
-	e.releaseHeld()
+	e.pauseWorkers()
+	e.releaseThrottled()
 }
 
-func (e *Engine) rest() {
+func (e *Engine) pauseWorkers() {
 	s := &e.pausing
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (e *Engine) rest() {
 	e.pausedNow.Store(true)
 	for _, w := range e.workers {
 		if !s.closing {
-			w.poll.ring()
+			w.poll.wakeup()
 		}
 	}
 	for s.resting < s.running && s.paused && !s.closing {
@@ -50,14 +50,14 @@ func (e *Engine) Resume() {
 	s.changed.Broadcast()
 }
 
-// begin is called by a worker before it reads anything. It counts until end.
+// begin counts a worker as running until end. The worker calls it before it reads.
 func (s *pausing) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running++
 }
 
-// end is called by a worker that reads no more.
+// end undoes begin. The worker reads no more.
 func (s *pausing) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *pausing) end() {
 	s.changed.Broadcast()
 }
 
-// rest waits while the engine is paused. It is false if the worker is to end.
+// rest blocks while the engine is paused. It returns false if the worker must end.
 func (s *pausing) rest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *pausing) rest() bool {
 	return !s.closing
 }
 
-// close has all workers end. The caller wakes them.
+// close makes all workers end. The caller wakes them.
 func (s *pausing) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,14 +86,14 @@ func (s *pausing) close() {
 	s.changed.Broadcast()
 }
 
-// releaseHeld lets everything into the queues: a filter that holds a peer back must not outlive who tends it.
-func (e *Engine) releaseHeld() {
+// releaseThrottled removes all throttling: a filter must not stay in force while nobody adjusts it.
+func (e *Engine) releaseThrottled() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.attached {
-		if p, ok := a.port.(port.Holding); ok && a.fair.Release() {
-			if err := p.Hold(nil); err != nil {
-				e.log.Warn("a peer may still be held back", "cause", err)
+		if p, ok := a.port.(port.Throttler); ok && a.fair.Release() {
+			if err := p.Throttle(nil); err != nil {
+				e.log.Warn("cannot remove the filter: a peer may still be held back", "cause", err)
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func (p *idlePort) LocalAddr() netip.AddrPort  { return netip.MustParseAddrPort(
 
 func (p *idlePort) Queues() (l []port.Queue) {
 	for _, fd := range p.fds {
-		l = append(l, port.FDQueue{FD: fd, Home: port.AnyWorker, Read: func(*port.Ring) error { return nil }})
+		l = append(l, port.FDQueue{FD: fd, Worker: port.AnyWorker, Read: func(*port.Ring) error { return nil }})
 	}
 	return l
 }

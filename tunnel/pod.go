@@ -16,54 +16,52 @@ import (
 // PodOptions describes the port of a pod.
 type PodOptions struct {
 	// Addrs are the pod's addresses: the sources that it may use, and the destinations that it receives. At
-	// least one is needed, and no other pod may have it.
+	// least one is needed. No other pod may have it.
 	Addrs []netip.Addr
-	// MTU is the MTU of the pod's interface, in bytes. ICMP errors report it for a packet that does not fit.
-	// With 0, which means unknown, every packet fits. Engine.SetMTU changes it.
+	// MTU is the MTU of the pod's interface, in bytes, which ICMP errors report for a packet that does not fit.
+	// 0 means unknown: then every packet fits. Engine.SetMTU changes it.
 	MTU int
 }
 
-// PodStats is a snapshot of the traffic between a pod's port and the data plane, in inner packets.
+// PodStats is a snapshot of the traffic of a pod's port, in inner packets.
 type PodStats struct {
 	Port  PortID
-	Addrs []netip.Addr // the caller's
-	// MTU is what the port was attached with, or SetMTU has set since.
+	Addrs []netip.Addr // a copy that the caller owns
+	// MTU is the MTU given to AttachPod, or to SetMTU since.
 	MTU int
-	// Lost means that the pod's interface is gone, and that the port waits for Detach.
+	// Lost means that the pod's interface is gone. The port stays attached until Detach.
 	Lost bool
-	// TxPackets and TxBytes count what the pod has sent, and Drops the part that was dropped, by reason.
+	// TxPackets and TxBytes count what the pod sent. Drops counts the part that was dropped, by reason.
 	TxPackets, TxBytes uint64
 	Drops              [port.NumDropReasons]uint64
-	// RxPackets and RxBytes are what the pod's interface took, and RxDrops what was for the pod and was not
-	// handed to it. ICMP errors of the data plane are in neither.
+	// RxPackets and RxBytes count what was delivered to the pod's interface, and RxDrops what was for the pod
+	// and dropped. Neither includes ICMP errors of the data plane.
 	RxPackets, RxBytes uint64
 	RxDrops            [port.NumDropReasons]uint64
-	// LastTx and LastRx are when packets last came from the pod and went to it; zero if none did. One-second
-	// resolution.
+	// LastTx and LastRx are when the pod last sent and received packets, with a resolution of one second. They
+	// are zero if it never did.
 	LastTx, LastRx time.Time
 }
 
-// pod is what the data plane keeps for a pod's port.
+// pod is the state of a pod's port.
 type pod struct {
-	mtu atomic.Int64 // bytes; 0 if it is not known
+	mtu atomic.Int64 // bytes; 0 if unknown
 
-	// What the pod sent is written by the worker that reads its port, once a batch; what it is handed by any
-	// worker, once a run.
-	tx     podCounters
-	_      [64]byte
-	rx     podCounters
-	bucket bucket // of ICMP errors to the pod; the worker's that reads its port
-
+	// The worker that reads the port writes tx, once a batch. Any worker writes rx, once a run of packets.
+	tx        podCounters
+	_         [64]byte
+	rx        podCounters
+	icmpLimit rateLimit // of ICMP errors to the pod; used by the worker that reads the port
 }
 
-// podCounters are of one direction. Drops are few: they come last, away from what every batch writes.
+// podCounters are of one direction. The rarely written drops come last, away from what every batch writes.
 type podCounters struct {
 	packets, bytes atomic.Uint64
 	last           atomic.Int64 // Unix seconds
 	drops          [port.NumDropReasons]atomic.Uint64
 }
 
-func (c *podCounters) passed(packets, bytes uint64, now int64) {
+func (c *podCounters) add(packets, bytes uint64, now int64) {
 	if packets == 0 {
 		return
 	}
@@ -74,9 +72,9 @@ func (c *podCounters) passed(packets, bytes uint64, now int64) {
 	}
 }
 
-// sent counts a batch that was read from the pod.
-func (p *pod) sent(f *Flow, now int64) {
-	p.tx.passed(f.Received, f.ReceivedBytes, now)
+// countSent counts a batch that was read from the pod.
+func (p *pod) countSent(f *Flow, now int64) {
+	p.tx.add(f.Received, f.ReceivedBytes, now)
 	if f.Delivered != f.Received {
 		for r, n := range f.Drops {
 			addTo(&p.tx.drops[r], n)
@@ -84,7 +82,7 @@ func (p *pod) sent(f *Flow, now int64) {
 	}
 }
 
-// AttachPod attaches the port of a pod, as Attach does, with its options.
+// AttachPod attaches the port of a pod; see Attach.
 func (e *Engine) AttachPod(p port.Port, o PodOptions) (PortID, error) {
 	switch {
 	case len(o.Addrs) == 0:
@@ -95,7 +93,7 @@ func (e *Engine) AttachPod(p port.Port, o PodOptions) (PortID, error) {
 	}
 	for _, a := range o.Addrs {
 		if encap.MartianSource(a) {
-			return 0, fmt.Errorf("attach pod port: %v is no address that a pod can have", a)
+			return 0, fmt.Errorf("attach pod port: a pod cannot have address %v", a)
 		}
 	}
 	return e.attach(p, RolePod, o.Addrs, o.MTU)
@@ -110,14 +108,14 @@ func (e *Engine) SetMTU(id PortID, mtu int) error {
 	defer e.mu.Unlock()
 	a := e.attached[id]
 	if a == nil || a.pod == nil {
-		return fmt.Errorf("MTU of port %d: there is no pod's port of that number", id)
+		return fmt.Errorf("MTU of port %d: no pod has this port", id)
 	}
 	a.pod.mtu.Store(int64(mtu))
 	return nil
 }
 
-// Pods reads the counters of every pod's port, in the order in which they were attached. They are of one
-// moment only roughly.
+// Pods returns the counters of every pod's port, in the order of attachment. Workers keep counting meanwhile,
+// so the counters are not of one instant.
 func (e *Engine) Pods() []PodStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,7 +129,7 @@ func (e *Engine) Pods() []PodStats {
 	return l
 }
 
-func (a *attached) podStats() PodStats {
+func (a *attachedPort) podStats() PodStats {
 	p := a.pod
 	s := PodStats{
 		Port: a.id, Addrs: slices.Clone(a.addrs), MTU: int(p.mtu.Load()), Lost: a.lost.Load(),

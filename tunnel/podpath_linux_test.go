@@ -16,14 +16,14 @@ import (
 )
 
 // newPodPath is newHotPath with two pods' ports.
-func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
+func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attachedPort) {
 	tb.Helper()
 	w = newHotPath(tb, 3)
-	podAt := func(s string) *attached {
-		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: supers(true),
+	podAt := func(s string) *attachedPort {
+		x := &attachedPort{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: supers(true),
 			pod: new(pod)}
 		if w.set.pods == nil {
-			w.set.pods = new(bart.Table[*attached])
+			w.set.pods = new(bart.Table[*attachedPort])
 		}
 		w.set.pods.Insert(host(addr(s)), x)
 		return x
@@ -88,7 +88,7 @@ func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 	super := tcpTo("10.1.1.6", 9000, true)
 	for name, tt := range map[string]struct {
 		packet  []byte
-		from    *attached
+		from    *attachedPort
 		ingress bool
 		mss     int
 	}{
@@ -111,7 +111,7 @@ func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 			} else {
 				w.fill(tt.packet, peer)
 			}
-			w.source, w.dest, w.route, w.straight = source{}, dest{}, route{}, straight{}
+			w.source, w.dest, w.route, w.lastDirect = source{}, dest{}, route{}, directFlow{}
 			w.move(tt.ingress)
 		})
 		if got != 0 {
@@ -148,7 +148,7 @@ func BenchmarkPods(b *testing.B) {
 					b.SetBytes(int64(size))
 					for left := 0; b.Loop(); left-- {
 						if left == 0 {
-							w.source, w.dest, w.straight = source{}, dest{}, straight{}
+							w.source, w.dest, w.lastDirect = source{}, dest{}, directFlow{}
 							if size > 1472 {
 								left = w.fillSuper(super, 1400)
 							} else {

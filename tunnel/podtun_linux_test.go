@@ -86,7 +86,7 @@ func TestPodTUN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := port.PodTUN(fd, 0, nil); err == nil || !strings.Contains(err.Error(), "no TUN") {
+	if _, err := port.PodTUN(fd, 0, nil); err == nil || !strings.Contains(err.Error(), "not a TUN") {
 		t.Errorf("a descriptor of no TUN: %v", err)
 	}
 

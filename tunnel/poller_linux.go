@@ -10,24 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepFor is how long a worker that has a processor to itself waits with it, in milliseconds,
-// before it gives it back: what is idle for longer costs nothing.
+// keepFor is how long a worker with a processor of its own blocks without giving it back, in milliseconds.
 const keepFor = 5
 
-// bell is the id of the eventfd that interrupts a wait; no queue has it.
-const bell = ^uint64(0)
+// wakeupID is the id of the eventfd that interrupts a wait. No queue has it.
+const wakeupID = ^uint64(0)
 
-// poller is a worker's epoll instance. It waits in the kernel, and not in Go's network
-// poller, which would wake it through two more threads. For the same reason no
-// descriptor of a port may be registered there: the runtime would be woken by every packet
-// as well, and find nothing to do.
+// poller is a worker's epoll instance. The worker blocks in epoll_wait rather than in Go's network poller,
+// which would wake it through two more threads. No descriptor of a port may be registered with Go's poller,
+// since every packet would wake the runtime as well.
 type poller struct {
-	fd, bell int
-	events   [32]unix.EpollEvent
-	ready    [32]event
-	blocked  time.Duration // how long the last wait took
-	woke     time.Time     // when it ended
-	worked   time.Duration // how long it was from the wait before that to the last
+	fd, wakeupFD int
+	events       [32]unix.EpollEvent
+	ready        [32]event
+	blocked      time.Duration // duration of the last wait
+	woke         time.Time     // when the last wait ended
+	worked       time.Duration // time between the last two waits
 }
 
 // event is one readable port.
@@ -46,19 +44,17 @@ func newPoller() (*poller, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	p := &poller{fd: fd, bell: b}
-	if err := p.add(b, queueID(bell)); err != nil {
+	p := &poller{fd: fd, wakeupFD: b}
+	if err := p.add(b, queueID(wakeupID)); err != nil {
 		return nil, errors.Join(fmt.Errorf("epoll_ctl: %w", err), p.free())
 	}
 	return p, nil
 }
 
-// wait blocks until at least one port is readable and returns the readable ones, or until the bell is
-// rung, and says so instead.
-// keep says that there are processors (GOMAXPROCS) for all workers and for others besides: a
-// worker that waits a short time then keeps its own. borrowed: the slice is valid until the
-// next wait.
-func (p *poller) wait(keep bool) (ready []event, rung bool, err error) {
+// wait blocks until a port is readable, and returns the readable ports. wakeup interrupts it: then it returns
+// woken and no ports. keep means that there are processors (GOMAXPROCS) for all workers and others besides,
+// so that the worker keeps its own during a short wait. borrowed: ready is valid until the next wait.
+func (p *poller) wait(keep bool) (ready []event, woken bool, err error) {
 	began := time.Now()
 	n, errno := p.block(keep)
 	p.blocked = time.Since(began)
@@ -75,19 +71,19 @@ func (p *poller) wait(keep bool) (ready []event, rung bool, err error) {
 			id:     uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32,
 			failed: e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0,
 		}
-		if p.ready[i].id == bell {
-			p.hush()
+		if p.ready[i].id == wakeupID {
+			p.drain()
 			return nil, true, nil
 		}
 	}
 	return p.ready[:n], false, nil
 }
 
-// block is epoll_wait: first with our processor, then without.
+// block calls epoll_wait: first for keepFor milliseconds with the worker's processor, then without.
 //
-// A raw system call hides from the runtime that the thread sleeps. That spares handing the
-// processor over and back, some microseconds a packet. The collector is not held
-// up: it sends the thread a signal, which ends the call with EINTR.
+// A raw system call hides from the runtime that the thread sleeps. That saves handing the processor over and
+// back, which takes some microseconds per packet. It does not delay the garbage collector, whose signal ends
+// the call with EINTR.
 func (p *poller) block(keep bool) (n int, errno unix.Errno) {
 	for {
 		timeout := uintptr(0)
@@ -111,29 +107,29 @@ func (p *poller) block(keep bool) (n int, errno unix.Errno) {
 	}
 }
 
-// add reports fd as id whenever it is readable (level-triggered, so that a port
-// left half-read at the end of its budget is reported again).
+// add reports fd as id whenever it is readable. It is level-triggered, so that a queue that still has packets
+// after its batch is reported again.
 func (p *poller) add(fd int, id queueID) error {
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))}
 	return unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &e)
 }
 
-// remove stops reporting fd. A descriptor that is gone already is no error.
+// remove stops reporting fd. It ignores a closed descriptor.
 func (p *poller) remove(fd int) {
 	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
 }
 
-// ring interrupts the wait that there is, or the next one.
-func (p *poller) ring() {
+// wakeup interrupts the current wait or, if there is none, the next.
+func (p *poller) wakeup() {
 	one := [8]byte{0: 1, 7: 1} // not 0 in either byte order
-	_, _ = unix.Write(p.bell, one[:])
+	_, _ = unix.Write(p.wakeupFD, one[:])
 }
 
-// hush takes back what ring did until now. The caller looks afterwards for the reason of the bell.
-func (p *poller) hush() {
+// drain resets the eventfd. The caller checks afterwards why it was woken.
+func (p *poller) drain() {
 	var count [8]byte
-	_, _ = unix.Read(p.bell, count[:])
+	_, _ = unix.Read(p.wakeupFD, count[:])
 }
 
-// free gives the descriptors back, once nobody waits any more.
-func (p *poller) free() error { return errors.Join(unix.Close(p.bell), unix.Close(p.fd)) }
+// free closes the descriptors. No goroutine may be in wait.
+func (p *poller) free() error { return errors.Join(unix.Close(p.wakeupFD), unix.Close(p.fd)) }

@@ -9,17 +9,17 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// portSet is the immutable set of ports that workers see.
+// portSet is an immutable set of attached ports.
 type portSet struct {
 	queues map[queueID]*queue
-	host   *attached
-	under4 *attached
-	under6 *attached
-	pods   *bart.Table[*attached] // by their addresses; nil if there is none
+	host   *attachedPort
+	under4 *attachedPort
+	under6 *attachedPort
+	pods   *bart.Table[*attachedPort] // by pod address; nil if there are no pods
 }
 
-// pod is the port of the pod with an address; nil if there is none.
-func (s *portSet) pod(a netip.Addr) *attached {
+// pod returns the port of the pod with address a, or nil.
+func (s *portSet) pod(a netip.Addr) *attachedPort {
 	if s.pods == nil {
 		return nil
 	}
@@ -27,16 +27,16 @@ func (s *portSet) pod(a netip.Addr) *attached {
 	return p
 }
 
-// queue is the queue with an id; nil if there is none.
+// queue returns the queue with that id, or nil.
 func (s *portSet) queue(id queueID) *queue { return s.queues[id] }
 
-// with is the set and a. The set itself is unchanged.
-func (s *portSet) with(a *attached) (*portSet, error) {
+// with returns a set with a added. s is unchanged.
+func (s *portSet) with(a *attachedPort) (*portSet, error) {
 	n := *s
 	switch a.role {
 	case RoleHost:
 		if n.host != nil {
-			return nil, errors.New("attach host port: there is one already")
+			return nil, errors.New("attach host port: one is attached already")
 		}
 		n.host = a
 	case RoleUnderlay:
@@ -45,7 +45,7 @@ func (s *portSet) with(a *attached) (*portSet, error) {
 			slot = &n.under6
 		}
 		if *slot != nil {
-			return nil, errors.New("attach underlay port: there is one of that family already")
+			return nil, errors.New("attach underlay port: one of that family is attached already")
 		}
 		*slot = a
 	case RolePod:
@@ -54,12 +54,12 @@ func (s *portSet) with(a *attached) (*portSet, error) {
 				return nil, fmt.Errorf("attach pod port: %v is another pod's", addr)
 			}
 			if n.pods == nil {
-				n.pods = new(bart.Table[*attached])
+				n.pods = new(bart.Table[*attachedPort])
 			}
 			n.pods = n.pods.InsertPersist(host(addr), a)
 		}
 	default:
-		return nil, fmt.Errorf("attach port: %v is no role", a.role)
+		return nil, fmt.Errorf("attach port: invalid role %v", a.role)
 	}
 	if n.queues = maps.Clone(s.queues); n.queues == nil {
 		n.queues = map[queueID]*queue{}
@@ -70,8 +70,8 @@ func (s *portSet) with(a *attached) (*portSet, error) {
 	return &n, nil
 }
 
-// without is the set less a.
-func (s *portSet) without(a *attached) *portSet {
+// without returns a set with a removed. s is unchanged.
+func (s *portSet) without(a *attachedPort) *portSet {
 	n := *s
 	n.queues = maps.Clone(s.queues)
 	for _, q := range a.queues {
@@ -80,7 +80,7 @@ func (s *portSet) without(a *attached) *portSet {
 	for _, addr := range a.addrs {
 		n.pods = n.pods.DeletePersist(host(addr))
 	}
-	for _, slot := range []**attached{&n.host, &n.under4, &n.under6} {
+	for _, slot := range []**attachedPort{&n.host, &n.under4, &n.under6} {
 		if *slot == a {
 			*slot = nil
 		}

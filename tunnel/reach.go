@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// reach is whether the kernel has anybody to send to for one peer. The zero value lets all packets
-// pass. It is safe for concurrent use.
+// reach is whether the kernel can send to one peer. The zero value passes all packets. It is safe for
+// concurrent use.
 type reach struct {
-	blocked atomic.Int64 // until when packets are dropped, Unix nanoseconds
-	missed  atomic.Bool  // a packet was dropped since Undeliverable last asked
+	blocked atomic.Int64 // packets are dropped before this time, Unix nanoseconds
+	missed  atomic.Bool  // a packet was dropped since the last call of Undeliverable
 }
 
-// refuses reports whether a packet is to be dropped at now (Unix nanoseconds), and notes it.
-func (r *reach) refuses(now int64) bool {
+// blocks reports whether to drop a packet at now (Unix nanoseconds), and records that it was.
+func (r *reach) blocks(now int64) bool {
 	if now >= r.blocked.Load() {
 		return false
 	}
-	if !r.missed.Load() { // so that a flood does not write the same again and again
+	if !r.missed.Load() { // a flood must not write the same value again and again
 		r.missed.Store(true)
 	}
 	return true
 }
 
-// Undeliverable reports outer addresses to which the kernel cannot send, because the next hop does not
-// answer. For the time d, the engine drops packets for the peers there as DropUnderlay, which would otherwise
-// be lost and count as delivered. It sends packets for all other peers again. missed has the addresses for
-// which packets were dropped since the last call. The caller makes the kernel ask for such a neighbour again,
+// Undeliverable sets the outer addresses that the kernel cannot send to because the next hop does not answer.
+// For the time d the engine drops packets to these peers as DropUnderlay. Otherwise the kernel would lose
+// them, and they would count as delivered. Packets to all other peers are sent. missed has the addresses to
+// which packets were dropped since the last call. The caller makes the kernel resolve these neighbours,
 // because no packet does.
 func (e *Engine) Undeliverable(to map[netip.Addr]bool, d time.Duration) (missed []netip.Addr) {
 	e.mu.Lock()

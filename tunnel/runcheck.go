@@ -12,122 +12,121 @@ import (
 )
 
 const (
-	// A run of runLen datagrams is checked, and as many are sent alone around it. All have runSize bytes of
-	// UDP payload: the known fault hits runs of one size, and every path carries this one.
+	// A check sends a run of runLen datagrams, and as many single ones around it. All have runSize bytes of UDP
+	// payload, because the known fault hits runs of equal datagrams. Every path carries this size.
 	runLen, runSize = 4, 512
-	// runBits are the bits of a token that number the datagrams of a round. wholeRun has a bit for each of
-	// the run.
+	// runBits are the bits of a token that number the datagrams of a round. wholeRun has a bit for each datagram
+	// of the run.
 	runBits  = 2*runLen - 1
 	wholeRun = 1<<runLen - 1
-	// A run is broken if nothing of it arrives in runTwice rounds. Chance loses a part of it more easily, so
-	// the same part has to be missing in runOften. A check without a result ends after runRounds.
-	runTwice, runOften, runRounds = 2, 8, 16
-	// runGap is the least time between two rounds, whoever is asked: it bounds what a node sends for all its
-	// peers.
+	// Runs are broken if no datagram of the run arrives in allMissing rounds. Loss takes a part of a run more
+	// easily, so the same part must be missing in partMissing rounds. A check without a result ends after
+	// maxRounds.
+	allMissing, partMissing, maxRounds = 2, 8, 16
+	// runGap is the least time between two rounds. It bounds what a node sends for all its peers.
 	runGap = time.Second
-	// runAway is how long a peer may stay silent before another is asked in its place.
+	// runAway is how long a peer may be silent before another peer is checked instead.
 	runAway = time.Minute
-	// runEvery is how long the word of a peer is good.
+	// runEvery is how long the result of a peer is valid.
 	runEvery = time.Hour
 )
 
-// errRunBroken is why udp-gso is given up.
+// errRunBroken is the cause for which udp-gso is turned off.
 var errRunBroken = errors.New("datagrams sent in one call do not arrive whole, and single ones do")
 
-// runCheck finds out whether runs of datagrams arrive. The kernel or the device cuts them, and some break
-// them without an error: Linux 7.0 to 7.1.4 does so on devices that do a part of the work (GSO_PARTIAL).
+// runCheck finds out whether runs of datagrams arrive. The kernel or the device segments them, and some
+// corrupt them without an error. Linux 7.0 to 7.1.4 does so on devices with GSO_PARTIAL.
 //
-// A round is a run with single datagrams before and behind it, and the peer answers each that arrives whole.
-// The round counts only if all single ones arrived: losses, a slow peer or a spent budget of answers prove
-// nothing. The token is a secret, so only a peer that has received a datagram can answer it. It is safe for
-// concurrent use.
+// A round is a run with single datagrams before and after it. The peer answers each datagram that arrives
+// intact. A round counts only if all single datagrams arrived, since loss, a slow peer or its rate limit for
+// answers prove nothing. The token is secret, so only a peer that received a datagram can answer it. runCheck
+// is safe for concurrent use.
 type runCheck struct {
 	mu      sync.Mutex
-	since   int64      // checks that began earlier are void, Unix nanoseconds
-	of      *peerState // the peer that is asked; nil for nobody
+	since   int64      // earlier checks are void, Unix nanoseconds
+	peer    *peerState // the peer being checked; nil if none
 	token   uint64     // of the last round, with runBits 0
-	came    uint8      // a bit for each datagram of the last round that arrived, those of the run first
-	lacked  uint8      // the datagrams of the run that arrived in no round
-	rounds  int        // how many there were; counted are those that count
+	arrived uint8      // a bit for each datagram of the last round that arrived, the run's in the low bits
+	missing uint8      // datagrams of the run that arrived in no round that counted
+	rounds  int        // rounds sent; counted of them were conclusive
 	counted int
-	sent    int64 // when the last round was, Unix nanoseconds
+	sent    int64 // when the last round was sent, Unix nanoseconds
 }
 
-// next decides what to do about a peer from which something has just arrived. A token that is not 0 begins a
-// round. broken says that runs do not arrive, and ends the check.
+// next decides whether to check a peer from which a packet has just arrived. A token other than 0 starts a
+// round. broken means that runs do not arrive, and ends the check.
 func (c *runCheck) next(s *peerState, now int64) (token uint64, broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case now-c.sent < int64(runGap):
 		return 0, false
-	case c.of == s:
+	case c.peer == s:
 		c.conclude()
-	case c.of != nil && now-c.sent < int64(runAway):
+	case c.peer != nil && now-c.sent < int64(runAway):
 		return 0, false
-	case s.runsAsked != 0 && s.runsAsked >= c.since && now-s.runsAsked < int64(runEvery):
+	case s.runsChecked != 0 && s.runsChecked >= c.since && now-s.runsChecked < int64(runEvery):
 		return 0, false
 	default:
-		if c.of != nil {
-			c.of.runsAsked = 0 // its check had no result: it is asked again when it is heard
+		if c.peer != nil {
+			c.peer.runsChecked = 0 // its check had no result: check it again when a packet arrives
 		}
-		c.of, c.lacked, c.rounds, c.counted = s, wholeRun, 0, 0
-		s.runsAsked = now
+		c.peer, c.missing, c.rounds, c.counted = s, wholeRun, 0, 0
+		s.runsChecked = now
 	}
-	broken = c.lacked == wholeRun && c.counted == runTwice || c.lacked != 0 && c.counted == runOften
-	if c.lacked == 0 || broken || c.rounds == runRounds {
-		c.of = nil
+	broken = c.missing == wholeRun && c.counted == allMissing || c.missing != 0 && c.counted == partMissing
+	if c.missing == 0 || broken || c.rounds == maxRounds {
+		c.peer = nil
 		return 0, broken
 	}
 	c.rounds++
-	c.came, c.sent, c.token = 0, now, pathmtu.NewToken()&^runBits
+	c.arrived, c.sent, c.token = 0, now, pathmtu.NewToken()&^runBits
 	return c.token, false
 }
 
-// conclude takes in the last round. mu is held.
+// conclude evaluates the last round. mu is held.
 func (c *runCheck) conclude() {
-	if c.came>>runLen == wholeRun {
-		c.lacked &^= c.came
+	if c.arrived>>runLen == wholeRun {
+		c.missing &^= c.arrived
 		c.counted++
 	}
 }
 
-// answered notes that a datagram of length bytes arrived at a peer. It reports whether that was one of the
-// last round.
+// answered records that a datagram of length bytes arrived at a peer. It reports whether the datagram was one
+// of the last round.
 func (c *runCheck) answered(s *peerState, token uint64, length int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of != s || token&^runBits != c.token || length != runSize {
+	if c.peer != s || token&^runBits != c.token || length != runSize {
 		return false
 	}
-	if c.came |= 1 << (token & runBits); c.came == 1<<(2*runLen)-1 {
-		c.of = nil // all is well, and the next peer can be asked
+	if c.arrived |= 1 << (token & runBits); c.arrived == 1<<(2*runLen)-1 {
+		c.peer = nil // all arrived: the next peer can be checked
 	}
 	return true
 }
 
-// doubt makes earlier checks void.
-func (c *runCheck) doubt(now int64) {
+// invalidate makes earlier checks void.
+func (c *runCheck) invalidate(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.since, c.of = now, nil
+	c.since, c.peer = now, nil
 }
 
-// DoubtRuns makes the engine ask peers again whether runs of datagrams arrive, and try runs again where they
-// were broken. Call it when other devices segment the runs now, or when the devices segment them in another
-// way.
-func (e *Engine) DoubtRuns() {
+// RecheckRuns makes the engine check again whether runs of datagrams arrive, and tries runs again where they
+// were broken. Call it when other devices segment the runs, or when a device's offloads changed.
+func (e *Engine) RecheckRuns() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.runs.doubt(e.now())
+	e.runs.invalidate(e.now())
 	for _, a := range e.attached {
-		if a.runs != nil && a.runs.TryAgain() {
-			e.log.Info("offload is tried again", "offload", a.runs.What.String(), "port", a.local.String())
+		if a.runs != nil && a.runs.Retry() {
+			e.log.Info("retrying offload", "offload", a.runs.What.String(), "port", a.local.String())
 		}
 	}
 }
 
-// checkRuns asks a peer from which something has just arrived whether runs arrive there, if that is due.
+// checkRuns checks whether runs arrive at a peer from which a packet has just arrived, if a check is due.
 func (w *worker) checkRuns(peer *Peer) {
 	under := w.set.under(peer)
 	if !peer.probes || peer.spec.Recv&port.RecvRuns == 0 {
@@ -139,12 +138,12 @@ func (w *worker) checkRuns(peer *Peer) {
 	token, broken := w.engine.runs.next(peer.state, w.now)
 	if broken {
 		log := w.engine.log.With("peer", peer.spec.Name)
-		under.runs.GiveUp(port.OffloadBroken, log, under.local.String(), errRunBroken)
+		under.runs.TurnOff(port.OffloadBroken, log, under.local.String(), errRunBroken)
 	}
 	if token == 0 {
 		return
 	}
-	w.asked = peer.spec.Addr
+	w.probedPeer = peer.spec.Addr
 	time.AfterFunc(runGap, w.wake)
 	to := peer.outer(w.engine.cfg.Port)
 	for k := range uint64(runLen / 2) {
@@ -156,25 +155,25 @@ func (w *worker) checkRuns(peer *Peer) {
 	}
 }
 
-// wake has the worker look at what came of a round, also if the peer sends nothing more.
+// wake makes the worker evaluate a round even if the peer sends nothing more.
 func (w *worker) wake() {
-	w.engine.mu.Lock() // the poller is there until the engine is closed
+	w.engine.mu.Lock() // the poller exists until the engine is closed
 	defer w.engine.mu.Unlock()
 	if !w.engine.closed.Load() {
-		w.poll.ring()
+		w.poll.wakeup()
 	}
 }
 
-// recheckRuns goes on with the peer that was asked, if it is one still.
+// recheckRuns continues the check of the peer that was last checked, if it is still a peer.
 func (w *worker) recheckRuns() {
-	addr := w.asked
-	if w.asked = (netip.Addr{}); !addr.IsValid() {
+	addr := w.probedPeer
+	if w.probedPeer = (netip.Addr{}); !addr.IsValid() {
 		return
 	}
 	e := w.engine
 	w.epoch.Add(1)
 	w.batch = batch{table: e.table.Load(), set: e.ports.Load(), flow: &w.tally.ingress, now: e.now(),
-		look: e.looks.Load()}
+		captures: e.captures.Load()}
 	w.ring.Reset(w.now)
 	if peer := w.table.senders[addr]; peer != nil {
 		w.checkRuns(peer)
@@ -183,16 +182,16 @@ func (w *worker) recheckRuns() {
 	w.epoch.Add(1)
 }
 
-// sendRun sends n probes in one call. It uses the memory of a batch that is done with. A datagram that cannot
-// be sent is lost.
-func (w *worker) sendRun(under *attached, to netip.AddrPort, token uint64, n int) {
+// sendRun sends n probes in one call, from the memory of a finished batch. Failing to send one counts as
+// loss.
+func (w *worker) sendRun(under *attachedPort, to netip.AddrPort, token uint64, n int) {
 	out := w.out[:0]
 	for k := range n {
-		p := w.ring.Lend(k, runSize)
+		p := w.ring.Scratch(k, runSize)
 		p.Outer = to
 		encap.AppendProbe(p.Bytes()[:0], encap.Probe{Whole: true, Length: runSize, Token: token + uint64(k)})
-		if out = append(out, p); w.look != nil {
-			w.look.sent(w, under, p, nil)
+		if out = append(out, p); w.captures != nil {
+			w.captures.datagramSent(w, under, p, nil)
 		}
 	}
 	under.port.WriteBatch(w.ring, out)

@@ -34,12 +34,12 @@ func TestRunCheck(t *testing.T) {
 	}{
 		{"all", func(int) bool { return true }, 1, false},
 		{"nothing of the run", alone, 2, true},
-		{"half of the run", func(k int) bool { return alone(k) || k < 2 }, runOften, true},
-		{"the run without its last", func(k int) bool { return alone(k) || k < runLen-1 }, runOften, true},
-		{"nothing", func(int) bool { return false }, runRounds, false},
-		{"the run alone", func(k int) bool { return !alone(k) }, runRounds, false},
+		{"half of the run", func(k int) bool { return alone(k) || k < 2 }, partMissing, true},
+		{"the run without its last", func(k int) bool { return alone(k) || k < runLen-1 }, partMissing, true},
+		{"nothing", func(int) bool { return false }, maxRounds, false},
+		{"the run alone", func(k int) bool { return !alone(k) }, maxRounds, false},
 		{"a part of both, as if answers had run out", func(k int) bool { return alone(k) && k < runLen+2 },
-			runRounds, false},
+			maxRounds, false},
 	} {
 		var c runCheck
 		now := int64(0)
@@ -70,7 +70,7 @@ func TestRunCheckAsks(t *testing.T) {
 		return token != 0
 	}
 	whole := func() {
-		s := c.of
+		s := c.peer
 		for k := range uint64(2 * runLen) {
 			c.answered(s, c.token+k, runSize)
 		}
@@ -99,7 +99,7 @@ func TestRunCheckAsks(t *testing.T) {
 			t.Error("a peer that has answered is asked again")
 		}
 	}
-	c.doubt(now)
+	c.invalidate(now)
 	if !asked(a, runGap) {
 		t.Error("a doubt has nobody asked")
 	}

@@ -66,10 +66,10 @@ func TestPathMTUsOfManyPeersAreFewLines(t *testing.T) {
 			}
 		}
 	}
-	if most := rounds * sayBurst; h.lines > most || h.lines < sayBurst {
+	if most := rounds * logBurst; h.lines > most || h.lines < logBurst {
 		t.Errorf("%d lines about %d messages, want at most %d", h.lines, rounds*len(s.Peers), most)
 	}
-	if want := (rounds - 1) * (len(s.Peers) - sayBurst); h.withheld != want {
+	if want := (rounds - 1) * (len(s.Peers) - logBurst); h.withheld != want {
 		t.Errorf("%d are said to be left out, want %d", h.withheld, want)
 	}
 }

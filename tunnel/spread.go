@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// maxWorkers bounds what a large machine gives to the data plane by itself: the packets of
-// a batch are shared out among the workers, and shorter batches cost more a packet.
+// maxWorkers bounds DefaultWorkers on a large machine. More workers share the same packets, so their batches
+// are shorter and cost more per packet.
 const maxWorkers = 8
 
-// DefaultWorkers returns the number of workers for procs CPUs (GOMAXPROCS): one for one CPU, and one for each
+// DefaultWorkers returns the number of workers for procs CPUs (GOMAXPROCS): one for one CPU, and one per
 // direction for two or three, because the pods need a CPU too. From four on it is a power of two, at most
-// eight; each worker has a queue of every port, and both directions of its share of the flows. With another
+// eight. Then each worker has a queue of every port, and handles both directions of its flows. With any other
 // number, some workers would get several of a peer's source ports and others none.
 func DefaultWorkers(procs int) int {
 	if procs < 4 {
@@ -20,11 +20,11 @@ func DefaultWorkers(procs int) int {
 	return min(powerOfTwo(procs), maxWorkers)
 }
 
-// powerOfTwo is the largest that is not above n, which is at least 1.
+// powerOfTwo returns the largest power of two that is at most n. n is at least 1.
 func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 
-// Queues returns the number of queues that a port should have (TUNOptions.Queues, UDPOptions.Queues): one for
-// each worker, or a single one if there is one worker for each direction.
+// Queues returns the number of queues that a port should have (TUNOptions.Queues, UDPOptions.Queues). It is
+// one per worker, or one in all if each direction has one worker.
 func (e *Engine) Queues() int {
 	if len(e.workers) < 3 {
 		return 1
@@ -36,24 +36,23 @@ func (e *Engine) Queues() int {
 // queues, rounded down to a power of two.
 func (e *Engine) Lanes() int { return powerOfTwo(e.Queues()) }
 
-// WorkerStats has the counters of one worker. It shows how evenly flows are spread.
+// WorkerStats has the counters of one worker. They show how evenly flows are spread.
 type WorkerStats struct {
-	// Egress and Ingress are inner packets read, as Flow.Received is.
+	// Egress and Ingress count inner packets read, as Flow.Received does.
 	Egress  uint64 `json:"egress"`
 	Ingress uint64 `json:"ingress"`
-	// Reads counts system calls that brought packets, and Writes those that sent some. Answers to our own
-	// probes are in neither.
+	// Reads counts system calls that read packets, and Writes those that sent some. Neither includes answers to
+	// probes.
 	Reads  uint64 `json:"reads"`
 	Writes uint64 `json:"writes"`
-	// Wakeups is how often the worker woke, and Batches how many batches it moved.
+	// Wakeups counts how often the worker woke, and Batches the batches that it moved.
 	Wakeups uint64 `json:"wakeups"`
 	Batches uint64 `json:"-"`
-	// Busy is the time in which the worker did not wait for packets, up to its last wait. It includes a short
-	// look for the next packets after a batch.
+	// Busy is the time that the worker was not blocked, up to its last wait. It includes polling after a batch.
 	Busy time.Duration `json:"busyNanoseconds"`
 }
 
-// Workers reads the counters of each worker.
+// Workers returns the counters of each worker.
 func (e *Engine) Workers() []WorkerStats {
 	l := make([]WorkerStats, len(e.workers))
 	for i, w := range e.workers {

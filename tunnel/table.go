@@ -12,38 +12,38 @@ import (
 	"weft/tunnel/port"
 )
 
-// Table maps addresses to peers, and holds the rules for senders. It is immutable once it is swapped in; a
-// worker uses one table for the length of a batch.
+// Table maps addresses to peers, and holds the rules for sources. It is immutable. A worker uses one table
+// for a whole batch.
 type Table struct {
 	format  encap.Format
 	spec    Spec
 	routes  bart.Table[*Peer]    // inner destination to peer, longest prefix first
-	left    bart.Table[*Peer]    // the same of those to whom there is no way
+	leftOut bart.Table[*Peer]    // subnets of peers that are not in the table
 	senders map[netip.Addr]*Peer // outer source to peer
 	self    map[netip.Addr]bool  // our own outer addresses
-	local   bart.Lite            // inner destinations that are ours
-	vtep    vtep                 // ours, in format vxlan
+	local   bart.Lite            // this node's inner destinations
+	vtep    vtep                 // this node's, in format vxlan
 	peers   []*Peer
 }
 
 // Peer is one other node in a Table.
 type Peer struct {
 	spec    PeerSpec
-	sources []netip.Prefix // inner sources that are the peer's
-	inner6  bool           // takes inner IPv6
-	ecn     bool           // brings the outer ECN field back in
-	packs   bool           // may put several packets into a datagram
-	probes  bool           // answers probes, and asks
-	maxSize int            // largest inner packet, bytes, without a learnt path MTU
+	sources []netip.Prefix // inner sources that the peer may use
+	inner6  bool           // accepts inner IPv6
+	ecn     bool           // decapsulates the outer ECN field (RFC 6040)
+	packs   bool           // may put several packets into one datagram
+	probes  bool           // answers and sends probes
+	maxSize int            // largest inner packet without a learnt path MTU, bytes
 	linkMTU int            // the underlay's MTU, bytes
-	cost    int            // bytes that encapsulation adds towards this peer
-	// head goes before an inner packet, headLen bytes of it: none in format ip.
-	head    [encap.VXLANOverhead]byte
-	headLen int
-	state   *peerState // outlives the table
+	cost    int            // bytes that encapsulation adds
+	// header is put before each inner packet. headerLen is its length, 0 in format ip.
+	header    [encap.VXLANOverhead]byte
+	headerLen int
+	state     *peerState // outlives the table
 }
 
-// ErrSourceCheck says that Spec.Check is none of the checks.
+// ErrSourceCheck means that Spec.Check has no valid value.
 var ErrSourceCheck = errors.New("the source check is none of strict, outer and off")
 
 // PeerError is a fault of one peer of a Spec, which is therefore not in the table.
@@ -53,19 +53,19 @@ type PeerError struct {
 	Err   error
 }
 
-// Error names the peer.
+// Error implements error.
 func (e *PeerError) Error() string { return fmt.Sprintf("peer %s: %v", e.Name, e.Err) }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the fault without the peer's name.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// NewTable builds the table for format f from s. It is pure. The error joins every fault found. The table
-// then holds everything else: one bad peer costs only itself, and is a *PeerError. If s.Check is none of the
-// checks, there is no table, and the error is ErrSourceCheck.
+// NewTable builds the table for format f from s. The returned error joins every fault. An invalid peer is
+// reported as a *PeerError and left out; the table has all others. If s.Check is invalid, NewTable returns no
+// table and ErrSourceCheck.
 func NewTable(f encap.Format, s Spec) (*Table, error) { return build(f, s, &Table{}) }
 
-// Next builds the table that replaces t. The two share the peers that did not change, since usually few of
-// many peers change.
+// Next builds the table that replaces t. The tables share the peers that did not change, since usually few
+// do.
 func (t *Table) Next(s Spec) (*Table, error) { return build(t.format, s, t) }
 
 func build(f encap.Format, s Spec, before *Table) (*Table, error) {
@@ -86,34 +86,34 @@ func build(f encap.Format, s Spec, before *Table) (*Table, error) {
 	for _, p := range s.Local {
 		t.local.Insert(p.Masked())
 	}
-	t.spec.Peers = nil // each is kept in its Peer
+	t.spec.Peers = nil // each Peer has its own
 	var faults []error
 	for i := range s.Peers {
 		if err := t.addPeer(s.Peers[i], before); err != nil {
 			faults = append(faults, &PeerError{Index: i, Name: s.Peers[i].Name, Err: err})
-			t.leave(&s.Peers[i])
+			t.addLeftOut(&s.Peers[i])
 		}
 	}
 	for i := range s.LeftOut {
-		t.leave(&s.LeftOut[i])
+		t.addLeftOut(&s.LeftOut[i])
 	}
 	t.spec.LeftOut = nil
 	return t, errors.Join(faults...)
 }
 
-// leave notes whose subnets those are of a peer that is not in the table: nobody here may have their
-// addresses all the same.
-func (t *Table) leave(s *PeerSpec) {
+// addLeftOut records the subnets of a peer that is not in the table, since no source on this host may be in
+// them.
+func (t *Table) addLeftOut(s *PeerSpec) {
 	p := &Peer{spec: PeerSpec{Name: s.Name, Addr: s.Addr}}
 	for _, n := range s.Subnets {
 		if n.IsValid() && n.Bits() > 0 && !t.local.OverlapsPrefix(n.Masked()) {
-			t.left.Insert(n.Masked(), p)
+			t.leftOut.Insert(n.Masked(), p)
 		}
 	}
 }
 
-// addPeer checks one peer whole before it enters any of the maps. One that is the same in before is taken
-// from there.
+// addPeer checks s, and adds its peer to t only if all of it is valid. An unchanged peer is taken from
+// before.
 func (t *Table) addPeer(s PeerSpec, before *Table) error {
 	s.Addr = s.Addr.Unmap()
 	if !s.Addr.IsValid() || s.Addr.IsUnspecified() || s.Addr.IsMulticast() {
@@ -141,7 +141,7 @@ func (t *Table) addPeer(s PeerSpec, before *Table) error {
 	}
 
 	p := before.senders[s.Addr]
-	if p == nil || !t.alike(before) || !p.is(s, t.format) {
+	if p == nil || !t.sameSettings(before) || !p.unchanged(s, t.format) {
 		var err error
 		if p, err = t.newPeer(s, p); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (t *Table) addPeer(s PeerSpec, before *Table) error {
 	return nil
 }
 
-// outer is one of the addresses that the peer sends from: Addr before the first of Sources.
+// outer returns an outer address that the peer sends from: Addr for -1, else the ith of Sources.
 func (s *PeerSpec) outer(i int) netip.Addr {
 	if i < 0 {
 		return s.Addr.Unmap()
@@ -165,11 +165,11 @@ func (s *PeerSpec) outer(i int) netip.Addr {
 	return s.Sources[i].Unmap()
 }
 
-// newPeer makes a peer that has been checked. It goes on counting where was left off, if that
-// has the same address.
+// newPeer makes a peer from s, which is valid. The peer takes over the state of was if that has the same
+// address.
 func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	vxlan := t.format == encap.FormatVXLAN
-	ipip := t.format == encap.FormatIPIP // flannel's peers are kernels there, too, which know IPv4 only and ECN
+	ipip := t.format == encap.FormatIPIP // flannel's peers use the kernel's ipip: IPv4 only, and RFC 6040
 	p := &Peer{spec: s, inner6: s.Weft && !ipip || vxlan, ecn: s.Weft || vxlan || ipip, packs: s.Weft &&
 		!vxlan && !ipip,
 		probes: s.Weft && !vxlan && s.Recv&port.RecvProbe != 0}
@@ -181,7 +181,7 @@ func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	}
 	if vxlan {
 		p.spec.Recv = 0
-		if err := p.setHead(t.vtep); err != nil {
+		if err := p.setHeader(t.vtep); err != nil {
 			return nil, err
 		}
 	}
@@ -193,8 +193,8 @@ func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	p.linkMTU = t.spec.UnderlayMTU
 	p.cost = t.format.Overhead(s.Addr.Is6())
 	p.maxSize = p.linkMTU - p.cost
-	// A smaller MTU that a record claims is honoured down to what every IP host must take
-	// (RFC 791 section 3.2): a hostile one must not make us send crumbs.
+	// A smaller MTU from a record is believed down to the minimum of RFC 791 section 3.2. A hostile record must
+	// not make us send tiny packets.
 	if s.MTU >= encap.MinMTU4 {
 		p.maxSize = min(p.maxSize, s.MTU)
 	}
@@ -209,16 +209,16 @@ func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	return p, nil
 }
 
-// host is the prefix of one address.
+// host returns the prefix that contains only a.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()) }
 
-// alike reports whether a peer would be the same in both tables.
-func (t *Table) alike(u *Table) bool {
+// sameSettings reports whether t and u have the same values of the settings that go into each Peer.
+func (t *Table) sameSettings(u *Table) bool {
 	return t.format == u.format && t.vtep == u.vtep && t.spec.UnderlayMTU == u.spec.UnderlayMTU
 }
 
-// is reports whether the peer would be made from s too, in a table that is alike.
-func (p *Peer) is(s PeerSpec, f encap.Format) bool {
+// unchanged reports whether newPeer would make the same peer from s.
+func (p *Peer) unchanged(s PeerSpec, f encap.Format) bool {
 	if f == encap.FormatVXLAN {
 		s.Recv = 0
 	}
@@ -244,7 +244,7 @@ func (p *Peer) is(s PeerSpec, f encap.Format) bool {
 	return true
 }
 
-// mayUse reports whether the peer may send packets with this inner source.
+// mayUse reports whether the peer may send packets with the inner source src.
 func (p *Peer) mayUse(src netip.Addr, also []netip.Prefix) bool {
 	for _, n := range p.sources {
 		if n.Contains(src) {
@@ -259,11 +259,11 @@ func (p *Peer) mayUse(src netip.Addr, also []netip.Prefix) bool {
 	return false
 }
 
-// outer is where datagrams to the peer go, whose tunnel has that port.
+// outer returns the destination of datagrams to the peer.
 func (p *Peer) outer(port uint16) netip.AddrPort { return netip.AddrPortFrom(p.spec.Addr, port) }
 
-// maxInner is the largest inner packet that the path to the peer carries now
-// (Unix nanoseconds), in bytes.
+// maxInner returns the largest inner packet, in bytes, that the path to the peer carries at now (Unix
+// nanoseconds).
 func (p *Peer) maxInner(now int64) int {
 	if m := p.state.path.Get(now); m != 0 {
 		return min(p.maxSize, m-p.cost)
@@ -271,12 +271,12 @@ func (p *Peer) maxInner(now int64) int {
 	return p.maxSize
 }
 
-// stats is the peers' counters at now (Unix nanoseconds), in order of their outer addresses.
+// stats returns the counters of all peers at now (Unix nanoseconds), sorted by outer address.
 func (t *Table) stats(now int64) []PeerStats {
 	l := make([]PeerStats, 0, len(t.peers))
 	for _, p := range t.peers {
 		s := p.stats(now)
-		s.Unreachable.Doubtful = t.doubts(p, refusedBy{s.Unreachable.By, s.Unreachable.Why}, now)
+		s.Unreachable.Doubtful = t.doubtful(p, icmpReport{s.Unreachable.By, s.Unreachable.Why}, now)
 		l = append(l, s)
 	}
 	slices.SortFunc(l, func(a, b PeerStats) int { return a.Addr.Compare(b.Addr) })
@@ -289,7 +289,7 @@ func (p *Peer) stats(now int64) PeerStats {
 		TxPackets: p.state.txPackets.Load(), TxBytes: p.state.txBytes.Load(),
 		RxPackets: p.state.rxPackets.Load(), RxBytes: p.state.rxBytes.Load(),
 		MTU: p.maxInner(now), PathMTU: p.state.path.Get(now),
-		Unreachable: p.state.refusal.get(),
+		Unreachable: p.state.unreachable.get(),
 	}
 	s.LastRx = unixTime(p.state.lastRx.Load())
 	for r := range s.Drops {

@@ -2,8 +2,8 @@ package tunnel
 
 import "fmt"
 
-// Turn reads one batch from a port, decides and writes it, in the caller's goroutine. It reports whether
-// there was a batch. It is for an Engine without Run, in a simulation of a cluster in one goroutine.
+// Turn moves one batch from each queue of a port in the caller's goroutine, and reports whether there was
+// any. It is for simulations that run an Engine without Run.
 func (e *Engine) Turn(id PortID) (moved bool, err error) {
 	e.mu.Lock()
 	a := e.attached[id]

@@ -28,7 +28,7 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 		h.lines != 0 {
 		t.Errorf("a restart's worth: got %+v, and %d lines", u, h.lines)
 	}
-	w.now += int64(refusalLasts)
+	w.now += int64(unreachableDelay)
 	tell(peer.spec.Addr, router, port.UnreachableProhibited, 100)
 	if h.lines != 1 {
 		t.Errorf("after a while: %d lines", h.lines)
@@ -39,19 +39,19 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 		h.lines != 2 {
 		t.Errorf("another one: got %+v, and %d lines", u, h.lines)
 	}
-	w.now += int64(2 * refusalOver)
+	w.now += int64(2 * unreachableReset)
 	tell(peer.spec.Addr, peer.spec.Addr, port.UnreachablePort, 1)
 	if h.lines != 2 {
 		t.Errorf("once more, long after: %d lines", h.lines)
 	}
-	w.now += int64(refusalLasts)
+	w.now += int64(unreachableDelay)
 	tell(peer.spec.Addr, peer.spec.Addr, port.UnreachablePort, 1)
 	if h.lines != 3 {
 		t.Errorf("again for a while: %d lines", h.lines)
 	}
 	// What is doubtful is no news, and becomes news as soon as it is not doubtful any more.
-	var r refusal
-	said, now := refusedBy{peer.spec.Addr, port.UnreachablePort}, int64(time.Hour)
+	var r unreachableState
+	said, now := icmpReport{peer.spec.Addr, port.UnreachablePort}, int64(time.Hour)
 	for i := range 100 {
 		now += int64(time.Second)
 		if news := r.note(said, true, now); news {
@@ -62,7 +62,7 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 		t.Error("what is not doubtful any more is no news, or is news twice")
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		peer.state.refusal.note(refusedBy{router, port.UnreachableHost}, false, w.now)
+		peer.state.unreachable.note(icmpReport{router, port.UnreachableHost}, false, w.now)
 	}); n > 0.02 {
 		t.Errorf("%v allocations a message", n)
 	}

@@ -7,44 +7,42 @@ import (
 	"weft/tunnel/port"
 )
 
-// vtep is what format vxlan has before every inner packet: this node's end of it. The zero vtep
-// is that of a table of format ip.
+// vtep is this node's VXLAN tunnel endpoint. It is zero in other formats.
 type vtep struct {
 	vni        uint32
 	mac4, mac6 encap.MAC
 }
 
-// setHead builds what goes before an inner packet to the peer, whose family is still to be filled in.
-func (p *Peer) setHead(own vtep) error {
+// setHeader builds the header for inner packets to the peer, except for the inner family.
+func (p *Peer) setHeader(own vtep) error {
 	src := own.mac4
 	if p.spec.Addr.Is6() {
 		src = own.mac6
 	}
 	for _, m := range []encap.MAC{p.spec.MAC, src} {
 		if m == (encap.MAC{}) || m[0]&1 != 0 {
-			return fmt.Errorf("address %v is no VTEP's", m)
+			return fmt.Errorf("%v is no VTEP address", m)
 		}
 	}
-	b, err := encap.AppendVXLAN(p.head[:0],
+	b, err := encap.AppendVXLAN(p.header[:0],
 		encap.VXLAN{VNI: own.vni, Ethernet: encap.Ethernet{Dst: p.spec.MAC, Src: src}})
-	p.headLen = len(b)
+	p.headerLen = len(b)
 	return err
 }
 
-// putHead puts the peer's VXLAN and Ethernet headers before an inner packet, whose IP version is given.
-func (p *Peer) putHead(to *port.Packet, version uint8) {
-	b := to.MakeHead(p.headLen)
-	copy(b, p.head[:])
+// putHeader puts the peer's VXLAN and Ethernet headers before an inner packet of that IP version.
+func (p *Peer) putHeader(to *port.Packet, version uint8) {
+	b := to.Prepend(p.headerLen)
+	copy(b, p.header[:])
 	b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv4>>8, encap.EtherTypeIPv4&0xff
 	if version == 6 {
 		b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv6>>8, encap.EtherTypeIPv6&0xff
 	}
 }
 
-// unwrap takes the headers of format vxlan off. Only the network's own number and a frame to this
-// very VTEP are accepted: the neighbour tables of all nodes are complete, so that none has a
-// reason to broadcast.
-func (v *vtep) unwrap(p *port.Packet) (port.DropReason, bool) {
+// decapsulate removes the VXLAN and Ethernet headers. It accepts only the network's VNI and frames to this
+// VTEP. All nodes have complete neighbour tables, so none needs to broadcast.
+func (v *vtep) decapsulate(p *port.Packet) (port.DropReason, bool) {
 	h, inner, err := encap.ParseVXLAN(p.Bytes())
 	if err != nil {
 		return port.DropMalformed, false
@@ -65,7 +63,7 @@ func (v *vtep) unwrap(p *port.Packet) (port.DropReason, bool) {
 	return 0, true
 }
 
-// carries says whether a frame of that type holds an IP packet of that version.
+// carries reports whether the EtherType is that of the IP version.
 func carries(etherType uint16, version byte) bool {
 	return etherType == encap.EtherTypeIPv4 && version == 4 || etherType == encap.EtherTypeIPv6 && version == 6
 }

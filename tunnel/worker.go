@@ -10,81 +10,82 @@ import (
 	"weft/tunnel/port"
 )
 
-// worker moves packets: it waits until a port is readable, reads a batch into
-// its ring, decides about every packet, writes them, and waits again. Only its
-// own goroutine touches ring, out, tally, bucket and saying.
+// worker waits until a port is readable, reads a batch into its ring, decides about every packet, writes
+// them, and waits again. Only its own goroutine touches its fields, except those that are noted and the
+// atomic ones.
 type worker struct {
-	engine *Engine
-	index  int
-	poll   *poller
-	ring   *port.Ring
-	out    []*port.Packet // packets to be written, in order
-	sends  []send         // of the packets in out
-	one    [1]*port.Packet
-	queues int // how many it reads; Engine.mu guards it
-	tally  tally
-	bucket bucket
-	saying saying
-	// answers bounds the probes that are answered, and away the ICMP errors that leave for peers.
-	answers, away bucket
+	engine    *Engine
+	index     int
+	poll      *poller
+	ring      *port.Ring
+	out       []*port.Packet // packets to write at the end of the batch, in order
+	sends     []send         // the destinations of the packets in out
+	one       [1]*port.Packet
+	queues    int // number of queues that the worker reads; guarded by Engine.mu
+	tally     tally
+	icmpLimit rateLimit
+	logLimit  logLimiter
+	// probeLimit bounds the probes that are answered, and peerICMPLimit the ICMP errors that are sent to peers.
+	probeLimit, peerICMPLimit rateLimit
 	decider
 
 	totals    counters
 	strangers strangers
-	forgers   strangers // inner sources of other nodes that packets of this host had
-	// forgedSaid is when a line told of one, Unix nanoseconds, and forgedLeft how many packets came since.
-	forgedSaid int64
-	forgedLeft uint64
-	asked      netip.Addr // the peer to which the worker last sent a round of runCheck, until it looks again
-	deafSaid   int64      // when a line told of errors that are not read, Unix nanoseconds
-	// epoch is odd while the worker may hold pointers to ports (quiesce).
+	forgers   strangers // inner sources of egress packets that belong to other nodes
+	// forgedLogged is when a forged source was last logged, in Unix nanoseconds. forgedSkipped counts packets
+	// since.
+	forgedLogged  int64
+	forgedSkipped uint64
+	probedPeer    netip.Addr // peer that the worker last sent a round of runCheck to, until recheckRuns
+	mutedLogged   int64      // when muted errors were last logged, Unix nanoseconds
+	// epoch is odd while the worker may hold pointers to ports; see quiesce.
 	epoch atomic.Uint64
-	// learn is onSendError, bound once so that handing it to a port does not allocate.
-	learn func(port.SendError)
-	small bool    // the last batch was of many small packets
-	warm  [4]warm // queues that had packets lately
+	// sendErrorFunc is onSendError, bound once so that passing it to a port does not allocate.
+	sendErrorFunc func(port.SendError)
+	small         bool           // the last batch was of many small packets
+	recent        [4]recentQueue // queues that had packets lately
 }
 
-// send is where a packet goes, and whose it is: the node's that receives it, or, on the way in, that sent it;
-// nil if nobody knows.
+// send is the destination of a packet. peer is the node that receives the packet or, on ingress, the node
+// that sent it; nil if unknown.
 type send struct {
-	to   *attached
+	to   *attachedPort
 	peer *Peer
 }
 
-// batch is what a worker holds on to from the first packet of a batch to the last.
+// batch is the state that a worker keeps while it handles one batch.
 type batch struct {
-	from  *attached // the port it was read from
-	table *Table
-	set   *portSet
-	flow  *Flow     // the direction's counters
-	now   int64     // Unix nanoseconds
-	look  *captures // who looks on; nil for nobody
+	from     *attachedPort // the port that the batch was read from
+	table    *Table
+	set      *portSet
+	flow     *Flow       // counters of the batch's direction
+	now      int64       // Unix nanoseconds
+	captures *captureSet // nil if no capture runs
 
-	// sender and route are what was found for the packet before. Packets come in bursts of a flow, and
-	// within a batch the table stays the same.
+	// sender and route cache the lookups of the previous packet: packets come in bursts of a flow, and the table
+	// does not change within a batch.
 	sender sender
 	route  route
 	source source // egress
 	dest   dest   // egress
 
-	heard *Peer // of whom nothing had arrived before in this second; nil for nobody
+	heard *Peer // the last peer with its first packet of this second; nil if none
 
-	straight straight // of a flow, and so found to answer none that the host's rules have changed
+	lastDirect directFlow // a flow that was found to need no translation by the host
 }
 
-// sender is an outer source and whose it is; the zero sender is none.
+// sender is an outer source and its peer. The zero sender matches nothing.
 type sender struct {
 	addr netip.Addr
 	peer *Peer
 }
 
-// route is where packets of a peer between two inner addresses go, once they have
-// been admitted; the zero route is none.
+// route is the port for admitted packets of a peer between two inner addresses. The zero route matches
+// nothing.
 type route struct {
 	peer     *Peer
 	src, dst netip.Addr
-	to       *attached
+	to       *attachedPort
 }
 
 func newWorker(e *Engine, index int) (*worker, error) {
@@ -101,22 +102,22 @@ func newWorker(e *Engine, index int) (*worker, error) {
 	w.ring.Worker = index
 	w.out = make([]*port.Packet, 0, 2*port.BatchSize+port.MaxRun)
 	w.sends = make([]send, 0, cap(w.out))
-	w.learn = w.onSendError
+	w.sendErrorFunc = w.onSendError
 	return w, nil
 }
 
-// run works until the engine ends. It rests while the engine is paused.
+// run moves packets until the engine ends. It blocks while the engine is paused.
 func (w *worker) run() error {
 	keep := runtime.GOMAXPROCS(0) > len(w.engine.workers)
 	if !w.engine.pausing.rest() {
 		return nil
 	}
 	for {
-		events, rung, err := w.poll.wait(keep)
+		events, woken, err := w.poll.wait(keep)
 		if err != nil {
 			return err
 		}
-		if rung {
+		if woken {
 			if !w.engine.pausing.rest() {
 				return nil
 			}
@@ -136,32 +137,32 @@ func (w *worker) run() error {
 		if served && keep {
 			w.linger()
 		}
-		w.batch = batch{} // an idle worker must not keep a table that was replaced long ago
+		w.batch = batch{} // an idle worker must not keep a replaced table alive
 	}
 }
 
-// serve moves one batch from one queue of a port at now, and reports whether there was one.
+// serve moves one batch from a queue, and reports whether there was one.
 func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	set := w.engine.ports.Load()
 	q := set.queue(id)
-	if q == nil || q.of.lost.Load() {
+	if q == nil || q.port.lost.Load() {
 		return false // detached since epoll reported it
 	}
-	a := q.of
+	a := q.port
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: now,
-		look: w.engine.looks.Load()}
-	if failed && q.errors != nil && q.errors.ReadErrors(w.now, w.learn) {
-		w.deaf()
+		captures: w.engine.captures.Load()}
+	if failed && q.errors != nil && q.errors.ReadErrors(w.now, w.sendErrorFunc) {
+		w.logMuted()
 	}
 	w.ring.Reset(w.now)
 	if err := q.queue.ReadBatch(w.ring); err != nil {
-		w.lose(a, err)
+		w.portLost(a, err)
 	}
 	packets, reads, bytes := w.ring.Filled()
 	if packets == 0 {
 		return false
 	}
-	w.warmed(id)
+	w.noteRecent(id)
 	w.observe(packets, reads, bytes)
 	if a.role == RoleUnderlay {
 		w.flow = &w.tally.ingress
@@ -172,7 +173,7 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	} else {
 		w.egress()
 		if a.pod != nil {
-			a.pod.sent(&w.tally.egress, w.now)
+			a.pod.countSent(&w.tally.egress, w.now)
 		}
 	}
 	w.tally.reads, w.tally.writes = uint64(reads), uint64(w.ring.Writes)
@@ -180,16 +181,16 @@ func (w *worker) serve(id queueID, failed bool, now int64) bool {
 	return true
 }
 
-// lose gives up a port that died by itself, so that epoll does not report it
-// for ever, and tells the owner.
-func (w *worker) lose(a *attached, err error) {
+// portLost takes a port that failed by itself out of epoll, which would report it forever, and tells the
+// owner.
+func (w *worker) portLost(a *attachedPort, err error) {
 	if a.lost.Swap(true) {
 		return
 	}
 	a.unpoll()
 	level := slog.LevelWarn
 	if a.role == RolePod {
-		level = slog.LevelInfo // a pod that ends takes its interface along
+		level = slog.LevelInfo // a pod's interface ends with the pod
 	}
 	w.engine.log.Log(context.Background(), level, "port lost", "role", a.role.String(), "port", uint64(a.id),
 		"err", err)
@@ -198,8 +199,8 @@ func (w *worker) lose(a *attached, err error) {
 	}
 }
 
-// quiesce returns when the worker no longer holds a pointer to a port that was
-// removed from the port set before the call.
+// quiesce returns once the worker holds no pointer to a port that was removed from the port set before the
+// call.
 func (w *worker) quiesce() {
 	e := w.epoch.Load()
 	if e%2 == 0 {

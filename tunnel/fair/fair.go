@@ -1,4 +1,4 @@
-// Package fair decides which peers are held back so that none fills a receive queue for all. It is pure.
+// Package fair decides which peers to throttle so that no peer fills a shared receive queue. It does no I/O.
 package fair
 
 import (
@@ -7,47 +7,47 @@ import (
 	"slices"
 )
 
-// One peer at full rate can fill the receive queue that all share, and then the kernel drops everybody's
-// packets alike, before any of them is read. So a peer that takes more than its share of a full queue is let
-// through only in part, by a filter in front of the queue.
+// One peer at full rate can fill the shared receive queue. The kernel then drops packets of all peers before
+// they are read. A peer that takes more than its share of a full queue is therefore throttled by a filter in
+// front of the queue.
 const (
-	// Full is the part of its size at which a queue is full, and empty that at which it is nearly empty. The
-	// kernel gives back up to a quarter of a UDP socket's late (udp_rmem_release).
+	// A queue is full above the fill Full, and nearly empty below empty. The kernel returns up to a quarter of a
+	// UDP socket's buffer late (udp_rmem_release).
 	Full, empty = 0.5, 0.3
-	// fullTicks is for how many ticks in a row the queue must be full before anybody is held back, since bursts
-	// fill it too. emptyTicks is for how many it must be nearly empty before more is let through, since letting
-	// in too much costs the others packets until it is taken back.
+	// fullTicks is how many ticks in a row a queue must be full before a peer is throttled, since bursts fill it
+	// too. emptyTicks is how many it must be nearly empty before shares are raised. A share that is too large
+	// costs other peers packets until it is lowered again.
 	fullTicks, emptyTicks = 3, 5
-	// leastShare is the smallest part let through: a peer is never cut off.
+	// leastShare is the smallest share. A peer is never blocked completely.
 	leastShare = 1.0 / 64
-	// maxHeld bounds the outer sources that the filter of a port compares with.
-	maxHeld = 8
+	// maxSources bounds the outer addresses in the filter of a port.
+	maxSources = 8
 )
 
-// Arrival is what one peer sent since the tick before.
+// Arrival is what one peer sent since the last tick.
 type Arrival struct {
 	Addr    netip.Addr // the peer's outer address
-	Sources int        // how many outer addresses it sends from, at most
+	Sources int        // upper bound of the outer addresses that it sends from
 	Packets uint64
 	Active  bool // it sent something lately
 }
 
-// Held is a peer of whose packets only a share is let through.
-type Held struct {
+// Throttled is a peer of which only a share of the packets is admitted.
+type Throttled struct {
 	Addr    netip.Addr
 	Sources int
 	Share   float64 // from 1/64 to below 1
 }
 
-// Queue decides for one port whose packets are held back. It is pure, and not safe for concurrent use.
+// Queue decides which peers of one port to throttle. It is not safe for concurrent use.
 type Queue struct {
-	// Held are those that are held back now. The caller reads it.
-	Held        []Held
+	// Throttled are the throttled peers. Callers only read it.
+	Throttled   []Throttled
 	full, empty int // ticks in a row
 }
 
-// Tick takes in how full the queue is, from 0 to 1, and what every peer sent since the tick before. It
-// reports whether Held is another now. from is reordered.
+// Tick updates Throttled. fill is how full the queue is, from 0 to 1. from has what every peer sent since the
+// last tick, and is reordered. Tick reports whether Throttled changed.
 func (f *Queue) Tick(fill float64, from []Arrival) (changed bool) {
 	active, total := 0, uint64(0)
 	for _, a := range from {
@@ -56,7 +56,7 @@ func (f *Queue) Tick(fill float64, from []Arrival) (changed bool) {
 			active++
 		}
 	}
-	if active < 2 { // nobody is harmed
+	if active < 2 { // no other peer is harmed
 		return f.Release()
 	}
 	switch {
@@ -67,15 +67,15 @@ func (f *Queue) Tick(fill float64, from []Arrival) (changed bool) {
 	default:
 		f.full, f.empty = 0, 0
 	}
-	gone := len(f.Held)
-	f.Held = slices.DeleteFunc(f.Held, func(h Held) bool {
+	gone := len(f.Throttled)
+	f.Throttled = slices.DeleteFunc(f.Throttled, func(h Throttled) bool {
 		return !slices.ContainsFunc(from, func(a Arrival) bool { return a.Addr == h.Addr })
 	})
-	changed = len(f.Held) != gone
+	changed = len(f.Throttled) != gone
 	switch {
-	case f.full >= fullTicks || f.full > 0 && len(f.Held) > 0:
+	case f.full >= fullTicks || f.full > 0 && len(f.Throttled) > 0:
 		return f.lower(from, total, active) || changed
-	case f.empty >= emptyTicks && len(f.Held) > 0:
+	case f.empty >= emptyTicks && len(f.Throttled) > 0:
 		f.empty = 0
 		f.raise()
 		return true
@@ -83,42 +83,42 @@ func (f *Queue) Tick(fill float64, from []Arrival) (changed bool) {
 	return changed
 }
 
-// lower halves what is let through of each peer that sent clearly more than an equal share of what was read.
+// lower halves the share of each peer that sent more than 9/8 of an equal share.
 func (f *Queue) lower(from []Arrival, total uint64, active int) (changed bool) {
 	slices.SortFunc(from, func(a, b Arrival) int { return cmp.Compare(b.Packets, a.Packets) })
 	sources := 0
-	for _, h := range f.Held {
+	for _, h := range f.Throttled {
 		sources += h.Sources
 	}
 	for _, a := range from {
 		if a.Packets*uint64(active)*8 <= total*9 {
 			break
 		}
-		i := slices.IndexFunc(f.Held, func(h Held) bool { return h.Addr == a.Addr })
+		i := slices.IndexFunc(f.Throttled, func(h Throttled) bool { return h.Addr == a.Addr })
 		switch {
-		case i < 0 && sources+a.Sources <= maxHeld:
-			f.Held = append(f.Held, Held{a.Addr, a.Sources, 0.5})
+		case i < 0 && sources+a.Sources <= maxSources:
+			f.Throttled = append(f.Throttled, Throttled{a.Addr, a.Sources, 0.5})
 			sources += a.Sources
 			changed = true
-		case i >= 0 && f.Held[i].Share > leastShare:
-			f.Held[i].Share = max(leastShare, f.Held[i].Share/2)
+		case i >= 0 && f.Throttled[i].Share > leastShare:
+			f.Throttled[i].Share = max(leastShare, f.Throttled[i].Share/2)
 			changed = true
 		}
 	}
 	return changed
 }
 
-// raise lets half as much again through, and forgets the peers of which that is all.
+// raise raises each share by half, and removes the peers whose share reaches 1.
 func (f *Queue) raise() {
-	for i := range f.Held {
-		f.Held[i].Share *= 1.5
+	for i := range f.Throttled {
+		f.Throttled[i].Share *= 1.5
 	}
-	f.Held = slices.DeleteFunc(f.Held, func(h Held) bool { return h.Share >= 1 })
+	f.Throttled = slices.DeleteFunc(f.Throttled, func(h Throttled) bool { return h.Share >= 1 })
 }
 
-// Release lets everything through. It reports whether it did not before.
+// Release ends all throttling. It reports whether there was any.
 func (f *Queue) Release() bool {
-	had := len(f.Held) > 0
-	*f = Queue{Held: f.Held[:0]}
+	had := len(f.Throttled) > 0
+	*f = Queue{Throttled: f.Throttled[:0]}
 	return had
 }

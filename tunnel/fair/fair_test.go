@@ -13,7 +13,7 @@ func sends(n byte, packets uint64) Arrival {
 // shares are what is let through of each peer, by the last byte of its address.
 func (f *Queue) shares() map[byte]float64 {
 	m := map[byte]float64{}
-	for _, h := range f.Held {
+	for _, h := range f.Throttled {
 		m[h.Addr.As4()[3]] = h.Share
 	}
 	return m
@@ -24,9 +24,9 @@ func TestWhoIsHeldBack(t *testing.T) {
 	silent := sends(9, 0)
 	silent.Active = false
 	many := sends(2, 5000)
-	many.Sources = maxHeld + 1
+	many.Sources = maxSources + 1
 	crowd := []Arrival{sends(100, 1)}
-	for i := byte(1); i <= 2*maxHeld; i++ {
+	for i := byte(1); i <= 2*maxSources; i++ {
 		crowd = append(crowd, sends(i, 5000))
 		crowd = append(crowd, sends(100+i, 1))
 	}
@@ -71,8 +71,8 @@ func TestWhoIsHeldBack(t *testing.T) {
 	for range 100 {
 		f.Tick(1, crowd)
 	}
-	if len(f.Held) != maxHeld {
-		t.Errorf("%d of a crowd are held back, want %d", len(f.Held), maxHeld)
+	if len(f.Throttled) != maxSources {
+		t.Errorf("%d of a crowd are held back, want %d", len(f.Throttled), maxSources)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestHeldPeersComeBack(t *testing.T) {
 		for range 10 {
 			f.Tick(1, []Arrival{sends(2, 5000), sends(3, 50)})
 		}
-		if len(f.Held) != 1 || f.Held[0].Share != leastShare {
+		if len(f.Throttled) != 1 || f.Throttled[0].Share != leastShare {
 			t.Fatalf("held back: %v", f.shares())
 		}
 		return f
@@ -91,15 +91,15 @@ func TestHeldPeersComeBack(t *testing.T) {
 
 	f, last := held(), leastShare
 	ticks := 0
-	for ; len(f.Held) > 0; ticks++ {
+	for ; len(f.Throttled) > 0; ticks++ {
 		if ticks > 60 {
 			t.Fatalf("after three seconds with an empty queue: %v", f.shares())
 		}
-		if f.Tick(0, []Arrival{sends(2, 80), sends(3, 50)}) && len(f.Held) > 0 {
-			if f.Held[0].Share != last*1.5 {
-				t.Errorf("%v follows %v", f.Held[0].Share, last)
+		if f.Tick(0, []Arrival{sends(2, 80), sends(3, 50)}) && len(f.Throttled) > 0 {
+			if f.Throttled[0].Share != last*1.5 {
+				t.Errorf("%v follows %v", f.Throttled[0].Share, last)
 			}
-			last = f.Held[0].Share
+			last = f.Throttled[0].Share
 		}
 	}
 	if ticks < 10 {
@@ -108,15 +108,15 @@ func TestHeldPeersComeBack(t *testing.T) {
 
 	f = held() // between full and empty nothing moves
 	if f.Tick((Full+empty)/2, []Arrival{sends(2, 5000), sends(3, 50)}) ||
-		f.Held[0].Share != leastShare {
+		f.Throttled[0].Share != leastShare {
 		t.Errorf("half full: %v", f.shares())
 	}
 	silent := sends(3, 0)
 	silent.Active = false
-	if f = held(); !f.Tick(1, []Arrival{sends(2, 5000), silent}) || len(f.Held) > 0 {
+	if f = held(); !f.Tick(1, []Arrival{sends(2, 5000), silent}) || len(f.Throttled) > 0 {
 		t.Errorf("alone again: %v", f.shares())
 	}
-	if f = held(); !f.Tick(0.4, []Arrival{sends(3, 50), sends(4, 50)}) || len(f.Held) > 0 {
+	if f = held(); !f.Tick(0.4, []Arrival{sends(3, 50), sends(4, 50)}) || len(f.Throttled) > 0 {
 		t.Errorf("no peer any more: %v", f.shares())
 	}
 	// Who is held takes its share by then: another fills the queue.

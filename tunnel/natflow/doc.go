@@ -1,7 +1,7 @@
-// Package natflow remembers the flows whose destination the host's rules have translated, so that their
-// answers go back by way of the host. It does no I/O.
+// Package natflow remembers the flows whose destination the host's NAT has translated, so that their replies
+// go back through the host. It does no I/O.
 //
-//   - flow.go reads from a packet's headers which flow it belongs to.
-//   - table.go keeps the flows, each as long as the host's connection tracking does.
-//   - translated.go takes over flows that the host knew before.
+//   - flow.go finds the flow of a packet.
+//   - table.go keeps flows at least as long as the host's connection tracking does.
+//   - translated.go imports flows from the host's connection tracking.
 package natflow

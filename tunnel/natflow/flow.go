@@ -8,24 +8,23 @@ import (
 	"weft/encap"
 )
 
-// IANA protocol numbers whose header begins with two ports, beside TCP and UDP.
+// Protocols besides TCP and UDP whose header begins with two ports.
 const (
 	protoDCCP    = 33
 	protoSCTP    = 132
 	protoUDPLite = 136
 )
 
-// flow is what a packet's headers say of the conversation that it belongs to.
+// flow identifies the flow of a packet, and has the packet's TCP flags.
 type flow struct {
 	src, dst netip.Addr
-	// or the identifier of an echo, twice; or the upper and lower half of the identification of a fragment
-	sport, dport   uint16
-	proto          uint8
-	kind           flowKind
-	fin, syn, rest bool // of TCP; rest is the flag RST
-	asks           bool // it is not an answer by its own kind, as an echo reply or an ICMP error is
-	// for how many seconds it is remembered, if no packet says it: it is not 0 for what the host's table told,
-	// see Translated
+	// Ports; an echo has its identifier in both, a fragment the upper and lower half of its identification.
+	sport, dport  uint16
+	proto         uint8
+	kind          flowKind
+	fin, syn, rst bool // TCP flags
+	asks          bool // false if the packet is a reply by its type: an echo reply or an ICMP error
+	// left, if not 0, is the life in seconds of a flow that was imported; see Translated.
 	left int64
 }
 
@@ -33,11 +32,11 @@ type flowKind uint8
 
 const (
 	flowWhole    flowKind = iota
-	flowFragment          // known by its identification, since a later fragment has no ports
+	flowFragment          // identified by its identification, since only the first fragment has ports
 )
 
-// flowOf reads what flow the packet b belongs to. An ICMP error belongs to the flow of the packet that it
-// quotes, in the other direction. ok is false if the packet does not say.
+// flowOf returns the flow of packet b. An ICMP error belongs to the reverse flow of the packet that it
+// quotes. ok is false if the packet is cut short.
 func flowOf(b []byte, in *encap.Inner) (f flow, ok bool) {
 	f = flow{src: in.Src, dst: in.Dst, proto: in.Proto, asks: true}
 	if in.FragOffset != 0 {
@@ -53,20 +52,20 @@ func flowOf(b []byte, in *encap.Inner) (f flow, ok bool) {
 	return f, f.ports(l4)
 }
 
-// fragmentOf is how the fragments of one packet are known to belong together.
+// fragmentOf returns the flow that all fragments of one packet share.
 func fragmentOf(b []byte, in *encap.Inner) flow {
 	f := flow{src: in.Src, dst: in.Dst, proto: in.Proto, kind: flowFragment, asks: true}
 	id := in.FragID
 	if in.Version == 4 {
 		id = uint32(binary.BigEndian.Uint16(b[4:]))
 	} else {
-		f.proto = 0 // what follows in the first fragment is not known in the others
+		f.proto = 0 // the other fragments do not have the first one's next header
 	}
 	f.sport, f.dport = uint16(id>>16), uint16(id)
 	return f
 }
 
-// ports reads what the transport header says. It is false if that is cut short.
+// ports reads the ports and TCP flags. It returns false if the header is cut short.
 func (f *flow) ports(l4 []byte) bool {
 	switch f.proto {
 	case encap.ProtoTCP, encap.ProtoUDP, protoSCTP, protoDCCP, protoUDPLite:
@@ -75,13 +74,13 @@ func (f *flow) ports(l4 []byte) bool {
 		}
 		f.sport, f.dport = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
 		if f.proto == encap.ProtoTCP && len(l4) >= 14 {
-			f.fin, f.syn, f.rest = l4[13]&1 != 0, l4[13]&2 != 0, l4[13]&4 != 0
+			f.fin, f.syn, f.rst = l4[13]&1 != 0, l4[13]&2 != 0, l4[13]&4 != 0
 		}
 	}
 	return true
 }
 
-// icmp reads an echo, or the packet that an error is about.
+// icmp returns the flow of an echo, or of the packet that an ICMP error quotes.
 func (f flow) icmp(l4 []byte) (flow, bool) {
 	if len(l4) < 8 {
 		return f, false
@@ -103,7 +102,7 @@ func (f flow) icmp(l4 []byte) (flow, bool) {
 		return f, false
 	}
 	back := quoted.reversed()
-	back.asks, back.fin, back.syn, back.rest = false, false, false, false
+	back.asks, back.fin, back.syn, back.rst = false, false, false, false
 	return back, true
 }
 
@@ -114,8 +113,7 @@ func isError(proto, kind uint8) bool {
 	return kind == 3 || kind == 4 || kind == 5 || kind == 11 || kind == 12
 }
 
-// quotedFlow is the flow of a packet whose beginning an ICMP error quotes. Extension headers are not
-// followed.
+// quotedFlow returns the flow of the packet that an ICMP error quotes. It does not follow extension headers.
 func quotedFlow(b []byte) (f flow, ok bool) {
 	at := encap.IPv6Len
 	switch {
@@ -147,13 +145,13 @@ func quotedFlow(b []byte) (f flow, ok bool) {
 	return f, f.ports(l4)
 }
 
-// reversed is the flow of the answers.
+// reversed returns the flow of the replies.
 func (f flow) reversed() flow {
 	f.src, f.dst, f.sport, f.dport = f.dst, f.src, f.dport, f.sport
 	return f
 }
 
-// tag is never 0.
+// tag returns the keyed hash of the flow. It is never 0.
 func (f *flow) tag(seed maphash.Seed) uint64 {
 	var b [38]byte
 	src, dst := f.src.As16(), f.dst.As16()
@@ -166,9 +164,9 @@ func (f *flow) tag(seed maphash.Seed) uint64 {
 }
 
 func (f *flow) opens() bool { return f.syn }
-func (f *flow) ends() bool  { return f.fin || f.rest }
+func (f *flow) ends() bool  { return f.fin || f.rst }
 
-// life is for how many seconds the flow is remembered after this packet.
+// life returns how many seconds the flow is kept after this packet.
 func (f *flow) life() int64 {
 	switch {
 	case f.left != 0:
@@ -177,7 +175,7 @@ func (f *flow) life() int64 {
 		return lifeFragment
 	case f.proto == encap.ProtoTCP:
 		switch {
-		case f.rest:
+		case f.rst:
 			return lifeReset
 		case f.fin:
 			return lifeClosing

@@ -20,7 +20,7 @@ func TestEntriesEnd(t *testing.T) {
 	tcp := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.1.5"), proto: 6, sport: 80,
 		dport: 4000}
 	syn, fin, reset := tcp, tcp, tcp
-	syn.syn, fin.fin, reset.rest = true, true, true
+	syn.syn, fin.fin, reset.rst = true, true, true
 	echo := tcp
 	echo.proto = 1
 	for name, tt := range map[string]struct {
@@ -123,7 +123,7 @@ func TestEntriesAreClaimed(t *testing.T) {
 	if !taken.claim(life) {
 		t.Fatal("a free entry cannot be claimed")
 	}
-	taken.give(old.tag(seed), old.lengthen(0, 0))
+	taken.assign(old.tag(seed), old.extended(0, 0))
 	if !taken.claim(taken.life.Load()) {
 		t.Fatal("an entry cannot be claimed")
 	}

@@ -7,20 +7,21 @@ import (
 	"weft/encap"
 )
 
-// Translated is a flow of the host's connection tracking whose destination the host's rules have translated.
+// Translated is a flow of the host's connection tracking with a translated destination.
 type Translated struct {
-	// Client opened the flow, and Backend is whom the host made of the address that it asked for: the answers go
-	// from Backend to Client. Ports are 0 where Proto has none; of an echo both are its identifier.
+	// Client opened the flow, and Backend is the translated destination: replies go from Backend to Client.
+	// Ports are 0 if Proto has none. An echo has its identifier in both ports.
 	Client, Backend netip.AddrPort
-	Proto           uint8 // IANA's number
-	// Left is how long the host knows the flow if no more packet comes; Closing says of TCP that one side has
-	// ended it.
+	Proto           uint8 // IANA protocol number
+	// Left is how long the host keeps the flow without further packets. Closing means that one side has closed
+	// the TCP connection.
 	Left    time.Duration
 	Closing bool
 }
 
-// Learn enters flows that the host knew before the table was made, so that they continue. Without them a
-// backend's answers would go straight to a client that has asked another address. now is in Unix nanoseconds.
+// Learn enters flows that the host translated before the table was made, so that they continue. Otherwise a
+// backend's replies would go directly to the client, which expects another source. now is in Unix
+// nanoseconds.
 func (t *Table) Learn(flows []Translated, now int64) {
 	for i := range flows {
 		if f, ok := flows[i].answers(); ok {
@@ -29,7 +30,7 @@ func (t *Table) Learn(flows []Translated, now int64) {
 	}
 }
 
-// answers is the flow of what the backend sends. ok is false if a packet could not be of it.
+// answers returns the flow of the replies. ok is false if the flow is invalid or over.
 func (t *Translated) answers() (f flow, ok bool) {
 	f = flow{src: t.Backend.Addr().Unmap(), dst: t.Client.Addr().Unmap(), proto: t.Proto, asks: true,
 		fin: t.Closing, left: int64(t.Left / time.Second)}

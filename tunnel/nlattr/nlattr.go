@@ -1,4 +1,4 @@
-// Package nlattr reads the attributes of netlink messages where they lie, without a copy of each.
+// Package nlattr reads the attributes of netlink messages without copying them.
 package nlattr
 
 import (
@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// typeMask is NLA_TYPE_MASK of netlink.h: the two high bits are flags.
+// typeMask is NLA_TYPE_MASK of linux/netlink.h. The two upper bits are flags.
 const typeMask = 1<<14 - 1
 
-// Each calls f with the type and the value of each attribute in b, until f returns false or an attribute's
-// length is wrong. The values are parts of b.
+// Each calls f with the type and value of each attribute in b. It stops when f returns false or an attribute
+// has an invalid length. The values are slices of b.
 func Each(b []byte, f func(kind uint16, value []byte) bool) {
 	for len(b) >= unix.SizeofRtAttr {
 		length := int(binary.NativeEndian.Uint16(b))
@@ -25,7 +25,7 @@ func Each(b []byte, f func(kind uint16, value []byte) bool) {
 	}
 }
 
-// Find returns the value of the first attribute of a type in b, which is a part of b; nil if there is none.
+// Find returns the value of the first attribute of that kind, a slice of b, or nil.
 func Find(b []byte, kind uint16) (value []byte) {
 	Each(b, func(k uint16, v []byte) bool {
 		if k == kind {

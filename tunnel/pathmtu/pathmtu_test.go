@@ -74,11 +74,11 @@ func TestPathMTUIsProbed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var m Path
 			now := int64(time.Hour)
-			c, ok := m.Doubt(tt.dst, tt.claimed, 1500, cost, now)
+			c, ok := m.StartCheck(tt.dst, tt.claimed, 1500, cost, now)
 			if !ok || c.Sizes() != tt.sizes {
 				t.Fatalf("probes of %v, %v, want %v", c.Sizes(), ok, tt.sizes)
 			}
-			if _, again := m.Doubt(tt.dst, tt.claimed, 1500, cost, now+int64(checkGap)); again {
+			if _, again := m.StartCheck(tt.dst, tt.claimed, 1500, cost, now+int64(checkGap)); again {
 				t.Error("two checks at a time")
 			}
 			if m.Answered(c.Token+2, 1500-cost, now) {
@@ -120,11 +120,11 @@ func TestPathMTUOfIPv6IsNotProbedBelow1280(t *testing.T) {
 	var m Path
 	v6 := netip.MustParseAddr("2001:db8::1")
 	for _, claimed := range []int{68, 1279} {
-		if c, ok := m.Doubt(v6, claimed, 1500, 48, int64(time.Hour)); ok {
+		if c, ok := m.StartCheck(v6, claimed, 1500, 48, int64(time.Hour)); ok {
 			t.Errorf("a claim of %d is probed with %v", claimed, c.Sizes())
 		}
 	}
-	if _, ok := m.Doubt(v6, 1280, 1500, 48, int64(time.Hour)); !ok {
+	if _, ok := m.StartCheck(v6, 1280, 1500, 48, int64(time.Hour)); !ok {
 		t.Error("a claim of 1280 is not probed")
 	}
 }

@@ -1,6 +1,6 @@
 package port
 
-// DropReason is the reason for which a packet was dropped. Every drop has exactly one.
+// DropReason is the reason why a packet was dropped. Every dropped packet has exactly one.
 type DropReason uint8
 
 // The reasons, in the order in which a packet meets the checks.
@@ -25,11 +25,10 @@ const (
 	DropUnderlay
 	DropBusy
 	DropClosed
-	NumDropReasons // how many there are
+	NumDropReasons // number of reasons
 )
 
-// drops has each reason's code, its sentence, and the setting that would let such packets through, if there
-// is one.
+// drops has each reason's code, its description, and the setting that would admit such packets, if any.
 var drops = [NumDropReasons + 1]struct{ code, sentence, admit string }{
 	DropTruncated: {"truncated", "The packet was longer than a slot of the ring.", ""},
 	DropMalformed: {"malformed", "The packet has no whole IPv4 or IPv6 header, or lengths that contradict " +
@@ -70,11 +69,11 @@ var drops = [NumDropReasons + 1]struct{ code, sentence, admit string }{
 	NumDropReasons: {code: "invalid"},
 }
 
-// String is the reason's code, in metrics and in weft peers.
+// String returns the reason's code, as in metrics and in weft peers.
 func (r DropReason) String() string { return drops[min(r, NumDropReasons)].code }
 
-// Sentence explains the reason.
+// Sentence describes the reason.
 func (r DropReason) Sentence() string { return drops[min(r, NumDropReasons)].sentence }
 
-// Admit names the setting that would admit such packets; "" if no setting does.
+// Admit names the setting that would admit such packets, or "".
 func (r DropReason) Admit() string { return drops[min(r, NumDropReasons)].admit }

@@ -9,59 +9,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Anybody can have a socket flooded with errors, and each costs the worker that reads it several system
-// calls: with tens of thousands a second it has used up its share of a busy processor before packets have
-// their turn. Whoever sends such messages in earnest sends few: Linux one a second about one destination
-// (net.ipv4.icmp_ratelimit).
+// Limits on reading a socket's error queue. Anyone can flood a socket with ICMP errors, and each costs the
+// worker several system calls. At tens of thousands a second they would use up the worker's time before it
+// reads packets. Honest senders send few: Linux one a second per destination (net.ipv4.icmp_ratelimit).
 const (
-	MostErrors  = 64
+	MaxErrors   = 64
 	ErrorWindow = 100 * time.Millisecond
 )
 
-// errorQueue bounds what is read of a socket's errors: after MostErrors within ErrorWindow the kernel is
-// told to drop what comes until the engine's next tick. The zero value hears.
+// errorQueue limits the errors that are read from a socket. After MaxErrors within ErrorWindow the kernel
+// drops errors until the engine's next tick. The zero value is not muted.
 type errorQueue struct {
-	began int64 // of the window, Unix nanoseconds; like n it is the reader's
-	n     int   // errors in it
+	began int64 // start of the window, Unix nanoseconds; only the reader uses began and n
+	n     int   // errors in the window
 	muted atomic.Bool
 }
 
-// may reports whether one more error may be taken in at now (Unix nanoseconds).
-func (q *errorQueue) may(now int64) bool {
+// allow reports whether one more error may be read at now (Unix nanoseconds).
+func (q *errorQueue) allow(now int64) bool {
 	if now-q.began >= int64(ErrorWindow) || now < q.began {
 		q.began, q.n = now, 0
 	}
 	q.n++
-	return q.n <= MostErrors
+	return q.n <= MaxErrors
 }
 
-// queueErrors has the kernel keep the errors that come (1), or drop them and those that it has (0).
-func (s *UDPSocket) queueErrors(on int) error {
+// setErrorQueue makes the kernel queue errors (1), or drop queued and further ones (0).
+func (s *UDPSocket) setErrorQueue(on int) error {
 	if s.local.Addr().Is6() {
 		return unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, on)
 	}
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_RECVERR, on)
 }
 
-// Mute has the kernel keep no errors until Hear.
+// Mute makes the kernel drop errors until Unmute.
 func (s *UDPSocket) Mute() {
-	if s.queueErrors(0) == nil { // one that came between may be reported while nothing is heard
+	if s.setErrorQueue(0) == nil { // one queued just before may still be reported
 		s.errors.muted.Store(true)
 	}
 }
 
-// Hear has errors queued again after a flood. Any goroutine may call it.
-func (s *UDPSocket) Hear() {
+// Unmute makes the kernel queue errors again after Mute. It is safe for concurrent use.
+func (s *UDPSocket) Unmute() {
 	if s.errors.muted.Swap(false) {
-		_ = s.queueErrors(1) // it has taken the 0
+		_ = s.setErrorQueue(1) // cannot fail where 0 did not
 	}
 }
 
-// ReadErrors hands every queued error to f, without blocking: epoll reports the socket until they are read.
-// flood says that there were too many at now (Unix nanoseconds), and that the rest is dropped, with what
-// comes in the next moments.
+// ReadErrors passes every queued error to f. It does not block. epoll reports the socket until all errors are
+// read. flood means that there were too many at now (Unix nanoseconds), and that the socket is muted.
 func (s *UDPSocket) ReadErrors(now int64, f func(SendError)) (flood bool) {
-	var a messageArea // errors are rare, and a worker's own area is in use
+	var a messageArea // errors are rare, and the worker's own area is in use
 	var quote [64]byte
 	a.init()
 	for {
@@ -73,7 +71,7 @@ func (s *UDPSocket) ReadErrors(now int64, f func(SendError)) (flood bool) {
 		if errno != 0 {
 			return false
 		}
-		if !s.errors.may(now) {
+		if !s.errors.allow(now) {
 			s.Mute()
 			return true
 		}
@@ -83,7 +81,7 @@ func (s *UDPSocket) ReadErrors(now int64, f func(SendError)) (flood bool) {
 				break
 			}
 			if e, ok := parseSendError(m); ok {
-				e.Dst = a.name.addr().Addr() // with MSG_ERRQUEUE: where the datagram was going
+				e.Dst = a.name.addr().Addr() // with MSG_ERRQUEUE: the datagram's destination
 				f(e)
 			}
 			b = rest
@@ -91,8 +89,8 @@ func (s *UDPSocket) ReadErrors(now int64, f func(SendError)) (flood bool) {
 	}
 }
 
-// parseSendError reads a struct sock_extended_err (linux/errqueue.h). Only what
-// an ICMP message said counts, not what our own kernel did.
+// parseSendError parses a struct sock_extended_err (linux/errqueue.h). It accepts only errors of ICMP
+// messages, not those of the local kernel.
 func parseSendError(m controlMessage) (SendError, bool) {
 	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 &&
 		m.kind == unix.IPV6_RECVERR) ||

@@ -105,7 +105,7 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 				}
 				flood := func() {
 					t.Helper()
-					c.send(t, 3*MostErrors)
+					c.send(t, 3*MaxErrors)
 					for !read() {
 						if !s.told(t, 10*time.Second) {
 							t.Fatalf("%d errors were read, and no more came", got)
@@ -113,22 +113,22 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 					}
 				}
 				flood()
-				if got != MostErrors || hears(t, s.fd, six) {
-					t.Fatalf("%d errors were read of a flood, want %d; more are heard: %v", got, MostErrors,
+				if got != MaxErrors || hears(t, s.fd, six) {
+					t.Fatalf("%d errors were read of a flood, want %d; more are heard: %v", got, MaxErrors,
 						hears(t, s.fd, six))
 				}
 				// the last one's mark, which ReadBatch takes off
 				_, _ = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-				c.send(t, MostErrors)
+				c.send(t, MaxErrors)
 				if s.told(t, 20*time.Millisecond) {
 					t.Error("whoever waits for the socket is woken by errors that nobody reads")
 				}
 				time.Sleep(ErrorWindow)
-				s.Hear()
+				s.Unmute()
 				c.send(t, 1)
-				if !s.told(t, 10*time.Second) || read() || got <= MostErrors {
+				if !s.told(t, 10*time.Second) || read() || got <= MaxErrors {
 					// what had waited in the kernel may come, too
-					t.Fatalf("%d errors were read after the flood, want more than %d", got, MostErrors)
+					t.Fatalf("%d errors were read after the flood, want more than %d", got, MaxErrors)
 				}
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -164,7 +164,7 @@ func TestErrorsAreHeardAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	heir.Mute()
-	heir.Hear()
+	heir.Unmute()
 	if !hears(t, fd, false) {
 		t.Error("it is deaf after a flood")
 	}

@@ -1,6 +1,6 @@
 package port
 
-// EventKind is what a line of the log tells, as its attribute event. Scripts rely on it.
+// EventKind is the value of the attribute event in a log line. Scripts rely on it.
 // The comments become docs/reference/events.md.
 type EventKind string
 

@@ -12,26 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Holding is an underlay whose receive queues can hold sources back before they are full.
-type Holding interface {
-	// Fill is how full the fullest receive queue is, from 0 to about 1; 0 if the kernel does not say.
+// Throttler is an underlay that can throttle sources in front of its receive queues.
+type Throttler interface {
+	// Fill returns how full the fullest receive queue is, from 0 to about 1. It is 0 if the kernel does not
+	// report it.
 	Fill() float64
-	// Hold lets only a share of the packets of these sources into the queues, in place of those of
-	// the call before; of none it takes the filter away.
-	Hold([]HeldSource) error
+	// Throttle admits only a share of the packets of these sources. It replaces the sources of the last call.
+	// With no sources it removes the filter.
+	Throttle([]ThrottledSource) error
 }
 
-// HeldSource is an outer address, and which share of what it sends is let through.
-type HeldSource struct {
+// ThrottledSource is an outer address, and the share of its packets that is admitted.
+type ThrottledSource struct {
 	Addr  netip.Addr
 	Share float64
 }
 
-// Fill implements Holding.
+// Fill implements Throttler.
 func (s *UDPSocket) Fill() float64 { return queueFill(s.fd) }
 
-// Hold implements Holding.
-func (s *UDPSocket) Hold(held []HeldSource) error { return holdAt(s.local.Addr().Is6(), held, s.fd) }
+// Throttle implements Throttler.
+func (s *UDPSocket) Throttle(held []ThrottledSource) error {
+	return throttleSockets(s.local.Addr().Is6(), held, s.fd)
+}
 
 func (s *sockets) Fill() (most float64) {
 	for _, u := range s.group {
@@ -40,12 +43,12 @@ func (s *sockets) Fill() (most float64) {
 	return most
 }
 
-func (s *sockets) Hold(held []HeldSource) error {
+func (s *sockets) Throttle(held []ThrottledSource) error {
 	var fds []int
 	for _, u := range s.group {
 		fds = append(fds, u.fd)
 	}
-	return holdAt(s.local.Addr().Is6(), held, fds...)
+	return throttleSockets(s.local.Addr().Is6(), held, fds...)
 }
 
 func (f *frames) Fill() (most float64) {
@@ -55,7 +58,7 @@ func (f *frames) Fill() (most float64) {
 	return most
 }
 
-func (f *frames) Hold(held []HeldSource) error {
+func (f *frames) Throttle(held []ThrottledSource) error {
 	filter, err := frameFilter(f.local, held...)
 	for _, fd := range f.fds[:f.listening] {
 		if err == nil {
@@ -65,8 +68,8 @@ func (f *frames) Hold(held []HeldSource) error {
 	return err
 }
 
-// holdAt replaces the filter of UDP sockets.
-func holdAt(six bool, held []HeldSource, fds ...int) error {
+// throttleSockets replaces the filter of UDP sockets.
+func throttleSockets(six bool, held []ThrottledSource, fds ...int) error {
 	if len(held) == 0 {
 		var errs []error
 		for _, fd := range fds {
@@ -77,7 +80,7 @@ func holdAt(six bool, held []HeldSource, fds ...int) error {
 		}
 		return errors.Join(errs...)
 	}
-	filter, err := assemble(append(holding(skfNetOff, six, held), bpf.RetConstant{Val: wholePacket}))
+	filter, err := assemble(append(throttling(skfNetOff, six, held), bpf.RetConstant{Val: wholePacket}))
 	for _, fd := range fds {
 		if err == nil {
 			err = attachFilter(fd, filter)
@@ -86,13 +89,12 @@ func holdAt(six bool, held []HeldSource, fds ...int) error {
 	return err
 }
 
-// wholePacket is how many bytes of a packet a filter keeps: all.
+// wholePacket is a filter's verdict that keeps all bytes of a packet.
 const wholePacket = 1 << 18
 
-// holding are the instructions that end with a verdict for a packet of a held source, the kernel's dice
-// having been thrown, and go on behind themselves for all others. header is the offset of the outer IP
-// header.
-func holding(header uint32, six bool, held []HeldSource) (program []bpf.Instruction) {
+// throttling returns instructions that return a random verdict for packets of throttled sources, and fall
+// through for all others. header is the offset of the outer IP header.
+func throttling(header uint32, six bool, held []ThrottledSource) (program []bpf.Instruction) {
 	at, words := header+12, 1
 	if six {
 		at, words = header+8, 4
@@ -124,7 +126,7 @@ const (
 	memVars  = 9
 )
 
-// queueFill is how much of its receive buffer a socket has in use.
+// queueFill returns the used part of a socket's receive buffer, from 0 to about 1.
 func queueFill(fd int) float64 {
 	info, ok := memInfo(fd)
 	if !ok || info[memSize] == 0 {

@@ -17,27 +17,27 @@ import (
 	"weft/encap"
 )
 
-// frames are the packet sockets on the underlay's link, and the next hops of what they send. They read
-// and write whole Ethernet frames. It is safe for concurrent use.
+// frames are the packet sockets on the underlay's link, and the next hops of the frames sent. They read and
+// write whole Ethernet frames. frames is safe for concurrent use.
 type frames struct {
 	local     netip.AddrPort
 	log       *slog.Logger
 	fds       []int
-	wanted    int // how many were asked for
-	listening int // how many of them, the first ones, receive
-	// out are the sockets to send by, as many as fds. The kernel tells a socket of room whenever a frame that
-	// left by it is freed, and where it cuts a superframe of each that it made of it. That costs much if
-	// somebody waits at the socket, as epoll does at fds; nobody waits at these.
+	requested int // number of sockets requested
+	listening int // number of sockets, the first of fds, that receive
+	// out are the sockets to send by, as many as fds. The kernel signals free space on a socket for every frame
+	// that it frees, and for each segment of a superframe. That is expensive if epoll waits on the socket, as it
+	// does on fds. Nothing waits on out.
 	out  []int
 	link int
 	hops atomic.Pointer[hops]
-	gro  *OffloadSwitch // counts runs that arrive; the port's UDP socket has the same
-	lost atomic.Uint64  // frames that PACKET_STATISTICS said were lost
+	gro  *OffloadSwitch // counts received runs; shared with the UDP socket
+	lost atomic.Uint64  // drops reported by PACKET_STATISTICS
 }
 
-// openFrames makes so many packet sockets, which as yet receive nothing.
+// openFrames opens packet sockets, which receive nothing until listen.
 func openFrames(o RawOptions, local netip.AddrPort, queues int, gro *OffloadSwitch) (*frames, error) {
-	f := &frames{local: local, log: o.logger(), link: o.Link, gro: gro, wanted: queues}
+	f := &frames{local: local, log: o.logger(), link: o.Link, gro: gro, requested: queues}
 	f.hops.Store(&hops{})
 	for range queues {
 		if err := errors.Join(f.openIn(), f.openOut()); err != nil {
@@ -47,22 +47,21 @@ func openFrames(o RawOptions, local netip.AddrPort, queues int, gro *OffloadSwit
 	return f, nil
 }
 
-// openIn makes a packet socket to receive by, which as yet receives nothing.
+// openIn opens a packet socket for receiving.
 func (f *frames) openIn() error {
 	fd, err := f.open(&f.fds)
 	if err != nil {
 		return err
 	}
-	if err := deafen(fd); err != nil {
+	if err := dropInput(fd); err != nil {
 		return err
 	}
-	// Without it the kernel clones every frame that leaves the link, only for the filter to drop it. It is
-	// since Linux 4.20.
+	// Otherwise the kernel clones every outgoing frame just for the filter to drop it. Since Linux 4.20.
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	return force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF)
 }
 
-// openOut makes a packet socket to send by, which never receives.
+// openOut opens a packet socket for sending. It never receives.
 func (f *frames) openOut() error {
 	fd, err := f.open(&f.out)
 	if err != nil {
@@ -71,7 +70,7 @@ func (f *frames) openOut() error {
 	return force(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
 }
 
-// open adds a packet socket of no protocol, which receives nothing, to those in to.
+// open opens a packet socket with protocol 0, which receives nothing, and appends it to to.
 func (f *frames) open(to *[]int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	switch {
@@ -87,22 +86,22 @@ func (f *frames) open(to *[]int) (fd int, err error) {
 	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.link})
 }
 
-// listen has frames arrive from now on.
+// listen starts receiving frames.
 func (f *frames) listen() error {
 	if f.listening > 0 {
 		return nil
 	}
-	// All protocols, because that is where a socket sees a frame before the ingress hooks
-	// drop it; a socket for IPv4 alone comes after them.
+	// ETH_P_ALL sockets get a frame before the ingress hooks drop it. A socket for IPv4 alone gets it after
+	// them.
 	all := bits.ReverseBytes16(unix.ETH_P_ALL)
-	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // network order
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // network byte order
 		all = unix.ETH_P_ALL
 	}
 	filter, err := frameFilter(f.local)
 	if err != nil {
 		return err
 	}
-	for _, fd := range f.fds { // all of them deaf as yet
+	for _, fd := range f.fds { // all still drop their input
 		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.link, Protocol: all}); err != nil {
 			return fmt.Errorf("listen for frames on link %d: %w", f.link, err)
 		}
@@ -110,7 +109,7 @@ func (f *frames) listen() error {
 	f.listening = len(f.fds)
 	if f.listening > 1 {
 		if err := f.fanOut(); err != nil {
-			// A group without its program gives all frames to the first.
+			// A group without its program would send all frames to the first socket.
 			f.log.Warn("one worker receives all frames", "local", f.local, "cause", err)
 			f.listening = 1
 		}
@@ -121,8 +120,8 @@ func (f *frames) listen() error {
 	return err
 }
 
-// fanOut makes a group of the packet sockets, in which each frame goes to one. While it is in the
-// making they must be deaf: those outside it get every frame.
+// fanOut makes the packet sockets a group, in which each frame goes to one socket. Until then they must drop
+// their input, because a socket outside of the group gets every frame.
 func (f *frames) fanOut() error {
 	const unique = unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
 	group := unix.PACKET_FANOUT_CBPF << 16
@@ -143,11 +142,11 @@ func (f *frames) fanOut() error {
 		}
 		group |= id & 0xffff
 	}
-	program, err := sharing(f.local.Addr().Is6(), len(f.fds))
+	program, err := selector(f.local.Addr().Is6(), len(f.fds))
 	if err != nil {
 		return err
 	}
-	// The group's, not the socket's.
+	// The program belongs to the group, not to the socket.
 	if err := unix.SetsockoptSockFprog(f.fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA,
 		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
 		return fmt.Errorf("PACKET_FANOUT_DATA: %w", err)
@@ -155,18 +154,18 @@ func (f *frames) fanOut() error {
 	return nil
 }
 
-// hops are the next hops by outer address. Immutable but for the hops' clocks.
+// hops maps outer addresses to next hops. It is immutable, except for confirm.
 type hops map[netip.Addr]*hop
 
 type hop struct {
 	template encap.FrameTemplate
 	next     NextHop
-	// confirm is when to let the kernel send once, Unix nanoseconds.
+	// confirm is when the kernel must send once, Unix nanoseconds.
 	confirm atomic.Int64
 }
 
-// confirmEvery is how often one run to a next hop is sent by the kernel: only what it sends
-// itself makes it ask whether the neighbour is still there (NUD_STALE to NUD_PROBE).
+// confirmEvery is how often the kernel sends one run to a next hop. Only packets that the kernel itself sends
+// make it probe the neighbour (NUD_STALE to NUD_PROBE).
 const confirmEvery = 10 * time.Second
 
 // setNextHops replaces the next hops.
@@ -179,15 +178,15 @@ func (f *frames) setNextHops(next map[netip.Addr]NextHop) {
 		}
 		t, err := encap.NewFrameTemplate(n.Local, n.Remote, f.local, netip.AddrPortFrom(to, f.local.Port()))
 		if err != nil {
-			continue // a next hop that nothing can be sent to
+			continue // nothing can be sent to this next hop
 		}
 		now[to] = &hop{template: t, next: n}
 	}
 	f.hops.Store(&now)
 }
 
-// hop is the next hop to an outer address at now (Unix nanoseconds); nil if the kernel is to send. due says
-// that there is one, but that it is time for the kernel to.
+// hop returns the next hop of an outer address at now (Unix nanoseconds). It returns nil if the kernel must
+// send. due means that it is time for the kernel to send once.
 func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 	h = (*f.hops.Load())[to]
 	if h != nil && now >= h.confirm.Load() {
@@ -196,19 +195,19 @@ func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 	return h, false
 }
 
-// queues are those of the packet sockets. Several are read by a worker each.
+// queues returns the queues of the packet sockets. If there are several, each has its own worker.
 func (f *frames) queues() (l []Queue) {
 	for i, fd := range f.fds {
-		l = append(l, FDQueue{fd, homeOf(i, len(f.fds)), func(r *Ring) error { return f.read(fd, r) }, nil})
+		l = append(l, FDQueue{fd, workerFor(i, len(f.fds)), func(r *Ring) error { return f.read(fd, r) }, nil})
 	}
 	return l
 }
 
-// overflow is how many frames the kernel dropped because a receive buffer was full.
+// overflow returns the number of frames that the kernel dropped because a receive buffer was full.
 func (f *frames) overflow() uint64 {
 	for _, fd := range f.fds {
 		if s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-			f.lost.Add(uint64(s.Drops)) // reading clears it
+			f.lost.Add(uint64(s.Drops)) // reading resets the counter
 		}
 	}
 	return f.lost.Load()
@@ -217,7 +216,7 @@ func (f *frames) overflow() uint64 {
 func (f *frames) close() error {
 	all := slices.Concat(f.fds, f.out)
 	errs := make([]error, len(all))
-	var wg sync.WaitGroup // each waits for RCU: they wait together
+	var wg sync.WaitGroup // each close waits for RCU: run them concurrently
 	for i, fd := range all {
 		wg.Go(func() { errs[i] = unix.Close(fd) })
 	}

@@ -167,7 +167,7 @@ func TestTAPTakesSuperpacketsWithRoom(t *testing.T) {
 		{state{off: Headroom - 8, Partial: true, Segments: 2}, false},
 		{state{off: Headroom, Segments: 2}, false},
 	} {
-		if got := d.takes(&Packet{state: tt.p}); got != tt.want {
+		if got := d.accepts(&Packet{state: tt.p}); got != tt.want {
 			t.Errorf("%d segments at %d, partial %t: taken %t", tt.p.Segments, tt.p.off, tt.p.Partial, got)
 		}
 	}

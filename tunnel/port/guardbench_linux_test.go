@@ -103,7 +103,7 @@ func BenchmarkTakeFrame(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ring.Reset(0)
-				f.take(ring, ring.Slot(), in, front)
+				f.commitFrame(ring, ring.Slot(), in, front)
 			}
 			if ring.n != tt.n {
 				b.Fatalf("%d packets, want %d", ring.n, tt.n)

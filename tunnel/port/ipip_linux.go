@@ -11,17 +11,17 @@ import (
 )
 
 // IPIPSocket is the underlay port of format ipip: a raw socket of IP protocol 4. It receives all such packets
-// to its address, and the kernel writes the outer IPv4 header of the packets that it sends. There are no
-// ports. One system call sends many packets. Nothing segments or coalesces them, except that a virtual wire
-// or the kernel's GRO may deliver a superpacket of TCP. It is safe for concurrent use.
+// to its address, and the kernel writes the outer IPv4 header of sent packets. It has no ports. One system
+// call sends many packets. Nothing segments or coalesces packets, except that a virtual interface or the
+// kernel's GRO may deliver a TCP superpacket. IPIPSocket is safe for concurrent use.
 type IPIPSocket struct {
-	*UDPSocket // the descriptor, its queue and its errors: a raw socket has all of them, too
+	*UDPSocket // descriptor, queue and errors work as for UDP
 	runs       *runWriter
 }
 
-// ListenIPIP opens the port in the current network namespace; of o.Local only the address counts, which is
-// IPv4's. Queues and Lanes are always one. It takes CAP_NET_RAW: without, the error wraps unix.EPERM. It
-// wraps unix.EADDRNOTAVAIL if the address is not one of this host.
+// ListenIPIP opens the port in the current network namespace. Only the address of o.Local is used, which must
+// be IPv4. There is always one queue and one lane. The error wraps unix.EPERM without CAP_NET_RAW, and
+// unix.EADDRNOTAVAIL if the address is not one of this host.
 func ListenIPIP(o UDPOptions) (*IPIPSocket, error) {
 	if !o.Local.Addr().Is4() {
 		return nil, fmt.Errorf("ipip from %v: only IPv4 carries it", o.Local.Addr())
@@ -49,13 +49,13 @@ func ListenIPIP(o UDPOptions) (*IPIPSocket, error) {
 	return ipipFromFD(fd, o)
 }
 
-// ipipFromFD makes a port of a bound raw socket, which it takes over, also on error.
+// ipipFromFD makes a port from a bound raw socket. It owns fd, also on error.
 func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
 	u, err := UDPFromFD(fd)
 	if err != nil {
 		return nil, err
 	}
-	u.local = netip.AddrPortFrom(u.local.Addr(), 0) // the kernel shows the protocol in place of a port
+	u.local = netip.AddrPortFrom(u.local.Addr(), 0) // the kernel reports the protocol as the port
 	s := &IPIPSocket{UDPSocket: u}
 	s.runs = newRunWriter(s, o, "ipip "+u.local.Addr().String(), false)
 	return s, nil
@@ -66,8 +66,8 @@ func (s *IPIPSocket) Queues() []Queue {
 	return []Queue{FDQueue{s.fd, AnyWorker, s.ReadBatch, s.UDPSocket}}
 }
 
-// ReadBatch implements Port: one packet a recvmsg(2), until none is left. The outer header is read into the
-// headroom, so that the inner packet stands where every other port puts it.
+// ReadBatch reads one packet per recvmsg(2) until none is left. The outer header goes into the headroom, so
+// that the inner packet starts at the same offset as in every other port.
 func (s *IPIPSocket) ReadBatch(r *Ring) error {
 	for {
 		p := r.Slot()
@@ -82,7 +82,7 @@ func (s *IPIPSocket) ReadBatch(r *Ring) error {
 			p.Outer = netip.AddrPortFrom(r.io.name.addr().Addr(), 0)
 			p.Truncated = n > len(b)
 			_ = readControl(p, r.io.control())
-			// The kernel has checked the header. Options, which hardly anybody sends, stand before the inner packet.
+			// The kernel has checked the header. Options, if any, are before the inner packet.
 			options := int(b[0]&0xf)*4 - encap.IPv4Len
 			p.off += options
 			r.Commit(max(0, min(n, len(b))-encap.IPv4Len-options))
@@ -95,10 +95,10 @@ func (s *IPIPSocket) ReadBatch(r *Ring) error {
 	}
 }
 
-// WriteBatch implements Port: superpackets are cut, and the packets leave together by sendmmsg(2).
+// WriteBatch implements Port. It segments superpackets, and sends all packets together by sendmmsg(2).
 func (s *IPIPSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
 
-// whole implements wire: a raw socket cuts no superpacket.
+// whole implements wire: a raw socket cannot send superpackets.
 func (s *IPIPSocket) whole(*runWriter, *Ring, *Packet) bool { return false }
 
 // address implements wire.
@@ -106,13 +106,13 @@ func (s *IPIPSocket) address(_ *Ring, m *sendRun, h *messageHeader, v []unix.Iov
 	s.UDPSocket.address(m, h, v[1:], n, size)
 }
 
-// LeavesPartial implements Super: no outer checksum protects what is in the packet.
+// LeavesPartial implements Super: no outer checksum protects the inner packet.
 func (s *IPIPSocket) LeavesPartial(Recv) bool { return false }
 
-// Offloads implements Super: it has none.
+// Offloads implements Super. There are none.
 func (s *IPIPSocket) Offloads() []OffloadStats { return nil }
 
-// aboutIPIP is Kept.About of a raw socket of protocol 4.
+// aboutIPIP is Kept.About of kind KindIPIP.
 type aboutIPIP struct {
 	Local  netip.Addr `json:"local"`
 	Device string     `json:"device,omitempty"`
@@ -127,7 +127,7 @@ func (s *IPIPSocket) Keep() (Kept, error) {
 	return keep(KindIPIP, aboutIPIP{s.local.Addr(), device}, []int{s.fd})
 }
 
-// keptIPIP is ListenIPIP for o.From.
+// keptIPIP is ListenIPIP from o.From.
 func keptIPIP(o UDPOptions) (*IPIPSocket, error) {
 	fd, err := o.ipipFrom()
 	if err != nil {
@@ -139,17 +139,17 @@ func keptIPIP(o UDPOptions) (*IPIPSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.inherited()
-	if err := s.Hold(nil); err != nil {
+	s.resetDrops()
+	if err := s.Throttle(nil); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// ipipFrom is the descriptor of o.From, which stays where it is, if it is the socket that o asks for.
+// ipipFrom returns the descriptor of o.From if it is the socket that o describes. o.From still owns it.
 func (o *UDPOptions) ipipFrom() (int, error) {
 	var about aboutIPIP
-	if err := o.From.read(KindIPIP, &about); err != nil {
+	if err := o.From.decode(KindIPIP, &about); err != nil {
 		return 0, err
 	}
 	if len(o.From.FDs) != 1 || about.Local != o.Local.Addr() || about.Device != o.Device {
@@ -157,7 +157,7 @@ func (o *UDPOptions) ipipFrom() (int, error) {
 			about.Local, about.Device, o.Local.Addr(), o.Device)
 	}
 	fd := o.From.FDs[0]
-	if err := fitSocket(fd, unix.SOCK_RAW); err != nil {
+	if err := checkSocket(fd, unix.SOCK_RAW); err != nil {
 		return 0, err
 	}
 	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil ||

@@ -8,53 +8,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is a port that outlives its engine, and the process: its descriptors, and the description that makes a
-// port of them again. Duplicates of the descriptors keep the port's queues and the packets in them. Of
-// several engines that have the same port, only one may read it (Engine.Pause).
+// Kept is a port that outlives its engine or process: descriptors, and a description from which to rebuild
+// the port. Duplicates of the descriptors share the port's queues and the packets in them. If several engines
+// have the same port, only one may read it (Engine.Pause).
 //
-// Its JSON form is everything but the descriptors.
+// The JSON form has all but the descriptors.
 type Kept struct {
-	// Kind is the port's, and Version the one of About and of the order of FDs: a port of another is not taken
-	// up.
+	// Kind is the kind of port. Version is that of About and of the order of FDs; a port of another version is
+	// not adopted.
 	Kind    string `json:"kind"`
 	Version int    `json:"version"`
-	// About is for the Kind alone.
+	// About depends on Kind.
 	About json.RawMessage `json:"about,omitempty"`
-	// FDs are the descriptors, in the order that belongs to the Kind.
+	// FDs are the descriptors, in the order that Kind documents.
 	FDs []int `json:"-"`
 }
 
 // KeepablePort is a Port that can outlive its engine.
 type KeepablePort interface {
 	Port
-	// Keep describes the port. The descriptors are duplicates, and the caller's.
+	// Keep describes the port. The caller owns the descriptors, which are duplicates.
 	Keep() (Kept, error)
 }
 
-// The kinds.
+// The values of Kept.Kind.
 const (
-	KindTUN     = "tun"     // OpenTUN: a descriptor for each queue
+	KindTUN     = "tun"     // OpenTUN: one descriptor per queue
 	KindOffload = "offload" // OpenOffloadTUN: the same
 	KindUDP     = "udp"     // ListenUDP: one socket
-	KindSockets = "sockets" // ListenOffload: the sockets that share the port, then those of the lanes
+	KindSockets = "sockets" // ListenOffload: the sockets that share the port, then the lanes' sockets
 	KindIPIP    = "ipip"    // ListenIPIP: one raw socket
-	// OpenRaw: the packet sockets in, those out, what KindSockets has, the TAP if there is one
+	// OpenRaw: packet sockets for receiving, those for sending, the sockets of KindSockets, and the TAP if there
+	// is one
 	KindRaw = "raw"
 )
 
-// keptVersion is the Version of every kind. It is raised when About or FDs change their meaning, and also
-// when the filter of packet sockets does: that has to agree with the rule that another version has made.
+// keptVersion is Kept.Version of every kind. Increment it when About or FDs change their meaning, and when
+// the filter of packet sockets changes: the filter must agree with the ingress filter of the other version.
 const keptVersion = 1
 
-// ErrUnfit is wrapped by errors about a Kept that differs from the port that is wanted now. The caller opens
+// ErrUnfit is wrapped by errors about a Kept that differs from the requested port. The caller then opens
 // another port.
-var ErrUnfit = errors.New("what was kept does not fit")
+var ErrUnfit = errors.New("the kept port does not fit")
 
 func unfit(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnfit, fmt.Sprintf(format, args...))
 }
 
-// Close closes the descriptors. It may be called again.
+// Close closes the descriptors. Further calls do nothing.
 func (k *Kept) Close() {
 	closeFDs(k.FDs)
 	k.FDs = nil
@@ -66,7 +67,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-// Dup returns a copy of k with duplicates of its descriptors, which the caller closes.
+// Dup returns a copy of k with duplicated descriptors, which the caller owns.
 func (k Kept) Dup() (Kept, error) {
 	fds := k.FDs
 	k.FDs = nil
@@ -81,7 +82,7 @@ func (k Kept) Dup() (Kept, error) {
 	return k, nil
 }
 
-// keep is a Kept with duplicates of fds.
+// keep returns a Kept with duplicates of fds.
 func keep(kind string, about any, fds []int) (Kept, error) {
 	b, err := json.Marshal(about)
 	if err != nil {
@@ -90,13 +91,13 @@ func keep(kind string, about any, fds []int) (Kept, error) {
 	return Kept{Kind: kind, Version: keptVersion, About: b, FDs: fds}.Dup()
 }
 
-// read takes what is known of k, which shall be of a kind, into about.
-func (k *Kept) read(kind string, about any) error {
+// decode checks k's kind and version, and decodes About into about.
+func (k *Kept) decode(kind string, about any) error {
 	switch {
 	case k.Kind != kind:
-		return unfit("it is of kind %s, and %s is wanted", k.Kind, kind)
+		return unfit("its kind is %s, not %s", k.Kind, kind)
 	case k.Version != keptVersion:
-		return unfit("it is of version %d, and this is version %d", k.Version, keptVersion)
+		return unfit("its version is %d, not %d", k.Version, keptVersion)
 	}
 	if err := json.Unmarshal(k.About, about); err != nil {
 		return unfit("%v", err)
@@ -104,15 +105,15 @@ func (k *Kept) read(kind string, about any) error {
 	return nil
 }
 
-// Discard drops the packets that wait in the port's queues, and returns the number of reads that this took.
-// Nobody else may read the port meanwhile.
+// Discard drops the packets in the port's queues, and returns the number of reads that took. Nobody else may
+// read the port meanwhile.
 func (k *Kept) Discard() (reads int) {
 	buf := make([]byte, MaxPacket)
 	for _, fd := range k.FDs {
 		if unix.SetNonblock(fd, true) != nil {
 			continue
 		}
-		for range discardMost { // sockets have errors to read, too
+		for range maxDiscard { // sockets return queued errors, too
 			_, err := unix.Read(fd, buf)
 			if err == nil {
 				reads++
@@ -125,5 +126,5 @@ func (k *Kept) Discard() (reads int) {
 	return reads
 }
 
-// discardMost bounds how much is taken out of one queue: somebody may send faster than it is read.
-const discardMost = 1 << 16
+// maxDiscard bounds the reads from one queue, since packets may arrive faster than they are discarded.
+const maxDiscard = 1 << 16

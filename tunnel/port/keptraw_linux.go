@@ -10,30 +10,30 @@ import (
 	"weft/encap"
 )
 
-// aboutRaw is Kept.About of path raw's port.
+// aboutRaw is Kept.About of kind KindRaw.
 type aboutRaw struct {
-	// Frames is how many packet sockets there are to receive by, and as many to send by; Listening is how many
-	// of the first receive.
+	// Frames is the number of packet sockets for receiving, and equally of those for sending. Listening is how
+	// many of the former receive.
 	Frames    int `json:"frames"`
 	Listening int `json:"listening"`
-	// Queues is how many were asked for.
+	// Queues is the number of queues requested.
 	Queues int      `json:"queues"`
-	Link   int      `json:"link"` // index
+	Link   int      `json:"link"` // interface index
 	UDP    aboutUDP `json:"udp"`
-	// Sockets is how many descriptors UDP has.
+	// Sockets is the number of descriptors of UDP.
 	Sockets int `json:"sockets"`
-	// TAP is the name of the device whose descriptor is the last; "" without.
+	// TAP is the name of the device of the last descriptor, or "" if there is none.
 	TAP string `json:"tap,omitempty"`
 }
 
-// Keep implements KeepablePort. The caller keeps the filter that withholds the same frames from the UDP
+// Keep implements KeepablePort. The caller keeps the ingress filter that drops the same frames before the UDP
 // socket.
 func (r *Raw) Keep() (Kept, error) {
 	udp, fds, err := r.sockets.keep()
 	if err != nil {
 		return Kept{}, err
 	}
-	about := aboutRaw{Frames: len(r.frames.fds), Listening: r.frames.listening, Queues: r.frames.wanted,
+	about := aboutRaw{Frames: len(r.frames.fds), Listening: r.frames.listening, Queues: r.frames.requested,
 		Link: r.frames.link,
 		UDP:  udp, Sockets: len(fds), TAP: r.tap.name}
 	fds = slices.Concat(r.frames.fds, r.frames.out, fds)
@@ -43,25 +43,25 @@ func (r *Raw) Keep() (Kept, error) {
 	return keep(KindRaw, about, fds)
 }
 
-// keptRaw is OpenRaw for o.From, of which it takes the descriptors. o.Queues is that of packet sockets.
+// keptRaw is OpenRaw from o.From, whose descriptors it owns. o.Queues is the number of packet sockets.
 func keptRaw(o RawOptions) (*Raw, error) {
-	r, err := takeRaw(o)
+	r, err := adoptRaw(o)
 	if err != nil {
 		o.From.Close()
 		return nil, fmt.Errorf("path raw for %v that was kept: %w", o.Local, err)
 	}
 	o.From.FDs = nil
-	// Peers that were held back are let in, since the process that throttled them is gone.
-	if err := r.frames.Hold(nil); err != nil {
+	// The process that throttled peers is gone.
+	if err := r.frames.Throttle(nil); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-// takeRaw is keptRaw, but that the descriptors are the caller's still where it returns an error.
-func takeRaw(o RawOptions) (*Raw, error) {
+// adoptRaw is keptRaw, but on error o.From still owns the descriptors.
+func adoptRaw(o RawOptions) (*Raw, error) {
 	var about aboutRaw
-	if err := o.From.read(KindRaw, &about); err != nil {
+	if err := o.From.decode(KindRaw, &about); err != nil {
 		return nil, err
 	}
 	fds, queues := o.From.FDs, max(1, o.Queues)
@@ -83,18 +83,18 @@ func takeRaw(o RawOptions) (*Raw, error) {
 	in, rest := fds[:about.Frames], fds[about.Frames:]
 	out, rest := rest[:about.Frames], rest[about.Frames:]
 	for i, fd := range slices.Concat(in, out) {
-		if err := fitFrames(fd, o.Link, i < about.Listening); err != nil {
+		if err := checkFrames(fd, o.Link, i < about.Listening); err != nil {
 			return nil, err
 		}
 	}
 	one := o.UDPOptions
 	one.Queues = 1
-	s, err := takeSockets(one, about.UDP, rest[:about.Sockets])
+	s, err := adoptSockets(one, about.UDP, rest[:about.Sockets])
 	if err != nil {
 		return nil, err
 	}
-	s.offer(one)
-	f := &frames{local: s.local, log: o.logger(), link: o.Link, gro: &s.gro, wanted: queues,
+	s.applyOptions(one)
+	f := &frames{local: s.local, log: o.logger(), link: o.Link, gro: &s.gro, requested: queues,
 		fds: slices.Clone(in), out: slices.Clone(out), listening: about.Listening}
 	f.hops.Store(&hops{})
 	for _, fd := range f.fds {
@@ -106,14 +106,14 @@ func takeRaw(o RawOptions) (*Raw, error) {
 	if about.TAP == "" {
 		t = openTAP(o)
 	} else {
-		t = takeTAP(o, about.TAP, rest[about.Sockets])
+		t = adoptTAP(o, about.TAP, rest[about.Sockets])
 	}
 	return composeRaw(o, f, t, s), nil
 }
 
-// fitFrames says whether fd is a packet socket on the link.
-func fitFrames(fd, link int, listening bool) error {
-	if err := fitSocket(fd, unix.SOCK_RAW); err != nil {
+// checkFrames checks that fd is a packet socket on the link.
+func checkFrames(fd, link int, listening bool) error {
+	if err := checkSocket(fd, unix.SOCK_RAW); err != nil {
 		return err
 	}
 	name, err := unix.Getsockname(fd)
@@ -135,9 +135,9 @@ func fitFrames(fd, link int, listening bool) error {
 	return nil
 }
 
-// takeTAP is openTAP with the descriptor of a TAP that was kept. It takes fd over.
-func takeTAP(o RawOptions, name string, fd int) *tap {
-	err := fitQueue(fd, name, unix.IFF_TAP|unix.IFF_VNET_HDR)
+// adoptTAP is openTAP with the descriptor of a kept TAP. It owns fd.
+func adoptTAP(o RawOptions, name string, fd int) *tap {
+	err := checkQueue(fd, name, unix.IFF_TAP|unix.IFF_VNET_HDR)
 	if err == nil && o.TAP != name {
 		err = unfit("it is %s", name)
 	}
@@ -152,7 +152,7 @@ func takeTAP(o RawOptions, name string, fd int) *tap {
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		o.logger().Info("device of an earlier weftd is opened anew", "device", name, "cause", err)
+		o.logger().Info("reopening the device of an earlier weftd", "device", name, "cause", err)
 		return openTAP(o)
 	}
 	t := &tap{fd: fd, name: name, log: o.logger()}

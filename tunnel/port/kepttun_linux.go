@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aboutTUN is Kept.About of a TUN.
+// aboutTUN is Kept.About of kinds KindTUN and KindOffload.
 type aboutTUN struct {
 	Name string `json:"name"`
-	// Queues is how many were asked for. There may be fewer.
+	// Queues is the number of queues requested. There may be fewer.
 	Queues int `json:"queues"`
 }
 
@@ -19,33 +19,33 @@ type aboutTUN struct {
 func (t *OffloadTUN) Keep() (Kept, error) { return t.keep(KindOffload) }
 
 func (t *TUN) keep(kind string) (Kept, error) {
-	return keep(kind, aboutTUN{t.name, t.wanted}, t.fds)
+	return keep(kind, aboutTUN{t.name, t.requested}, t.fds)
 }
 
 // Keep implements KeepablePort.
 func (t *PortableTUN) Keep() (Kept, error) { return t.keep(KindTUN) }
 
-// keptTUN is OpenTUN or OpenOffloadTUN, as kind says, for o.From.
+// keptTUN makes the TUN for OpenTUN or OpenOffloadTUN, depending on kind, from o.From.
 func keptTUN(o TUNOptions, kind string) (*TUN, error) {
-	about, err := fitTUN(o, kind)
+	about, err := checkTUN(o, kind)
 	if err == nil && !o.Transient {
 		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETPERSIST, 1)
 	}
 	if err == nil {
-		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETOFFLOAD, 0) // until the port says which
+		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETOFFLOAD, 0) // the port sets the offloads later
 	}
 	if err != nil {
 		o.From.Close()
 		return nil, fmt.Errorf("tun %s that was kept: %w", o.Name, err)
 	}
-	t := &TUN{name: about.Name, fd: o.From.FDs[0], fds: o.From.FDs, wanted: about.Queues}
+	t := &TUN{name: about.Name, fd: o.From.FDs[0], fds: o.From.FDs, requested: about.Queues}
 	o.From.FDs = nil
 	return t, nil
 }
 
-// fitTUN says whether o.From is what o asks for.
-func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
-	if err := o.From.read(kind, &about); err != nil {
+// checkTUN checks that o.From is the device that o describes.
+func checkTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
+	if err := o.From.decode(kind, &about); err != nil {
 		return about, err
 	}
 	switch {
@@ -59,10 +59,10 @@ func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
 	flags := uint16(unix.IFF_TUN | unix.IFF_VNET_HDR)
 	if req, err := unix.NewIfreq(""); err == nil && kind == KindTUN &&
 		unix.IoctlIfreq(o.From.FDs[0], unix.TUNGETIFF, req) == nil {
-		flags = req.Uint16() // an earlier weftd or a sandbox has no virtio-net header
+		flags = req.Uint16() // an earlier weftd and some sandboxes have no virtio-net header
 	}
 	for _, fd := range o.From.FDs {
-		if err := fitQueue(fd, about.Name, flags|unix.IFF_TUN); err != nil {
+		if err := checkQueue(fd, about.Name, flags|unix.IFF_TUN); err != nil {
 			return about, err
 		}
 	}
@@ -72,9 +72,9 @@ func fitTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
 	return about, nil
 }
 
-// fitQueue says whether fd is a queue of the TUN or TAP of that name, made with these flags, in the current
+// checkQueue checks that fd is a queue of the TUN or TAP with that name and those flags, in the current
 // network namespace.
-func fitQueue(fd int, name string, flags uint16) error {
+func checkQueue(fd int, name string, flags uint16) error {
 	req, err := unix.NewIfreq("")
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func fitQueue(fd int, name string, flags uint16) error {
 	if req.Name() != name {
 		return unfit("the device is called %s now", req.Name())
 	}
-	if !hereNamespace(fd, unix.TUNGETDEVNETNS) {
+	if !inThisNamespace(fd, unix.TUNGETDEVNETNS) {
 		return unfit("the device is in another network namespace")
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -100,9 +100,9 @@ func fitQueue(fd int, name string, flags uint16) error {
 	return nil
 }
 
-// hereNamespace says whether the namespace that a request of ioctl(2) gives a descriptor of is the thread's;
-// also if the kernel does not say.
-func hereNamespace(fd int, request uint) bool {
+// inThisNamespace reports whether the network namespace that the ioctl(2) request returns is the thread's. It
+// returns true if the kernel does not report it.
+func inThisNamespace(fd int, request uint) bool {
 	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), 0)
 	if errno != 0 {
 		return true

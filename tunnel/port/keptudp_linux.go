@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aboutUDP is Kept.About of UDP sockets.
+// aboutUDP is Kept.About of kinds KindUDP and KindSockets.
 type aboutUDP struct {
 	Local  netip.AddrPort `json:"local"`
 	Device string         `json:"device,omitempty"`
-	// Queues and Lanes are how many were asked for, Group how many sockets share the port; the others are the
-	// lanes'.
+	// Queues and Lanes are the numbers requested. Group is the number of sockets that share the port; the other
+	// sockets are the lanes'.
 	Queues int `json:"queues,omitempty"`
 	Lanes  int `json:"lanes,omitempty"`
 	Group  int `json:"group,omitempty"`
@@ -38,10 +38,10 @@ func (s *OffloadSocket) Keep() (Kept, error) {
 	return keep(KindSockets, about, fds)
 }
 
-// keep is what is to be known of s, and its descriptors.
+// keep returns the description and the descriptors of s.
 func (s *sockets) keep() (aboutUDP, []int, error) {
 	device, err := boundTo(s.group[0].fd)
-	about := aboutUDP{Local: s.local, Device: device, Queues: s.wanted[0], Lanes: s.wanted[1],
+	about := aboutUDP{Local: s.local, Device: device, Queues: s.requested[0], Lanes: s.requested[1],
 		Group: len(s.group)}
 	var fds []int
 	for _, u := range s.group {
@@ -53,7 +53,7 @@ func (s *sockets) keep() (aboutUDP, []int, error) {
 	return about, fds, err
 }
 
-// boundTo is the link that a socket is bound to; "" if it is to none.
+// boundTo returns the name of the link that a socket is bound to, or "".
 func boundTo(fd int) (string, error) {
 	name, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE)
 	if err != nil {
@@ -62,8 +62,8 @@ func boundTo(fd int) (string, error) {
 	return strings.TrimRight(name, "\x00"), nil
 }
 
-// fit says whether fds are the sockets that o asks for.
-func (about *aboutUDP) fit(o UDPOptions, fds []int) error {
+// check checks that fds are the sockets that o describes.
+func (about *aboutUDP) check(o UDPOptions, fds []int) error {
 	switch {
 	case about.Local != o.Local && (o.Local.Port() != 0 || about.Local.Addr() != o.Local.Addr()):
 		return unfit("the socket is bound to %v, and %v is wanted", about.Local, o.Local)
@@ -71,7 +71,7 @@ func (about *aboutUDP) fit(o UDPOptions, fds []int) error {
 		return unfit("%d of %d descriptors are said to share the port", about.Group, len(fds))
 	}
 	for i, fd := range fds {
-		if err := fitSocket(fd, unix.SOCK_DGRAM); err != nil {
+		if err := checkSocket(fd, unix.SOCK_DGRAM); err != nil {
 			return err
 		}
 		local, err := localOf(fd)
@@ -88,24 +88,24 @@ func (about *aboutUDP) fit(o UDPOptions, fds []int) error {
 	return nil
 }
 
-// fitSocket says whether fd is a socket of that kind in the current network namespace.
-func fitSocket(fd, kind int) error {
+// checkSocket checks that fd is a socket of that kind in the current network namespace.
+func checkSocket(fd, kind int) error {
 	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil || got != kind {
 		return unfit("a descriptor is no such socket (type %d, %v)", got, err)
 	}
-	if !hereNamespace(fd, unix.SIOCGSKNS) {
+	if !inThisNamespace(fd, unix.SIOCGSKNS) {
 		return unfit("a socket is in another network namespace")
 	}
 	return nil
 }
 
-// keptUDP is ListenUDP for o.From.
+// keptUDP is ListenUDP from o.From.
 func keptUDP(o UDPOptions) (*UDPSocket, error) {
 	var about aboutUDP
-	err := o.From.read(KindUDP, &about)
+	err := o.From.decode(KindUDP, &about)
 	if err == nil {
-		err = about.fit(o, o.From.FDs)
+		err = about.check(o, o.From.FDs)
 	}
 	if err == nil && len(o.From.FDs) != 1 {
 		err = unfit("there are %d descriptors", len(o.From.FDs))
@@ -119,49 +119,49 @@ func keptUDP(o UDPOptions) (*UDPSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.inherited()
-	if err := u.Hold(nil); err != nil {
+	u.resetDrops()
+	if err := u.Throttle(nil); err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
 	return u, nil
 }
 
-// keptSockets is listenSockets for o.From, less what depends on the wire format.
+// keptSockets is listenSockets from o.From, except for what depends on the wire format.
 func keptSockets(o UDPOptions) (*sockets, error) {
 	var about aboutUDP
-	err := o.From.read(KindSockets, &about)
+	err := o.From.decode(KindSockets, &about)
 	var s *sockets
 	if err == nil {
-		s, err = takeSockets(o, about, o.From.FDs)
+		s, err = adoptSockets(o, about, o.From.FDs)
 	}
 	if err != nil {
 		o.From.Close()
 		return nil, fmt.Errorf("udp %v that was kept: %w", o.Local, err)
 	}
 	o.From.FDs = nil
-	// Peers that were held back are let in, since the process that throttled them is gone.
-	if err := s.Hold(nil); err != nil {
+	// The process that throttled peers is gone.
+	if err := s.Throttle(nil); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-// takeSockets makes sockets of fds, which on error are the caller's still.
-func takeSockets(o UDPOptions, about aboutUDP, fds []int) (*sockets, error) {
-	if want := wantedSockets(o); want != [2]int{about.Queues, about.Lanes} {
+// adoptSockets makes sockets from fds. On error the caller still owns fds.
+func adoptSockets(o UDPOptions, about aboutUDP, fds []int) (*sockets, error) {
+	if want := requestedSockets(o); want != [2]int{about.Queues, about.Lanes} {
 		return nil, unfit("it was made for %d queues and %d lanes, and %v are wanted", about.Queues,
 			about.Lanes, want)
 	}
-	if err := about.fit(o, fds); err != nil {
+	if err := about.check(o, fds); err != nil {
 		return nil, err
 	}
-	s := &sockets{local: about.Local, log: o.logger(), wanted: wantedSockets(o)}
+	s := &sockets{local: about.Local, log: o.logger(), requested: requestedSockets(o)}
 	for i, fd := range fds {
 		u := &UDPSocket{fd: fd}
 		if err := u.setUp(); err != nil {
 			return nil, unfit("%v", err)
 		}
-		u.inherited()
+		u.resetDrops()
 		if i < about.Group {
 			s.group = append(s.group, u)
 		} else {
@@ -171,13 +171,13 @@ func takeSockets(o UDPOptions, about aboutUDP, fds []int) (*sockets, error) {
 	return s, nil
 }
 
-// wantedSockets is how many queues and lanes o asks for.
-func wantedSockets(o UDPOptions) [2]int { return [2]int{max(1, o.Queues), max(1, o.Lanes)} }
+// requestedSockets returns the numbers of queues and lanes that o requests.
+func requestedSockets(o UDPOptions) [2]int { return [2]int{max(1, o.Queues), max(1, o.Lanes)} }
 
-// inherited takes note that the socket has had another life, of which the losses were counted there.
-func (s *UDPSocket) inherited() {
+// resetDrops excludes the drops that an earlier owner of the socket counted.
+func (s *UDPSocket) resetDrops() {
 	if info, ok := memInfo(s.fd); ok {
-		s.before = info[memDrops]
+		s.dropsBefore = info[memDrops]
 	}
 }
 

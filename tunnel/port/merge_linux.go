@@ -9,23 +9,22 @@ import (
 	"weft/encap"
 )
 
-// How much is merged at once. A flow has its place by the hash of its addresses
-// and ports, so that a packet is compared with one run, however many are open; two
-// flows in one place take turns, at the price of shorter runs.
-const (
-	openRuns = 64 // the bits of merger.open
+// Sizes of a merger. A flow's run is found by a hash of its addresses and ports, so a packet is compared with
+// only one run. Two flows with the same hash evict each other, which makes their runs shorter.
+const ( // number of bits in merger.open
+	openRuns = 64 // packets in a run: a superpacket of 64 KB has about 45
 	maxMerge = 64 // packets in a run: a superpacket of 64 KB has 45
 )
 
-// merger joins packets that are to be written to a TUN. It holds packets only during one
-// WriteBatch: a lone packet or ACK never waits for another batch.
+// merger coalesces packets that are written to a TUN. It holds packets only during one WriteBatch, so a lone
+// packet or ACK never waits for another batch.
 type merger struct {
 	runs [openRuns]openRun
-	open uint64 // which runs have packets
-	ring *Ring  // whose merger it is
+	open uint64 // bit set of the runs with packets
+	ring *Ring  // the ring that the merger belongs to
 }
 
-// openRun is one flow's superpacket in the making.
+// openRun is one flow's superpacket under construction.
 type openRun struct {
 	run     encap.Run
 	packets [maxMerge]*Packet
@@ -34,8 +33,7 @@ type openRun struct {
 	vnet    [encap.VNetHdrLen]byte
 }
 
-// add writes p to t, now or with the run that it joins. Within a flow the order is
-// kept; between flows it need not be.
+// add writes p to t, or adds it to a run. The packets of a flow stay in order.
 func (m *merger) add(t *OffloadTUN, p *Packet) {
 	b := p.Bytes()
 	in, err := p.Parse()
@@ -44,11 +42,11 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 		return
 	}
 	if in.L4 == 0 || in.Fragment() || in.TotalLen < in.L4+4 {
-		m.flush(t) // it may be of any flow
+		m.flush(t) // the flow is unknown: write all runs first
 		t.writeOne(m.ring, &m.runs[0], p)
 		return
 	}
-	k := place(b, in)
+	k := runIndex(b, in)
 	o, bit := &m.runs[k], uint64(1)<<k
 	if m.open&bit != 0 {
 		if n := o.run.Segments(); p.SegSize == 0 && n < maxMerge && o.join(p, in, n) {
@@ -65,8 +63,8 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 	t.writeOne(m.ring, o, p)
 }
 
-// place is where a flow's run is kept: packets of one flow always have the same.
-func place(b []byte, in *encap.Inner) int {
+// runIndex returns the index of a flow's run. It is always the same for a flow.
+func runIndex(b []byte, in *encap.Inner) int {
 	src, dst := b[12:16], b[16:20]
 	if in.Version == 6 {
 		src, dst = b[20:24], b[36:40]
@@ -80,7 +78,7 @@ func (t *OffloadTUN) merges(proto uint8) bool {
 	return proto == encap.ProtoTCP && t.tcp.On() || proto == encap.ProtoUDP && t.udp.On()
 }
 
-// join makes p the run's segment n, if it fits.
+// join adds p to the run as segment n, if it fits.
 func (o *openRun) join(p *Packet, in *encap.Inner, n int) bool {
 	from, ok := o.run.Add(p.Bytes(), *in, p.Partial)
 	if ok {
@@ -90,14 +88,14 @@ func (o *openRun) join(p *Packet, in *encap.Inner, n int) bool {
 	return ok
 }
 
-// flush writes every run that is open.
+// flush writes all open runs.
 func (m *merger) flush(t *OffloadTUN) {
 	for ; m.open != 0; m.open &= m.open - 1 {
 		m.runs[bits.TrailingZeros64(m.open)].flush(m.ring, t)
 	}
 }
 
-// flush writes the run and gives its packets their verdict.
+// flush writes the run, and sets its packets' verdicts.
 func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	packets := o.packets[:o.run.Segments()]
 	first := packets[0].Bytes()
@@ -120,7 +118,7 @@ func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 		}
 		return
 	}
-	// Some kernels refuse superpackets that they should take: go on without.
+	// Some kernels reject superpackets that they should accept: turn the offload off.
 	t.offloadOf(h.GSOType).lose(t.log, t.name, errno)
 	for _, p := range packets {
 		t.writeOne(r, o, p)
@@ -134,8 +132,8 @@ func (t *OffloadTUN) offloadOf(gsoType uint8) *OffloadSwitch {
 	return &t.tcp
 }
 
-// writeOne writes p as it is: a packet, or a superpacket from another port. It uses
-// o's memory, which is idle.
+// writeOne writes p unchanged: a packet, or a superpacket from another port. It uses the memory of o, which
+// must be idle.
 func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet) {
 	var h encap.VNetHdr
 	if p.Partial {

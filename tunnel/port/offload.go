@@ -7,29 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// Offload is an operation that a kernel can do for many packets at once. Each can be switched off, is probed
-// when its port is opened, and can be lost later.
+// Offload is an operation that a kernel does for many packets at once. Each offload can be switched off, is
+// probed when its port is opened, and can be lost later.
 type Offload uint8
 
-// The offloads of paths socket and raw, at their edges. Those that change what is on the
-// wire are used towards peers only whose Recv names them.
+// The offloads of paths socket and raw. Offloads that change the packets on the wire are used only towards
+// peers whose Recv has them.
 const (
-	OffloadTSO    Offload = iota // TUN to us: TCP superpackets
-	OffloadUSO                   // TUN to us: UDP superpackets
-	OffloadPCsum                 // us to the underlay: inner checksums left partial
-	OffloadPack                  // us to the underlay: several packets in a datagram
-	OffloadTunnel                // us to the underlay: whole superpackets (UDP tunnel GSO)
-	OffloadGSO                   // us to the underlay: UDP_SEGMENT, or USO frames
-	OffloadGRO                   // underlay to us: UDP_GRO, or USO frames
-	OffloadTCP                   // us to the TUN: TCP superpackets
-	OffloadUDP                   // us to the TUN: UDP superpackets
-	NumOffloads                  // how many there are
+	OffloadTSO    Offload = iota // from the TUN: TCP superpackets
+	OffloadUSO                   // from the TUN: UDP superpackets
+	OffloadPCsum                 // to the underlay: partial inner checksums
+	OffloadPack                  // to the underlay: several packets in a datagram
+	OffloadTunnel                // to the underlay: whole superpackets (UDP tunnel GSO)
+	OffloadGSO                   // to the underlay: UDP_SEGMENT, or USO frames
+	OffloadGRO                   // from the underlay: UDP_GRO, or USO frames
+	OffloadTCP                   // to the TUN: TCP superpackets
+	OffloadUDP                   // to the TUN: UDP superpackets
+	NumOffloads                  // number of offloads
 )
 
 var offloadNames = [NumOffloads]string{"tun-tso", "tun-uso", "pcsum", "pack", "tunnel-gso", "udp-gso",
 	"udp-gro", "tun-tcp", "tun-udp"}
 
-// String is the offload's name in the configuration, in status and in metrics.
+// String returns the offload's name, as in the configuration, in status and in metrics.
 func (o Offload) String() string {
 	if o < NumOffloads {
 		return offloadNames[o]
@@ -46,7 +46,7 @@ func (s OffloadSet) With(o Offload) OffloadSet { return s | 1<<o }
 // Has reports whether o is in the set.
 func (s OffloadSet) Has(o Offload) bool { return s&(1<<o) != 0 }
 
-// ParseOffloads reads names, as in the configuration.
+// ParseOffloads parses the names that the configuration uses.
 func ParseOffloads(names []string) (OffloadSet, error) {
 	var s OffloadSet
 	for _, n := range names {
@@ -63,7 +63,7 @@ func ParseOffloads(names []string) (OffloadSet, error) {
 	return s, nil
 }
 
-// OffloadState is where an offload stands.
+// OffloadState is the state of an offload.
 type OffloadState uint8
 
 // The states.
@@ -71,12 +71,12 @@ const (
 	_                  OffloadState = iota
 	OffloadOn                       // in use
 	OffloadSwitchedOff              // by the configuration
-	OffloadUnsupported              // the kernel refused it when it was probed
-	OffloadLost                     // the kernel refused it later
-	OffloadBroken                   // what it sends does not arrive whole, as a peer says
+	OffloadUnsupported              // rejected by the kernel when the port was opened
+	OffloadLost                     // rejected by the kernel later
+	OffloadBroken                   // a peer reports that runs do not arrive intact
 )
 
-// String is the state's name in status.
+// String returns the state's name in status.
 func (s OffloadState) String() string {
 	switch s {
 	case OffloadOn:
@@ -93,8 +93,7 @@ func (s OffloadState) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// OffloadStats is a snapshot of one offload. A system call that used it moved
-// Segments/Calls packets.
+// OffloadStats is a snapshot of one offload. Calls system calls used it to move Segments packets.
 type OffloadStats struct {
 	Offload         Offload
 	State           OffloadState
@@ -108,7 +107,8 @@ type OffloadSwitch struct {
 	calls, segments atomic.Uint64
 }
 
-// set notes the result of the probe; off is the configuration's word.
+// set sets the state. off has the offloads that the configuration switches off, and supported is the result
+// of the probe.
 func (o *OffloadSwitch) set(what Offload, off OffloadSet, supported bool) {
 	o.What = what
 	switch {
@@ -124,38 +124,38 @@ func (o *OffloadSwitch) set(what Offload, off OffloadSet, supported bool) {
 // On reports whether the offload is in use.
 func (o *OffloadSwitch) On() bool { return OffloadState(o.state.Load()) == OffloadOn }
 
-// TryAgain turns a broken offload on again. It reports whether it was broken.
-func (o *OffloadSwitch) TryAgain() bool {
+// Retry turns a broken offload on again, and reports whether it was broken.
+func (o *OffloadSwitch) Retry() bool {
 	return o.state.CompareAndSwap(uint32(OffloadBroken), uint32(OffloadOn))
 }
 
-// lose gives the offload up for good, and says so once.
+// lose turns the offload off for good, and logs it once.
 func (o *OffloadSwitch) lose(log *slog.Logger, port string, cause error) {
-	o.GiveUp(OffloadLost, log, port, cause)
+	o.TurnOff(OffloadLost, log, port, cause)
 }
 
-// GiveUp puts the offload in a state in which it is not used, and says so once.
-func (o *OffloadSwitch) GiveUp(to OffloadState, log *slog.Logger, port string, cause error) {
+// TurnOff puts the offload into a state in which it is not used, and logs it once.
+func (o *OffloadSwitch) TurnOff(to OffloadState, log *slog.Logger, port string, cause error) {
 	if o.state.CompareAndSwap(uint32(OffloadOn), uint32(to)) {
-		log.Warn("offload lost, going on without it", "event", EventOffloadLost, "offload", o.What.String(), "port",
-			port, "cause", cause)
+		log.Warn("offload lost; continuing without it", "event", EventOffloadLost, "offload", o.What.String(),
+			"port", port, "cause", cause)
 	}
 }
 
 // used counts one system call that moved segments packets.
 func (o *OffloadSwitch) used(segments int) { o.add(use{1, uint64(segments)}) }
 
-// use is what a batch has used an offload for.
+// use is how much a batch used an offload.
 type use struct{ calls, segments uint64 }
 
-// count adds one system call, or one packet, that used it for so many segments.
+// count adds one system call, or one packet, with that many segments.
 func (u *use) count(segments int) {
 	u.calls++
 	u.segments += uint64(segments)
 }
 
-// add counts what a batch used. Workers share the counters, so it is called once a batch where every packet
-// counts.
+// add adds what a batch used. Workers share the counters, so offloads that are used per packet are added once
+// per batch.
 func (o *OffloadSwitch) add(u use) {
 	if u.calls > 0 {
 		o.calls.Add(u.calls)

@@ -5,20 +5,19 @@ import (
 	"net/netip"
 )
 
-// Outlet is the way by which a superpacket leaves a port of path raw.
+// Outlet is the way in which superpackets leave a port of path raw.
 type Outlet uint8
 
 // The outlets.
 const (
 	_           Outlet = iota
-	OutletWhole        // whole, by the TAP: the device cuts it, or the kernel in front of it
-	OutletRuns         // as a run of datagrams, whose headers we write: the device cuts the run, or the kernel
-	// OutletCut is that of OutletStats alone: as datagrams, each with a send of its own, since the port sends no
-	// runs.
+	OutletWhole        // whole, by the TAP: the device or the kernel segments them
+	OutletRuns         // as a run of datagrams with our headers: the device or the kernel segments the run
+	// OutletCut is only used in OutletStats: as single datagrams, because the port cannot send runs.
 	OutletCut
 )
 
-// String is the outlet's name in status.
+// String returns the outlet's name in status.
 func (o Outlet) String() string {
 	switch o {
 	case OutletWhole:
@@ -31,16 +30,16 @@ func (o Outlet) String() string {
 	return fmt.Sprintf("outlet(%d)", uint8(o))
 }
 
-// OutletChoice is the outlet that a port is to use, with the reason. It is comparable.
+// OutletChoice is the outlet that a port must use, and the reason. It is comparable.
 type OutletChoice struct {
 	Outlet Outlet
 	// Why is the reason, for people.
 	Why string
 }
 
-// OutletStats is the outlet of one port.
+// OutletStats is a snapshot of the outlet of one port.
 type OutletStats struct {
-	// Chosen was set last.
+	// Chosen is the last choice.
 	Chosen OutletChoice
 	// Local is the port's outer address.
 	Local netip.AddrPort

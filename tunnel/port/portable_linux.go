@@ -14,18 +14,17 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// The portable path is made of two libraries. wireguard/tun's Device cuts the kernel's superpackets into
-// packets. x/net's batches move many datagrams in one system call. Both get descriptors that Go's poller does
-// not know, since it would wake for every packet besides the worker.
+// Path portable uses two libraries. wireguard/tun's Device segments the kernel's superpackets. The batches of
+// x/net move many datagrams in one system call. Both get descriptors that Go's poller does not know, because
+// it would wake for every packet in addition to the worker.
 
-// PortableTUN is a TUN device as path portable's port: a Device for each queue. It is safe for concurrent
-// use.
+// PortableTUN is the TUN port of path portable, with a Device for each queue. It is safe for concurrent use.
 type PortableTUN struct {
 	*TUN
 	devices []tun.Device // of fds, in order
 }
 
-// portableTUN makes a Device of each of t's queues. It takes t over, also on error.
+// portableTUN makes a Device from each of t's queues. It owns t, also on error.
 func portableTUN(t *TUN) (*PortableTUN, error) {
 	p := &PortableTUN{TUN: t}
 	link, err := net.InterfaceByName(t.name)
@@ -41,8 +40,8 @@ func portableTUN(t *TUN) (*PortableTUN, error) {
 	return p, nil
 }
 
-// openDevice makes a Device of a duplicate of fd. The file is blocking while it is wrapped, which keeps it
-// from Go's poller.
+// openDevice makes a Device from a duplicate of fd. The file is blocking while it is wrapped, which keeps it
+// out of Go's poller.
 func openDevice(fd, mtu int) (tun.Device, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
@@ -57,13 +56,13 @@ func openDevice(fd, mtu int) (tun.Device, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	go func() {
-		for range d.Events() { // up, down and MTU, which routing watches: Device waits until they are taken
+		for range d.Events() { // Device blocks until its events are read; routing watches the link itself
 		}
 	}()
 	return d, unix.SetNonblock(dup, true)
 }
 
-// Close detaches from the device.
+// Close closes the descriptors. The device stays if it is persistent.
 func (t *PortableTUN) Close() error {
 	err := t.TUN.Close()
 	for _, d := range t.devices {
@@ -76,13 +75,13 @@ func (t *PortableTUN) Close() error {
 // Queues implements Port.
 func (t *PortableTUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
-// readFrom reads one packet or superpacket a read(2) of fd, until none is left.
+// readFrom reads one packet or superpacket per read(2) of fd, until none is left.
 func (t *PortableTUN) readFrom(fd int, r *Ring) error {
-	a, d := r.apartArea(), t.devices[slices.Index(t.fds, fd)]
+	a, d := r.portableArea(), t.devices[slices.Index(t.fds, fd)]
 	for n := 0; n < MaxReads && r.io.readable(fd); {
 		got, err := d.Read(a.in[n:n+MaxRun], a.sizes[:], Headroom)
 		for i := range max(0, got) {
-			r.place(a.in[n], a.sizes[i])
+			r.addBuffer(a.in[n], a.sizes[i])
 			n++
 		}
 		r.reads++
@@ -90,20 +89,20 @@ func (t *PortableTUN) readFrom(fd int, r *Ring) error {
 		case 0, unix.EINTR:
 		case unix.EBADFD: // the device was deleted
 			return fmt.Errorf("read %s: %w", t.name, errno)
-		case unix.EAGAIN, unix.EIO: // EIO: the device is down, which passes
+		case unix.EAGAIN, unix.EIO: // EIO: the device is down, and may come up again
 			return nil
-		default: // of more segments than maxRun the rest is lost, and so is what has a header that says nonsense
+		default: // a superpacket of more than MaxRun segments loses the rest; one with an invalid header is lost
 			r.Lost++
 		}
 	}
 	return nil
 }
 
-// WriteBatch implements Port. It hands each packet to the Device by itself, because the Device coalesces in
-// ways that are wrong for some packets: it renumbers packets without DF, and rewrites lengths and header
-// checksums that were wrong. It copies the packet, because the Device writes in front of it.
+// WriteBatch implements Port. It writes each packet to the Device alone, because the Device coalesces
+// wrongly: it renumbers packets without DF, and rewrites wrong lengths and header checksums. It copies the
+// packet, because the Device writes in front of it.
 func (t *PortableTUN) WriteBatch(r *Ring, ps []*Packet) {
-	a := r.apartArea()
+	a := r.portableArea()
 	for _, p := range ps {
 		a.write[0] = append(a.out[:Headroom], p.Bytes()...)
 		r.Writes++
@@ -118,7 +117,7 @@ type batchConn interface {
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
-// unpolled is a UDP socket for x/net, which wants the methods of a net.UDPConn and calls these.
+// unpolled is a UDP socket for x/net, which takes a net.UDPConn and calls only these methods.
 type unpolled struct {
 	*net.UDPConn // nil
 	fd           descriptor
@@ -128,7 +127,7 @@ type unpolled struct {
 func (u unpolled) SyscallConn() (syscall.RawConn, error) { return u.fd, nil }
 func (u unpolled) LocalAddr() net.Addr                   { return net.UDPAddrFromAddrPort(u.local) }
 
-// descriptor is a syscall.RawConn of which no call waits.
+// descriptor is a syscall.RawConn whose calls never wait.
 type descriptor int
 
 // Control implements syscall.RawConn.
@@ -140,9 +139,9 @@ func (d descriptor) Read(f func(uintptr) bool) error { f(uintptr(d)); return nil
 // Write implements syscall.RawConn.
 func (d descriptor) Write(f func(uintptr) bool) error { f(uintptr(d)); return nil }
 
-// ReadBatch implements Port: one recvmmsg(2). x/net allocates the sender's address of each datagram.
+// ReadBatch implements Port by one recvmmsg(2). x/net allocates the address of each sender.
 func (s *UDPSocket) ReadBatch(r *Ring) error {
-	a := r.apartArea()
+	a := r.portableArea()
 	for r.io.readable(s.fd) {
 		for i := range a.messages {
 			m := &a.messages[i]
@@ -157,7 +156,7 @@ func (s *UDPSocket) ReadBatch(r *Ring) error {
 		r.reads++
 		for i := range max(0, n) {
 			m := &a.messages[i]
-			p := r.place(a.in[i], min(m.N, MaxPacket))
+			p := r.addBuffer(a.in[i], min(m.N, MaxPacket))
 			from := m.Addr.(*net.UDPAddr).AddrPort()
 			p.Outer = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 			p.Truncated = m.N > MaxPacket
@@ -168,9 +167,9 @@ func (s *UDPSocket) ReadBatch(r *Ring) error {
 	return nil
 }
 
-// WriteBatch implements Port: datagrams leave by sendmmsg(2).
+// WriteBatch implements Port by sendmmsg(2).
 func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
-	a := r.apartArea()
+	a := r.portableArea()
 	for len(ps) > 0 {
 		n := min(len(ps), MaxReads)
 		for i, p := range ps[:n] {
@@ -194,14 +193,14 @@ func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
 	}
 }
 
-// sendBatch sends ms, and gives each of ps its verdict.
+// sendBatch sends ms, and sets the verdict of each of ps.
 func (s *UDPSocket) sendBatch(r *Ring, ms []ipv4.Message, ps []*Packet) {
 	var tries sendTries
 	for len(ps) > 0 {
 		r.Writes++
 		n, err := s.batch.WriteBatch(ms, 0)
 		if errno := errnoOf(err); n <= 0 {
-			if tries.again(r, s.fd, errno) {
+			if tries.shouldRetry(r, s.fd, errno) {
 				continue
 			}
 			n = 1
@@ -215,8 +214,8 @@ func (s *UDPSocket) sendBatch(r *Ring, ms []ipv4.Message, ps []*Packet) {
 	}
 }
 
-// errnoOf is what the kernel said, and EINVAL of an error that is not the kernel's. Device has a word of its
-// own for EBADFD.
+// errnoOf returns the kernel's errno in err, or EINVAL if err is not the kernel's. Device returns
+// os.ErrClosed for EBADFD.
 func errnoOf(err error) unix.Errno {
 	switch {
 	case err == nil:
@@ -229,9 +228,9 @@ func errnoOf(err error) unix.Errno {
 	return errno
 }
 
-// apartArea is a worker's memory for the portable path: packets that lie apart from one another. The kernel
-// backs only what of it is written to.
-type apartArea struct {
+// portableArea is a worker's memory for path portable: packets in separate buffers. The kernel backs only the
+// part that is written to.
+type portableArea struct {
 	in       [MaxReads + MaxRun][]byte
 	sizes    [MaxRun]int
 	out      []byte
@@ -241,19 +240,19 @@ type apartArea struct {
 	to       [MaxReads]net.UDPAddr
 }
 
-// apartArea is allocated at first use.
-func (r *Ring) apartArea() *apartArea {
-	if r.apart != nil {
-		return r.apart
+// portableArea returns the area, which it allocates at first use.
+func (r *Ring) portableArea() *portableArea {
+	if r.portable != nil {
+		return r.portable
 	}
-	r.apart = new(apartArea)
-	for i := range r.apart.in {
-		r.apart.in[i] = make([]byte, Headroom+MaxPacket)
+	r.portable = new(portableArea)
+	for i := range r.portable.in {
+		r.portable.in[i] = make([]byte, Headroom+MaxPacket)
 	}
-	r.apart.out = make([]byte, Headroom+MaxPacket)
-	for i := range r.apart.messages {
-		r.apart.messages[i].Buffers = make([][]byte, 1)
-		r.apart.to[i].IP = make(net.IP, net.IPv6len)
+	r.portable.out = make([]byte, Headroom+MaxPacket)
+	for i := range r.portable.messages {
+		r.portable.messages[i].Buffers = make([][]byte, 1)
+		r.portable.to[i].IP = make(net.IP, net.IPv6len)
 	}
-	return r.apart
+	return r.portable
 }

@@ -9,36 +9,36 @@ import (
 	"weft/encap"
 )
 
-// RawOptions names the link of a raw underlay port.
+// RawOptions describes the underlay port of path raw.
 type RawOptions struct {
-	// UDPOptions are those of the bound UDP socket; Device is not used.
+	// UDPOptions are those of the UDP socket. Device is not used.
 	UDPOptions
-	// Link is the index of the underlay's link, an Ethernet device.
+	// Link is the interface index of the underlay's link, an Ethernet device.
 	Link int
-	// TAP is the name, or a template such as "weft-tx%d", of the device through which superpackets leave by
-	// tunnel GSO; "" for none. The device is persistent. If it exists, the port attaches to it.
+	// TAP is the name of the device that sends superpackets by tunnel GSO, or a template such as "weft-tx%d". ""
+	// means none. The device is persistent. The port attaches to an existing one.
 	TAP string
 }
 
-// NextHop has the link addresses for frames to another node: our own, and that of the node or of the gateway
-// to it.
+// NextHop has the link addresses of frames to another node: the local one, and that of the node or its
+// gateway.
 type NextHop struct {
 	Local, Remote encap.MAC
 }
 
 // Raw is the underlay port of path raw. Packet sockets move whole Ethernet frames, each with a virtio-net
-// header, and a TAP sends superpackets whole. A UDP socket stays bound beside them. It reserves the port,
-// keeps the kernel's GRO on, receives fragments and ICMP errors, and sends packets without a known next hop.
-// Raw is safe for concurrent use.
+// header, and a TAP sends superpackets whole. A bound UDP socket reserves the port and keeps the kernel's GRO
+// on. It also receives fragments and ICMP errors, and sends packets without a known next hop. Raw is safe for
+// concurrent use.
 type Raw struct {
 	frames  *frames
 	tap     *tap
 	sockets *sockets
-	runs    *runWriter // which writes to the three
+	runs    *runWriter // writes to the three above
 }
 
-// OpenRaw opens the sockets in the current network namespace. The frames do not arrive
-// before Listen. The error wraps unix.EPERM without CAP_NET_RAW, and those of ListenUDP.
+// OpenRaw opens the sockets in the current network namespace. No frames arrive before Listen. The error wraps
+// unix.EPERM without CAP_NET_RAW, and the errors of ListenUDP.
 func OpenRaw(o RawOptions) (*Raw, error) {
 	if o.From != nil {
 		return keptRaw(o)
@@ -57,36 +57,35 @@ func OpenRaw(o RawOptions) (*Raw, error) {
 }
 
 func composeRaw(o RawOptions, f *frames, t *tap, s *sockets) *Raw {
-	runs := newRunWriter(&frameWire{f, t, s}, o.UDPOptions, s.local.String(), s.takesRuns())
+	runs := newRunWriter(&frameWire{f, t, s}, o.UDPOptions, s.local.String(), s.supportsRuns())
 	runs.outlet.Store(&OutletChoice{Outlet: OutletWhole})
 	return &Raw{frames: f, tap: t, sockets: s, runs: runs}
 }
 
-// Listen lets the tunnel's unfragmented datagrams on the link arrive as frames from now on. The caller keeps
-// them from the UDP socket, and attaches the port afterwards. A port that was kept listens already.
+// Listen starts receiving the tunnel's unfragmented datagrams as frames. The caller drops them before the UDP
+// socket, and attaches the port afterwards. A kept port already listens.
 func (r *Raw) Listen() error { return r.frames.listen() }
 
-// SetNextHops replaces the next hops, which are keyed by outer address. The UDP socket sends to all other
-// addresses.
+// SetNextHops replaces the next hops, by outer address. The UDP socket sends to all other addresses.
 func (r *Raw) SetNextHops(next map[netip.Addr]NextHop) { r.frames.setNextHops(next) }
 
-// TAP is the name of the device for tunnel GSO, "" if there is none: none was asked for,
-// or the kernel has no tunnel GSO for TAPs (before Linux 6.17).
+// TAP returns the name of the device for tunnel GSO. It is "" if none was requested, or if the kernel has no
+// tunnel GSO for TAPs (before Linux 6.17).
 func (r *Raw) TAP() string { return r.tap.name }
 
-// UseTAP starts or stops sending superpackets by the TAP. The caller has redirected the TAP's ingress to the
-// egress of the underlay's link.
+// UseTAP starts or stops sending superpackets by the TAP. The caller must have redirected the TAP's ingress
+// to the egress of the underlay's link.
 func (r *Raw) UseTAP(use bool) { r.tap.use.Store(use && r.tap.fd >= 0) }
 
-// SetOutlet chooses the way by which superpackets leave from now on. Until the first call they leave whole.
-// While the TAP is not in use, all leave in runs.
+// SetOutlet chooses how superpackets leave from now on. Until the first call they leave whole. While the TAP
+// is not in use, all leave in runs.
 func (r *Raw) SetOutlet(c OutletChoice) { r.runs.outlet.Store(&c) }
 
 // Outlet returns the outlet in use.
 func (r *Raw) Outlet() OutletStats {
 	c := *r.runs.outlet.Load()
 	s := OutletStats{Chosen: c, Local: r.sockets.local, Now: c.Outlet}
-	if s.Now == OutletRuns && !r.runs.gso.On() { // it may have been lost since the outlet was set
+	if s.Now == OutletRuns && !r.runs.gso.On() { // the offload may have been lost since
 		s.Now = OutletCut
 	}
 	return s
@@ -95,29 +94,30 @@ func (r *Raw) Outlet() OutletStats {
 // LocalAddr implements Underlay.
 func (r *Raw) LocalAddr() netip.AddrPort { return r.sockets.local }
 
-// Queues implements Port: the first packet socket, the UDP socket for what is no frame of ours, the
-// other packet sockets, and the sockets of the lanes, which have errors.
+// Queues implements Port: the first packet socket, the UDP socket, the other packet sockets, and the sockets
+// of the lanes, which only have errors.
 func (r *Raw) Queues() []Queue {
 	frames, sockets := r.frames.queues(), r.sockets.queues()
 	l := append([]Queue{frames[0], sockets[0]}, frames[1:]...)
 	return append(l, sockets[1:]...)
 }
 
-// WriteBatch implements Port, in runs.
+// WriteBatch implements Port.
 func (r *Raw) WriteBatch(ring *Ring, ps []*Packet) { r.runs.writeRuns(ring, ps) }
 
-// Offloads reports the port's.
+// Offloads implements Super.
 func (r *Raw) Offloads() []OffloadStats {
 	return append(r.runs.stats(), r.sockets.gro.stats(), r.tap.offload.stats())
 }
 
-// Overflow is how many frames and datagrams the kernel dropped because a receive buffer was full.
+// Overflow returns the number of frames and datagrams that the kernel dropped because a receive buffer was
+// full.
 func (r *Raw) Overflow() uint64 { return r.frames.overflow() + r.sockets.overflow() }
 
 // Close implements Port.
 func (r *Raw) Close() error {
 	var errs [3]error
-	var wg sync.WaitGroup // each waits for RCU: they wait together
+	var wg sync.WaitGroup // each close waits for RCU: run them concurrently
 	for i, f := range []func() error{r.tap.close, r.frames.close, r.sockets.close} {
 		wg.Go(func() { errs[i] = f() })
 	}
@@ -140,8 +140,8 @@ func (r *Raw) LanePort(lane uint8) uint16 { return r.sockets.LanePort(lane) }
 // Readers implements Spread.
 func (r *Raw) Readers() int { return r.frames.listening }
 
-// Fill implements Holding.
+// Fill implements Throttler.
 func (r *Raw) Fill() float64 { return r.frames.Fill() }
 
-// Hold leaves the UDP socket alone, where only fragments arrive.
-func (r *Raw) Hold(held []HeldSource) error { return r.frames.Hold(held) }
+// Throttle implements Throttler. It leaves the UDP socket alone, which receives only fragments.
+func (r *Raw) Throttle(held []ThrottledSource) error { return r.frames.Throttle(held) }

@@ -10,14 +10,14 @@ import (
 	"weft/encap"
 )
 
-// frameFilter is the classic BPF program that passes the tunnel's unfragmented datagrams to local: frames to
-// this host, without a VLAN tag, IPv4 without options and fragment fields or IPv6, UDP directly behind. The
-// IP stack has every other frame, and the ingress filter must not take those either.
+// frameFilter returns a classic BPF program that passes the tunnel's unfragmented datagrams to local: frames
+// to this host without a VLAN tag, IPv4 without options and fragment fields or IPv6, directly followed by
+// UDP. All other frames go through the IP stack, and the ingress filter must not drop them.
 //
-// Of the sources in held only a share passes.
-func frameFilter(local netip.AddrPort, held ...HeldSource) ([]unix.SockFilter, error) {
+// Only a share of the packets of throttled sources passes.
+func frameFilter(local netip.AddrPort, held ...ThrottledSource) ([]unix.SockFilter, error) {
 	const ip = encap.EthernetLen
-	type check struct { // of size bytes at off, whose bits in mask (0: all) are val
+	type check struct { // size bytes at off, masked by mask unless it is 0, equal val
 		off, size int
 		mask, val uint32
 	}
@@ -60,7 +60,7 @@ func frameFilter(local netip.AddrPort, held ...HeldSource) ([]unix.SockFilter, e
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.val})
 	}
 	checked := len(program)
-	program = append(program, holding(ip, local.Addr().Is6(), held)...)
+	program = append(program, throttling(ip, local.Addr().Is6(), held)...)
 	program = append(program, bpf.RetConstant{Val: wholePacket}, bpf.RetConstant{Val: 0})
 	for i, in := range program[:checked] { // every mismatch goes to the last instruction
 		if j, ok := in.(bpf.JumpIf); ok {

@@ -23,7 +23,7 @@ func filterVM(tb testing.TB, local netip.AddrPort, packetType uint32, tagged boo
 
 // holdingVM is filterVM of a port that holds sources back, with that random number.
 func holdingVM(tb testing.TB, local netip.AddrPort, packetType uint32, tagged bool, random uint32,
-	held ...HeldSource) *bpf.VM {
+	held ...ThrottledSource) *bpf.VM {
 	tb.Helper()
 	filter, err := frameFilter(local, held...)
 	if err != nil {
@@ -196,17 +196,17 @@ func TestHeldSources(t *testing.T) {
 	for six := range 2 {
 		others := [2][2]string{{"192.0.2.3", "198.51.100.2"}, {"2001:db8::3", "2001:db8:1::2"}}[six]
 		for _, tt := range []struct {
-			held   []HeldSource
+			held   []ThrottledSource
 			random uint32
 			want   bool
 		}{
 			{nil, 1 << 31, true},
-			{[]HeldSource{{theirs[six].Addr(), 0.5}}, 1<<31 - 9, true},
-			{[]HeldSource{{theirs[six].Addr(), 0.5}}, 1<<31 + 9, false},
-			{[]HeldSource{{theirs[six].Addr(), 0}}, 0, false},
-			{[]HeldSource{{addr(others[0]), 0}, {addr(others[1]), 0}}, 1 << 31, true},
-			{[]HeldSource{{addr(others[0]), 0}, {theirs[six].Addr(), 0.25}, {addr(others[1]), 1}}, 1<<30 + 9, false},
-			{[]HeldSource{{addr(others[0]), 0}, {theirs[six].Addr(), 0.25}, {addr(others[1]), 1}}, 1<<30 - 9, true},
+			{[]ThrottledSource{{theirs[six].Addr(), 0.5}}, 1<<31 - 9, true},
+			{[]ThrottledSource{{theirs[six].Addr(), 0.5}}, 1<<31 + 9, false},
+			{[]ThrottledSource{{theirs[six].Addr(), 0}}, 0, false},
+			{[]ThrottledSource{{addr(others[0]), 0}, {addr(others[1]), 0}}, 1 << 31, true},
+			{[]ThrottledSource{{addr(others[0]), 0}, {theirs[six].Addr(), 0.25}, {addr(others[1]), 1}}, 1<<30 + 9, false},
+			{[]ThrottledSource{{addr(others[0]), 0}, {theirs[six].Addr(), 0.25}, {addr(others[1]), 1}}, 1<<30 - 9, true},
 		} {
 			vm := holdingVM(t, ours[six], unix.PACKET_HOST, false, tt.random, tt.held...)
 			frame := frameOf(t, six, 0, []byte("weft"))

@@ -8,7 +8,7 @@ import (
 	"weft/encap"
 )
 
-// read reads until nothing is left: one frame, or superframe, a recvfrom(2).
+// read reads one frame or superframe per recvfrom(2), until none is left.
 func (f *frames) read(fd int, ring *Ring) error {
 	front := encap.VNetHdrLen + encap.EthernetLen + encap.IPv4Len + encap.UDPLen
 	if f.local.Addr().Is6() {
@@ -19,28 +19,28 @@ func (f *frames) read(fd int, ring *Ring) error {
 		if p == nil {
 			return nil
 		}
-		b := p.buf[p.off-front:] // so that the inner packet comes to lie where others do
+		b := p.buf[p.off-front:] // the inner packet starts at the same offset as in other ports
 		n, errno := recv(fd, b, unix.MSG_TRUNC)
 		switch errno {
 		case 0:
 			p.Truncated = n > len(b)
-			f.take(ring, p, b[:min(n, len(b))], front)
+			f.commitFrame(ring, p, b[:min(n, len(b))], front)
 		case unix.EAGAIN:
 			return nil
 		case unix.EINVAL:
-			// The frame is one of several that a virtio-net header cannot describe, SCTP segments
-			// in a tunnel for one. The kernel has dropped it: whoever sends it must not cost the port.
+			// The frame is one that a virtio-net header cannot describe, such as SCTP segments in a tunnel. The kernel
+			// has dropped it. A sender of such frames must not kill the port.
 			ring.Commit(0)
-		case unix.EINTR, unix.ENETDOWN: // the link went down: it may come up again
+		case unix.EINTR, unix.ENETDOWN: // the link is down, and may come up again
 		default:
 			return fmt.Errorf("receive frames for %v: %w", f.local, errno)
 		}
 	}
 }
 
-// take commits the slot with what the frame in b, behind its virtio-net header, carries. A frame that makes
-// no sense is committed without an outer address, to be counted.
-func (f *frames) take(ring *Ring, p *Packet, b []byte, front int) {
+// commitFrame commits the slot with the payload of the frame in b, which starts with a virtio-net header. An
+// invalid frame is committed without an outer address, so that it is counted.
+func (f *frames) commitFrame(ring *Ring, p *Packet, b []byte, front int) {
 	h, err := encap.ParseVNetHdr(b)
 	var frame encap.Frame
 	if err == nil {
@@ -48,7 +48,7 @@ func (f *frames) take(ring *Ring, p *Packet, b []byte, front int) {
 		frame, err = encap.ParseFrame(b)
 	}
 	if err != nil || frame.From != front-encap.VNetHdrLen || !describeFrame(p, b, frame, h) {
-		p.Renew()
+		p.Reset()
 		ring.Commit(0)
 		return
 	}
@@ -59,15 +59,14 @@ func (f *frames) take(ring *Ring, p *Packet, b []byte, front int) {
 		return
 	}
 	ring.CommitRun(n, size)
-	if f.gro.On() { // what others send as one arrives as one with the offload switched off too
+	if f.gro.On() { // superframes arrive even if the offload is switched off
 		f.gro.used((n + size - 1) / size)
 	}
 }
 
-// describeFrame notes what the virtio-net header says about the inner packet in a frame: that
-// its checksum is partial, that it is a superpacket. csum_start tells an inner USO packet
-// from a batch of datagrams. It is false if header and frame do not fit, or if a checksum that
-// nobody has verified is wrong.
+// describeFrame describes the inner packet in p from the virtio-net header: a partial checksum, a
+// superpacket. csum_start distinguishes an inner USO packet from a run of datagrams. It returns false if
+// header and frame contradict each other, or if an unverified outer checksum is wrong.
 func describeFrame(p *Packet, b []byte, f encap.Frame, h encap.VNetHdr) bool {
 	inner := int(h.CsumStart) - f.From
 	if h.Flags&encap.VNetNeedsCsum != 0 && inner > 0 {

@@ -52,7 +52,7 @@ func takeBy(f *frames, ring *Ring, six int, h encap.VNetHdr, frame []byte) {
 	h.Put(b)
 	n := encap.VNetHdrLen + copy(b[encap.VNetHdrLen:], frame)
 	p.Truncated = encap.VNetHdrLen+len(frame) > n
-	f.take(ring, p, b[:n], front)
+	f.commitFrame(ring, p, b[:n], front)
 }
 
 // took says in words what a frame became: the packets, or "refused".

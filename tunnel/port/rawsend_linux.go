@@ -8,21 +8,21 @@ import (
 	"weft/encap"
 )
 
-// frontLen is the room for a virtio-net header and the headers of a frame, in bytes.
+// frontLen is the largest size of a virtio-net header and the headers of a frame, in bytes.
 const frontLen = encap.VNetHdrLen + encap.EthernetLen + encap.IPv6Len + encap.UDPLen
 
-// frameWire is the wire of path raw: runs leave as frames, superpackets whole by the TAP, and what has no
-// next hop by a UDP socket.
+// frameWire is the wire of path raw. Runs leave as frames, and superpackets whole by the TAP. Packets without
+// a next hop leave by a UDP socket.
 type frameWire struct {
 	frames  *frames
 	tap     *tap
 	sockets *sockets
 }
 
-// whole implements wire: the superpacket gets its outer headers in place and leaves by the
-// TAP, to be cut where the kernel's own tunnels are.
+// whole implements wire. It puts the outer headers before the superpacket and writes it to the TAP. It is
+// segmented where those of the kernel's own tunnels are.
 func (w *frameWire) whole(runs *runWriter, ring *Ring, p *Packet) bool {
-	if !w.tap.takes(p) {
+	if !w.tap.accepts(p) {
 		return false
 	}
 	h, due := w.frames.hop(p.Outer.Addr(), ring.now)
@@ -37,7 +37,7 @@ func (w *frameWire) whole(runs *runWriter, ring *Ring, p *Packet) bool {
 	six := p.Outer.Addr().Is6()
 	if v.HdrLen, v.CsumStart = v.HdrLen+uint16(head), v.CsumStart+uint16(head); six {
 		v.GSOType |= encap.VNetGSOTunnel6
-		v.Flags |= encap.VNetTunnelCsum // IPv6 has no datagrams without
+		v.Flags |= encap.VNetTunnelCsum // a UDP checksum is mandatory over IPv6
 	} else {
 		v.GSOType |= encap.VNetGSOTunnel4
 	}
@@ -45,14 +45,14 @@ func (w *frameWire) whole(runs *runWriter, ring *Ring, p *Packet) bool {
 	v.PutTunnel(b, head-encap.UDPLen, head)
 	h.template.Put(b[encap.VNetTunnelHdrLen:], len(p.Bytes()), p.OuterECN, 0, six)
 	w.setLane(b[encap.VNetTunnelHdrLen+head-encap.UDPLen:], p.Lane)
-	runs.flush(ring) // keep the order: what came before goes first
+	runs.flush(ring) // the packets before p go first
 	runs.drain(ring)
 	ring.Writes++
 	return w.tap.send(b, p)
 }
 
-// address implements wire: one frame, or a USO superframe that the device or the kernel
-// cuts into n datagrams.
+// address implements wire with one frame, or with a USO superframe that the device or the kernel splits into
+// n datagrams.
 func (w *frameWire) address(ring *Ring, m *sendRun, to *messageHeader, v []unix.Iovec, n, size int) {
 	h, due := w.frames.hop(m.first.Outer.Addr(), ring.now)
 	if due {
@@ -62,7 +62,7 @@ func (w *frameWire) address(ring *Ring, m *sendRun, to *messageHeader, v []unix.
 	if n > 1 {
 		payload = m.total
 	}
-	if h == nil || due || payload > h.template.MaxPayload() { // no length field can say it
+	if h == nil || due || payload > h.template.MaxPayload() { // exceeds the length field
 		w.sockets.address(ring, m, to, v, n, size)
 		return
 	}
@@ -84,15 +84,15 @@ func (w *frameWire) address(ring *Ring, m *sendRun, to *messageHeader, v []unix.
 	to.SetControllen(0)
 }
 
-// setLane puts a lane's source port into a UDP header that a template made, of which no sum that
-// the template has covers the ports.
+// setLane sets the source port of a lane in a UDP header that a template made. The template's checksum does
+// not cover the ports.
 func (w *frameWire) setLane(udp []byte, lane uint8) {
 	if lane > 0 && int(lane) <= len(w.sockets.lanes) {
 		binary.BigEndian.PutUint16(udp, w.sockets.lanes[lane-1].local.Port())
 	}
 }
 
-// vnet is the virtio-net header of a superpacket, with the offsets of the inner packet.
+// vnet returns the virtio-net header of a superpacket, with offsets in the inner packet.
 func (p *Packet) vnet(s *encap.Super) encap.VNetHdr {
 	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, HdrLen: uint16(s.HeaderLen), GSOSize: uint16(p.SegSize),
 		CsumStart: uint16(p.CsumStart), CsumOffset: uint16(p.CsumOffset)}

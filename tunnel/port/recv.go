@@ -1,19 +1,19 @@
 package port
 
-// Recv is a set of capabilities: the forms of datagram that a node accepts on every path, beyond one complete
-// inner packet.
+// Recv is a set of capabilities of a receiver, on every path. Without any it accepts datagrams with one
+// complete inner packet.
 type Recv uint8
 
-// The forms that a receiver can name in its lease record.
+// The capabilities, and their names in lease records.
 const (
 	RecvGSO   Recv = 1 << iota // "gso": an inner superpacket in one datagram
 	RecvPCsum                  // "pcsum": a partial inner checksum
 	RecvPack                   // "pack": several inner packets in one datagram
-	RecvProbe                  // "probe": a probe of the path, which is answered
-	RecvRuns                   // "runs": a probe that asks whether it arrives whole, which is answered
+	RecvProbe                  // "probe": answers probes of the path
+	RecvRuns                   // "runs": answers probes that ask whether they arrived intact
 )
 
-// Supported is what this build parses on every path, for our own lease record.
+// Supported is the set of capabilities of this build, for its own lease record.
 const Supported = RecvGSO | RecvPCsum | RecvPack | RecvProbe | RecvRuns
 
 var recvNames = [...]struct {
@@ -21,8 +21,8 @@ var recvNames = [...]struct {
 	name string
 }{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}, {RecvProbe, "probe"}, {RecvRuns, "runs"}}
 
-// ParseRecv turns the names of a lease record into bits. It skips names that this build does not know,
-// because a newer node may publish them.
+// ParseRecv parses the names of a lease record. It skips unknown names, because a newer node may publish
+// them.
 func ParseRecv(names []string) Recv {
 	var r Recv
 	for _, n := range names {

@@ -8,30 +8,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is where a run of datagrams goes: to UDP sockets, or as frames to packet sockets.
+// wire sends runs of datagrams: by UDP sockets, or as frames by packet sockets.
 type wire interface {
-	// address makes h the header of a send, and notes in m the socket that it leaves by: n datagrams to
-	// m.first.Outer, of size bytes each but for the last, gathered from v. The first iovec of v is free.
+	// address makes h the header of a send, and sets m.fd to its socket. The send has n datagrams to
+	// m.first.Outer, gathered from v. All have size bytes, except that the last may be shorter. The first iovec
+	// of v is unused.
 	address(r *Ring, m *sendRun, h *messageHeader, v []unix.Iovec, n, size int)
-	// whole sends a superpacket uncut, if it can, after what is queued. The verdict is delivered already: whole
-	// changes it if the send failed.
+	// whole sends a superpacket unsegmented, after the queued sends. It returns false if it cannot. The verdict
+	// is already Delivered; whole changes it if the send failed.
 	whole(w *runWriter, r *Ring, p *Packet) bool
 }
 
-// runWriter makes runs of the packets that an underlay port is to send, and gives them to a wire. It is
-// safe for concurrent use.
+// runWriter gathers the packets that an underlay port sends into runs, and passes them to a wire. It is safe
+// for concurrent use.
 type runWriter struct {
 	wire             wire
 	name             string
 	log              *slog.Logger
 	maxSegs          int
 	gso, pcsum, pack OffloadSwitch
-	outlet           atomic.Pointer[OutletChoice] // nil if superpackets leave in runs only
+	outlet           atomic.Pointer[OutletChoice] // nil if superpackets leave only in runs
 	sendmmsg         func(fd int, ms []messageHeader) (int, unix.Errno)
 }
 
-// newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes
-// a run in one call.
+// newRunWriter makes a run writer for a wire. name is for logs. gso means that the kernel sends a run in one
+// call.
 func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
 	w := &runWriter{wire: to, name: name, log: o.logger(), maxSegs: 64, sendmmsg: sendmmsg}
 	if kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
@@ -43,8 +44,8 @@ func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
 	return w
 }
 
-// kernelAtLeast compares the running kernel's version. Nothing else tells
-// how many segments a send may have, but the loss of one.
+// kernelAtLeast compares the running kernel's version. The kernel has no other way to tell how many segments
+// a send may have.
 func kernelAtLeast(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -61,18 +62,17 @@ func (w *runWriter) stats() []OffloadStats {
 	return []OffloadStats{w.pcsum.stats(), w.pack.stats(), w.gso.stats()}
 }
 
-// LeavesPartial says whether an inner checksum may be left partial for a peer that takes
-// these forms: the outer one protects the packet.
+// LeavesPartial reports whether an inner checksum may stay partial for a peer with these capabilities. The
+// outer checksum protects the packet.
 func (w *runWriter) LeavesPartial(recv Recv) bool { return recv&RecvPCsum != 0 && w.pcsum.On() }
 
-// writeRuns sends ps. Packets for the same peer, of the same lane, go in runs: those of one size that follow
-// one another, the segments of superpackets, and for a peer that takes them datagrams of
-// several packets, leave in one send, gathered from where they are. The runs of all peers leave together, by
-// one system call for each socket. The order of packets to one peer in one lane is kept, of those with
-// different ECN fields as well: a flow has both.
+// writeRuns sends ps. Packets of one peer and lane go in runs: consecutive packets of one size, segments of
+// superpackets, and datagrams of several packets for peers that accept them. A run leaves in one send,
+// gathered from where its packets are. One system call per socket sends the runs of all peers. The packets of
+// one peer and lane stay in order, even with different ECN fields.
 //
-// It visits every packet once for each peer and lane in the batch. With 64 packets to 64 peers that is 25 ns
-// a packet (BenchmarkRuns): sorting first would cost the common case more.
+// writeRuns visits every packet once for each peer and lane in the batch. With 64 packets to 64 peers that
+// takes 25 ns a packet (BenchmarkRuns). Sorting first would make the common case slower.
 func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
 	for i, p := range ps {
 		if p.Verdict == Pending {
@@ -87,23 +87,23 @@ func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
 	u.pcsum, u.pack, u.gso = use{}, use{}, use{}
 }
 
-// writeLane makes runs of those of ps that leave by one socket, that of their lane.
+// writeLane gathers those of ps that belong to one lane, and so to one socket.
 func (w *runWriter) writeLane(r *Ring, ps []*Packet, lane uint8) {
 	u := &r.io.send
 	for i, first := range ps {
 		if first.Verdict != Pending || first.Lane != lane {
-			continue // went with an earlier one to its peer
+			continue // sent with an earlier packet of its peer
 		}
 		u.begin(first)
 		for _, p := range ps[i:] {
 			if p.Verdict != Pending || p.Outer != first.Outer || p.Lane != lane {
 				continue
 			}
-			if p.OuterECN != u.first.OuterECN { // one send has one
+			if p.OuterECN != u.first.OuterECN { // a send has one ECN field
 				w.flush(r)
 				u.begin(p)
 			}
-			p.Delivered() // until a send says otherwise
+			p.Delivered() // until a send fails
 			w.gather(r, p)
 		}
 		w.flush(r)
@@ -141,17 +141,17 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 	if partial {
 		u.pcsum.count(super.Segments)
 	}
-	full := p.head + super.SegmentLen(0)
+	full := p.prefix + super.SegmentLen(0)
 	for k := 0; k < super.Segments; {
-		w.room(r, p.head+super.SegmentLen(k), 2)
-		if partial { // and so nothing of the payload is in a header
+		w.ensureRoom(r, p.prefix+super.SegmentLen(k), 2)
+		if partial { // so no header includes bytes of the payload
 			if n := min(super.Segments-1-k, u.free(full, w.segs())); n > 1 {
 				u.addSegments(p, super, k, n)
 				k += n
 				continue
 			}
 		}
-		head := append(u.head(), p.headers()...)
+		head := append(u.head(), p.prefixBytes()...)
 		head = super.AppendHeader(head, p.Bytes(), k, partial)
 		from, to := super.Payload(k)
 		u.add(p, head, p.Bytes()[from:to])
@@ -159,31 +159,31 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 	}
 }
 
-// one adds a packet to the run: into the datagram that is open, or as one of its own.
+// one adds a packet to the run: to its last datagram, or as a new datagram.
 func (w *runWriter) one(r *Ring, p *Packet) {
 	u, b := &r.io.send, p.Datagram()
 	packs := p.Recv&RecvPack != 0 && w.pack.On()
 	if packs && len(u.parts) == 1 && u.fill == 0 && len(b) != u.size && u.size <= p.Limit {
-		u.fill = p.Limit // what began as a run of one size is one of mixed sizes
+		u.fill = p.Limit // a run of one size becomes a run of mixed sizes
 	}
 	switch {
-	case packs && u.joins(len(b)):
+	case packs && u.canJoin(len(b)):
 		u.join(p, b)
 		return
-	case packs && len(u.parts) < w.segs() && u.pads(len(b)):
+	case packs && len(u.parts) < w.segs() && u.canPad(len(b)):
 		u.pad()
 	case u.fill > 0:
 		w.flush(r)
 	default:
-		w.room(r, len(b), 1)
+		w.ensureRoom(r, len(b), 1)
 	}
 	u.add(p, b, nil)
 	if packs && len(u.parts) == 1 && 2*len(b) <= p.Limit && full(p.Limit/len(b)*len(b), p.Limit) {
-		u.fill = p.Limit // more of this size leave as little padding; else they go as a plain run
+		u.fill = p.Limit // more packets of this size need as little padding; otherwise they go as a plain run
 	}
 }
 
-// segs is how many datagrams a send may have.
+// segs returns the maximum number of datagrams in a send.
 func (w *runWriter) segs() int {
 	if w.gso.On() {
 		return w.maxSegs
@@ -191,8 +191,8 @@ func (w *runWriter) segs() int {
 	return 1
 }
 
-// room ends the run if a datagram of size bytes in so many pieces does not fit behind it.
-func (w *runWriter) room(r *Ring, size, pieces int) {
+// ensureRoom ends the run if a datagram of that size and number of pieces does not fit in it.
+func (w *runWriter) ensureRoom(r *Ring, size, pieces int) {
 	u := &r.io.send
 	alike := !u.ended && size <= u.size && u.total+size <= maxDatagram
 	if n := len(u.parts); n > 0 && (!alike || n >= w.segs() || len(u.iov)+pieces > cap(u.iov)) {
@@ -200,7 +200,7 @@ func (w *runWriter) room(r *Ring, size, pieces int) {
 	}
 }
 
-// flush queues the run, and begins another.
+// flush queues the run, and begins the next.
 func (w *runWriter) flush(r *Ring) {
 	u := &r.io.send
 	n := len(u.parts)
@@ -221,8 +221,8 @@ func (w *runWriter) flush(r *Ring) {
 	}
 }
 
-// drain sends what is queued, by one system call for each socket. A send that it stops at is begun anew,
-// since an error may be of an earlier datagram.
+// drain sends the queued runs, by one system call for each socket. After an error it repeats the send where
+// the call stopped, because the error may belong to an earlier datagram.
 func (w *runWriter) drain(r *Ring) {
 	u := &r.io.send
 	tries := sendTries{}
@@ -234,10 +234,10 @@ func (w *runWriter) drain(r *Ring) {
 		r.Writes++
 		sent, errno := w.sendmmsg(m.fd, u.headers[k:n])
 		if errno != 0 {
-			if tries.again(r, m.fd, errno) {
+			if tries.shouldRetry(r, m.fd, errno) {
 				continue
 			}
-			w.refused(r, k, errno)
+			w.sendFailed(r, k, errno)
 			sent = 1
 		}
 		for ; sent > 0; sent-- {
@@ -253,8 +253,8 @@ func (w *runWriter) drain(r *Ring) {
 	u.begin(first)
 }
 
-// refused gives the packets of a send their verdict. What of a run can leave alone does.
-func (w *runWriter) refused(r *Ring, k int, errno unix.Errno) {
+// sendFailed sets the verdicts of a send that failed. It first tries the datagrams of a run one by one.
+func (w *runWriter) sendFailed(r *Ring, k int, errno unix.Errno) {
 	m := &r.io.send.sends[k]
 	if (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE) && len(m.parts) > 1 {
 		w.replay(r, k, errno)
@@ -265,9 +265,9 @@ func (w *runWriter) refused(r *Ring, k int, errno unix.Errno) {
 	}
 }
 
-// replay sends the datagrams of a run one by one, since cause refused them together.
-// The offload is lost if a datagram of the full size passes alone. If none does, it
-// was not to blame: older kernels say EINVAL of what exceeds the link's MTU.
+// replay sends the datagrams of a run one by one, after the kernel rejected them together with cause. The
+// offload is lost if a datagram of the full size can be sent alone. If none can, the offload is not the
+// reason: older kernels return EINVAL for datagrams that exceed the link's MTU.
 func (w *runWriter) replay(r *Ring, k int, cause unix.Errno) {
 	u := &r.io.send
 	m, h := &u.sends[k], u.headers[k:k+1]
@@ -279,7 +279,7 @@ func (w *runWriter) replay(r *Ring, k int, cause unix.Errno) {
 			w.wire.address(r, m, &h[0], iov[:1+d.iovecs], 1, d.bytes)
 			for tries := (sendTries{}); ; {
 				r.Writes++
-				if _, errno = w.sendmmsg(m.fd, h); !tries.again(r, m.fd, errno) {
+				if _, errno = w.sendmmsg(m.fd, h); !tries.shouldRetry(r, m.fd, errno) {
 					break
 				}
 			}

@@ -197,7 +197,7 @@ func packets(l []outgoing, limit int) []*Packet {
 			b[8], b[24] = 0xfd, 0xfd
 		}
 		p := &Packet{state: state{buf: make([]byte, Headroom+MaxPacket)}}
-		p.Renew()
+		p.Reset()
 		p.end += copy(p.Space(), b)
 		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, max(o.to, 2)}), 8285)
 		p.OuterECN, p.Recv, p.Limit, p.Size = o.ecn, o.recv, limit, len(b)

@@ -45,9 +45,9 @@ func BenchmarkRuns(b *testing.B) {
 					size := 100 + flow/c.peers%c.sizes*16
 					end := ring.used + Headroom + size
 					p := &Packet{state: state{buf: ring.arena[ring.used:end:end]}}
-					p.Renew()
+					p.Reset()
 					p.end = p.off + size
-					ring.take(size)
+					ring.advance(size)
 					peer := flow % c.peers
 					p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(peer >> 8), byte(peer)}), 8285)
 					p.Limit, p.Recv = 1472, c.recv

@@ -2,26 +2,26 @@ package port
 
 import "net/netip"
 
-// SendError is what an ICMP message said about a datagram of ours.
+// SendError is an ICMP error about a sent datagram.
 type SendError struct {
 	Dst    netip.Addr // outer destination of the datagram
-	TooBig bool       // packet too big; MTU is the next hop's
-	MTU    int        // bytes, as claimed: hostile until clamped
-	// Why is not 0 if the datagram does not arrive, as By says: hostile, and only shown.
+	TooBig bool       // packet too big: MTU has the next hop's
+	MTU    int        // bytes, as claimed; not trusted
+	// Why is not 0 if By says that the datagram did not arrive. It is not trusted, and only reported.
 	Why UnreachableWhy
 	By  netip.Addr
 }
 
-// UnreachableWhy is the reason that a message gives.
+// UnreachableWhy is the reason in an ICMP message that a destination is unreachable.
 type UnreachableWhy uint8
 
-// The reasons, by type and code of ICMP and ICMPv6 (RFC 792, RFC 1812, RFC 4443).
+// The reasons, by types and codes of ICMP and ICMPv6 (RFC 792, RFC 1812, RFC 4443).
 const (
 	_                     UnreachableWhy = iota
-	UnreachablePort                      // nothing listens there, or a rule pretends so
-	UnreachableProtocol                  // nothing there takes the IP protocol
-	UnreachableProhibited                // a rule forbids it
-	UnreachableHost                      // the host is not reached from By
+	UnreachablePort                      // no listener, or a firewall rule
+	UnreachableProtocol                  // the host does not support the IP protocol
+	UnreachableProhibited                // a firewall rule
+	UnreachableHost                      // By cannot reach the host
 	UnreachableNet                       // By has no route
 	UnreachableOther
 )
@@ -43,7 +43,8 @@ func (y UnreachableWhy) String() string {
 	return "unreachable"
 }
 
-// whyOf reads type and code of a message that says that a datagram does not arrive; 0 for any other.
+// whyOf returns the reason for the type and code of an ICMP message, or 0 if it is no destination-unreachable
+// error.
 func whyOf(six bool, kind, code byte) UnreachableWhy {
 	if six {
 		if kind != 1 {
@@ -61,7 +62,7 @@ func whyOf(six bool, kind, code byte) UnreachableWhy {
 		}
 		return UnreachableOther
 	}
-	if kind != 3 || code == 4 { // which is about the size
+	if kind != 3 || code == 4 { // code 4 means fragmentation needed
 		return 0
 	}
 	switch code {

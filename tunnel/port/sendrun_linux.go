@@ -7,39 +7,39 @@ import (
 )
 
 const (
-	// maxDatagram is the most that one send takes over IPv4, in bytes: the IP length field
-	// less the headers.
+	// maxDatagram is the largest payload of one send over IPv4, in bytes: the IP length field less the headers.
 	maxDatagram = 65535 - 20 - 8
-	// maxPieces is the most iovecs that the kernel takes in a send (UIO_MAXIOV), and that all of a queue have.
-	// A run has room for runPieces at least: each datagram has a header and a payload, or each packet of a full
-	// batch one, and each datagram of several its padding.
+	// maxPieces is the maximum number of iovecs in a send (UIO_MAXIOV), and in a whole queue. A run has at least
+	// runPieces: a header and a payload for each datagram; or one for each packet of a full batch, and padding
+	// for each datagram of several packets.
 	maxPieces = 1024
 	runPieces = 1 + max(2*MaxRun, BatchSize+MaxRun+maxDatagram/encap.MinMTU4)
-	// maxSends, maxParts and maxOwners are the most sends, datagrams and packets of a queue.
+	// maxSends, maxParts and maxOwners are the maximum numbers of sends, datagrams and packets in a queue.
 	maxSends  = 128
 	maxParts  = 3 * MaxRun
 	runOwners = BatchSize + MaxRun
 	maxOwners = 2 * runOwners
-	// A run of largeRun datagrams or largeBytes leaves at once, with what is queued before it: its receiver
-	// begins while the next one is made, which is worth more than a system call.
+	// A run of largeRun datagrams or largeBytes is sent at once, with the sends that are queued before it. The
+	// receiver can then process it while the worker gathers the next, which gains more than the extra system
+	// call costs.
 	largeRun   = 32
 	largeBytes = 16 << 10
-	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.
+	// maxHead is the largest size of the headers before a segment's payload, in bytes.
 	maxHead = encap.VXLANOverhead + encap.MaxSegmentHeader
-	// padShare decides when a datagram is padded: it is padded to the size of the others in its run if that adds
-	// at most this part of it; otherwise the run ends with it. A send costs as much as many bytes of padding on
-	// a virtual wire, and few on a real one.
+	// padShare limits padding: a datagram is padded to the size of the others in its run if that adds at most
+	// 1/padShare of that size. Otherwise it ends the run. A send costs as much as many bytes of padding on a
+	// virtual interface, and as few on a real one.
 	padShare = 4
 )
 
-// sendQueue holds the sends of a batch, to all peers, until a system call takes them.
+// sendQueue holds the sends of a batch, to all peers, until a system call sends them.
 type sendQueue struct {
-	*sendRun     // the run in the making: the send after those that are queued
-	queued   int // sends
+	*sendRun     // the run being gathered, after the queued ones
+	queued   int // number of queued sends
 	sends    [maxSends + 1]sendRun
 	headers  [maxSends]messageHeader // of sends
 
-	// The memory of the runs. Each run has what the one before it has left.
+	// The memory of the runs. Each run uses what the previous one left.
 	iovs   [maxPieces]unix.Iovec
 	dgrams [maxParts]datagram
 	owners [maxOwners]*Packet
@@ -48,35 +48,34 @@ type sendQueue struct {
 	pcsum, pack, gso use // of the whole batch
 }
 
-// sendRun is one send: datagrams of one size, of which the last may be shorter, for one peer.
+// sendRun is one send: datagrams of one size to one peer, of which the last may be shorter.
 type sendRun struct {
-	first *Packet // says where to
-	// iov are the pieces of the datagrams, from the second on: the wire puts its own headers
-	// into the first.
+	first *Packet // has the destination
+	// iov has the pieces of the datagrams from index 1 on. The wire puts its own headers into iov[0].
 	iov   []unix.Iovec
 	parts []datagram
-	owner []*Packet // of the datagrams, in order
-	heads []byte    // maxHead for each datagram
+	owner []*Packet // packets in the datagrams, in order
+	heads []byte    // maxHead bytes for each datagram
 
 	total int  // bytes
-	size  int  // of every datagram but the last
-	ended bool // by a shorter one
-	// fill is what a datagram of several packets is filled up to, in bytes; 0 if the run has
-	// none, and takes no packet into the datagrams that it has.
+	size  int  // of every datagram except the last
+	ended bool // by a shorter datagram
+	// fill is the size in bytes to which datagrams of several packets are filled. If it is 0, the run has no
+	// such datagrams, and no packet is added to an existing datagram.
 	fill int
 
-	fd    int            // of the socket that it leaves by
-	front [frontLen]byte // the wire's own headers
+	fd    int            // of the socket to send by
+	front [frontLen]byte // the wire's headers
 	name  socketName
 	sendControl
 }
 
-// datagram is one of a run.
+// datagram is one datagram of a run.
 type datagram struct {
 	iovecs, packets, bytes int
 }
 
-// begin makes the run after those that are queued an empty one.
+// begin starts an empty run after the queued ones.
 func (u *sendQueue) begin(first *Packet) {
 	m := &u.sends[u.queued]
 	if u.queued == 0 {
@@ -90,12 +89,12 @@ func (u *sendQueue) begin(first *Packet) {
 	u.sendRun = m
 }
 
-// full says whether what is queued must leave before there is room for another run.
+// full reports whether the queue must be sent before another run fits.
 func (u *sendQueue) full() bool {
 	return u.queued == maxSends || cap(u.iov) < runPieces || cap(u.parts) < MaxRun || cap(u.owner) < runOwners
 }
 
-// add puts a datagram of one or two pieces behind the run, where there is room.
+// add appends a datagram of one or two pieces to the run. It must fit.
 func (u *sendRun) add(p *Packet, a, b []byte) {
 	u.iov = append(u.iov, iovec(a))
 	pieces, size := 1, len(a)+len(b)
@@ -110,15 +109,15 @@ func (u *sendRun) add(p *Packet, a, b []byte) {
 	u.own(p, pieces, size)
 }
 
-// own makes p the owner of a datagram behind the run, which has so many pieces.
+// own appends a datagram of p with that many pieces and bytes.
 func (u *sendRun) own(p *Packet, pieces, size int) {
 	u.owner = append(u.owner, p)
 	u.parts = append(u.parts, datagram{pieces, 1, size})
 	u.total += size
 }
 
-// free is how many datagrams of size bytes, in two pieces each, fit behind the run, which may have most. It
-// is 0 if they are not of the run's size.
+// free returns how many datagrams of size bytes, each in two pieces, fit in the run, which may have at most
+// most. It is 0 if the run has another size.
 func (u *sendRun) free(size, most int) int {
 	if len(u.parts) > 0 && size != u.size {
 		return 0
@@ -126,24 +125,24 @@ func (u *sendRun) free(size, most int) int {
 	return min(most-len(u.parts), (maxDatagram-u.total)/size, (cap(u.iov)-len(u.iov))/2)
 }
 
-// head is the memory for the headers of the next datagram.
+// head returns the memory for the headers of the next datagram.
 func (u *sendRun) head() []byte {
 	at := len(u.parts) * maxHead
 	return u.heads[at : at : at+maxHead]
 }
 
-// addSegments puts n segments of p from segment k on behind the run, which are of one size and fit. Their
-// inner checksums stay partial, so that a header differs from the one before in little.
+// addSegments appends n segments of p from segment k on, which have one size and fit. Their inner checksums
+// stay partial, so that each header differs little from the one before.
 func (u *sendRun) addSegments(p *Packet, super *encap.Super, k, n int) {
-	b, size := p.Bytes(), p.head+super.SegmentLen(k)
+	b, size := p.Bytes(), p.prefix+super.SegmentLen(k)
 	if len(u.parts) == 0 {
 		u.size = size
 	}
 	var before []byte
 	for ; n > 0; n, k = n-1, k+1 {
 		head := u.head()[:size-super.SegmentSize]
-		if copy(head, before); before == nil || !super.NextHeader(head[p.head:], k) {
-			super.AppendHeader(append(head[:0], p.headers()...), b, k, true)
+		if copy(head, before); before == nil || !super.NextHeader(head[p.prefix:], k) {
+			super.AppendHeader(append(head[:0], p.prefixBytes()...), b, k, true)
 		}
 		before = head
 		from, to := super.Payload(k)
@@ -152,16 +151,16 @@ func (u *sendRun) addSegments(p *Packet, super *encap.Super, k, n int) {
 	}
 }
 
-// last is the run's last datagram.
+// last returns the run's last datagram.
 func (u *sendRun) last() *datagram { return &u.parts[len(u.parts)-1] }
 
-// joins says whether size more bytes fit into the last datagram.
-func (u *sendRun) joins(size int) bool {
+// canJoin reports whether size more bytes fit into the last datagram.
+func (u *sendRun) canJoin(size int) bool {
 	return u.fill > 0 && u.last().bytes+size <= u.fill && u.total+size <= maxDatagram &&
 		len(u.iov) < cap(u.iov) && len(u.owner) < cap(u.owner)
 }
 
-// join puts p into the last datagram.
+// join adds p to the last datagram.
 func (u *sendRun) join(p *Packet, b []byte) {
 	d := u.last()
 	u.iov, u.owner = append(u.iov, iovec(b)), append(u.owner, p)
@@ -171,9 +170,8 @@ func (u *sendRun) join(p *Packet, b []byte) {
 	u.total += len(b)
 }
 
-// pads says whether the last datagram is so full that it is worth padding, so that one
-// of size bytes and more can follow it.
-func (u *sendRun) pads(size int) bool {
+// canPad reports whether to pad the last datagram, so that one of size bytes or more can follow it.
+func (u *sendRun) canPad(size int) bool {
 	if u.fill == 0 || size > u.fill || len(u.iov)+2 > cap(u.iov) || len(u.owner) == cap(u.owner) {
 		return false
 	}
@@ -181,10 +179,10 @@ func (u *sendRun) pads(size int) bool {
 	return full(last, u.fill) && u.total-last+2*u.fill <= maxDatagram
 }
 
-// full says whether a datagram of size bytes is worth padding to fill.
+// full reports whether a datagram of size bytes is worth padding to fill.
 func full(size, fill int) bool { return size*padShare >= fill*(padShare-1) }
 
-// pad fills the last datagram up, so that another can follow.
+// pad pads the last datagram, so that another can follow.
 func (u *sendRun) pad() {
 	d := u.last()
 	if rest := u.fill - d.bytes; rest > 0 {

@@ -12,21 +12,21 @@ import (
 	"weft/encap"
 )
 
-// sockets are the UDP sockets of an underlay: those that share the tunnel's port and receive, and one
-// for each lane, which only sends. They move runs of datagrams of one size in one system call. It is
-// safe for concurrent use.
+// sockets are the UDP sockets of an underlay: those that share the tunnel's port and receive, and one for
+// each lane, which only sends. They move runs of datagrams in one system call. sockets is safe for concurrent
+// use.
 type sockets struct {
 	local netip.AddrPort
 	log   *slog.Logger
-	group []*UDPSocket // these share the port; there is always one
+	group []*UDPSocket // share the tunnel's port; at least one
 	lanes []*UDPSocket
 	gro   OffloadSwitch
-	// wanted are how many queues and lanes were asked for. There may be fewer.
-	wanted [2]int
-	head   int // bytes of the format in a datagram, before the inner packet
+	// requested are the numbers of queues and lanes that were requested. There may be fewer.
+	requested [2]int
+	head      int // bytes of the format's header before the inner packet
 }
 
-// listenSockets opens the sockets in the current network namespace. The error is that of ListenUDP.
+// listenSockets opens the sockets in the current network namespace. It returns the errors of ListenUDP.
 func listenSockets(o UDPOptions) (*sockets, error) {
 	var s *sockets
 	var err error
@@ -38,24 +38,24 @@ func listenSockets(o UDPOptions) (*sockets, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.offer(o)
+	s.applyOptions(o)
 	return s, nil
 }
 
-// newSockets binds the sockets.
+// newSockets opens and binds the sockets.
 func newSockets(o UDPOptions) (*sockets, error) {
 	u, err := listenUDP(o, nil)
 	if err != nil {
 		return nil, err
 	}
-	s := &sockets{local: u.local, log: o.logger(), group: []*UDPSocket{u}, wanted: wantedSockets(o)}
+	s := &sockets{local: u.local, log: o.logger(), group: []*UDPSocket{u}, requested: requestedSockets(o)}
 	s.openQueues(o)
 	s.openLanes(o)
 	return s, nil
 }
 
-// offer sets what of the sockets depends on the wire format and on what is switched off.
-func (s *sockets) offer(o UDPOptions) {
+// applyOptions applies the options that depend on the wire format and the disabled offloads.
+func (s *sockets) applyOptions(o UDPOptions) {
 	if o.Format == encap.FormatVXLAN {
 		s.head = encap.VXLANOverhead
 	}
@@ -70,13 +70,13 @@ func (s *sockets) offer(o UDPOptions) {
 	s.gro.set(OffloadGRO, o.Off, gro)
 }
 
-// takesRuns probes whether the kernel sends a run in one call.
-func (s *sockets) takesRuns() bool {
+// supportsRuns reports whether the kernel sends a run in one call.
+func (s *sockets) supportsRuns() bool {
 	_, err := unix.GetsockoptInt(s.group[0].fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	return err == nil
 }
 
-// readRuns reads one run of datagrams a recvmsg(2) from u, until nothing is left.
+// readRuns reads one run of datagrams per recvmsg(2) from u, until none is left.
 func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 	for {
 		p := r.Slot()
@@ -91,7 +91,7 @@ func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 			p.Truncated = n > len(p.Space())
 			n = min(n, len(p.Space()))
 			size := readControl(p, r.io.control())
-			if size <= 0 || n <= size || s.superpacket(p, n, size) {
+			if size <= 0 || n <= size || s.isSuperpacket(p, n, size) {
 				r.Commit(n)
 				continue
 			}
@@ -106,10 +106,10 @@ func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 	}
 }
 
-// superpacket says whether the n bytes in the slot, which came with UDP_GRO's segment size, are
-// no batch of datagrams but one that holds an inner UDP superpacket: on a virtual wire
-// tunnel GSO arrives so. An inner packet is never longer than its datagram.
-func (s *sockets) superpacket(p *Packet, n, size int) bool {
+// isSuperpacket reports whether the n bytes in the slot, which UDP_GRO delivered with a segment size, are one
+// datagram with an inner UDP superpacket. A virtual interface delivers tunnel GSO so. In a run, an inner
+// packet is never longer than its datagram.
+func (s *sockets) isSuperpacket(p *Packet, n, size int) bool {
 	in := &p.Info.Inner
 	if in.Parse(p.Space()[min(s.head, n):n]) != nil {
 		return false
@@ -118,8 +118,8 @@ func (s *sockets) superpacket(p *Packet, n, size int) bool {
 		p.parsed = true // of the first datagram
 		return false
 	}
-	// One that only claims to be longer than its datagram is refused by itself: it is to get nothing of the next
-	// one.
+	// A packet that only claims to be longer than its datagram is dropped alone: it must not get bytes of the
+	// next datagram.
 	if in.Proto != encap.ProtoUDP || in.L4 == 0 || in.TotalLen <= size || s.head+in.TotalLen != n {
 		return false
 	}
@@ -128,7 +128,7 @@ func (s *sockets) superpacket(p *Packet, n, size int) bool {
 	return true
 }
 
-// whole implements wire: a socket sends no superpackets.
+// whole implements wire: a UDP socket cannot send superpackets.
 func (s *sockets) whole(*runWriter, *Ring, *Packet) bool { return false }
 
 // address implements wire.
@@ -136,7 +136,7 @@ func (s *sockets) address(r *Ring, m *sendRun, h *messageHeader, v []unix.Iovec,
 	s.from(r, m.first.Lane).address(m, h, v[1:], n, size)
 }
 
-// from is the socket that a lane's datagrams leave from.
+// from returns the socket that sends a lane's datagrams.
 func (s *sockets) from(r *Ring, lane uint8) *UDPSocket {
 	if lane > 0 && int(lane) <= len(s.lanes) {
 		return s.lanes[lane-1]
@@ -144,7 +144,7 @@ func (s *sockets) from(r *Ring, lane uint8) *UDPSocket {
 	return s.group[r.Worker%len(s.group)]
 }
 
-// LanePort is the port that a lane's datagrams leave from.
+// LanePort returns the source port of a lane's datagrams.
 func (s *sockets) LanePort(lane uint8) uint16 {
 	if lane > 0 && int(lane) <= len(s.lanes) {
 		return s.lanes[lane-1].local.Port()
@@ -152,19 +152,19 @@ func (s *sockets) LanePort(lane uint8) uint16 {
 	return s.local.Port()
 }
 
-// queues are those of the tunnel's port, and those of the lanes.
+// queues returns the queues of the tunnel's port, and those of the lanes.
 func (s *sockets) queues() (l []Queue) {
 	for i, u := range s.group {
-		l = append(l, FDQueue{u.fd, homeOf(i, len(s.group)), func(r *Ring) error { return s.readRuns(u, r) }, u})
+		l = append(l, FDQueue{u.fd, workerFor(i, len(s.group)), func(r *Ring) error { return s.readRuns(u, r) }, u})
 	}
 	for i, u := range s.lanes {
-		l = append(l, FDQueue{u.fd, i, u.takeError, u})
+		l = append(l, FDQueue{u.fd, i, u.clearErrors, u})
 	}
 	return l
 }
 
-// takeError takes what error is pending off the socket of a lane, which has errors to read, and nothing else.
-func (s *UDPSocket) takeError(r *Ring) error {
+// clearErrors clears the pending error of a lane's socket, which receives nothing else.
+func (s *UDPSocket) clearErrors(r *Ring) error {
 	p := r.Slot()
 	for range MaxReads {
 		if _, errno := recv(s.fd, p.Space(), 0); errno == unix.EAGAIN {
@@ -174,7 +174,7 @@ func (s *UDPSocket) takeError(r *Ring) error {
 	return nil
 }
 
-// overflow is how many datagrams the kernel dropped because a receive buffer was full.
+// overflow returns the number of datagrams that the kernel dropped because a receive buffer was full.
 func (s *sockets) overflow() (n uint64) {
 	for _, u := range s.group {
 		n += u.Overflow()

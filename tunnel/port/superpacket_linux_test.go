@@ -26,7 +26,7 @@ func TestNoPacketReachesIntoTheNextDatagram(t *testing.T) {
 				s := &sockets{head: head}
 				p := NewRing().Slot()
 				copy(p.Space(), b)
-				if s.superpacket(p, len(b), size) {
+				if s.isSuperpacket(p, len(b), size) {
 					t.Errorf("head %d, protocol %d: a packet that claims %d bytes too many is taken for a superpacket", head,
 						proto, more)
 				}

@@ -10,31 +10,30 @@ import (
 	"weft/encap"
 )
 
-// tunTunnel is UDP tunnel GSO, with and without outer checksum, of TUNSETOFFLOAD
+// tunTunnel has the TUNSETOFFLOAD flags for UDP tunnel GSO with and without an outer checksum
 // (linux/if_tun.h, Linux 6.17).
 const tunTunnel = 0x80 | 0x100
 
-// tapOffloads are all that a TAP of ours has.
+// tapOffloads has all offloads of the TAP.
 const tapOffloads = tunCsum | tunTSO | tunTSOECN | tunUSO | tunTunnel
 
-// tap is the device through which superpackets leave whole: of all that a process can write
-// to, only a TAP takes a frame that says where its inner headers are. Without a device fd is -1 and
-// name is empty. It is safe for concurrent use.
+// tap is the device that sends superpackets whole. Only a TAP accepts frames that describe their inner
+// headers. Without a device fd is -1 and name is empty. tap is safe for concurrent use.
 type tap struct {
 	fd      int
 	name    string
 	log     *slog.Logger
-	use     atomic.Bool // the owner of the device has set it up
+	use     atomic.Bool // the owner has set up the device
 	offload OffloadSwitch
 }
 
-// openTAP opens the device, if one is wanted and the kernel has what it takes.
+// openTAP opens the device if it is requested and the kernel supports tunnel GSO.
 func openTAP(o RawOptions) *tap {
 	t := &tap{fd: -1, log: o.logger()}
 	var err error
 	if o.TAP != "" && !o.Off.Has(OffloadTunnel) {
 		if err = t.open(o.TAP); err != nil {
-			t.log.Info("superpackets are cut before they leave", "event", EventOutletChosen, "offload",
+			t.log.Info("segmenting superpackets before they are sent", "event", EventOutletChosen, "offload",
 				OffloadTunnel.String(), "cause", err)
 		}
 	}
@@ -49,7 +48,7 @@ func (t *tap) open(name string) error {
 	}
 	made, err := setUpTAP(fd, name)
 	if err != nil {
-		_ = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 0) // one of an earlier process that this kernel cannot use
+		_ = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 0) // remove an earlier device that this kernel cannot use
 		_ = unix.Close(fd)
 		return fmt.Errorf("tap %s: %w", name, err)
 	}
@@ -57,7 +56,7 @@ func (t *tap) open(name string) error {
 	return nil
 }
 
-// setUpTAP makes fd the TAP of that name, or template of a name, and returns its name.
+// setUpTAP attaches fd to the TAP of that name or template, and returns the name.
 func setUpTAP(fd int, name string) (string, error) {
 	req, err := unix.NewIfreq(name)
 	if err != nil {
@@ -73,26 +72,26 @@ func setUpTAP(fd int, name string) (string, error) {
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tapOffloads); err != nil {
 		return "", fmt.Errorf("TUNSETOFFLOAD: %w (tunnel GSO is since Linux 6.17)", err)
 	}
-	// To unmake a device takes the kernel some 20 ms, and so a restart would: it stays, idle.
+	// The device stays, idle: removing it takes the kernel some 20 ms, which would delay a restart.
 	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
 		return "", fmt.Errorf("TUNSETPERSIST: %w", err)
 	}
 	return req.Name(), nil
 }
 
-// takes says whether p can leave by the device. A packet of one segment is no superpacket, and a TAP that
-// it met on its path would refuse it.
-func (t *tap) takes(p *Packet) bool {
+// accepts reports whether the device can send p. A packet of one segment is no superpacket, and a TAP on its
+// path would reject it.
+func (t *tap) accepts(p *Packet) bool {
 	return t.use.Load() && t.offload.On() && p.Partial && p.Segments > 1 && p.off == Headroom
 }
 
-// send writes a frame that stands for p, with its virtio-net header. It is false if the device did not take
-// it: p is to be cut then. Otherwise p has its verdict, if that is another than delivered.
+// send writes the frame of p, with its virtio-net header. It returns false if the device did not accept it,
+// and p must be segmented. Otherwise p has its verdict, if that is not Delivered.
 func (t *tap) send(frame []byte, p *Packet) bool {
 	switch errno := write(t.fd, frame); errno {
 	case 0:
 		t.offload.used(p.Segments)
-	case unix.EIO, unix.EBADFD: // it is down or deleted: packets are cut until it is there again
+	case unix.EIO, unix.EBADFD: // down or deleted: segment packets until it works again
 		return false
 	case unix.EINVAL:
 		t.offload.lose(t.log, t.name, errno)

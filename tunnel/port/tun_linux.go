@@ -13,50 +13,47 @@ import (
 
 // TUNOptions describes the TUN device to open.
 type TUNOptions struct {
-	// Name is the device's name, or a template such as "flannel%d". A device that
-	// exists already is attached to: its addresses and routes are kept.
+	// Name is the device's name, or a template such as "flannel%d". An existing device is attached to, and keeps
+	// its addresses and routes.
 	Name string
-	// Transient removes the device when it is closed. Otherwise the device is persistent: without a process
-	// it keeps its addresses and routes, and the kernel drops packets there that would otherwise leak to the
+	// Transient removes the device when it is closed. Otherwise the device is persistent: without a process it
+	// keeps its addresses and routes. The kernel then drops packets there, which would otherwise leak to the
 	// default route.
 	Transient bool
-	// Queues is how many workers shall read the device side by side; 0 is 1. A device that
-	// exists with a single queue keeps it (until it is deleted), and one with several is
-	// taken with as many as are asked for.
+	// Queues is the number of workers that read the device in parallel; 0 means 1. An existing device with a
+	// single queue keeps it until it is deleted. An existing multi-queue device gets as many as requested.
 	Queues int
-	// Off switches offloads off, and Logger is told when one is lost; only
-	// OpenOffloadTUN uses Off. A nil Logger discards.
+	// Off switches offloads off; only OpenOffloadTUN uses it. Logger logs when an offload is lost, and nil
+	// discards.
 	Off    OffloadSet
 	Logger *slog.Logger
-	// From, if not nil, is the device as an earlier port kept it. The new port takes over its queues and the
-	// packets in them. With an error the descriptors are closed; the error wraps ErrUnfit if the device is
-	// not the one that is wanted.
+	// From, if not nil, is the device of an earlier port. The new port takes over its queues and the packets in
+	// them. On error the descriptors are closed. The error wraps ErrUnfit if the device is not the requested
+	// one.
 	From *Kept
 }
 
-// TUN is a TUN device. As a port it moves one bare IP packet a read and a write, without a virtio-net header.
-// It is safe for concurrent use.
+// TUN is a TUN device. As a port it moves one IP packet per read and write, without a virtio-net header. It
+// is safe for concurrent use.
 type TUN struct {
 	name string
 	fd   int
-	fds  []int // of the queues; the first is fd
-	// wanted is how many queues were asked for.
-	wanted int
-	shut   sync.Once
+	fds  []int // of the queues; fds[0] is fd
+	// requested is the number of queues requested.
+	requested int
+	shut      sync.Once
 }
 
-// OpenTUN opens or re-attaches to a TUN device in the current network namespace.
-// The error wraps unix.EBUSY if another process has the device, unix.EINVAL if a
-// device of that name is no TUN, unix.EPERM without CAP_NET_ADMIN, and
-// unix.ENOENT where there is no /dev/net/tun. The device comes without address
-// and down if it is new.
+// OpenTUN opens or attaches to a TUN device in the current network namespace. A new device is down and has no
+// address. The error wraps unix.EBUSY if another process has the device, and unix.EINVAL if a device of that
+// name is no TUN. It wraps unix.EPERM without CAP_NET_ADMIN, and unix.ENOENT without /dev/net/tun.
 func OpenTUN(o TUNOptions) (*PortableTUN, error) {
 	var t *TUN
 	var err error
 	if o.From != nil {
 		t, err = keptTUN(o, KindTUN)
 	} else if t, err = openTUN(o, unix.IFF_VNET_HDR); errors.Is(err, unix.EINVAL) {
-		// a sandbox that knows no virtio-net header
+		// some sandboxes support no virtio-net header
 		t, err = openTUN(o, 0)
 	}
 	if err != nil {
@@ -79,7 +76,7 @@ func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.wanted = max(1, o.Queues)
+	t.requested = max(1, o.Queues)
 	if multi {
 		err = t.addQueues(max(1, o.Queues), flags)
 	}
@@ -87,8 +84,8 @@ func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	if len(t.fds) < o.Queues && o.Logger != nil {
-		o.Logger.Warn("the TUN has fewer queues than there are workers, so that fewer of them read it; "+
-			"one that was made with a single queue has others only when it is deleted and made anew",
+		o.Logger.Warn("the TUN has fewer queues than there are workers, so fewer workers read it; "+
+			"a TUN made with a single queue gets more only if it is deleted",
 			"device", t.name, "queues", len(t.fds), "wanted", o.Queues, "cause", err)
 	}
 	return t, nil
@@ -108,9 +105,8 @@ func setUpTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
 	return multi, nil
 }
 
-// TUNFromFD makes a port of a TUN descriptor that was opened elsewhere, by a
-// parent or in a pod's namespace, with IFF_NO_PI and without IFF_VNET_HDR. It
-// takes fd over, also on error.
+// TUNFromFD makes a port from a TUN descriptor that was opened elsewhere, with IFF_NO_PI and without
+// IFF_VNET_HDR. It owns fd, also on error.
 func TUNFromFD(fd int) (*TUN, error) {
 	req, err := unix.NewIfreq("")
 	if err == nil {
@@ -126,13 +122,13 @@ func TUNFromFD(fd int) (*TUN, error) {
 	return &TUN{name: req.Name(), fd: fd, fds: []int{fd}}, nil
 }
 
-// Name is the device's name.
+// Name returns the device's name.
 func (t *TUN) Name() string { return t.name }
 
 // Queues implements Port.
 func (t *TUN) Queues() []Queue { return t.queuesOf(t.readFrom) }
 
-// Close detaches from the device. A persistent one stays.
+// Close closes the descriptors. A persistent device stays.
 func (t *TUN) Close() error {
 	var errs []error
 	t.shut.Do(func() {
@@ -156,7 +152,7 @@ func (t *TUN) readFrom(fd int, r *Ring) error {
 		case errno == unix.EAGAIN:
 			return nil
 		case errno == unix.EINTR:
-		default: // EBADFD: the device was deleted; EIO: it is down, which passes
+		default: // EBADFD: the device was deleted; EIO: it is down, and may come up again
 			if errno == unix.EIO {
 				return nil
 			}
@@ -165,8 +161,7 @@ func (t *TUN) readFrom(fd int, r *Ring) error {
 	}
 }
 
-// WriteBatch implements Port: one packet a write(2). The kernel's whole receive
-// path runs inside it.
+// WriteBatch implements Port by one write(2) per packet, which runs the kernel's whole receive path.
 func (t *TUN) WriteBatch(r *Ring, ps []*Packet) {
 	r.Writes += len(ps)
 	for _, p := range ps {
@@ -174,9 +169,9 @@ func (t *TUN) WriteBatch(r *Ring, ps []*Packet) {
 	}
 }
 
-// queueFor is the queue to write p on, and so the one that the other direction of its flow
-// is read from: the worker's own, or if sender and kernel have given the worker
-// more than its share of flows, one by the flow.
+// queueFor returns the queue to write p to. The kernel delivers the other direction of the flow on the same
+// queue. It is the worker's own, unless one worker reads all flows of the sender: then the flow's hash
+// selects it.
 func (t *TUN) queueFor(r *Ring, p *Packet) int {
 	n := len(t.fds)
 	if n == 1 {
@@ -190,7 +185,7 @@ func (t *TUN) queueFor(r *Ring, p *Packet) int {
 	return t.fds[r.Worker%n]
 }
 
-// tunRemedy says what to do where /dev/net/tun cannot be opened.
+// tunRemedy returns what to do if /dev/net/tun cannot be opened.
 func tunRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):

@@ -9,26 +9,26 @@ import (
 	"weft/encap"
 )
 
-// Flags of TUNSETOFFLOAD (linux/if_tun.h). An unknown bit is EINVAL, which is the probe. USO is since Linux
-// 6.2, and only for both families at once.
+// Flags of TUNSETOFFLOAD (linux/if_tun.h). An unknown bit fails with EINVAL, so setting them is the probe.
+// USO exists since Linux 6.2, only for both families together.
 const (
 	tunCsum = 0x01
 	tunTSO  = 0x02 | 0x04 // IPv4, IPv6
-	// A burst marked CWR would otherwise be cut before it reaches us.
+	// Without it the kernel segments superpackets with CWR set.
 	tunTSOECN = 0x08
 	tunUSO    = 0x20 | 0x40 // IPv4, IPv6
 )
 
-// OffloadTUN is a TUN device as a port that moves superpackets: every packet has a
-// virtio-net header in front (path socket). It is safe for concurrent use.
+// OffloadTUN is the TUN port of path socket. It moves superpackets: every packet has a virtio-net header. It
+// is safe for concurrent use.
 type OffloadTUN struct {
 	*TUN
 	log                *slog.Logger
 	tso, uso, tcp, udp OffloadSwitch
 }
 
-// OpenOffloadTUN is OpenTUN with the offloads that the kernel has and o does not
-// switch off. Without any it still carries packets.
+// OpenOffloadTUN is OpenTUN with the offloads that the kernel supports and o.Off does not switch off. Without
+// any offload it still carries packets.
 func OpenOffloadTUN(o TUNOptions) (*OffloadTUN, error) {
 	var t *TUN
 	var err error
@@ -43,7 +43,7 @@ func OpenOffloadTUN(o TUNOptions) (*OffloadTUN, error) {
 	return offloadTUN(t, o.Off, o.Logger)
 }
 
-// probe climbs down the ladder until the kernel agrees.
+// probe finds the largest set of offloads that the kernel accepts, and sets those that are not switched off.
 func (t *OffloadTUN) probe(off OffloadSet) {
 	set := func(bits int) bool { return unix.IoctlSetInt(t.fd, unix.TUNSETOFFLOAD, bits) == nil }
 	csum := set(tunCsum)
@@ -51,7 +51,7 @@ func (t *OffloadTUN) probe(off OffloadSet) {
 	uso := tso && set(tunCsum|tunTSO|tunUSO)
 	t.tso.set(OffloadTSO, off, tso)
 	t.uso.set(OffloadUSO, off, uso)
-	t.tcp.set(OffloadTCP, off, tso) // what a TUN can hand out it also takes
+	t.tcp.set(OffloadTCP, off, tso) // a TUN accepts what it can deliver
 	t.udp.set(OffloadUDP, off, uso)
 	bits := 0
 	if t.tso.On() {
@@ -70,7 +70,7 @@ func (t *OffloadTUN) probe(off OffloadSet) {
 // LeavesPartial implements Super.
 func (t *OffloadTUN) LeavesPartial(Recv) bool { return true }
 
-// Offloads reports the device's four.
+// Offloads implements Super.
 func (t *OffloadTUN) Offloads() []OffloadStats {
 	return []OffloadStats{t.tso.stats(), t.uso.stats(), t.tcp.stats(), t.udp.stats()}
 }
@@ -100,8 +100,8 @@ func (t *OffloadTUN) readFrom(fd int, r *Ring) error {
 	}
 }
 
-// describe takes what the virtio-net header says about a packet. HdrLen is only a
-// hint, and wrong for forwarded packets.
+// describe describes p from its virtio-net header. It ignores HdrLen, which is only a hint and wrong for
+// forwarded packets.
 func (t *OffloadTUN) describe(p *Packet) {
 	h, err := encap.ParseVNetHdr(p.buf[p.off-encap.VNetHdrLen:])
 	if err != nil {
@@ -113,22 +113,22 @@ func (t *OffloadTUN) describe(p *Packet) {
 	switch h.GSOType &^ encap.VNetGSOECN {
 	case encap.VNetGSOTCPv4, encap.VNetGSOTCPv6:
 		p.SegSize = int(h.GSOSize)
-		p.countFor(&t.tso)
+		p.countSuper(&t.tso)
 	case encap.VNetGSOUDPL4:
 		p.SegSize = int(h.GSOSize)
-		p.countFor(&t.uso)
+		p.countSuper(&t.uso)
 	}
 }
 
-// countFor counts a superpacket that came by o. One that cannot be cut is dropped later.
-func (p *Packet) countFor(o *OffloadSwitch) {
+// countSuper counts a superpacket that o delivered. An invalid one is dropped later.
+func (p *Packet) countSuper(o *OffloadSwitch) {
 	if super, _, ok := p.ParseSuper(); ok {
 		o.used(super.Segments)
 	}
 }
 
-// WriteBatch implements Port: packets of one flow that follow one another become
-// one superpacket, gathered from where they are by one writev(2).
+// WriteBatch implements Port. It coalesces consecutive packets of a flow into one superpacket, gathered from
+// where they are by one writev(2).
 func (t *OffloadTUN) WriteBatch(r *Ring, ps []*Packet) {
 	m := &r.io.merge
 	m.ring = r

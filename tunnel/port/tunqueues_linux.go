@@ -11,24 +11,24 @@ import (
 	"weft/tunnel/nlattr"
 )
 
-// A device with several queues has a descriptor for each. The kernel gives a flow to the
-// queue that its other direction was last written to (tun_automq_select_queue), else to
-// one by a symmetric hash of the flow; so whoever writes a flow chooses who reads it.
+// A multi-queue device has a descriptor for each queue. The kernel delivers a flow on the queue that its
+// other direction was last written to (tun_automq_select_queue), else by a symmetric hash of the flow. The
+// writer of a flow thus selects its reader.
 
-// queuesOf are the queues, which read reads: each worker has its own, if there are several.
+// queuesOf returns the queues of t, which read reads. Several queues have different workers.
 func (t *TUN) queuesOf(read func(fd int, r *Ring) error) (l []Queue) {
 	for i, fd := range t.fds {
-		l = append(l, FDQueue{fd, homeOf(i, len(t.fds)), func(r *Ring) error { return read(fd, r) }, nil})
+		l = append(l, FDQueue{fd, workerFor(i, len(t.fds)), func(r *Ring) error { return read(fd, r) }, nil})
 	}
 	return l
 }
 
-// attachTUN makes fd a queue of the device. One that exists with several queues is taken as
-// such, and one with a single queue as that, whatever o asks for: multi says which.
+// attachTUN attaches fd to the device as a queue. An existing device keeps its kind, multi-queue or not,
+// whatever o requests. multi reports its kind.
 func attachTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
 	for _, multi = range []bool{o.Queues > 1, o.Queues <= 1} {
 		if multi {
-			// The kernel lets any number of processes have queues of such a device.
+			// Any number of processes may have queues of such a device.
 			if n := tunQueueCount(o.Name); n > 0 {
 				return multi, fmt.Errorf("%d queues in use: %w", n, unix.EBUSY)
 			}
@@ -59,8 +59,8 @@ func setTUN(fd int, name string, flags uint16, multi bool) error {
 	return nil
 }
 
-// addQueues opens the device's further queues, up to n in all; fewer will do. The offloads are
-// the device's, and were set through the first.
+// addQueues opens further queues of the device, up to n in all. The first queue already set the offloads of
+// the device.
 func (t *TUN) addQueues(n int, flags uint16) error {
 	if got := tunQueueCount(t.name); got > 1 {
 		return fmt.Errorf("tun %s: another process opened it meanwhile: %w", t.name, unix.EBUSY)
@@ -82,15 +82,15 @@ func (t *TUN) addQueues(n int, flags uint16) error {
 	return nil
 }
 
-// Attributes of RTM_NEWLINK (linux/if_link.h). The count is since Linux 4.17.
+// Attributes of RTM_NEWLINK (linux/if_link.h). The number of queues is reported since Linux 4.17.
 const (
 	attrLinkInfo     = 18
 	attrInfoData     = 2
 	attrTUNNumQueues = 8
 )
 
-// tunQueueCount is how many queues of a device with several are open, by any process; 0 if it
-// is none or does not say.
+// tunQueueCount returns the number of open queues of a multi-queue device, in all processes. It returns 0 if
+// the device is another or does not exist, or if the kernel does not report it.
 func tunQueueCount(name string) int {
 	dump, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
@@ -108,7 +108,8 @@ func tunQueueCount(name string) int {
 		if unix.ByteSliceToString(nlattr.Find(attrs, unix.IFLA_IFNAME)) != name {
 			continue
 		}
-		if n := nlattr.Find(nlattr.Find(nlattr.Find(attrs, attrLinkInfo), attrInfoData), attrTUNNumQueues); len(n) >= 4 {
+		data := nlattr.Find(nlattr.Find(attrs, attrLinkInfo), attrInfoData)
+		if n := nlattr.Find(data, attrTUNNumQueues); len(n) >= 4 {
 			return int(binary.NativeEndian.Uint32(n))
 		}
 		return 0

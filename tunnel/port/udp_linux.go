@@ -15,38 +15,37 @@ import (
 	"weft/encap"
 )
 
-// socketBuffer is the size asked for in each direction, in bytes. The kernel charges a
-// datagram about twice its length, so this holds some 2,500 full-size ones, 25 ms
-// at 1 Gb/s: longer than the scheduler keeps a worker off a busy CPU. It is forced
-// past rmem_max where CAP_NET_ADMIN permits.
+// socketBuffer is the requested size of a buffer in each direction, in bytes. The kernel charges a datagram
+// about twice its length, so the buffer holds some 2,500 full-size ones, or 25 ms at 1 Gb/s. That exceeds the
+// time that the scheduler keeps a worker off a busy CPU. The size may exceed rmem_max where CAP_NET_ADMIN
+// permits.
 const socketBuffer = 7 << 20
 
-// UDPOptions describes the underlay socket.
+// UDPOptions describes the port of the underlay.
 type UDPOptions struct {
-	// Local is the outer address and port. Datagrams leave from it, and only those
-	// sent to it are received.
+	// Local is the outer address and port. Datagrams are sent from it, and only datagrams to it are received.
 	Local netip.AddrPort
-	// Device, if not empty, binds the socket to that link as well.
+	// Device, if not empty, is the link that the socket is bound to.
 	Device string
-	// Format is the wire format, for datagrams that the port reads by itself. The zero Format is that of ip.
-	// Only ListenOffload uses it.
+	// Format is the wire format. The zero Format is that of ip. Only ListenOffload and OpenRaw use it.
 	Format encap.Format
-	// Queues is the number of workers that receive in parallel; 0 is 1. Each gets all datagrams from one
-	// source address and port. Lanes, a power of two, is the number of source ports for flows to a weft node;
-	// 0 and 1 mean the tunnel's port alone. The kernel chooses the other ports, on Local's address; their
-	// sockets receive only ICMP errors. Only ListenOffload and OpenRaw use Queues and Lanes.
+	// Queues is the number of workers that receive in parallel; 0 means 1. Each gets all datagrams from one
+	// source address and port.
+	//
+	// Lanes, a power of two, is the number of source ports for flows to a weft node. 0 and 1 mean only the
+	// tunnel's port. The kernel chooses the other ports, on Local's address. Their sockets receive only ICMP
+	// errors. Only ListenOffload and OpenRaw use Queues and Lanes.
 	Queues, Lanes int
-	// Off switches offloads off, and Logger is told when one is lost; only
-	// ListenOffload and OpenRaw use them. A nil Logger discards.
+	// Off switches offloads off. Logger logs when one is lost, and nil discards. Only ListenOffload and OpenRaw
+	// use them.
 	Off    OffloadSet
 	Logger *slog.Logger
-	// From, if not nil, is the port as an earlier engine kept it. The new port takes over its sockets and the
-	// packets in them. With an error the descriptors are closed; the error wraps ErrUnfit if the port is not
-	// the one that is wanted.
+	// From, if not nil, is the port of an earlier engine. The new port takes over its sockets and the packets in
+	// them. On error the descriptors are closed. The error wraps ErrUnfit if the port is not the requested one.
 	From *Kept
 }
 
-// logger is the Logger, or one that discards.
+// logger returns Logger, or a logger that discards.
 func (o *UDPOptions) logger() *slog.Logger {
 	if o.Logger == nil {
 		return slog.New(slog.DiscardHandler)
@@ -54,18 +53,17 @@ func (o *UDPOptions) logger() *slog.Logger {
 	return o.Logger
 }
 
-// UDPSocket is a UDP socket as the underlay port of path portable. It is safe for concurrent use.
+// UDPSocket is the underlay port of path portable, a UDP socket. It is safe for concurrent use.
 type UDPSocket struct {
-	fd     int
-	local  netip.AddrPort
-	before uint32 // what the kernel's count of drops was when the socket became ours
-	errors errorQueue
-	batch  batchConn // path portable
+	fd          int
+	local       netip.AddrPort
+	dropsBefore uint32 // the kernel's drop count when this port took over the socket
+	errors      errorQueue
+	batch       batchConn // for path portable
 }
 
-// ListenUDP opens the underlay socket in the current network namespace. The error
-// wraps unix.EADDRINUSE if another process has the port, and unix.EADDRNOTAVAIL
-// if the address is not (or no longer) one of this host.
+// ListenUDP opens the UDP socket in the current network namespace. The error wraps unix.EADDRINUSE if another
+// process has the port, and unix.EADDRNOTAVAIL if the address is not one of this host.
 func ListenUDP(o UDPOptions) (*UDPSocket, error) {
 	if o.From != nil {
 		return keptUDP(o)
@@ -73,7 +71,7 @@ func ListenUDP(o UDPOptions) (*UDPSocket, error) {
 	return listenUDP(o, nil)
 }
 
-// listenUDP is ListenUDP; prepare does what must be done before the socket is bound.
+// listenUDP opens a UDP socket. prepare, if not nil, is called before the socket is bound.
 func listenUDP(o UDPOptions, prepare func(fd int) error) (*UDPSocket, error) {
 	family := unix.AF_INET
 	if o.Local.Addr().Is6() {
@@ -111,8 +109,7 @@ func listenUDP(o UDPOptions, prepare func(fd int) error) (*UDPSocket, error) {
 	return UDPFromFD(fd)
 }
 
-// UDPFromFD makes a port of a bound UDP socket that was opened elsewhere. It
-// takes fd over, also on error.
+// UDPFromFD makes a port from a bound UDP socket that was opened elsewhere. It owns fd, also on error.
 func UDPFromFD(fd int) (*UDPSocket, error) {
 	s := &UDPSocket{fd: fd}
 	if err := s.setUp(); err != nil {
@@ -143,17 +140,17 @@ func (s *UDPSocket) setUp() error {
 			unix.IPV6_PMTUDISC_PROBE
 	}
 	return errors.Join(
-		unix.SetsockoptInt(s.fd, level, recvTOS, 1), // the ECN field of each datagram (RFC 6040)
-		// DF on, and the kernel's cached path MTU ignored: a forged packet-too-big cannot
-		// make it refuse our datagrams. We read such messages and judge them ourselves.
+		unix.SetsockoptInt(s.fd, level, recvTOS, 1), // ECN field of each datagram (RFC 6040)
+		// DF is set, and the kernel ignores its cached path MTU. A forged packet-too-big message thus cannot make
+		// it reject datagrams. The engine reads such messages from the error queue and checks them itself.
 		unix.SetsockoptInt(s.fd, level, discover, probe),
-		s.queueErrors(1),
+		s.setErrorQueue(1),
 		force(s.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),
 		force(s.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
 	)
 }
 
-// force sets a buffer's size past the system's limit, or up to it where we may not.
+// force sets a buffer's size beyond the system's limit, or up to the limit without privilege.
 func force(fd, forced, plain int) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, forced, socketBuffer) == nil {
 		return nil
@@ -172,16 +169,16 @@ func (s *UDPSocket) Close() error {
 	return unix.Close(s.fd)
 }
 
-// Overflow is how many datagrams the kernel dropped because the receive buffer was full.
+// Overflow returns the number of datagrams that the kernel dropped at the socket (sk_drops).
 func (s *UDPSocket) Overflow() uint64 {
 	info, ok := memInfo(s.fd)
 	if !ok {
 		return 0
 	}
-	return uint64(info[memDrops] - s.before)
+	return uint64(info[memDrops] - s.dropsBefore)
 }
 
-// readControl takes the ECN field of a datagram, and returns the segment size of a UDP_GRO read, 0 without.
+// readControl sets p.OuterECN, and returns the segment size of a UDP_GRO read, or 0.
 func readControl(p *Packet, b []byte) (segment int) {
 	for {
 		m, rest, ok := nextControl(b)
@@ -200,7 +197,8 @@ func readControl(p *Packet, b []byte) (segment int) {
 	}
 }
 
-// address makes h the header of n datagrams of a run, of size bytes each but for the last, gathered from v.
+// address makes h the header of a send of n datagrams, gathered from v. All have size bytes, except that the
+// last may be shorter.
 func (s *UDPSocket) address(m *sendRun, h *messageHeader, v []unix.Iovec, n, size int) {
 	m.fd, m.used = s.fd, 0
 	m.putECN(m.first)
@@ -224,28 +222,28 @@ func (c *sendControl) putECN(p *Packet) {
 	}
 }
 
-// sendTries counts how often one datagram was sent. A call returns the errors of earlier datagrams, which
-// ICMP messages bring, and whoever empties the error queue meanwhile leaves the next of them on the socket:
-// one repetition is not always enough.
+// sendTries counts the tries of one send. A call may return the error of an earlier datagram, from an ICMP
+// message. Reading the error queue meanwhile puts the next such error on the socket, so one repetition may
+// not suffice.
 type sendTries struct {
 	last            unix.Errno
 	tries, refusals int
 }
 
-// again says whether a send that returned errno is to be repeated.
-func (t *sendTries) again(r *Ring, fd int, errno unix.Errno) bool {
+// shouldRetry reports whether to repeat a send that returned errno.
+func (t *sendTries) shouldRetry(r *Ring, fd int, errno unix.Errno) bool {
 	last := t.last
 	t.last = errno
 	switch {
 	case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT:
-		// port and protocol unreachable: never this datagram's own
+		// port or protocol unreachable: always an earlier datagram's
 		t.refusals++
 	case errno == unix.EAGAIN:
 		t.tries++
 		if !r.io.waitWritable(fd) {
 			return false
 		}
-	case errno == unix.EMSGSIZE && last == errno: // nobody else's: the first was taken off the socket
+	case errno == unix.EMSGSIZE && last == errno: // the datagram's own: the first try cleared any earlier error
 		return false
 	case errno == unix.EINTR || isQueuedError(errno):
 		t.tries++
@@ -258,7 +256,7 @@ func (t *sendTries) again(r *Ring, fd int, errno unix.Errno) bool {
 // socketName is a struct sockaddr_in or sockaddr_in6.
 type socketName [unix.SizeofSockaddrInet6]byte
 
-// set makes it that of an address, and returns its length.
+// set sets the name to an address, and returns its length.
 func (n *socketName) set(to netip.AddrPort) uint32 {
 	if to.Addr().Is4() {
 		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(n))
@@ -273,7 +271,7 @@ func (n *socketName) set(to netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// addr is the address that it is of.
+// addr returns the address of the name.
 func (n *socketName) addr() netip.AddrPort {
 	port := binary.BigEndian.Uint16(n[2:])
 	switch binary.NativeEndian.Uint16(n[:]) {

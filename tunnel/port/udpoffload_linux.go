@@ -2,38 +2,38 @@ package port
 
 import "net/netip"
 
-// OffloadSocket is the underlay port of path socket: it sends and receives runs of datagrams in
-// one system call. It is safe for concurrent use.
+// OffloadSocket is the underlay port of path socket. It sends and receives runs of datagrams in one system
+// call. It is safe for concurrent use.
 type OffloadSocket struct {
 	sockets *sockets
-	runs    *runWriter // which writes to sockets
+	runs    *runWriter // writes to sockets
 }
 
-// ListenOffload is ListenUDP with the offloads that the kernel has and o does not
-// switch off. Without any it still carries packets.
+// ListenOffload is ListenUDP with the offloads that the kernel supports and o.Off does not switch off.
+// Without any offload it still carries packets.
 func ListenOffload(o UDPOptions) (*OffloadSocket, error) {
 	s, err := listenSockets(o)
 	if err != nil {
 		return nil, err
 	}
-	return &OffloadSocket{sockets: s, runs: newRunWriter(s, o, s.local.String(), s.takesRuns())}, nil
+	return &OffloadSocket{sockets: s, runs: newRunWriter(s, o, s.local.String(), s.supportsRuns())}, nil
 }
 
 // LocalAddr implements Underlay.
 func (s *OffloadSocket) LocalAddr() netip.AddrPort { return s.sockets.local }
 
-// WriteBatch implements Port, in runs.
+// WriteBatch implements Port.
 func (s *OffloadSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
 
 // Close implements Port.
 func (s *OffloadSocket) Close() error { return s.sockets.close() }
 
-// Offloads reports the socket's.
+// Offloads implements Super.
 func (s *OffloadSocket) Offloads() []OffloadStats {
 	return append(s.runs.stats(), s.sockets.gro.stats())
 }
 
-// Overflow is how many datagrams the kernel dropped because a receive buffer was full.
+// Overflow returns the number of datagrams that the kernel dropped at the sockets (sk_drops).
 func (s *OffloadSocket) Overflow() uint64 { return s.sockets.overflow() }
 
 // Queues implements Port.
@@ -54,8 +54,8 @@ func (s *OffloadSocket) LanePort(lane uint8) uint16 { return s.sockets.LanePort(
 // Readers implements Spread.
 func (s *OffloadSocket) Readers() int { return len(s.sockets.group) }
 
-// Fill implements Holding.
+// Fill implements Throttler.
 func (s *OffloadSocket) Fill() float64 { return s.sockets.Fill() }
 
-// Hold implements Holding.
-func (s *OffloadSocket) Hold(held []HeldSource) error { return s.sockets.Hold(held) }
+// Throttle implements Throttler.
+func (s *OffloadSocket) Throttle(held []ThrottledSource) error { return s.sockets.Throttle(held) }

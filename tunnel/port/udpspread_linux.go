@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lanePeriod is the modulus of the lanes' ports: that of lane i is the tunnel's port plus i, modulo
-// lanePeriod. A receiver chooses the socket by the source port modulo how many it has (see
-// sharing), a power of two up to lanePeriod, so that each lane of a peer gets another socket there.
+// lanePeriod is the modulus of the lanes' ports: lane i has a port equal to the tunnel's port plus i, modulo
+// lanePeriod. A receiver chooses the socket by the source port modulo its number of sockets (see selector),
+// which is a power of two up to lanePeriod. Each lane of a peer therefore gets a different socket there.
 const lanePeriod = 8
 
-// openQueues opens the other sockets of the tunnel's port, for o.Queues in all. Where that fails one will
-// do. Groups are since Linux 4.5.
+// openQueues opens the other sockets of the tunnel's port, for o.Queues in all. If that fails, one is used.
+// SO_REUSEPORT programs exist since Linux 4.5.
 func (s *sockets) openQueues(o UDPOptions) {
 	if o.Queues < 2 {
 		return
 	}
-	if err := s.share(o); err != nil {
+	if err := s.openGroup(o); err != nil {
 		s.log.Warn("one worker receives all datagrams", "local", s.local, "cause", err)
 		_ = unix.SetsockoptInt(s.group[0].fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
 		closeAll(s.group[1:])
@@ -28,8 +28,8 @@ func (s *sockets) openQueues(o UDPOptions) {
 	}
 }
 
-// openLanes opens the sockets of o.Lanes. Where one fails there are none: with some of them a flow
-// would have no port to leave from.
+// openLanes opens the sockets of o.Lanes. If one fails, none is used: with only some of them, some flows
+// would have no port.
 func (s *sockets) openLanes(o UDPOptions) {
 	for lane := 1; o.Lanes > 1 && lane <= o.Lanes; lane++ {
 		u, err := s.openLane(o, lane)
@@ -49,9 +49,10 @@ func closeAll(l []*UDPSocket) {
 	}
 }
 
-// share makes a SO_REUSEPORT group of the socket. It was bound without the option, so the port
-// is nobody else's; and who joins later gets nothing, since the program never names it.
-func (s *sockets) share(o UDPOptions) error {
+// openGroup makes the socket a SO_REUSEPORT group. The socket was bound without the option, so no other
+// process has the port. A process that joins later gets no datagrams, because the program never selects its
+// socket.
+func (s *sockets) openGroup(o UDPOptions) error {
 	reuse := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return fmt.Errorf("SO_REUSEPORT: %w", err)
@@ -69,7 +70,7 @@ func (s *sockets) share(o UDPOptions) error {
 		}
 		s.group = append(s.group, u)
 	}
-	program, err := sharing(s.local.Addr().Is6(), o.Queues)
+	program, err := selector(s.local.Addr().Is6(), o.Queues)
 	if err != nil {
 		return err
 	}
@@ -80,11 +81,10 @@ func (s *sockets) share(o UDPOptions) error {
 	return nil
 }
 
-// openLane binds a lane's port: one near to what the kernel would choose, with the right
-// remainder.
+// openLane binds a lane's socket to a port with the right remainder, near one that the kernel chose.
 func (s *sockets) openLane(o UDPOptions, lane int) (*UDPSocket, error) {
 	o.Local = netip.AddrPortFrom(s.local.Addr(), 0)
-	near, err := listenUDP(o, deafen)
+	near, err := listenUDP(o, dropInput)
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +93,10 @@ func (s *sockets) openLane(o UDPOptions, lane int) (*UDPSocket, error) {
 	port := near.local.Port()&^mask | (s.local.Port()+uint16(lane))&mask
 	for range 64 {
 		if port < 1024 {
-			port |= 1 << 15 // wrapped
+			port |= 1 << 15 // wrapped around
 		}
 		o.Local = netip.AddrPortFrom(s.local.Addr(), port)
-		u, err := listenUDP(o, deafen)
+		u, err := listenUDP(o, dropInput)
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return u, err
 		}
@@ -105,8 +105,8 @@ func (s *sockets) openLane(o UDPOptions, lane int) (*UDPSocket, error) {
 	return nil, fmt.Errorf("none free near %d: %w", near.local.Port(), unix.EADDRINUSE)
 }
 
-// deafen keeps datagrams from a socket. Errors about what it sent arrive.
-func deafen(fd int) error {
+// dropInput makes a socket drop its input. Errors about sent datagrams still arrive.
+func dropInput(fd int) error {
 	nothing := [...]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
 	return attachFilter(fd, nothing[:])
 }
@@ -119,18 +119,18 @@ func attachFilter(fd int, filter []unix.SockFilter) error {
 	return nil
 }
 
-// skfNetOff makes an offset one from the IP header (linux/filter.h).
+// skfNetOff makes an offset relative to the IP header (linux/filter.h).
 const skfNetOff = 0xfff00000
 
-// sharing is the classic BPF program that names one of n sockets for a datagram, by outer source
-// address and port: the address puts the nodes that send from one port only on different
-// sockets, and the port puts a node's lanes there. It is given frames and datagrams alike.
-func sharing(six bool, n int) ([]unix.SockFilter, error) {
-	return assemble(sharingAt(skfNetOff, six, n))
+// selector returns a classic BPF program that selects one of n sockets by the outer source address and port.
+// The address spreads nodes that send from one port only, and the port spreads a node's lanes. The program
+// works for frames and for datagrams.
+func selector(six bool, n int) ([]unix.SockFilter, error) {
+	return assemble(selectorAt(skfNetOff, six, n))
 }
 
-// sharingAt is sharing's program, of which header is the offset of the IP header.
-func sharingAt(header uint32, six bool, n int) []bpf.Instruction {
+// selectorAt returns the program of selector for an IP header at offset header.
+func selectorAt(header uint32, six bool, n int) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: header + 12, Size: 4}}
 	port := []bpf.Instruction{bpf.LoadMemShift{Off: header}, bpf.LoadIndirect{Off: header, Size: 2}}
 	if six {
@@ -142,7 +142,7 @@ func sharingAt(header uint32, six bool, n int) []bpf.Instruction {
 		port = []bpf.Instruction{bpf.LoadAbsolute{Off: header + 40, Size: 2}}
 	}
 	program = append(program,
-		bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: 0x9e3779b1}, // neighbouring addresses, far apart
+		bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: 0x9e3779b1}, // spread neighbouring addresses
 		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 16},
 		bpf.StoreScratch{Src: bpf.RegA, N: 0})
 	program = append(program, port...)
