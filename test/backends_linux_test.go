@@ -104,15 +104,7 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	t.Helper()
 	// A node with plain routes solicits its neighbours from its link-local address, which is
 	// tentative in the first two seconds of a link (RFC 4862 section 5.4).
-	for _, f := range families {
-		for _, a := range l.Pods() {
-			for _, b := range l.Pods() {
-				if a != b {
-					reach(t, await.Patience, a, b, f)
-				}
-			}
-		}
-	}
+	everyPair(t, l.Pods())
 	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond,
 		Wait: await.Patience})
 	if faults := r.Faults(); err != nil || len(faults) > 0 {

@@ -63,13 +63,7 @@ func TestRoutesByARouter(t *testing.T) {
 		}
 	}
 	pods := l.Pods()
-	for _, a := range pods {
-		for _, b := range pods {
-			if a != b {
-				reach(t, await.Patience, a, b, 4)
-			}
-		}
-	}
+	everyPair(t, pods)
 	streams(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
 	datagrams(t, pods[0], pods[2], 4, 1500-28)
 	if out, err := pods[0].Command(t.Context(), "ping", "-n", "-c", "1", "-W", "10", "-t", "2",

@@ -355,34 +355,6 @@ func (o *overlay) overUDP(t *testing.T, to string, data []byte, size int) (got [
 	return got
 }
 
-// TestTUNIsTakenUpAgain closes a persistent TUN and opens it again: its address and route are still there.
-func TestTUNIsTakenUpAgain(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	h.Do(t, func() error {
-		first, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"})
-		if err != nil {
-			return err
-		}
-		if _, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"}); !errors.Is(err, unix.EBUSY) {
-			t.Errorf("opening a device in use: %v, want EBUSY", err)
-		}
-		s := tunnel.Spec{Address4: addr("10.1.1.0"), Address6: addr("fd00:1:1::")}
-		if err := errors.Join(configureTUN(s, 1472), first.Close()); err != nil {
-			return err
-		}
-		routes, err := netlink.RouteGet(net.ParseIP("10.1.2.3"))
-		if err != nil || len(routes) == 0 {
-			t.Errorf("while no process has the device, 10.1.2.3 goes %v, %v; want flannel0", routes, err)
-		}
-		again, err := port.OpenTUN(port.TUNOptions{Name: "flannel0"})
-		if err != nil {
-			return err
-		}
-		return again.Close()
-	})
-}
-
 func TestOpenTUNErrors(t *testing.T) { // alone: it names a descriptor by its number
 	h := newHost(t)
 	h.Do(t, func() error {
