@@ -46,15 +46,14 @@ func (s Store) Allocate(ctx context.Context, h Holder, subnets []netip.Prefix,
 			return err
 		}
 		list, unreadable := s.Reservations()
-		used, err := taken(dir)
-		if err != nil {
-			return err
+		if list == nil && unreadable != nil {
+			return unreadable
 		}
-		out, err = choose(pools, h, list, used, func(i int) netip.Addr { return last(dir, i) })
+		out, err = choose(pools, h, list, func(i int) netip.Addr { return last(dir, i) })
 		if err != nil {
 			return errors.Join(err, unreadable)
 		}
-		return s.write(dir, pools, h, out)
+		return write(dir, pools, h, out)
 	})
 	if err != nil {
 		return Allocation{}, fmt.Errorf("addresses of network %s, in %s: %w", s.Network, s.Dir, err)
@@ -63,29 +62,28 @@ func (s Store) Allocate(ctx context.Context, h Holder, subnets []netip.Prefix,
 }
 
 // write makes the files of what is new, or none of them.
-func (s Store) write(dir string, pools []pool, h Holder, a Allocation) error {
-	for n, addr := range a.New {
-		err := reserve(dir, addr, h)
-		if i := slices.IndexFunc(pools, func(p pool) bool { return p.subnet.Contains(addr) }); err == nil {
-			err = os.WriteFile(lastFile(dir, i), []byte(addr.String()), 0o600)
-			n++ // it has a file, which has to go if that was not written
-		}
+func write(dir string, pools []pool, h Holder, a Allocation) error {
+	var faults []error
+	for _, addr := range a.New {
+		i := slices.IndexFunc(pools, func(p pool) bool { return p.subnet.Contains(addr) })
+		faults = append(faults, reserve(dir, addr, h), os.WriteFile(lastFile(dir, i), []byte(addr.String()), 0o600))
+	}
+	err := errors.Join(faults...)
+	for _, addr := range a.New {
 		if err != nil {
-			faults := []error{err}
-			for _, made := range a.New[:n] {
-				faults = append(faults, os.Remove(filepath.Join(dir, made.String())))
-			}
-			return errors.Join(faults...)
+			_ = os.Remove(filepath.Join(dir, addr.String())) // where it fails there is none, or it stays reserved
 		}
 	}
-	return nil
+	return err
 }
 
 // choose decides, and changes nothing.
-func choose(pools []pool, h Holder, list []Reservation, used map[netip.Addr]bool,
-	last func(i int) netip.Addr) (Allocation, error) {
+func choose(pools []pool, h Holder, list []Reservation, last func(i int) netip.Addr) (Allocation, error) {
 	var out Allocation
-	own := ofHolder(list, h)
+	own, holders := ofHolder(list, h), map[netip.Addr]Holder{}
+	for _, r := range list {
+		holders[r.Address] = r.Holder
+	}
 	for i, p := range pools {
 		if k := slices.IndexFunc(own, func(r Reservation) bool { return p.subnet.Contains(r.Address) }); k >= 0 {
 			has := own[k].Address
@@ -97,13 +95,14 @@ func choose(pools []pool, h Holder, list []Reservation, used map[netip.Addr]bool
 			continue
 		}
 		addr := p.wanted
+		holder, used := holders[addr]
 		switch {
 		case !addr.IsValid():
-			if addr = p.next(last(i), used); !addr.IsValid() {
+			if addr = p.next(last(i), holders); !addr.IsValid() {
 				return Allocation{}, fmt.Errorf("%w in %s: each of its addresses has a holder", ErrFull, p.subnet)
 			}
-		case used[addr]:
-			return Allocation{}, &TakenError{addr, holderOf(list, addr)}
+		case used:
+			return Allocation{}, &TakenError{addr, holder}
 		}
 		out.Addresses = append(out.Addresses, netip.PrefixFrom(addr, p.subnet.Bits()))
 		out.New = append(out.New, addr)
@@ -169,13 +168,13 @@ func lastOf(s netip.Prefix) netip.Addr {
 
 // next returns the first address after last that is not used, round and round; the zero Addr if there is
 // none. It ends after as many steps as there are used addresses, and a few.
-func (p pool) next(last netip.Addr, used map[netip.Addr]bool) netip.Addr {
+func (p pool) next(last netip.Addr, used map[netip.Addr]Holder) netip.Addr {
 	a := p.first
 	if last.IsValid() && p.subnet.Contains(last) && last.Less(p.last) && !last.Less(p.first) {
 		a = last.Next()
 	}
 	for begin := a; ; {
-		if !used[a] && a != Gateway(p.subnet) {
+		if _, taken := used[a]; !taken && a != Gateway(p.subnet) {
 			return a
 		}
 		if a = a.Next(); p.last.Less(a) || !a.IsValid() {
@@ -185,14 +184,4 @@ func (p pool) next(last netip.Addr, used map[netip.Addr]bool) netip.Addr {
 			return netip.Addr{}
 		}
 	}
-}
-
-func (h Holder) String() string {
-	switch {
-	case h == Holder{}:
-		return "a holder whose file cannot be read"
-	case h.Interface == "":
-		return "container " + h.Container
-	}
-	return "interface " + h.Interface + " of container " + h.Container
 }

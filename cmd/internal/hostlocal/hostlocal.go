@@ -35,17 +35,27 @@ const maxText = 4096
 // Holder is an attachment that has addresses. Interface is "" in a reservation of an old host-local.
 type Holder struct{ Container, Interface string }
 
+func (h Holder) String() string {
+	switch {
+	case h == Holder{}:
+		return "a holder whose file cannot be read"
+	case h.Interface == "":
+		return "container " + h.Container
+	}
+	return "interface " + h.Interface + " of container " + h.Container
+}
+
 // Reservation is an address that somebody has.
 type Reservation struct {
 	Address netip.Addr
-	Holder  Holder
+	// Holder is zero if the file cannot be read: then nobody knows whose the address is.
+	Holder Holder
 
 	file string // its name, which is the address as whoever made it writes it
 }
 
 // Reservations returns the network's, in ascending order of address. Files that are no reservations are
-// ignored. A directory that does not exist has none. A file that cannot be read is an error, beside which the
-// others are returned.
+// ignored. A directory that does not exist has none. The error is about files that cannot be read.
 func (s Store) Reservations() ([]Reservation, error) {
 	if err := utils.ValidateNetworkName(s.Network); err != nil {
 		return nil, err
@@ -63,25 +73,25 @@ func (s Store) Reservations() ([]Reservation, error) {
 			continue
 		}
 		h, err := read(filepath.Join(dir, e.Name()))
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // released meanwhile
-		case err != nil:
-			faults = append(faults, err)
-		default:
-			out = append(out, Reservation{a.Unmap(), h, e.Name()})
+		if errors.Is(err, fs.ErrNotExist) { // released meanwhile
+			continue
 		}
+		faults = append(faults, err)
+		out = append(out, Reservation{a.Unmap(), h, e.Name()})
 	}
 	slices.SortFunc(out, func(a, b Reservation) int { return a.Address.Compare(b.Address) })
 	return out, errors.Join(faults...)
 }
 
-// Holders returns the attachments that have an address in network, each once and sorted; the rest is as
-// Reservations has it.
+// Holders returns the attachments that have an address in network, each once and sorted. The error is as that
+// of Reservations.
 func Holders(dir, network string) ([]Holder, error) {
 	list, err := Store{dir, network}.Reservations()
 	var out []Holder
 	for _, r := range list {
-		out = append(out, r.Holder)
+		if r.Holder != (Holder{}) {
+			out = append(out, r.Holder)
+		}
 	}
 	slices.SortFunc(out, func(a, b Holder) int {
 		return strings.Compare(a.Container+":"+a.Interface, b.Container+":"+b.Interface)
@@ -89,19 +99,11 @@ func Holders(dir, network string) ([]Holder, error) {
 	return slices.Compact(out), err
 }
 
-// InUse reports whether anybody has an address of network in subnet. An address whose file cannot be read
-// counts as in use.
+// InUse reports whether anybody has an address of network in subnet, as far as that can be read.
 func InUse(dir, network string, subnet netip.Prefix) bool {
-	if utils.ValidateNetworkName(network) != nil {
-		return true
-	}
-	entries, err := os.ReadDir(filepath.Join(dir, network))
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		a, err := netip.ParseAddr(e.Name())
-		return err == nil && subnet.Contains(a)
+	list, err := Store{dir, network}.Reservations()
+	return list == nil && err != nil || slices.ContainsFunc(list, func(r Reservation) bool {
+		return subnet.Contains(r.Address)
 	})
 }
 

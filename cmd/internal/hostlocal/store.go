@@ -76,51 +76,32 @@ func (s Store) change(ctx context.Context, do func(dir string) error) error {
 	}
 }
 
-// Release frees all addresses of h, and returns them. That h has none is no error. A reservation of an old
-// host-local, which names the container alone, is freed only if there is no other of h, as the plugin does
-// it.
-func (s Store) Release(ctx context.Context, h Holder) (freed []netip.Addr, err error) {
+// Release frees the addresses of h, or with only those of them alone, such as an allocation's new ones when it
+// has to be undone. It returns what it freed: that h does not have one, or has none, is no error. A
+// reservation of an old host-local, which names the container alone, is freed only if there is no other of h,
+// as the plugin does it.
+func (s Store) Release(ctx context.Context, h Holder, only ...netip.Addr) (freed []netip.Addr, err error) {
 	if _, err := os.Lstat(filepath.Join(s.Dir, s.Network)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	err = s.change(ctx, func(dir string) error {
-		list, err := s.Reservations() // of a file that cannot be read nobody knows whose it is, and it stays
+	err = s.change(ctx, func(dir string) (err error) {
+		list, _ := s.Reservations() // somebody else's file is not this release's fault
 		held := ofHolder(list, h)
-		if len(held) == 0 {
+		if len(held) == 0 && len(only) == 0 {
 			held = ofHolder(list, Holder{Container: h.Container})
 		}
-		if len(held) > 0 {
-			freed, err = remove(dir, held) // somebody else's file is not this release's fault
+		for _, r := range held {
+			if len(only) > 0 && !slices.Contains(only, r.Address) {
+				continue
+			}
+			if bad := os.Remove(filepath.Join(dir, r.file)); bad != nil && !errors.Is(bad, fs.ErrNotExist) {
+				err = errors.Join(err, fmt.Errorf("%s stays reserved: %w", r.Address, bad))
+				continue
+			}
+			freed = append(freed, r.Address)
 		}
 		return err
 	})
-	return freed, err
-}
-
-// Free frees those of h's addresses that are named, such as an allocation's new ones when it has to be
-// undone. An address that h does not have, or has no more, stays as it is, which is no error.
-func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
-	if len(addrs) == 0 {
-		return nil
-	}
-	return s.change(ctx, func(dir string) error {
-		list, _ := s.Reservations() // somebody else's file is not this one's fault
-		_, err := remove(dir, slices.DeleteFunc(ofHolder(list, h), func(r Reservation) bool {
-			return !slices.Contains(addrs, r.Address)
-		}))
-		return err
-	})
-}
-
-// remove deletes reservations, and returns the addresses of those that are gone. The caller holds the lock.
-func remove(dir string, list []Reservation) (freed []netip.Addr, err error) {
-	for _, r := range list {
-		if bad := os.Remove(filepath.Join(dir, r.file)); bad != nil && !errors.Is(bad, fs.ErrNotExist) {
-			err = errors.Join(err, fmt.Errorf("%s stays reserved: %w", r.Address, bad))
-			continue
-		}
-		freed = append(freed, r.Address)
-	}
 	return freed, err
 }
 
@@ -200,24 +181,4 @@ func leftovers(dir string) error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// taken returns the addresses that have a file, also one that cannot be read.
-func taken(dir string) (map[netip.Addr]bool, error) {
-	entries, err := os.ReadDir(dir)
-	out := map[netip.Addr]bool{}
-	for _, e := range entries {
-		if a, err := netip.ParseAddr(e.Name()); err == nil {
-			out[a.Unmap()] = true
-		}
-	}
-	return out, err
-}
-
-// holderOf finds who has a in list; the zero Holder if its file cannot be read.
-func holderOf(list []Reservation, a netip.Addr) Holder {
-	if i := slices.IndexFunc(list, func(r Reservation) bool { return r.Address == a }); i >= 0 {
-		return list[i].Holder
-	}
-	return Holder{}
 }

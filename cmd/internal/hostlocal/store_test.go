@@ -211,9 +211,10 @@ func FuzzChoose(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		used := map[netip.Addr]bool{}
+		used, list := map[netip.Addr]bool{}, []Reservation{}
 		for _, b := range full {
-			used[netip.AddrFrom4([4]byte{10, 9, 3, b})] = true
+			a := netip.AddrFrom4([4]byte{10, 9, 3, b})
+			used[a], list = true, append(list, Reservation{Address: a})
 		}
 		free := 0
 		for a := pools[0].first; !pools[0].last.Less(a); a = a.Next() {
@@ -221,7 +222,7 @@ func FuzzChoose(f *testing.F) {
 				free++
 			}
 		}
-		got, err := choose(pools, Holder{"a", "eth0"}, nil, used, func(int) netip.Addr {
+		got, err := choose(pools, Holder{"a", "eth0"}, list, func(int) netip.Addr {
 			return netip.AddrFrom4([4]byte{10, 9, 3, lastOctet})
 		})
 		if (err == nil) != (free > 0) {
@@ -243,7 +244,7 @@ func TestFree(t *testing.T) {
 	put(t, s, "fd42:0:0:3::2", "a\r\neth0")
 	put(t, s, "10.9.3.3", "b\r\neth0")
 	put(t, s, "10.9.3.4", "broken\n\nfile of /somebody")
-	if err := s.Free(t.Context(), a, addrs("10.9.3.2", "10.9.3.3", "10.9.3.4", "10.9.3.5")...); err != nil {
+	if _, err := s.Release(t.Context(), a, addrs("10.9.3.2", "10.9.3.3", "10.9.3.4", "10.9.3.5")...); err != nil {
 		t.Error(err)
 	}
 	for h, want := range map[Holder][]netip.Addr{a: addrs("fd42:0:0:3::2"), b: addrs("10.9.3.3")} {
@@ -251,7 +252,7 @@ func TestFree(t *testing.T) {
 			t.Errorf("%s has %v, want %v", h, got, want)
 		}
 	}
-	if err := s.Free(t.Context(), a, addrs("10.9.3.2")...); err != nil {
+	if _, err := s.Release(t.Context(), a, addrs("10.9.3.2")...); err != nil {
 		t.Errorf("once more: %v", err)
 	}
 	f, err := os.Open(filepath.Join(s.Dir, s.Network, lockName))
@@ -264,11 +265,8 @@ func TestFree(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := s.Free(ctx, a, addrs("fd42:0:0:3::2")...); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Release(ctx, a, addrs("fd42:0:0:3::2")...); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("while another process holds the lock: %v", err)
-	}
-	if err := s.Free(ctx, a); err != nil {
-		t.Errorf("nothing to free: %v", err)
 	}
 	if got, _ := s.Lookup(a); len(got) != 1 {
 		t.Errorf("without the lock %v was freed", got)

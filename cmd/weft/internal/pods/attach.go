@@ -265,7 +265,10 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 	undo := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attachTime)
 		defer cancel()
-		if err := store.Free(ctx, holder, got.New...); err != nil {
+		if len(got.New) == 0 {
+			return
+		}
+		if _, err := store.Release(ctx, holder, got.New...); err != nil {
 			fmt.Fprintln(os.Stderr, "weft attach:", err)
 		}
 	}

@@ -57,7 +57,8 @@ func freeAddresses(r podport.Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), freeTime)
 	defer cancel()
 	store, holder := reservationOf(r)
-	return store.Free(ctx, holder, r.Addresses...)
+	_, err := store.Release(ctx, holder, r.Addresses...)
+	return err
 }
 
 // checkAddresses says which address of a pod is not reserved for it.
