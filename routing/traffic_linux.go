@@ -8,11 +8,11 @@ import (
 
 // DeviceTraffic is what the kernel counted on one device that packets pass between this node and its peers.
 type DeviceTraffic struct {
-	Name string
-	// Own devices are the overlay's: all that passes them is between this node and its peers. Another is the
-	// underlay's link, on which the host's other packets are counted too.
-	Own      bool
-	Counters DeviceCounters
+	Name string `json:"name"`
+	// Overlay devices are the overlay's own: all that passes them is between this node and its peers. Another is
+	// the underlay's link, on which the host's other packets are counted too.
+	Overlay bool `json:"overlay"`
+	DeviceCounters
 }
 
 // DeviceCounters are the kernel's, since the device was made.

@@ -32,13 +32,13 @@ func TestTrafficIsTheDevices(t *testing.T) {
 			b.apply(kernelSet(b, tt.peer))
 			sum := func() (own, host uint64) {
 				for _, d := range b.Status().Traffic() {
-					if want, there := tt.want[d.Name]; !there || want != d.Own {
+					if want, there := tt.want[d.Name]; !there || want != d.Overlay {
 						t.Errorf("unexpected: %+v", d)
 					}
-					if d.Own {
-						own += d.Counters.TxPackets
+					if d.Overlay {
+						own += d.TxPackets
 					} else {
-						host += d.Counters.TxPackets
+						host += d.TxPackets
 					}
 				}
 				return own, host

@@ -118,7 +118,9 @@ type Dropped struct {
 	// Pods counts what came to the overlay's port from pods, or by a link that leads to no peer. Strangers
 	// counts what came to the kernel's vxlan from an address that is no peer's. Plain counts what came or would
 	// have left in plain where a Seal forbids it.
-	Pods, Strangers, Plain uint64
+	Pods      uint64 `json:"podsDropped"`
+	Strangers uint64 `json:"strangersDropped"`
+	Plain     uint64 `json:"plainDropped,omitempty"`
 }
 
 func (d Dropped) plus(e Dropped) Dropped {

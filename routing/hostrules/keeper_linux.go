@@ -45,16 +45,16 @@ type Rules struct {
 type Status struct {
 	// Firewall says where masquerade and forward are: "nftables", or iptables with its flavour; "" before there
 	// are any.
-	Firewall string
+	Firewall string `json:"firewall,omitempty"`
 	// InPlace says that everything is as it should be; if not, LastError says what is wrong.
-	InPlace   bool
-	LastError string
+	InPlace   bool   `json:"inPlace"`
+	LastError string `json:"error,omitempty"`
 	// Repaired counts how often rules were restored that somebody else had changed.
-	Repaired uint64
+	Repaired uint64 `json:"repaired"`
 	// Dropped counts the packets that the rules dropped since the start.
-	Dropped Dropped
+	Dropped
 	// Notes are sentences for the operator: what of the host keeps packets from passing, and the remedy.
-	Notes []string
+	Notes []string `json:"notes,omitempty"`
 }
 
 // accepting is a firewall in which what masquerades and accepts in one family can be.

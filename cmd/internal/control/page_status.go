@@ -33,7 +33,7 @@ func (s *Snapshot) Status(reasons, notes []Verdict) Status {
 		st.Controller = &s.Backend.Hook
 	}
 	st.Backend.Port = s.Port
-	st.Config, st.Rules, st.Counters = s.Config, rulesStatus(s.Backend.Rules), counters(s)
+	st.Config, st.Rules, st.Counters = s.Config, s.Backend.Rules, counters(s)
 	if s.StoreCut != "" {
 		st.Backend.Notes = append(st.Backend.Notes, s.StoreCut)
 	}
@@ -84,15 +84,7 @@ func underlayStatus(b routing.Status) Underlay {
 }
 
 func counters(s *Snapshot) (c Counters) {
-	for _, t := range s.Devices {
-		c.Devices = append(c.Devices, DeviceCounters{
-			Name: t.Name, Overlay: t.Own,
-			TxPackets: t.Counters.TxPackets, TxBytes: t.Counters.TxBytes,
-			TxDropped: t.Counters.TxDropped, TxErrors: t.Counters.TxErrors,
-			RxPackets: t.Counters.RxPackets, RxBytes: t.Counters.RxBytes,
-			RxDropped: t.Counters.RxDropped, RxErrors: t.Counters.RxErrors,
-		})
-	}
+	c.Devices = s.Devices
 	if s.Plane == nil {
 		return c
 	}
@@ -130,13 +122,6 @@ func drops(n [port.NumDropReasons]uint64) []Drop {
 	return out
 }
 
-func rulesStatus(st hostrules.Status) Rules {
-	return Rules{
-		Firewall: st.Firewall, InPlace: st.InPlace, Error: st.LastError, Repaired: st.Repaired, Notes: st.Notes,
-		PodsDropped: st.Dropped.Pods, StrangersDropped: st.Dropped.Strangers, PlainDropped: st.Dropped.Plain,
-	}
-}
-
 // beside returns a node's name with its identity and address, for a sentence.
 func beside(name, id string, address netip.Addr) string {
 	switch {
@@ -153,23 +138,7 @@ func beside(name, id string, address netip.Addr) string {
 
 // Rules is the state of the host's firewall rules, which say what is masqueraded, what is forwarded, and who
 // may send to the overlay's port.
-type Rules struct {
-	// Firewall says where they are: nftables, or iptables with its flavour; empty before there are any.
-	Firewall string `json:"firewall,omitempty"`
-	// InPlace says that they are as wanted; if not, Error says what is wrong.
-	InPlace bool   `json:"inPlace"`
-	Error   string `json:"error,omitempty"`
-	// Repaired counts how often they were restored after somebody else had changed them.
-	Repaired uint64 `json:"repaired"`
-	// PodsDropped counts dropped packets to the overlay's port that pods sent, or that came by a link that leads
-	// to no peer; StrangersDropped those that came to the kernel's vxlan from an address that is no peer's.
-	PodsDropped      uint64 `json:"podsDropped"`
-	StrangersDropped uint64 `json:"strangersDropped"`
-	// PlainDropped counts packets that came, or would have left, in plain where Backend.Encrypt forbids it.
-	PlainDropped uint64 `json:"plainDropped,omitempty"`
-	// Notes say which settings of the host keep packets from passing, and the remedy.
-	Notes []string `json:"notes,omitempty"`
-}
+type Rules = hostrules.Status
 
 // Config has the network configuration in use, and says how the one in the store or in the file differs.
 type Config struct {

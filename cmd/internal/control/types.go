@@ -235,22 +235,8 @@ type Counters struct {
 	Outlets []Outlet `json:"outlets,omitempty"`
 }
 
-// DeviceCounters are what the kernel has counted on a device since it was made, in frames with their
-// link-layer header.
-type DeviceCounters struct {
-	Name string `json:"name"`
-	// Overlay says that the device is the overlay's own, so that all of it is between this node and its peers.
-	// On another device, the underlay's link, the host's other packets are counted too.
-	Overlay   bool   `json:"overlay"`
-	TxPackets uint64 `json:"txPackets"`
-	TxBytes   uint64 `json:"txBytes"`
-	TxDropped uint64 `json:"txDropped"`
-	TxErrors  uint64 `json:"txErrors"`
-	RxPackets uint64 `json:"rxPackets"`
-	RxBytes   uint64 `json:"rxBytes"`
-	RxDropped uint64 `json:"rxDropped"`
-	RxErrors  uint64 `json:"rxErrors"`
-}
+// DeviceCounters are what the kernel has counted on a device.
+type DeviceCounters = routing.DeviceTraffic
 
 // Worker is what one worker of the data plane has done.
 type Worker = tunnel.WorkerStats

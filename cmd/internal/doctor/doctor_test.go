@@ -176,10 +176,10 @@ func TestChecks(t *testing.T) {
 	}
 	sealed := func(inPlace bool) func(*Facts) {
 		return func(f *Facts) {
-			f.Daemon.Status.Backend.Encrypt, f.Daemon.Status.Rules.InPlace, f.Daemon.Status.Rules.Error = "always",
+			f.Daemon.Status.Backend.Encrypt, f.Daemon.Status.Rules.InPlace, f.Daemon.Status.Rules.LastError = "always",
 				inPlace, ""
 			if !inPlace {
-				f.Daemon.Status.Rules.Error = "nftables: operation not permitted"
+				f.Daemon.Status.Rules.LastError = "nftables: operation not permitted"
 			}
 		}
 	}
@@ -484,9 +484,9 @@ func TestChecks(t *testing.T) {
 				"firewalld"), silent
 		}, "firewall-input warning, peer-answers fault", "--add-port=8285/udp"},
 		{"weft's own rules, and a peer is silent", func(f *Facts) {
-			f.Daemon.Status.Rules.PodsDropped, f.Daemon.Peers.Peers = 9, silent
+			f.Daemon.Status.Rules.Pods, f.Daemon.Peers.Peers = 9, silent
 		}, "firewall-input warning, peer-answers fault", "udp port 8285"},
-		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.PodsDropped = 9 },
+		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.Pods = 9 },
 			"", ""},
 		{"a firewall for ipip", func(f *Facts) {
 			config(`{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`)(f)

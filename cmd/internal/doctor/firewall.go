@@ -22,7 +22,7 @@ func checkOutput(f *Facts) findings { return f.atPort("output") }
 
 func checkInput(f *Facts) findings {
 	found := f.atPort("input")
-	if n := f.Daemon.Status.Rules.PodsDropped; n > 0 && f.silent() {
+	if n := f.Daemon.Status.Rules.Pods; n > 0 && f.silent() {
 		found = found.says(Warning, "weft's rules dropped %d datagrams at the overlay's port, which came from "+
 			"pods or by a link that leads to no peer", n)
 		found = found.follows(diagnose.Between(diagnose.Path{Link: f.Links.Underlay.Name,

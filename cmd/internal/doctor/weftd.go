@@ -159,7 +159,7 @@ func checkEncryption(f *Facts) findings {
 	var out findings
 	if s := f.Daemon.Status; s.Backend.Encrypt != "" && !s.Rules.InPlace {
 		out = out.says(Fault, "packets of the overlay could come or go in plain, which Encrypt %q forbids",
-			s.Backend.Encrypt).because("weft's rules are not in this host's firewall: %s", s.Rules.Error).
+			s.Backend.Encrypt).because("weft's rules are not in this host's firewall: %s", s.Rules.LastError).
 			do("make nftables or iptables work for weftd; weft status shows when the rules are in place")
 	}
 	n := 0

@@ -8,8 +8,14 @@ import (
 
 // Counters are what the kernel counted for a device since that was made, or its driver's counters began.
 type Counters struct {
-	TxPackets, TxBytes, TxDropped, TxErrors uint64
-	RxPackets, RxBytes, RxDropped, RxErrors uint64
+	TxPackets uint64 `json:"txPackets"`
+	TxBytes   uint64 `json:"txBytes"`
+	TxDropped uint64 `json:"txDropped"`
+	TxErrors  uint64 `json:"txErrors"`
+	RxPackets uint64 `json:"rxPackets"`
+	RxBytes   uint64 `json:"rxBytes"`
+	RxDropped uint64 `json:"rxDropped"`
+	RxErrors  uint64 `json:"rxErrors"`
 }
 
 // ReadCounters reads those of a device by name, in the calling thread's network namespace. It needs no

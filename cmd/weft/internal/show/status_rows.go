@@ -105,19 +105,19 @@ func outletLine(o control.Outlet) string {
 
 // rulesRows prints the state of the firewall rules, and nothing before there are any.
 func rulesRows(row rowFunc, r control.Rules) {
-	if r.Firewall == "" && r.Error == "" {
+	if r.Firewall == "" && r.LastError == "" {
 		return
 	}
 	p := phrase(cli.OrDash(r.Firewall))
 	p.and(!r.InPlace, "NOT IN PLACE")
 	p.and(r.Repaired > 0, "put back: %d", r.Repaired)
-	p.and(r.PodsDropped > 0, "%d dropped at the overlay's port, from pods or by a link to no peer",
-		r.PodsDropped)
-	p.and(r.StrangersDropped > 0, "%d dropped from strangers", r.StrangersDropped)
-	p.and(r.PlainDropped > 0, "%d dropped that were not encrypted", r.PlainDropped)
+	p.and(r.Pods > 0, "%d dropped at the overlay's port, from pods or by a link to no peer",
+		r.Pods)
+	p.and(r.Strangers > 0, "%d dropped from strangers", r.Strangers)
+	p.and(r.Plain > 0, "%d dropped that were not encrypted", r.Plain)
 	row("rules", "%s", p)
-	if r.Error != "" {
-		row("", "%s", r.Error)
+	if r.LastError != "" {
+		row("", "%s", r.LastError)
 	}
 	for _, n := range r.Notes {
 		row("", "%s", n)

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"weft/cmd/internal/control"
+	"weft/routing"
 	"weft/test/golden"
 )
 
@@ -102,11 +103,12 @@ func TestGolden(t *testing.T) {
 	for later, s := range host {
 		s.Status.Backend.Type, s.Status.Backend.Path = "vxlan", "kernel"
 		s.Status.Counters = control.Counters{Devices: []control.DeviceCounters{{Name: "flannel.1", Overlay: true},
-			{Name: "eth0", TxBytes: 5000}}}
+			{Name: "eth0", DeviceCounters: routing.DeviceCounters{TxBytes: 5000}}}}
 		if later {
-			s.Status.Counters.Devices = []control.DeviceCounters{{Name: "flannel.1", Overlay: true, TxBytes: 2_000_000,
-				TxPackets: 2000, RxBytes: 500, RxPackets: 5, TxErrors: 8},
-				{Name: "eth0", TxBytes: 50_000_000, RxBytes: 1000}}
+			s.Status.Counters.Devices = []control.DeviceCounters{
+				{Name: "flannel.1", Overlay: true, DeviceCounters: routing.DeviceCounters{TxBytes: 2_000_000,
+					TxPackets: 2000, RxBytes: 500, RxPackets: 5, TxErrors: 8}},
+				{Name: "eth0", DeviceCounters: routing.DeviceCounters{TxBytes: 50_000_000, RxBytes: 1000}}}
 		}
 		for i := range s.Peers.Peers {
 			s.Peers.Peers[i].Traffic, s.Peers.Peers[i].Drops = nil, nil

@@ -153,15 +153,10 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f Network, why
 	return f, ""
 }
 
-func (s *etcdSource) member(o memberOptions) (member, error) {
-	return keeper.New(s.store, keeper.Options{
-		Node: s.id, State: o.state, Underlay: o.alive,
-		Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw, CheckConfig: checkConfig,
-		Unproven: o.cached == nil,
-		Seed:     s.seedFor(o.network.config.NetworkConfig), Local: o.local,
-		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
-		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
-	})
+func (s *etcdSource) member(_ Network, o keeper.Options) (member, error) {
+	o.CheckConfig, o.Seed, o.RenewMargin = checkConfig, s.seedFor(o.Config), s.cfg.RenewMargin
+	o.Logger = s.log.With("component", "lease")
+	return keeper.New(s.store, o)
 }
 
 func checkConfig(raw []byte) (lease.NetworkConfig, error) {

@@ -189,20 +189,17 @@ func (s *kubeSource) confirm(ctx context.Context, f Network) error {
 	}
 }
 
-func (s *kubeSource) member(o memberOptions) (member, error) {
-	facts := o.network.config.Facts()
+func (s *kubeSource) member(f Network, o keeper.Options) (member, error) {
+	o.Logger = s.log.With("component", "kube")
+	facts := f.config.Facts()
 	m, err := kube.NewManager(s.client, kube.Options{
-		Options: keeper.Options{
-			Node: o.network.node, State: o.state, Underlay: o.alive, Local: o.local, Unproven: o.cached == nil,
-			Config: o.network.config.NetworkConfig, RawConfig: o.network.config.Raw,
-			Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
-		},
+		Options: o,
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
 	})
-	if err != nil || o.cached == nil {
+	if err != nil || o.Cached == nil {
 		return m, err
 	}
-	return confirming{m, func(ctx context.Context) error { return s.confirm(ctx, o.network) }}, nil
+	return confirming{m, func(ctx context.Context) error { return s.confirm(ctx, f) }}, nil
 }
 
 // confirming is a manager that began with the network of the last run.

@@ -16,6 +16,7 @@ import (
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/lease/belief"
+	"weft/lease/keeper"
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/event"
@@ -184,9 +185,11 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 		return nil, errors.Join(&choice.BackendError{Err: err}, g.backend.Close())
 	}
 	d.newProber(g)
-	g.member, err = d.source.member(memberOptions{
-		network: f, local: d.local(g), before: before, cache: d.lastGood.cache, cached: cached, publish: g.publish,
-		state: d.self.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.config.Facts().Port},
+	g.member, err = d.source.member(f, keeper.Options{
+		Node: f.node, State: d.self.state, Local: d.local(g),
+		Underlay: presence.Alive{Kernel: outside, From: g.underlay, Port: f.config.Facts().Port},
+		Config:   f.config.NetworkConfig, RawConfig: f.config.Raw, Previous: g.before,
+		Cache: d.lastGood.cache, Cached: cached, Unproven: cached == nil, Publish: g.publish,
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())

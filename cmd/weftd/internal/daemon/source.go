@@ -12,7 +12,6 @@ import (
 	"weft/lease"
 	"weft/lease/belief"
 	"weft/lease/keeper"
-	"weft/lease/subnetenv"
 	"weft/routing"
 )
 
@@ -30,8 +29,8 @@ type source interface {
 	offered(st lease.Status) choice.Offer
 	// read asks for the network configuration that it has now. The revision is the store's, 0 for a file.
 	read(ctx context.Context) (o choice.Offer, revision int64, err error)
-	// member makes the part that keeps this node's lease.
-	member(o memberOptions) (member, error)
+	// member makes the part that keeps this node's lease of f. It adds to o what is the source's own.
+	member(f Network, o keeper.Options) (member, error)
 	// reload makes it be reached as cfg says, with the files as they are now, and reports whether that is
 	// another way than before. With an error it is reached as before.
 	reload(ctx context.Context, cfg options.Config) (changed bool, err error)
@@ -111,17 +110,4 @@ type conditioned interface {
 	// SetDataPath is called at every change. broken is "" while packets are carried; former is ""
 	// unless pods have addresses of subnets that are not ours any more, and alone unless no peer answers.
 	SetDataPath(broken, former, alone string)
-}
-
-// memberOptions is what a member is made from.
-type memberOptions struct {
-	network Network
-	local   keeper.Local
-	before  subnetenv.File // what the last run wrote
-	cache   *belief.Cache
-	cached  *belief.Cached
-	publish func(lease.Set)
-	// state names our state directory, "" for none; alive asks over the underlay which node lives.
-	state string
-	alive keeper.Underlay
 }

@@ -16,7 +16,7 @@ func deviceFamilies() []Metric {
 				for i := range s.Devices {
 					d := &s.Devices[i]
 					scope := "host"
-					if d.Own {
+					if d.Overlay {
 						scope = "overlay"
 					}
 					emit(float64(out(d)), d.Name, scope, "egress")
@@ -27,20 +27,20 @@ func deviceFamilies() []Metric {
 	return []Metric{
 		each("weft_device_packets_total", "Packets on a device by which the kernel moves the overlay's packets. "+
 			"Scope overlay has only those; scope host has the host's other packets too.",
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxPackets },
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxPackets }),
+			func(d *routing.DeviceTraffic) uint64 { return d.TxPackets },
+			func(d *routing.DeviceTraffic) uint64 { return d.RxPackets }),
 		each("weft_device_bytes_total", "Bytes on a device by which the kernel moves the overlay's packets, with "+
 			"Ethernet headers.",
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxBytes },
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxBytes }),
+			func(d *routing.DeviceTraffic) uint64 { return d.TxBytes },
+			func(d *routing.DeviceTraffic) uint64 { return d.RxBytes }),
 		each("weft_device_dropped_packets_total",
 			"Packets dropped at a device by which the kernel moves the overlay's packets.",
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxDropped },
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxDropped }),
+			func(d *routing.DeviceTraffic) uint64 { return d.TxDropped },
+			func(d *routing.DeviceTraffic) uint64 { return d.RxDropped }),
 		each("weft_device_errors_total", "Packets that a device by which the kernel moves the overlay's packets "+
 			"could not send or receive.",
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.TxErrors },
-			func(d *routing.DeviceTraffic) uint64 { return d.Counters.RxErrors }),
+			func(d *routing.DeviceTraffic) uint64 { return d.TxErrors },
+			func(d *routing.DeviceTraffic) uint64 { return d.RxErrors }),
 	}
 }
 

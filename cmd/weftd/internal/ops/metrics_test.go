@@ -122,9 +122,9 @@ func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
 func TestTheKernelsCountsTakeThePlaceOfOurs(t *testing.T) {
 	text := scrape(t, &control.Snapshot{Backend: routing.Status{Peers: 3, Path: routing.PathKernel},
 		Devices: []routing.DeviceTraffic{
-			{Name: "flannel.1", Own: true, Counters: routing.DeviceCounters{TxPackets: 5, TxBytes: 500, RxPackets: 7,
+			{Name: "flannel.1", Overlay: true, DeviceCounters: routing.DeviceCounters{TxPackets: 5, TxBytes: 500, RxPackets: 7,
 				RxBytes: 700, TxErrors: 2, RxDropped: 1}},
-			{Name: "eth0", Counters: routing.DeviceCounters{TxBytes: 9000}},
+			{Name: "eth0", DeviceCounters: routing.DeviceCounters{TxBytes: 9000}},
 		}})
 	for _, want := range []string{
 		`weft_device_packets_total{device="flannel.1",direction="egress",scope="overlay"} 5`,
