@@ -74,7 +74,8 @@ func FindNode(nodes []NodeKeys, word string) (int, error) {
 			return 0, severalNodes(nodes, found, word)
 		}
 	}
-	return 0, noNode(nodes, word)
+	return 0, fmt.Errorf("no node is %q by name, id, address or subnet: weft peers shows the other nodes, weft "+
+		"lease list all of them", word)
 }
 
 // severalNodes says by what the nodes that word may mean are told apart.
@@ -87,51 +88,6 @@ func severalNodes(nodes []NodeKeys, found []int, word string) error {
 	}
 	return fmt.Errorf("%q is the name of %d nodes: say which by id, address or subnet: %s", word, len(found),
 		strings.Join(which, "; "))
-}
-
-// noNode suggests names that are like word.
-func noNode(nodes []NodeKeys, word string) error {
-	var near []string
-	for _, k := range nodes {
-		if k.Name != "" && likely(k.Name, word) && !slices.Contains(near, Clean(k.Name)) {
-			near = append(near, Clean(k.Name))
-		}
-	}
-	text := fmt.Sprintf("no node is %q by name, id, address or subnet", word)
-	if len(near) > 0 {
-		return fmt.Errorf("%s: did you mean %s?", text, strings.Join(near[:min(3, len(near))], " or "))
-	}
-	return fmt.Errorf("%s: weft peers shows the other nodes, weft lease list all of them", text)
-}
-
-// likely reports whether somebody who typed word may have meant name: one begins with the other, or they
-// differ by two letters at most.
-func likely(name, word string) bool {
-	name, word = strings.ToLower(name), strings.ToLower(word)
-	if len(word) > 1 && (strings.HasPrefix(name, word) || strings.HasPrefix(word, name)) {
-		return true
-	}
-	return len(word) > 3 && len(name) < 64 && distance(name, word) <= 2
-}
-
-// distance is how many letters have to be put in, taken out or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		left := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			same := left
-			if a[i] != b[j] {
-				same = min(left, row[j], row[j+1]) + 1
-			}
-			left, row[j+1] = row[j+1], same
-		}
-	}
-	return row[len(b)]
 }
 
 // OnlyPeers returns those of p that words name, all of them without words.

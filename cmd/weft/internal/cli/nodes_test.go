@@ -35,14 +35,13 @@ func TestFindNode(t *testing.T) {
 	for word, says := range map[string][]string{
 		"web":           {"2 nodes", "77aa at 192.0.2.2 with 10.42.2.0/24", "77ab at 192.0.2.3"},
 		"wep":           {`"wep"`, "weft lease list"},
-		"db.exmaple":    {"did you mean db.example?"},
 		"3f2":           {"no node"},
 		"10.99.0.1":     {"no node"},
 		"":              {"no node"},
 		"x\x1b[2J":      {`"x\x1b[2J"`},
 		"10.42.1.0/25":  {"no node"},
 		"fe80::1%eth0":  {"no node"},
-		"db.example.eu": {"did you mean db.example?"},
+		"db.example.eu": {"no node"},
 	} {
 		_, err := FindNode(fiveNodes(), word)
 		for _, part := range says {

@@ -11,7 +11,7 @@ import (
 // ErrUsage is wrapped by every error that is about the command line itself.
 var ErrUsage = errors.New("wrong usage")
 
-// usageError marks an error as one that wraps errUsage, and leaves its text as it is.
+// usageError marks an error as one that wraps ErrUsage, and leaves its text as it is.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() []error { return []error{u.error, ErrUsage} }
@@ -27,74 +27,31 @@ func AsUsage(err error) error {
 // Usagef returns an error about the command line.
 func Usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
 
-// Complete adds cobra's own commands to root, whose output is set, and makes all of them strict.
+// Complete adds cobra's own commands to root, whose output is set. It makes whatever cobra refuses of a
+// command line an error about usage.
 func Complete(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("completion") // with this argument it is added whatever the arguments are
-	root.SetFlagErrorFunc(badFlag)
-	for _, c := range root.Commands() {
-		if c.Name() == "help" {
-			c.Run, c.RunE = nil, helpFor
-		}
-	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return AsUsage(err) })
 	strict(root)
-	completeAll(root)
 }
 
-// strict makes arguments that cmd, or a command below it, does not understand an error about usage, also
-// where cobra would print its help and succeed.
 func strict(cmd *cobra.Command) {
-	if cmd.HasSubCommands() {
-		if !cmd.Runnable() {
-			cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-			cmd.Args = noSuchCommand
-			cmd.DisableFlagsInUseLine = true
-		}
-		cmd.SuggestionsMinimumDistance = 2
+	completeFiles(cmd)
+	if !cmd.Runnable() { // alone it prints its help, and any argument is a command that is not there
+		cmd.RunE, cmd.Args = func(c *cobra.Command, _ []string) error { return c.Help() }, noSuchCommand
+		cmd.DisableFlagsInUseLine, cmd.SuggestionsMinimumDistance = true, 2
 	}
-	args, before := cmd.Args, cmd.PreRunE
-	if args != nil {
-		cmd.Args = func(c *cobra.Command, a []string) error {
-			return AsUsage(argumentFault(c, a, args(c, a)))
-		}
+	if args := cmd.Args; args != nil {
+		cmd.Args = func(c *cobra.Command, a []string) error { return AsUsage(args(c, a)) }
 	}
-	cmd.PreRunE = func(c *cobra.Command, a []string) error {
-		if err := errors.Join(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {
-			return AsUsage(err)
-		}
-		if before != nil {
-			return before(c, a)
-		}
-		return nil
+	cmd.PreRunE = func(c *cobra.Command, _ []string) error {
+		return AsUsage(errors.Join(c.ValidateRequiredFlags(), c.ValidateFlagGroups()))
 	}
 	for _, c := range cmd.Commands() {
 		strict(c)
 	}
-}
-
-// badFlag makes the error about a flag that cobra cannot parse. An argument before the flag may be the real
-// fault.
-func badFlag(cmd *cobra.Command, err error) error {
-	if rest := cmd.Flags().Args(); cmd.HasSubCommands() && len(rest) > 0 {
-		return noSuchCommand(cmd, rest)
-	}
-	return AsUsage(flagFault(cmd, err))
-}
-
-// WithUsage returns err with the usage line of cmd behind it, if it is about the command line.
-func WithUsage(cmd *cobra.Command, err error) error {
-	if !errors.Is(err, ErrUsage) {
-		return err
-	}
-	return Usagef("%w\nusage: %s\n%s --help says more", err, usageLine(cmd), cmd.CommandPath())
-}
-
-// usageLine shows how cmd is called.
-func usageLine(cmd *cobra.Command) string {
-	if cmd.HasSubCommands() && cmd.DisableFlagsInUseLine { // a group
-		return cmd.CommandPath() + " COMMAND"
-	}
-	return cmd.UseLine()
 }
 
 // noSuchCommand refuses any argument of a command that is only a group of others.
@@ -106,20 +63,17 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += ": did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError{errors.New(text)}
+	return errors.New(text)
 }
 
-// helpFor is `weft help`. Its error names a command that it does not know.
-func helpFor(cmd *cobra.Command, args []string) error {
-	of, rest, err := cmd.Root().Find(args)
-	if err != nil {
-		return AsUsage(err)
+// WithUsage returns err with the usage line of cmd behind it, if it is about the command line.
+func WithUsage(cmd *cobra.Command, err error) error {
+	if !errors.Is(err, ErrUsage) {
+		return err
 	}
-	if of.HasSubCommands() {
-		if err := noSuchCommand(of, rest); err != nil {
-			return err
-		}
+	line := cmd.UseLine()
+	if cmd.HasSubCommands() && cmd.DisableFlagsInUseLine { // a group
+		line = cmd.CommandPath() + " COMMAND"
 	}
-	of.InitDefaultHelpFlag()
-	return of.Help()
+	return Usagef("%w\nusage: %s\n%s --help says more", err, line, cmd.CommandPath())
 }
