@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -158,23 +156,7 @@ func weftTells[T any](t testing.TB, n *lab.Node, args ...string) (v T, err error
 
 // ask reads the same from the socket itself, for polling without a process for each try.
 func ask[T any](ctx context.Context, n *lab.Node, path string) (v T, err error) {
-	client := http.Client{Timeout: await.Patience, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", n.ControlSocket)
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/"+path, nil)
-	if err != nil {
-		return v, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return v, err
-	}
-	defer resp.Body.Close()
-	return v, json.NewDecoder(resp.Body).Decode(&v)
+	return v, lab.Ask(ctx, n.ControlSocket, path, &v)
 }
 
 // status waits until a node's status is what ok wants, and returns it.

@@ -19,8 +19,7 @@ const Reference = "vxlan"
 // attached directly. NodeBridge and NodeDirect are rungs of two pods on one node, which nothing carries
 // between nodes. WireGuard is another program that joins nodes from user space, and that a user may take
 // instead of weft; Encrypted beside it shows what weft's TUN and sockets are worth around the same cipher.
-// Rootless is an ordinary user's weftd, and Slirp what such a user has without: kernel vxlan between
-// namespaces that slirp4netns joins to the hosts' network.
+// Rootless is an ordinary user's weftd.
 const (
 	Veth       = "veth"
 	Auto       = "auto"
@@ -31,7 +30,6 @@ const (
 	NodeDirect = "node-direct"
 	WireGuard  = "wireguard-go"
 	Rootless   = "rootless"
-	Slirp      = "slirp4netns"
 )
 
 // when says in which runs a rung is measured.
@@ -47,8 +45,7 @@ const (
 type Rung struct {
 	Name, About string
 	when        when
-	// lab is what is built for it. Driver Bare is for those that measure between the nodes themselves, or
-	// between namespaces of RootlessKit's on them.
+	// lab is what is built for it. With driver Bare it is measured between the nodes themselves.
 	lab lab.Spec
 	// path is the one that weftd is told to take; "" leaves it to weftd.
 	path string
@@ -91,8 +88,6 @@ func Rungs() []Rung {
 			lab.Spec{Driver: lab.WireGuardGo}, ""},
 		{Rootless, "weftd of an ordinary user, without root: the TUN in the user's namespace, the socket on the " +
 			"host", named, lab.Spec{Driver: lab.Weftd, Rootless: true}, ""},
-		{Slirp, "the kernel's vxlan in namespaces of an ordinary user's, by RootlessKit and slirp4netns", named,
-			bare, ""},
 	}
 }
 

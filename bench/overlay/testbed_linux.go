@@ -2,11 +2,8 @@ package overlay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"runtime"
 	"strings"
 
@@ -21,7 +18,6 @@ import (
 type testbed struct {
 	rung     Rung
 	lab      *lab.Lab
-	slirp    *slirpBed // of rung Slirp
 	mtu      int
 	from, to probe.Endpoint
 	session  *ends.Client
@@ -30,9 +26,6 @@ type testbed struct {
 func (b *testbed) close() {
 	if b.session != nil {
 		_ = b.session.Close() // everything has been measured
-	}
-	if b.slirp != nil {
-		b.slirp.close()
 	}
 	b.lab.Close()
 }
@@ -56,9 +49,7 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		}
 	}()
 	switch {
-	case r.Name == Slirp:
-		err = b.raiseSlirp()
-	case spec.Rootless: // as with Slirp it is the user's namespaces between which is measured
+	case spec.Rootless: // it is measured between the users' namespaces
 		from, to := b.lab.Node(1), b.lab.Node(2)
 		b.from = probe.Endpoint{Name: from.Place.Name, NS: from.Place.NS, Addr: from.Net.V4.Addr()}
 		b.to = probe.Endpoint{Name: to.Place.Name, NS: to.Place.NS, Addr: to.Net.V4.Addr()}
@@ -90,27 +81,14 @@ const tookPath = "; it took path "
 // rung leaves the choice to weftd, the answer is added to the rung's description.
 func (b *testbed) askPath(ctx context.Context) error {
 	for _, n := range b.lab.Nodes() {
-		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", n.ControlSocket)
-		}
-		client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/status", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return fmt.Errorf("%s: ask for its path: %w", n.Name, err)
-		}
 		var status struct {
 			Backend struct {
 				Path  string   `json:"path"`
 				Notes []string `json:"notes"`
 			} `json:"backend"`
 		}
-		err = errors.Join(json.NewDecoder(resp.Body).Decode(&status), resp.Body.Close())
-		if err != nil {
-			return fmt.Errorf("%s: read its path: %w", n.Name, err)
+		if err := lab.Ask(ctx, n.ControlSocket, "status", &status); err != nil {
+			return fmt.Errorf("%s: ask for its path: %w", n.Name, err)
 		}
 		got := status.Backend.Path
 		if b.rung.path == "" {
@@ -146,7 +124,7 @@ func (b *testbed) path() *plan.Path {
 		Once: b.rung.Name == Veth, CPUs: runtime.NumCPU(), Ends: b.session.There(), Check: b.daemons,
 		Close: b.close,
 	}
-	if b.rung.Name == WireGuard || b.rung.Name == Slirp {
+	if b.rung.Name == WireGuard {
 		p.Daemon = b.rung.Name
 	}
 	if b.hasDaemon() && !b.rung.onOneNode() { // on one node its weftd has an etcd inside, which takes memory too
@@ -157,9 +135,6 @@ func (b *testbed) path() *plan.Path {
 
 // pids are the rung's daemons.
 func (b *testbed) pids() (l []int) {
-	if b.slirp != nil {
-		return b.slirp.pids()
-	}
 	if !b.hasDaemon() {
 		return nil
 	}

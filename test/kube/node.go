@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -256,32 +254,11 @@ type Peer struct {
 
 // Status asks weftd for its status at its control socket.
 func (n *Node) Status(ctx context.Context) (s Status, err error) {
-	return s, n.ask(ctx, "status", &s)
+	return s, lab.Ask(ctx, n.ControlSocket, "status", &s)
 }
 
 // Peers returns those that weftd knows now.
 func (n *Node) Peers(ctx context.Context) ([]Peer, error) {
 	var got struct{ Peers []Peer }
-	return got.Peers, n.ask(ctx, "peers", &got)
-}
-
-// ask reads /v1/path from the node's control socket.
-func (n *Node) ask(ctx context.Context, path string, out any) error {
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", n.ControlSocket)
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(out)
+	return got.Peers, lab.Ask(ctx, n.ControlSocket, "peers", &got)
 }

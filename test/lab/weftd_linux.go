@@ -3,8 +3,10 @@ package lab
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -111,6 +113,28 @@ func (n *Node) Ready(ctx context.Context) error {
 		return fmt.Errorf("weftd is ready and has not written the subnet file: %w", err)
 	}
 	return nil
+}
+
+// Ask reads /v1/path from the control socket of a weftd into out.
+func Ask(ctx context.Context, socket, path string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(out)
 }
 
 // Metrics returns the text of the node's /metrics.
