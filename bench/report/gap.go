@@ -48,21 +48,6 @@ func (m *Measure) at(r *Result, f *Figure, round int) (float64, bool) {
 	return f.Rounds[i], true
 }
 
-// empty returns, for each rung that has gaps and no result, its last gap.
-func (m *Measure) empty() (l []Gap) {
-	for _, g := range m.Gaps {
-		i := slices.IndexFunc(l, func(have Gap) bool { return have.Rung == g.Rung })
-		switch {
-		case m.Result(g.Rung) != nil:
-		case i >= 0:
-			l[i] = g
-		default:
-			l = append(l, g)
-		}
-	}
-	return l
-}
-
 // nothing is what stands in the place of a rung's figure if it has no result.
 func (m *Measure) nothing(rung string) string {
 	if m.gapsBefore(rung, math.MaxInt) > 0 {

@@ -38,7 +38,7 @@ func (d *Document) WriteMarkdown(w io.Writer) error {
 
 // markdownRow returns the row of a measure, with its results on all wires.
 func (d *Document) markdownRow(m *Measure, wires []Wire) string {
-	row := fmt.Sprintf("| %s |", strings.TrimSuffix(m.Title+", "+inWords(m.unit()), ", "))
+	row := fmt.Sprintf("| %s |", strings.TrimSuffix(m.Title+", "+m.unit(), ", "))
 	for _, wire := range wires {
 		var there *Measure
 		for i := range d.Measures {

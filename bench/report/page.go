@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
-	"strings"
 	"time"
-
-	"weft/tunnel"
 )
 
 //go:embed page.css
@@ -42,18 +38,20 @@ type cell struct{ Ratio, Value, Class string }
 // section has a card for each measure and figure, and a card a bar for each rung.
 type section struct {
 	Title, Text string
+	figures     []string // the names of those that it shows
 	Cards       []card
 }
 
 type card struct {
-	Title string
-	Bars  []bar
+	*Measure
+	Bars []bar
 }
 
 // bar's numbers are percent of its track's width.
 type bar struct {
-	Name, About, Colour, Value, Also string
-	Width, Reference, Low, Spread    float64
+	Name, About, Value, Also      string
+	Colour                        int // of a class of the style sheet
+	Width, Reference, Low, Spread float64
 	// Cut says that the bar would be longer than its track.
 	Cut bool
 }
@@ -71,14 +69,11 @@ func (d *Document) WriteHTML(w io.Writer) error {
 		Columns: len(d.Rungs) + 1, Glance: d.glance(), Sections: d.sections(),
 		Missing: d.gaps(),
 	}
-	form, err := template.New("page").Funcs(template.FuncMap{
-		"titled": (*Measure).titled, "rows": (*Measure).rows, "join": strings.Join,
-		"key": func(m *Measure) string { return strings.TrimPrefix(m.Key, "measure=") },
-	}).Parse(pageForm)
-	if err != nil {
-		return fmt.Errorf("write HTML: %w", err)
+	form, err := template.New("page").Parse(pageForm)
+	if err == nil {
+		err = form.Execute(w, p)
 	}
-	if err := form.Execute(w, p); err != nil {
+	if err != nil {
 		return fmt.Errorf("write HTML: %w", err)
 	}
 	return nil
@@ -91,66 +86,49 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// colour returns a class of the style sheet. It is fixed for each rung that is known, so that two pages can
-// be compared.
-func (d *Document) colour(rung string) string {
-	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(),
-		tunnel.PathRaw.String(), "auto", "wireguard-go"}
-	i := slices.Index(known, rung)
-	if i < 0 {
-		i = (slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }) + 4) % 7
-	}
-	return fmt.Sprintf("k%d", i)
-}
-
-// sections returns the page's bars, kind by kind; a kind that was not measured has none.
-func (d *Document) sections() (l []section) {
+// sections returns those of which something was measured.
+func (d *Document) sections() (shown []section) {
 	bars := "Bars are medians, the whiskers reach from the lowest to the highest round"
 	if d.Reference != "" {
 		bars += "; the dashed line is " + d.Reference
 	}
-	add := func(title, text string, cards []card) {
-		if len(cards) > 0 {
-			l = append(l, section{title, text, cards})
-		}
-	}
-	rate := fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. ",
-		100*d.Settings.LossLimit)
-	add("TCP throughput", "Bulk data in one direction. "+bars+".",
-		d.cards("throughput_gigabits_per_second", TCP))
-	add("Packet rates", rate+bars+".", d.cards("delivered_kilopackets_per_second", Packets, Mixed))
-	add("Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet "+
-		"frames on the pod's link with check sequence. "+rate,
-		d.cards("delivered_kilopackets_per_second", Frames, Super))
-	add("Latency", "Round trips of a small message on one TCP connection, one at a time: the median of the "+
-		"rounds' medians. A virtual machine's figures depend on whether a CPU slept when it was woken.",
-		d.cards("round_trip_p50_microseconds", PingPong))
-	add("Latency, 99th percentile", "Of 100 round trips the last but one.",
-		d.cards("round_trip_p99_microseconds", PingPong))
-	add("Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included. Less is "+
-		"better.", d.cards("cpu_seconds_per_gigabyte", TCP))
-	add("Processor time of the daemons", "For 10⁹ bytes of TCP payload. Less is better.",
-		append(d.cards(WeftdCPU, TCP), d.cards(DaemonCPU, TCP)...))
-	add("Memory", "Resident in the daemon of the receiving node, which has no store inside, after the round's "+
-		"load.", d.cards("resident_mebibytes", Memory))
-	return l
-}
-
-// cards returns a card for each measure of the kinds, with the figure of that name.
-func (d *Document) cards(name string, kinds ...Kind) (l []card) {
-	for i := range d.Measures {
-		if m := &d.Measures[i]; slices.Contains(kinds, m.Kind) {
-			if bars := d.bars(m, name); len(bars) > 0 {
-				l = append(l, card{Title: m.titled(), Bars: bars})
+	for _, s := range []section{
+		{Title: "TCP throughput", Text: "Bulk data in one direction. " + bars + ".",
+			figures: []string{"throughput_gigabits_per_second"}},
+		{Title: "Packet rates", Text: fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. "+
+			"Sizes of frames are of Ethernet on the pod's link with check sequence.", 100*d.Settings.LossLimit),
+			figures: []string{"delivered_kilopackets_per_second"}},
+		{Title: "Latency", Text: "Round trips of a small message on one TCP connection, one at a time: the median " +
+			"of the rounds' medians. A virtual machine's figures depend on whether a CPU slept when it was woken.",
+			figures: []string{"round_trip_p50_microseconds"}},
+		{Title: "Latency, 99th percentile", Text: "Of 100 round trips the last but one.",
+			figures: []string{"round_trip_p99_microseconds"}},
+		{Title: "Processor time", Text: "Of the whole machine for 10⁹ bytes of TCP payload, both ends included. " +
+			"Less is better.", figures: []string{"cpu_seconds_per_gigabyte"}},
+		{Title: "Processor time of the daemons", Text: "For 10⁹ bytes of TCP payload. Less is better.",
+			figures: []string{WeftdCPU, DaemonCPU}},
+		{Title: "Memory", Text: "Resident in the daemon of the receiving node, which has no store inside, after " +
+			"the round's load.", figures: []string{"resident_mebibytes"}},
+	} {
+		for _, figure := range s.figures {
+			for i := range d.Measures {
+				m := &d.Measures[i]
+				if bars := d.bars(m, figure); len(bars) > 0 {
+					s.Cards = append(s.Cards, card{m, bars})
+				}
 			}
 		}
+		if len(s.Cards) > 0 {
+			shown = append(shown, s)
+		}
 	}
-	return l
+	return shown
 }
 
 // farthest is how many times as long as the reference a bar can be drawn.
 const farthest = 4
 
+// bars returns those of a measure's figure of that name, none if nothing has it.
 func (d *Document) bars(m *Measure, name string) (l []bar) {
 	scale, reference := 0.0, 0.0
 	for i := range m.Results {
@@ -169,8 +147,8 @@ func (d *Document) bars(m *Measure, name string) (l []bar) {
 		scale = min(scale, limit)
 	}
 	percent := func(v float64) float64 { return min(100*v/scale, 100) }
-	for _, rung := range d.Rungs {
-		b := bar{Name: rung.Name, About: rung.About, Colour: d.colour(rung.Name), Value: "gap"}
+	for i, rung := range d.Rungs {
+		b := bar{Name: rung.Name, About: rung.About, Colour: i % 8, Value: "gap"}
 		r := m.Result(rung.Name)
 		if r == nil && m.nothing(rung.Name) == "gap" {
 			l = append(l, b)
@@ -188,57 +166,35 @@ func (d *Document) bars(m *Measure, name string) (l []bar) {
 		if r.Ratio != nil && name == r.Figures[0].Name && rung.Name != d.Reference {
 			b.Also += fmt.Sprintf(" · %.2f × %s", r.Ratio.Median, d.Reference)
 		}
+		b.Also += " " + m.missed(r)
 		l = append(l, b)
 	}
 	return l
 }
 
-// glance returns a row for each measure, but of the frame sizes only the smallest and the largest.
+// glance returns a row for each measure.
 func (d *Document) glance() (rows []glanceRow) {
 	wire := ""
 	for i := range d.Measures {
 		m := &d.Measures[i]
-		if d.between(m) {
-			continue
-		}
-		if m.Wire != "" && m.Wire != wire {
+		if m.Wire != wire {
 			wire = m.Wire
-			rows = append(rows, glanceRow{Wire: d.wire(wire)})
+			rows = append(rows, glanceRow{Wire: "Wire " + wire})
 		}
-		row := glanceRow{Title: m.short(), Unit: inWords(m.unit())}
+		row := glanceRow{Title: m.Title, Unit: m.unit()}
 		for _, rung := range d.Rungs {
-			r := m.Result(rung.Name)
-			if r == nil {
-				row.Cells = append(row.Cells, cell{Value: m.nothing(rung.Name)})
-				continue
-			}
-			c := cell{Value: figure(r.Figures[0].Median)}
-			if r.Ratio != nil && rung.Name != d.Reference {
-				c.Ratio, c.Class = verdict(r.Ratio.Median, r.Figures[0].MoreIsBetter)
+			c := cell{Value: m.nothing(rung.Name)}
+			if r := m.Result(rung.Name); r != nil {
+				c.Value = figure(r.Figures[0].Median)
+				if r.Ratio != nil && rung.Name != d.Reference {
+					c.Ratio, c.Class = verdict(r.Ratio.Median, r.Figures[0].MoreIsBetter)
+				}
 			}
 			row.Cells = append(row.Cells, c)
 		}
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// wire describes the wire of that name in words.
-func (d *Document) wire(name string) string {
-	for _, w := range d.Wires {
-		if w.Name == name {
-			return fmt.Sprintf("Wire %s: %s", w.Name, w.About)
-		}
-	}
-	return "Wire " + name
-}
-
-// titled returns the measure's title with the wire.
-func (m *Measure) titled() string {
-	if m.Wire == "" {
-		return m.Title
-	}
-	return m.Title + " – wire " + m.Wire
 }
 
 // verdict returns the ratio with a sign that says whether it is good or bad, and a class of the style sheet.
@@ -259,61 +215,4 @@ func verdict(ratio float64, moreIsBetter bool) (text, class string) {
 		return "▼ " + text, "worse"
 	}
 	return "▼ " + text, "worst"
-}
-
-// between says whether there is a measure of the kind with smaller frames, and one with larger ones.
-func (d *Document) between(m *Measure) bool {
-	smaller, larger := false, false
-	for _, o := range d.Measures {
-		smaller = smaller || o.Wire == m.Wire && o.Kind == m.Kind && o.Frame < m.Frame
-		larger = larger || o.Wire == m.Wire && o.Kind == m.Kind && o.Frame > m.Frame
-	}
-	return smaller && larger
-}
-
-// short returns a title that leaves room for the columns.
-func (m *Measure) short() string {
-	super := ""
-	if m.Kind == Super || strings.Contains(m.Key, "send=segment") {
-		super = ", superpackets"
-	}
-	switch m.Kind {
-	case TCP:
-		return "TCP, " + plural(m.Streams, "stream")
-	case Packets:
-		return fmt.Sprintf("UDP, %d bytes%s", m.Payload, super)
-	case Mixed:
-		return "UDP, 1000 flows, mixed sizes"
-	case Frames, Super:
-		return fmt.Sprintf("UDP, frames of %d%s", m.Frame, super)
-	case PingPong:
-		return "TCP ping-pong, " + placement(m)
-	case Memory:
-		return "the daemon’s memory"
-	}
-	return m.Title
-}
-
-// inWords spells out a unit of benchstat's.
-func inWords(unit string) string {
-	switch unit {
-	case "cpu-s/GB":
-		return "CPU seconds a gigabyte"
-	case "us-rtt-p50":
-		return "µs, median"
-	case "MiB-resident":
-		return "MiB resident"
-	}
-	return unit
-}
-
-// placement says in words on which CPUs the ends ran.
-func placement(m *Measure) string {
-	if m.Placement == "any" {
-		return "not pinned"
-	}
-	if from, to, _ := strings.Cut(m.Placement, ","); from == to {
-		return "both pinned to CPU " + from
-	}
-	return "pinned to CPUs " + strings.ReplaceAll(m.Placement, ",", " and ")
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -32,17 +31,17 @@ func (d *Document) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, wire+"MEASURE\tRUNG\tMEDIAN\tMIN–MAX\t%sALSO\n", ratio)
 	for i := range d.Measures {
 		m := &d.Measures[i]
-		name, wire := m.name(), m.Wire
-		for _, r := range m.rows() {
-			if len(d.Wires) > 0 {
-				fmt.Fprintf(t, "%s\t", wire)
+		name, wire := m.name(), m.Wire+"\t"
+		if len(d.Wires) == 0 {
+			wire = ""
+		}
+		for _, rung := range d.Rungs {
+			row := m.row(rung.Name, d.Reference != "")
+			if row == "" {
+				continue
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t", name, r.Rung, r.Median, cmp.Or(r.Range, "-"))
-			if d.Reference != "" {
-				fmt.Fprintf(t, "%s\t%s\t", cmp.Or(r.Ratio, "-"), cmp.Or(r.RatioRange, "-"))
-			}
-			fmt.Fprintln(t, strings.Join(r.Also, "  "))
-			name, wire = "", ""
+			fmt.Fprintf(t, "%s%s\t%s\t%s\n", wire, name, rung.Name, row)
+			name, wire = "", strings.Repeat("\t", min(1, len(wire)))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -72,37 +71,32 @@ func (m *Measure) name() string {
 	return name
 }
 
-// row is what was measured on one rung, in words. What there is not is empty.
-type row struct {
-	Rung, Median, Range, Ratio, RatioRange string
-	// Also has the medians of the other figures. Gap says why nothing was measured.
-	Also []string
-	Gap  string
-}
-
-// rows returns one for each rung that has a result, and then one for each that has only gaps.
-func (m *Measure) rows() (l []row) {
-	for i := range m.Results {
-		r := &m.Results[i]
-		f := &r.Figures[0]
-		one := row{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit,
-			Range: figure(f.Min) + "–" + figure(f.Max)}
-		if r.Ratio != nil {
-			one.Ratio = fmt.Sprintf("%.2f", r.Ratio.Median)
-			one.RatioRange = fmt.Sprintf("%.2f–%.2f", r.Ratio.Min, r.Ratio.Max)
+// row has the columns of a rung's result behind its name, or is empty if the rung has neither a result nor a
+// gap.
+func (m *Measure) row(rung string, ratios bool) string {
+	r := m.Result(rung)
+	if r == nil {
+		if m.nothing(rung) != "gap" {
+			return ""
 		}
-		for _, f := range r.Figures[1:] {
-			one.Also = append(one.Also, figure(f.Median)+" "+f.Unit)
-		}
-		if missed := m.missed(r); missed != "" {
-			one.Also = append(one.Also, missed)
-		}
-		l = append(l, one)
+		return "gap\t-\t" + strings.Repeat("-\t", map[bool]int{true: 2}[ratios])
 	}
-	for _, g := range m.empty() {
-		l = append(l, row{Rung: g.Rung, Median: "gap", Gap: g.Reason})
+	f := &r.Figures[0]
+	s := fmt.Sprintf("%s %s\t%s–%s\t", figure(f.Median), f.Unit, figure(f.Min), figure(f.Max))
+	switch {
+	case r.Ratio != nil:
+		s += fmt.Sprintf("%.2f\t%.2f–%.2f\t", r.Ratio.Median, r.Ratio.Min, r.Ratio.Max)
+	case ratios:
+		s += "-\t-\t"
 	}
-	return l
+	var also []string
+	for _, f := range r.Figures[1:] {
+		also = append(also, figure(f.Median)+" "+f.Unit)
+	}
+	if missed := m.missed(r); missed != "" {
+		also = append(also, missed)
+	}
+	return s + strings.Join(also, "  ")
 }
 
 // String describes the machine in a line.
