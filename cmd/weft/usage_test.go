@@ -124,7 +124,7 @@ func TestStatusPrintsWhetherReadyOrNot(t *testing.T) {
 	}
 }
 
-// Every command names a lab by --lab, and also accepts the form that it had before.
+// Every command names a lab by --lab.
 func TestOneWayToNameALab(t *testing.T) {
 	t.Setenv("WEFT_LAB_STATE", t.TempDir())
 	for _, args := range []string{"lab exec --lab none node1 -- true", "lab down --lab none", "lab down none",
@@ -138,12 +138,6 @@ func TestOneWayToNameALab(t *testing.T) {
 		out, _, err := weft(t, append(strings.Fields(command), "--help")...)
 		if err != nil || !strings.Contains(out, "--lab name") || strings.Contains(out, "--name") {
 			t.Errorf("%s: %v\n%s", command, err, out)
-		}
-	}
-	for _, old := range []string{"lab run --name x --nodes 0", "lab up --name x --nodes 0"} {
-		if _, _, err := weft(t, strings.Fields(old)...); err == nil || strings.Contains(err.Error(), "name") ||
-			!strings.Contains(err.Error(), "--nodes") {
-			t.Errorf("%s: %v", old, err)
 		}
 	}
 }

@@ -74,7 +74,7 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			}
 			switch {
 			case f.lab != "":
-				return benchLab(cmd.Context(), f)
+				return benchLab(f)
 			case f.from != "":
 				return cli.Usagef("--from goes with --lab: without a lab, this machine is the one end, and --to " +
 					"the other")

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"weft/bench/ends"
 	"weft/bench/plan"
@@ -26,9 +26,6 @@ import (
 	"weft/cmd/weft/internal/labcmd"
 	"weft/test/lab/holder"
 )
-
-// throughInput is the --through that finds the far end at the standard input, a socket.
-const throughInput = "-"
 
 // endPs is the GOMAXPROCS of a far end. It is more than a measurement has endpoints, so that none of them
 // waits for another.
@@ -52,19 +49,16 @@ func benchEndCommand() *cobra.Command {
 // resolve reads ADDR, ADDR:PORT or the same with a name, of which it takes the first address of the family.
 // IPv6 is in brackets or, alone, without.
 func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return netip.AddrPortFrom(a.Unmap(), ends.DefaultPort), nil
-	}
-	host, port := s, uint64(ends.DefaultPort)
+	host, port := strings.Trim(s, "[]"), uint64(ends.DefaultPort)
 	if h, p, err := net.SplitHostPort(s); err == nil {
 		host = h
 		if port, err = strconv.ParseUint(p, 10, 16); err != nil {
 			return netip.AddrPort{}, fmt.Errorf("--to %s: %w", s, err)
 		}
 	}
-	network := "ip4"
-	if a, err := netip.ParseAddr(host); ipv6 || err == nil && a.Is6() {
-		network = "ip6"
+	network := map[bool]string{false: "ip4", true: "ip6"}[ipv6]
+	if _, err := netip.ParseAddr(host); err == nil {
+		network = "ip"
 	}
 	all, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
 	if err != nil {
@@ -101,7 +95,7 @@ func benchThrough(cmd *cobra.Command, f benchFlags) error {
 	return errors.Join(err, far.Close())
 }
 
-// farEnd is a far end's standard input and output.
+// farEnd is a command with a far end at its standard input and output.
 type farEnd struct {
 	io.WriteCloser // ending it ends the far end
 	io.Reader
@@ -116,23 +110,17 @@ func (f *farEnd) Close() error {
 
 // reach starts the far end through a command for the shell. The caller closes it.
 func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, error) {
-	if through == throughInput {
-		return &farEnd{WriteCloser: os.Stdin, Reader: os.Stdin, wait: func() error { return nil }}, nil
-	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+through+" weft bench end")
 	cmd.Stderr, cmd.WaitDelay = stderr, 5*time.Second
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	in, errIn := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return &farEnd{WriteCloser: in, Reader: out, wait: sync.OnceValue(func() error {
+	return &farEnd{in, out, sync.OnceValue(func() error {
 		_, _ = io.Copy(io.Discard, out)
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("--through %q: %w (is weft there, in $PATH?)", through, err)
@@ -141,8 +129,8 @@ func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, erro
 	})}, nil
 }
 
-// benchLab runs both ends in a lab by weft lab exec, and joins them by a socket.
-func benchLab(ctx context.Context, f benchFlags) error {
+// benchLab measures between two hosts of a lab: on the one, through weft lab exec to the other.
+func benchLab(f benchFlags) error {
 	if f.from == "" || f.to == "" {
 		return cli.Usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and " +
 			"node2-pod1 (weft lab list)")
@@ -159,36 +147,18 @@ func benchLab(ctx context.Context, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	// The far end is to be the same weft.
+	if err := os.Setenv("PATH", filepath.Dir(self)+":"+os.Getenv("PATH")); err != nil {
+		return err
+	}
+	args := []string{self, "bench", "--to", netip.AddrPortFrom(to, 0).String(),
+		"--through", fmt.Sprintf("weft lab exec --lab %s %s --", f.lab, f.to),
+		"--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to)}
+	status, err := holder.Exec(f.lab, f.from, append(args, passedOn(os.Args)...))
 	if err != nil {
 		return err
 	}
-	near, far := os.NewFile(uintptr(pair[0]), "near end"), os.NewFile(uintptr(pair[1]), "far end")
-	inLab := func(host string, args ...string) *exec.Cmd {
-		by := []string{"lab", "exec", "--lab", f.lab, host, "--", self, "bench"}
-		cmd := exec.CommandContext(ctx, self, append(by, args...)...)
-		cmd.Stderr = os.Stderr
-		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the command hears it
-		return cmd
-	}
-	end := inLab(f.to, "end")
-	end.Stdin, end.Stdout = far, far
-	if err := end.Start(); err != nil {
-		return err
-	}
-	_ = far.Close()
-	args := []string{
-		"--to", netip.AddrPortFrom(to, 0).String(), "--through", throughInput,
-		"--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to),
-	}
-	begin := inLab(f.from, append(args, passedOn(os.Args)...)...)
-	begin.Stdin, begin.Stdout = near, os.Stdout
-	err = begin.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 {
-		err = cli.ExitStatus(exit.ExitCode())
-	}
-	return errors.Join(err, near.Close(), end.Wait())
+	return cli.StatusError(status)
 }
 
 // labAddr returns the address of a pod, or of a node on the underlay.
@@ -225,7 +195,7 @@ func passedOn(args []string) (l []string) {
 			skip = a != "bench"
 		case value:
 			value = false
-		case name == "--lab" || name == "--name" || name == "--from" || name == "--to":
+		case name == "--lab" || name == "--from" || name == "--to":
 			value = !has
 		default:
 			l = append(l, a)

@@ -28,10 +28,6 @@ func TestBenchArguments(t *testing.T) {
 	if want := []string{"--quick", "--json", "-"}; !slices.Equal(got, want) {
 		t.Errorf("passed on %q, want %q", got, want)
 	}
-	if got := passedOn([]string{"weft", "bench", "--name", "x", "--name=y", "--quick"}); !slices.Equal(got,
-		[]string{"--quick"}) {
-		t.Errorf("passed on %q: the other name of --lab", got)
-	}
 	if got := strings.Join(shown([]string{"/x/weft", "bench", "--to", "a b"}), " "); got != `bench --to "a b"` {
 		t.Errorf("shown: %s", got)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"weft/cmd/weft/internal/cli"
 	"weft/lease"
@@ -189,15 +188,8 @@ func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
 	return driver, text, err
 }
 
-// NameLab adds --lab, by which every command names a lab, and --name, as some commands called it before.
+// NameLab adds --lab, by which every command names a lab.
 func NameLab(cmd *cobra.Command, name *string, value, usage string) {
-	f := cmd.Flags()
-	f.StringVar(name, "lab", value, usage)
+	cmd.Flags().StringVar(name, "lab", value, usage)
 	cli.CompleteFlags(cmd, map[string]cli.Completer{"lab": completeLabs})
-	f.SetNormalizeFunc(func(_ *pflag.FlagSet, n string) pflag.NormalizedName {
-		if n == "name" {
-			n = "lab"
-		}
-		return pflag.NormalizedName(n)
-	})
 }
