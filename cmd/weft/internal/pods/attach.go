@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/options"
@@ -30,7 +31,6 @@ type podFlags struct {
 	pid       int
 	netns     string
 	iface     string
-	id        string
 	network   string
 	directory string
 }
@@ -132,7 +132,15 @@ func (f *podFlags) find() (pod, error) {
 	if err := podport.CheckInterface(f.iface); err != nil {
 		return p, cli.Usagef("--name: %w", err)
 	}
+	own, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		return p, fmt.Errorf("this process' own network namespace cannot be told: %w", err)
+	}
 	info, err := os.Stat(p.path)
+	for until := time.Now().Add(settling); err == nil && f.pid != 0 && os.SameFile(info, own) &&
+		time.Now().Before(until); info, err = os.Stat(p.path) {
+		time.Sleep(settling / 50)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && f.pid != 0:
 		return p, fmt.Errorf("there is no process %d: it has ended, it is of another PID namespace, or another "+
@@ -141,45 +149,26 @@ func (f *podFlags) find() (pod, error) {
 		return p,
 			fmt.Errorf("there is no %s: ip netns list shows the named ones, and --pid takes that of a process", p.path)
 	case errors.Is(err, fs.ErrPermission):
-		return p, readForeign(f.pid, p.path).err()
+		return p, fmt.Errorf("%w: it is another user's: run this as that user, for a weftd of that user's; or the "+
+			"process has executed a set-user-ID program: name another one of the pod (lsns --type net)", err)
 	case err != nil:
 		return p, err
-	}
-	var magic syscall.Statfs_t
-	if err := syscall.Statfs(p.path, &magic); err != nil || magic.Type != nsfsMagic {
-		return p, fmt.Errorf("%s is no namespace: ip netns list shows the named ones", p.path)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	own, err := os.Stat("/proc/self/ns/net")
-	if err != nil || !ok {
-		return p, fmt.Errorf("this process' own network namespace cannot be told: %w", err)
-	}
-	for until := time.Now().Add(settling); f.pid != 0 && os.SameFile(info, own) && time.Now().Before(until); {
-		time.Sleep(settling / 50)
-		if info, err = os.Stat(p.path); err != nil {
-			return p, fmt.Errorf("process %d has ended", f.pid)
-		}
-		if st, ok = info.Sys().(*syscall.Stat_t); !ok {
-			return p, fmt.Errorf("%s cannot be told", p.path)
-		}
-	}
-	if os.SameFile(info, own) {
+	case os.SameFile(info, own):
 		return p, fmt.Errorf("%s is the network namespace of this host itself, which has the overlay already: "+
 			"name a pod's", p.path)
 	}
-	p.key = podport.Key{ID: f.id, Interface: f.iface}
-	if p.key.ID == "" {
-		p.key.ID = fmt.Sprintf("netns-%d", st.Ino)
+	var magic unix.Statfs_t
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if err := unix.Statfs(p.path, &magic); err != nil || magic.Type != unix.NSFS_MAGIC || !ok {
+		return p, fmt.Errorf("%s is no namespace: ip netns list shows the named ones", p.path)
 	}
+	p.key = podport.Key{ID: fmt.Sprintf("netns-%d", st.Ino), Interface: f.iface}
 	return p, nil
 }
 
 // settling is how long a process may take to enter a namespace of its own: unshare in a shell's background
 // has mostly not begun when the next command has.
 const settling = time.Second
-
-// nsfsMagic is the file system of namespaces (linux/magic.h).
-const nsfsMagic = 0x6e736673
 
 // store is where addresses are reserved.
 func (f *podFlags) store() hostlocal.Store {
@@ -287,15 +276,14 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 		undo()
 		return err
 	}
-	if f.JSON {
-		return cli.PrintDocument(w, done)
-	}
-	if done.Note != "" {
-		fmt.Fprintln(os.Stderr, "weft attach:", cli.Clean(done.Note))
-	}
-	fmt.Fprintf(w, "%s is attached: %s, MTU %d\n", cli.Clean(done.Name), cli.Join(done.Addresses...),
-		done.MTU)
-	return nil
+	return f.Print(w, done, func(w io.Writer) error {
+		if done.Note != "" {
+			fmt.Fprintln(os.Stderr, "weft attach:", cli.Clean(done.Note))
+		}
+		_, err := fmt.Fprintf(w, "%s is attached: %s, MTU %d\n", cli.Clean(done.Name),
+			cli.Join(done.Addresses...), done.MTU)
+		return err
+	})
 }
 
 // attach makes the interface, unless it is as it has to be, and hands it over. ours says that an interface of
