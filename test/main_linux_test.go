@@ -96,7 +96,7 @@ func raise(t testing.TB, spec lab.Spec) *lab.Lab {
 	t.Helper()
 	netns.TUN(t)
 	spec.WeftdPath = command(t, "weftd")
-	if spec.Store == 0 {
+	if spec.Store == "" {
 		spec.Store = lab.Separate
 	}
 	if spec.PodsPerNode == 0 {

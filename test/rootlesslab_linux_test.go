@@ -32,7 +32,7 @@ const encryptedConf = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network"
 func TestRootlessLab(t *testing.T) {
 	t.Parallel()
 	for _, attach := range lab.Attachments() {
-		t.Run(attach.String(), func(t *testing.T) {
+		t.Run(attach, func(t *testing.T) {
 			parallel(t)
 			h := userHosts(t, 1, lab.WireFull, command(t, "weft-etcd"))
 			weft := func(args ...string) string {
@@ -47,11 +47,11 @@ func TestRootlessLab(t *testing.T) {
 				t.Helper()
 				var r lab.Report
 				if err := json.Unmarshal(
-					[]byte(weft(append([]string{"run", "--rootless", "--attach", attach.String(), "--duration=300ms",
+					[]byte(weft(append([]string{"run", "--rootless", "--attach", attach, "--duration=300ms",
 						"--json"}, with...)...)), &r); err != nil {
 					t.Fatal(err)
 				}
-				if !r.Rootless || r.Attach != attach.String() || len(r.Pairs) != 2*4*3 || len(r.Streams) != 2 ||
+				if !r.Rootless || r.Attach != attach || len(r.Pairs) != 2*4*3 || len(r.Streams) != 2 ||
 					len(r.Faults()) > 0 {
 					t.Errorf("%q: %d pairs, %d streams, faults %q: %+v", with, len(r.Pairs), len(r.Streams), r.Faults(), r)
 				}
@@ -59,7 +59,7 @@ func TestRootlessLab(t *testing.T) {
 			}
 			runs("--ipv6")
 
-			device, upWith := "flannel0", []string{"up", "--rootless", "--attach", attach.String()}
+			device, upWith := "flannel0", []string{"up", "--rootless", "--attach", attach}
 			if attach == lab.Bridge {
 				file := session.Ada().Home() + "/encrypted.json"
 				if _, err := h.run(1, session.Ada(), session.Options{}, "sh", "-c", `printf %s "$2" >"$1"`, "write", file,

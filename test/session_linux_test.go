@@ -40,7 +40,7 @@ var talkerPath = sync.OnceValues(func() (string, error) {
 
 // userHosts makes so many hosts for ordinary users, with an address in 192.0.2.0/24 besides the wire's own:
 // host N has 192.0.2.N. more are programs for everybody's $PATH.
-func userHosts(t *testing.T, hosts int, wire lab.WireKind, more ...string) tenants {
+func userHosts(t *testing.T, hosts int, wire string, more ...string) tenants {
 	t.Helper()
 	netns.Root(t, "only root can become several users")
 	talker, err := talkerPath()

@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"errors"
-	"slices"
 
 	"weft/bench/plan"
 	"weft/test/lab"
@@ -13,7 +12,7 @@ type Config struct {
 	plan.Config
 	// Rungs are the names of those to measure; all by default.
 	Rungs []string
-	// Wires are the names of the lab.WireKinds to measure on, one after the other; lab.WireFull by default.
+	// Wires are those of lab.Wires to measure on, one after the other.
 	Wires []string
 	// Weftd is the daemon; by default the one beside this program, then in $PATH.
 	Weftd string
@@ -22,20 +21,9 @@ type Config struct {
 // Check returns nil if c can be measured, else an error with every fault.
 func (c Config) Check() error {
 	_, err := choose(c.Rungs)
-	_, wrong := c.wires()
-	return errors.Join(err, wrong, c.Config.Check())
-}
-
-// wires returns the kinds that c.Wires names, each once.
-func (c Config) wires() (kinds []lab.WireKind, err error) {
-	for _, name := range c.Wires {
-		k, wrong := lab.ParseWireKind(name)
-		if err = errors.Join(err, wrong); wrong == nil && !slices.Contains(kinds, k) {
-			kinds = append(kinds, k)
-		}
+	faults := []error{err, c.Config.Check()}
+	for _, w := range c.Wires {
+		faults = append(faults, lab.Choose("wire", w, lab.Wires()))
 	}
-	if len(kinds) == 0 {
-		kinds = []lab.WireKind{lab.WireFull}
-	}
-	return kinds, err
+	return errors.Join(faults...)
 }

@@ -18,15 +18,14 @@ const raising = 700 * time.Millisecond
 // Estimate returns about how long Run takes.
 func (c Config) Estimate(cpus int) time.Duration {
 	rungs, err := choose(c.Rungs)
-	wires, wrong := c.wires()
-	if err != nil || wrong != nil {
+	if err != nil {
 		return 0
 	}
 	once := 0
 	if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Name == Veth }) {
 		once = 1
 	}
-	return time.Duration(len(wires)) *
+	return time.Duration(len(c.Wires)) *
 		(time.Duration(len(rungs))*raising + c.Config.Estimate(len(rungs), once, cpus))
 }
 
@@ -38,8 +37,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	if err := c.Check(); err != nil {
 		return d, err
 	}
-	rungs, _ := choose(c.Rungs) // neither fails: Check has tried both
-	wires, _ := c.wires()
+	rungs, _ := choose(c.Rungs) // Check has tried it
 	dir, err := os.MkdirTemp("", "weft-bench-")
 	if err != nil {
 		return d, err
@@ -58,9 +56,9 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		left = append(left, fmt.Sprintf("rung %s was left out: %v", WireGuard, missing))
 	}
 	var stages []plan.Stage
-	for _, wire := range wires {
+	for _, wire := range c.Wires {
 		stages = append(stages, plan.Stage{
-			Wire: report.Wire{Name: wire.String(), About: aboutWire(wire)},
+			Wire: report.Wire{Name: wire, About: aboutWire(wire)},
 			Raise: func(ctx context.Context) (paths []*plan.Path, err error) {
 				for _, r := range rungs {
 					b, err := r.raise(ctx, wire, programs, say)
@@ -84,18 +82,16 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	return d, err
 }
 
-func aboutWire(k lab.WireKind) string {
-	switch k {
+func aboutWire(wire string) string {
+	switch wire {
 	case lab.WireFull:
 		return "a veth pair as it is made, which passes on superpackets of every kind whole, as no network card " +
 			"does"
 	case lab.WireUSO:
 		return "like a card that cuts runs of UDP datagrams, which cross whole, but no tunnel's superpackets; " +
 			"what arrives takes NAPI and GRO"
-	case lab.WirePlain:
-		return "like a card that cuts TCP only, as in most virtual machines; what arrives takes NAPI and GRO"
 	}
-	return k.String()
+	return "like a card that cuts TCP only, as in most virtual machines; what arrives takes NAPI and GRO"
 }
 
 // reference returns Reference if that rung is measured, else NodeBridge if that is, else "".

@@ -31,7 +31,7 @@ func (b *testbed) close() {
 }
 
 // raise builds the rung's testbed. The caller closes it.
-func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (_ *testbed,
+func (r Rung) raise(ctx context.Context, wire string, programs programs, say func(string)) (_ *testbed,
 	err error) {
 	spec := r.lab
 	spec.Name, spec.Nodes, spec.PodsPerNode = r.Name, 2, max(1, spec.PodsPerNode)

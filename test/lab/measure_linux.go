@@ -46,8 +46,8 @@ func (n *Node) Endpoint(family int) probe.Endpoint {
 func (l *Lab) Measure(ctx context.Context, plan MeasurePlan) (Report, error) {
 	setDefault(&plan.Stream, 3*time.Second)
 	setDefault(&plan.Echo, 2*time.Second)
-	r := Report{Lab: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(),
-		Attach: l.Spec.Attach.String(), Rootless: l.Spec.Rootless, Config: l.Spec.NetworkConfig,
+	r := Report{Lab: l.Spec.Name, Driver: l.Spec.Driver, Wire: l.Spec.Wire,
+		Attach: l.Spec.Attach, Rootless: l.Spec.Rootless, Config: l.Spec.NetworkConfig,
 		Nodes: len(l.Nodes()), Pods: len(l.Pods())}
 	for _, family := range []int{4, 6} {
 		if err := l.measureFamily(ctx, family, plan, &r); err != nil {

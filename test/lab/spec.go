@@ -8,70 +8,76 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"weft/encap"
 )
 
-// Driver says who carries packets between the nodes.
-type Driver uint8
-
+// Drivers, which carry packets between the nodes.
 const (
-	_ Driver = iota
 	// Weftd runs a weftd in every node.
-	Weftd
+	Weftd = "weftd"
 	// KernelHostGW sets plain routes between the nodes by hand: the least that the kernel can do.
-	KernelHostGW
+	KernelHostGW = "kernel-host-gw"
 	// KernelVXLAN sets up a vxlan device in every node by hand.
-	KernelVXLAN
+	KernelVXLAN = "kernel-vxlan"
 	// WireGuardGo runs a wireguard-go (Spec.WireGuardPath) in every node. It encrypts.
-	WireGuardGo
+	WireGuardGo = "wireguard-go"
 	// Bare leaves the nodes without pods and without a data plane: the caller decides what runs there.
 	// Each has a Daemon for a weftd, with the arguments that driver Weftd would give it.
-	Bare
+	Bare = "bare"
 )
 
-func (d Driver) String() string {
-	switch d {
-	case Weftd:
-		return "weftd"
-	case KernelHostGW:
-		return "kernel-host-gw"
-	case KernelVXLAN:
-		return "kernel-vxlan"
-	case WireGuardGo:
-		return "wireguard-go"
-	case Bare:
-		return "bare"
-	default:
-		return fmt.Sprintf("Driver(%d)", uint8(d))
-	}
-}
-
-// StoreKind says in which store the leases are.
-type StoreKind uint8
-
+// Stores, in which the leases are.
 const (
-	_ StoreKind = iota
 	// Embedded is the etcd inside node 1's weftd.
-	Embedded
+	Embedded = "embedded"
 	// Separate is an etcd process (Spec.EtcdPath) in a namespace of its own: Lab.Store.
-	Separate
+	Separate = "separate"
 	// External is an etcd at Spec.Endpoints that the caller runs where the nodes can reach it.
-	External
+	External = "external"
 )
 
-func (k StoreKind) String() string {
-	switch k {
-	case Embedded:
-		return "embedded"
-	case Separate:
-		return "separate"
-	case External:
-		return "external"
-	default:
-		return fmt.Sprintf("StoreKind(%d)", uint8(k))
+// Attachments, by which a pod is joined to its node.
+const (
+	// Bridge joins each pod to its node's bridge by a veth pair.
+	Bridge = "bridge"
+	// DirectAttach gives each pod a TUN whose other end is weftd's (weft attach). There is no bridge.
+	DirectAttach = "direct"
+)
+
+// Wires, which differ in what the devices between the nodes can cut, and so in which superpackets cross whole.
+//
+// A veth pair that is left as it was made passes on superpackets of every kind whole, and joins none
+// of the packets that arrive. No network card is like that. On the other wires the nodes' devices
+// lack the features that cards lack, and each frame that arrives goes through NAPI and GRO, as behind
+// every card's driver: a socket with UDP_GRO gets runs of datagrams, and the inner packets of a
+// tunnel are joined.
+const (
+	// WireFull is a veth pair that is left as it was made.
+	WireFull = "full"
+	// WireUSO is like a card that cuts TCP and runs of UDP datagrams (UDP_SEGMENT), but not the
+	// superpackets of UDP tunnels. So a run crosses whole.
+	WireUSO = "uso"
+	// WirePlain is like a card that cuts TCP only, as in most virtual machines: the kernel cuts every
+	// superpacket of UDP before it leaves.
+	WirePlain = "plain"
+)
+
+// These are all, in the order in which they are shown. The devices of each wire cut less than those of the
+// one before it.
+func Wires() []string       { return []string{WireFull, WireUSO, WirePlain} }
+func Stores() []string      { return []string{Embedded, Separate, External} }
+func Attachments() []string { return []string{Bridge, DirectAttach} }
+
+// Choose returns an error unless value is among those that there are.
+func Choose(what, value string, among []string) error {
+	if slices.Contains(among, value) {
+		return nil
 	}
+	return fmt.Errorf("%s %q: want one of %s", what, value, strings.Join(among, ", "))
 }
 
 // Spec describes a lab. The zero value of a field means its default, so Spec{} describes two
@@ -84,10 +90,10 @@ type Spec struct {
 	// PodsPerNode is 1 to MaxPods; 2 by default.
 	PodsPerNode int
 	// Driver is Weftd by default.
-	Driver Driver
+	Driver string
 	// Attach is Bridge by default. DirectAttach goes with driver Weftd, and with backends whose packets weft
 	// carries.
-	Attach Attachment
+	Attach string
 	// Rootless has each node's weftd run by an ordinary user, without a capability over the node, and its TUN
 	// and its pods in namespaces of that user's. It goes with driver Weftd, and with backends whose packets weft
 	// carries.
@@ -95,7 +101,7 @@ type Spec struct {
 	// NetworkConfig is flannel's JSON. By default it has Network 10.42.0.0/16 and the udp backend.
 	NetworkConfig json.RawMessage
 	// Store is Embedded by default. Drivers other than Weftd use no store.
-	Store StoreKind
+	Store string
 	// Endpoints are the URLs of an External store.
 	Endpoints []string
 	// WeftdPath is the daemon; by default the weftd beside the running program, then in $PATH.
@@ -120,7 +126,7 @@ type Spec struct {
 	// that weftd can send each superpacket with one call (encap.GSOMaxSize).
 	DefaultGSO bool
 	// Wire says what the devices between the nodes cut; WireFull by default.
-	Wire WireKind
+	Wire string
 	// Direct joins two nodes by one veth pair, without a bridge between them.
 	Direct bool
 	// Nice is added to the nice value of every weftd (nice(1)). A value below 0 needs CAP_SYS_NICE. With it
@@ -169,16 +175,15 @@ func (s Spec) withDefaults() (Spec, error) {
 	check(s.Nodes >= 1 && s.Nodes <= MaxNodes, "nodes: %d, want 1 to %d", s.Nodes, MaxNodes)
 	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d",
 		s.PodsPerNode, MaxPods)
-	check(s.Driver <= Bare, "unknown driver %s", s.Driver)
-	check(s.Store <= External, "unknown store %s", s.Store)
-	check(s.Wire <= WirePlain, "unknown wire %s", s.Wire)
+	faults = append(faults, Choose("wire", s.Wire, Wires()), Choose("attach", s.Attach, Attachments()),
+		Choose("store", s.Store, Stores()),
+		Choose("driver", s.Driver, []string{Weftd, KernelHostGW, KernelVXLAN, WireGuardGo, Bare}))
 	check(s.MTU >= MinMTU && s.MTU <= MaxMTU, "mtu: %d, want %d to %d", s.MTU, MinMTU, MaxMTU)
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
 	check(!s.Direct || s.Nodes == 2 && s.Store != Separate,
 		"direct needs exactly two nodes and no separate store")
 	check((s.Store == External) == (len(s.Endpoints) > 0),
 		"endpoints go with an external store, and only with that")
-	check(s.Attach <= DirectAttach, "unknown attachment %s", s.Attach)
 	check(s.Attach != DirectAttach || s.Driver == Weftd,
 		"pods attached directly need weftd to carry the packets: driver %s does not", s.Driver)
 	check(!s.Rootless || s.Driver == Weftd, "nodes without root need weftd to carry the packets: driver %s "+

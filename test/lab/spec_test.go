@@ -8,24 +8,19 @@ import (
 
 func TestSpecFaultsComeTogether(t *testing.T) {
 	_, err := Spec{Nodes: 999, PodsPerNode: -1, MTU: 10, NetworkConfig: []byte("{"), Direct: true,
-		Endpoints: []string{"x"}, WeftdPath: "/x"}.withDefaults()
+		Endpoints: []string{"x"}, WeftdPath: "/x", Wire: "rope"}.withDefaults()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"nodes: 999", "-1", "mtu: 10", "not JSON", "exactly", "endpoints"} {
+	for _, want := range []string{"nodes: 999", "-1", "mtu: 10", "not JSON", "exactly", "endpoints",
+		`wire "rope"`, "plain"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error lacks %q: %v", want, err)
 		}
 	}
 }
 
-func TestParseAttachment(t *testing.T) {
-	for word, want := range map[string]Attachment{"": Bridge, "bridge": Bridge, "direct": DirectAttach,
-		"Direct": 0, "glue": 0} {
-		if got, err := ParseAttachment(word); got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: %s, %v", word, got, err)
-		}
-	}
+func TestKernelAttachesNoPodDirectly(t *testing.T) {
 	_, err := Spec{Driver: KernelVXLAN, Attach: DirectAttach}.withDefaults()
 	if err == nil || !strings.Contains(err.Error(), "need weftd") {
 		t.Errorf("attached to the kernel: %v", err)

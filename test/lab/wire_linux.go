@@ -62,10 +62,10 @@ func (l *Lab) plug(h *Host, number int) error {
 	if err := l.Wire.NS.Netlink().LinkSetMasterByIndex(port, bridge.Attrs().Index); err != nil {
 		return fmt.Errorf("plug %s into %s: %w", h.Name, wireBridge, err)
 	}
-	if err := l.Spec.Wire.playCard(h.NS, underlayDev); err != nil {
+	if err := playCard(l.Spec.Wire, h.NS, underlayDev); err != nil {
 		return err
 	}
-	if err := l.Spec.Wire.playSwitch(l.Wire.NS, h.Name); err != nil {
+	if err := playSwitch(l.Spec.Wire, l.Wire.NS, h.Name); err != nil {
 		return err
 	}
 	if err := l.Wire.configure(h.Name); err != nil {
@@ -87,7 +87,10 @@ func (l *Lab) joinDirectly() error {
 		return err
 	}
 	for _, n := range []*Node{a, b} {
-		if err := l.Spec.Wire.PlayEnd(n.NS, underlayDev); err != nil {
+		if err := playCard(l.Spec.Wire, n.NS, underlayDev); err != nil {
+			return err
+		}
+		if err := playSwitch(l.Spec.Wire, n.NS, underlayDev); err != nil {
 			return err
 		}
 		if err := n.configure(underlayDev, underlayAddrs(n.Index)...); err != nil {

@@ -7,37 +7,28 @@ import (
 	"weft/test/lab/netns"
 )
 
-// uncut returns the features of a sending device that a wire of this kind lacks, each with false.
-func (k WireKind) uncut() map[string]bool {
+// uncut returns the features of a sending device that a wire lacks, each with false.
+func uncut(wire string) map[string]bool {
 	off := map[string]bool{}
-	if k == WireFull {
+	if wire == WireFull {
 		return off
 	}
 	off["tx-udp_tnl-segmentation"], off["tx-udp_tnl-csum-segmentation"] = false, false
-	if k == WirePlain {
+	if wire == WirePlain {
 		off["tx-udp-segmentation"] = false
 	}
 	return off
 }
 
-// playCard makes a host's device like a card of the wire's kind. The kernel then cuts what the device cannot
+// playCard makes a host's device like a card of the wire. The kernel then cuts what the device cannot
 // cut, and what arrives goes through NAPI and GRO, if the device at the other end lets it (playSwitch).
-func (k WireKind) playCard(n *netns.Namespace, device string) error {
-	if k == WireFull {
+func playCard(wire string, n *netns.Namespace, device string) error {
+	if wire == WireFull {
 		return nil
 	}
-	want := k.uncut()
+	want := uncut(wire)
 	want["rx-gro"] = true
 	return n.SetFeatures(device, want)
-}
-
-// PlayEnd makes a veth device one end of a cable of that kind between two hosts. It has to be called for
-// both ends, and no feature of the device may have been changed before.
-func (k WireKind) PlayEnd(n *netns.Namespace, device string) error {
-	if err := k.playCard(n, device); err != nil {
-		return err
-	}
-	return k.playSwitch(n, device)
 }
 
 // playSwitch makes the device at the other end from a host's card hand frames to that card as a real
@@ -45,15 +36,15 @@ func (k WireKind) PlayEnd(n *netns.Namespace, device string) error {
 // superpacket itself (veth_skb_is_eligible_for_gro in the kernel's veth.c). So segmentation of TCP is
 // turned off: TCP is cut here, and the card joins it again. On a direct cable each end is both card and
 // switch, so a node's TCP outside of any tunnel is cut in software there.
-func (k WireKind) playSwitch(n *netns.Namespace, device string) error {
-	if k == WireFull {
+func playSwitch(wire string, n *netns.Namespace, device string) error {
+	if wire == WireFull {
 		return nil
 	}
 	has, err := n.Features(device)
 	if err != nil {
 		return err
 	}
-	want := k.uncut()
+	want := uncut(wire)
 	maps.DeleteFunc(has, func(name string, _ bool) bool {
 		return !strings.HasPrefix(name, "tx-tcp") || !strings.HasSuffix(name, "-segmentation")
 	})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -16,23 +15,12 @@ import (
 	"weft/test/netns"
 )
 
-func TestWireKindNames(t *testing.T) {
-	for _, k := range WireKinds() {
-		if got, err := ParseWireKind(k.String()); got != k || err != nil {
-			t.Errorf("%s: %v, %v", k, got, err)
-		}
-	}
-	if _, err := ParseWireKind("rope"); err == nil || !strings.Contains(err.Error(), "plain") {
-		t.Errorf("%v: want the names that there are", err)
-	}
-}
-
 // TestWires shows, by the length of the frames that a device sends, which superpackets cross from node to
 // node whole on each kind of wire, and that what was cut is joined where it arrives.
 func TestWires(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for _, c := range []struct {
-		kind        WireKind
+		kind        string
 		run, tunnel bool
 	}{
 		{kind: WireFull, run: true, tunnel: true},

@@ -75,8 +75,8 @@ func stateOf(l *lab.Lab) (*state, error) {
 
 func infoOf(l *lab.Lab) *Info {
 	i := &Info{
-		Name: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(),
-		Attach:   l.Spec.Attach.String(),
+		Name: l.Spec.Name, Driver: l.Spec.Driver, Wire: l.Spec.Wire,
+		Attach:   l.Spec.Attach,
 		Rootless: l.Spec.Rootless, Dir: l.Spec.StateDir,
 	}
 	for _, n := range l.Nodes() {

@@ -91,15 +91,13 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 
 func (f *benchFlags) bind(cmd *cobra.Command) {
 	s := cmd.Flags()
-	var rungs, kinds, wires []string
+	var rungs, kinds []string
+	wires := lab.Wires()
 	for _, r := range overlay.Rungs() {
 		rungs = append(rungs, r.Name)
 	}
 	for _, k := range report.Kinds() {
 		kinds = append(kinds, string(k))
-	}
-	for _, w := range lab.WireKinds() {
-		wires = append(wires, w.String())
 	}
 	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
 	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
@@ -196,18 +194,14 @@ func preset[T any](given bool, value *T, otherwise T) {
 }
 
 // usualWires are those of a run that names none.
-func (f *benchFlags) usualWires() (names []string) {
-	kinds := []lab.WireKind{lab.WireUSO, lab.WirePlain}
+func (f *benchFlags) usualWires() []string {
 	switch {
 	case f.quick:
-		kinds = []lab.WireKind{lab.WirePlain}
+		return []string{lab.WirePlain}
 	case f.full:
-		kinds = lab.WireKinds()
+		return lab.Wires()
 	}
-	for _, k := range kinds {
-		names = append(names, k.String())
-	}
-	return names
+	return []string{lab.WireUSO, lab.WirePlain}
 }
 
 // benchLadder measures the rungs on this machine.

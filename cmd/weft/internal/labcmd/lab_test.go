@@ -25,51 +25,53 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		flags  labFlags
-		driver lab.Driver
+		driver string
 		config string
 		fault  string
 	}{
-		{"default", labFlags{backend: "udp", store: "embedded"}, lab.Weftd,
+		{"default", labFlags{backend: "udp"}, lab.Weftd,
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
-		{"path and IPv6", labFlags{backend: "udp", path: "portable", ipv6: true, store: "separate"}, lab.Weftd,
+		{"path and IPv6", labFlags{backend: "udp", path: "portable", ipv6: true, Spec: lab.Spec{Store: "separate"}}, lab.Weftd,
 			`{"Backend":{"Path":"portable","Type":"udp"},"EnableIPv6":true,"IPv6Network":"fd42::/48","Network":"10.42.0.0/16"}`, ""},
-		{"baseline", labFlags{backend: "kernel-vxlan", store: "embedded"}, lab.KernelVXLAN,
+		{"baseline", labFlags{backend: "kernel-vxlan"}, lab.KernelVXLAN,
 			`{"Backend":{"Type":"vxlan"},"Network":"10.42.0.0/16"}`, ""},
-		{"vxlan by weft", labFlags{backend: "vxlan-user", path: "raw", store: "embedded"}, lab.Weftd,
+		{"vxlan by weft", labFlags{backend: "vxlan-user", path: "raw"}, lab.Weftd,
 			`{"Backend":{"Path":"raw","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd,
+		{"the kernel has no path", labFlags{backend: "auto", path: "raw"}, lab.Weftd,
 			"", "kernel"},
-		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
-		{"as documented", labFlags{backend: "udp", store: "embedded",
+		{"file", labFlags{config: file}, "", `{"Network":"10.9.0.0/16"}`, ""},
+		{"as documented", labFlags{backend: "udp",
 			Spec: lab.Spec{Nodes: lab.MaxNodes, PodsPerNode: 1, MTU: 576}},
 			lab.Weftd,
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
-		{"one node too many", labFlags{backend: "udp", store: "embedded", Spec: lab.Spec{Nodes: lab.MaxNodes + 1,
-			PodsPerNode: 1, MTU: 576}}, 0, "", "--nodes 251: "},
-		{"wire", labFlags{backend: "udp", store: "embedded", wire: "rope"}, 0, "", `--wire "rope"`},
-		{"attachment", labFlags{backend: "udp", store: "embedded", attach: "glue"}, 0, "", `--attach "glue"`},
-		{"attached by the kernel", labFlags{backend: "kernel-vxlan", store: "embedded", attach: "direct"}, 0, "",
+		{"one node too many", labFlags{backend: "udp", Spec: lab.Spec{Nodes: lab.MaxNodes + 1,
+			PodsPerNode: 1, MTU: 576}}, "", "", "--nodes 251: "},
+		{"wire", labFlags{backend: "udp", Spec: lab.Spec{Wire: "rope"}}, "", "", `--wire "rope"`},
+		{"attachment", labFlags{backend: "udp", Spec: lab.Spec{Attach: "glue"}}, "", "", `--attach "glue"`},
+		{"attached by the kernel", labFlags{backend: "kernel-vxlan", Spec: lab.Spec{Attach: "direct"}}, "", "",
 			"--attach direct: "},
-		{"attached to a bridge's backend", labFlags{backend: "vxlan", store: "embedded", attach: "direct"}, 0, "",
+		{"attached to a bridge's backend", labFlags{backend: "vxlan", Spec: lab.Spec{Attach: "direct"}}, "", "",
 			"--attach direct: "},
-		{"the kernel's without root", labFlags{backend: "vxlan", store: "embedded", Spec: rootless}, 0, "",
+		{"the kernel's without root", labFlags{backend: "vxlan", Spec: rootless}, "", "",
 			"--rootless: "},
-		{"by hand without root", labFlags{backend: "kernel-vxlan", store: "embedded", Spec: rootless}, 0, "",
+		{"by hand without root", labFlags{backend: "kernel-vxlan", Spec: rootless}, "", "",
 			"--rootless: "},
-		{"path raw without root", labFlags{backend: "udp", path: "raw", store: "embedded", Spec: rootless}, 0, "",
+		{"path raw without root", labFlags{backend: "udp", path: "raw", Spec: rootless}, "", "",
 			"--path raw: "},
-		{"without root", labFlags{backend: "vxlan-user", path: "portable", store: "embedded", Spec: rootless},
+		{"without root", labFlags{backend: "vxlan-user", path: "portable", Spec: rootless},
 			lab.Weftd,
 			`{"Backend":{"Path":"portable","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
-		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "such"},
-		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
-		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
-		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"},
+		{"no such file", labFlags{config: file + "x"}, "", "", "such"},
+		{"backend", labFlags{backend: "carrier-pigeon"}, lab.Weftd, "", "carrier-pigeon"},
+		{"store", labFlags{backend: "udp", Spec: lab.Spec{Store: "drawer"}}, "", "", "drawer"},
+		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw"},
 			lab.KernelHostGW, "", "path"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")
-			if f := &c.flags; f.Nodes == 0 {
+			f := &c.flags
+			f.Wire, f.Attach = cmp.Or(f.Wire, lab.WireFull), cmp.Or(f.Attach, lab.Bridge)
+			f.Store = cmp.Or(f.Store, lab.Embedded)
+			if f.Nodes == 0 {
 				f.Nodes, f.PodsPerNode, f.MTU = 2, 2, 1500
 			}
 			s, err := c.flags.spec()
@@ -84,8 +86,8 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			}
 		})
 	}
-	s, err := (&labFlags{backend: "udp", store: "embedded", wire: "plain", attach: "direct",
-		Spec: lab.Spec{Nodes: 2, PodsPerNode: 2, MTU: 1500, Endpoints: []string{"http://x:1"}}}).spec()
+	s, err := (&labFlags{backend: "udp",
+		Spec: lab.Spec{Wire: "plain", Attach: "direct", Store: "embedded", Nodes: 2, PodsPerNode: 2, MTU: 1500, Endpoints: []string{"http://x:1"}}}).spec()
 	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
 		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
 	}

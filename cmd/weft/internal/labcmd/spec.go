@@ -2,6 +2,7 @@ package labcmd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -19,8 +20,8 @@ import (
 // labFlags are the flags of `weft lab run` and `weft lab up`.
 type labFlags struct {
 	lab.Spec
-	name, backend, path, store, config, wire, attach string
-	ipv6, keepLogs                                   bool
+	name, backend, path, config string
+	ipv6, keepLogs              bool
 }
 
 func (f *labFlags) bind(cmd *cobra.Command) {
@@ -34,15 +35,15 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.ipv6, "ipv6", false, "IPv6 for the pods, beside IPv4")
 	s.StringVar(&f.config, "net-conf", "", "`file` with the network config, instead of --backend, --path and "+
 		"--ipv6")
-	s.StringVar(&f.store, "store", "embedded",
+	s.StringVar(&f.Store, "store", lab.Embedded,
 		"where the leases are: embedded (etcd in node1's weftd), separate (an etcd process of its own), external")
 	s.StringSliceVar(&f.Endpoints, "etcd-endpoints", nil, "`URLs` of an external store, as seen from the nodes")
 	s.IntVar(&f.MTU, "mtu", 1500, "MTU of the wire between the nodes, in bytes")
-	s.StringVar(&f.wire, "wire", lab.WireFull.String(),
+	s.StringVar(&f.Wire, "wire", lab.WireFull,
 		"what the wire between the nodes cuts: full (nothing, a veth pair as it is made), uso (a tunnel's "+
 			"superpackets, as a card with UDP segmentation), plain (those of UDP too, as most virtual machines); "+
 			"what was cut is joined by GRO")
-	s.StringVar(&f.attach, "attach", lab.Bridge.String(),
+	s.StringVar(&f.Attach, "attach", lab.Bridge,
 		"how pods are joined to their nodes: bridge (a veth pair to the node's bridge), direct (a TUN whose "+
 			"other end is weftd's, as weft attach makes)")
 	s.BoolVar(&f.Direct, "direct", false, "one cable between two nodes, instead of a bridge")
@@ -54,21 +55,10 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 		"nodes without root: each weftd is an ordinary user's, with TUN and pods in namespaces of that user's; "+
 			"the lab itself is in a user namespace then, even root's")
 	s.BoolVar(&f.keepLogs, "keep-logs", false, "leave logs and state behind")
-	f.complete(cmd)
-}
-
-func (f *labFlags) complete(cmd *cobra.Command) {
-	var wires, attachments []string
-	for _, w := range lab.WireKinds() {
-		wires = append(wires, w.String())
-	}
-	for _, a := range lab.Attachments() {
-		attachments = append(attachments, a.String())
-	}
 	cli.CompleteFlags(cmd, map[string]cli.Completer{
-		"backend": cli.OneOf(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...),
-		"path":    cli.OneOf(routing.PathWords()...), "store": cli.OneOf("embedded", "separate", "external"),
-		"wire": cli.OneOf(wires...), "attach": cli.OneOf(attachments...),
+		"backend": cli.OneOf(append(labBackends(), lab.KernelHostGW, lab.KernelVXLAN)...),
+		"path":    cli.OneOf(routing.PathWords()...), "store": cli.OneOf(lab.Stores()...),
+		"wire": cli.OneOf(lab.Wires()...), "attach": cli.OneOf(lab.Attachments()...),
 	})
 }
 
@@ -84,17 +74,10 @@ func (f *labFlags) spec() (lab.Spec, error) {
 			return s, fmt.Errorf("--%s %d: want %d to %d", n.flag, n.got, n.least, n.most)
 		}
 	}
-	var err error
-	if s.Wire, err = lab.ParseWireKind(f.wire); err != nil {
-		return s, fmt.Errorf("--%w", err)
-	}
-	if s.Attach, err = lab.ParseAttachment(f.attach); err != nil {
-		return s, fmt.Errorf("--%w", err)
-	}
-	stores := map[string]lab.StoreKind{"embedded": lab.Embedded, "separate": lab.Separate,
-		"external": lab.External}
-	if s.Store = stores[f.store]; s.Store == 0 {
-		return s, fmt.Errorf("--store %q: want embedded, separate or external", f.store)
+	err := errors.Join(lab.Choose("--wire", s.Wire, lab.Wires()),
+		lab.Choose("--attach", s.Attach, lab.Attachments()), lab.Choose("--store", s.Store, lab.Stores()))
+	if err != nil {
+		return s, err
 	}
 	if len(s.Endpoints) > 0 {
 		s.Store = lab.External
@@ -154,24 +137,19 @@ func labFacts(name string) routing.Facts {
 }
 
 // network is the driver and flannel's JSON for it.
-func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
+func (f *labFlags) network() (driver string, config json.RawMessage, err error) {
 	backend := labBackend(f.backend)
-	driver := lab.Weftd
-	switch f.backend {
-	case lab.KernelHostGW.String(), lab.KernelVXLAN.String():
-		driver = lab.KernelHostGW
-		if f.backend == lab.KernelVXLAN.String() {
-			driver = lab.KernelVXLAN
-		}
+	driver = lab.Weftd
+	switch {
+	case f.backend == lab.KernelHostGW || f.backend == lab.KernelVXLAN:
+		driver = f.backend
 		backend["Type"] = strings.TrimPrefix(f.backend, "kernel-")
 		if f.path != "" {
 			return driver, nil, fmt.Errorf("--path %s: backend %s has no path of ours", f.path, f.backend)
 		}
-	default:
-		if !slices.Contains(labBackends(), f.backend) {
-			return driver, nil, fmt.Errorf("--backend %q: want %s, %s or %s", f.backend,
-				strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN)
-		}
+	case !slices.Contains(labBackends(), f.backend):
+		return driver, nil, fmt.Errorf("--backend %q: want %s, %s or %s", f.backend,
+			strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN)
 	}
 	if f.path != "" {
 		if labFacts(f.backend).Carrier != routing.CarrierWeft {
@@ -180,12 +158,12 @@ func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
 		}
 		backend["Path"] = f.path
 	}
-	config := map[string]any{"Network": "10.42.0.0/16", "Backend": backend}
+	network := map[string]any{"Network": "10.42.0.0/16", "Backend": backend}
 	if f.ipv6 {
-		config["EnableIPv6"], config["IPv6Network"] = true, "fd42::/48"
+		network["EnableIPv6"], network["IPv6Network"] = true, "fd42::/48"
 	}
-	text, err := json.Marshal(config)
-	return driver, text, err
+	config, err = json.Marshal(network)
+	return driver, config, err
 }
 
 // NameLab adds --lab, by which every command names a lab.
