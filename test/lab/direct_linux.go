@@ -77,7 +77,7 @@ func (n *Node) AttachArgs() []string { return []string{"--reservations", n.Reser
 func (n *Node) Weft(args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
 	defer cancel()
-	argv := append([]string{n.lab.Spec.WeftPath}, args...)
+	argv := append([]string{n.lab.Spec.weft()}, args...)
 	if n.user != nil {
 		argv = append(n.user.by(), argv...)
 	}

@@ -28,7 +28,6 @@ type Lab struct {
 	nodes   []*Node
 	spaces  []*netns.Namespace // in order of creation
 	left    []netns.Process    // what Close could not end
-	keep    bool
 	once    sync.Once
 }
 
@@ -59,9 +58,9 @@ func Up(ctx context.Context, spec Spec) (*Lab, error) {
 			return nil, err
 		}
 	}
-	l := &Lab{Spec: spec, overlay: over, keep: spec.KeepState}
+	l := &Lab{Spec: spec, overlay: over}
 	if err := l.build(ctx); err != nil {
-		l.Keep()
+		l.Spec.KeepState = true
 		l.Close()
 		return nil, err
 	}
@@ -256,13 +255,6 @@ func (l *Lab) adopt(name string, ns *netns.Namespace) *Host {
 	return &Host{Name: name, NS: ns}
 }
 
-// Keep leaves the state directory in place at Close.
-func (l *Lab) Keep() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.keep = true
-}
-
 // Close stops every daemon and removes every namespace and the state directory. It kills the daemons
 // instead of asking them to end, which is quicker, and they have nothing to lose. It may be called again.
 func (l *Lab) Close() {
@@ -288,7 +280,7 @@ func (l *Lab) Close() {
 		for i := len(l.spaces) - 1; i >= 0; i-- {
 			l.spaces[i].Close()
 		}
-		if !l.keep {
+		if !l.Spec.KeepState {
 			_ = os.RemoveAll(l.Spec.StateDir)
 		}
 	})

@@ -223,7 +223,7 @@ func (n *Node) makePod(i, bridge int) (*Pod, error) {
 // that makes the link. If the kernel carries the packets, its default is better and is left alone.
 func (p *Pod) limitGSO() error {
 	limit := encap.GSOMaxSize(encap.FormatIP, p.Node.Net.MTU)
-	if p.Node.lab.Spec.Driver != Weftd || p.Node.lab.Spec.DefaultGSO || limit == 0 {
+	if p.Node.lab.Spec.Driver != Weftd || limit == 0 {
 		return nil
 	}
 	l, err := p.link("eth0")

@@ -34,7 +34,7 @@ const (
 const (
 	// Embedded is the etcd inside node 1's weftd.
 	Embedded = "embedded"
-	// Separate is an etcd process (Spec.EtcdPath) in a namespace of its own: Lab.Store.
+	// Separate is an etcd process, of $PATH, in a namespace of its own: Lab.Store.
 	Separate = "separate"
 	// External is an etcd at Spec.Endpoints that the caller runs where the nodes can reach it.
 	External = "external"
@@ -104,17 +104,14 @@ type Spec struct {
 	Store string
 	// Endpoints are the URLs of an External store.
 	Endpoints []string
-	// WeftdPath is the daemon; by default the weftd beside the running program, then in $PATH.
+	// WeftdPath is the daemon; by default the weftd beside the running program, then in $PATH. The weft beside
+	// it attaches pods directly.
 	WeftdPath string
-	// WeftPath is the operator's command, which attaches pods directly; by default the weft beside WeftdPath.
-	WeftPath string
 	// WeftdArgs are appended to every weftd's arguments.
 	WeftdArgs []string
 	// WireGuardPath is the program for WireGuardGo. It has to make its control socket in its working directory,
 	// so it is built with -ldflags='-X golang.zx2c4.com/wireguard/ipc.socketDirectory=.'.
 	WireGuardPath string
-	// EtcdPath is for a Separate store; "etcd" in $PATH by default.
-	EtcdPath string
 	// StateDir holds logs, sockets and caches, with a folder for each node. By default it is a
 	// temporary one that Close removes. Keep it short: a Unix socket's path has at most 107 bytes.
 	StateDir string
@@ -122,9 +119,6 @@ type Spec struct {
 	KeepState bool
 	// MTU of the underlay, in bytes; 1500 by default.
 	MTU int
-	// DefaultGSO leaves the gso_max_size of weftd's pods as the kernel has it. Otherwise it is set so
-	// that weftd can send each superpacket with one call (encap.GSOMaxSize).
-	DefaultGSO bool
 	// Wire says what the devices between the nodes cut; WireFull by default.
 	Wire string
 	// Direct joins two nodes by one veth pair, without a bridge between them.
@@ -215,23 +209,22 @@ func (s *Spec) findPrograms() error {
 			faults = append(faults, findWeftEtcd(path))
 		}
 	}
-	if s.Attach == DirectAttach && s.WeftPath == "" {
-		path, err := exec.LookPath(filepath.Join(filepath.Dir(s.WeftdPath), "weft"))
-		if err != nil {
-			err = fmt.Errorf("pods are attached directly by weft, which is not beside %s (make build): %w",
-				s.WeftdPath, err)
+	if s.Attach == DirectAttach {
+		if _, err := exec.LookPath(s.weft()); err != nil {
+			faults = append(faults, fmt.Errorf("pods are attached directly by weft, which is not beside %s (make "+
+				"build): %w", s.WeftdPath, err))
 		}
-		s.WeftPath, faults = path, append(faults, err)
 	}
-	if s.Store == Separate && s.EtcdPath == "" {
-		path, err := exec.LookPath("etcd")
-		if err != nil {
-			err = fmt.Errorf("a separate store needs etcd (apt-get install etcd-server): %w", err)
+	if s.Store == Separate {
+		if _, err := exec.LookPath("etcd"); err != nil {
+			faults = append(faults, fmt.Errorf("a separate store needs etcd (apt-get install etcd-server): %w", err))
 		}
-		s.EtcdPath, faults = path, append(faults, err)
 	}
 	return errors.Join(faults...)
 }
+
+// weft is the path of the operator's command.
+func (s *Spec) weft() string { return filepath.Join(filepath.Dir(s.WeftdPath), "weft") }
 
 // findWeftEtcd returns an error if weftd would not find the program of its embedded store.
 func findWeftEtcd(weftd string) error {

@@ -45,7 +45,7 @@ func (l *Lab) buildStore(ctx context.Context) error {
 	}
 	const peer = "http://127.0.0.1:2380"
 	s.Daemon = &Daemon{
-		Name: "etcd", LogFile: filepath.Join(l.Spec.StateDir, "etcd.log"), ns: host.NS, path: l.Spec.EtcdPath,
+		Name: "etcd", LogFile: filepath.Join(l.Spec.StateDir, "etcd.log"), ns: host.NS, path: "etcd",
 		args: []string{
 			"--name=lab", "--data-dir=" + s.Dir, "--listen-client-urls=" + s.Endpoint(), "--advertise-client-urls=" +
 				s.Endpoint(),
