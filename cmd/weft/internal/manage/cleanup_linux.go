@@ -88,9 +88,13 @@ func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...
 // devices, inside the networks that weftd had, or blackholes as weftd makes them. The number alone is not
 // enough, since it may be somebody else's too.
 func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
-	devices, err := f.ownDevices()
+	all, err := links()
 	faults := []error{err}
 	networks := f.networks()
+	own := map[int]bool{}
+	for _, l := range all {
+		own[l.Attrs().Index] = isOurs(l) && !f.ofAnother(l)
+	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rs, err := netlink.RouteListFiltered(family,
 			&netlink.Route{Protocol: routing.RouteProtocol, Table: unix.RT_TABLE_UNSPEC},
@@ -104,7 +108,7 @@ func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 		for _, r := range rs {
 			what := "route " + routeText(r)
 			bare := hostrules.IsBlackhole(r) && len(networks) == 0
-			if !devices[r.LinkIndex] && !bare && !within(r.Dst, networks) {
+			if !own[r.LinkIndex] && !bare && !within(r.Dst, networks) {
 				c.Kept = append(c.Kept, what+elsewhere)
 				continue
 			}
@@ -117,19 +121,13 @@ func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 // elsewhere is why something that has weft's mark stays.
 const elsewhere = ": it is in no network that weftd had here, by --subnet-file and --cache-dir"
 
-// ownDevices are the numbers of the devices of ours.
-func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
-	links, err := netlink.LinkList()
+// links lists this host's devices.
+func links() ([]netlink.Link, error) {
+	all, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	own := map[int]bool{}
-	for _, l := range links {
-		if isOurs(l) && !f.ofAnother(l) {
-			own[l.Attrs().Index] = true
-		}
-	}
-	return own, nil
+	return all, nil
 }
 
 // ofAnother reports whether a device with weft's mark is another network's on this host: it has addresses and
@@ -202,12 +200,9 @@ func routeText(r netlink.Route) string {
 // cleanLinks removes the devices that have our names, kinds and mark, and with --flannel those that have
 // flannel's names and kinds and not our mark.
 func (f *cleanupFlags) cleanLinks(c *cleaned) error {
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return fmt.Errorf("list links: %w", err)
-	}
-	var faults []error
-	for _, l := range links {
+	all, err := links()
+	faults := []error{err}
+	for _, l := range all {
 		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
 		switch {
 		case isOurs(l) && f.ofAnother(l):

@@ -16,16 +16,13 @@ import (
 // one, and no flannel adopts one. A flanneld of type udp that has started already found the route to the
 // network taken by ours and made none, so its device gets the route.
 func (f *cleanupFlags) cleanTUNs(c *cleaned) error {
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return fmt.Errorf("list links: %w", err)
-	}
-	var faults []error
-	for _, l := range links {
+	all, err := links()
+	faults := []error{err}
+	for _, l := range all {
 		if !isIdleTUN(l) {
 			continue
 		}
-		faults = append(faults, f.handOnRoutes(c, l, links))
+		faults = append(faults, f.handOnRoutes(c, l, all))
 		what := fmt.Sprintf("link %s (%s) without a weftd", l.Attrs().Name, l.Type())
 		faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
 	}
@@ -83,12 +80,9 @@ func hasAddressIn(l netlink.Link, network *net.IPNet) bool {
 // carrying reports whether a process has a TUN or TAP open that is ours and no other network's. Its control
 // socket may be out of sight here, as that of a weftd in flannel's manifest is.
 func (f *cleanupFlags) carrying() (bool, error) {
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return false, fmt.Errorf("list links: %w", err)
-	}
-	return slices.ContainsFunc(links, func(l netlink.Link) bool {
+	all, err := links()
+	return slices.ContainsFunc(all, func(l netlink.Link) bool {
 		addressed, ours := f.addresses(l)
 		return routing.IsOwnLink(l) && isTUN(l) && isOpen(l) && (ours || !addressed)
-	}), nil
+	}), err
 }

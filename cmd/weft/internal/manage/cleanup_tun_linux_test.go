@@ -180,8 +180,9 @@ func TestDryRunBesideARunningWeftd(t *testing.T) {
 	devices := func() (n int) {
 		t.Helper()
 		if err := ns.Do(func() error {
-			own, err := f.ownDevices()
-			n = len(own)
+			var c cleaned
+			err := f.cleanLinks(&c)
+			n = len(c.Removed)
 			return err
 		}); err != nil {
 			t.Fatal(err)
