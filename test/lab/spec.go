@@ -48,7 +48,7 @@ const (
 	DirectAttach = "direct"
 )
 
-// Wires, which differ in what the devices between the nodes can cut, and so in which superpackets cross whole.
+// Wires. They differ in what the devices between the nodes can cut, and so in which superpackets cross whole.
 //
 // A veth pair that is left as it was made passes on superpackets of every kind whole, and joins none
 // of the packets that arrive. No network card is like that. On the other wires the nodes' devices

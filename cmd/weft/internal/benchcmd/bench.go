@@ -28,21 +28,23 @@ type benchFlags struct {
 	quick, full, quiet, rootless, reverse, ipv6 bool
 	overlay.Config
 	measures                         []string
-	json, html, markdown, benchstat  string
+	json, html, markdown, benchstat  output
 	lab, from, to, through, topology string
 }
 
 func Command(app *cli.App) *cobra.Command {
-	f := benchFlags{version: app.Version}
+	f := benchFlags{version: app.Version, json: output{flag: "json"}, html: output{flag: "html"},
+		markdown: output{flag: "markdown"}, benchstat: output{flag: "benchstat"}}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure weft beside the kernel's own ways, or between two pods or nodes",
 		Long: `Measure weft beside the kernel's own ways, or between two pods or nodes.
 
 Alone, it builds labs on this machine, one for each rung: plain routes and vxlan of the
-kernel by hand, each path of weftd, weftd with nothing configured, and wireguard-go; they take turns, round after round, on one wire after the other. With --lab it
-measures between two hosts of a lab that is up, and with --to and --through to another machine
-or pod, where it starts the far end by that command. That needs no privilege there.
+kernel by hand, each path of weftd, weftd with nothing configured, and wireguard-go; they take
+turns, round after round, on one wire after the other. With --lab it measures between two hosts of
+a lab that is up, and with --to and --through to another machine or pod, where it starts the far
+end by that command. That needs no privilege there.
 
 Measured: TCP over 1 and 4 streams with its processor time, the highest rate of datagrams
 that loses no more than --loss (a search by trials in the manner of RFC 2544) for one flow,
@@ -66,10 +68,10 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			if err := f.complete(cmd); err != nil {
 				return cli.AsUsage(err)
 			}
-			for flag, file := range map[string]string{"json": f.json, "html": f.html, "markdown": f.markdown,
-				"benchstat": f.benchstat} {
-				if err := writable(file); err != nil {
-					return cli.Usagef("--%s: %w", flag, err)
+			// Before hours of measuring it is known whether the results can be written.
+			for _, o := range f.outputs() {
+				if err := o.open(cmd.OutOrStdout()); err != nil {
+					return cli.Usagef("--%s: %w", o.flag, err)
 				}
 			}
 			switch {
@@ -118,12 +120,12 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.DurationVar(&f.Trial, "trial", 0, "how long one trial of a packet rate lasts")
 	s.DurationVar(&f.Ping, "ping", 0, "how long one ping-pong lasts")
 	s.Float64Var(&f.Loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
-	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead "+
-		"of the table")
-	s.StringVar(&f.html, "html", "", "write the result as one HTML page to this `file`")
-	s.StringVar(&f.markdown, "markdown", "", "write the medians as a table in Markdown to this `file`, with a "+
-		"block of columns for each wire")
-	s.StringVar(&f.benchstat, "benchstat", "",
+	s.StringVar(&f.json.name, "json", "",
+		"write the result as JSON to this `file`; - is standard output, instead of the table")
+	s.StringVar(&f.html.name, "html", "", "write the result as one HTML page to this `file`")
+	s.StringVar(&f.markdown.name, "markdown", "",
+		"write the medians as a table in Markdown to this `file`, with a block of columns for each wire")
+	s.StringVar(&f.benchstat.name, "benchstat", "",
 		"write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
 	s.StringVar(&f.Weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in "+
 		"$PATH)")
@@ -229,13 +231,8 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration,
 		fmt.Fprintf(cmd.ErrOrStderr(), "weft bench: this takes about %s (see --quick, --full, --measures)\n",
 			cli.Span(estimate))
 	}
-	lines, done, err := f.lines(cmd)
-	if err != nil {
-		return err
-	}
-	d, err := run(plan.Out{Lines: lines, Say: line.progress, Whole: estimate}, line.say)
+	d, err := run(plan.Out{Lines: f.benchstat.begin(), Say: line.progress, Whole: estimate}, line.say)
 	line.clear()
-	err = errors.Join(err, done())
 	if len(d.Measures) == 0 {
 		return labcmd.Explained(err)
 	}
@@ -244,7 +241,7 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration,
 	if err != nil && (!errors.As(err, &gaps) || gaps.Early) {
 		d.Notes = append(d.Notes, "It ended before its time, and what is here is not all: "+err.Error())
 	}
-	return errors.Join(labcmd.Explained(err), f.write(cmd, d))
+	return errors.Join(labcmd.Explained(err), f.write(cmd.OutOrStdout(), d))
 }
 
 // shown returns the arguments, quoted where a shell needs it.
@@ -258,51 +255,50 @@ func shown(args []string) (l []string) {
 	return l
 }
 
-// lines returns the writer for benchstat's lines. The caller calls done at the end.
-func (f *benchFlags) lines(cmd *cobra.Command) (w io.Writer, done func() error, err error) {
-	switch f.benchstat {
-	case "":
-		return nil, func() error { return nil }, nil
-	case "-":
-		return cmd.OutOrStdout(), func() error { return nil }, nil
-	}
-	file, err := os.Create(f.benchstat)
-	if err != nil {
-		return nil, nil, err
-	}
-	return file, file.Close, nil
+// output is where a flag has a result written.
+type output struct {
+	flag, name string    // - is standard output
+	w          io.Writer // nil for none
 }
 
-// writable finds out, before hours of measuring, whether a result can be written into a file. It leaves
-// an existing one as it is, and no new one behind.
-func writable(name string) error {
-	if name == "" || name == "-" {
-		return nil
-	}
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return nil // a pipe, whose reader would see its end
-	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err == nil {
-		return errors.Join(file.Close(), os.Remove(name))
-	}
-	if errors.Is(err, os.ErrExist) {
-		if file, err = os.OpenFile(name, os.O_WRONLY, 0); err == nil {
-			return file.Close()
-		}
+func (f *benchFlags) outputs() []*output {
+	return []*output{&f.json, &f.html, &f.markdown, &f.benchstat}
+}
+
+// open leaves a file that is there as it is.
+func (o *output) open(stdout io.Writer) (err error) {
+	switch o.name {
+	case "":
+	case "-":
+		o.w = stdout
+	default:
+		o.w, err = os.OpenFile(o.name, os.O_WRONLY|os.O_CREATE, 0o644)
 	}
 	return err
 }
 
-func (f *benchFlags) write(cmd *cobra.Command, d *report.Document) error {
-	out := cmd.OutOrStdout()
-	if f.json == "-" {
-		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML),
-			report.ToFile(f.markdown, d.WriteMarkdown))
+// begin empties the file.
+func (o *output) begin() io.Writer {
+	if file, ok := o.w.(*os.File); ok && o.name != "-" {
+		_ = file.Truncate(0) // fails for a pipe
 	}
-	if f.benchstat == "-" {
-		fmt.Fprintln(out)
+	return o.w
+}
+
+func (o *output) write(result func(io.Writer) error) error {
+	if o.w == nil {
+		return nil
 	}
-	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML),
-		report.ToFile(f.markdown, d.WriteMarkdown))
+	return result(o.begin())
+}
+
+func (f *benchFlags) write(stdout io.Writer, d *report.Document) (err error) {
+	if f.benchstat.name == "-" {
+		fmt.Fprintln(stdout)
+	}
+	if f.json.name != "-" {
+		err = d.WriteTable(stdout)
+	}
+	return errors.Join(err, f.json.write(d.WriteJSON), f.html.write(d.WriteHTML),
+		f.markdown.write(d.WriteMarkdown))
 }

@@ -96,7 +96,7 @@ func TestPingFindsNodesAndPods(t *testing.T) {
 		{pingFlags{}, "10.42.1.7", "db1", "10.42.1.7", ""},
 		{pingFlags{}, "db1", "", "", "itself"},
 		{pingFlags{}, "192.0.2.1", "", "", "itself"},
-		{pingFlags{}, "db2.exampel", "", "", "db2.example"},
+		{pingFlags{}, "db2.exampel", "", "", "no node"},
 		{pingFlags{}, "10.42.9.9", "", "", `"10.42.9.9"`},
 		{pingFlags{six: true}, "10.42.2.7", "", "", "address"},
 	} {
