@@ -107,10 +107,10 @@ endif
 # other programs is left out: it judges a ratio, and so needs a machine that does nothing else.
 bench-once: export CGO_ENABLED = 0
 bench-once: export GOFLAGS = -trimpath -tags=grpcnotrace
-bench-once: deps
+bench-once: deps build
 	@$(GO) test -run '^$$' -bench . -skip '^BenchmarkOverlay' -benchtime 1x -p 1 -timeout 10m \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
-	@$(GO) test -short -run '^$$' -bench 'Overlay$$' -benchtime 1x -timeout 10m ./bench
+	bin/weft bench --quick --quiet
 
 bench-guard:
 	@GO=$(GO) .ci/bench-guard $(BASE)

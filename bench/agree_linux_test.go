@@ -35,8 +35,7 @@ type comparison struct {
 func BenchmarkOverlayGenerators(b *testing.B) {
 	l, err := lab.Up(b.Context(), lab.Spec{Driver: lab.KernelHostGW, PodsPerNode: 1, Direct: true})
 	if err != nil {
-		unable(b, err)
-		return
+		b.Fatal(err)
 	}
 	defer l.Close()
 	from, to := l.Pods()[0], l.Pods()[1]

@@ -4,13 +4,10 @@
 // machine and from minute to minute.
 //
 //	go test -run '^$' -bench . ./bench
-//	go test -run '^$' -bench 'Overlay$' ./bench      pods, over the kernel and over weft
+//	weft bench                                       pods, over the kernel and over weft
 //	make bench-guard                                 hot functions against another commit, by benchstat
 //
-// BenchmarkOverlay builds its labs itself and takes about four minutes. It needs no root: an ordinary user's
-// process makes user namespaces for it. On a machine that refuses those, it fails if the pattern names it
-// ("Overlay"); otherwise it says NOT MEASURED with the reason, and passes. The command weft bench measures
-// the same, with settings.
+// The command weft bench is made of the packages below.
 //
 //	load       makes traffic: TCP streams, datagrams, ping-pong; searches for rates, reads processor time
 //	plan       says what is measured, how long and in which order

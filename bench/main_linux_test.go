@@ -1,0 +1,9 @@
+package bench
+
+import (
+	"testing"
+
+	"weft/test/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
