@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -192,6 +193,33 @@ func (d *Daemon) ExitError() error {
 		return r.err
 	}
 	return nil
+}
+
+// until calls ready until it returns nil. Its error says how the process ended, or what ready said before ctx
+// ended.
+func (d *Daemon) until(ctx context.Context, ready func() error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	reason := errors.New("never asked")
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			reason = err // the program's own, and not that our deadline has passed
+		}
+		select {
+		case <-tick.C:
+		case <-d.Exited():
+			if err = d.ExitError(); err == nil {
+				err = errors.New("exit status 0")
+			}
+			return fmt.Errorf("%s ended before it was ready: %w", d.Name, err)
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", d.Name, context.Cause(ctx), reason)
+		}
+	}
 }
 
 // LogTail returns the last n lines of the log, but no more than the last 64 KiB.

@@ -64,6 +64,9 @@ func (l *Lab) buildStore(ctx context.Context) error {
 }
 
 func (s *Store) fault(err error) error {
+	if err == nil {
+		return nil
+	}
 	return &NodeError{Node: s.Name, LogFile: s.Daemon.LogFile, LogTail: s.Daemon.LogTail(20), Err: err}
 }
 
@@ -74,21 +77,13 @@ func (s *Store) Start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return s.fault(s.Daemon.until(ctx, func() error {
 		status, _, err := s.get(ctx, s.Endpoint()+"/health")
-		if err == nil && status == http.StatusOK {
-			return nil
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("status %d", status)
 		}
-		select {
-		case <-tick.C:
-		case <-s.Daemon.Exited():
-			return s.fault(fmt.Errorf("etcd ended: %w", exitCause(s.Daemon.ExitError())))
-		case <-ctx.Done():
-			return s.fault(fmt.Errorf("etcd does not answer: %w", context.Cause(ctx)))
-		}
-	}
+		return err
+	}))
 }
 
 // Put writes one key without a TTL, through etcd's JSON gateway, which takes keys and values in base64.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -69,32 +68,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	limit := n.lab.Spec.ReadyTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not ready after %s", limit))
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	reason := errors.New("never asked")
-	for {
-		err := n.Ready(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil {
-			reason = err // weftd's own, and not that our deadline has passed
-		}
-		select {
-		case <-tick.C:
-		case <-n.Daemon.Exited():
-			return n.Fault(fmt.Errorf("weftd ended before it was ready: %w", exitCause(n.Daemon.ExitError())))
-		case <-ctx.Done():
-			return n.Fault(fmt.Errorf("%w: %w", context.Cause(ctx), reason))
-		}
-	}
-}
-
-func exitCause(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
+	return n.Fault(n.Daemon.until(ctx, func() error { return n.Ready(ctx) }))
 }
 
 // Ready asks the node's weftd once. The error has the reason that it gives.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ecdh"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,20 +39,11 @@ func (n *Node) startWireGuard(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.lab.Spec.ReadyTimeout)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := n.setWireGuard(fmt.Sprintf("private_key=%x\nlisten_port=%d\n", n.key.Bytes(), wireGuardPort))
-		if err == nil {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-n.Daemon.Exited():
-			return fmt.Errorf("wireguard-go ended: %w", errors.Join(n.Daemon.ExitError(), err))
-		case <-ctx.Done():
-			return fmt.Errorf("wireguard-go is not ready: %w", errors.Join(context.Cause(ctx), err))
-		}
+	err = n.Daemon.until(ctx, func() error {
+		return n.setWireGuard(fmt.Sprintf("private_key=%x\nlisten_port=%d\n", n.key.Bytes(), wireGuardPort))
+	})
+	if err != nil {
+		return err
 	}
 	dev, err := n.link(wireGuardDev)
 	if err != nil {

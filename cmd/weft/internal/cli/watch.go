@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +35,8 @@ type Watch struct {
 // watchLeast is the shortest interval: weftd answers from memory, but it has other things to do.
 const watchLeast = 100 * time.Millisecond
 
-func (w *Watch) Run(ctx context.Context) error {
+// Run shows it until ctx ends, a key says so, or it has been shown Times times. It leaves a terminal as it was.
+func (w *Watch) Run(ctx context.Context) (err error) {
 	if w.Every < watchLeast {
 		return Usagef("--interval %s: want %s or more", w.Every, watchLeast)
 	}
@@ -47,82 +49,25 @@ func (w *Watch) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	answers := make(chan answer)
+	answers, keys, signals := make(chan answer), make(chan byte), make(chan os.Signal, 4)
 	wg.Go(func() { w.askOn(ctx, answers) })
+	var s *screen // nil for one block after the other
 	if out, ok := w.Stdout.(*os.File); ok && w.Print == nil && w.Times == 0 && inPlace(out) {
-		return w.onScreen(ctx, out, answers)
-	}
-	return w.inBlocks(ctx, answers)
-}
-
-// inPlace reports whether out is a terminal in which lines may be written over. NO_COLOR asks for text and
-// nothing else.
-func inPlace(out *os.File) bool {
-	return IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
-// inBlocks prints what is shown one after the other. The first answers, from which there are no rates, are
-// not shown.
-func (w *Watch) inBlocks(ctx context.Context, answers <-chan answer) error {
-	for n := -w.Unshown; ; {
-		if n++; n > 0 {
-			if err := w.block(n == 1); err != nil {
-				return err
-			}
+		signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGHUP)
+		defer signal.Stop(signals)
+		if s, err = openScreen(out); err != nil {
+			return err
 		}
-		if w.Times > 0 && n >= w.Times {
-			return nil
+		defer func() { err = errors.Join(err, s.restore()) }()
+		wg.Go(func() { s.readKeys(ctx, keys) })
+	}
+	for n := -w.Unshown; ; { // the first blocks, for which there are no rates, are not shown
+		if s != nil {
+			err = s.show(w.Draw(s.size()))
+		} else if n++; n > 0 {
+			err = w.block(n == 1)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case a := <-answers:
-			if a.err != nil {
-				return a.err
-			}
-			a.update()
-		}
-	}
-}
-
-func (w *Watch) block(first bool) error {
-	if w.Print != nil {
-		return w.Print(w.Stdout)
-	}
-	width, _ := Columns(w.Stdout)
-	var b strings.Builder
-	if !first {
-		b.WriteByte('\n')
-	}
-	for _, l := range w.Draw(width, 0) {
-		b.WriteString(l.Text + "\n")
-	}
-	_, err := io.WriteString(w.Stdout, b.String())
-	return err
-}
-
-// onScreen shows it in place until ctx ends or a key says so, and leaves the terminal as it was.
-func (w *Watch) onScreen(ctx context.Context, out *os.File, answers <-chan answer) (err error) {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	s, err := openScreen(out)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if bad := s.restore(); err == nil {
-			err = bad
-		}
-	}()
-	keys := make(chan byte)
-	wg.Go(func() { s.readKeys(ctx, keys) })
-	for {
-		if err := s.show(w.Draw(s.size())); err != nil {
+		if err != nil || s == nil && w.Times > 0 && n >= w.Times {
 			return err
 		}
 		select {
@@ -151,6 +96,28 @@ func (w *Watch) onScreen(ctx context.Context, out *os.File, answers <-chan answe
 			}
 		}
 	}
+}
+
+// inPlace reports whether out is a terminal in which lines may be written over. NO_COLOR asks for text and
+// nothing else.
+func inPlace(out *os.File) bool {
+	return IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+func (w *Watch) block(first bool) error {
+	if w.Print != nil {
+		return w.Print(w.Stdout)
+	}
+	width, _ := Columns(w.Stdout)
+	var b strings.Builder
+	if !first {
+		b.WriteByte('\n')
+	}
+	for _, l := range w.Draw(width, 0) {
+		b.WriteString(l.Text + "\n")
+	}
+	_, err := io.WriteString(w.Stdout, b.String())
+	return err
 }
 
 // answer is what ask returned.

@@ -88,23 +88,19 @@ func traffic(p control.Peer, now time.Time) []any {
 	if p.Traffic == nil {
 		return []any{"-", "-", "-", "-"}
 	}
-	return []any{cli.Packets(p.TxPackets, p.TxBytes), cli.Packets(p.RxPackets, p.RxBytes), lastSeen(p, now),
+	return []any{cli.Packets(p.TxPackets, p.TxBytes), cli.Packets(p.RxPackets, p.RxBytes), seen(lastSeen(p), now),
 		cli.Total(p.Drops)}
 }
 
-// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. Nothing is
-// known of the time before weftd started.
-func lastSeen(p control.Peer, now time.Time) string {
+// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe.
+func lastSeen(p control.Peer) time.Time {
 	last := p.LastSeen
 	for _, q := range p.Probes {
 		if q.LastAnswer.After(last) {
 			last = q.LastAnswer
 		}
 	}
-	if last.IsZero() {
-		return "not yet"
-	}
-	return cli.Ago(last, now)
+	return last
 }
 
 // takes returns the forms of datagrams that the peer takes: from a flannel node only flannel's own, from a

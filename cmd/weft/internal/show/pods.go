@@ -59,7 +59,7 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 	for _, e := range p.Pods {
 		t.Row(cli.OrDash(cmp.Or(e.Name, e.ID)), e.Interface, cli.Join(e.Addresses...), e.State, e.MTU,
 			cli.Packets(e.SentPackets, e.SentBytes), cli.Packets(e.ReceivedPackets, e.ReceivedBytes),
-			podSeen(e, now), cli.Total(e.Drops), cli.OrDash(e.By))
+			seen(e.LastSeen, now), cli.Total(e.Drops), cli.OrDash(e.By))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -80,11 +80,12 @@ func printPods(w io.Writer, p podport.Pods, now time.Time) error {
 	return t.Flush()
 }
 
-func podSeen(p podport.Pod, now time.Time) string {
-	if p.LastSeen.IsZero() {
+// seen says when somebody was last heard of. Nothing is known of the time before weftd started.
+func seen(last, now time.Time) string {
+	if last.IsZero() {
 		return "not yet"
 	}
-	return cli.Ago(p.LastSeen, now)
+	return cli.Ago(last, now)
 }
 
 // watchPods is weft pods --watch.
