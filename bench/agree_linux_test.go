@@ -17,6 +17,7 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/test/lab"
+	"weft/test/lab/probe"
 )
 
 // comparison is one thing that two programs measure.
@@ -136,7 +137,7 @@ func comparisons(ctx context.Context, own plan.Ends, from, to *lab.Pod) []compar
 			if err != nil {
 				return 0, err
 			}
-			return float64(rtts.Quantile(0.5)) / float64(time.Microsecond), nil
+			return float64(probe.Quantile(rtts, 0.5)) / float64(time.Microsecond), nil
 		},
 		theirs: func() (float64, error) { return sockperf(ctx, from, to) },
 	}}

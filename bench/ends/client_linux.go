@@ -214,7 +214,7 @@ func (e *ends) read(ctx context.Context, got *atomic.Int64) (Reading, error) {
 
 // PingPong implements plan.Ends. In both directions the near end asks.
 func (e *ends) PingPong(ctx context.Context, size int, last time.Duration,
-	at plan.Placement) (load.RoundTrips, error) {
+	at plan.Placement) ([]time.Duration, error) {
 	fd, err := e.open(ctx, echo, at.To)
 	if err != nil {
 		return nil, err

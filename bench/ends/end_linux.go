@@ -233,7 +233,7 @@ func (e *end) Read(_ None, r *Reading) error {
 
 // Receive opens the receiver, at the port of the data connections.
 func (e *end) Receive(t load.Traffic, _ *None) (err error) {
-	if err := errors.Join(t.Check(), e.CloseReceiver(None{}, nil)); err != nil {
+	if err := e.CloseReceiver(None{}, nil); err != nil {
 		return err
 	}
 	e.receiver, err = load.NewReceiver(e.here, e.port, t.Largest())

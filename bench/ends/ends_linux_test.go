@@ -106,7 +106,7 @@ func TestLocal(t *testing.T) {
 			})
 		}
 		rtts, err := e.PingPong(t.Context(), 64, 400*time.Millisecond, plan.Placement{From: load.AnyCPU, To: 0})
-		if err != nil || len(rtts) == 0 || rtts.Quantile(0.5) <= 0 {
+		if err != nil || len(rtts) == 0 || probe.Quantile(rtts, 0.5) <= 0 {
 			t.Errorf("ping-pong: %v", err)
 		}
 		f, err := e.Open(t.Context(), load.Single(load.Segment, 64))

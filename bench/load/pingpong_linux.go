@@ -5,37 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// RoundTrips are how long round trips took, from the shortest to the longest.
-type RoundTrips []time.Duration
-
-// Quantile returns what the share q (0 to 1) of them does not exceed. It is 0 if there are none.
-func (l RoundTrips) Quantile(q float64) time.Duration {
-	if len(l) == 0 {
-		return 0
-	}
-	return l[min(max(int(math.Ceil(q*float64(len(l))))-1, 0), len(l)-1)]
-}
-
 // Ask sends messages of size bytes to the other end of a connection, which answers each, and says how long
 // their round trips took. It lasts a tenth longer than last, to warm up. It runs on that CPU, and closes fd.
-func Ask(ctx context.Context, fd, cpu, size int, last time.Duration) (RoundTrips, error) {
-	rtts := make(RoundTrips, 0, 1<<16)
+func Ask(ctx context.Context, fd, cpu, size int, last time.Duration) ([]time.Duration, error) {
+	rtts := make([]time.Duration, 0, 1<<16)
 	err := carry(ctx, fd, cpu, func() error { return ask(fd, make([]byte, size), last, &rtts) })
 	if err == nil && len(rtts) == 0 {
 		err = errors.New("no round trip was measured")
 	}
-	slices.Sort(rtts)
 	return rtts, err
 }
 
-func ask(fd int, b []byte, last time.Duration, rtts *RoundTrips) error {
+func ask(fd int, b []byte, last time.Duration, rtts *[]time.Duration) error {
 	if err := noDelay(fd); err != nil {
 		return err
 	}

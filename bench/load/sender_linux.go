@@ -34,9 +34,6 @@ type Sender struct {
 
 // NewSender opens the sockets. The caller closes the Sender.
 func NewSender(from probe.Endpoint, to netip.AddrPort, t Traffic) (s *Sender, err error) {
-	if err := t.Check(); err != nil {
-		return nil, fmt.Errorf("%s sends: %w", from.Name, err)
-	}
 	s = &Sender{name: fmt.Sprintf("%s to %s", from.Name, to), mode: t.Mode, shots: t.sequence(),
 		size: t.Largest()}
 	s.burst = min(burst, MaxPayload/s.size)

@@ -31,7 +31,6 @@ const (
 	MinPayload = 8
 	// MaxPayload is the largest UDP payload of an IPv4 packet; that of an IPv6 packet is 20 bytes larger.
 	MaxPayload = 65507
-	MaxFlows   = 10000
 )
 
 // Traffic says which datagrams to send: of which sizes, and over how many flows. Two flows
@@ -49,33 +48,6 @@ type Traffic struct {
 // Single is one flow of one size.
 func Single(mode SendMode, payload int) Traffic {
 	return Traffic{Mode: mode, Payloads: []int{payload}, Flows: 1}
-}
-
-// Check returns nil for traffic that can be sent, else what is wrong with it.
-func (t Traffic) Check() error {
-	if t.Mode < SendTo || t.Mode > Segment {
-		return fmt.Errorf("there is no %s", t.Mode)
-	}
-	if n := len(t.Payloads); n == 0 || n > 16 || len(t.Weights) > n {
-		return fmt.Errorf("%d sizes with %d weights, want 1 to 16 sizes", n, len(t.Weights))
-	}
-	for _, p := range t.Payloads {
-		if p < MinPayload || p > MaxPayload {
-			return fmt.Errorf("a payload of %d bytes, want %d to %d", p, MinPayload, MaxPayload)
-		}
-	}
-	for _, w := range t.Weights {
-		if w < 1 || w > 100 {
-			return fmt.Errorf("a weight of %d, want 1 to 100", w)
-		}
-	}
-	if t.Flows < 1 || t.Flows > MaxFlows {
-		return fmt.Errorf("%d flows, want 1 to %d", t.Flows, MaxFlows)
-	}
-	if t.Mode == Segment && (t.Flows > 1 || len(t.Payloads) > 1) {
-		return fmt.Errorf("%s sends one flow of one size", t.Mode)
-	}
-	return nil
 }
 
 // Largest is the largest payload.

@@ -92,17 +92,13 @@ func (c Config) Check() error {
 	return errors.Join(faults...)
 }
 
-// longer returns c with measurements that last so many times as long, but none longer than longest for that.
-func (c Config) longer(times int) Config {
+// longer returns c with measurements that last so many times as long.
+func (c Config) longer(times time.Duration) Config {
 	for _, d := range []*time.Duration{&c.TCP, &c.WarmUp, &c.Trial, &c.Ping} {
-		*d = max(*d, min(*d*time.Duration(times), longest))
+		*d *= times
 	}
 	return c
 }
-
-// longest is how long a measurement lasts at most because a shorter one failed. The server of another machine
-// refuses one that lasts a minute.
-const longest = 20 * time.Second
 
 // settings returns the part of c that is in a report.
 func (c Config) settings() report.Settings {

@@ -7,6 +7,7 @@ import (
 
 	"weft/bench/load"
 	"weft/bench/report"
+	"weft/test/lab/probe"
 )
 
 // measure is one thing that is measured on every path.
@@ -205,7 +206,7 @@ func (c Config) pingPong(at Placement) measure {
 			if err != nil {
 				return nil, err
 			}
-			us := func(q float64) float64 { return float64(h.Quantile(q)) / float64(time.Microsecond) }
+			us := func(q float64) float64 { return float64(probe.Quantile(h, q)) / float64(time.Microsecond) }
 			return []report.Value{
 				{Name: "round_trip_p50_microseconds", Unit: "us-rtt-p50", N: us(0.5)},
 				{Name: "round_trip_p90_microseconds", Unit: "us-rtt-p90", N: us(0.9)},

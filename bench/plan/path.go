@@ -38,8 +38,8 @@ type Ends interface {
 	TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error)
 	// Open opens the sockets for traffic of one or more flows.
 	Open(ctx context.Context, t load.Traffic) (Flow, error)
-	// PingPong sends size bytes to and fro.
-	PingPong(ctx context.Context, size int, last time.Duration, at Placement) (load.RoundTrips, error)
+	// PingPong sends size bytes to and fro, and returns how long round trips took.
+	PingPong(ctx context.Context, size int, last time.Duration, at Placement) ([]time.Duration, error)
 }
 
 // Placement says on which CPU each end of a ping-pong runs, or load.AnyCPU.

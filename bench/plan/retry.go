@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"weft/bench/report"
 )
@@ -12,7 +13,7 @@ import (
 // A measurement that fails is repeated, since most fail for want of time: a machine that is busy with
 // something else lets nothing run for as long as a short measurement lasts. factors say how many times as
 // long each attempt lasts. A measure that fails each time leaves a gap, and the run goes on.
-func factors() []int { return []int{1, 4, 16} }
+func factors() []time.Duration { return []time.Duration{1, 4, 16} }
 
 // state is how a path is doing.
 type state struct {
@@ -102,19 +103,13 @@ type GapsError struct {
 	Early bool
 }
 
-// shownFaults is how many faults a GapsError's text has; the document has them all.
-const shownFaults = 5
-
 // Error implements error.
 func (e *GapsError) Error() string {
 	text := "1 measurement failed and is a gap in the result"
 	if n := len(e.Faults); n > 1 {
 		text = fmt.Sprintf("%d measurements failed and are gaps in the result", n)
 	}
-	for i, f := range e.Faults {
-		if i == shownFaults {
-			return text + fmt.Sprintf("\nand %d more, which the result names", len(e.Faults)-i)
-		}
+	for _, f := range e.Faults {
 		text += "\n" + f.Error()
 	}
 	return text

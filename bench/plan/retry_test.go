@@ -168,17 +168,6 @@ func TestAnEndIsNoGap(t *testing.T) {
 	}
 }
 
-// TestLongerIsBounded: no measurement becomes longer than the server of another machine allows, and none
-// shorter.
-func TestLongerIsBounded(t *testing.T) {
-	c := Quick()
-	c.TCP, c.Trial = 30*time.Second, 6*time.Second
-	if l := c.longer(4); l.TCP != 30*time.Second || l.Trial != longest || l.Ping != 4*c.Ping ||
-		l.WarmUp != 4*c.WarmUp {
-		t.Errorf("%+v", l)
-	}
-}
-
 // gapsOf are the gaps of a measure without their reasons.
 func gapsOf(m *report.Measure) []report.Gap {
 	out := slices.Clone(m.Gaps)

@@ -14,7 +14,6 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/test/lab"
-	"weft/tunnel"
 )
 
 // labFlags are the flags of `weft lab run` and `weft lab up`.
@@ -90,19 +89,6 @@ func (f *labFlags) spec() (lab.Spec, error) {
 	if s.Driver, s.NetworkConfig, err = f.network(); err != nil {
 		return s, err
 	}
-	carried := s.Driver == lab.Weftd && labFacts(f.backend).Carrier == routing.CarrierWeft
-	if s.Rootless && !carried {
-		return s, fmt.Errorf("--rootless: without root the host's kernel carries nothing for a node, and that of "+
-			"backend %s would: want udp or %s", f.backend, userVXLAN)
-	}
-	if s.Rootless && f.path == tunnel.PathRaw.String() {
-		return s, fmt.Errorf("--path %s: it needs rights over the node's network, which --rootless is without: "+
-			"want %s or %s", f.path, tunnel.PathSocket, tunnel.PathPortable)
-	}
-	if s.Attach == lab.DirectAttach && !carried {
-		return s, fmt.Errorf("--attach direct: weft carries the packets of such pods, and those of backend %s "+
-			"are the kernel's: want udp or %s", f.backend, userVXLAN)
-	}
 	return s, nil
 }
 
@@ -113,7 +99,8 @@ const userVXLAN = "vxlan-user"
 // moves, and userVXLAN.
 func labBackends() (names []string) {
 	for _, name := range append(routing.BuiltIn().Names(), userVXLAN) {
-		if labFacts(name).Carrier != routing.CarrierOthers {
+		text, _ := json.Marshal(map[string]any{"Network": "10.0.0.0/8", "Backend": labBackend(name)}) // of strings
+		if n, _ := routing.Parse(text); n.Facts().Carrier != routing.CarrierOthers {
 			names = append(names, name)
 		}
 	}
@@ -126,14 +113,6 @@ func labBackend(name string) map[string]any {
 		return map[string]any{"Type": "vxlan", "Userspace": "always"}
 	}
 	return map[string]any{"Type": name}
-}
-
-// labFacts is what routing says of a backend by that name.
-func labFacts(name string) routing.Facts {
-	text, _ := json.Marshal(map[string]any{"Network": "10.0.0.0/8", "Backend": labBackend(name)}) // of strings
-	// an unknown one has no facts
-	n, _ := routing.Parse(text)
-	return n.Facts()
 }
 
 // network is the driver and flannel's JSON for it.
@@ -152,10 +131,6 @@ func (f *labFlags) network() (driver string, config json.RawMessage, err error) 
 			strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN)
 	}
 	if f.path != "" {
-		if labFacts(f.backend).Carrier != routing.CarrierWeft {
-			return driver, nil, fmt.Errorf("--path %s: it is the kernel that moves the packets of backend %s: want "+
-				"udp or %s", f.path, f.backend, userVXLAN)
-		}
 		backend["Path"] = f.path
 	}
 	network := map[string]any{"Network": "10.42.0.0/16", "Backend": backend}

@@ -136,11 +136,10 @@ func (s *sampler) sample(ctx context.Context) (now top.Sample, err error) {
 	if now.Status, err = s.client.Status(ctx); err != nil {
 		return now, err
 	}
-	now.StatusAt = time.Now()
 	if now.Peers, err = s.client.Peers(ctx); err != nil {
 		return now, err
 	}
-	now.PeersAt = time.Now()
+	now.At = time.Now()
 	diagnose.Peers(now.Status, &now.Peers)
 	named, err := cli.OnlyPeers(now.Peers, s.nodes)
 	if err != nil && s.begun { // it was there: a node that is gone is no reason to end

@@ -14,11 +14,11 @@ import (
 	"weft/routing"
 )
 
-// Sample is what weftd said, and when its answers arrived.
+// Sample is what weftd said, and when.
 type Sample struct {
-	StatusAt, PeersAt time.Time
-	Status            control.Status
-	Peers             control.Peers
+	At     time.Time
+	Status control.Status
+	Peers  control.Peers
 }
 
 // Picture is what is shown of a node at one time. A rate that is not known is nil: the first sample has none,
@@ -124,7 +124,7 @@ type Peer struct {
 func Diff(before *Sample, now Sample) Picture {
 	s := now.Status
 	v := Picture{
-		Time: now.StatusAt, Name: s.Name, NodeID: s.NodeID, Uptime: s.Uptime, Ready: s.Ready, NotReady: s.NotReady,
+		Time: now.At, Name: s.Name, NodeID: s.NodeID, Uptime: s.Uptime, Ready: s.Ready, NotReady: s.NotReady,
 		Alarm:   s.Alarm,
 		Backend: s.Backend.Type, Path: s.Backend.Path, MTU: s.Backend.MTU, Peers: []Peer{},
 	}
@@ -135,7 +135,7 @@ func Diff(before *Sample, now Sample) Picture {
 		v.Note = "weftd was restarted"
 	case !begunAgain(before.Status.Counters, s.Counters):
 		old = *before
-		v.Seconds = now.StatusAt.Sub(old.StatusAt).Seconds()
+		v.Seconds = now.At.Sub(old.At).Seconds()
 	}
 	d := delta{v.Seconds}
 	if v.Devices = d.devices(old.Status.Counters.Devices, s.Counters.Devices); routing.CarriesNothing(s.Backend.Path) {
@@ -147,10 +147,6 @@ func Diff(before *Sample, now Sample) Picture {
 	v.Drops = d.drops(old.Status.Counters, s.Counters)
 	v.Workers = d.workers(old.Status.Counters.Workers, s.Counters.Workers)
 	v.Offloads = d.offloads(old.Status.Counters.Offloads, s.Counters.Offloads)
-	d.seconds = 0
-	if v.Seconds > 0 {
-		d.seconds = now.PeersAt.Sub(old.PeersAt).Seconds()
-	}
 	was := map[identity]control.Peer{}
 	for _, p := range old.Peers.Peers {
 		was[identityOf(p)] = p

@@ -32,7 +32,7 @@ func before() Sample {
 			Traffic: &control.Traffic{TxPackets: tx, TxBytes: 1000 * tx, RxPackets: rx, RxBytes: 100 * rx}, Probes: q}
 	}
 	return Sample{
-		StatusAt: noon.Add(-2 * time.Second), PeersAt: noon.Add(-2 * time.Second),
+		At: noon.Add(-2 * time.Second),
 		Status: control.Status{
 			Name: "db1", NodeID: "3f2a41c9d07711aa3f2a41c9d07711aa", PID: 7, StartedAt: noon.Add(-time.Hour),
 			Ready:   true,
@@ -70,7 +70,7 @@ func before() Sample {
 
 func after() Sample {
 	s := before()
-	s.StatusAt, s.PeersAt = noon, noon
+	s.At = noon
 	c := &s.Status.Counters
 	c.Egress = control.Flow{Received: 2_000_020, Delivered: 1_600_990, DeliveredBytes: 2_352_000_000,
 		Drops: []control.Drop{{Reason: "no_route", Packets: 10}, {Reason: "ttl", Packets: 7}}}
@@ -96,7 +96,7 @@ func view() Picture {
 // TestGolden shows one moment on terminals of several sizes, and in a file.
 func TestGolden(t *testing.T) {
 	v := view()
-	starting := Diff(nil, Sample{StatusAt: noon,
+	starting := Diff(nil, Sample{At: noon,
 		Status: control.Status{NodeID: "3f2a", NotReady: []string{"store: connection refused",
 			"lease: waiting for the store"}}})
 	host := map[bool]Sample{false: before(), true: after()}
