@@ -217,7 +217,7 @@ func (d *Daemon) until(ctx context.Context, ready func() error) error {
 			}
 			return fmt.Errorf("%s ended before it was ready: %w", d.Name, err)
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: %w", d.Name, context.Cause(ctx), reason)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), reason)
 		}
 	}
 }

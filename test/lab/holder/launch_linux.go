@@ -69,18 +69,11 @@ func Launch(ctx context.Context, name string, isolated bool, progress func(strin
 }
 
 func holderCommand(name string, isolated bool) (*exec.Cmd, *os.File, error) {
-	dir, err := stateDir(name)
+	c, err := claimName(name) // for the holder, which takes it then
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, nil, err
-	}
-	f, err := lock(dir)
-	if err != nil {
-		return nil, nil, fmt.Errorf("lab %s: %w (weft lab down --lab %s)", name, err, name)
-	}
-	defer f.Close()
+	defer c.lock.Close()
 	cmd, err := self()
 	if isolated {
 		cmd, err = isolatedSelf()
@@ -88,7 +81,7 @@ func holderCommand(name string, isolated bool) (*exec.Cmd, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, logFile))
+	log, err := os.Create(filepath.Join(c.dir, logFile))
 	if err != nil {
 		return nil, nil, err
 	}

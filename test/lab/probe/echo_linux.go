@@ -23,8 +23,6 @@ type EchoPlan struct {
 	Count int
 	// Interval is the time between two requests of one pair.
 	Interval time.Duration
-	// Size is the ICMP payload in bytes, at least 16; 56 by default, as for ping.
-	Size int
 	// Wait is how long after the last request an answer still counts; 1 s by default.
 	Wait time.Duration
 }
@@ -74,7 +72,6 @@ func Ping(ctx context.Context, from Endpoint, to netip.Addr, plan EchoPlan) (Ech
 }
 
 func echo(ctx context.Context, froms, ends []Endpoint, plan EchoPlan) ([]EchoResult, error) {
-	plan.Size = max(plan.Size, echoHead)
 	if plan.Wait == 0 {
 		plan.Wait = time.Second
 	}
@@ -151,7 +148,7 @@ func (e *echoer) send(ctx context.Context, ends []Endpoint, plan EchoPlan) {
 			e.results[i].Sent++
 			e.open++
 			e.mu.Unlock()
-			err := e.request(to.Addr, i, n, plan.Size)
+			err := e.request(to.Addr, i, n)
 			e.mu.Lock()
 			if err != nil && e.results[i].Err == nil {
 				e.results[i].Err = err
@@ -166,8 +163,8 @@ func (e *echoer) send(ctx context.Context, ends []Endpoint, plan EchoPlan) {
 	}
 }
 
-func (e *echoer) request(to netip.Addr, target, n, size int) error {
-	payload := make([]byte, size)
+func (e *echoer) request(to netip.Addr, target, n int) error {
+	payload := make([]byte, echoHead)
 	binary.BigEndian.PutUint32(payload, uint32(target))
 	binary.BigEndian.PutUint32(payload[4:], uint32(n))
 	binary.BigEndian.PutUint64(payload[8:], uint64(time.Since(e.start)))

@@ -54,16 +54,8 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 " +
 			"--through 'ssh node2' --reverse\n" +
 			"  weft bench --to 10.42.2.2 --through 'kubectl exec -i pod2 --' --json -",
-		Args: cobra.NoArgs,
-		// A process that is only the first of a new pid namespace, as for weft lab.
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if is, status, err := holder.Init(); err != nil {
-				return err
-			} else if is {
-				return cli.ExitStatus(status)
-			}
-			return nil
-		},
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: labcmd.Init,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(cmd); err != nil {
 				return cli.AsUsage(err)
@@ -209,11 +201,7 @@ func (f *benchFlags) usualWires() []string {
 // benchLadder measures the rungs on this machine.
 func benchLadder(cmd *cobra.Command, f benchFlags) error {
 	if holder.NeedsIsolation(f.rootless) {
-		status, err := holder.Isolated()
-		if err != nil {
-			return err
-		}
-		return cli.StatusError(status)
+		return cli.StatusError(holder.Isolated())
 	}
 	ctx, stop := cli.WithHangup(cmd.Context())
 	defer stop()

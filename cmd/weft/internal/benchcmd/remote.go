@@ -154,11 +154,7 @@ func benchLab(f benchFlags) error {
 	args := []string{self, "bench", "--to", netip.AddrPortFrom(to, 0).String(),
 		"--through", fmt.Sprintf("weft lab exec --lab %s %s --", f.lab, f.to),
 		"--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to)}
-	status, err := holder.Exec(f.lab, f.from, append(args, passedOn(os.Args)...))
-	if err != nil {
-		return err
-	}
-	return cli.StatusError(status)
+	return cli.StatusError(holder.Exec(f.lab, f.from, append(args, passedOn(os.Args)...)))
 }
 
 // labAddr returns the address of a pod, or of a node on the underlay.

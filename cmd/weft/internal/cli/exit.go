@@ -21,10 +21,10 @@ type ExitStatus int
 
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// StatusError is the status as an error; nil if it is 0.
-func StatusError(status int) error {
-	if status == 0 {
-		return nil
+// StatusError is err, else the status as an error; nil if it is 0.
+func StatusError(status int, err error) error {
+	if err != nil || status == 0 {
+		return err
 	}
 	return ExitStatus(status)
 }

@@ -22,18 +22,20 @@ func Command() *cobra.Command {
 		Short: "Nodes and pods in network namespaces of this machine",
 		Long: "Nodes and pods in network namespaces of this machine, a weftd in each node.\n" +
 			"An ordinary user's lab runs in a user namespace, where those are allowed.",
-		// A process that is only the first of a new pid namespace starts its child here, before any command.
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if is, status, err := holder.Init(); err != nil {
-				return err
-			} else if is {
-				return cli.ExitStatus(status) // 0 too: the work was done by the child
-			}
-			return nil
-		},
+		PersistentPreRunE: Init,
 	}
 	cmd.AddCommand(labRunCommand(), labUpCommand(), labExecCommand(), labDownCommand(), labListCommand())
 	return cmd
+}
+
+// Init runs before any command that makes labs. A process that is only the first of a new pid namespace starts
+// its child here, which does the work.
+func Init(*cobra.Command, []string) error {
+	is, status, err := holder.Init()
+	if err == nil && is {
+		return cli.ExitStatus(status) // 0 too
+	}
+	return err
 }
 
 func labExecCommand() *cobra.Command {
@@ -65,11 +67,7 @@ func labExecCommand() *cobra.Command {
 				return cli.Usagef("%s stands behind %s, where the command begins: flags stand before it",
 					args[1], host)
 			}
-			status, err := holder.Exec(name, host, command)
-			if err != nil {
-				return err
-			}
-			return cli.StatusError(status)
+			return cli.StatusError(holder.Exec(name, host, command))
 		},
 	}
 	NameLab(cmd, &name, defaultLab, "the lab's `name`")

@@ -33,11 +33,7 @@ func labRunCommand() *cobra.Command {
 				return cli.Usagef("--duration %s: want 0, for no stream, or more", duration)
 			}
 			if holder.NeedsIsolation(f.Rootless) {
-				status, err := holder.Isolated()
-				if err != nil {
-					return err
-				}
-				return cli.StatusError(status)
+				return cli.StatusError(holder.Isolated())
 			}
 			if f.name == "" {
 				f.name = fmt.Sprintf("run-%x", time.Now().UnixNano()&0xffffffff)
