@@ -98,17 +98,16 @@ test-faults: deps build
 
 # Between pods weft bench measures, in rounds of its own.
 bench: build
-	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkOverlay' -benchmem -count $(COUNT) -p 1 -timeout 60m $(PKG)
+	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -p 1 -timeout 60m $(PKG)
 ifneq ($(filter ./... ./bench/... ./bench,$(PKG)),)
 	bin/weft bench --full --benchstat - --html bin/bench.html --json bin/bench.json
 endif
 
-# This takes a minute after make test, which has built what it needs. The comparison of our load generators with
-# other programs is left out: it judges a ratio, and so needs a machine that does nothing else.
+# This takes a minute after make test, which has built what it needs.
 bench-once: export CGO_ENABLED = 0
 bench-once: export GOFLAGS = -trimpath -tags=grpcnotrace
 bench-once: deps build
-	@$(GO) test -run '^$$' -bench . -skip '^BenchmarkOverlay' -benchtime 1x -p 1 -timeout 10m \
+	@$(GO) test -run '^$$' -bench . -benchtime 1x -p 1 -timeout 10m \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
 	bin/weft bench --quick --quiet
 

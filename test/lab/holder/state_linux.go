@@ -289,9 +289,10 @@ func waitLock(dir string) (f *os.File, gone bool) {
 	return nil, false
 }
 
-// Entry is one lab of this user.
+// Entry is one lab of this user. The document of them is a list, so that each entry has the version.
 type Entry struct {
-	Name string `json:"name"`
+	SchemaVersion int    `json:"schema_version"`
+	Name          string `json:"name"`
 	// Alive is false for a leftover.
 	Alive bool `json:"alive"`
 	// Info is nil until the lab is up, and while it ends.
@@ -308,9 +309,9 @@ func List() ([]Entry, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	var all []Entry
+	all := []Entry{}
 	for _, d := range dirs {
-		e := Entry{Name: d.Name()}
+		e := Entry{SchemaVersion: 1, Name: d.Name()}
 		switch s, _, err := readState(filepath.Join(root, d.Name())); {
 		case err == nil:
 			e.Alive, e.Info = true, s.Info

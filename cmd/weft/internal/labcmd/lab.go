@@ -144,7 +144,7 @@ func labListCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), labEntries(labs))
+				return cli.PrintJSON(cmd.OutOrStdout(), labs)
 			}
 			t := cli.NewTable(cmd.OutOrStdout(), "LAB", "STATE", "WIRE", "NODES")
 			for _, l := range labs {
@@ -170,19 +170,4 @@ func nodeNames(i *holder.Info) string {
 		names = append(names, n.Name)
 	}
 	return strings.Join(names, " ")
-}
-
-// labEntry is an entry of weft lab list --json. The document is a list, as it was before documents had
-// versions, so that each entry has the version; readers of the list go on as they did.
-type labEntry struct {
-	SchemaVersion int `json:"schema_version"`
-	holder.Entry
-}
-
-func labEntries(l []holder.Entry) []labEntry {
-	out := []labEntry{}
-	for _, e := range l {
-		out = append(out, labEntry{1, e})
-	}
-	return out
 }

@@ -1,9 +1,0 @@
-package bench
-
-import (
-	"testing"
-
-	"weft/test/netns"
-)
-
-func TestMain(m *testing.M) { netns.Main(m) }
