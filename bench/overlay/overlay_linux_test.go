@@ -40,8 +40,8 @@ func TestRungsOfOneNode(t *testing.T) {
 		weftd, weft bool
 	}{{[]string{NodeBridge, Reference}, false, false}, {[]string{Auto}, true, false},
 		{[]string{Direct}, true, true}, {[]string{NodeDirect}, true, true}} {
-		if got := (Config{Rungs: c.rungs}); got.needsWeftd() != c.weftd || got.needsWeft() != c.weft {
-			t.Errorf("%v: weftd %v, weft %v", c.rungs, got.needsWeftd(), got.needsWeft())
+		if got := (Config{Rungs: c.rungs}); got.needs(byWeftd) != c.weftd || got.needs(directly) != c.weft {
+			t.Errorf("%v: weftd %v, weft %v", c.rungs, got.needs(byWeftd), got.needs(directly))
 		}
 	}
 }

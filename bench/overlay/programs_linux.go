@@ -23,12 +23,12 @@ const wireGuardModule = "golang.zx2c4.com/wireguard"
 // rung was asked for by name.
 func (c Config) find(ctx context.Context, dir string) (p programs, missing error, err error) {
 	p.weftd = c.Weftd
-	if p.weftd == "" && c.needsWeftd() {
+	if p.weftd == "" && c.needs(byWeftd) {
 		if p.weftd, err = lab.FindWeftd(); err != nil {
 			return p, nil, err
 		}
 	}
-	if !c.needs(func(r Rung) bool { return r.Name == WireGuard }) {
+	if !c.needs(func(s lab.Spec) bool { return s.Driver == lab.WireGuardGo }) {
 		return p, nil, nil
 	}
 	p.wireGuard = filepath.Join(dir, "wireguard")

@@ -74,7 +74,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	d, err = plan.Run(ctx, c.Config, stages, reference(rungs), out)
 	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a " +
 		"1500-byte underlay"
-	if c.needsWeft() {
+	if c.needs(directly) {
 		d.Topology += "; a pod that is attached directly has no bridge"
 	}
 	d.Notes = append(d.Notes, notes(d)...)

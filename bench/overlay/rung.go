@@ -131,17 +131,11 @@ func choose(names []string) (l []Rung, err error) {
 	return l, errors.Join(faults...)
 }
 
-// needsWeftd says whether weftd carries packets for one of the rungs.
-func (c Config) needsWeftd() bool {
-	return c.needs(func(r Rung) bool { return r.lab.Driver == lab.Weftd })
-}
-
-// needsWeft says whether pods of one of the rungs are attached by the command weft.
-func (c Config) needsWeft() bool {
-	return c.needs(func(r Rung) bool { return r.lab.Attach == lab.DirectAttach })
-}
-
-func (c Config) needs(is func(Rung) bool) bool {
+// needs says whether one of the rungs is such a one.
+func (c Config) needs(is func(lab.Spec) bool) bool {
 	rungs, _ := choose(c.Rungs)
-	return slices.ContainsFunc(rungs, is)
+	return slices.ContainsFunc(rungs, func(r Rung) bool { return is(r.lab) })
 }
+
+func byWeftd(s lab.Spec) bool  { return s.Driver == lab.Weftd }
+func directly(s lab.Spec) bool { return s.Attach == lab.DirectAttach }
