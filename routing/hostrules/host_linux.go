@@ -54,13 +54,9 @@ func hostNotes(c Config) []string {
 
 // guard returns the backend's Guard, without the check of peers if somebody else's vxlan shares the port,
 // whose peers are not ours. mu is held.
-func (r *Rules) guard() (Guard, []string) {
+func (r *Rules) guard(links []netlink.Link) (Guard, []string) {
 	g := *r.protects.Load()
 	if g.Port == 0 {
-		return g, nil
-	}
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return g, nil
 	}
 	for _, l := range links {

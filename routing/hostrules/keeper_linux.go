@@ -35,7 +35,6 @@ type Rules struct {
 	swept   bool // nothing is left of an earlier run
 	warned  map[string]bool
 	placed  map[string]bool // whose first look is over
-	outer   outerLinks
 
 	statusMu sync.Mutex
 	status   Status
@@ -182,9 +181,13 @@ type round struct {
 func (r *Rules) reconcile(ctx context.Context) error {
 	set := *r.set.Load()
 	x := &round{st: Status{Notes: hostNotes(r.cfg)}}
-	guard, note := r.guard()
+	all, err := listLinks()
+	guard, note := r.guard(all)
 	x.st.Notes = append(x.st.Notes, note...)
-	links, err := r.outer.links(guard, set, r.cfg.RouteProtocol)
+	var links []string
+	if err == nil {
+		links, err = outerLinks(all, guard, set, r.cfg.RouteProtocol)
+	}
 	if err != nil {
 		x.st.Notes = append(x.st.Notes, fmt.Sprintf("which links are the underlay's side is not known: %v", err))
 	}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,51 +14,43 @@ import (
 	"weft/lease"
 )
 
-// outerLinks finds the links of the underlay's side, by which datagrams to the overlay's port may come in. A
-// pod with CAP_NET_RAW can send from any address, but its packets come in by a link of the pods' side.
-type outerLinks struct {
-	asked    time.Time // when routes was read
-	peers    *lease.Record
-	underlay string
-	routes   map[int]bool // links that a route leads by to a peer or to everywhere
-	pods     map[int]bool // links that a route leads by to our own subnet
-}
-
-// routesFresh is how long a listing of the routes is used before they are listed again, which costs work for
-// each peer.
-const routesFresh = 30 * time.Second
-
-// links returns the sorted names of the underlay's link, the loopback, the devices of kinds that no pod has,
-// and the links to which the host's own routes to peers, or its default routes, lead. A link to our own pods
-// is not among them, unless it is the underlay. The result is empty if the underlay is not known.
-func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, error) {
-	if !g.guards() || g.Underlay == "" {
-		return nil, nil
-	}
+// listLinks lists the links of the namespace.
+func listLinks() ([]netlink.Link, error) {
 	all, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	names, index, own := map[string]bool{}, map[int]netlink.Link{}, map[int]bool{}
+	return all, nil
+}
+
+// outerLinks returns the sorted names of the links of the underlay's side, by which datagrams to the
+// overlay's port may come in: the underlay's link, the loopback, the devices of kinds that no pod has, and the
+// links to which the host's own routes to peers, or its default routes, lead. A pod with CAP_NET_RAW can send
+// from any address, but its packets come in by a link of the pods' side: one to our own pods is not among
+// them, unless it is the underlay. The result is empty if the underlay is not known.
+func outerLinks(all []netlink.Link, g Guard, set lease.Set, protocol int) ([]string, error) {
+	if !g.guards() || g.Underlay == "" {
+		return nil, nil
+	}
+	index, own := map[int]netlink.Link{}, map[int]bool{}
 	for _, l := range all {
 		a := l.Attrs()
 		index[a.Index], own[a.Index] = l, a.Name == g.Underlay || ofHost(l)
 	}
-	if err := o.find(g, set, protocol, own); err != nil {
+	routes, pods, err := routedLinks(set, protocol, own)
+	if err != nil {
 		return nil, err
 	}
+	names := map[string]bool{g.Underlay: true} // also while it is away
 	for _, l := range all {
 		a := l.Attrs()
-		if a.Name != g.Underlay && (o.pods[a.Index] || !ofHost(l) && !o.routes[a.Index]) {
+		if a.Name != g.Underlay && (pods[a.Index] || !ofHost(l) && !routes[a.Index]) {
 			continue
 		}
 		names[a.Name] = true
 		if m := index[a.MasterIndex]; m != nil && m.Type() == "vrf" { // what a packet has come in by then
 			names[m.Attrs().Name] = true
 		}
-	}
-	if !names[g.Underlay] { // it is away
-		names[g.Underlay] = true
 	}
 	return slices.Sorted(maps.Keys(names)), nil
 }
@@ -69,19 +60,12 @@ func ofHost(l netlink.Link) bool {
 	return slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
 }
 
-// find reads the routes if the set or the underlay is not the same as last time, or if routesFresh has
-// passed. The links in own are known already, so that routes by them are not compared with the peers, of
-// which there may be thousands.
-func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool) error {
-	var first *lease.Record
-	if len(set.Peers) > 0 {
-		first = &set.Peers[0] // a set is immutable, so that another has other records
-	}
-	if o.routes != nil && first == o.peers && o.underlay == g.Underlay && time.Since(o.asked) < routesFresh {
-		return nil
-	}
+// routedLinks returns the links that a route leads by to a peer or to everywhere, and those to our own subnet.
+// The links in own are known already, so that routes by them are not compared with the peers, of which there
+// may be thousands.
+func routedLinks(set lease.Set, protocol int, own map[int]bool) (routes, pods map[int]bool, err error) {
+	routes, pods = map[int]bool{}, map[int]bool{}
 	subnets := []netip.Prefix{set.Own.V4, set.Own.V6}
-	routes, pods := map[int]bool{}, map[int]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		peers := sync.OnceValue(func() []netip.Addr { return sources(set.Peers, family == netlink.FAMILY_V6) })
 		rs, err := netlink.RouteListFiltered(family,
@@ -91,7 +75,7 @@ func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool
 			continue // a kernel without IPv6
 		}
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return fmt.Errorf("list routes: %w", err)
+			return nil, nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range rs {
 			if int(r.Protocol) == protocol {
@@ -114,8 +98,7 @@ func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool
 			}
 		}
 	}
-	o.routes, o.pods, o.peers, o.underlay, o.asked = routes, pods, first, g.Underlay, time.Now()
-	return nil
+	return routes, pods, nil
 }
 
 // anyWithin reports whether one of the addresses, which are sorted, is within p.
