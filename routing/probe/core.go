@@ -247,7 +247,7 @@ func (c *Core) ask(w *way, now time.Time) {
 		c.question(w, 0, now)
 	}
 	if w.missed == 0 && w.answers != No {
-		w.pad = w.mtu.wants(now)
+		w.pad = w.mtu.size(now)
 		return
 	}
 	if w.missed == 1 {

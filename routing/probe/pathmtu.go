@@ -43,11 +43,6 @@ func (s *search) limit(largest int) {
 	}
 }
 
-// wants reports whether a size is to be tried in this turn.
-func (s *search) wants(now time.Time) bool {
-	return s.most > 0 && (s.trying != 0 || s.searching || !now.Before(s.due))
-}
-
 // size is what is to be tried in this turn, in bytes of the inner packet; 0 for nothing.
 func (s *search) size(now time.Time) int {
 	if s.trying == 0 {

@@ -46,7 +46,7 @@ func (c *Core) anew(now time.Time) {
 		w.lossy, w.told = w.lossy && w.said.lossy, 0
 		w.in, w.out, w.counted = window{session: w.in.session}, window{}, w.seq+1
 		w.mtu.forgive()
-		w.pad = false
+		w.pad = 0
 		if w.answers == No && w.said.answers == No {
 			continue
 		}

@@ -85,11 +85,9 @@ func (c *Core) turns(now time.Time) {
 
 // turn asks one way.
 func (c *Core) turn(w *way, now time.Time) {
-	if w.pad {
-		w.pad = false
-		if size := w.mtu.size(now); size > 0 {
-			c.question(w, size, now)
-		}
+	if w.pad > 0 {
+		c.question(w, w.pad, now)
+		w.pad = 0
 		c.put(w, now.Add(c.patienceFor(w, now)))
 		return
 	}
@@ -119,7 +117,7 @@ func (c *Core) turn(w *way, now time.Time) {
 		c.put(w, now.Add(downEvery))
 		return
 	}
-	if w.pad {
+	if w.pad > 0 {
 		c.put(w, now.Add(padAfter))
 		return
 	}
@@ -206,7 +204,7 @@ func (c *Core) answer(w *way, q asked, now time.Time) {
 		}
 	}
 	c.watchLoss(w, now)
-	if !w.pad {
+	if w.pad == 0 {
 		c.put(w, now.Add(c.pause(w, now)))
 	}
 }

@@ -101,7 +101,7 @@ type way struct {
 	seq     uint32
 	asked   []asked // the last questions; nil before the first
 	next    int     // where the next question goes
-	pad     bool    // the turn goes on with a long question
+	pad     int     // the size of the long question that the turn goes on with, 0 for none
 	tells   bool    // it gives accounts, as it last said
 	out, in window  // our datagrams as the peer got them, and the peer's
 	counted uint32  // the first of our numbers that counts for the loss

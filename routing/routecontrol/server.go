@@ -168,11 +168,7 @@ func (c *Controller) check(v routehook.View, node string) error {
 		return fmt.Errorf("the view is node %q's, and the URL says %q", v.Node, node)
 	}
 	for _, x := range v.Routes {
-		inside := false
-		for _, n := range c.o.Networks {
-			inside = inside || n.Bits() <= x.Subnet.Bits() && n.Contains(x.Subnet.Addr())
-		}
-		if !inside {
+		if !routehook.Inside(x.Subnet, c.o.Networks) {
 			return fmt.Errorf("subnet %v is in none of this controller's networks %v", x.Subnet, c.o.Networks)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -109,7 +110,7 @@ func (v View) Check() error {
 			bad("next_hop %v of %v is no address of the same family", r.NextHop, r.Subnet)
 		case seen[r.Subnet]:
 			bad("subnet %v is there twice", r.Subnet)
-		case !inside(r.Subnet, v.Networks):
+		case !Inside(r.Subnet, v.Networks):
 			bad("subnet %v is in none of the networks %v", r.Subnet, v.Networks)
 		}
 		seen[r.Subnet] = true
@@ -117,14 +118,11 @@ func (v View) Check() error {
 	return errors.Join(faults...)
 }
 
-// inside reports whether p lies in one of networks.
-func inside(p netip.Prefix, networks []netip.Prefix) bool {
-	for _, n := range networks {
-		if n.Bits() <= p.Bits() && n.Contains(p.Addr()) {
-			return true
-		}
-	}
-	return false
+// Inside reports whether p lies in one of networks.
+func Inside(p netip.Prefix, networks []netip.Prefix) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool {
+		return n.Bits() <= p.Bits() && n.Contains(p.Addr())
+	})
 }
 
 // check returns what is wrong with an answer to v.
