@@ -3,6 +3,7 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,5 +192,148 @@ func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
 	}
 	if out, err := ping(payload + 1); err == nil {
 		t.Errorf("IPv%d, %d bytes passed:\n%s", family, mtu+1, out)
+	}
+}
+
+// A network that gets IPv6 while it runs: nodes with IPv4 alone beside such with both. Each pair has
+// the families that both have, in sizes that both take, and a node
+// with IPv4 alone learns nothing of the other.
+func TestMixedFamilies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, backend string
+		mtu, dual     int // of the nodes with IPv4 alone, and of those with both
+	}{
+		{"udp", `{"Type":"udp"}`, 1472, 1472},
+		{"vxlan by the kernel", `{"Type":"vxlan","Userspace":"never"}`, 1450, 1430},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parallel(t)
+			l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(c.backend, false),
+				WeftdArgs: []string{"--ip-masq"}})
+			put(t, l.Store, prefix+"/config", string(networkOf(c.backend, true)), 0)
+			for range 2 {
+				if _, err := l.AddNode(await.Context(t, 30*time.Second)); err != nil {
+					t.Fatal(lab.Explain(err))
+				}
+			}
+			fours, duals := l.Nodes()[:2], l.Nodes()[2:]
+			for _, n := range l.Nodes() {
+				dual, mtu := slices.Contains(duals, n), c.mtu
+				if dual {
+					mtu = c.dual
+				}
+				status(t, n, await.Patience, func(s statusJSON) error {
+					if !s.Ready || s.Peers != 3 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) != 0 ||
+						s.Config.Differs == dual {
+						// who runs on sees that the store has another
+						return fmt.Errorf("ready %v, %d peers, %d rejected, %+v, %+v", s.Ready, s.Peers, s.Rejected,
+							s.Backend, s.Config)
+					}
+					return nil
+				})
+				if n.Net.V6.IsValid() != dual || n.Net.MTU != mtu {
+					t.Errorf("%s has %+v", n.Name, n.Net)
+				}
+				if out, _, err := weft(t, n, "peers"); err != nil || strings.Contains(out, "skipped") {
+					t.Errorf("%s: %v\n%s", n.Name, err, out)
+				}
+			}
+			everyPair(t, l.Pods())
+			if routes := sh(t, fours[0].Host, "ip -6 route show proto 119"); routes != "" {
+				t.Errorf("a node with IPv4 alone has\n%s", routes)
+			}
+			for _, direction := range [][2]*lab.Node{{fours[0], duals[0]}, {duals[0], fours[0]}} {
+				from, to := direction[0].Pods[0], direction[1].Pods[0]
+				tellsSize(t, from, to, c.dual)
+				stream(t, from.Endpoint(4), to.Endpoint(4))
+			}
+		})
+	}
+}
+
+// everyPair reaches every pod from every other in each family that both have.
+func everyPair(t *testing.T, pods []*lab.Pod) {
+	t.Helper()
+	for _, a := range pods {
+		for _, b := range pods {
+			for _, f := range []int{4, 6} {
+				if a != b && a.Addr(f).IsValid() && b.Addr(f).IsValid() {
+					reach(t, await.Patience, a, b, f)
+				}
+			}
+		}
+	}
+}
+
+// tellsSize checks that packets of the size that both ends take arrive whole, and that the sender of a longer
+// one is told that size.
+func tellsSize(t *testing.T, from, to *lab.Pod, mtu int) {
+	t.Helper()
+	const headers = 20 + 8 // of IPv4 and ICMP
+	ping := func(size int) string {
+		return sh(t, from.Host, fmt.Sprintf("ping -4 -M do -c 2 -i 0.2 -W 10 -s %d %v 2>&1 || true",
+			size-headers, to.V4))
+	}
+	if out := ping(mtu); !strings.Contains(out, " 0% packet loss") {
+		t.Errorf("%d bytes from %s to %s:\n%s", mtu, from.Name, to.Name, out)
+	}
+	if out := ping(mtu + 1); !strings.Contains(out, fmt.Sprintf("mtu = %d", mtu)) &&
+		!strings.Contains(out, fmt.Sprintf("mtu=%d", mtu)) {
+		t.Errorf("%d bytes from %s to %s:\n%s", mtu+1, from.Name, to.Name, out)
+	}
+}
+
+// Two nodes decide differently: the first is on the second's wire and uses a plain route, while the
+// second has a route by a router between them and answers by the tunnel. With strict reverse path
+// filtering our devices accept such packets; the underlay's link does once the operator has done what
+// the second node's status says.
+func TestOneSideDirect(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, backend string }{
+		{"by the kernel", `{"Type":"auto"}`},
+		{"in user space", `{"Type":"vxlan","DirectRouting":true,"Userspace":"always"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parallel(t)
+			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(c.backend, false)})
+			first, second, router := l.Node(1), l.Node(2), l.Node(3)
+			a, b := first.Pods[0], second.Pods[0]
+			reach(t, await.Patience, a, b, 4)
+			sh(t, first.Host, "sysctl -qw net.ipv4.conf.all.rp_filter=1")
+			sh(t, router.Host, "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0")
+			sh(t, second.Host, fmt.Sprintf("ip route add %v/32 via %v", first.Underlay4, router.Underlay4))
+			reachedBy(t, first, second, "route")
+			reachedBy(t, second, first, "tunnel")
+
+			// The first hears answers out of its device although it sends by the other. Restarted, so
+			// that the device has its settings.
+			if err := first.Restart(await.Context(t, await.Patience)); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			reach(t, await.Patience, a, b, 4)
+			reach(t, await.Patience, b, a, 4)
+
+			sh(t, second.Host, "sysctl -qw net.ipv4.conf.eth0.rp_filter=1")
+			if out, err := a.Command(t.Context(), "ping", "-c", "3", "-i", "0.2", "-W", "1", b.V4.String()); err == nil {
+				t.Fatalf("a strict link let it in:\n%s", out)
+			}
+			const remedy = "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
+			noted := func(want bool) {
+				t.Helper()
+				status(t, second, 2*await.Patience, func(s statusJSON) error { // the next look at the kernel
+					if notes := strings.Join(s.Backend.Notes, "\n"); strings.Contains(notes, remedy) != want {
+						return fmt.Errorf("notes %q", notes)
+					}
+					return nil
+				})
+			}
+			sh(t, second.Host, "ip link set eth0 txqueuelen 999") // has it look
+			noted(true)
+			sh(t, second.Host, remedy)
+			reach(t, await.Patience, a, b, 4)
+			sh(t, second.Host, "ip link set eth0 txqueuelen 1000")
+			noted(false)
+		})
 	}
 }
