@@ -178,7 +178,7 @@ func (c *Node) place(devices []string, want kernel.State) kernel.Place {
 // flannel's in its place is always taken over. Routes to single peers that have flannel's shape are taken
 // over once, at the start: those that appear later are somebody's own.
 func (c *Node) ownership(devices []string) kernel.Ownership {
-	o := kernel.Ownership{Links: devices, Made: c.made, Networks: c.networks(), Sweep: true}
+	o := kernel.Ownership{Links: devices, Made: c.made, Networks: c.networks()}
 	if c.plane != nil {
 		o.Adopts = func(r kernel.Route) bool {
 			return r.Protocol == kernel.ProtoBoot && o.OwnsLink(r.Link) && !r.Gateway.IsValid() &&

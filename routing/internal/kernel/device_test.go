@@ -48,7 +48,7 @@ func TestPlanOnDevices(t *testing.T) {
 	foreign := with(edit(func(v *Device) { v.Alias = "" }))
 	foreign.Addrs, foreign.Routes = []Addr{{dev, pfx("10.9.1.0/32")}, {dev, pfx("10.9.2.0/32")}},
 		[]Route{flannels, plain}
-	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{net4, net6}, Sweep: true, SweepAdopted: true,
+	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{net4, net6}, SweepAdopted: true,
 		Adopts: func(r Route) bool { return r.Protocol == ProtoBoot && r.OnLink }}
 	made := own
 	made.Made = map[string]int{dev: 7}

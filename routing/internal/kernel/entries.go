@@ -67,7 +67,7 @@ func planNeighs(c *Changes, have, want []Neigh, own Ownership) {
 		addr netip.Addr
 	}
 	c.SetNeighs, c.DelNeighs = planEntries(have, want, func(n Neigh) key { return key{n.Link, n.Addr} },
-		func(n Neigh) bool { return own.Sweep && n.Permanent && own.OwnsLink(n.Link) && own.contains(n.Addr) },
+		func(n Neigh) bool { return n.Permanent && own.OwnsLink(n.Link) && own.contains(n.Addr) },
 		func(a, b Neigh) int { return cmp.Or(cmp.Compare(a.Link, b.Link), a.Addr.Compare(b.Addr)) })
 }
 
@@ -80,7 +80,7 @@ func planFDBs(c *Changes, have, want []FDB, own Ownership) {
 	}
 	c.SetFDBs, c.DelFDBs = planEntries(have, want, func(f FDB) key { return key{f.Link, f.MAC} },
 		func(f FDB) bool {
-			return own.Sweep && f.Permanent && own.OwnsLink(f.Link) && !group(f.MAC) && f.MAC != (MAC{})
+			return f.Permanent && own.OwnsLink(f.Link) && !group(f.MAC) && f.MAC != (MAC{})
 		},
 		func(a, b FDB) int { return cmp.Or(cmp.Compare(a.Link, b.Link), bytes.Compare(a.MAC[:], b.MAC[:])) })
 }

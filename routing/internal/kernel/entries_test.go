@@ -30,7 +30,7 @@ func TestParseMAC(t *testing.T) {
 func TestPlanEntries(t *testing.T) {
 	const dev, dev6 = "flannel.1", "flannel-v6.1"
 	m2, m3 := mac("0e:00:00:00:00:02"), mac("0e:00:00:00:00:03")
-	own := Ownership{Links: []string{dev, dev6}, Networks: []netip.Prefix{net4, net6}, Sweep: true,
+	own := Ownership{Links: []string{dev, dev6}, Networks: []netip.Prefix{net4, net6},
 		Adopts: func(Route) bool { return false }}
 	onLink := func(dst, via, link string) Route {
 		r := PeerRoute(pfx(dst), addr(via), link, 0)

@@ -105,8 +105,6 @@ type Ownership struct {
 	Made map[string]int
 	// Networks are the overlay's networks.
 	Networks []netip.Prefix
-	// Sweep allows deletes: it is set once the first complete set is known.
-	Sweep bool
 	// Adopts, if not nil, says which routes have flannel's shape, so that one of ours may take their
 	// place. SweepAdopted has those of them that are not wanted deleted, as ours are.
 	Adopts       func(Route) bool
@@ -126,7 +124,7 @@ func (o Ownership) adoptsRoute(r Route) bool { return o.Adopts != nil && o.Adopt
 
 // sweepsRoute reports whether r goes if it is not wanted.
 func (o Ownership) sweepsRoute(r Route) bool {
-	return o.Sweep && (o.ownsRoute(r) || o.SweepAdopted && o.adoptsRoute(r))
+	return o.ownsRoute(r) || o.SweepAdopted && o.adoptsRoute(r)
 }
 
 // Within reports whether p lies inside one of the networks.
@@ -201,7 +199,7 @@ func planAddrs(c *Changes, have, want State, own Ownership) {
 		}
 	}
 	for _, h := range have.Addrs {
-		if own.Sweep && own.OwnsLink(h.Link) && own.contains(h.Prefix.Addr()) && !slices.Contains(want.Addrs, h) {
+		if own.OwnsLink(h.Link) && own.contains(h.Prefix.Addr()) && !slices.Contains(want.Addrs, h) {
 			c.DelAddrs = append(c.DelAddrs, h)
 		}
 	}
