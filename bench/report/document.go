@@ -1,9 +1,8 @@
 // Package report holds what a run of the benchmarks found, and writes it as a document in JSON, as
 // tables, as lines for benchstat, and as one HTML page.
 //
-//	document   the schema, and how samples become medians and ratios
+//	document   the schema, which its types' comments document, and how samples become medians and ratios
 //	gap        what was to be measured and could not be
-//	json       writes and reads the JSON; the comments of the types are its documentation
 //	lines      writes Go's benchmark format, one line for each measurement
 //	table      writes a table for a terminal
 //	markdown   writes a table for a document
@@ -14,6 +13,9 @@ package report
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -289,4 +291,15 @@ func spread(l []float64) Spread {
 func median[T cmp.Ordered](l []T) T {
 	s := slices.Sorted(slices.Values(l))
 	return s[(len(s)-1)/2]
+}
+
+// WriteJSON writes the document, indented.
+func (d *Document) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(d); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
 }

@@ -3,16 +3,21 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/running"
 )
 
 // App is what the commands have in common: the flags of all that ask the daemon, of which one runs.
@@ -86,4 +91,58 @@ func outside(uid int, idMap string) int {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// StateDir returns the state directory of the weftd that runs here, else the usual one, and what is known of
+// that weftd.
+func (c *App) StateDir(ctx context.Context) (string, running.Process) {
+	asked, cancel := context.WithTimeout(ctx, completeTimeout)
+	defer cancel()
+	s, err := c.Client().Status(asked)
+	pid := c.Client().Listener(ctx)
+	if err == nil {
+		pid = running.Find(pid, s.PID)
+	}
+	p, unread := running.Read(pid)
+	if err == nil && s.Cache.File != "" {
+		dir := filepath.Dir(s.Cache.File)
+		if _, gone := os.Stat(dir); gone == nil {
+			return dir, p
+		}
+	}
+	// One that is stopped does not answer, and one in a container has another view of the files: how it was
+	// started is there in both cases.
+	if cfg, _ := p.Settings(); unread == nil && cfg.CacheDir != "" {
+		// what else is wrong with them is weft doctor's
+		return p.Path(cfg.CacheDir), p
+	}
+	return cmp.Or(os.Getenv("WEFTD_CACHE_DIR"), UsualCacheDir), p
+}
+
+// UsualCacheDir is weftd's state directory unless it was told another.
+const UsualCacheDir = "/var/lib/weft"
+
+// These are the exit statuses besides 0. A command that weft runs for the user has its own.
+const (
+	ExitFailure  ExitStatus = 1
+	ExitUsage    ExitStatus = 2
+	ExitNotReady ExitStatus = 3
+)
+
+// ExitStatus is a status with which weft ends and says no more, as all is printed.
+type ExitStatus int
+
+func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// StatusError is err, else the status as an error; nil if it is 0.
+func StatusError(status int, err error) error {
+	if err != nil || status == 0 {
+		return err
+	}
+	return ExitStatus(status)
+}
+
+// WithHangup returns a context that also ends when the terminal goes away.
+func WithHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 }

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/diagnose"
 )
 
 // Clean replaces control characters by question marks, so that what others wrote into the store does not
@@ -157,3 +159,22 @@ func Passes(mtu int, largeLost bool) string {
 
 // Packets prints how many there were, and their bytes.
 func Packets(n, bytes uint64) string { return fmt.Sprintf("%d (%s)", n, Size(bytes)) }
+
+// PrintFinding prints the fact, and below it the cause that was observed, or each that is not excluded.
+func PrintFinding(w io.Writer, subject string, f diagnose.Finding) error {
+	_, err := fmt.Fprintf(w, "\n%s: %s\n", Clean(subject), Clean(f.Fact))
+	PrintOpen(w, "  ", f.Causes)
+	return err
+}
+
+// PrintOpen prints each cause with the command that tells.
+func PrintOpen(w io.Writer, margin string, causes []diagnose.Cause) {
+	for _, c := range causes {
+		word := "not excluded"
+		if c.Observed {
+			word = "cause"
+		}
+		fmt.Fprintf(w, "%s%s: %s\n%s  %s: %s\n", margin, word, Clean(c.Cause), margin, Clean(c.Where),
+			Clean(c.Command))
+	}
+}
