@@ -68,6 +68,13 @@ func (c Config) Check() (warnings []string, err error) {
 	return r.warnings, err
 }
 
+// Access returns the endpoints of c as URLs, and the TLS configuration with which they are asked; nil for
+// that of the system. It reads the files that c names.
+func (c Config) Access() (endpoints []string, config *tls.Config) {
+	r, _ := c.resolve() // Check has what is wrong
+	return r.Endpoints, r.tls
+}
+
 // Doubt returns the reason for which others may have written what we read from etcd; "" if both etcd and we
 // prove our identity, so that etcd can keep others from writing. Whether it does is up to its operator. Doubt
 // reads the files that c names. ours returns an error if users other than root and ours may change the target

@@ -37,19 +37,27 @@ func plainly(r *resolved, err error) error {
 	if at < 0 {
 		return err
 	}
-	return &plainError{text[:at] + sentence(r.Config, r.Endpoints, text[at:]), err}
+	store := "the store"
+	if len(r.Endpoints) == 1 {
+		store += " " + redact.URL(r.Endpoints[0])
+	}
+	tls := slices.ContainsFunc(r.Endpoints, isTLS)
+	return &plainError{text[:at] + sentence(r.Config, store, tls, text[at:]), err}
 }
 
-// sentence says what gRPC means. The texts are those of gRPC, crypto/tls and crypto/x509: typed errors do not
-// come through the client library.
-func sentence(cfg Config, endpoints []string, cause string) string {
-	store := "the store"
-	if len(endpoints) == 1 {
-		store += " " + redact.URL(endpoints[0])
-	}
-	tls := slices.ContainsFunc(endpoints, func(e string) bool {
-		return strings.HasPrefix(e, "https:") || strings.HasPrefix(e, "unixs:")
-	})
+// Explain says in one sentence why one endpoint did not answer, with what to do. store is its name there, and
+// err that of gRPC or net/http.
+func (c Config) Explain(store, endpoint string, err error) string {
+	return sentence(c, store, isTLS(endpoint), err.Error())
+}
+
+func isTLS(endpoint string) bool {
+	return strings.HasPrefix(endpoint, "https:") || strings.HasPrefix(endpoint, "unixs:")
+}
+
+// sentence says what gRPC means. The texts are those of gRPC, net/http, crypto/tls and crypto/x509: typed
+// errors do not come through the client library.
+func sentence(cfg Config, store string, tls bool, cause string) string {
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(cause, p) })
 	}
@@ -98,10 +106,13 @@ func sentence(cfg Config, endpoints []string, cause string) string {
 		return store + " closes the connection: it probably refuses our client certificate " + cfg.CertFile +
 			": its own CA (--trusted-ca-file of etcd) has to have signed it, for clients, and its dates have to be " +
 			"good"
-	case has("first record does not look like a TLS handshake"),
+	case has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"),
 		tls && has("authentication handshake failed: EOF", "authentication handshake failed: read tcp"):
 		return store + " does not speak TLS, and was asked with TLS: write http:// in --etcd-endpoints, or give " +
 			"etcd a certificate"
+	case has("malformed HTTP response"):
+		return store + " speaks TLS, and was asked without: write https:// in --etcd-endpoints, and name its CA with " +
+			"--etcd-cafile"
 	case !tls && has("error reading server preface: EOF", "error reading server preface: http2: ",
 		"connection reset by peer"):
 		return store + " closes the connection without an answer: if it speaks TLS, write https:// in " +

@@ -112,11 +112,9 @@ type Kernel struct {
 
 // Neighbours is the kernel's table of neighbours of one family, which all network namespaces share.
 type Neighbours struct {
-	// Family is IPv4 or IPv6, Bound the setting that bounds the table, and Most its value; 0 if it is not known.
-	Family, Bound string
-	Most          int
-	// Entries is how many there are. Refused is how often there was no room since the host started, and Lately
-	// how often of these while the doctor looked.
+	// Family is IPv4 or IPv6. Entries is how many there are, Refused how often there was no room since the host
+	// started, and Lately how often of these while the doctor looked.
+	Family                   string
 	Entries, Refused, Lately int
 }
 
@@ -235,7 +233,6 @@ func (s Store) answering() (n int) {
 // Endpoint is one of the store's.
 type Endpoint struct {
 	URL   string // without secrets
-	Host  string
 	Addrs []netip.Addr
 	// Err is why it does not answer.
 	Err error
@@ -295,8 +292,8 @@ type Holder struct {
 type CertFile struct {
 	Flag, Path string
 	Err        error
-	// Certs are the certificates in it, the first first.
-	Certs []*x509.Certificate
+	// Begins and Ends are those of the certificate in it that lasts longest.
+	Begins, Ends time.Time
 }
 
 // Firewall has the firewalls of the host that may drop what the overlay needs.

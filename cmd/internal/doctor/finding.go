@@ -26,9 +26,6 @@ const (
 	Fault   Verdict = "fault"
 )
 
-// rank orders verdicts, the worst first.
-func (v Verdict) rank() int { return slices.Index([]Verdict{Fault, Warning, Note, Unknown, OK}, v) }
-
 // Finding is what one check found out about one thing.
 type Finding struct {
 	// ID is the check's.
@@ -38,31 +35,20 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"`
 	// Found says what is so, in one sentence.
 	Found string `json:"found"`
-	// Cause is the likely cause, or the cause if Observed, and Remedy what to do, with a command if there is
-	// one. Of a peer that does not answer there is one only if it was observed; else Open has those that are not
-	// excluded, each with the command that tells.
+	// Cause is there only if it was Observed. Else Open may have those that are not excluded, each with the
+	// command that tells.
 	Cause    string           `json:"cause,omitempty"`
 	Observed bool             `json:"observed,omitempty"`
 	Open     []diagnose.Cause `json:"open,omitempty"`
-	Remedy   string           `json:"remedy,omitempty"`
-	// fact is what was observed, for Found.
-	fact string
+	// Remedy is what to do, in commands if there are some.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // findOut begins a remedy that tells open causes apart.
 const findOut = "find out which: "
 
-// remedyOf is how to tell the open causes apart.
-func remedyOf(open []diagnose.Cause) string {
-	var parts []string
-	for _, c := range open {
-		parts = append(parts, fmt.Sprintf("%s (%s: %s)", c.Cause, c.Where, c.Command))
-	}
-	return findOut + strings.Join(parts, "; or ")
-}
-
 // Ends says that Remedy ends what was found, and not only tells its causes apart.
-func (f Finding) Ends() bool { return f.Remedy != "" && !strings.Contains(f.Remedy, findOut) }
+func (f Finding) Ends() bool { return f.Remedy != "" && !strings.HasPrefix(f.Remedy, findOut) }
 
 // String is the finding on one line.
 func (f Finding) String() string {
@@ -102,13 +88,6 @@ func Examine(f *Facts) Report {
 	return r
 }
 
-// tunInOtherNetns reports whether the TUN is in another network namespace than the underlay, which the facts
-// are of.
-func (f *Facts) tunInOtherNetns() bool {
-	r := f.Settings.Rootless
-	return r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil
-}
-
 // ExamineStart runs the checks that tell a weftd that does not run yet what it would meet: the required ones
 // are of what it cannot start without, and the others of what would keep packets from passing.
 func ExamineStart(f *Facts) (required, others []Finding) {
@@ -132,17 +111,22 @@ func (c Check) examine(f *Facts) []Finding {
 	for i := range found {
 		x := &found[i]
 		if x.Remedy == "" && len(x.Open) > 0 {
-			x.Remedy = remedyOf(x.Open)
+			var parts []string
+			for _, o := range x.Open {
+				parts = append(parts, fmt.Sprintf("%s (%s: %s)", o.Cause, o.Where, o.Command))
+			}
+			x.Remedy = findOut + strings.Join(parts, "; or ")
 		}
-		x.ID, x.Cause, x.Remedy = c.ID, f.withStore(x.Cause), f.withStore(x.Remedy)
+		x.ID, x.Remedy = c.ID, f.withStore(x.Remedy)
 	}
 	return found
 }
 
 // withheld says why a check of that kind cannot look; nil if it can.
 func (f *Facts) withheld(k kind) findings {
+	r := f.Settings.Rootless
 	switch {
-	case k&ofTUN != 0 && f.tunInOtherNetns():
+	case k&ofTUN != 0 && (r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil):
 		return says(Unknown, "the TUN is in another network namespace, which is not looked into")
 	case k&needsWeftd != 0 && !f.Daemon.answers():
 		return says(Unknown, "weftd does not answer")
@@ -158,13 +142,16 @@ func (f *Facts) withheld(k kind) findings {
 
 // WorstFirst returns the findings sorted by verdict, those of one verdict in their order.
 func WorstFirst(l []Finding) []Finding {
+	order := []Verdict{Fault, Warning, Note, Unknown, OK}
 	l = slices.Clone(l)
-	slices.SortStableFunc(l, func(a, b Finding) int { return a.Verdict.rank() - b.Verdict.rank() })
+	slices.SortStableFunc(l, func(a, b Finding) int {
+		return slices.Index(order, a.Verdict) - slices.Index(order, b.Verdict)
+	})
 	return l
 }
 
-// findings are what a check found, in order. Its methods but says and orOK change the last one in place, and
-// return all of them.
+// findings are what a check found, in order. Its methods but says, or and orOK change the last one in place,
+// and return all of them.
 type findings []Finding
 
 // says returns one finding, without cause and remedy.
@@ -176,14 +163,14 @@ func (l findings) says(v Verdict, format string, a ...any) findings {
 
 func (l findings) last() *Finding { return &l[len(l)-1] }
 
-// about names the subject, because the likely cause, and do the remedy.
+// about names the subject, because the cause that was observed, and do the remedy.
 func (l findings) about(subject string) findings {
 	l.last().Subject = subject
 	return l
 }
 
 func (l findings) because(format string, a ...any) findings {
-	l.last().Cause = fmt.Sprintf(format, a...)
+	l.last().Cause, l.last().Observed = fmt.Sprintf(format, a...), true
 	return l
 }
 
@@ -194,21 +181,20 @@ func (l findings) do(format string, a ...any) findings {
 
 // follows takes over what diagnose makes of the same.
 func (l findings) follows(why diagnose.Finding) findings {
-	x := l.last()
-	x.fact = why.Fact
-	if why.Observed() {
-		c := why.Causes[0]
-		x.Cause, x.Observed, x.Remedy = c.Cause, true, c.Where+": "+cmp.Or(c.Remedy, c.Command)
-	} else {
-		x.Open = why.Causes
+	if !why.Observed() {
+		l.last().Open = why.Causes
+		return l
 	}
-	return l
+	c := why.Causes[0]
+	return l.because("%s", c.Cause).do("%s: %s", c.Where, cmp.Or(c.Remedy, c.Command))
 }
 
-// orOK returns one finding that all is well if there is none.
-func (l findings) orOK(format string, a ...any) findings {
+// or returns one finding if there is none yet, and orOK that all is well.
+func (l findings) or(v Verdict, format string, a ...any) findings {
 	if len(l) > 0 {
 		return l
 	}
-	return says(OK, format, a...)
+	return says(v, format, a...)
 }
+
+func (l findings) orOK(format string, a ...any) findings { return l.or(OK, format, a...) }

@@ -9,9 +9,7 @@ import (
 )
 
 // silent says that a peer does not answer weftd's probes.
-func (f *Facts) silent() bool {
-	return slices.ContainsFunc(f.Daemon.Peers.Peers, silentAt)
-}
+func (f *Facts) silent() bool { return slices.ContainsFunc(f.Daemon.Peers.Peers, silentAt) }
 
 // silentAt says that a peer does not answer weftd's probes at one address at least.
 func silentAt(p control.Peer) bool {
@@ -83,8 +81,8 @@ func (f *Facts) suspected(hook, link string) findings {
 		}
 		out.about(s.Table+" "+s.Chain).do("%s", s.Allow(port, facts.Guard.Protocol, link))
 	}
-	if len(out) == 0 && f.Firewall.Err != nil {
-		return says(Unknown, "%v", f.Firewall.Err)
+	if f.Firewall.Err != nil {
+		return out.or(Unknown, "%v", f.Firewall.Err)
 	}
 	return out.orOK("no firewall is known that drops what nobody accepts")
 }

@@ -216,7 +216,7 @@ func reversePathDrops() uint64 {
 // readSettings reads the settings that the checks look at.
 func readSettings(links []Link) map[string]string {
 	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter",
-		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables", conntracked, conntrackMost}
+		bridgeFiltered4, bridgeFiltered6, conntracked, conntrackMost, "ipv4" + neighbourMost, "ipv6" + neighbourMost}
 	for _, l := range links {
 		if l.Kind == "veth" && l.Alias != ownAlias && len(l.Addrs) == 0 {
 			continue // to a pod, of which there may be hundreds
@@ -231,6 +231,34 @@ func readSettings(links []Link) map[string]string {
 		} else if !errors.Is(err, syscall.ENOENT) {
 			out[name] = "unreadable"
 		}
+	}
+	return out
+}
+
+// readNeighbours reads the tables; before is what it read earlier. A container's network namespace does not
+// show them.
+func readNeighbours(before []Neighbours) (out []Neighbours) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil
+	}
+	all, _ := proc.NetStat() // without them nothing is known
+	for _, stat := range all {
+		family := map[string]string{"arp_cache": "IPv4", "ndisc_cache": "IPv6"}[stat.Filename]
+		entries, refused := stat.Stats["entries"], stat.Stats["table_fulls"] // of each processor
+		if family == "" || len(entries) == 0 {
+			continue
+		}
+		n := Neighbours{Family: family, Entries: int(entries[0])} // each has the number of all
+		for _, x := range refused {
+			n.Refused += int(x)
+		}
+		for _, b := range before {
+			if b.Family == family {
+				n.Lately = n.Refused - b.Refused
+			}
+		}
+		out = append(out, n)
 	}
 	return out
 }

@@ -32,7 +32,7 @@ func readLinks(f *Facts) Links {
 		return out
 	}
 	defer h.Close()
-	_ = h.SetSocketTimeout(time.Second * 2) // else it waits for ever, which the kernel does not make it do
+	_ = h.SetSocketTimeout(2 * time.Second) // else it waits for ever, which the kernel does not make it do
 	names, err := out.readDevices(h)
 	out.Err = errors.Join(err, out.readRoutes(h, names))
 	out.readRules(h)
@@ -219,7 +219,7 @@ func (l *Links) chooseUnderlay(f *Facts) {
 	})
 }
 
-// readPort finds who has the overlay's port.
+// readPort finds who has the overlay's port, besides weftd.
 func readPort(f *Facts) (p Port) {
 	facts := f.Network.Facts()
 	if !f.Network.known() || facts.Port == 0 {
@@ -246,12 +246,9 @@ func readPort(f *Facts) (p Port) {
 		}
 	}
 	delete(sockets, "socket:[0]") // the kernel's, of a vxlan device
-	owners(sockets, f.Daemon.has)
+	f.Daemon.nameOwners(sockets)
 	for _, h := range sockets {
-		switch {
-		case f.Daemon.has(h.PID, h.Name):
-		case h.PID == 0 && f.Daemon.PID == 0 && f.Daemon.answers(): // weftd is in another pid namespace
-		default:
+		if h.PID != 0 || f.Daemon.PID != 0 || !f.Daemon.answers() { // else weftd is in another pid namespace
 			p.Holders = append(p.Holders, h)
 		}
 	}
@@ -276,30 +273,24 @@ func (p *Port) leaveOut(links []Link, port uint16) {
 	}
 }
 
-// owners finds the processes that have the sockets open, of several that have one of ours, as who keeps
-// weftd's sockets for the next one has them too.
-func owners(sockets map[string]Holder, ours func(pid int, name string) bool) {
-	if len(sockets) == 0 {
-		return
-	}
+// nameOwners finds the processes that have the sockets open, and takes out those that weftd has, too, or that
+// are kept for it.
+func (d Daemon) nameOwners(sockets map[string]Holder) {
 	all, _ := procfs.AllProcs() // without them no socket has an owner
 	until := time.Now().Add(Within / 10)
 	for _, p := range all {
-		if time.Now().After(until) {
+		if len(sockets) == 0 || time.Now().After(until) {
 			return
 		}
 		open, _ := p.FileDescriptorTargets() // it ended, or is another user's
 		for _, to := range open {
-			h, wanted := sockets[to]
-			if !wanted {
-				continue
+			if h, wanted := sockets[to]; wanted {
+				name, _ := p.Comm() // it has ended
+				sockets[to] = Holder{PID: p.PID, Name: name, At: h.At}
+				if d.has(p.PID, name) {
+					delete(sockets, to)
+				}
 			}
-			name, _ := p.Comm() // it has ended
-			if h.PID != 0 && (ours(h.PID, h.Name) || !ours(p.PID, name)) {
-				continue
-			}
-			h.PID, h.Name = p.PID, name
-			sockets[to] = h
 		}
 	}
 }

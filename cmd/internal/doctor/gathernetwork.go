@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"weft/cmd/internal/control"
 	"weft/lease"
 	"weft/lease/belief"
 	"weft/lease/subnetenv"
@@ -91,3 +92,17 @@ func (n *Network) readRecords(f *Facts, cached belief.Cached) {
 
 // hidden says that weftd runs, and that its files may be those of a mount namespace that is not known.
 func (f *Facts) hidden() bool { return f.Settings.NotKnown != "" && f.Daemon.answers() }
+
+// recordsOf are the records that the daemon knows, for a store that was not read.
+func recordsOf(l control.Leases) (out []lease.Record) {
+	for _, r := range l.Leases {
+		x := lease.Record{Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet}, Expires: r.Expires,
+			Reservation: r.Reservation, Revision: r.Revision,
+			Attrs: lease.Attrs{PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6, BackendType: r.Backend}}
+		if r.Node != "" {
+			x.Weft = &lease.Weft{Node: r.Node}
+		}
+		out = append(out, x)
+	}
+	return out
+}

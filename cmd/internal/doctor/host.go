@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/options"
 	"weft/routing"
@@ -31,7 +29,7 @@ func checkSettings(f *Facts) findings {
 	}
 	for _, name := range f.Settings.Unknown {
 		out = out.says(Warning, "the variable %s names no flag of weftd, and has no effect", name).
-			because("it is misspelt").do("weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals")
+			do("weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals")
 	}
 	return out.orOK("read from %s", f.Settings.From)
 }
@@ -47,7 +45,6 @@ func checkRelease(f *Facts) findings {
 	}
 	if major < leastMajor {
 		return says(Note, "Linux %s carries packets one by one", f.Kernel.Release).
-			because("segmentation of UDP and of the TUN's packets came with Linux 5.0").
 			do("a newer kernel makes path socket or raw possible, which is many times as fast")
 	}
 	return says(OK, "Linux %s", f.Kernel.Release)
@@ -68,64 +65,52 @@ func (f *Facts) userspaceDataPlane() bool {
 }
 
 func checkTUN(f *Facts) findings {
-	if left := f.leftTUNs(); len(left) > 0 {
-		return left
-	}
-	switch {
-	case !f.userspaceDataPlane():
-		return says(OK, "backend %s needs no TUN device here", f.Network.BackendType)
-	case f.Kernel.TUN == nil:
-		return says(OK, "/dev/net/tun can be opened")
-	case errors.Is(f.Kernel.TUN, errHidden):
-		return says(Unknown, "whether weftd can open /dev/net/tun is not known: %v", f.Kernel.TUN)
-	}
-	x := says(Fault, "/dev/net/tun cannot be opened: %v", bare(f.Kernel.TUN))
-	switch {
-	case errors.Is(f.Kernel.TUN, fs.ErrNotExist), errors.Is(f.Kernel.TUN, unix.ENODEV),
-		errors.Is(f.Kernel.TUN, unix.ENXIO):
-		x = x.because("the module tun is not loaded, or this container was not given the device").
-			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c " +
-				"10 200")
-	case errors.Is(f.Kernel.TUN, fs.ErrPermission) && f.Settings.Rootless.On:
-		x = x.because("it is not this user's to open, though udev's default is 0666").
-			do("as root: chmod 0666 /dev/net/tun, and where nothing like udev does so at each start, a line in " +
-				"tmpfiles.d; it harms nobody, since a device needs rights over a network namespace")
-	case errors.Is(f.Kernel.TUN, fs.ErrPermission):
-		x = x.because("this is not run as root, or the unit's DeviceAllow or the container's device cgroup " +
-			"forbids it").
-			do("run it as root; in a unit DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun")
-	default:
-		x = x.do("the user-space data plane needs it: load the module tun")
-	}
-	return x
-}
-
-// leftTUNs are weft's that no process has open, and that no weftd opens again since somebody renamed them.
-func (f *Facts) leftTUNs() (out findings) {
-	for _, l := range f.overlayLinks() {
+	var left findings
+	for _, l := range f.overlayLinks() { // no weftd opens it again since somebody renamed it
 		if l.Kind == "tuntap" && !l.Carrier && !isFlannels(l.Name) && !strings.HasPrefix(l.Name, "weft-") {
-			out = out.says(Warning, "a TUN of weft's is left, and no process has it open").about(l.Name).
-				because("somebody renamed it").do("ip link del %s", l.Name)
+			left = left.says(Warning, "a TUN of weft's was renamed, and no process has it open").about(l.Name).
+				do("ip link del %s", l.Name)
 		}
 	}
-	return out
+	switch err := f.Kernel.TUN; {
+	case left != nil:
+		return left
+	case !f.userspaceDataPlane():
+		return says(OK, "backend %s needs no TUN device here", f.Network.BackendType)
+	case err == nil:
+		return says(OK, "/dev/net/tun can be opened")
+	case errors.Is(err, errHidden):
+		return says(Unknown, "whether weftd can open /dev/net/tun is not known: %v", err)
+	case errors.Is(err, fs.ErrPermission) && f.Settings.Rootless.On:
+		return says(Fault, "the user-space data plane needs the TUN device: %v", err).
+			do("as root: chmod 0666 /dev/net/tun, which is udev's default, and where nothing like udev does so at " +
+				"each start, a line in tmpfiles.d; it harms nobody, since a device needs rights over a network " +
+				"namespace")
+	case errors.Is(err, fs.ErrPermission):
+		return says(Fault, "the user-space data plane needs the TUN device: %v", err).
+			do("run it as root; in a unit DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun")
+	default:
+		return says(Fault, "the user-space data plane needs the TUN device: %v", err).
+			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c " +
+				"10 200")
+	}
 }
 
 func checkFeature(f *Facts) findings {
-	feature := f.Network.Facts().Feature
+	feature, err := f.Network.Facts().Feature, f.Kernel.Feature
 	switch {
 	case feature == nil:
 		return says(OK, "nothing is asked of it")
-	case f.Kernel.Feature == nil:
+	case err == nil:
 		return says(OK, "the kernel has %s", feature.Name)
-	case !errors.Is(f.Kernel.Feature, feature.Missing()):
-		return says(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
+	case !errors.Is(err, feature.Missing()):
+		return says(Unknown, "whether the kernel has %s: %v", feature.Name, err)
 	case feature.Required == "" || f.Network.Facts().Carrier == routing.CarrierEither:
-		return says(Note, "the kernel has no %s, and weft carries the packets in user space", feature.Name).
-			because("%v", f.Kernel.Feature).do("modprobe %s, if this kernel has the module", feature.Name)
+		return says(Note, "the kernel has no %s, and weft carries the packets in user space: %v", feature.Name, err).
+			do("modprobe %s, if this kernel has the module", feature.Name)
 	}
-	return says(Fault, "the kernel has no %s, and %s", feature.Name, feature.Required).
-		because("%v", f.Kernel.Feature).do("modprobe %s", feature.Name)
+	return says(Fault, "the kernel has no %s, and %s: %v", feature.Name, feature.Required, err).
+		do("modprobe %s", feature.Name)
 }
 
 func checkNetAdmin(f *Facts) findings {
@@ -143,25 +128,21 @@ func checkNetAdmin(f *Facts) findings {
 				"host, run weft doctor as root")
 	}
 	return says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").
-		about(f.Kernel.Whose).
-		because("it does not run as root, or the unit or the container gives it fewer capabilities").
-		do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add " +
-			"NET_ADMIN")
+		about(f.Kernel.Whose).do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a " +
+		"container --cap-add NET_ADMIN")
 }
 
 func checkNetRaw(f *Facts) findings {
 	switch {
 	case f.Kernel.CapabilitiesErr != nil:
 		return says(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
-	case f.Settings.Rootless.On:
-		return says(OK, "weftd is an ordinary user's, and uses path socket")
+	case f.Settings.Rootless.On, f.Kernel.Ordinary && !f.Kernel.NetRaw:
+		return says(OK, "a weftd of an ordinary user takes path socket")
 	case f.Kernel.NetRaw:
 		return says(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
-	case f.Kernel.Ordinary:
-		return says(OK, "a weftd that is started by this user is one without root, and uses path socket")
 	}
 	return says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").
-		about(f.Kernel.Whose).because("the unit or the container gives it fewer capabilities").
+		about(f.Kernel.Whose).
 		do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")
 }
 
@@ -176,18 +157,16 @@ func checkForwarding6(f *Facts) findings {
 
 // forwarding looks at the setting for all links, and at that of the overlay's own and of the pods' bridge.
 func (f *Facts) forwarding(on bool, family, all, each string) findings {
-	if !on {
-		return says(OK, "the overlay has no %s", family)
-	}
-	const cause = "Linux has it off by default, or a file of /etc/sysctl.d turns it off at each start"
 	value, there := f.Kernel.Settings[all]
 	switch {
+	case !on:
+		return says(OK, "the overlay has no %s", family)
 	case !there:
 		return says(Fault, "the kernel has no %s, and the network config enables it", family).
 			do("remove it from the network config, or boot with %s", family)
 	case value == "0":
 		return says(Fault, "%s is 0: the kernel forwards nothing between pods and other hosts", key(all)).
-			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))
+			do("sysctl -w %s=1, and a line in /etc/sysctl.d, of which no other file may turn it off", key(all))
 	}
 	links := slices.Concat(f.overlayLinks(), f.podBridges())
 	if f.Network.Facts().Direct { // what comes from peers comes by the underlay
@@ -197,7 +176,7 @@ func (f *Facts) forwarding(on bool, family, all, each string) findings {
 	for _, l := range links {
 		if name := fmt.Sprintf(each, l.Name); f.Kernel.Settings[name] == "0" {
 			out = out.says(Fault, "%s is 0: nothing that comes in by %s is forwarded", key(name), l.Name).
-				about(l.Name).because(cause).do("sysctl -w %s=1", key(name))
+				about(l.Name).do("sysctl -w %s=1", key(name))
 		}
 	}
 	return out.orOK("%s is %s", key(all), value)
@@ -208,39 +187,28 @@ func key(file string) string { return "net." + strings.NewReplacer("/", ".", "."
 
 // checkPodBridge looks at the link behind which pods are that have no port of weftd's.
 func checkPodBridge(f *Facts) findings {
-	bridges := f.podBridges()
-	if len(bridges) == 0 {
-		return f.bareBridges().orOK("no link of others has an address of this node's subnet")
-	}
 	var out findings
+	bridges := f.podBridges()
 	for _, l := range bridges {
 		if !l.Up {
 			out = out.says(Fault, "the link is down: pods behind it reach nobody").about(l.Name).
 				do("ip link set %s up", l.Name)
 		}
 	}
-	return out.orOK("it is up")
-}
-
-// bareBridges finds bridges that have ports and no address, while no link has one of this node's subnet:
-// packets to its own pods leave by the overlay again then.
-func (f *Facts) bareBridges() (out findings) {
 	own := f.Network.Own.V4
-	if !own.IsValid() {
-		return nil
+	if len(bridges) > 0 || !own.IsValid() {
+		return out.orOK("no link of others with an address of this node's subnet is down")
 	}
-	for _, l := range f.Links.Links {
+	for _, l := range f.Links.Links { // packets to this node's own pods leave by the overlay again then
 		port := func(p Link) bool { return p.Master == l.Index && p.Kind == "veth" }
 		if l.Kind == "bridge" && len(l.Addrs) == 0 && slices.ContainsFunc(f.Links.Links, port) {
-			gateway := netip.PrefixFrom(own.Masked().Addr().Next(), own.Bits())
 			out = out.says(Fault, "it has ports and no address, and no link has one of this node's subnet %s: pods "+
 				"behind it reach nobody", own.Masked()).about(l.Name).
-				because("its address was removed, or the node's subnet is a new one").
-				do("ip addr add %s dev %s, if its pods have addresses of %s; else make them anew", gateway, l.Name,
-					own.Masked())
+				do("ip addr add %s dev %s, if its pods have addresses of %s; else make them anew",
+					netip.PrefixFrom(own.Masked().Addr().Next(), own.Bits()), l.Name, own.Masked())
 		}
 	}
-	return out
+	return out.orOK("no link of others has an address of this node's subnet")
 }
 
 // podBridges are links of others with an address of this node's subnet, as a CNI plugin makes them.
@@ -254,11 +222,8 @@ func (f *Facts) podBridges() []Link {
 // overlayLinks are weft's own links, without those of a second network, which have addresses of that.
 func (f *Facts) overlayLinks() []Link {
 	return f.linksThat(func(l Link) bool {
-		addrs := slices.DeleteFunc(slices.Clone(l.Addrs), func(p netip.Prefix) bool {
-			return p.Addr().IsLinkLocalUnicast()
-		})
-		second := len(addrs) > 0 && !slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
-			return slices.ContainsFunc(addrs, n.Overlaps)
+		second := len(l.Addrs) > 0 && !slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool {
+			return slices.ContainsFunc(l.Addrs, n.Overlaps)
 		})
 		return l.Alias == ownAlias && (!second || !f.Network.known())
 	})
@@ -274,35 +239,25 @@ const (
 	ownProtocol = 119
 )
 
+// checkReversePath looks for what rp_filter dropped while the doctor looked, and for peers of which it will
+// drop everything. It drops packets that come by another link than the one that leads to their sender.
 func checkReversePath(f *Facts) findings {
 	under := f.Links.Underlay.Name
 	if under == "" {
 		return says(Unknown, "no underlay is chosen")
 	}
 	var out findings
-	if f.strict(under) {
-		for _, r := range f.peers() {
-			w, ok := f.Links.To[r.PublicIP]
-			if !ok || w.Err != nil || w.Link == under {
-				continue
-			}
+	for _, r := range f.peers() {
+		if w, ok := f.Links.To[r.PublicIP]; ok && w.Err == nil && w.Link != under && f.strict(under) {
 			out = out.says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what the peer "+
 				"sends here is dropped", under, r.PublicIP, w.Link).about(r.Called()).
-				because("routes differ in the two directions").
 				do("sysctl -w %s=2, or route %s by %s", rpFilter(under), r.PublicIP, under)
 		}
 	}
-	if n := f.Kernel.ReversePathDrops; n > 0 && len(out) == 0 {
-		return f.reversePath(n)
+	if f.Kernel.ReversePathDrops == 0 || len(out) > 0 {
+		return out.orOK("it dropped nothing, and all known peers are reached by %s", under)
 	}
-	return out.orOK("it dropped nothing, and all known peers are reached by %s", under)
-}
-
-// reversePath is for packets that rp_filter dropped while the doctor looked. It drops what comes by another
-// link than the one that leads to the sender.
-func (f *Facts) reversePath(n uint64) findings {
-	v := Warning
-	silent := map[string]bool{} // links that lead to silent peers
+	v, silent := Warning, map[string]bool{} // links that lead to silent peers
 	for _, p := range f.Daemon.Peers.Peers {
 		if w, ok := f.Links.To[diagnose.UnderlayOf(p)]; ok && silentAt(p) {
 			v, silent[w.Link] = Fault, true
@@ -316,33 +271,35 @@ func (f *Facts) reversePath(n uint64) findings {
 			commands = append(commands, "sysctl -w "+rpFilter(l.Name)+"=2")
 		}
 	}
-	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s", n,
-		strings.Join(links, ", ")).about(strings.Join(links, ", ")).
-		because("packets come by another link than the one that leads to their sender").
+	at := strings.Join(links, ", ")
+	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s", f.Kernel.ReversePathDrops,
+		at).about(at).because("packets come by another link than the one that leads to their sender").
 		do("%s", strings.Join(commands, "; "))
 }
 
 // strict reports whether rp_filter is strict on a link.
 func (f *Facts) strict(link string) bool {
-	return max(number(f.Kernel.Settings["ipv4/conf/all/rp_filter"]),
-		number(f.Kernel.Settings["ipv4/conf/"+link+"/rp_filter"])) == 1
+	return max(f.setting("ipv4/conf/all/rp_filter"), f.setting("ipv4/conf/"+link+"/rp_filter")) == 1
 }
 
 func rpFilter(link string) string { return key("ipv4/conf/" + link + "/rp_filter") }
 
-func number(text string) int {
-	n, _ := strconv.Atoi(text) // a setting that is not there is off
+// setting is the number that a setting has; one that is not there is off.
+func (f *Facts) setting(name string) int {
+	n, _ := strconv.Atoi(f.Kernel.Settings[name])
 	return n
 }
 
-// The number of connections that the kernel tracks, and the most that it does.
+// The number of connections that the kernel tracks, the most that it does, and the most neighbours of each
+// family.
 const (
 	conntracked   = "netfilter/nf_conntrack_count"
 	conntrackMost = "netfilter/nf_conntrack_max"
+	neighbourMost = "/neigh/default/gc_thresh3"
 )
 
 func checkConntrack(f *Facts) findings {
-	have, most := number(f.Kernel.Settings[conntracked]), number(f.Kernel.Settings[conntrackMost])
+	have, most := f.setting(conntracked), f.setting(conntrackMost)
 	v := Warning
 	switch {
 	case most == 0:
@@ -352,11 +309,39 @@ func checkConntrack(f *Facts) findings {
 	case have >= most:
 		v = Fault
 	}
-	return says(v, "%d of at most %d connections are tracked", have, most).
-		because("in a full table the kernel forgets connections that nobody answered, and if there are none, it "+
-			"drops packets of new ones").
+	return says(v, "%d of at most %d connections are tracked: in a full table the kernel forgets connections that "+
+		"nobody answered, and if there are none, it drops packets of new ones", have, most).
 		do("sysctl -w %s=%d", key(conntrackMost), 2*most)
 }
+
+// checkNeighbours looks whether packets are lost since the kernel has no room for one more neighbour. All
+// network namespaces of the host share the tables, so pods and bridges of any kind fill them.
+func checkNeighbours(f *Facts) findings {
+	var out findings
+	for _, n := range f.Kernel.Neighbours {
+		name := strings.ToLower(n.Family) + neighbourMost
+		most, bound := f.setting(name), key(name)
+		switch {
+		case n.Lately > 0:
+			out = out.says(Fault, "the kernel's table of %s neighbours is full, with %d entries: while this looked, "+
+				"%d found no room, and their packets were lost", n.Family, n.Entries, n.Lately)
+		case most > 0 && n.Entries >= most-most/10:
+			out = out.says(Warning, "the kernel's table of %s neighbours is nearly full: %d of %d; then packets to "+
+				"new neighbours are lost", n.Family, n.Entries, most)
+		default:
+			continue
+		}
+		out.do("sysctl -w %s=%d, and the same in /etc/sysctl.d; half of that as %s. docs/performance.md has how "+
+			"many it takes", bound, 4*max(most, 1024), strings.Replace(bound, "thresh3", "thresh2", 1))
+	}
+	return out.orOK("the kernel's tables of neighbours have room, or are not shown here")
+}
+
+// These say whether the kernel shows packets between ports of a bridge to iptables.
+const (
+	bridgeFiltered4 = "bridge/bridge-nf-call-iptables"
+	bridgeFiltered6 = "bridge/bridge-nf-call-ip6tables"
+)
 
 func checkBridgeNetfilter(f *Facts) findings {
 	if f.Network.EnableNFTables {
@@ -367,21 +352,18 @@ func checkBridgeNetfilter(f *Facts) findings {
 		v = Warning
 	}
 	var out findings
-	for _, x := range []struct {
-		on   bool
-		file string
-	}{{f.Network.EnableIPv4, "bridge/bridge-nf-call-iptables"},
-		{f.Network.EnableIPv6, "bridge/bridge-nf-call-ip6tables"}} {
-		const means = "packets between pods on one bridge miss iptables, which matters where kube-proxy uses it"
-		value, there := f.Kernel.Settings[x.file]
-		switch {
-		case !x.on:
-		case !there:
-			out = out.says(v, "%s does not exist: %s", key(x.file), means).
-				because("the module br_netfilter is not loaded").do("modprobe br_netfilter")
-		case value == "0":
-			out = out.says(v, "%s is 0: %s", key(x.file), means).do("sysctl -w %s=1", key(x.file))
+	for i, on := range []bool{f.Network.EnableIPv4, f.Network.EnableIPv6} {
+		file := [...]string{bridgeFiltered4, bridgeFiltered6}[i]
+		value, there := f.Kernel.Settings[file]
+		if !on || there && value != "0" {
+			continue
 		}
+		load := "modprobe br_netfilter; "
+		if there {
+			load = ""
+		}
+		out = out.says(v, "%s is off: packets between pods on one bridge miss iptables, which matters where "+
+			"kube-proxy uses it", key(file)).do("%ssysctl -w %s=1", load, key(file))
 	}
 	return out.orOK("iptables sees them")
 }

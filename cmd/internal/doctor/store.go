@@ -1,9 +1,8 @@
 package doctor
 
 import (
-	"crypto/x509"
-	"errors"
-	"io/fs"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -11,101 +10,77 @@ import (
 	"weft/cmd/internal/control"
 )
 
+// The store's names in sentences.
+const (
+	etcdStore = "the store"
+	apiServer = "the API server"
+)
+
+// settingFaults are what is wrong with the store's settings: with its certificates, and with all else.
+func (s Store) settingFaults() (certificates, others []string) {
+	if s.Check == nil {
+		return nil, nil
+	}
+	for line := range strings.Lines(s.Check.Error()) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "etcd certificate ") || strings.HasPrefix(line, "etcd CA file ") ||
+			strings.HasPrefix(line, "etcd key ") {
+			certificates = append(certificates, line)
+		} else {
+			others = append(others, line)
+		}
+	}
+	return certificates, others
+}
+
 func checkStoreSettings(f *Facts) findings {
 	var out findings
-	if f.Store.Check != nil {
-		for line := range strings.Lines(f.Store.Check.Error()) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "etcd certificate ") &&
-				!strings.HasPrefix(line, "etcd CA file") {
-				out = out.says(Fault, "%s", line)
-			}
-		}
+	_, faults := f.Store.settingFaults()
+	for _, line := range faults {
+		out = out.says(Fault, "%s", line)
 	}
 	for _, w := range f.Store.Warnings {
 		out = out.says(Warning, "%s", w)
 	}
-	if len(out) == 0 && f.Store.What == "" {
-		return says(Unknown, "%s", f.Store.Why)
+	if f.Store.What == "" {
+		return out.or(Unknown, "%s", f.Store.Why)
 	}
 	return out.orOK("good")
 }
 
+// checkFiles goes by the dates of the certificate in each file that lasts longest, as weftd does: the others
+// are former authorities, or links of a chain that its issuer replaces with it.
+func checkFiles(f *Facts) findings {
+	var out findings
+	for _, c := range f.Files {
+		show := "openssl x509 -in " + c.Path + " -noout -dates -subject"
+		switch left := c.Ends.Sub(f.Now); {
+		case c.Err != nil:
+			out = out.says(Fault, "%v", c.Err).do("ls -l %s; openssl x509 -in %s -noout -text", c.Path, c.Path)
+		case left <= 0:
+			out = out.says(Fault, "the certificate has expired on %s, %s ago", date(c.Ends), span(-left)).
+				do("renew it in place, weftd reads it anew: %s; timedatectl", show)
+		case f.Now.Before(c.Begins):
+			out = out.says(Fault, "the certificate is valid only from %s on", date(c.Begins)).do("timedatectl; %s", show)
+		case left < soon(c.Begins, c.Ends):
+			out = out.says(Warning, "the certificate ends on %s, in %s", date(c.Ends), span(left)).
+				do("renew it in place: %s", show)
+		default:
+			continue
+		}
+		out.about("--" + c.Flag + " " + c.Path)
+	}
+	if faults, _ := f.Store.settingFaults(); len(out) == 0 {
+		for _, line := range faults {
+			out = out.says(Fault, "%s", line).do("openssl x509 -noout -subject -issuer -dates -in FILE shows each")
+		}
+	}
+	return out.orOK("%d files, and all are good", len(f.Files))
+}
+
 // soon is how long before its end a certificate is warned of: a fifth of its life, and two weeks at most, so
 // that one that lives for a day is not always about to end.
-func soon(c *x509.Certificate) time.Duration {
-	return min(c.NotAfter.Sub(c.NotBefore)/5, 14*24*time.Hour)
-}
-
-func checkFiles(f *Facts) findings {
-	if len(f.Files) == 0 {
-		return says(OK, "the settings name none")
-	}
-	var out findings
-	for _, file := range f.Files {
-		if x := file.judge(f.Now); x != nil {
-			out = append(out, x.about("--"+file.Flag+" "+file.Path)...)
-		}
-	}
-	return out.orOK("all are good")
-}
-
-// judge returns the worst that is to be said of a file; nil for nothing.
-func (c CertFile) judge(now time.Time) findings {
-	switch {
-	case errors.Is(c.Err, fs.ErrNotExist):
-		return says(Fault, "there is no such file").
-			because("the path is misspelt, or what makes the file did not run").do("ls -l %s", c.Path)
-	case errors.Is(c.Err, fs.ErrPermission):
-		return says(Fault, "it may not be read").because("its owner or mode keeps weftd out").
-			do("ls -l %s; the unit gives CAP_DAC_READ_SEARCH, so that root reads files of etcd's user", c.Path)
-	case c.Err != nil:
-		return says(Fault, "%v", bare(c.Err)).do("openssl x509 -in %s -noout -text", c.Path)
-	}
-	inTime := func(x *x509.Certificate) bool { return !now.Before(x.NotBefore) && !now.After(x.NotAfter) }
-	others := slices.ContainsFunc(c.Certs, inTime)
-	for i, x := range c.Certs {
-		if c.authorities() && others && !inTime(x) {
-			continue // of many authorities some are always of another time
-		}
-		clients := len(x.ExtKeyUsage) == 0 || slices.Contains(x.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
-			slices.Contains(x.ExtKeyUsage, x509.ExtKeyUsageAny)
-		show := "openssl x509 -in " + c.Path + " -noout -dates -subject"
-		switch left := x.NotAfter.Sub(now); {
-		case now.After(x.NotAfter):
-			return says(Fault, "the certificate of %s has expired on %s, %s ago", subject(x), date(x.NotAfter),
-				span(-left)).because("nobody renewed it, or this host's clock is ahead").
-				do("renew it in place, weftd reads it anew: %s", show)
-		case now.Before(x.NotBefore):
-			return says(Fault, "the certificate of %s is valid only from %s on, in %s", subject(x), date(x.NotBefore),
-				span(x.NotBefore.Sub(now))).because("this host's clock is behind").do("timedatectl; %s", show)
-		case left < soon(x) && (!c.authorities() || len(c.Certs) == 1):
-			return says(Warning, "the certificate of %s ends on %s, in %s", subject(x), date(x.NotAfter), span(left)).
-				do("renew it in place: %s", show)
-		case i == 0 && c.Flag == certFlag && !clients:
-			return says(Warning, "the certificate of %s is not for clients (its extended key usage has no "+
-				"clientAuth), and a store that asks for one will refuse it", subject(x)).
-				do("openssl x509 -in %s -noout -ext extendedKeyUsage", c.Path)
-		}
-	}
-	return nil
-}
-
-func subject(c *x509.Certificate) string {
-	if s := c.Subject.String(); s != "" {
-		return s
-	}
-	return "serial number " + c.SerialNumber.String()
-}
-
-// The flags that name certificates.
-const (
-	caFlag     = "etcd-cafile"
-	certFlag   = "etcd-certfile"
-	hookCAFlag = "route-hook-cafile"
-)
-
-// authorities reports whether the file is of those whose certificates are believed.
-func (c CertFile) authorities() bool { return c.Flag == caFlag || c.Flag == hookCAFlag }
+func soon(begins, ends time.Time) time.Duration { return min(ends.Sub(begins)/5, 14*24*time.Hour) }
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
@@ -116,49 +91,92 @@ func checkEndpoints(f *Facts) findings {
 	var out findings
 	answers := f.Store.answering()
 	for _, e := range f.Store.Endpoints {
-		if e.Err == nil {
-			continue
-		}
-		x := e.explain(f)
+		v := Fault
 		switch {
-		case answers > 0 && f.Store.Guessed: // flannel's default has two ports, for an etcd of either age
+		case e.Err == nil, answers > 0 && f.Store.Guessed: // flannel's default has two ports, for an etcd of either age
 			continue
 		case answers > 0: // the others do for it
-			x.last().Verdict = Warning
+			v = Warning
 		}
-		out = append(out, x.about(e.URL)...)
+		found := f.Settings.StoreClient(slog.New(slog.DiscardHandler)).Explain(f.Store.What, e.URL, e.Err)
+		found, advice, _ := strings.Cut(found, ": ")
+		s := f.Settings.Store
+		out = out.says(v, "%s", found).about(e.URL).
+			do("%s; %s/version asks it, too", advice, curl(e.URL, s.CAFile, s.CertFile, s.KeyFile))
 	}
 	return out.orOK("%d of %d endpoints answer", answers, len(f.Store.Endpoints))
 }
 
+// curl asks an address as weftd does.
+func curl(url, ca, cert, key string) string {
+	command := "curl -sSim 10"
+	for _, x := range [...]struct{ flag, file string }{{" --cacert ", ca}, {" --cert ", cert}, {" --key ", key}} {
+		if x.file != "" {
+			command += x.flag + x.file
+		}
+	}
+	return command + " " + url
+}
+
+// fullStore ends an etcd whose database is full.
+const fullStore = `etcdctl compact $(etcdctl endpoint status -w json | grep -o '"revision":[0-9]*' | ` +
+	"head -n1 | cut -d: -f2); etcdctl defrag --cluster; etcdctl alarm disarm"
+
+// storeRemedies are for what etcd says, by a part of it. The last is for all else.
+var storeRemedies = []struct{ said, remedy string }{
+	{"authentication failed", "correct --etcd-username and --etcd-password-file; etcdctl endpoint status asks for " +
+		"the password"},
+	{"user name", "log in, with --etcd-username and --etcd-password-file"},
+	{"permission denied", "etcdctl role grant-permission ROLE readwrite --prefix=true PREFIX; etcdctl user get USER " +
+		"shows the roles"},
+	{"authentication is not enabled", "leave out --etcd-username, or etcdctl auth enable"},
+	{"space exceeded", fullStore},
+	{"NOSPACE", fullStore},
+	{"", "etcdctl endpoint status --cluster -w table shows leader, time and alarms; ping -M do -s 1400 to it, whether " +
+		"large packets pass"},
+}
+
+func remedyOfStore(said string) string {
+	i := slices.IndexFunc(storeRemedies, func(r struct{ said, remedy string }) bool {
+		return strings.Contains(said, r.said)
+	})
+	return storeRemedies[i].remedy
+}
+
 func checkStoreRead(f *Facts) findings {
-	switch s := f.Store; {
+	s := f.Store
+	switch {
 	case !s.Asked:
 		return says(Unknown, "%s", s.Why)
-	case s.Err == nil && s.What != etcdStore:
-		return says(OK, "%s answers", s.What)
-	case s.Err == nil:
-		out := says(OK, "records under %s/subnets: %d, at revision %d", f.Settings.Store.Prefix,
-			len(s.Snapshot.Records), s.Snapshot.Revision)
-		for _, b := range s.Snapshot.Bad {
-			out = out.says(Warning, "the record is not believed: %s, %s", b.Reason, b.Detail).about(b.Key).
-				because("somebody wrote it who is no node").
-				do("weft lease list; weft lease release SUBNET deletes a record")
-		}
-		for _, e := range s.Endpoints {
-			if strings.Contains(e.Alarm, "NOSPACE") {
-				return append(out[1:], full().about(e.URL)...) // of the whole cluster
-			} else if e.Alarm != "" {
-				out = out.says(Warning, "it says that it is not well: %s", e.Alarm).about(e.URL).
-					because("its database is full (NOSPACE) or corrupt, or it had no leader a moment ago").
-					do("etcdctl alarm list; etcdctl endpoint status --cluster -w table")
-			}
-		}
-		return out
-	case s.answering() == 0 && len(s.Endpoints) > 0:
+	case s.answering() == 0 && len(s.Endpoints) > 0 && s.Err != nil:
 		return says(Unknown, "no endpoint answers")
+	case s.Err != nil:
+		text := s.Err.Error() // without the wrapping of gRPC
+		for _, mark := range []string{"desc = ", "etcdserver: "} {
+			text = text[max(0, strings.LastIndex(text, mark)):]
+			text = strings.TrimPrefix(text, mark)
+		}
+		return says(Fault, "%s cannot be read: %s", s.What, text).do("%s", remedyOfStore(text))
 	}
-	return refused(f.Store.Err, f.Settings.Store.Username)
+	var out findings
+	for _, b := range s.Snapshot.Bad {
+		out = out.says(Warning, "the record is not believed: %s, %s", b.Reason, b.Detail).about(b.Key).
+			do("weft lease list; weft lease release SUBNET deletes a record")
+	}
+	for _, e := range s.Endpoints {
+		if strings.Contains(e.Alarm, "NOSPACE") { // of the whole cluster
+			return out.says(Fault, "the store's database is full: it takes no writes, so that nodes lose their "+
+				"subnets in time").about(e.URL).do(fullStore)
+		} else if e.Alarm != "" {
+			out = out.says(Warning, "it says that it is not well: %s", e.Alarm).about(e.URL).
+				do("etcdctl alarm list; etcdctl endpoint status --cluster -w table")
+		}
+	}
+	if s.What != etcdStore {
+		return out.orOK("%s answers", s.What)
+	}
+	return out.orOK("records under %s/subnets: %d, at revision %d", f.Settings.Store.Prefix,
+		len(s.Snapshot.Records), s.Snapshot.Revision)
 }
 
 // A store that weftd lost lostOften times within lostWithin is lost again and again.
@@ -175,29 +193,22 @@ func checkStoreWatch(f *Facts) findings {
 	case !f.Store.Asked || f.Store.Err != nil: // which is what weftd says, too
 		return says(Unknown, "the store was not read")
 	case st.Error != "":
-		return says(Warning, "the store answers here, and does not answer weftd").because("%s", st.Error).
+		return says(Warning, "the store answers here, and does not answer weftd: %s", st.Error).
 			do("weft status; weft events --kind store_lost")
 	case st.Took > control.SlowStore:
 		return says(Warning, "the store is slow: it answers weftd after %s", st.Took.Round(100*time.Millisecond)).
-			because("not excluded are etcd's disk, its host and the way there").do("etcdctl endpoint status")
+			do("etcdctl endpoint status; not excluded are etcd's disk, its host and the way there")
 	case len(lost) == 0:
 		return says(OK, "the store answers weftd")
 	}
-	last := lost[len(lost)-1]
-	out := says(Note, "the store answers weftd now; losses of it in the last %.0f min: %d", lostWithin.Minutes(),
-		len(lost))
+	last, v := lost[len(lost)-1], Note
 	if len(lost) >= lostOften {
-		out.last().Verdict = Warning
+		v = Warning
 	}
-	return out.because("at %s, %s", last.Time.UTC().Format("15:04:05 UTC"), last.Details["cause"]).
+	return says(v, "the store answers weftd now; losses of it in the last %.0f min: %d, the last at %s: %s",
+		lostWithin.Minutes(), len(lost), last.Time.UTC().Format("15:04:05 UTC"), last.Details["cause"]).
 		do("weft events --kind store_lost --kind store_back")
 }
-
-// The store's names in sentences.
-const (
-	etcdStore = "the store"
-	apiServer = "the API server"
-)
 
 // These are how far the store's clock may be from ours: above the second it is a warning. An HTTP date has
 // seconds.
@@ -211,22 +222,20 @@ func checkClock(f *Facts) findings {
 			continue
 		}
 		told++
-		off := e.Ahead.Abs() - e.Within
-		how := "behind"
+		v, how, off := Note, "behind", e.Ahead.Abs()-e.Within
 		if e.Ahead < 0 {
 			how = "ahead of"
 		}
-		v := Note
 		if off >= clockWarning {
 			v = Warning
 		}
 		if off >= clockNote {
-			off = (off + e.Within).Round(time.Second) // less than that is the way's
+			// less than a second is the way's, and less than a minute no matter where it is hours
+			off = e.Ahead.Abs().Round(time.Second)
 			if off > time.Hour {
 				off = off.Round(time.Minute)
 			}
 			out = out.says(v, "this host's clock is %s %s that of %s", span(off), how, e.URL).about(e.URL).
-				because("one of the two is not synchronised").
 				do("timedatectl; chronyc tracking, on both; certificates and logs are judged by it, leases are not")
 		}
 	}
@@ -238,19 +247,24 @@ func checkClock(f *Facts) findings {
 
 func checkServerCertificate(f *Facts) findings {
 	var out findings
-	seen := 0
 	for _, e := range f.Store.Endpoints {
-		if e.Shown == nil || e.Err != nil {
-			continue
-		}
-		seen++
-		if left := e.Shown.NotAfter.Sub(f.Now); left < soon(e.Shown) {
+		if c := e.Shown; c != nil && c.NotAfter.Sub(f.Now) < soon(c.NotBefore, c.NotAfter) {
 			out = out.says(Warning, "its certificate ends on %s, in %s: after that this node does not talk to it",
-				date(e.Shown.NotAfter), span(left)).about(e.URL).do("renew it on that host")
+				date(c.NotAfter), span(c.NotAfter.Sub(f.Now))).about(e.URL).do("renew it on that host")
 		}
 	}
-	if seen == 0 {
-		return says(OK, "no endpoint that answers uses TLS")
+	return out.orOK("no endpoint that answers has one that ends soon")
+}
+
+// span is a duration with one unit that fits.
+func span(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d hours", d/time.Hour)
 	}
-	return out.orOK("far enough")
+	return fmt.Sprintf("%d days", d/(24*time.Hour))
 }
