@@ -120,7 +120,8 @@ func (p part) gather(ctx context.Context) ([]byte, error) {
 	done := make(chan result, 1)
 	go func() { // ends by itself; a file of a dead network file system may take its time
 		text, err := p.read(ctx)
-		done <- result{text, err}
+		text, long := cut(text)
+		done <- result{text, errors.Join(err, long)}
 	}()
 	select {
 	case r := <-done:

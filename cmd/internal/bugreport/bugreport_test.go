@@ -91,11 +91,12 @@ s3cret19
 s3cretR`
 	s := newScrubber(secrets(p, []string{"ETCDCTL_PASSWORD=s3cretOwn", `MY_TOKEN=s3cret "quoted`,
 		"BASIC_SECRET=robot:s3cret"}))
+	cfg, bad := p.Settings()
 	all := []part{
 		{"planted.txt", "s", time.Second, func(context.Context) ([]byte, error) {
 			return []byte(planted), errors.New("dial http://x:s3cretZ@192.0.2.1 s3cretOwn")
 		}},
-		commandLine(Request{Process: p}),
+		settings(cfg, bad),
 		{"plain.txt", "s", time.Second, func(context.Context) ([]byte, error) { return []byte(harmless), nil }},
 	}
 	var b bytes.Buffer

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/internal/options"
 	"weft/cmd/internal/running"
 )
 
@@ -35,77 +36,50 @@ func program(name, what string, limit time.Duration, argv ...string) part {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.WaitDelay = time.Second
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		var out, errs limited
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		err := cmd.Run()
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		text, err := cmd.Output()
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		text, cut := out.lines()
-		if err == nil {
-			err = cut
-		}
-		if said, _ := errs.lines(); len(said) > 0 {
-			text = append(append(text, "\n[stderr]\n"...), said...)
+		if errs.Len() > 0 {
+			text = append(append(text, "\n[stderr]\n"...), errs.Bytes()...)
 		}
 		return text, err
 	}}
 }
 
-// limited keeps the beginning of what is written. The buffer is no embedded one, whose ReadFrom would know no
-// limit.
-type limited struct {
-	text bytes.Buffer
-	full bool
-}
-
 // maxPart bounds a part, in bytes.
 const maxPart = 4 << 20
 
-// Write implements io.Writer.
-func (l *limited) Write(b []byte) (int, error) {
-	if room := maxPart - l.text.Len(); room < len(b) {
-		l.full = true
-		l.text.Write(b[:max(0, room)])
-		return len(b), nil
+// cut bounds text, at the end of a line: half a secret would not be known for one.
+func cut(text []byte) ([]byte, error) {
+	if len(text) <= maxPart {
+		return text, nil
 	}
-	return l.text.Write(b)
-}
-
-// lines returns what was kept. If that is not all, it ends with a whole line: half a secret would not be
-// known for one.
-func (l *limited) lines() ([]byte, error) {
-	if !l.full {
-		return l.text.Bytes(), nil
-	}
-	return l.text.Bytes()[:bytes.LastIndexByte(l.text.Bytes(), '\n')+1],
+	return text[:bytes.LastIndexByte(text[:maxPart], '\n')+1],
 		fmt.Errorf("it is longer, and ends after %d bytes", maxPart)
 }
 
 // files reads files, each under its name. That one is not there is no error.
 func files(name, what string, paths ...string) part {
 	return part{name, what, usual, func(context.Context) ([]byte, error) {
-		var out limited
+		var out bytes.Buffer
 		var faults []error
-		found := false
 		for _, pattern := range paths {
 			matches, err := filepath.Glob(pattern)
 			faults = append(faults, err)
 			for _, path := range matches {
 				b, err := readRegular(path)
-				if err != nil {
-					faults = append(faults, err)
-					continue
+				if faults = append(faults, err); err == nil {
+					fmt.Fprintf(&out, "== %s\n%s\n", path, bytes.TrimRight(b, "\n"))
 				}
-				found = true
-				_, _ = fmt.Fprintf(&out, "== %s\n%s\n", path, bytes.TrimRight(b, "\n")) // it never fails
 			}
 		}
-		if !found {
+		if out.Len() == 0 {
 			faults = append(faults, fmt.Errorf("there is none of %s", strings.Join(paths, " ")))
 		}
-		text, cut := out.lines()
-		return text, errors.Join(append(faults, cut)...)
+		return out.Bytes(), errors.Join(faults...)
 	}}
 }
 
@@ -118,26 +92,32 @@ func readRegular(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()                // only read
-	return io.ReadAll(io.LimitReader(f, maxPart+1)) // what is longer is cut, and said to be
+	return os.ReadFile(path)
 }
 
-// metrics asks the running weftd for its metrics, at the port that its flags say.
-func metrics(p running.Process) part {
+// settings has those that are not the default. Other variables of weftd's process or unit are not read: they
+// may be secrets whatever their names are.
+func settings(cfg options.Config, bad error) part {
+	return part{"weftd.txt", "settings of weftd that are not the default", usual,
+		func(context.Context) ([]byte, error) {
+			var out bytes.Buffer
+			for _, s := range cfg.Settings {
+				if !strings.HasPrefix(s.Source, "default") {
+					fmt.Fprintf(&out, "%s\t%s\t(%s)\n", s.Name, s.Value, s.Source)
+				}
+			}
+			return out.Bytes(), bad
+		}}
+}
+
+// metrics asks the running weftd for its metrics, at the port that its settings say.
+func metrics(cfg options.Config, p running.Process) part {
 	return part{"metrics.txt", "metrics, as /metrics serves them", usual,
 		func(ctx context.Context) ([]byte, error) {
-			if len(p.Args) == 0 {
+			switch {
+			case p.PID == 0:
 				return nil, errors.New("no weftd is known, whose flags would say where it serves them")
-			}
-			cfg, err := p.Settings()
-			if err != nil {
-				return nil, fmt.Errorf("the flags of weftd: %w", err)
-			}
-			if cfg.HealthzPort == 0 {
+			case cfg.HealthzPort == 0:
 				return nil, errors.New("weftd serves none: --healthz-port is 0")
 			}
 			host := "127.0.0.1"
@@ -155,14 +135,11 @@ func metrics(p running.Process) part {
 				return nil, err
 			}
 			defer func() { _ = resp.Body.Close() }() // only read
-			var out limited
-			_, err = io.Copy(&out, resp.Body)
-			b, cut := out.lines()
-			err = errors.Join(err, cut)
+			text, err := io.ReadAll(resp.Body)
 			if resp.StatusCode != http.StatusOK {
 				err = errors.Join(err, errors.New(resp.Status))
 			}
-			return b, err
+			return text, err
 		}}
 }
 
@@ -207,6 +184,16 @@ func parts(r Request) []part {
 		return p
 	}
 	dir := r.CacheDir
+	weftd := r.Process
+	if len(weftd.Args) == 0 { // none runs, or none that can be seen: as its unit would start it
+		weftd.Args = []string{"weftd"}
+		weftd.Environ, _ = running.UnitVariables()
+	}
+	cfg, err := weftd.Settings()
+	networkFiles := []string{r.Process.Path(cfg.SubnetFile)}
+	if cfg.NetConfigGiven || cfg.Kube.On {
+		networkFiles = append(networkFiles, r.Process.Path(cfg.NetConfigPath))
+	}
 	all := []part{
 		self("status.txt", "weft status", usual, "status"),
 		self("status.json", "the same for programs", usual, "status", "--json"),
@@ -216,12 +203,10 @@ func parts(r Request) []part {
 		self("doctor.txt", "weft doctor: what it found wrong", 4*usual, "doctor", "--all"),
 		self("events.json", "weft events: what happened, with times", usual, "events", "--json",
 			"--cache-dir", dir),
-		metrics(r.Process),
-		commandLine(r),
-		environmentFile(),
-		networkFiles(r.Process),
+		metrics(cfg, r.Process),
+		settings(cfg, err),
+		files("config.txt", "the subnet file, and the network configuration if it is a file", networkFiles...),
 		files("state.txt", "what weftd keeps for its next start", filepath.Join(dir, "*.json")),
-		program("unit.txt", "weftd's unit of systemd", usual, "systemctl", "cat", "weftd").then(onlyOurEnvironment),
 		program("log.txt", "the end of weftd's log in the journal", 2*usual, "journalctl", "--unit", "weftd",
 			"--lines", "5000", "--no-pager", "--output", "short-iso-precise"),
 		logFile(r.Process),

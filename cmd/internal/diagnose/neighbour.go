@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"syscall"
 )
 
@@ -41,43 +40,38 @@ func (n Neighbour) unrouted() string {
 }
 
 // Misled reports whether this host sends to a MAC address that is not that of the host which answers.
-func (n Neighbour) Misled() bool { return n.Pinned && len(n.Answers) > 0 && !n.answers(n.Entry) }
+func (n Neighbour) Misled() bool {
+	return n.Pinned && len(n.Answers) > 0 && !slices.ContainsFunc(n.Answers, func(m net.HardwareAddr) bool {
+		return bytes.Equal(m, n.Entry)
+	})
+}
 
 // Several reports whether more than one host has the address.
 func (n Neighbour) Several() bool { return len(n.Answers) > 1 || n.Own && len(n.Answers) > 0 }
 
-func (n Neighbour) answers(mac net.HardwareAddr) bool {
-	return slices.ContainsFunc(n.Answers, func(m net.HardwareAddr) bool { return bytes.Equal(m, mac) })
-}
-
-// who lists the MAC addresses that answered.
-func (n Neighbour) who() string {
-	var all []string
-	for _, m := range n.Answers {
-		all = append(all, m.String())
-	}
-	return strings.Join(all, " and ")
-}
-
-// onLink names what the link itself showed of the next hop.
-func (l *list) onLink() bool {
-	n := l.p.Neighbour
+// fault is what the kernel and the link themselves showed to be wrong; "" for nothing.
+func (n Neighbour) fault() Code {
 	switch {
 	case n.Err != nil:
-		l.here("no-route", fmt.Sprintf("this host's routes have no way to %v (%s)", l.p.Under, n.unrouted()),
-			"an error, or a route of type blackhole, prohibit or unreachable", "ip route get %v; ip route",
-			l.p.Under).Observed = true
+		return "no-route"
 	case n.Misled():
-		c := l.here("wrong-neighbour",
-			fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, "+
-				"and %s answers for it", n.Entry, n.At, n.who()), "PERMANENT", "ip neigh show %v", n.At)
-		c.Observed, c.Remedy = true, fmt.Sprintf("ip neigh del %v dev %s", n.At, n.Link)
+		return "wrong-neighbour"
 	case n.Several():
-		c := l.here("address-twice", fmt.Sprintf("more than one host has %v on %s: %s answer for it", n.At, n.Link,
-			n.who()), "the address, on a host that is not to have it", "ip -br addr | grep -wF %v", n.At)
-		c.Observed, c.Where = true, "on each host of this link"
-	default:
-		return false
+		return "address-twice"
 	}
-	return true
+	return ""
+}
+
+// shown adds to an observed cause what was seen of it.
+func (n Neighbour) shown(c Cause) Cause {
+	switch {
+	case c.Code == "wrong-neighbour":
+		c.Cause = fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, and %v answers "+
+			"for it", n.Entry, n.At, n.Answers[0])
+		c.Remedy = fmt.Sprintf("ip neigh del %v dev %s", n.At, n.Link)
+	case c.Code == "address-twice":
+		c.Cause = fmt.Sprintf("%s: %v answer for it", c.Cause, n.Answers)
+		c.Where = "on each host of this link"
+	}
+	return c
 }

@@ -116,8 +116,9 @@ func Silence(w Path, word string) Finding { return Of(w, silence(word, "", w, w.
 // silence is the fact that a word for silence stands for. A probe asks the layers from the highest, and so
 // tells the first that does not answer.
 func silence(word, unsent string, w Path, to netip.Addr) Fact {
-	if word == control.SilentUnderlay || word == control.SilentEverything || word == control.SilentHeard {
-		to = w.under(Fact{To: to})
+	if w.Under.IsValid() && (word == control.SilentUnderlay || word == control.SilentEverything ||
+		word == control.SilentHeard) {
+		to = w.Under
 	}
 	f := Fact{Layer: Port, State: Silent, To: to, Probed: true}
 	switch word {
