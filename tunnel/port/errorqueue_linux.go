@@ -80,7 +80,7 @@ func (s *UDPSocket) ReadErrors(now int64, f func(SendError)) (flood bool) {
 			if !ok {
 				break
 			}
-			if e, ok := parseSendError(m); ok {
+			if e, ok := ParseSendError(m.level, m.kind, m.data); ok {
 				e.Dst = a.name.addr().Addr() // with MSG_ERRQUEUE: the datagram's destination
 				f(e)
 			}
@@ -89,23 +89,22 @@ func (s *UDPSocket) ReadErrors(now int64, f func(SendError)) (flood bool) {
 	}
 }
 
-// parseSendError parses a struct sock_extended_err (linux/errqueue.h). It accepts only errors of ICMP
-// messages, not those of the local kernel.
-func parseSendError(m controlMessage) (SendError, bool) {
-	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 &&
-		m.kind == unix.IPV6_RECVERR) ||
-		len(m.data) < 16 {
+// ParseSendError parses a control message with a struct sock_extended_err (linux/errqueue.h). It accepts only
+// errors of ICMP messages, not those of the local kernel.
+func ParseSendError(level, kind int32, data []byte) (SendError, bool) {
+	if !(level == unix.IPPROTO_IP && kind == unix.IP_RECVERR ||
+		level == unix.IPPROTO_IPV6 && kind == unix.IPV6_RECVERR) || len(data) < 16 {
 		return SendError{}, false
 	}
-	origin := m.data[4]
+	origin := data[4]
 	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
 		return SendError{}, false
 	}
-	errno := unix.Errno(binary.NativeEndian.Uint32(m.data[0:]))
-	info := binary.NativeEndian.Uint32(m.data[8:])
+	errno := unix.Errno(binary.NativeEndian.Uint32(data[0:]))
+	info := binary.NativeEndian.Uint32(data[8:])
 	e := SendError{TooBig: errno == unix.EMSGSIZE, MTU: int(min(info, MaxPacket)),
-		Why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, m.data[5], m.data[6])}
-	switch by := m.data[16:]; { // SO_EE_OFFENDER
+		Why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, data[5], data[6])}
+	switch by := data[16:]; { // SO_EE_OFFENDER
 	case len(by) >= 8 && binary.NativeEndian.Uint16(by) == unix.AF_INET:
 		e.By = netip.AddrFrom4([4]byte(by[4:8]))
 	case len(by) >= 24 && binary.NativeEndian.Uint16(by) == unix.AF_INET6:

@@ -40,7 +40,7 @@ var templates = map[Code]template{
 		"another link than the peers'", "ip route get {to}; ip -br link; weft doctor"},
 	"network-broken": {here, "the network between is broken, as a switch, a VLAN or a router's route",
 		"the hop after which nothing answers, or other hosts of this link that do not either",
-		"tracepath -n {to}; ip neigh show dev {link}"},
+		"tracepath -n {to}{on link}"},
 	"router-route": {here, "a router on the way does not reach it: it has no route, or that host is down",
 		"the last hop that answers", "tracepath -n {to}"},
 	"forbidden": {here, "a firewall at {by} forbids it", "the last hop that answers", "tracepath -n {to}"},
@@ -74,7 +74,7 @@ var templates = map[Code]template{
 	"limit":      {here, "a rule drops a part of the packets, as a limit does", "a rule with limit or numgen", limits},
 	"peer-limit": {there, "the same on that host", "a rule with limit or numgen", limits},
 	"udp-policed": {here, "a device between drops UDP when there is much of it",
-		"what leaves here and does not arrive there", "tcpdump -ni {link} {dump} and host {under}"},
+		"what leaves here and does not arrive there", "tcpdump -ni {dev} {dump} and host {under}"},
 	"bridge-drops": {there, "the bridge's or the pod's link drops", "drops that grow", "ip -s link"},
 	"pod-overloaded": {there, "the pod has no processor to run on, or its queue overflows",
 		"a load near or above its limit", "top; ip -s link"},
@@ -87,7 +87,7 @@ var templates = map[Code]template{
 		"an MTU below that of this host's link", "ip link show"},
 	"large-udp-dropped": {here, "a device on the way drops large datagrams of the overlay only, as some firewalls do",
 		"large datagrams leave here and do not arrive there",
-		"tcpdump -ni {link} {dump} and host {under} and greater {mtu}"},
+		"tcpdump -ni {dev} {dump} and host {under} and greater {mtu}"},
 	"peer-overlay-mtu": {there, "the overlay's device, or the bridge, there has a smaller MTU",
 		"an MTU below this node's overlay", "ip link show; weft status"},
 
@@ -229,15 +229,19 @@ func (p Path) fill(f Fact) *strings.Replacer {
 	if under.Is6() {
 		header += 20
 	}
-	by, unrouted := "", ""
+	by, unrouted, onLink := "", "", ""
 	if f.Said != nil {
 		by = f.Said.Who()
 	}
 	if p.Neighbour.Err != nil {
 		unrouted = " (" + p.Neighbour.unrouted() + ")"
 	}
+	if l := cmp.Or(p.Link, p.Neighbour.Link); l != "" {
+		onLink = "; ip neigh show dev " + l
+	}
 	return strings.NewReplacer("{peer}", p.Peer, "{to}", to, "{me}", me, "{under}", text(under, "ADDRESS"),
-		"{link}", cmp.Or(p.Link, p.Neighbour.Link, "LINK"), "{next}", text(p.Neighbour.At, to), "{by}", by,
+		"{link}", cmp.Or(p.Link, p.Neighbour.Link, "LINK"), "{dev}", cmp.Or(p.Link, "any"), "{on link}", onLink,
+		"{next}", text(p.Neighbour.At, to), "{by}", by,
 		"{rules}", rules, "{its rules}", itsRules, "{outer}", outer, "{dump}", dump,
 		"{dump out}", strings.Replace(dump, "udp port", "udp dst port", 1), "{sockets}", sockets, "{kind}", kind,
 		"{match}", match, "{port}", fmt.Sprint(p.UDPPort), "{unused}", p.Unused, "{unrouted}", unrouted,
@@ -442,6 +446,9 @@ func Between(p Path, r Relation) (f Finding) {
 		Unseen: {"record-unseen", "record-refused"}, OneWay: {"just-begun", "peer-input"},
 		LargeLost: {"path-mtu"}, OffPort: {"other-link", "pod-on-port"}}[r] {
 		f.Causes = append(f.Causes, p.cause(c, p.fill(Fact{})))
+	}
+	if r == LargeLost { // at a size that nobody knows on the underlay
+		f.Causes[0].Command, f.Causes[0].Tells = "weft ping "+p.Peer, "the MTU of the underlay layer"
 	}
 	return f
 }

@@ -38,8 +38,6 @@ type Said struct {
 	// By is who sent it; the zero Addr if it was the own kernel.
 	By   netip.Addr
 	Kind Kind
-	// MTU comes with KindTooBig, in bytes.
-	MTU int
 	// Text is the kernel's name of it.
 	Text string
 }
@@ -56,7 +54,6 @@ const (
 	KindNet        Kind = "network unreachable"
 	KindProhibited Kind = "administratively prohibited"
 	KindTooBig     Kind = "fragmentation needed"
-	KindExpired    Kind = "time exceeded"
 )
 
 // String is the message in words.
@@ -67,7 +64,6 @@ func (s *Said) String() string {
 		KindProtocol:   "nothing there takes the IP protocol",
 		KindNet:        "there is no route",
 		KindProhibited: "a rule forbids it",
-		KindExpired:    "the packet went round in circles",
 		KindTooBig:     "the packet is too long",
 	}[s.Kind]
 	if what == "" || !s.By.IsValid() {

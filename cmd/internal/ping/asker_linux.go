@@ -2,7 +2,6 @@ package ping
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/onlink"
+	"weft/tunnel/port"
 )
 
 // Host asks from this host: layers by sockets of its own, and other nodes' daemons by this node's.
@@ -131,7 +131,7 @@ func (c *conversation) send(i int) {
 		case err == nil, errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS):
 			return
 		case errors.Is(err, unix.EMSGSIZE):
-			c.tooBig(&diagnose.Said{Kind: diagnose.KindTooBig, Text: "larger than the device carries"})
+			c.said(local(unix.EMSGSIZE))
 			return
 		case errors.As(err, &errno) && i == 0 && c.o.Said == nil:
 			c.o.Said = local(errno)
@@ -139,12 +139,6 @@ func (c *conversation) send(i int) {
 		if err == unix.EPERM || err == unix.EACCES || err == unix.EINVAL {
 			return
 		}
-	}
-}
-
-func (c *conversation) tooBig(s *diagnose.Said) {
-	if c.o.TooBig == nil {
-		c.o.TooBig = s
 	}
 }
 
@@ -158,8 +152,21 @@ func local(errno unix.Errno) *diagnose.Said {
 		s.Kind = diagnose.KindNet
 	case unix.EPERM, unix.EACCES:
 		s.Kind = diagnose.KindProhibited
+	case unix.EMSGSIZE:
+		s.Kind, s.Text = diagnose.KindTooBig, "larger than the device carries"
 	}
 	return s
+}
+
+// kindOf is what an ICMP message means.
+func kindOf(e port.SendError) diagnose.Kind {
+	switch {
+	case e.TooBig:
+		return diagnose.KindTooBig
+	case e.Why == 0, e.Why == port.UnreachableOther:
+		return diagnose.KindOther
+	}
+	return diagnose.Kind(e.Why.String())
 }
 
 // mostAtOnce is how many packets are read until it is looked again whether the time is over: what comes need
@@ -209,8 +216,14 @@ func (c *conversation) errors() (some bool) {
 			continue
 		}
 		for _, m := range messages {
-			if s, ok := parseError(m); ok {
-				c.said(s)
+			if len(m.Data) < 16 {
+				continue
+			}
+			errno := unix.Errno(binary.NativeEndian.Uint32(m.Data))
+			if e, ok := port.ParseSendError(m.Header.Level, m.Header.Type, m.Data); !ok {
+				c.said(local(errno))
+			} else {
+				c.said(&diagnose.Said{By: e.By, Kind: kindOf(e), Text: errno.Error()})
 			}
 		}
 	}
@@ -227,11 +240,12 @@ func (c *conversation) said(s *diagnose.Said) {
 			s.By = netip.Addr{}
 		}
 	}
-	switch {
-	case s.Kind == diagnose.KindTooBig:
-		c.tooBig(s)
-	case c.o.Said == nil:
-		c.o.Said = s
+	first := &c.o.Said
+	if s.Kind == diagnose.KindTooBig {
+		first = &c.o.TooBig
+	}
+	if *first == nil {
+		*first = s
 	}
 }
 
@@ -241,70 +255,4 @@ func isLocal(a netip.Addr) bool {
 		p, err := netip.ParsePrefix(x.String())
 		return err == nil && p.Addr() == a
 	})
-}
-
-// parseError reads a struct sock_extended_err with the address behind it (linux/errqueue.h).
-func parseError(m unix.SocketControlMessage) (*diagnose.Said, bool) {
-	four := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
-	six := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
-	if !four && !six || len(m.Data) < 16 {
-		return nil, false
-	}
-	errno, origin, kind, code := unix.Errno(binary.NativeEndian.Uint32(m.Data)), m.Data[4], m.Data[5], m.Data[6]
-	info := int(binary.NativeEndian.Uint32(m.Data[8:]))
-	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
-		s := local(errno)
-		if errno == unix.EMSGSIZE {
-			s.Kind, s.MTU = diagnose.KindTooBig, info
-		}
-		return s, true
-	}
-	s := &diagnose.Said{Kind: kindOf(six, kind, code), Text: errno.Error()}
-	if s.Kind == diagnose.KindTooBig {
-		s.MTU = info
-	}
-	switch a := m.Data[16:]; {
-	case len(a) >= 8 && binary.NativeEndian.Uint16(a) == unix.AF_INET:
-		s.By = netip.AddrFrom4([4]byte(a[4:8]))
-	case len(a) >= 24 && binary.NativeEndian.Uint16(a) == unix.AF_INET6:
-		s.By = netip.AddrFrom16([16]byte(a[8:24])).Unmap()
-	}
-	return s, true
-}
-
-// The kinds of ICMP messages by their codes: of type 3, destination unreachable (RFC 792, RFC 1812), and of
-// ICMPv6's type 1 (RFC 4443).
-var (
-	kinds4 = map[byte]diagnose.Kind{
-		0: diagnose.KindNet, 6: diagnose.KindNet, 11: diagnose.KindNet,
-		1: diagnose.KindHost, 7: diagnose.KindHost, 12: diagnose.KindHost,
-		2: diagnose.KindProtocol, 3: diagnose.KindPort, 4: diagnose.KindTooBig,
-		9: diagnose.KindProhibited, 10: diagnose.KindProhibited, 13: diagnose.KindProhibited,
-	}
-	kinds6 = map[byte]diagnose.Kind{
-		0: diagnose.KindNet, 3: diagnose.KindHost, 4: diagnose.KindPort,
-		1: diagnose.KindProhibited, 5: diagnose.KindProhibited, 6: diagnose.KindProhibited,
-	}
-)
-
-// kindOf reads type and code of an ICMP message.
-func kindOf(six bool, kind, code byte) diagnose.Kind {
-	switch {
-	case six && kind == 1:
-		return kinds6[code]
-	case six && kind == 2:
-		return diagnose.KindTooBig
-	case six && kind == 3, !six && kind == 11:
-		return diagnose.KindExpired
-	case !six && kind == 3:
-		return kinds4[code]
-	}
-	return diagnose.KindOther
-}
-
-// token is a number that nobody can guess.
-func token() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return binary.BigEndian.Uint64(b[:])
 }

@@ -96,17 +96,6 @@ func (s *search) narrow(ctx context.Context, fails int) {
 				sizes = append(sizes, n)
 			}
 		}
-		if said := s.said; said != nil && said.MTU > s.passed && said.MTU < fails {
-			sizes = append(sizes, said.MTU)
-			if said.MTU+1 < fails {
-				sizes = append(sizes, said.MTU+1)
-			}
-			slices.Sort(sizes)
-			sizes = slices.Compact(sizes)
-		}
-		if len(sizes) == 0 {
-			sizes = []int{s.passed + 1}
-		}
 		s.ask(ctx, sizes...)
 		for _, n := range sizes {
 			if n > s.passed {

@@ -153,9 +153,8 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 		{"pods without a bridge", toPod(userspace()), dead(diagnose.Bridge), false, "", nil, nil},
 		{"a smaller MTU that is said", userspace(),
 			fake{diagnose.Underlay: {carries: 1400,
-				out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig, MTU: 1400}}},
-				diagnose.Port: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig,
-					MTU: 1400}}}}, false, "", nil, nil},
+				out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig}}},
+				diagnose.Port: {carries: 1400, out: Outcome{TooBig: &diagnose.Said{By: peerAt, Kind: diagnose.KindTooBig}}}}, false, "", nil, nil},
 
 		{"nothing answers", toPod(userspace()), dead(all...), false, diagnose.Underlay,
 			[]diagnose.Layer{diagnose.Port, diagnose.DataPlane},

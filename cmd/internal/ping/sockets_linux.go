@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 
 	"golang.org/x/net/bpf"
@@ -44,7 +45,7 @@ func askEcho(ctx context.Context, q Question) Outcome {
 		return Outcome{Cannot: fmt.Sprintf("no socket for ICMP: %v", err)}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	secret := token()
+	secret := rand.Uint64()
 	c := &conversation{q: q, out: fd, in: fd}
 	c.datagram = func(i, size int) []byte {
 		b := []byte{request, 0, 0, 0, byte(secret >> 8), byte(secret), byte((i + 1) >> 8), byte(i + 1)}
@@ -107,25 +108,16 @@ func open(q Question, kind, protocol int) (fd int, err error) {
 // point binds a socket to q.From and connects it to q.To. It returns what this host's kernel has against it,
 // nil for nothing.
 func point(fd int, q Question, port uint16) *diagnose.Said {
-	if q.From.IsValid() {
-		if err := unix.Bind(fd, sockaddr(q.From, 0)); err != nil {
-			s := fault(err)
-			s.Text = fmt.Sprintf("this host does not have the address %v (%v)", q.From, err)
-			return s
-		}
-	}
-	if err := unix.Connect(fd, sockaddr(q.To, port)); err != nil {
-		return fault(err)
-	}
-	return nil
-}
-
-func fault(err error) *diagnose.Said {
 	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if q.From.IsValid() && errors.As(unix.Bind(fd, sockaddr(q.From, 0)), &errno) {
+		s := local(errno)
+		s.Text = fmt.Sprintf("this host does not have the address %v (%v)", q.From, errno)
+		return s
+	}
+	if errors.As(unix.Connect(fd, sockaddr(q.To, port)), &errno) {
 		return local(errno)
 	}
-	return &diagnose.Said{Text: err.Error()}
+	return nil
 }
 
 func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
@@ -154,7 +146,7 @@ func askPort(ctx context.Context, q Question) Outcome {
 			defer func() { _ = unix.Close(in) }()
 			c.in = in
 		}
-		secret := token()
+		secret := rand.Uint64()
 		c.datagram = func(i, size int) []byte {
 			const header = 8 // of UDP
 			return q.pad(encap.AppendProbe(nil, encap.Probe{Token: secret + uint64(i)}), size-header)

@@ -100,11 +100,7 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 		}
 		fmt.Fprintf(w, "%-7s  %s: %s\n", x.Verdict, x.ID, cli.Clean(text))
 		if x.Cause != "" {
-			label := "likely cause"
-			if x.Observed {
-				label = "cause"
-			}
-			fmt.Fprintf(w, "         %s: %s\n", label, cli.Clean(x.Cause))
+			fmt.Fprintf(w, "         cause: %s\n", cli.Clean(x.Cause))
 		}
 		cli.PrintOpen(w, "         ", x.Open)
 		if x.Ends() {

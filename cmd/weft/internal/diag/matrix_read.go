@@ -3,7 +3,6 @@ package diag
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,7 +22,19 @@ type trouble struct {
 	Look   string `json:"look,omitempty"`
 	// Causes are the codes of the causes in Likely, as package diagnose has them.
 	Causes []string `json:"causes,omitempty"`
-	at     [2]int
+
+	between [2]int
+	say     saying
+}
+
+// saying says what is wrong between two nodes that have these names.
+type saying func(names [2]string) (found string, why diagnose.Finding)
+
+// told returns t with what it says of nodes of these names.
+func (t trouble) told(names [2]string) trouble {
+	found, why := t.say(names)
+	t.Found, t.Likely, t.Look, t.Causes = found, why.Likely(), why.Look(), why.Codes()
+	return t
 }
 
 // pairCounts counts pairs of nodes.
@@ -69,11 +80,9 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 	for _, n := range m.Nodes {
 		w := map[int]control.MatrixCell{}
 		for _, c := range n.Seen {
-			if c.Node < 0 || c.Node >= len(m.Nodes) {
-				continue
-			}
 			before, ok := w[c.Node]
-			if !ok || rank(c) > rank(before) || rank(c) == rank(before) && c.RTT > before.RTT {
+			if c.Node >= 0 && c.Node < len(m.Nodes) &&
+				(!ok || cmp.Or(cmp.Compare(rank(c), rank(before)), cmp.Compare(c.RTT, before.RTT)) > 0) {
 				w[c.Node] = c
 			}
 		}
@@ -87,13 +96,13 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 				continue
 			}
 			r.Pairs.All++
-			t, known := r.pair(a, b)
+			say, known := r.pair(a, b)
 			switch {
-			case t != nil:
+			case say != nil:
 				r.Pairs.Trouble++
 				if !gone[a] && !gone[b] {
 					r.bad[a], r.bad[b] = true, true
-					pairs = append(pairs, *t)
+					pairs = append(pairs, trouble{between: [2]int{a, b}, say: say})
 				}
 			case known:
 				r.Pairs.Well++
@@ -107,65 +116,55 @@ func read(m control.Matrix, only func(a, b int) bool) *reading {
 	return r
 }
 
-// first and second stand for the names of the two nodes in a trouble's sentences, until it is known whether
-// others have the same.
-const first, second = "\x01", "\x02"
-
 // alike is how many pairs with one node have the same trouble for that to be one entry.
 const alike = 4
 
-// mark stands for the name of one of the two.
-func (t *trouble) mark(node int) string {
-	if node == t.at[0] {
-		return first
-	}
-	return second
-}
-
-func (t *trouble) replace(words ...string) {
-	r := strings.NewReplacer(words...)
-	t.Found, t.Likely, t.Look = r.Replace(t.Found), r.Replace(t.Likely), r.Replace(t.Look)
-}
-
-// grouped returns the troubles of pairs with names in them, those that one node has with several others as
-// one.
+// grouped tells the troubles of pairs, those that one node has with several others as one.
 func (r *reading) grouped(pairs []trouble) (out []trouble) {
 	times := map[int]int{}
 	for _, t := range pairs {
-		times[t.at[0]]++
-		times[t.at[1]]++
+		times[t.between[0]]++
+		times[t.between[1]]++
 	}
 	type key struct {
 		hub   int
 		found string
 	}
-	same := map[key][]string{}
-	for i := range pairs {
-		t := &pairs[i]
-		if times[t.at[1]] > times[t.at[0]] { // the node with more of them comes first
-			t.at[0], t.at[1] = t.at[1], t.at[0]
-			t.replace(first, second, second, first)
+	same := map[key][]int{}
+	keyOf := func(t trouble) (k key, hub int) { // hub is which of the two has more of them
+		if times[t.between[1]] > times[t.between[0]] {
+			hub = 1
 		}
-		k := key{t.at[0], t.Found}
-		same[k] = append(same[k], r.name(t.at[1]))
+		names := [2]string{"its", "its"}
+		names[hub] = "the hub"
+		return key{t.between[hub], t.told(names).Found}, hub
 	}
 	for _, t := range pairs {
-		k, hub, who := key{t.at[0], t.Found}, r.name(t.at[0]), r.name(t.at[1])
-		others := same[k]
-		if others == nil {
+		k, hub := keyOf(t)
+		same[k] = append(same[k], t.between[1-hub])
+	}
+	for _, t := range pairs {
+		k, hub := keyOf(t)
+		var others []string
+		for _, i := range same[k] {
+			others = append(others, r.name(i))
+		}
+		names := [2]string{r.name(t.between[0]), r.name(t.between[1])}
+		switch {
+		case len(others) == 0:
 			continue // said
-		}
-		t.Nodes = []string{hub, who}
-		if len(others) >= alike {
+		case len(others) < alike:
+			others = []string{names[1-hub]}
+		default:
 			same[k] = nil
-			t.Nodes = append([]string{hub}, others...)
-			who = fmt.Sprintf("each of %d nodes (%s", len(others), strings.Join(others[:alike], ", "))
+			more := ""
 			if len(others) > alike {
-				who += ", …"
+				more = ", …"
 			}
-			who += ")"
+			names[1-hub] = fmt.Sprintf("each of %d nodes (%s%s)", len(others), strings.Join(others[:alike], ", "), more)
 		}
-		t.replace(first, hub, second, who)
+		t = t.told(names)
+		t.Nodes = append([]string{r.name(t.between[hub])}, others...)
 		out = append(out, t)
 	}
 	return out
@@ -176,45 +175,37 @@ func (r *reading) grouped(pairs []trouble) (out []trouble) {
 func (r *reading) gone() (gone map[int]bool, troubles []trouble) {
 	gone, troubles = map[int]bool{}, []trouble{}
 	var alone []trouble
-	for b := range r.Nodes {
-		no, others := 0, 0
-		var best control.MatrixCell
+	for b, node := range r.Nodes {
+		var said []control.MatrixCell // by the others, of this node by itself: nobody can have told
 		for a := range r.Nodes {
-			c, ok := r.worst[a][b]
-			if a == b || !ok {
-				continue
+			of, by := a, b
+			if node.Self {
+				of, by = b, a
 			}
-			if others++; c.Answers != "no" {
-				continue
-			}
-			if no++; no == 1 || telling(c.Silence) > telling(best.Silence) {
-				best = c
+			if c, ok := r.worst[of][by]; ok && a != b {
+				said = append(said, c)
 			}
 		}
-		self := r.Nodes[b].Self
-		if self { // nobody can have told
-			for _, c := range r.worst[b] {
-				if others++; c.Answers == "no" {
-					no++
-				}
-			}
-		}
-		if no < 2 || no < others || !r.looksAt(b) {
+		answers := slices.ContainsFunc(said, func(c control.MatrixCell) bool { return c.Answers != "no" })
+		if answers || len(said) < 2 || !r.looksAt(b) {
 			continue
 		}
 		gone[b], r.bad[b] = true, true
-		t := trouble{Nodes: []string{r.name(b)}, at: [2]int{b, b}}
-		if self {
-			t.Found = fmt.Sprintf("this node, %s, gets an answer from none of its %d peers", r.name(b), no)
-			t.take(diagnose.Between(diagnose.Path{}, diagnose.Alone))
-			alone = append(alone, t)
+		t := trouble{Nodes: []string{r.name(b)}, say: func(n [2]string) (string, diagnose.Finding) {
+			best := slices.MaxFunc(said, func(x, y control.MatrixCell) int { return telling(x) - telling(y) })
+			return fmt.Sprintf("%s answers none of the %s that told of it", n[0], cli.Count(len(said), "node")),
+				diagnose.Silence(diagnose.Path{Peer: n[0], Here: "on one of the others", Weft: true, Carried: true,
+					Under: node.Address, UDPPort: r.Port}, best.Silence)
+		}}
+		if !node.Self {
+			troubles = append(troubles, t.told([2]string{r.name(b)}))
 			continue
 		}
-		t.Found = fmt.Sprintf("%s answers none of the %s that told of it", r.name(b), cli.Count(no, "node"))
-		w := r.path(&t, b, b)
-		w.Peer, w.Here, w.UnderFrom = r.name(b), "on one of the others", netip.Addr{}
-		t.take(diagnose.Silence(w, best.Silence))
-		troubles = append(troubles, t)
+		t.say = func(n [2]string) (string, diagnose.Finding) {
+			return fmt.Sprintf("this node, %s, gets an answer from none of its %d peers", n[0], len(said)),
+				diagnose.Between(diagnose.Path{}, diagnose.Alone)
+		}
+		alone = append(alone, t.told([2]string{r.name(b)}))
 	}
 	if alone != nil {
 		return gone, alone
@@ -232,10 +223,10 @@ func (r *reading) looksAt(node int) bool {
 	return false
 }
 
-// telling is how much a word for silence says of the cause.
-func telling(silence string) int {
+// telling is how much a cell's word for silence says of the cause.
+func telling(c control.MatrixCell) int {
 	return slices.Index([]string{"", control.SilentUnsendable, control.SilentEverything, control.SilentUnderlay,
-		control.SilentHeard, control.SilentKernel, control.SilentRefused}, silence)
+		control.SilentHeard, control.SilentKernel, control.SilentRefused}, c.Silence)
 }
 
 // name is what a node is called.
@@ -246,45 +237,49 @@ func (r *reading) name(i int) string {
 // whole reports whether a has told of all its peers.
 func (r *reading) whole(a int) bool { return r.Full && r.Nodes[a].Tells == "yes" }
 
-// pair returns what is wrong between two nodes, and whether anything is known of them.
-func (r *reading) pair(a, b int) (t *trouble, known bool) {
+// pair returns what is wrong between two nodes, nil for nothing, and whether anything is known of them.
+func (r *reading) pair(a, b int) (say saying, known bool) {
 	ab, fromA := r.worst[a][b]
 	ba, fromB := r.worst[b][a]
-	t = &trouble{at: [2]int{a, b}}
-	from, to := a, b
+	from, to := 0, 1 // which of the names stand where
+	turn := func(turned bool) {
+		if turned {
+			from, to = 1, 0
+		}
+	}
 	switch {
 	case ab.Answers == "no" || ba.Answers == "no":
-		r.silent(t, ab, ba)
+		return r.silent(a, b, ab, ba), true
 	case fromB && r.ignores(a, fromA), fromA && r.ignores(b, fromB):
-		if fromA {
-			from, to = b, a
-		}
-		t.Found = fmt.Sprintf("%s does not know %s", t.mark(from), t.mark(to))
-		t.take(diagnose.Between(diagnose.Path{Here: "on " + t.mark(from)}, diagnose.Unseen))
+		turn(fromA)
+		return func(n [2]string) (string, diagnose.Finding) {
+			return fmt.Sprintf("%s does not know %s", n[from], n[to]),
+				diagnose.Between(diagnose.Path{Here: "on " + n[from]}, diagnose.Unseen)
+		}, true
 	case ab.Lossy || ba.Lossy:
 		out, in := cli.Larger(ab.LossOut, ba.LossIn), cli.Larger(ab.LossIn, ba.LossOut)
-		t.Found = fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", first, second,
-			cli.Share(out), second, first, cli.Share(in))
-		if both := cli.Larger(ab.Loss, ba.Loss); both != nil {
-			t.Found = fmt.Sprintf("between %s and %s %s are lost", first, second, cli.Share(both))
-		}
-		t.take(diagnose.Of(r.path(t, a, b), diagnose.Fact{Layer: diagnose.DataPlane, State: diagnose.Lossy,
-			Probed: true}))
+		return func(n [2]string) (string, diagnose.Finding) {
+			found := fmt.Sprintf("of packets from %s to %s %s are lost, from %s to %s %s", n[0], n[1],
+				cli.Share(out), n[1], n[0], cli.Share(in))
+			if both := cli.Larger(ab.Loss, ba.Loss); both != nil {
+				found = fmt.Sprintf("between %s and %s %s are lost", n[0], n[1], cli.Share(both))
+			}
+			return found, diagnose.Of(r.path(n[0], n[1], a, b), diagnose.Fact{Layer: diagnose.DataPlane,
+				State: diagnose.Lossy, Probed: true})
+		}, true
 	case ab.LargeLost || ba.LargeLost:
 		passes := ab.PathMTU
 		if passes == 0 || ba.LargeLost && ba.PathMTU > 0 && ba.PathMTU < passes {
 			passes = ba.PathMTU
 		}
-		if !ab.LargeLost {
-			from, to = b, a
-		}
-		t.Found = fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes,
-			t.mark(from), t.mark(to))
-		t.take(diagnose.Between(r.path(t, from, to), diagnose.LargeLost))
-	default:
-		return nil, ab.Answers == "yes" || ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b))
+		turn(!ab.LargeLost)
+		return func(n [2]string) (string, diagnose.Finding) {
+			ends := [2]int{a, b}
+			return fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes, n[from], n[to]),
+				diagnose.Between(r.path(n[from], n[to], ends[from], ends[to]), diagnose.LargeLost)
+		}, true
 	}
-	return t, true
+	return nil, ab.Answers == "yes" || ba.Answers == "yes" || !r.Full && (r.well(a) || r.well(b))
 }
 
 // ignores reports whether a node that has told of all its peers did not tell of one.
@@ -298,49 +293,39 @@ func (r *reading) well(a int) bool {
 	return r.Nodes[a].Tells == "yes" && r.Nodes[a].Answering == r.Nodes[a].Of
 }
 
-// silent fills in t for two nodes of which at least one says that the other does not answer.
-func (r *reading) silent(t *trouble, ab, ba control.MatrixCell) {
-	from, to, silence := t.at[0], t.at[1], ab.Silence
-	turn := func() { from, to, silence = to, from, ba.Silence }
+// silent says what is wrong between two nodes of which at least one says that the other does not answer.
+func (r *reading) silent(a, b int, ab, ba control.MatrixCell) saying {
 	noA, noB := ab.Answers == "no", ba.Answers == "no"
+	turned, format := noB, "%s gets no answer from %s"
+	oneWay, hears := ab.Answers == "yes" || ba.Answers == "yes", noA && noB && ab.Heard != ba.Heard
 	switch {
-	case noA && noB && ab.Heard != ba.Heard:
-		if ba.Heard {
-			turn()
-		}
-		silence = control.SilentHeard
-		t.Found = fmt.Sprintf("%s hears nothing from %s, and %s hears %s", t.mark(to), t.mark(from), t.mark(from),
-			t.mark(to))
+	case hears:
+		turned, format = ba.Heard, "%[2]s hears nothing from %[1]s, and %[1]s hears %[2]s"
 	case noA && noB:
-		if telling(ba.Silence) > telling(ab.Silence) {
-			turn()
-		}
-		t.Found = fmt.Sprintf("%s and %s do not answer each other", first, second)
-	case ab.Answers == "yes" || ba.Answers == "yes":
-		if noB {
-			turn()
-		}
-		t.Found = fmt.Sprintf("%s gets no answer from %s, which gets answers from it", t.mark(from), t.mark(to))
-		t.take(diagnose.Between(diagnose.Path{Peer: t.mark(to)}, diagnose.OneWay))
-		return
-	default:
-		if noB {
-			turn()
-		}
-		t.Found = fmt.Sprintf("%s gets no answer from %s", t.mark(from), t.mark(to))
+		turned, format = telling(ba) > telling(ab), "%s and %s do not answer each other"
+	case oneWay:
+		format = "%s gets no answer from %s, which gets answers from it"
 	}
-	t.take(diagnose.Silence(r.path(t, from, to), silence))
+	from, to, ends, silence := 0, 1, [2]int{a, b}, ab.Silence
+	if turned {
+		from, to, silence = 1, 0, ba.Silence
+	}
+	if hears {
+		silence = control.SilentHeard
+	}
+	return func(n [2]string) (string, diagnose.Finding) {
+		found := fmt.Sprintf(format, n[from], n[to])
+		if oneWay {
+			return found, diagnose.Between(diagnose.Path{Peer: n[to]}, diagnose.OneWay)
+		}
+		return found, diagnose.Silence(r.path(n[from], n[to], ends[from], ends[to]), silence)
+	}
 }
 
-// path is the way from one of t's nodes to the other.
-func (r *reading) path(t *trouble, from, to int) diagnose.Path {
+// path is the way from one node to the other.
+func (r *reading) path(here, peer string, from, to int) diagnose.Path {
 	return diagnose.Path{
-		Peer: t.mark(to), Here: "on " + t.mark(from), Weft: true, Carried: true, Under: r.Nodes[to].Address,
+		Peer: peer, Here: "on " + here, Weft: true, Carried: true, Under: r.Nodes[to].Address,
 		UnderFrom: r.Nodes[from].Address, UDPPort: r.Port,
 	}
-}
-
-// take fills in what follows from a finding.
-func (t *trouble) take(f diagnose.Finding) {
-	t.Likely, t.Look, t.Causes = f.Likely(), f.Look(), f.Codes()
 }
