@@ -114,3 +114,26 @@ func TestNeighbourShowsTheCause(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsAreFilledIn has every cause of a way of which all is known, and of one of which nothing is.
+func TestCommandsAreFilledIn(t *testing.T) {
+	a := netip.MustParseAddr("192.0.2.2")
+	known := Path{Peer: "b", Under: a, UnderFrom: a, Link: "eth0", UDPPort: 8285, From: a, Gateway: a, Pod: a}
+	for code := range templates {
+		for _, p := range []Path{known, {Peer: "b"}} {
+			c := p.cause(code, p.fill(Fact{To: a, MTU: 1400}))
+			if text := c.Cause + c.Command + c.Tells; strings.ContainsAny(text, "{}") || strings.Contains(text, "invalid") ||
+				c.Command == "" || c.Tells == "" {
+				t.Errorf("%s: %+v", code, c)
+			}
+		}
+	}
+	for want, code := range map[string]Code{
+		"ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2; tracepath -n 192.0.2.2": "path-mtu",
+		"tcpdump -ni any udp dst port 8285 and src host 192.0.2.2; nft list ruleset":                 "dropped-one-way",
+	} {
+		if got := known.cause(code, known.fill(Fact{To: a, MTU: 1400})).Command; got != want {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+}

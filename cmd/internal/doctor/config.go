@@ -51,7 +51,7 @@ func checkKeys(f *Facts) findings {
 
 func checkRunning(f *Facts) findings {
 	var out findings
-	if !f.Daemon.answers() {
+	if !f.Daemon.Answers() {
 		last := f.Network.Last
 		switch {
 		case !f.Network.HasLast():

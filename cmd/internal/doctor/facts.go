@@ -74,7 +74,8 @@ type Daemon struct {
 	HolderErr error
 }
 
-func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
+// Answers reports whether weftd was asked, and answered.
+func (d Daemon) Answers() bool { return d.Asked && d.Err == nil }
 
 // has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, or
 // kept for the next one by a holder or the service manager. In a container process 1 is something else.
@@ -82,7 +83,7 @@ func (d Daemon) has(pid int, name string) bool {
 	switch {
 	case pid == 0:
 		return false
-	case d.answers():
+	case d.Answers():
 		return pid == d.PID || pid == d.Status.PID
 	}
 	return pid == d.PID || pid == d.Holder.PID || pid == 1 && name == "systemd"

@@ -128,7 +128,7 @@ func (f *Facts) withheld(k kind) findings {
 	switch {
 	case k&ofTUN != 0 && (r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil):
 		return says(Unknown, "the TUN is in another network namespace, which is not looked into")
-	case k&needsWeftd != 0 && !f.Daemon.answers():
+	case k&needsWeftd != 0 && !f.Daemon.Answers():
 		return says(Unknown, "weftd does not answer")
 	case k&needsLinks != 0 && f.Links.Err != nil:
 		return says(Unknown, "%v", f.Links.Err)

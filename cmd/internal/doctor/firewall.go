@@ -36,7 +36,7 @@ func (f *Facts) atPort(hook string) findings {
 		return says(OK, "the backend is not known")
 	case facts.Port == 0 && facts.Guard.Protocol == 0:
 		return says(OK, "backend %s has no port", f.Network.BackendType)
-	case f.Daemon.answers() && f.Daemon.Status.Backend.Path == tunnel.PathRaw.String():
+	case f.Daemon.Answers() && f.Daemon.Status.Backend.Path == tunnel.PathRaw.String():
 		return says(OK, "path raw passes beside it")
 	}
 	return f.suspected(hook, "")

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -47,32 +46,16 @@ const watched = 500 * time.Millisecond
 func Gather(ctx context.Context, r Request) *Facts {
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
-	f := &Facts{Now: time.Now()}
-	f.Daemon = askDaemon(ctx, r.Socket)
-	if r.Settings != nil {
-		f.Settings = *r.Settings
-	} else {
-		f.Settings = findSettings(r, f.Daemon, running.UnitVariables)
-	}
+	neighbours, dropped, watch := readNeighbours(nil), reversePathDrops(), time.After(watched)
+	f := Know(ctx, r)
 	if !f.hidden() {
 		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
 	}
-	neighbours, dropped, watch := readNeighbours(nil), reversePathDrops(), time.After(watched)
-	var wg sync.WaitGroup
-	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
-	wg.Go(func() { f.Kernel = readKernel(f.Daemon) })
-	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
-	wg.Go(func() { f.HookErr = f.Settings.Config.Hook.CheckFiles() })
-	wg.Wait()
-	f.Network = readNetwork(f)
+	f.Kernel, f.Files, f.HookErr = readKernel(f.Daemon), readFiles(f.Settings.Config), f.Settings.Hook.CheckFiles()
 	if feature := f.Network.Facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()
 	}
-	f.Links = readLinks(f)
 	f.Links.Neighbours = onlink.Look(ctx, f.odd(f.Links))
-	if f.Network.known() && f.Links.Underlay.Name != "" {
-		f.Network.MTU, f.Network.MTUErr = f.Network.Network.MTU(f.Links.Underlay)
-	}
 	f.Kernel.Settings = readSettings(f.Links.Links)
 	f.Port = readPort(f)
 	f.Firewall.Suspects, f.Firewall.Err = hostrules.Suspects(ctx)
@@ -82,8 +65,26 @@ func Gather(ctx context.Context, r Request) *Facts {
 	}
 	f.Kernel.Neighbours = readNeighbours(neighbours)
 	f.Kernel.ReversePathDrops = max(dropped, reversePathDrops()) - dropped
-	if f.Daemon.answers() { // that it does not any more is no check's
+	if f.Daemon.Answers() { // that it does not any more is no check's
 		f.Daemon.Later, _ = control.NewClient(r.Socket).Peers(ctx)
+	}
+	return f
+}
+
+// Know reads what is known of this node and its network: by the running weftd, by what it left, by the store
+// and by the kernel.
+func Know(ctx context.Context, r Request) *Facts {
+	f := &Facts{Now: time.Now(), Daemon: askDaemon(ctx, r.Socket)}
+	if r.Settings != nil {
+		f.Settings = *r.Settings
+	} else {
+		f.Settings = findSettings(r, f.Daemon, running.UnitVariables)
+	}
+	f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline)
+	f.Network = readNetwork(f)
+	f.Links = readLinks(f)
+	if f.Network.known() && f.Links.Underlay.Name != "" {
+		f.Network.MTU, f.Network.MTUErr = f.Network.Network.MTU(f.Links.Underlay)
 	}
 	return f
 }
@@ -136,7 +137,7 @@ func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 	if len(r.Args) == 0 && !running.Mentions(environ) {
 		of, err := unit()
 		switch {
-		case d.answers():
+		case d.Answers():
 			s.NotKnown = "weftd's process is not visible from here: run weft doctor as root, in its PID namespace"
 		case err != nil:
 			s.NotKnown = "no weftd runs, and " + running.UnitFile +
@@ -183,7 +184,7 @@ func readKernel(d Daemon) Kernel {
 	case d.PID != 0:
 		device = running.Process{PID: d.PID}.Path(device)
 		k.Whose = fmt.Sprintf("weftd (pid %d)", d.PID)
-	case d.answers():
+	case d.Answers():
 		k.Whose, k.CapabilitiesErr, k.TUN = "weftd", errHidden, errHidden
 		return k
 	}

@@ -90,7 +90,7 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 		for _, x := range Examine(f).Findings {
 			store := strings.HasPrefix(x.ID, "store-")
 			if x.Verdict == Fault && (store || x.ID == "settings" || x.ID == "tun-device" &&
-				tt.daemon.answers()) {
+				tt.daemon.Answers()) {
 				t.Errorf("%s: %s", tt.name, x)
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
-	"weft/cmd/internal/control"
 	"weft/cmd/internal/diagnose"
 	"weft/routing"
 	"weft/routing/underlay"
@@ -189,16 +188,12 @@ func way(h *netlink.Handle, a netip.Addr, names map[int]string) RouteLookup {
 	return RouteLookup{Link: names[rs[0].LinkIndex], Gateway: addrOf(rs[0].Gw), MTU: rs[0].MTU}
 }
 
-// UnderlayOf is the underlay that a running weftd says it has.
-func UnderlayOf(u control.Underlay) underlay.Link {
-	return underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address, Ext4: u.PublicIP,
-		Ext6: u.PublicIPv6}
-}
-
 // chooseUnderlay takes what the running weftd has, or chooses as it would.
 func (l *Links) chooseUnderlay(f *Facts) {
-	if d := f.Daemon; d.answers() && !d.Elsewhere && d.Status.Underlay.Link != "" {
-		l.Underlay = UnderlayOf(d.Status.Underlay)
+	if d := f.Daemon; d.Answers() && !d.Elsewhere && d.Status.Underlay.Link != "" {
+		u := d.Status.Underlay
+		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address, Ext4: u.PublicIP,
+			Ext6: u.PublicIPv6}
 		if x, ok := l.named(l.Underlay.Name); ok {
 			l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
 		}
@@ -248,7 +243,7 @@ func readPort(f *Facts) (p Port) {
 	delete(sockets, "socket:[0]") // the kernel's, of a vxlan device
 	f.Daemon.nameOwners(sockets)
 	for _, h := range sockets {
-		if h.PID != 0 || f.Daemon.PID != 0 || !f.Daemon.answers() { // else weftd is in another pid namespace
+		if h.PID != 0 || f.Daemon.PID != 0 || !f.Daemon.Answers() { // else weftd is in another pid namespace
 			p.Holders = append(p.Holders, h)
 		}
 	}

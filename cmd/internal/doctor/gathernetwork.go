@@ -30,7 +30,7 @@ func readNetwork(f *Facts) Network {
 	if n.Err == nil && n.Raw != nil {
 		n.Network, n.Err = routing.Parse(n.Raw)
 	}
-	if c := f.Daemon.Status.Config; f.Daemon.answers() && c.InUse != "" {
+	if c := f.Daemon.Status.Config; f.Daemon.Answers() && c.InUse != "" {
 		if used, err := routing.Parse([]byte(c.InUse)); err == nil {
 			if n.From == "" {
 				n.From = "the running weftd"
@@ -65,7 +65,7 @@ func readNetwork(f *Facts) Network {
 
 // readRecords takes the records of the store, else those of the running weftd, else those of its last run.
 func (n *Network) readRecords(f *Facts, cached belief.Cached) {
-	if l := f.Daemon.Status.Lease; f.Daemon.answers() && l != nil {
+	if l := f.Daemon.Status.Lease; f.Daemon.Answers() && l != nil {
 		n.Own = lease.Subnets{V4: l.Subnet, V6: l.IPv6Subnet}
 	}
 	switch {
@@ -74,8 +74,8 @@ func (n *Network) readRecords(f *Facts, cached belief.Cached) {
 		for _, r := range f.Store.Snapshot.Records {
 			n.Records = append(n.Records, *r)
 		}
-	case f.Daemon.answers() && f.Daemon.Leases.Source == "": // it has none to tell
-	case f.Daemon.answers():
+	case f.Daemon.Answers() && f.Daemon.Leases.Source == "": // it has none to tell
+	case f.Daemon.Answers():
 		n.RecordsFrom, n.Records = "the running weftd", recordsOf(f.Daemon.Leases)
 	case len(cached.Memory.Peers) > 0:
 		n.RecordsFrom = "weftd's last run"
@@ -91,7 +91,7 @@ func (n *Network) readRecords(f *Facts, cached belief.Cached) {
 }
 
 // hidden says that weftd runs, and that its files may be those of a mount namespace that is not known.
-func (f *Facts) hidden() bool { return f.Settings.NotKnown != "" && f.Daemon.answers() }
+func (f *Facts) hidden() bool { return f.Settings.NotKnown != "" && f.Daemon.Answers() }
 
 // recordsOf are the records that the daemon knows, for a store that was not read.
 func recordsOf(l control.Leases) (out []lease.Record) {

@@ -39,11 +39,11 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 	switch {
 	case offline:
 		out.Why = "was not asked (--offline)"
-	case s.Kube.On, d.answers() && d.Status.Store.Kind == control.KindKubernetes:
+	case s.Kube.On, d.Answers() && d.Status.Store.Kind == control.KindKubernetes:
 		return askServer(ctx, d)
 	case s.NotKnown != "":
 		out.Why = "was not asked: " + s.NotKnown
-	case s.UsesEmbedded() && !d.answers():
+	case s.UsesEmbedded() && !d.Answers():
 		out.Why = "it is weftd's own, which does not run"
 	}
 	out.Warnings, out.Check = client.Check()
@@ -60,7 +60,7 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 	urls, config := client.Access()
 	out.Endpoints = askEndpoints(ctx, urls, config)
 	if out.answering() == 0 {
-		if out.Guessed && !d.answers() && !s.Given {
+		if out.Guessed && !d.Answers() && !s.Given {
 			return Store{What: etcdStore, Warnings: out.Warnings, Why: "was not read: none answers at " +
 				strings.Join(client.Endpoints, " or ") +
 				", where weftd looks unless it is told otherwise; if this host's is told, give weft doctor its flags " +
@@ -92,7 +92,7 @@ func storeLost(dir string, now time.Time) []events.Event {
 // askServer asks the API server without credentials, which tells whether it is there and what time it has;
 // whether it serves this node only weftd knows.
 func askServer(ctx context.Context, d Daemon) Store {
-	if !d.answers() {
+	if !d.Answers() {
 		return Store{What: apiServer, Why: "weftd, which does not answer, knows its address and credentials: " +
 			"weftd --check, with weftd's flags, asks it"}
 	}

@@ -57,7 +57,7 @@ func (f *Facts) userspaceDataPlane() bool {
 		return true
 	case routing.CarrierEither:
 		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.Facts().Feature.Missing()) ||
-			f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
+			f.Daemon.Answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
 	case routing.CarrierKernel, routing.CarrierOthers:
 		return false
 	}

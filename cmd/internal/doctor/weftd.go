@@ -96,15 +96,15 @@ func (f *Facts) savedByOthers() findings {
 func checkCustody(f *Facts) findings {
 	d, h, k := f.Daemon, f.Daemon.Holder, f.Daemon.Status.Custody
 	switch {
-	case !d.answers() && d.HolderErr != nil:
+	case !d.Answers() && d.HolderErr != nil:
 		return says(Unknown, "the holder of pods' descriptors could not be asked: %v", d.HolderErr)
-	case !d.answers() && h.Descriptors > 0:
+	case !d.Answers() && h.Descriptors > 0:
 		return says(Warning, "weftd ended %s ago, and a holder (pid %d) keeps %d of its descriptors for %s more; "+
 			"pods that are attached directly reach nobody until it runs again, and have to be attached again if it "+
 			"does not run by then", h.AwayFor().Round(time.Second), h.PID, h.Descriptors,
 			h.LeftFor().Round(time.Second)).
 			do("systemctl start weftd; weft cleanup, if it is not to run again")
-	case !d.answers():
+	case !d.Answers():
 		return says(OK, "no holder waits for a weftd")
 	case k == nil:
 		return says(OK, "no pod is attached directly, so there is nothing to keep")
@@ -123,7 +123,7 @@ func checkCustody(f *Facts) findings {
 // checkPods looks at whether the pods that are attached directly carry anything.
 func checkPods(f *Facts) findings {
 	p := f.Daemon.Status.Pods
-	if !f.Daemon.answers() || p == nil {
+	if !f.Daemon.Answers() || p == nil {
 		return says(OK, "no pod is attached directly")
 	}
 	var out findings
@@ -148,7 +148,7 @@ func checkPods(f *Facts) findings {
 func checkWayOut(f *Facts) findings {
 	n := f.Daemon.Status.Namespace
 	switch {
-	case !f.Daemon.answers() || n == nil:
+	case !f.Daemon.Answers() || n == nil:
 		return says(OK, "packets to neither pods nor peers take this host's routes")
 	case n.Out == nil:
 		return says(Unknown, "the network namespace of the TUN was not looked into")
@@ -191,7 +191,7 @@ func checkRoutes(f *Facts) findings {
 			do("put the file right; it is read for each request, and no restart is needed")
 	}
 	c := f.Daemon.Status.Controller
-	if !f.Daemon.answers() || c == nil {
+	if !f.Daemon.Answers() || c == nil {
 		return out.orOK("no controller programs this network's routes: the backend is not route-hook, or weftd " +
 			"does not run")
 	}

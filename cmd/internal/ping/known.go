@@ -49,43 +49,33 @@ func (n *Node) setPeer(p control.Peer) {
 
 // Learn asks the weftd behind socket, and where that does not answer, the state that it left and the store.
 func Learn(ctx context.Context, socket string, environ []string) (Known, error) {
-	c := control.NewClient(socket)
-	st, err := c.Status(ctx)
-	if err != nil {
-		return fallBack(ctx, socket, environ, err)
+	r := doctor.Request{Socket: socket, Environ: environ, Offline: true}
+	f := doctor.Know(ctx, r)
+	if !f.Daemon.Answers() && len(f.Network.Records) == 0 {
+		r.Offline = false
+		f = doctor.Know(ctx, r)
 	}
-	if st.Lease == nil {
-		return Known{}, errors.New("this node has no subnet yet, and so no way to another: weft status says what " +
-			"it waits for")
-	}
-	peers, err := c.Peers(ctx)
-	if err != nil {
-		return Known{}, err
-	}
-	leases, err := c.Leases(ctx)
-	if err != nil {
-		return Known{}, err
-	}
-	return running(st, peers, leases)
-}
-
-// running is what a weftd that answers knows.
-func running(st control.Status, peers control.Peers, leases control.Leases) (k Known, err error) {
-	k = Known{
-		Source: "the running weftd", Running: true, Asks: peers.Probing, MTU: st.Backend.MTU,
-		DataPath: cmp.Or(st.Backend.Path, kernelPath), Under: doctor.UnderlayOf(st.Underlay),
-		Own: lease.Subnets{V4: st.Lease.Subnet, V6: st.Lease.IPv6Subnet},
-	}
-	if !st.Ready {
+	k := Known{Running: f.Daemon.Answers(), Config: f.Network.Network, Own: f.Network.Own, Under: f.Links.Underlay}
+	st := f.Daemon.Status
+	switch {
+	case !k.Running && len(f.Network.Records) == 0:
+		return k, fmt.Errorf("%w; and without it no node is known: neither the state that it left in --cache-dir "+
+			"nor the store says of any (weft doctor says why)", f.Daemon.Err)
+	case !k.Running:
+		k.withoutWeftd(f)
+		return k, nil
+	case st.Lease == nil:
+		return k, errors.New("this node has no subnet yet, and so no way to another: weft status says what it waits " +
+			"for")
+	case !st.Ready:
 		k.Notes = append(k.Notes, "this node is not ready, so that what follows may be its own fault: weft status")
 	}
-	if k.Config, err = routing.Parse([]byte(st.Config.InUse)); err != nil {
-		return k, fmt.Errorf("the network config of the running weftd: %w", err)
-	}
-	for _, r := range leases.Leases {
-		n := Node{Record: r, Unused: !r.Own}
-		for _, p := range peers.Peers {
-			if !r.Own && (slices.Contains(p.Subnets, r.Subnet) || slices.Contains(p.Subnets, r.IPv6Subnet)) {
+	k.Source, k.Asks = "the running weftd", f.Daemon.Peers.Probing
+	k.MTU, k.DataPath = st.Backend.MTU, cmp.Or(st.Backend.Path, kernelPath)
+	for _, l := range f.Daemon.Leases.Leases {
+		n := Node{Record: l, Unused: !l.Own}
+		for _, p := range f.Daemon.Peers.Peers {
+			if !l.Own && (slices.Contains(p.Subnets, l.Subnet) || slices.Contains(p.Subnets, l.IPv6Subnet)) {
 				n.setPeer(p)
 			}
 		}
@@ -94,31 +84,17 @@ func running(st control.Status, peers control.Peers, leases control.Leases) (k K
 	return k, nil
 }
 
-// fallBack is what can be known without weftd, which failed with that error.
-func fallBack(ctx context.Context, socket string, environ []string, because error) (Known, error) {
+// withoutWeftd takes the nodes that are known without weftd.
+func (k *Known) withoutWeftd(f *doctor.Facts) {
 	why := "it does not run: systemctl status weftd"
-	if errors.Is(because, control.ErrStuck) {
-		why = because.Error()
+	if errors.Is(f.Daemon.Err, control.ErrStuck) {
+		why = f.Daemon.Err.Error()
 	}
-	r := doctor.Request{Socket: socket, Environ: environ, Offline: true}
-	f := doctor.Gather(ctx, r)
-	if len(f.Network.Records) == 0 {
-		r.Offline = false
-		f = doctor.Gather(ctx, r)
-	}
-	k := Known{
-		Source: f.Network.RecordsFrom, Config: f.Network.Network, Own: f.Network.Own, Under: f.Links.Underlay,
-		MTU: f.Network.MTU, DataPath: userSpace,
-	}
-	if len(f.Network.Records) == 0 {
-		return k, fmt.Errorf("%w; and without it no node is known: neither the state that it left in --cache-dir "+
-			"nor the store says of any (weft doctor says why)", because)
-	}
+	k.Source, k.MTU, k.DataPath = f.Network.RecordsFrom, f.Network.MTU, userSpace
+	tunnels := func(l doctor.Link) bool { return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind) }
 	carrier := k.Config.Facts().Carrier
-	if carrier == routing.CarrierKernel || carrier == routing.CarrierEither &&
-		slices.ContainsFunc(f.Links.Links, func(l doctor.Link) bool {
-			return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind)
-		}) {
+	if carrier == routing.CarrierKernel ||
+		carrier == routing.CarrierEither && slices.ContainsFunc(f.Links.Links, tunnels) {
 		k.DataPath = kernelPath
 	}
 	k.Notes = append(k.Notes, "weftd of this node does not answer ("+why+
@@ -135,7 +111,6 @@ func fallBack(ctx context.Context, socket string, environ []string, because erro
 		}
 		k.Nodes = append(k.Nodes, n)
 	}
-	return k, nil
 }
 
 // userSpace is a path that weft carries, of which no more is known.
