@@ -76,8 +76,7 @@ func checkRunning(f *Facts) findings {
 		}
 	}
 	if len(c.Changes) > 0 {
-		out = out.says(Warning, "a restart of weftd would change: %s%s", strings.Join(c.Changes, "; "),
-			f.collides()).
+		out = out.says(Warning, "a restart of weftd would change: %s", strings.Join(c.Changes, "; ")).
 			do("restart weftd on every node, since one that starts uses the new network config; or write the old one "+
 				"back: %s", f.put([]byte(c.InUse)))
 	}
@@ -88,22 +87,6 @@ func checkRunning(f *Facts) findings {
 		return out.orOK("weftd goes on with the last good one")
 	}
 	return out.orOK("the one in use")
-}
-
-// collides says which address of this host the stored network config, which is not in use, contains.
-func (f *Facts) collides() string {
-	stored, err := routing.Parse(f.Network.Raw)
-	if err != nil {
-		return ""
-	}
-	for _, n := range stored.Networks() {
-		for _, a := range f.Links.Underlay.Local() {
-			if n.Contains(a) {
-				return fmt.Sprintf("; and %s contains this host's own address %s: no node could start with it", n, a)
-			}
-		}
-	}
-	return ""
 }
 
 // changes says in what two configurations differ: in what peers and pods see, or else in what only this node

@@ -114,36 +114,36 @@ func checkFeature(f *Facts) findings {
 }
 
 func checkNetAdmin(f *Facts) findings {
+	return f.capability("CAP_NET_ADMIN", f.Kernel.NetAdmin,
+		says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").
+			do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add "+
+				"NET_ADMIN").about(f.Kernel.Whose),
+		says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one without root").
+			do("weftd --rootless --check says whether it can be, and docs/rootless.md how; for one of the whole "+
+				"host, run weft doctor as root"))
+}
+
+func checkNetRaw(f *Facts) findings {
+	return f.capability("CAP_NET_RAW", f.Kernel.NetRaw,
+		says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").
+			do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW").
+			about(f.Kernel.Whose),
+		says(OK, "a weftd that is started by this user is one without root, and uses path socket"))
+}
+
+// capability returns missing if weftd does not have it, or ordinary if that would be an ordinary user's.
+func (f *Facts) capability(name string, has bool, missing, ordinary findings) findings {
 	switch {
 	case f.Kernel.CapabilitiesErr != nil:
 		return says(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
 	case f.Settings.Rootless.On:
-		return says(OK, "weftd is an ordinary user's, and has it in a user namespace")
-	case f.Kernel.NetAdmin:
-		return says(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
+		return says(OK, "weftd is an ordinary user's, and has in a user namespace what it needs")
+	case has:
+		return says(OK, "%s has %s", f.Kernel.Whose, name)
 	case f.Kernel.Ordinary:
-		return says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one without "+
-			"root").
-			do("weftd --rootless --check says whether it can be, and docs/rootless.md how; for one of the whole " +
-				"host, run weft doctor as root")
+		return ordinary
 	}
-	return says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").
-		about(f.Kernel.Whose).do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a " +
-		"container --cap-add NET_ADMIN")
-}
-
-func checkNetRaw(f *Facts) findings {
-	switch {
-	case f.Kernel.CapabilitiesErr != nil:
-		return says(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
-	case f.Settings.Rootless.On, f.Kernel.Ordinary && !f.Kernel.NetRaw:
-		return says(OK, "a weftd of an ordinary user takes path socket")
-	case f.Kernel.NetRaw:
-		return says(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
-	}
-	return says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").
-		about(f.Kernel.Whose).
-		do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")
+	return missing
 }
 
 func checkForwarding4(f *Facts) findings {
