@@ -5,14 +5,14 @@ package port
 type EventKind string
 
 const (
-	// peers, or their next hops, do not answer, with the `likely` cause; ICMP says, `by` whom, for eight
-	// seconds or longer, that datagrams do not reach a peer; or peers answer again
+	// peers or their next hops do not answer (`likely` is the cause); ICMP errors, the last sent `by` this
+	// address, report for at least eight seconds that datagrams do not reach a peer; or peers answer again
 	EventPeerUnanswering EventKind = "peer_unanswering"
-	// a peer filled the queue that others share, or ceased to
+	// a peer filled the receive queue that all peers share and is held back, or is no longer
 	EventPeerHeldBack EventKind = "peer_held_back"
-	// how superpackets leave, and why
+	// how superpackets are sent, and why
 	EventOutletChosen EventKind = "outlet_chosen"
-	// the kernel refused an offload, or what it sends arrives broken, and weft goes on without
+	// the kernel rejected an offload, or what it sends arrives corrupted; weft continues without it
 	EventOffloadLost EventKind = "offload_lost"
 	// the path MTU to a peer was lowered, or a claim about it was wrong
 	EventPathMTU EventKind = "path_mtu"

@@ -46,19 +46,19 @@ func ListenIPIP(o UDPOptions) (*IPIPSocket, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("bind ipip to %v: %w", o.Local.Addr(), err)
 	}
-	return ipipFromFD(fd, o)
-}
-
-// ipipFromFD makes a port from a bound raw socket. It owns fd, also on error.
-func ipipFromFD(fd int, o UDPOptions) (*IPIPSocket, error) {
 	u, err := UDPFromFD(fd)
 	if err != nil {
 		return nil, err
 	}
+	return newIPIP(u, o), nil
+}
+
+// newIPIP makes a port from a bound raw socket.
+func newIPIP(u *UDPSocket, o UDPOptions) *IPIPSocket {
 	u.local = netip.AddrPortFrom(u.local.Addr(), 0) // the kernel reports the protocol as the port
 	s := &IPIPSocket{UDPSocket: u}
 	s.runs = newRunWriter(s, o, "ipip "+u.local.Addr().String(), false)
-	return s, nil
+	return s
 }
 
 // Queues implements Port.
@@ -129,46 +129,30 @@ func (s *IPIPSocket) Keep() (Kept, error) {
 
 // keptIPIP is ListenIPIP from o.From.
 func keptIPIP(o UDPOptions) (*IPIPSocket, error) {
-	fd, err := o.ipipFrom()
-	if err != nil {
-		o.From.Close()
-		return nil, fmt.Errorf("ipip at %v that was kept: %w", o.Local.Addr(), err)
-	}
-	o.From.FDs = nil
-	s, err := ipipFromFD(fd, o)
-	if err != nil {
-		return nil, err
-	}
-	s.resetDrops()
-	if err := s.Throttle(nil); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// ipipFrom returns the descriptor of o.From if it is the socket that o describes. o.From still owns it.
-func (o *UDPOptions) ipipFrom() (int, error) {
-	var about aboutIPIP
-	if err := o.From.decode(KindIPIP, &about); err != nil {
-		return 0, err
-	}
-	if len(o.From.FDs) != 1 || about.Local != o.Local.Addr() || about.Device != o.Device {
-		return 0, unfit("%d descriptors, bound to %v on link %q, and %v on %q is wanted", len(o.From.FDs),
-			about.Local, about.Device, o.Local.Addr(), o.Device)
-	}
-	fd := o.From.FDs[0]
-	if err := checkSocket(fd, unix.SOCK_RAW); err != nil {
-		return 0, err
-	}
-	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil ||
-		proto != unix.IPPROTO_IPIP {
-		return 0, unfit("a socket is of protocol %d (%v)", proto, err)
-	}
-	if local, err := localOf(fd); err != nil || local.Addr() != about.Local {
-		return 0, unfit("a socket is bound to %v (%v)", local.Addr(), err)
-	}
-	if device, err := boundTo(fd); err != nil || device != o.Device {
-		return 0, unfit("a socket is bound to link %q (%v)", device, err)
-	}
-	return fd, nil
+	return adopt(o.From, func() (*IPIPSocket, error) {
+		var about aboutIPIP
+		if err := o.From.decode(KindIPIP, &about); err != nil {
+			return nil, err
+		}
+		if len(o.From.FDs) != 1 {
+			return nil, unfit("there are %d descriptors", len(o.From.FDs))
+		}
+		fd := o.From.FDs[0]
+		local, err := checkBound(fd, unix.SOCK_RAW, o.Device)
+		if err != nil {
+			return nil, err
+		}
+		if local.Addr() != o.Local.Addr() || local.Addr() != about.Local {
+			return nil, unfit("the socket is bound to %v, not to %v", local.Addr(), o.Local.Addr())
+		}
+		if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil ||
+			proto != unix.IPPROTO_IPIP {
+			return nil, unfit("the socket has protocol %d (%v)", proto, err)
+		}
+		u, err := adoptSocket(fd)
+		if err != nil {
+			return nil, err
+		}
+		return newIPIP(u, o), nil
+	})
 }

@@ -105,6 +105,18 @@ func (k *Kept) decode(kind string, about any) error {
 	return nil
 }
 
+// adopt returns the port that open makes from the descriptors of k, which owns them no longer. On error adopt
+// closes them.
+func adopt[P any](k *Kept, open func() (P, error)) (P, error) {
+	p, err := open()
+	if err != nil {
+		k.Close()
+		return p, fmt.Errorf("kept port of kind %s: %w", k.Kind, err)
+	}
+	k.FDs = nil
+	return p, nil
+}
+
 // Discard drops the packets in the port's queues, and returns the number of reads that took. Nobody else may
 // read the port meanwhile.
 func (k *Kept) Discard() (reads int) {

@@ -1,8 +1,6 @@
 package port
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -43,19 +41,9 @@ func (r *Raw) Keep() (Kept, error) {
 	return keep(KindRaw, about, fds)
 }
 
-// keptRaw is OpenRaw from o.From, whose descriptors it owns. o.Queues is the number of packet sockets.
+// keptRaw is OpenRaw from o.From. o.Queues is the number of packet sockets.
 func keptRaw(o RawOptions) (*Raw, error) {
-	r, err := adoptRaw(o)
-	if err != nil {
-		o.From.Close()
-		return nil, fmt.Errorf("path raw for %v that was kept: %w", o.Local, err)
-	}
-	o.From.FDs = nil
-	// The process that throttled peers is gone.
-	if err := r.frames.Throttle(nil); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
+	return adopt(o.From, func() (*Raw, error) { return adoptRaw(o) })
 }
 
 // adoptRaw is keptRaw, but on error o.From still owns the descriptors.
@@ -71,14 +59,14 @@ func adoptRaw(o RawOptions) (*Raw, error) {
 	}
 	switch {
 	case about.Frames < 1 || about.Sockets < 1 || len(fds) != 2*about.Frames+about.Sockets+tapped:
-		return nil, unfit("there are %d descriptors, and 2*%d+%d+%d are told of", len(fds), about.Frames,
+		return nil, unfit("there are %d descriptors, not 2*%d+%d+%d", len(fds), about.Frames,
 			about.Sockets, tapped)
 	case about.Listening < 1 || about.Listening > about.Frames:
 		return nil, unfit("%d of %d packet sockets receive", about.Listening, about.Frames)
 	case about.Queues != queues:
-		return nil, unfit("it was made for %d queues, and %d are wanted", about.Queues, queues)
+		return nil, unfit("it has %d queues, not %d", about.Queues, queues)
 	case about.Link != o.Link:
-		return nil, unfit("it is on the link with index %d, and %d is wanted", about.Link, o.Link)
+		return nil, unfit("its link has index %d, not %d", about.Link, o.Link)
 	}
 	in, rest := fds[:about.Frames], fds[about.Frames:]
 	out, rest := rest[:about.Frames], rest[about.Frames:]
@@ -101,6 +89,10 @@ func adoptRaw(o RawOptions) (*Raw, error) {
 		if err := force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF); err != nil {
 			return nil, err
 		}
+	}
+	// The process that throttled peers is gone.
+	if err := f.Throttle(nil); err != nil {
+		return nil, err
 	}
 	var t *tap
 	if about.TAP == "" {
@@ -125,7 +117,7 @@ func checkFrames(fd, link int, listening bool) error {
 	case !ok:
 		return unfit("a descriptor is no packet socket")
 	case a.Ifindex != link: // -1 once the link is gone
-		return unfit("a packet socket is on the link with index %d", a.Ifindex)
+		return unfit("the link of a packet socket has index %d", a.Ifindex)
 	case listening && a.Protocol == 0:
 		return unfit("a packet socket receives nothing")
 	}

@@ -2,7 +2,6 @@ package port
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,20 +26,20 @@ func (t *PortableTUN) Keep() (Kept, error) { return t.keep(KindTUN) }
 
 // keptTUN makes the TUN for OpenTUN or OpenOffloadTUN, depending on kind, from o.From.
 func keptTUN(o TUNOptions, kind string) (*TUN, error) {
-	about, err := checkTUN(o, kind)
-	if err == nil && !o.Transient {
-		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETPERSIST, 1)
-	}
-	if err == nil {
-		err = unix.IoctlSetInt(o.From.FDs[0], unix.TUNSETOFFLOAD, 0) // the port sets the offloads later
-	}
-	if err != nil {
-		o.From.Close()
-		return nil, fmt.Errorf("tun %s that was kept: %w", o.Name, err)
-	}
-	t := &TUN{name: about.Name, fd: o.From.FDs[0], fds: o.From.FDs, requested: about.Queues}
-	o.From.FDs = nil
-	return t, nil
+	return adopt(o.From, func() (*TUN, error) {
+		about, err := checkTUN(o, kind)
+		if err != nil {
+			return nil, err
+		}
+		fds := o.From.FDs
+		if !o.Transient {
+			err = unix.IoctlSetInt(fds[0], unix.TUNSETPERSIST, 1)
+		}
+		if err == nil {
+			err = unix.IoctlSetInt(fds[0], unix.TUNSETOFFLOAD, 0) // the port sets the offloads later
+		}
+		return &TUN{name: about.Name, fd: fds[0], fds: fds, requested: about.Queues}, err
+	})
 }
 
 // checkTUN checks that o.From is the device that o describes.
@@ -54,7 +53,7 @@ func checkTUN(o TUNOptions, kind string) (about aboutTUN, err error) {
 	case about.Name != o.Name && !strings.Contains(o.Name, "%d"):
 		return about, unfit("the device is %s", about.Name)
 	case about.Queues != max(1, o.Queues):
-		return about, unfit("it was made for %d queues, and %d are wanted", about.Queues, max(1, o.Queues))
+		return about, unfit("it has %d queues, not %d", about.Queues, max(1, o.Queues))
 	}
 	flags := uint16(unix.IFF_TUN | unix.IFF_VNET_HDR)
 	if req, err := unix.NewIfreq(""); err == nil && kind == KindTUN &&

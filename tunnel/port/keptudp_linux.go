@@ -1,7 +1,6 @@
 package port
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -66,33 +65,43 @@ func boundTo(fd int) (string, error) {
 func (about *aboutUDP) check(o UDPOptions, fds []int) error {
 	switch {
 	case about.Local != o.Local && (o.Local.Port() != 0 || about.Local.Addr() != o.Local.Addr()):
-		return unfit("the socket is bound to %v, and %v is wanted", about.Local, o.Local)
+		return unfit("the socket is bound to %v, not to %v", about.Local, o.Local)
 	case about.Group < 1 || about.Group > len(fds):
-		return unfit("%d of %d descriptors are said to share the port", about.Group, len(fds))
+		return unfit("%d of %d sockets share the port", about.Group, len(fds))
 	}
 	for i, fd := range fds {
-		if err := checkSocket(fd, unix.SOCK_DGRAM); err != nil {
-			return err
-		}
-		local, err := localOf(fd)
+		local, err := checkBound(fd, unix.SOCK_DGRAM, o.Device)
 		if err != nil {
-			return unfit("%v", err)
+			return err
 		}
 		if local.Addr() != about.Local.Addr() || i < about.Group && local != about.Local {
 			return unfit("a socket is bound to %v", local)
-		}
-		if device, err := boundTo(fd); err != nil || device != o.Device {
-			return unfit("a socket is bound to link %q, and %q is wanted (%v)", device, o.Device, err)
 		}
 	}
 	return nil
 }
 
-// checkSocket checks that fd is a socket of that kind in the current network namespace.
+// checkBound checks that fd is a socket of that type in the current network namespace, bound to the link device.
+// It returns the socket's address.
+func checkBound(fd, kind int, device string) (netip.AddrPort, error) {
+	if err := checkSocket(fd, kind); err != nil {
+		return netip.AddrPort{}, err
+	}
+	if got, err := boundTo(fd); err != nil || got != device {
+		return netip.AddrPort{}, unfit("a socket is bound to link %q, not to %q (%v)", got, device, err)
+	}
+	local, err := localOf(fd)
+	if err != nil {
+		return local, unfit("%v", err)
+	}
+	return local, nil
+}
+
+// checkSocket checks that fd is a socket of that type in the current network namespace.
 func checkSocket(fd, kind int) error {
 	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil || got != kind {
-		return unfit("a descriptor is no such socket (type %d, %v)", got, err)
+		return unfit("a descriptor is no socket of type %d (type %d, %v)", kind, got, err)
 	}
 	if !inThisNamespace(fd, unix.SIOCGSKNS) {
 		return unfit("a socket is in another network namespace")
@@ -102,71 +111,68 @@ func checkSocket(fd, kind int) error {
 
 // keptUDP is ListenUDP from o.From.
 func keptUDP(o UDPOptions) (*UDPSocket, error) {
-	var about aboutUDP
-	err := o.From.decode(KindUDP, &about)
-	if err == nil {
-		err = about.check(o, o.From.FDs)
+	return adopt(o.From, func() (*UDPSocket, error) {
+		var about aboutUDP
+		if err := o.From.decode(KindUDP, &about); err != nil {
+			return nil, err
+		}
+		if len(o.From.FDs) != 1 {
+			return nil, unfit("there are %d descriptors", len(o.From.FDs))
+		}
+		if err := about.check(o, o.From.FDs); err != nil {
+			return nil, err
+		}
+		return adoptSocket(o.From.FDs[0])
+	})
+}
+
+// adoptSocket makes a port from a kept socket. On error the caller still owns fd. Peers that the earlier process
+// throttled are admitted, and drops that it counted are not counted again.
+func adoptSocket(fd int) (*UDPSocket, error) {
+	s := &UDPSocket{fd: fd}
+	if err := s.setUp(); err != nil {
+		return nil, unfit("%v", err)
 	}
-	if err == nil && len(o.From.FDs) != 1 {
-		err = unfit("there are %d descriptors", len(o.From.FDs))
+	if info, ok := memInfo(fd); ok {
+		s.dropsBefore = info[memDrops]
 	}
-	if err != nil {
-		o.From.Close()
-		return nil, fmt.Errorf("udp %v that was kept: %w", o.Local, err)
-	}
-	u, err := UDPFromFD(o.From.FDs[0])
-	o.From.FDs = nil
-	if err != nil {
-		return nil, err
-	}
-	u.resetDrops()
-	if err := u.Throttle(nil); err != nil {
-		return nil, errors.Join(err, u.Close())
-	}
-	return u, nil
+	return s, s.Throttle(nil)
 }
 
 // keptSockets is listenSockets from o.From, except for what depends on the wire format.
 func keptSockets(o UDPOptions) (*sockets, error) {
-	var about aboutUDP
-	err := o.From.decode(KindSockets, &about)
-	var s *sockets
-	if err == nil {
-		s, err = adoptSockets(o, about, o.From.FDs)
-	}
-	if err != nil {
-		o.From.Close()
-		return nil, fmt.Errorf("udp %v that was kept: %w", o.Local, err)
-	}
-	o.From.FDs = nil
-	// The process that throttled peers is gone.
-	if err := s.Throttle(nil); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
+	return adopt(o.From, func() (*sockets, error) {
+		var about aboutUDP
+		if err := o.From.decode(KindSockets, &about); err != nil {
+			return nil, err
+		}
+		return adoptSockets(o, about, o.From.FDs)
+	})
 }
 
 // adoptSockets makes sockets from fds. On error the caller still owns fds.
 func adoptSockets(o UDPOptions, about aboutUDP, fds []int) (*sockets, error) {
 	if want := requestedSockets(o); want != [2]int{about.Queues, about.Lanes} {
-		return nil, unfit("it was made for %d queues and %d lanes, and %v are wanted", about.Queues,
-			about.Lanes, want)
+		return nil, unfit("it has %d queues and %d lanes, not %v", about.Queues, about.Lanes, want)
 	}
 	if err := about.check(o, fds); err != nil {
 		return nil, err
 	}
 	s := &sockets{local: about.Local, log: o.logger(), requested: requestedSockets(o)}
 	for i, fd := range fds {
-		u := &UDPSocket{fd: fd}
-		if err := u.setUp(); err != nil {
-			return nil, unfit("%v", err)
-		}
-		u.resetDrops()
-		if i < about.Group {
-			s.group = append(s.group, u)
-		} else {
+		if i >= about.Group {
+			u := &UDPSocket{fd: fd}
+			if err := u.setUp(); err != nil {
+				return nil, unfit("%v", err)
+			}
 			s.lanes = append(s.lanes, u)
+			continue
 		}
+		u, err := adoptSocket(fd)
+		if err != nil {
+			return nil, err
+		}
+		s.group = append(s.group, u)
 	}
 	return s, nil
 }
@@ -174,13 +180,7 @@ func adoptSockets(o UDPOptions, about aboutUDP, fds []int) (*sockets, error) {
 // requestedSockets returns the numbers of queues and lanes that o requests.
 func requestedSockets(o UDPOptions) [2]int { return [2]int{max(1, o.Queues), max(1, o.Lanes)} }
 
-// resetDrops excludes the drops that an earlier owner of the socket counted.
-func (s *UDPSocket) resetDrops() {
-	if info, ok := memInfo(s.fd); ok {
-		s.dropsBefore = info[memDrops]
-	}
-}
-
+// localOf returns the address of a bound socket.
 func localOf(fd int) (netip.AddrPort, error) {
 	name, err := unix.Getsockname(fd)
 	if err != nil {
