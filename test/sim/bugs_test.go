@@ -70,7 +70,7 @@ func bugs() []bug {
 		{"what is put back is not compared", "lease/keeper/work.go", "if h.V4.IsValid() && h.V6.IsValid() {",
 			"if false {",
 			false, false},
-		{"who is left out may be forged", "tunnel/forged.go", "peer, found = t.left.Lookup(src)", "found = false",
+		{"who is left out may be forged", "tunnel/forged.go", "peer, found = t.leftOut.Lookup(src)", "found = false",
 			false, false},
 		{"what is gone is not put back", "lease/keeper/observe.go", `c.displaced(0, cluster, false, "is gone")`,
 			"_ = cluster", true, false},
