@@ -249,15 +249,3 @@ func TestMetricsAreForThisHostUnlessTold(t *testing.T) {
 		}
 	}
 }
-
-func TestMetricsArePackedForWhoeverTakesThat(t *testing.T) {
-	for accept, packed := range map[string]bool{"gzip": true, "identity": false, "": false} {
-		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-		r.Header.Set("Accept-Encoding", accept)
-		w := newRecorder()
-		Handler(pagesOf(good())).ServeHTTP(w, r)
-		if packed != (w.Header().Get("Content-Encoding") == "gzip") {
-			t.Errorf("%q: %v", accept, w.Header())
-		}
-	}
-}

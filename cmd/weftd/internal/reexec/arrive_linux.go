@@ -95,21 +95,20 @@ func (a *Arrival) Pending() bool {
 func (a *Arrival) State() (State, error) { return a.x.duplicate() }
 
 // Settle says that this program has begun to read, or to make ports anew: it goes back no more.
-func (a *Arrival) Settle() (first bool) {
+func (a *Arrival) Settle() {
 	if a == nil {
-		return false
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.settled {
-		return false
+		return
 	}
 	a.settled = true
 	rights.Close(a.x.kept())
 	if a.x.Before.FD > 0 {
 		_ = unix.Close(a.x.Before.FD) // nothing was written
 	}
-	return true
 }
 
 // Back executes the program before because of why. It returns if there is none, or if it is too late for
