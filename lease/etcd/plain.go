@@ -111,8 +111,8 @@ func sentence(cfg Config, store string, tls bool, cause string) string {
 		return store + " does not speak TLS, and was asked with TLS: write http:// in --etcd-endpoints, or give " +
 			"etcd a certificate"
 	case has("malformed HTTP response"):
-		return store + " speaks TLS, and was asked without: write https:// in --etcd-endpoints, and name its CA with " +
-			"--etcd-cafile"
+		return store + " speaks TLS, and was asked without: write https:// in --etcd-endpoints, and name its CA " +
+			"with --etcd-cafile"
 	case !tls && has("error reading server preface: EOF", "error reading server preface: http2: ",
 		"connection reset by peer"):
 		return store + " closes the connection without an answer: if it speaks TLS, write https:// in " +

@@ -30,8 +30,8 @@ var templates = map[Code]template{
 	"not-used": {here, "{unused}", "the reason beside the peer", "weft peers; weft doctor"},
 
 	// The underlay and its hosts.
-	"host-down": {here, "its host is down, or its link", "FAILED or INCOMPLETE (REACHABLE: it lives, and a firewall " +
-		"drops)", "ping -c3 {to}; ip neigh show {to}; ip route get {to}"},
+	"host-down": {here, "its host is down, or its link", "FAILED or INCOMPLETE (REACHABLE: it lives, and a " +
+		"firewall drops)", "ping -c3 {to}; ip neigh show {to}; ip route get {to}"},
 	"gateway-silent": {here, "nobody on {link} answers ARP for {next}, by which this host sends to it",
 		"FAILED or INCOMPLETE", "ip neigh show {next}; ip route get {to}"},
 	"address-changed": {there, "the host has another address now", "another address than {to}",
@@ -45,21 +45,24 @@ var templates = map[Code]template{
 		"the last hop that answers", "tracepath -n {to}"},
 	"forbidden": {here, "a firewall at {by} forbids it", "the last hop that answers", "tracepath -n {to}"},
 	"no-route": {here, "this host has no way to {under}{unrouted}",
-		"an error, or a route of type blackhole, prohibit or unreachable", "ip route get {under}; ip route; ip -br addr"},
+		"an error, or a route of type blackhole, prohibit or unreachable",
+		"ip route get {under}; ip route; ip -br addr"},
 	"no-source": {here, "this host has no usable route or address for it",
 		"an error, or a source that is not this host's", "ip route get {to}; weft peers {peer}; weft status"},
 	"peer-firewall": {there, "a firewall drops both ICMP and the overlay's port",
 		"packets arrive: then it is its own rules", "tcpdump -ni any host {me}; {rules}"},
 	"wrong-neighbour": {here, "this host sends to a wrong MAC address, as a pinned neighbour entry has it",
 		"PERMANENT, or a MAC address that is not the next hop's", "ip neigh show {under}; ip route get {under}"},
-	"address-twice": {here, "more than one host has {next} on {link}", "the address, on a host that is not to have it",
+	"address-twice": {here, "more than one host has {next} on {link}",
+		"the address, on a host that is not to have it",
 		"ip -br addr | grep -wF {next}"},
 	"no-way-back": {there, "that host has no way back: a route or a neighbour entry for this one is wrong there",
 		"an error, another link, or PERMANENT", "ip route get {me}; ip neigh show {me}"},
 	"rp-filter": {here, "rp_filter drops answers, which come by another link than the one to their sender",
 		"1 on the link by which they come; the counter grows, but not for ARP",
 		"nstat -asz TcpExtIPReversePathFilter; sysctl -a 2>/dev/null | grep '\\.rp_filter'"},
-	"record-old": {here, "the record's address is not that of the host any more", "another address than the host's",
+	"record-old": {here, "the record's address is not that of the host any more",
+		"another address than the host's",
 		"weft lease list {peer}"},
 
 	// Loss and size.
@@ -71,7 +74,8 @@ var templates = map[Code]template{
 		"mtr -n -c 50 {under}"},
 	"receive-overflow": {there, "its receive queue overflows, or its data plane has no processor to run on",
 		"drops by reason that grow, or lost in the kernel", "weft status"},
-	"limit":      {here, "a rule drops a part of the packets, as a limit does", "a rule with limit or numgen", limits},
+	"limit": {here, "a rule drops a part of the packets, as a limit does", "a rule with limit or numgen",
+		limits},
 	"peer-limit": {there, "the same on that host", "a rule with limit or numgen", limits},
 	"udp-policed": {here, "a device between drops UDP when there is much of it",
 		"what leaves here and does not arrive there", "tcpdump -ni {dev} {dump} and host {under}"},
@@ -85,7 +89,8 @@ var templates = map[Code]template{
 		"a rule that drops icmp, or icmpv6 packet-too-big", "{rules}; iptables-save | grep -i icmp"},
 	"peer-mtu": {there, "the link of that host has a smaller MTU than this one's",
 		"an MTU below that of this host's link", "ip link show"},
-	"large-udp-dropped": {here, "a device on the way drops large datagrams of the overlay only, as some firewalls do",
+	"large-udp-dropped": {here,
+		"a device on the way drops large datagrams of the overlay only, as some firewalls do",
 		"large datagrams leave here and do not arrive there",
 		"tcpdump -ni {dev} {dump} and host {under} and greater {mtu}"},
 	"peer-overlay-mtu": {there, "the overlay's device, or the bridge, there has a smaller MTU",
@@ -103,7 +108,8 @@ var templates = map[Code]template{
 		"systemctl status weftd; weft status; ps -o pid,stat,wchan:20,cmd -C weftd"},
 	"flanneld-stopped": {there, "flanneld is stopped, or its device is gone", "inactive, or no such device",
 		"systemctl status flanneld; ip -br link"},
-	"no-probes": {there, "it runs without probes", "--probe=false, or WEFTD_PROBE", "systemctl cat weftd; weft status"},
+	"no-probes": {there, "it runs without probes", "--probe=false, or WEFTD_PROBE",
+		"systemctl cat weftd; weft status"},
 	"device-gone": {there, "the overlay's device is down or gone there, or has another port or id",
 		"no such device, DOWN, or another port or id", "ip -d link show type {kind}; weft status; {sockets}"},
 	"peer-rejects": {there, "a rule there rejects {outer}, which looks the same from here", rejects, rejecting},
@@ -117,7 +123,8 @@ var templates = map[Code]template{
 		"tcpdump -ni any {dump out} and src host {me}; {its rules}"},
 	"not-known-there": {there, "this node's record is not known there, or another",
 		"this node is missing, or has another address", "weft peers"},
-	"peer-input": {there, "its firewall drops what comes in by the overlay: ICMP, UDP port 8286, or one node's only",
+	"peer-input": {there,
+		"its firewall drops what comes in by the overlay: ICMP, UDP port 8286, or one node's only",
 		"a rule for INPUT that drops it, or a policy of drop",
 		"{rules}; iptables -S INPUT; sysctl net.ipv4.icmp_echo_ignore_all"},
 	"data-plane-drops": {there, "the data plane there drops the packets", "drops by reason that grow",
@@ -130,7 +137,8 @@ var templates = map[Code]template{
 		"ip route get {to} from {from}; weft doctor"},
 	"own-data-plane": {here, "this node's own data plane does not know the peer, or does not reach it",
 		"the reason beside the peer", "weft peers {peer}; weft status"},
-	"own-entries": {here, "this host's forwarding entries, or its route, for the peer are not as weft wants them",
+	"own-entries": {here,
+		"this host's forwarding entries, or its route, for the peer are not as weft wants them",
 		"a fault", "weft doctor; ip route get {to} from {from}"},
 
 	// The bridge and pods.
@@ -144,7 +152,8 @@ var templates = map[Code]template{
 		"a rule for INPUT or FORWARD that drops, or a policy of drop", "{rules}; iptables -S"},
 	"no-such-pod": {there, "there is no pod with the address (any more)", "FAILED or INCOMPLETE",
 		"ip neigh show {to}; kubectl get pods -A -o wide | grep -wF {to}"},
-	"policy": {there, "a NetworkPolicy, or a rule of that host for FORWARD, drops it", "a rule or chain that drops",
+	"policy": {there, "a NetworkPolicy, or a rule of that host for FORWARD, drops it",
+		"a rule or chain that drops",
 		"kubectl get networkpolicy -A; iptables -S FORWARD; {rules}"},
 	"pod-link-down": {there, "its link to the bridge, or the bridge, is down", "DOWN", "ip -br link"},
 	"forwarding-off": {there, "forwarding is off there, for all or for the bridge", "0",
@@ -154,7 +163,8 @@ var templates = map[Code]template{
 		"nsenter -t PID -n ip route (PID of the pod's process)"},
 
 	// What two nodes, or one and all the others, say of each other.
-	"own-fault":    {here, "this node's own link, firewall or settings", "a fault of this host", "weft doctor --all"},
+	"own-fault": {here, "this node's own link, firewall or settings", "a fault of this host",
+		"weft doctor --all"},
 	"each-of-them": {here, "a fault of each of them", "not the same of each", "weft peers"},
 	"record-unseen": {here, "it does not see that node's record: its store is another, or behind",
 		"the record is missing", "weft lease list"},
@@ -283,7 +293,8 @@ func (p Path) causes(f Fact) (codes []Code, observed bool) {
 		return []Code{"not-used"}, true
 	case f.State == Lossy:
 		return lossy(f), false
-	case f.State == Narrow && f.Layer != Underlay && f.Layer != Port && (f.UnderlayAnswers || !p.Under.IsValid()):
+	case f.State == Narrow && f.Layer != Underlay && f.Layer != Port &&
+		(f.UnderlayAnswers || !p.Under.IsValid()):
 		return []Code{"large-udp-dropped", "peer-overlay-mtu"}, false
 	case f.State == Narrow:
 		return []Code{"path-mtu", "icmp-dropped", "peer-mtu"}, false

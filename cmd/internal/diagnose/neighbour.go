@@ -66,8 +66,8 @@ func (n Neighbour) fault() Code {
 func (n Neighbour) shown(c Cause) Cause {
 	switch {
 	case c.Code == "wrong-neighbour":
-		c.Cause = fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, and %v answers "+
-			"for it", n.Entry, n.At, n.Answers[0])
+		c.Cause = fmt.Sprintf("this host sends to the MAC address %v for %v, which somebody pinned, and %v "+
+			"answers for it", n.Entry, n.At, n.Answers[0])
 		c.Remedy = fmt.Sprintf("ip neigh del %v dev %s", n.At, n.Link)
 	case c.Code == "address-twice":
 		c.Cause = fmt.Sprintf("%s: %v answer for it", c.Cause, n.Answers)

@@ -116,8 +116,8 @@ func (f *Facts) mend(fault error) string {
 	case known:
 		return "correct it, or have that of weftd's last run here: " + f.put(last)
 	}
-	return "correct or write " + f.configPlace() + ": one JSON object with Network, the range of all pods, and " +
-		"Backend.Type"
+	return "correct or write " + f.configPlace() + ": one JSON object with Network, the range of all pods, " +
+		"and Backend.Type"
 }
 
 // mendRunning is how a config is corrected that weftd does not take into use, for that reason. One that was

@@ -51,7 +51,8 @@ func Gather(ctx context.Context, r Request) *Facts {
 	if !f.hidden() {
 		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
 	}
-	f.Kernel, f.Files, f.HookErr = readKernel(f.Daemon), readFiles(f.Settings.Config), f.Settings.Hook.CheckFiles()
+	f.Kernel, f.Files, f.HookErr = readKernel(f.Daemon), readFiles(f.Settings.Config),
+		f.Settings.Hook.CheckFiles()
 	if feature := f.Network.Facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()
 	}
@@ -217,7 +218,8 @@ func reversePathDrops() uint64 {
 // readSettings reads the settings that the checks look at.
 func readSettings(links []Link) map[string]string {
 	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter",
-		bridgeFiltered4, bridgeFiltered6, conntracked, conntrackMost, "ipv4" + neighbourMost, "ipv6" + neighbourMost}
+		bridgeFiltered4, bridgeFiltered6, conntracked, conntrackMost,
+		"ipv4" + neighbourMost, "ipv6" + neighbourMost}
 	for _, l := range links {
 		if l.Kind == "veth" && l.Alias != ownAlias && len(l.Addrs) == 0 {
 			continue // to a pod, of which there may be hundreds

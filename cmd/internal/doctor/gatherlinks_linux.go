@@ -192,8 +192,8 @@ func way(h *netlink.Handle, a netip.Addr, names map[int]string) RouteLookup {
 func (l *Links) chooseUnderlay(f *Facts) {
 	if d := f.Daemon; d.Answers() && !d.Elsewhere && d.Status.Underlay.Link != "" {
 		u := d.Status.Underlay
-		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address, Ext4: u.PublicIP,
-			Ext6: u.PublicIPv6}
+		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address,
+			Ext4: u.PublicIP, Ext6: u.PublicIPv6}
 		if x, ok := l.named(l.Underlay.Name); ok {
 			l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
 		}

@@ -106,8 +106,8 @@ func checkFeature(f *Facts) findings {
 	case !errors.Is(err, feature.Missing()):
 		return says(Unknown, "whether the kernel has %s: %v", feature.Name, err)
 	case feature.Required == "" || f.Network.Facts().Carrier == routing.CarrierEither:
-		return says(Note, "the kernel has no %s, and weft carries the packets in user space: %v", feature.Name, err).
-			do("modprobe %s, if this kernel has the module", feature.Name)
+		return says(Note, "the kernel has no %s, and weft carries the packets in user space: %v",
+			feature.Name, err).do("modprobe %s, if this kernel has the module", feature.Name)
 	}
 	return says(Fault, "the kernel has no %s, and %s: %v", feature.Name, feature.Required, err).
 		do("modprobe %s", feature.Name)
@@ -272,7 +272,8 @@ func checkReversePath(f *Facts) findings {
 		}
 	}
 	at := strings.Join(links, ", ")
-	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s", f.Kernel.ReversePathDrops,
+	return says(v, "rp_filter dropped %d packets while this looked; it is strict on %s",
+		f.Kernel.ReversePathDrops,
 		at).about(at).because("packets come by another link than the one that leads to their sender").
 		do("%s", strings.Join(commands, "; "))
 }
@@ -309,8 +310,8 @@ func checkConntrack(f *Facts) findings {
 	case have >= most:
 		v = Fault
 	}
-	return says(v, "%d of at most %d connections are tracked: in a full table the kernel forgets connections that "+
-		"nobody answered, and if there are none, it drops packets of new ones", have, most).
+	return says(v, "%d of at most %d connections are tracked: in a full table the kernel forgets connections "+
+		"that nobody answered, and if there are none, it drops packets of new ones", have, most).
 		do("sysctl -w %s=%d", key(conntrackMost), 2*most)
 }
 

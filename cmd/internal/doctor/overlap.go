@@ -12,16 +12,16 @@ import (
 )
 
 // What is to be done about a bridge within Network. Its address stays, since pods have it as their gateway.
-const formerPods = "if it is the bridge of a subnet that this node had before: delete the pods on it, which are " +
-	"made anew with an address of the subnet that the node has now; if it is another program's, as Docker's: give " +
-	"that another network"
+const formerPods = "if it is the bridge of a subnet that this node had before: delete the pods on it, " +
+	"which are made anew with an address of the subnet that the node has now; if it is another program's, as " +
+	"Docker's: give that another network"
 
 func checkOverlap(f *Facts) findings {
 	var out findings
 	covers := func(subject, what string, a netip.Addr) {
 		if n, r, cut := f.cutOff(a); cut {
-			out = out.says(Fault, "Network %s contains %s %s, which is reached via %s: the overlay's route would take "+
-				"its place", n, what, a, r).about(subject).
+			out = out.says(Fault, "Network %s contains %s %s, which is reached via %s: the overlay's route would "+
+				"take its place", n, what, a, r).about(subject).
 				do("choose another Network that nobody uses, or add a more specific route to %s", a)
 		}
 	}
@@ -129,8 +129,9 @@ func checkLeft(f *Facts) findings {
 		default:
 			continue
 		}
-		out.do("weft lease list shows who has them, nodes that are gone for a day; weft lease release SUBNET gives " +
-			"one back that nobody needs; a wider Network, or a longer SubnetLen, needs every node to start again")
+		out.do("weft lease list shows who has them, nodes that are gone for a day; weft lease release SUBNET " +
+			"gives one back that nobody needs; a wider Network, or a longer SubnetLen, needs every node to start " +
+			"again")
 	}
 	return out.orOK("less than %d %% are taken", rangeWarning)
 }
@@ -184,8 +185,8 @@ func checkDuplicates(f *Facts) findings {
 		if len(at[a]) > 1 {
 			out = out.says(Fault, "%s publish the address %s: only one of them is reached",
 				strings.Join(at[a], " and "), a).about(a.String()).
-				do("give each its own --public-ip, also where a machine was cloned; weft lease release SUBNET deletes a " +
-					"leftover")
+				do("give each its own --public-ip, also where a machine was cloned; weft lease release SUBNET deletes " +
+					"a leftover")
 		}
 	}
 	return out.orOK("all %d differ", len(f.Network.Records))

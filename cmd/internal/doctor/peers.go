@@ -23,7 +23,8 @@ func checkPeerWays(f *Facts) findings {
 		link, silent := f.Links.Silent[next]
 		whose, host := "its address "+at.String(), p.Called()
 		if next != at {
-			whose, host = fmt.Sprintf("the gateway %s on the way to its address %s", next, at), "gateway "+next.String()
+			whose, host = fmt.Sprintf("the gateway %s on the way to its address %s", next, at),
+				"gateway "+next.String()
 		}
 		switch {
 		case !asked:
@@ -87,7 +88,8 @@ func checkPeerAnswers(f *Facts) findings {
 		if len(p.Probes) > 0 {
 			peers++
 		}
-		if !slices.ContainsFunc(p.Probes, func(x control.Probe) bool { return x.Answers != "no" }) && len(p.Probes) > 0 {
+		notSilent := func(x control.Probe) bool { return x.Answers != "no" }
+		if len(p.Probes) > 0 && !slices.ContainsFunc(p.Probes, notSilent) {
 			silent++
 		}
 		for _, x := range p.Probes {
@@ -122,7 +124,8 @@ func checkPeerAnswers(f *Facts) findings {
 			u.Found = "no peer answers: " + u.Found
 			u.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Causes[:1:1], u.Open...)
 		}
-		u.Found += fmt.Sprintf(" (for %s, at %s)", span(f.Now.Sub(u.since)), addrsOf(u.at[:min(len(u.at), mostNamed)]))
+		at := addrsOf(u.at[:min(len(u.at), mostNamed)])
+		u.Found += fmt.Sprintf(" (for %s, at %s)", span(f.Now.Sub(u.since)), at)
 		if len(u.names) > 1 && len(u.Open) > 0 {
 			u.Found += fmt.Sprintf("; these %d are alike, and what is to be run is for the first", len(u.names))
 		}

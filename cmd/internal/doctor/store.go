@@ -61,7 +61,8 @@ func checkFiles(f *Facts) findings {
 			out = out.says(Fault, "the certificate has expired on %s, %s ago", date(c.Ends), span(-left)).
 				do("renew it in place, weftd reads it anew: %s; timedatectl", show)
 		case f.Now.Before(c.Begins):
-			out = out.says(Fault, "the certificate is valid only from %s on", date(c.Begins)).do("timedatectl; %s", show)
+			out = out.says(Fault, "the certificate is valid only from %s on", date(c.Begins)).
+				do("timedatectl; %s", show)
 		case left < soon(c.Begins, c.Ends):
 			out = out.says(Warning, "the certificate ends on %s, in %s", date(c.Ends), span(left)).
 				do("renew it in place: %s", show)
@@ -93,8 +94,8 @@ func checkEndpoints(f *Facts) findings {
 	for _, e := range f.Store.Endpoints {
 		v := Fault
 		switch {
-		case e.Err == nil, answers > 0 && f.Store.Guessed: // flannel's default has two ports, for an etcd of either age
-			continue
+		case e.Err == nil, answers > 0 && f.Store.Guessed:
+			continue // flannel's default has two ports, for an etcd of either age
 		case answers > 0: // the others do for it
 			v = Warning
 		}
@@ -110,7 +111,8 @@ func checkEndpoints(f *Facts) findings {
 // curl asks an address as weftd does.
 func curl(url, ca, cert, key string) string {
 	command := "curl -sSim 10"
-	for _, x := range [...]struct{ flag, file string }{{" --cacert ", ca}, {" --cert ", cert}, {" --key ", key}} {
+	for _, x := range [...]struct{ flag, file string }{{" --cacert ", ca}, {" --cert ", cert},
+		{" --key ", key}} {
 		if x.file != "" {
 			command += x.flag + x.file
 		}
@@ -124,16 +126,16 @@ const fullStore = `etcdctl compact $(etcdctl endpoint status -w json | grep -o '
 
 // storeRemedies are for what etcd says, by a part of it. The last is for all else.
 var storeRemedies = []struct{ said, remedy string }{
-	{"authentication failed", "correct --etcd-username and --etcd-password-file; etcdctl endpoint status asks for " +
-		"the password"},
+	{"authentication failed", "correct --etcd-username and --etcd-password-file; etcdctl endpoint status asks " +
+		"for the password"},
 	{"user name", "log in, with --etcd-username and --etcd-password-file"},
-	{"permission denied", "etcdctl role grant-permission ROLE readwrite --prefix=true PREFIX; etcdctl user get USER " +
-		"shows the roles"},
+	{"permission denied", "etcdctl role grant-permission ROLE readwrite --prefix=true PREFIX; etcdctl user " +
+		"get USER shows the roles"},
 	{"authentication is not enabled", "leave out --etcd-username, or etcdctl auth enable"},
 	{"space exceeded", fullStore},
 	{"NOSPACE", fullStore},
-	{"", "etcdctl endpoint status --cluster -w table shows leader, time and alarms; ping -M do -s 1400 to it, whether " +
-		"large packets pass"},
+	{"", "etcdctl endpoint status --cluster -w table shows leader, time and alarms; ping -M do -s 1400 to it, " +
+		"whether large packets pass"},
 }
 
 func remedyOfStore(said string) string {

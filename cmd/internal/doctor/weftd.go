@@ -22,8 +22,8 @@ func checkDaemon(f *Facts) findings {
 	case !d.Asked:
 		return says(Unknown, "was not asked")
 	case d.MayOpen > 0 && d.Descriptors >= d.MayOpen:
-		out := says(Fault, "weftd%s has the %d descriptors open that it may have: new connections, also to the store, "+
-			"fail", pid, d.MayOpen)
+		out := says(Fault, "weftd%s has the %d descriptors open that it may have: new connections, also to the "+
+			"store, fail", pid, d.MayOpen)
 		out.last().Observed = true
 		return out.because("RLIMIT_NOFILE is too low").
 			do("prlimit --pid %d --nofile=65536; LimitNOFILE= in weftd's unit", d.PID)
@@ -32,8 +32,8 @@ func checkDaemon(f *Facts) findings {
 		if f.Settings.Kube.On || f.Settings.NotKnown != "" {
 			start += "; on a node of Kubernetes: kubectl get pods -A -o wide | grep weft, kubectl logs -p"
 		}
-		return says(Warning, "weftd does not run here, or not with this control socket: what is said below is what a "+
-			"start would meet").do("%s", start)
+		return says(Warning, "weftd does not run here, or not with this control socket: what is said below is "+
+			"what a start would meet").do("%s", start)
 	case errors.Is(d.Err, control.ErrStuck) && socket.Stopped(d.PID):
 		return says(Fault, "weftd%s runs and does not answer", pid).because("somebody stopped it (state T)").
 			do("kill -CONT %d", d.PID)
@@ -85,8 +85,8 @@ func (f *Facts) savedByOthers() findings {
 		(saved.Node() == st.NodeID || f.Settings.Kube.On):
 	case !st.Ready, slices.Contains(st.NoteCodes, control.CacheNotSaved): // it may have saved nothing yet
 	default:
-		return says(Warning, "the last state is that of %s with %s, as another weftd saved it: a start without the "+
-			"store would not know this node's", saved.Called(), saved.Subnets).about(f.Settings.CacheDir).
+		return says(Warning, "the last state is that of %s with %s, as another weftd saved it: a start without "+
+			"the store would not know this node's", saved.Called(), saved.Subnets).about(f.Settings.CacheDir).
 			do("pgrep -af weftd shows the flags of each here; give each its own --cache-dir, and restart this one")
 	}
 	return nil
@@ -128,8 +128,9 @@ func checkPods(f *Facts) findings {
 	}
 	var out findings
 	if p.Missing > 0 {
-		out = out.says(Fault, "%d of %d directly attached pods have no port, and reach nobody: weftd was restarted, "+
-			"and nobody had kept the descriptors of their interfaces", p.Missing, p.Attached+p.Waiting+p.Missing).
+		out = out.says(Fault, "%d of %d directly attached pods have no port, and reach nobody: weftd was "+
+			"restarted, and nobody had kept the descriptors of their interfaces", p.Missing,
+			p.Attached+p.Waiting+p.Missing).
 			do("weft pods says how each is attached again; docs/operations.md has how they are kept")
 	}
 	if p.Waiting > 0 {
@@ -153,9 +154,9 @@ func checkWayOut(f *Facts) findings {
 	case n.Out == nil:
 		return says(Unknown, "the network namespace of the TUN was not looked into")
 	case n.Out.IPv4 == "" && n.Out.IPv6 == "":
-		return says(Note, "pods reach each other, and nothing else: the network namespace of the TUN has no default "+
-			"route").do("have slirp4netns or pasta in that namespace if they are to reach more (docs/rootless.md); an " +
-			"overlay for itself needs neither")
+		return says(Note, "pods reach each other, and nothing else: the network namespace of the TUN has no "+
+			"default route").do("have slirp4netns or pasta in that namespace if they are to reach more " +
+			"(docs/rootless.md); an overlay for itself needs neither")
 	case !n.Out.Masquerade:
 		return says(Note, "what pods send to others than pods gets no answer where slirp4netns or pasta carry it, "+
 			"which know the namespace's own address only").do("start weftd with --ip-masq")
@@ -217,7 +218,8 @@ func checkRoutes(f *Facts) findings {
 			c.Pending+c.Refused).do("weft peers has its reasons, and weft status those for this node's own")
 	}
 	if c.Pending > 0 {
-		out = out.says(Note, "%d routes are pending at the controller, which has not seen them in place yet", c.Pending).
+		out = out.says(Note, "%d routes are pending at the controller, which has not seen them in place yet",
+			c.Pending).
 			do("wait a minute; then look at the controller at %s", c.Controller)
 	}
 	return out.orOK("the controller at %s says that all %d routes are in place", c.Controller, c.Accepted)
@@ -243,8 +245,9 @@ func checkPeerPackets(f *Facts) findings {
 	var out findings
 	for _, p := range f.Daemon.Peers.Peers {
 		if n := after[p.Name]; n > before[p.Name] { // it is less of one that was taken up anew
-			out = out.says(Fault, "%d of its packets were dropped as malformed while this looked: a device on the way, "+
-				"or the kernel here, changes or joins datagrams such that path %s cannot read them", n-before[p.Name],
+			out = out.says(Fault, "%d of its packets were dropped as malformed while this looked: a device on the "+
+				"way, or the kernel here, changes or joins datagrams such that path %s cannot read them",
+				n-before[p.Name],
 				f.Daemon.Status.Backend.Path).about(p.Name).
 				do(`weft capture shows them; "Path":"portable" in Backend of the network configuration takes ` +
 					"datagrams one by one; weft report has what a report of this fault needs")

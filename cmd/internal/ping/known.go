@@ -55,7 +55,8 @@ func Learn(ctx context.Context, socket string, environ []string) (Known, error) 
 		r.Offline = false
 		f = doctor.Know(ctx, r)
 	}
-	k := Known{Running: f.Daemon.Answers(), Config: f.Network.Network, Own: f.Network.Own, Under: f.Links.Underlay}
+	k := Known{Running: f.Daemon.Answers(), Config: f.Network.Network, Own: f.Network.Own,
+		Under: f.Links.Underlay}
 	st := f.Daemon.Status
 	switch {
 	case !k.Running && len(f.Network.Records) == 0:
@@ -65,8 +66,8 @@ func Learn(ctx context.Context, socket string, environ []string) (Known, error) 
 		k.withoutWeftd(f)
 		return k, nil
 	case st.Lease == nil:
-		return k, errors.New("this node has no subnet yet, and so no way to another: weft status says what it waits " +
-			"for")
+		return k, errors.New("this node has no subnet yet, and so no way to another: weft status says what it " +
+			"waits for")
 	case !st.Ready:
 		k.Notes = append(k.Notes, "this node is not ready, so that what follows may be its own fault: weft status")
 	}
@@ -91,7 +92,9 @@ func (k *Known) withoutWeftd(f *doctor.Facts) {
 		why = f.Daemon.Err.Error()
 	}
 	k.Source, k.MTU, k.DataPath = f.Network.RecordsFrom, f.Network.MTU, userSpace
-	tunnels := func(l doctor.Link) bool { return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind) }
+	tunnels := func(l doctor.Link) bool {
+		return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind)
+	}
 	carrier := k.Config.Facts().Carrier
 	if carrier == routing.CarrierKernel ||
 		carrier == routing.CarrierEither && slices.ContainsFunc(f.Links.Links, tunnels) {

@@ -161,7 +161,8 @@ func (r *reading) grouped(pairs []trouble) (out []trouble) {
 			if len(others) > alike {
 				more = ", …"
 			}
-			names[1-hub] = fmt.Sprintf("each of %d nodes (%s%s)", len(others), strings.Join(others[:alike], ", "), more)
+			names[1-hub] = fmt.Sprintf("each of %d nodes (%s%s)", len(others), strings.Join(others[:alike], ", "),
+				more)
 		}
 		t = t.told(names)
 		t.Nodes = append([]string{r.name(t.between[hub])}, others...)
@@ -275,7 +276,8 @@ func (r *reading) pair(a, b int) (say saying, known bool) {
 		turn(!ab.LargeLost)
 		return func(n [2]string) (string, diagnose.Finding) {
 			ends := [2]int{a, b}
-			return fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes, n[from], n[to]),
+			return fmt.Sprintf("packets of %d bytes from %s reach %s, and larger ones are lost", passes, n[from],
+					n[to]),
 				diagnose.Between(r.path(n[from], n[to], ends[from], ends[to]), diagnose.LargeLost)
 		}, true
 	}
