@@ -42,8 +42,9 @@
 //
 // The networks' prefixes tell them apart. In nftables each has chains and sets that end with its label. In
 // flannel's chains of iptables, which they share, each changes only rules about its own prefixes, or the
-// networks that it had before. So does "weft cleanup" (Remove), which takes what has one of our comments; a
-// living flannel's rules stay.
+// networks that it had before. An earlier weft shared flannel's chains of nftables in the same way: what is
+// another network's there stays. So does what is not ours with "weft cleanup" (Remove), which takes what has
+// one of our comments; a living flannel's rules stay.
 //
 // Everything here works in the network namespace of the calling thread.
 package hostrules

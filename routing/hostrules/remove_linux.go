@@ -88,10 +88,16 @@ func (t *table) clear(o RemoveOptions) (lines []string, err error) {
 			lines = []string{t.String()}
 		}
 	default:
+		have.shared = slices.DeleteFunc(have.shared, func(r *nftables.Rule) bool {
+			return !isMarked(string(r.UserData))
+		})
 		have.chains, have.other = append(have.chains, have.marked...), have.other || lives
 	}
 	for _, name := range have.chains {
 		lines = append(lines, fmt.Sprintf("%v: chain %s", t, name))
+	}
+	for _, r := range have.shared {
+		lines = append(lines, fmt.Sprintf("%v: rule in chain %s", t, r.Chain.Name))
 	}
 	if o.DryRun || len(lines) == 0 {
 		return lines, nil
@@ -100,7 +106,9 @@ func (t *table) clear(o RemoveOptions) (lines []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t.remove(c, have, true)
+	if err := t.remove(c, have, true); err != nil {
+		return nil, err
+	}
 	if err := c.Flush(); err != nil {
 		return nil, fmt.Errorf("%v: %w", t, err)
 	}

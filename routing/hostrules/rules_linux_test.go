@@ -520,6 +520,47 @@ func TestTwoNetworksSideBySide(t *testing.T) {
 	})
 }
 
+// An earlier weft keeps the rules of all networks in flannel's own chains, told apart by the end of their
+// comments. Those of another network stay there, and neither repairs what the other has.
+func TestAnEarlierWeftsOtherNetwork(t *testing.T) {
+	inNamespace(t)
+	shell(t, `
+nft add table ip flannel-ipv4
+nft add chain ip flannel-ipv4 forward '{ type filter hook forward priority filter ; }'
+nft add chain ip flannel-ipv4 postrtg '{ type nat hook postrouting priority srcnat ; }'
+for n in 10.42.0.0/16 10.99.0.0/16; do
+	nft add rule ip flannel-ipv4 forward ip saddr $n accept comment "\"flanneld forward (weft) $n\""
+	nft add rule ip flannel-ipv4 postrtg ip saddr $n masquerade comment "\"flanneld masq (weft) $n\""
+done
+`)
+	others := func() int { return strings.Count(ruleset(t), `(weft) 10.99.0.0/16"`) }
+	chain := func(name string) string { return sh(t, "nft list chain ip flannel-ipv4 "+name) }
+	f := flavours()[0]
+	r := testRules(t, f, testConfig(f))
+	apply(t, r, testSet("198.51.100.1"))
+	if old := chain("forward") + chain("postrtg"); others() != 2 || strings.Contains(old, "10.42.0.0") {
+		t.Errorf("flannel's chains:\n%s", old)
+	}
+	new := chain("forward-10.42.0.0/16") + chain("postrtg-10.42.0.0/16")
+	for line := range strings.Lines(new) {
+		if strings.Contains(line, "comment") && !strings.Contains(line, `(weft) 10.42.0.0/16"`) {
+			t.Errorf("an earlier weft would take for its own: %s", line)
+		}
+	}
+	shell(t, `nft add rule ip flannel-ipv4 forward ip daddr 10.99.0.0/16 accept comment \
+		'"flanneld forward (weft) 10.99.0.0/16"'`)
+	if apply(t, r, testSet("198.51.100.1")); others() != 3 || r.Status().Repaired != 0 {
+		t.Errorf("%d repairs:\n%s", r.Status().Repaired, ruleset(t))
+	}
+	if _, err := Remove(t.Context(), RemoveOptions{Networks: testConfig(f).Network.Networks()}); err != nil ||
+		others() != 3 || strings.Contains(ruleset(t), "10.42.0.0") {
+		t.Errorf("after a cleanup: %v\n%s", err, ruleset(t))
+	}
+	if _, err := Remove(t.Context(), RemoveOptions{}); err != nil || strings.Contains(ruleset(t), "flannel") {
+		t.Errorf("after a cleanup of all: %v\n%s", err, ruleset(t))
+	}
+}
+
 // A network that the node was in before is its own.
 func TestFormerNetworksGo(t *testing.T) {
 	each(t, func(t *testing.T, f flavour) {

@@ -55,7 +55,7 @@ func connect() (*nftables.Conn, error) {
 // names of chains and sets end with the label of theirs.
 type table struct {
 	nftables.Table
-	label       string
+	network     netip.Prefix // of which the label is
 	scope       scope
 	randomFully bool
 	// chains and sets are what was made last, and mark is how the kernel showed them then; "" before the first
@@ -77,11 +77,11 @@ func newTables(s scope, networks []netip.Prefix, randomFully bool) (drops *table
 			randomFully: randomFully}
 	}
 	for _, n := range networks {
-		drops.label = cmp.Or(drops.label, label(n))
+		drops.network = cmp.Or(drops.network, n)
 		if n.Addr().Is4() {
-			flannels[0].label = label(n)
+			flannels[0].network = n
 		} else {
-			flannels[1].label = label(n)
+			flannels[1].network = n
 		}
 	}
 	return drops, flannels
@@ -94,7 +94,16 @@ func (t *table) String() string {
 	return "nftables table " + t.Name
 }
 
-func (t *table) named(stem string) string { return stem + "-" + t.label }
+func (t *table) named(stem string) string { return stem + "-" + label(t.network) }
+
+// comment is that of a rule. In flannel's tables it ends with the network: an earlier weft, which may keep the
+// rules of another network in flannel's own chains, tells by that whose they are.
+func (t *table) comment(r rule) string {
+	if t.Name == dropTable {
+		return r.comment
+	}
+	return r.comment + " " + t.network.Masked().String()
+}
 
 // held is what the kernel has of one network in a table.
 type held struct {
@@ -102,8 +111,10 @@ type held struct {
 	chains []string
 	sets   []string
 	// flannel are chains with flannel's names and rules, which it made or an earlier weft. Of those marked has
-	// the ones with rules of that weft.
+	// the ones with rules of that weft. shared has our rules and flannel's in such chains in which an earlier
+	// weft keeps another network's.
 	flannel, marked []string
+	shared          []*nftables.Rule
 	other           bool // somebody else, perhaps another network, has something in the table
 	rules           int
 	keys            map[string]int
@@ -148,9 +159,17 @@ func (t *table) read() (h held, err error) {
 		if err != nil {
 			return h, fmt.Errorf("rules of chain %s: %w", ch.Name, err)
 		}
-		fmt.Fprintln(&w, ch.Name)
-		if ch.Hooknum != nil {
-			fmt.Fprintln(&w, *ch.Hooknum, *ch.Priority, *ch.Policy)
+		all := len(rules)
+		if flannel {
+			rules = slices.DeleteFunc(rules, t.scope.others)
+		}
+		if len(rules) < all {
+			h.other, h.shared = true, append(h.shared, rules...)
+		} else {
+			fmt.Fprintln(&w, ch.Name)
+			if ch.Hooknum != nil {
+				fmt.Fprintln(&w, *ch.Hooknum, *ch.Priority, *ch.Policy)
+			}
 		}
 		for _, r := range rules {
 			fmt.Fprintln(&w, ch.Name, r.Handle)
@@ -158,6 +177,9 @@ func (t *table) read() (h held, err error) {
 		}
 		if !flannel {
 			h.chains, h.rules = append(h.chains, ch.Name), h.rules+len(rules)
+			continue
+		}
+		if len(rules) < all {
 			continue
 		}
 		h.flannel = append(h.flannel, ch.Name)
@@ -189,6 +211,17 @@ func (t *table) read() (h held, err error) {
 	}
 	h.mark = w.String()
 	return h, nil
+}
+
+// others reports whether a rule of flannel's tables is another network's.
+func (s scope) others(r *nftables.Rule) bool {
+	for _, c := range []string{commentMasquerade, commentForward} {
+		if _, rest, ok := strings.Cut(string(r.UserData), c+" "); ok {
+			p, err := netip.ParsePrefix(strings.TrimRight(rest, "\x00"))
+			return err == nil && !s.has(p)
+		}
+	}
+	return false
 }
 
 // count adds what a rule has dropped, and says which family's seal it is part of.
@@ -234,7 +267,7 @@ func (t *table) sync(chains []nftChain, sets map[string][]string) (wrote, repair
 	intact := t.mark != "" && t.mark == have.mark
 	same := reflect.DeepEqual(chains, t.chains)
 	if same && intact && reflect.DeepEqual(sets, t.sets) || len(chains) == 0 &&
-		len(have.chains)+len(have.sets)+len(have.flannel) == 0 {
+		len(have.chains)+len(have.sets)+len(have.flannel)+len(have.shared) == 0 {
 		t.chains, t.sets = chains, sets
 		return false, false, nil
 	}
@@ -294,9 +327,8 @@ func (h held) shows(chains []nftChain, sets map[string][]string, name func(strin
 // whole writes the network's chains and sets anew.
 func (t *table) whole(c *nftables.Conn, have held, chains []nftChain, sets map[string][]string) error {
 	have.chains = append(have.chains, have.flannel...)
-	t.remove(c, have, len(chains) == 0)
-	if len(chains) == 0 {
-		return nil
+	if err := t.remove(c, have, len(chains) == 0); err != nil || len(chains) == 0 {
+		return err
 	}
 	c.AddTable(&t.Table)
 	for i, stem := range slices.Sorted(maps.Keys(sets)) {
@@ -322,18 +354,23 @@ func (t *table) whole(c *nftables.Conn, have held, chains []nftChain, sets map[s
 		c.AddChain(chain)
 		for _, r := range ch.rules {
 			c.AddRule(&nftables.Rule{Table: &t.Table, Chain: chain, Exprs: r.nft(set, t.randomFully),
-				UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment)})
+				UserData: userdata.AppendString(nil, userdata.TypeComment, t.comment(r))})
 		}
 	}
 	return nil
 }
 
-// remove deletes the chains and sets that have names, and with all the table if nobody else has something
-// there.
-func (t *table) remove(c *nftables.Conn, have held, all bool) {
+// remove deletes the chains and sets that have names, and the rules that it shares, and with all the table if
+// nobody else has something there.
+func (t *table) remove(c *nftables.Conn, have held, all bool) error {
 	if have.table && all && !have.other {
 		c.DelTable(&t.Table)
-		return
+		return nil
+	}
+	for _, r := range have.shared {
+		if err := c.DelRule(r); err != nil {
+			return err
+		}
 	}
 	for _, name := range have.chains {
 		c.FlushChain(&nftables.Chain{Name: name, Table: &t.Table})
@@ -344,6 +381,7 @@ func (t *table) remove(c *nftables.Conn, have held, all bool) {
 	for _, name := range have.sets {
 		c.DelSet(&nftables.Set{Name: name, Table: &t.Table})
 	}
+	return nil
 }
 
 func (t *table) set(stem string) *nftables.Set {
