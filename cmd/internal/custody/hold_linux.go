@@ -49,9 +49,15 @@ type holder struct {
 
 	mu    sync.Mutex // protects what follows
 	fds   map[uint64]int
-	weftd *net.UnixConn // the one that said hello last, nil while there is no weftd
-	since time.Time     // since when there is none, or nothing to keep
+	weftd *client   // the one that said hello last, nil while there is no weftd
+	since time.Time // since when there is none, or nothing to keep
 	ended bool
+}
+
+// client is a connection, with the order in which they came.
+type client struct {
+	*net.UnixConn
+	came int
 }
 
 // Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long
@@ -106,14 +112,16 @@ func descriptorRoom() int {
 func (h *holder) watch(ctx context.Context) {
 	for {
 		var over <-chan time.Time
-		if at, ends := h.ends(); ends {
-			over = time.After(time.Until(at))
+		at, ends := h.ends()
+		if left := time.Until(at); ends && left <= 0 {
+			return
+		} else if ends {
+			over = time.After(left)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-over:
-			return
+		case <-over: // unless somebody has come just now
 		case <-h.wake:
 		}
 	}
@@ -164,7 +172,7 @@ func (h *holder) drop(numbers []uint64) {
 
 // accept serves connections of our own user until the listener is closed.
 func (h *holder) accept(ctx context.Context, wg *sync.WaitGroup) {
-	for {
+	for came := 0; ; came++ {
 		c, err := h.o.Listener.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
@@ -178,16 +186,16 @@ func (h *holder) accept(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		wg.Go(func() {
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-			h.serve(c)
+			h.serve(&client{c, came})
 		})
 	}
 }
 
 // serve answers c's requests until that closes, does not read the answers, or asks for what only weftd may.
-func (h *holder) serve(c *net.UnixConn) {
+func (h *holder) serve(c *client) {
 	defer h.remove(c)
 	for {
-		m, fds, err := receive(c)
+		m, fds, err := receive(c.UnixConn)
 		if err != nil {
 			rights.Close(fds)
 			_ = h.answer(c, message{Refused: err.Error()}, nil)
@@ -202,12 +210,12 @@ func (h *holder) serve(c *net.UnixConn) {
 	}
 }
 
-func (h *holder) answer(c *net.UnixConn, m message, fds []int) bool {
-	return c.SetWriteDeadline(time.Now().Add(answerWait)) == nil && send(c, m, fds) == nil
+func (h *holder) answer(c *client, m message, fds []int) bool {
+	return c.SetWriteDeadline(time.Now().Add(answerWait)) == nil && send(c.UnixConn, m, fds) == nil
 }
 
 // remove forgets c. The time without a weftd begins when that goes.
-func (h *holder) remove(c *net.UnixConn) {
+func (h *holder) remove(c *client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_ = c.Close() // its answers were read, or nobody reads them
@@ -219,7 +227,7 @@ func (h *holder) remove(c *net.UnixConn) {
 
 // handle does what m asks for. It takes fds over, and what it gives belongs to the caller. Without ok c is to
 // be closed.
-func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give []int, ok bool) {
+func (h *holder) handle(c *client, m message, fds []int) (a message, give []int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.Verb == verbStore && h.weftd == c && len(fds) == 1 && len(m.Numbers) == 1 {
@@ -231,6 +239,9 @@ func (h *holder) handle(c *net.UnixConn, m message, fds []int) (a message, give 
 	case m.Verb == verbHello && m.Owner != h.o.Owner:
 		return message{Refused: fmt.Sprintf("it keeps descriptors for the state directory %.80q, and this "+
 			"weftd's is %.80q", h.o.Owner, m.Owner)}, nil, true
+	case m.Verb == verbHello && h.weftd != nil && h.weftd.came > c.came:
+		// it was said while this process was stopped
+		return message{}, nil, false
 	case m.Verb == verbHello:
 		h.weftd = c
 		h.changed()

@@ -2,6 +2,7 @@ package custody
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -208,6 +209,13 @@ func TestASocketIsNotLookedForWhereOthersWrite(t *testing.T) {
 	if err := try(dir + "/link"); err == nil {
 		t.Error("a link to a directory is followed")
 	}
+	// A link above is as /var/run: nobody else can change that either.
+	if err := try(dir + "/link/beneath"); err != nil {
+		t.Error(err)
+	}
+	if _, ok, err := End(t.Context(), dir+"/beneath/weftd.sock.holder"); !ok || err != nil {
+		t.Error(ok, err)
+	}
 	if err := os.Symlink(dir+"/elsewhere", SocketFor(dir+"/weftd.sock")); err != nil {
 		t.Fatal(err)
 	}
@@ -261,6 +269,59 @@ func TestGarbageIsRefused(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Of two weftds that said hello while the holder was stopped, the one that came last is served, whichever is
+// read first.
+func TestTheLastHelloCounts(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		socket := filepath.Join(t.TempDir(), "weftd.sock.holder")
+		l, err := listen(t.Context(), socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := pipe(t)
+		own, err := rights.Duplicate([]int{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last *session
+		for range 3 {
+			c, err := dial(t.Context(), socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := send(c, message{Verb: verbHello, Owner: "x"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if last != nil {
+				last.close() // it waited for an answer, and gave up
+			}
+			last = &session{c}
+		}
+		over := make(chan error)
+		ctx, end := context.WithCancel(t.Context())
+		go func() {
+			over <- Hold(ctx, HoldOptions{Listener: l, Socket: socket, Owner: "x", Timeout: time.Minute,
+				FDs: map[uint64]int{1: own[0]}})
+		}()
+		if m, _, err := receive(last.c); err != nil || m.Report == nil {
+			t.Fatalf("%+v %v", m, err)
+		}
+		for range 3 { // until the others have been read
+			got, err := last.take()
+			if err != nil || len(got) != 1 {
+				t.Fatalf("%v %v", got, err)
+			}
+			rights.Close([]int{got[1]})
+		}
+		last.close()
+		end()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func openFDs(t *testing.T, pid int) int {
