@@ -437,10 +437,20 @@ func (c *Core) Alone() bool {
 	return len(c.sorted) > 0
 }
 
+// wall is t by the clock on the wall as it goes now, which may have been set since t: at the start of a host
+// that has no clock of its own by many years.
+func (c *Core) wall(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return c.stepped.Add(t.Sub(c.stepped))
+}
+
 func (c *Core) state(w *way) State {
 	s := State{
-		Way: *w.Way, Answers: w.answers, Since: w.since, Answered: w.answered, Heard: w.heard, RTT: w.rtt,
-		MinRTT: w.minRTT, Silence: w.silence(), Fact: w.fact(), PathMTU: w.mtu.passed, Hole: w.mtu.hole,
+		Way: *w.Way, Answers: w.answers, Since: c.wall(w.since), Answered: c.wall(w.answered),
+		Heard: c.wall(w.heard), RTT: w.rtt, MinRTT: w.minRTT, Silence: w.silence(), Fact: w.fact(),
+		PathMTU: w.mtu.passed, Hole: w.mtu.hole,
 	}
 	if w.answers != No {
 		s.Out, s.In, s.Lossy = w.out.loss(windowLen), w.in.loss(windowLen), w.lossy

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"weft/routing/event"
 	"weft/tunnel/port"
@@ -363,6 +364,26 @@ func TestLives(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A host without a clock of its own has its time set by many years after weftd has started.
+func TestTimesAreByTheClockAsItGoesNow(t *testing.T) {
+	const years = 30 * 365 * 24 * time.Hour
+	set := func(t time.Time) time.Time { // the clock on the wall alone: 30 bits of nanoseconds, then seconds
+		*(*uint64)(unsafe.Pointer(&t)) += uint64(years/time.Second) << 30
+		return t
+	}
+	began := time.Now()
+	if d := set(began).Sub(began); d != 0 || set(began).Unix()-began.Unix() != int64(years/time.Second) {
+		t.Fatalf("package time has other times by now: %v", d)
+	}
+	c := NewCore(rand.New(rand.NewPCG(1, 2)).Uint64)
+	c.Step(began, Known{Ways: []Way{{Peer: "a", Addr: netip.MustParseAddr("10.1.2.0"), Port: 1}}})
+	now := set(began.Add(time.Second))
+	c.Step(now, Tick{})
+	if s := c.States()[0]; now.Round(0).Sub(s.Since.Round(0)) != time.Second || !s.Answered.IsZero() {
+		t.Errorf("at %v: since %v, answered %v", now, s.Since, s.Answered)
 	}
 }
 
