@@ -293,7 +293,7 @@ type Holder struct {
 type CertFile struct {
 	Flag, Path string
 	Err        error
-	// Begins and Ends are those of the certificate in it that lasts longest.
+	// Begins and Ends are those of the certificate in it that counts.
 	Begins, Ends time.Time
 }
 

@@ -48,8 +48,6 @@ func checkStoreSettings(f *Facts) findings {
 	return out.orOK("good")
 }
 
-// checkFiles goes by the dates of the certificate in each file that lasts longest, as weftd does: the others
-// are former authorities, or links of a chain that its issuer replaces with it.
 func checkFiles(f *Facts) findings {
 	var out findings
 	for _, c := range f.Files {

@@ -73,9 +73,7 @@ func unreadable(files []string) (notes []string) {
 	return notes
 }
 
-// certificateNotes says which of the PEM files cannot be read, have expired, or are about to. Of a file with
-// several certificates the one counts that lasts longest: the others are former authorities, or links of a
-// chain that its issuer replaces with it.
+// certificateNotes says which of the PEM files cannot be read, have expired, or are about to.
 func certificateNotes(files []string, now time.Time) (notes []string) {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -105,16 +103,18 @@ const stays = "what was read before is still in use, until weftd is restarted"
 // week at most. Programs that renew certificates do so earlier.
 func soon(whole time.Duration) time.Duration { return min(whole/10, 7*24*time.Hour) }
 
-// dates returns between which times the certificate is good that lasts longest of those in b.
+// dates returns between which times the certificate of those in b is good that lasts longest. An authority
+// counts only in a file of authorities: behind a node's own certificate it stands for longer than that lasts.
 func dates(b []byte) (from, to time.Time, ok bool) {
+	authority := true
 	for {
 		var block *pem.Block
 		if block, b = pem.Decode(b); block == nil {
 			return from, to, ok
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
-		if err == nil && (!ok || c.NotAfter.After(to)) {
-			from, to, ok = c.NotBefore, c.NotAfter, true
+		if err == nil && (!ok || authority && !c.IsCA || authority == c.IsCA && c.NotAfter.After(to)) {
+			from, to, ok, authority = c.NotBefore, c.NotAfter, true, c.IsCA
 		}
 	}
 }
