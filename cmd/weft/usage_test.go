@@ -57,6 +57,7 @@ func TestExitStatuses(t *testing.T) {
 		{"version --jsn", 2, "--jsn"},
 		{"status --wait peers", 2, "--wait=peers"}, {"status x", 2, "x"}, {"version x", 2, "x"},
 		{"lease lst", 2, "list?"},
+		{"help nonsense", 2, "nonsense"}, {"help lease lst", 2, "list?"}, {"help lease list", 0, ""},
 		{"lease list --more", 2, "more"},
 		{"lease --nonsense", 2, "nonsense"},
 		{"lease release", 2, "arg"},

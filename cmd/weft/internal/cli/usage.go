@@ -34,7 +34,19 @@ func Complete(root *cobra.Command) {
 	root.InitDefaultCompletionCmd("completion") // with this argument it is added whatever the arguments are
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return AsUsage(err) })
+	if help, _, err := root.Find([]string{"help"}); err == nil { // it prints weft's for what it does not know
+		help.Args = aCommand
+	}
 	strict(root)
+}
+
+// aCommand refuses arguments that name no command.
+func aCommand(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err == nil && of.HasSubCommands() {
+		err = noSuchCommand(of, rest)
+	}
+	return err
 }
 
 func strict(cmd *cobra.Command) {
