@@ -5,6 +5,7 @@ package delegate
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -52,9 +53,17 @@ func (c *Caller) Add(ctx context.Context, d netconf.Delegate, call Call) (types.
 	return invoke.ExecPluginWithResult(ctx, path, d.Text(), call.with("ADD", c.path), c.exec)
 }
 
-// Del detaches.
+// everyPlugin is a version that all plugins of these years know.
+const everyPlugin = "0.4.0"
+
+// Del detaches. A runtime that cached the configuration of the ADD asks for the version of that, which an
+// earlier weft-cni may have lowered for the plugin.
 func (c *Caller) Del(ctx context.Context, d netconf.Delegate, call Call) error {
-	return c.run(ctx, d, "DEL", call)
+	err := c.run(ctx, d, "DEL", call)
+	if e := (*types.Error)(nil); errors.As(err, &e) && e.Code == types.ErrIncompatibleCNIVersion {
+		return c.run(ctx, d.WithVersion(everyPlugin).WithPrevResult(nil), "DEL", call)
+	}
+	return err
 }
 
 // Check asks the plugin whether the attachment is as ADD left it.

@@ -84,6 +84,19 @@ func TestCallsCarryTheAttachment(t *testing.T) {
 	}
 }
 
+// A pod is detached that an earlier weft-cni attached by a plugin of an older version than the runtime's.
+func TestAPluginOfAnOlderVersionDetaches(t *testing.T) {
+	c, calls := fake(t, "0.4.0", "1.0.0")
+	d := parsed(t, "1.1.0", "").WithPrevResult([]byte(`{"cniVersion":"1.1.0"}`))
+	if err := c.Del(t.Context(), d, Call{ContainerID: "id", IfName: "eth7"}); err != nil {
+		t.Error(err)
+	}
+	const want = `DEL 0.4.0 id eth7   /nonexistent:DIR {"cniVersion":"0.4.0","ipam":{},"name":"n","type":"fake"}`
+	if got := calls(); len(got) != 2 || got[1] != want {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestErrorsOfTheDelegate(t *testing.T) {
 	c, _ := fake(t, "1.0.0")
 	fails := parsed(t, "1.0.0", `,"x":"fail"`)
