@@ -35,6 +35,7 @@ type Rules struct {
 	swept   bool // nothing is left of an earlier run
 	warned  map[string]bool
 	placed  map[string]bool // whose first look is over
+	outer   outerRoutes
 
 	statusMu sync.Mutex
 	status   Status
@@ -186,7 +187,7 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	x.st.Notes = append(x.st.Notes, note...)
 	var links []string
 	if err == nil {
-		links, err = outerLinks(all, guard, set, r.cfg.RouteProtocol)
+		links, err = r.outer.links(all, guard, set, r.cfg.RouteProtocol)
 	}
 	if err != nil {
 		x.st.Notes = append(x.st.Notes, fmt.Sprintf("which links are the underlay's side is not known: %v", err))

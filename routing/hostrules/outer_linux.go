@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -23,12 +24,29 @@ func listLinks() ([]netlink.Link, error) {
 	return all, nil
 }
 
-// outerLinks returns the sorted names of the links of the underlay's side, by which datagrams to the
-// overlay's port may come in: the underlay's link, the loopback, the devices of kinds that no pod has, and the
-// links to which the host's own routes to peers, or its default routes, lead. A pod with CAP_NET_RAW can send
-// from any address, but its packets come in by a link of the pods' side: one to our own pods is not among
-// them, unless it is the underlay. The result is empty if the underlay is not known.
-func outerLinks(all []netlink.Link, g Guard, set lease.Set, protocol int) ([]string, error) {
+// outerRoutes keeps what the routes said, since listing them costs much on a host that has many.
+type outerRoutes struct {
+	asked    time.Time
+	took     time.Duration
+	peers    *lease.Record // the first of the set; a set is immutable, so that another has another one
+	underlay string
+	routes   map[int]bool // links that a route leads by to a peer or to everywhere
+	pods     map[int]bool // links that a route leads by to our own subnet
+}
+
+// For the same set and underlay, the routes are listed again after routesShare times as long as that took, and
+// after routesFresh at the latest.
+const (
+	routesShare = 20
+	routesFresh = 30 * time.Second
+)
+
+// links returns the sorted names of the links of the underlay's side, by which datagrams to the overlay's port
+// may come in: the underlay's link, the loopback, the devices of kinds that no pod has, and the links to which
+// the host's own routes to peers, or its default routes, lead. A pod with CAP_NET_RAW can send from any
+// address, but its packets come in by a link of the pods' side: one to our own pods is not among them, unless
+// it is the underlay. The result is empty if the underlay is not known.
+func (o *outerRoutes) links(all []netlink.Link, g Guard, set lease.Set, protocol int) ([]string, error) {
 	if !g.guards() || g.Underlay == "" {
 		return nil, nil
 	}
@@ -37,14 +55,13 @@ func outerLinks(all []netlink.Link, g Guard, set lease.Set, protocol int) ([]str
 		a := l.Attrs()
 		index[a.Index], own[a.Index] = l, a.Name == g.Underlay || ofHost(l)
 	}
-	routes, pods, err := routedLinks(set, protocol, own)
-	if err != nil {
+	if err := o.read(g, set, protocol, own); err != nil {
 		return nil, err
 	}
 	names := map[string]bool{g.Underlay: true} // also while it is away
 	for _, l := range all {
 		a := l.Attrs()
-		if a.Name != g.Underlay && (pods[a.Index] || !ofHost(l) && !routes[a.Index]) {
+		if a.Name != g.Underlay && (o.pods[a.Index] || !ofHost(l) && !o.routes[a.Index]) {
 			continue
 		}
 		names[a.Name] = true
@@ -60,11 +77,19 @@ func ofHost(l netlink.Link) bool {
 	return slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
 }
 
-// routedLinks returns the links that a route leads by to a peer or to everywhere, and those to our own subnet.
-// The links in own are known already, so that routes by them are not compared with the peers, of which there
-// may be thousands.
-func routedLinks(set lease.Set, protocol int, own map[int]bool) (routes, pods map[int]bool, err error) {
-	routes, pods = map[int]bool{}, map[int]bool{}
+// read lists the routes if it is time to. The links in own are known already, so that routes by them are not
+// compared with the peers, of which there may be thousands.
+func (o *outerRoutes) read(g Guard, set lease.Set, protocol int, own map[int]bool) error {
+	began := time.Now()
+	var first *lease.Record
+	if len(set.Peers) > 0 {
+		first = &set.Peers[0]
+	}
+	if o.routes != nil && first == o.peers && g.Underlay == o.underlay &&
+		began.Sub(o.asked) < min(routesShare*o.took, routesFresh) {
+		return nil
+	}
+	routes, pods := map[int]bool{}, map[int]bool{}
 	subnets := []netip.Prefix{set.Own.V4, set.Own.V6}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		peers := sync.OnceValue(func() []netip.Addr { return sources(set.Peers, family == netlink.FAMILY_V6) })
@@ -75,7 +100,7 @@ func routedLinks(set lease.Set, protocol int, own map[int]bool) (routes, pods ma
 			continue // a kernel without IPv6
 		}
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil, nil, fmt.Errorf("list routes: %w", err)
+			return fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range rs {
 			if int(r.Protocol) == protocol {
@@ -98,7 +123,8 @@ func routedLinks(set lease.Set, protocol int, own map[int]bool) (routes, pods ma
 			}
 		}
 	}
-	return routes, pods, nil
+	*o = outerRoutes{began, time.Since(began), first, g.Underlay, routes, pods}
+	return nil
 }
 
 // anyWithin reports whether one of the addresses, which are sorted, is within p.

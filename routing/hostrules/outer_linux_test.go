@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The links of the underlay's side are the underlay and those of the host's routes to peers and default
@@ -24,13 +25,15 @@ func TestOuterLinks(t *testing.T) {
 	}
 	set := testSet("198.51.100.1", "203.0.113.7", "2001:db8:9::9")
 	g := Guard{Port: 8472, Underlay: "under"}
+	var routes outerRoutes
 	expect := func(want string) {
 		t.Helper()
 		all, err := listLinks()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := outerLinks(all, g, set, 119)
+		routes.took = 0 // or else one look could be too soon after the other
+		got, err := routes.links(all, g, set, 119)
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%q, %v, want %s", got, err, want)
 		}
@@ -51,4 +54,38 @@ func TestOuterLinks(t *testing.T) {
 	if anyWithin(netip.MustParsePrefix("192.0.2.0/24"), nil) {
 		t.Error("one of none")
 	}
+}
+
+// The routes are not listed again at once where that takes long, as with a full table of the Internet, unless
+// the peers or the underlay are others.
+func TestRoutesAreNotListedAllTheTime(t *testing.T) {
+	inNamespace(t)
+	sh(t, "ip link add lan type veth peer name lan-far")
+	sh(t, "ip link set lan up")
+	g, set := Guard{Port: 8472, Underlay: "under"}, testSet("203.0.113.7")
+	var routes outerRoutes
+	expect := func(what, want string) {
+		t.Helper()
+		all, err := listLinks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := routes.links(all, g, set, 119); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, %v, want %s", what, got, err, want)
+		}
+	}
+	expect("at first", "lo under")
+	sh(t, "ip route add 203.0.113.0/24 dev lan")
+	routes.took = time.Second
+	expect("too soon", "lo under")
+	routes.asked = routes.asked.Add(-routesShare * time.Second)
+	expect("later", "lan lo under")
+	sh(t, "ip route del 203.0.113.0/24")
+	routes.took = time.Hour
+	expect("too soon", "lan lo under")
+	set = testSet("203.0.113.7")
+	expect("with another set", "lo under")
+	sh(t, "ip route add 203.0.113.0/24 dev lan")
+	routes.took, routes.asked = time.Hour, routes.asked.Add(-routesFresh)
+	expect("after half a minute", "lan lo under")
 }
