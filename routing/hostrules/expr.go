@@ -83,7 +83,8 @@ func matchLink(key expr.MetaKey, link string) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: linkName(link)}}
 }
 
-// addressField loads the source, or the destination, into register 1 (RFC 791 section 3.1, RFC 8200 section 3).
+// addressField loads the source, or the destination, into register 1 (RFC 791 section 3.1, RFC 8200 section
+// 3).
 func addressField(destination, ipv6 bool) *expr.Payload {
 	p := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
 	if ipv6 {

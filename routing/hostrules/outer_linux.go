@@ -34,16 +34,16 @@ type outerRoutes struct {
 	pods     map[int]bool // links that a route leads by to our own subnet
 }
 
-// For the same set and underlay, the routes are listed again after routesShare times as long as that took, and
-// after routesFresh at the latest.
+// For the same set and underlay, the routes are listed again after routesShare times as long as that took, or
+// after routesFresh.
 const (
 	routesShare = 20
 	routesFresh = 30 * time.Second
 )
 
-// links returns the sorted names of the links of the underlay's side, by which datagrams to the overlay's port
-// may come in: the underlay's link, the loopback, the devices of kinds that no pod has, and the links to which
-// the host's own routes to peers, or its default routes, lead. A pod with CAP_NET_RAW can send from any
+// links returns the sorted names of the links of the underlay's side, by which datagrams to the overlay's
+// port may come in: the underlay's link, the loopback, the devices of kinds that no pod has, and the links to
+// which the host's own routes to peers, or its default routes, lead. A pod with CAP_NET_RAW can send from any
 // address, but its packets come in by a link of the pods' side: one to our own pods is not among them, unless
 // it is the underlay. The result is empty if the underlay is not known.
 func (o *outerRoutes) links(all []netlink.Link, g Guard, set lease.Set, protocol int) ([]string, error) {

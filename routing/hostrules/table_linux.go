@@ -96,8 +96,8 @@ func (t *table) String() string {
 
 func (t *table) named(stem string) string { return stem + "-" + label(t.network) }
 
-// comment is that of a rule. In flannel's tables it ends with the network: an earlier weft, which may keep the
-// rules of another network in flannel's own chains, tells by that whose they are.
+// comment is that of a rule. In flannel's tables it ends with the network: an earlier weft, which may keep
+// another network's rules in flannel's own chains, tells by that whose they are.
 func (t *table) comment(r rule) string {
 	if t.Name == dropTable {
 		return r.comment
