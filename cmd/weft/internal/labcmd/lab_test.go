@@ -52,6 +52,7 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 		{"no such file", labFlags{config: file + "x"}, "", "", "such"},
 		{"backend", labFlags{backend: "carrier-pigeon"}, lab.Weftd, "", "carrier-pigeon"},
 		{"store", labFlags{backend: "udp", Spec: lab.Spec{Store: "drawer"}}, "", "", "drawer"},
+		{"the kernel has no path", labFlags{backend: "auto", path: "raw"}, lab.Weftd, "", "kernel"},
 		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw"},
 			lab.KernelHostGW, "", "path"},
 	} {

@@ -138,6 +138,10 @@ func (f *labFlags) network() (driver string, config json.RawMessage, err error) 
 		network["EnableIPv6"], network["IPv6Network"] = true, "fd42::/48"
 	}
 	config, err = json.Marshal(network)
+	if n, bad := routing.Parse(config); f.path != "" && bad == nil && n.Facts().Carrier != routing.CarrierWeft {
+		return driver, nil, fmt.Errorf("--path %s: it is the kernel that moves the packets of backend %s: want udp "+
+			"or %s", f.path, f.backend, userVXLAN) // weftd would ignore it
+	}
 	return driver, config, err
 }
 
