@@ -117,7 +117,7 @@ type option struct {
 	set  bool
 }
 
-// othersOf is Tunnel.Other.
+// othersOf is Device.Other.
 func othersOf(options ...option) string {
 	var names []string
 	for _, o := range options {
