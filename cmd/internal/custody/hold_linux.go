@@ -31,6 +31,8 @@ type HoldOptions struct {
 }
 
 const (
+	// lookEvery is how often a holder without a weftd looks whether its socket is still there.
+	lookEvery = time.Second
 	// emptyFor is how long a holder with nothing to keep waits for something.
 	emptyFor = 3 * time.Second
 	// answerWait is how long an answer may wait for a peer that does not read.
@@ -43,9 +45,10 @@ const (
 
 // holder is a process's state.
 type holder struct {
-	o    HoldOptions
-	room int // how many descriptors it may keep
-	wake chan struct{}
+	o      HoldOptions
+	socket os.FileInfo // of our socket's file; nil if there was none
+	room   int         // how many descriptors it may keep
+	wake   chan struct{}
 
 	mu    sync.Mutex // protects what follows
 	fds   map[uint64]int
@@ -61,19 +64,21 @@ type client struct {
 }
 
 // Hold keeps what it is given until there is nothing more to keep, until nobody has come for it for as long
-// as o says, until it is told to end, or until ctx ends. Then it removes its socket.
+// as o says, until it is told to end, until its socket is gone while there is no weftd, or until ctx ends. Then
+// it removes its socket.
 func Hold(ctx context.Context, o HoldOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &holder{o: o, room: descriptorRoom(), wake: make(chan struct{}, 1), fds: map[uint64]int{},
 		since: time.Now()}
 	maps.Copy(h.fds, o.FDs)
-	own, err := os.Lstat(o.Socket)
+	var err error
+	h.socket, err = os.Lstat(o.Socket)
 	var wg sync.WaitGroup
 	wg.Go(func() { h.accept(ctx, &wg) })
 	h.watch(ctx)
 	// As long as we listen, nobody puts another socket there; after a removal by hand somebody may.
-	if now, bad := os.Lstat(o.Socket); err == nil && bad == nil && os.SameFile(own, now) {
+	if h.reachable() {
 		err = os.Remove(o.Socket)
 	}
 	err = errors.Join(err, o.Listener.Close())
@@ -113,10 +118,10 @@ func (h *holder) watch(ctx context.Context) {
 	for {
 		var over <-chan time.Time
 		at, ends := h.ends()
-		if left := time.Until(at); ends && left <= 0 {
+		if left := time.Until(at); ends && (left <= 0 || !h.reachable()) {
 			return
 		} else if ends {
-			over = time.After(left)
+			over = time.After(min(left, lookEvery))
 		}
 		select {
 		case <-ctx.Done():
@@ -125,6 +130,12 @@ func (h *holder) watch(ctx context.Context) {
 		case <-h.wake:
 		}
 	}
+}
+
+// reachable reports whether the next weftd would find this holder: its socket is where it was.
+func (h *holder) reachable() bool {
+	now, err := os.Lstat(h.o.Socket)
+	return h.socket != nil && err == nil && os.SameFile(h.socket, now)
 }
 
 // changed has watch look again. The caller has the lock.

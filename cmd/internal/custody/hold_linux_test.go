@@ -55,6 +55,22 @@ func TestWhenTheHolderEnds(t *testing.T) {
 		c.Close()
 		n.ended()
 	})
+	t.Run("its socket is gone", func(t *testing.T) { // as with the directory of a container
+		n := newNode(t)
+		c := n.weftd()
+		keepOne(t, c, "a", "", r)
+		pid := c.Status().PID
+		if err := os.Remove(n.socket()); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		await.OK(t, "the holder ends", func() error {
+			if err := unix.Kill(pid, 0); err == nil {
+				return errors.New("it runs")
+			}
+			return nil
+		})
+	})
 	t.Run("nothing is left", func(t *testing.T) {
 		n := newNode(t)
 		c := n.weftd()
