@@ -1,8 +1,10 @@
 package aliroutes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,8 +88,7 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 		p, err = providers.NewOIDCCredentialsProviderBuilder().Build()
 	case os.Getenv("ALIBABA_CLOUD_CONFIG_FILE") != "" || missing == nil && !disabled:
 		from = "the file of the aliyun command (" + file + ")"
-		// a profile of the instance's role asks with a session only
-		if err = os.Setenv("ALIBABA_CLOUD_IMDSV1_DISABLED", "true"); err == nil {
+		if err = guardLibrary(); err == nil {
 			p, err = providers.NewCLIProfileCredentialsProviderBuilder().WithProfileFile(file).Build()
 		}
 	default:
@@ -98,6 +99,16 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 		return nil, from, fmt.Errorf("no credentials of Alibaba Cloud, which were looked for in %s: %w", from, err)
 	}
 	return credentials.FromCredentialsProvider("sts", p), from, nil
+}
+
+// guardLibrary has the library's provider for a profile of the instance's role ask as we do: with a session
+// only, and past any proxy. Go reads the variables of proxies once, at the first request that may take one.
+func guardLibrary() error {
+	past := strings.TrimPrefix(metadataAt, "http://")
+	if others := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy")); others != "" {
+		past = others + "," + past
+	}
+	return errors.Join(os.Setenv("ALIBABA_CLOUD_IMDSV1_DISABLED", "true"), os.Setenv("NO_PROXY", past))
 }
 
 // role has the credentials of the RAM role that the instance has. It is safe for concurrent use.

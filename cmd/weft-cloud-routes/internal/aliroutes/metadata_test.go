@@ -2,9 +2,12 @@ package aliroutes
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +19,7 @@ func alone(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET",
 		"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE", "ALIBABA_CLOUD_CLI_PROFILE_DISABLED",
-		"ALIBABA_CLOUD_IMDSV1_DISABLED"} {
+		"ALIBABA_CLOUD_IMDSV1_DISABLED", "NO_PROXY"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
@@ -109,6 +112,35 @@ func TestWhereCredentialsAreLookedFor(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A proxy of the environment sees no request for the credentials of the instance's role that the aliyun
+// command's file names. It is asked in a process of its own, since Go reads the variables once.
+func TestAProxySeesNoCredentials(t *testing.T) {
+	const asChild = "WEFT_TEST_BEHIND_A_PROXY"
+	if os.Getenv(asChild) != "" {
+		known, from, err := credentialsFrom(newMetadata("http://127.0.0.1:1"))
+		if err != nil || !strings.Contains(from, "config.json") {
+			t.Fatal(from, err)
+		}
+		_, _ = known.GetCredential() // there is no such service here
+		return
+	}
+	alone(t)
+	var seen atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) }))
+	t.Cleanup(proxy.Close)
+	file := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(file,
+		[]byte(`{"current":"one","profiles":[{"name":"one","mode":"EcsRamRole"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), asChild+"=1", "HTTP_PROXY="+proxy.URL, "no_proxy=example.org",
+		"ALIBABA_CLOUD_PROFILE=", "ALIBABA_CLOUD_CONFIG_FILE="+file)
+	if out, err := child.CombinedOutput(); err != nil || seen.Load() > 0 {
+		t.Errorf("%d requests: %v\n%s", seen.Load(), err, out)
 	}
 }
 
