@@ -96,20 +96,3 @@ func del(t testing.TB, s *lab.Store, key string) {
 		t.Fatal(err)
 	}
 }
-
-// ttl returns the life that an etcd lease was granted, and what is left of it.
-func ttl(t testing.TB, s *lab.Store, lease int64) (granted, left time.Duration) {
-	t.Helper()
-	var got struct{ TTL, GrantedTTL string }
-	if err := etcd(t, s, "/v3/lease/timetolive", map[string]any{"ID": strconv.FormatInt(lease, 10)}, &got); err != nil {
-		t.Fatal(err)
-	}
-	seconds := func(text string) time.Duration {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("lease %d: %+v", lease, got)
-		}
-		return time.Duration(n) * time.Second
-	}
-	return seconds(got.GrantedTTL), seconds(got.TTL)
-}
