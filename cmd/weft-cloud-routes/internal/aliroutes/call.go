@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 
 	openapi "github.com/alibabacloud-go/darabonba-openapi/v2/client"
@@ -126,8 +127,8 @@ func (e *entries) fault() error {
 	return &refusal{code: failed[0].FailedCode, message: failed[0].FailedMessage}
 }
 
-// answerWithin is how long connecting, and waiting for an answer, may take, in milliseconds.
-const answerWithin = 20_000
+// answerWithin is how long an answer may take.
+const answerWithin = 20 * time.Second
 
 // try makes a call once.
 func (p product) try(ctx context.Context, action string, query map[string]*string, out any) error {
@@ -135,8 +136,7 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 		Action: &action, Version: &p.version, Protocol: &p.scheme, Pathname: dara.String("/"),
 		Method: dara.String(http.MethodPost), AuthType: dara.String("AK"),
 		Style: dara.String("RPC"), ReqBodyType: dara.String("formData"), BodyType: dara.String("string"),
-	}, &models.OpenApiRequest{Query: query},
-		&dara.RuntimeOptions{ConnectTimeout: dara.Int(answerWithin), ReadTimeout: dara.Int(answerWithin)})
+	}, &models.OpenApiRequest{Query: query}, &dara.RuntimeOptions{})
 	var e *tea.SDKError
 	switch {
 	case errors.As(err, &e):

@@ -1,6 +1,7 @@
 package aliroutes
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/weft-cloud-routes/internal/tabletest"
 	"weft/test/alitest"
 )
 
@@ -158,5 +160,25 @@ func TestWithoutAHome(t *testing.T) {
 	if _, from, err := credentialsFrom(newMetadata("http://127.0.0.1:1")); err != nil ||
 		from != "the role of this instance (http://127.0.0.1:1)" {
 		t.Errorf("%s, %v", from, err)
+	}
+}
+
+// An answer that sends elsewhere is an error: what is signed goes nowhere but to the API.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	t.Cleanup(other.Close)
+	from := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(from.Close)
+	w := newWorld(t, nil)
+	o := w.o
+	o.ECSEndpoint = from.URL
+	c, err := o.Open(t.Context(), w.cloud.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err, errRedirect) ||
+		elsewhere.Load() != 0 {
+		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -157,11 +158,23 @@ func openProduct(name, version, endpoint string, known credentials.Credential) (
 	if err != nil {
 		return product{}, fmt.Errorf("--%s-endpoint: %w", name, err)
 	}
-	client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host})
+	client, err := openapi.NewClient(&openapi.Config{Credential: known, Endpoint: &u.Host,
+		HttpClient: transport{http.Client{Timeout: answerWithin,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return errRedirect }}}})
 	if err != nil {
 		return product{}, fmt.Errorf("--%s-endpoint: %w", name, err)
 	}
 	return product{name, version, u.Scheme, client}, nil
+}
+
+var errRedirect = errors.New("redirects are not followed")
+
+// transport sends the client's requests. By itself that would follow redirects with what is signed.
+type transport struct{ http.Client }
+
+// Call implements dara.HttpClient.
+func (t transport) Call(req *http.Request, _ *http.Transport) (*http.Response, error) {
+	return t.Do(req)
 }
 
 // description is our mark.
