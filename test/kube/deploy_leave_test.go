@@ -67,15 +67,13 @@ func (c *Cluster) leaves(t *testing.T, bin string, v variant) {
 		t.Errorf("links, %v:\n%s", err, links)
 	}
 	Until(t, "the container has nothing left to do", func(context.Context) error {
-		// The tables that packets go by stay until a flannel has its own, and are named: by the init container, and
+		// The chains that packets go by stay until a flannel has its own, and are named: by the init container, and
 		// by this one, which has a handler for the signal by then.
-		named, said := 0, strings.Split(strings.TrimSpace(k.log.String()), "\n")
+		named, said := map[string]int{}, strings.Split(strings.TrimSpace(k.log.String()), "\n")
 		for _, line := range said {
-			if strings.HasPrefix(line, "kept nftables table") {
-				named++
-			}
+			named[line]++
 		}
-		if named < 2 || !strings.HasPrefix(said[len(said)-1], "kept nftables table") {
+		if last := said[len(said)-1]; !strings.HasPrefix(last, "kept nftables table") || named[last] < 2 {
 			return fmt.Errorf("log %q", said)
 		}
 		return nil
