@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"weft/routing/probe"
 )
 
 // template is a cause with words in braces that are filled in from a Path and a Fact. there says that its
@@ -52,7 +54,7 @@ var templates = map[Code]template{
 	"peer-firewall": {there, "a firewall drops both ICMP and the overlay's port",
 		"packets arrive: then it is its own rules", "tcpdump -ni any host {me}; {rules}"},
 	"wrong-neighbour": {here, "this host sends to a wrong MAC address, as a pinned neighbour entry has it",
-		"PERMANENT, or a MAC address that is not the next hop's", "ip neigh show {under}; ip route get {under}"},
+		"PERMANENT, or a MAC address that is not the next hop's", "ip neigh show {next}; ip route get {under}"},
 	"address-twice": {here, "more than one host has {next} on {link}",
 		"the address, on a host that is not to have it",
 		"ip -br addr | grep -wF {next}"},
@@ -232,6 +234,9 @@ func (p Path) fill(f Fact) *strings.Replacer {
 		outer, dump = fmt.Sprintf("IP protocol %d", p.Protocol), fmt.Sprintf("ip proto %d", p.Protocol)
 		sockets, kind = "ss -wlnp", "ipip"
 	}
+	if f.Layer == Daemon { // which has a port of its own
+		sockets = fmt.Sprintf("ss -lunp sport = :%d", probe.DefaultPort)
+	}
 	if n := max(p.UDPPort, uint16(p.Protocol)); f.Layer == Port && n != 0 {
 		match = fmt.Sprintf(" | grep -e %d -e REJECT -e DROP", n)
 	}
@@ -251,7 +256,7 @@ func (p Path) fill(f Fact) *strings.Replacer {
 	}
 	return strings.NewReplacer("{peer}", p.Peer, "{to}", to, "{me}", me, "{under}", text(under, "ADDRESS"),
 		"{link}", cmp.Or(p.Link, p.Neighbour.Link, "LINK"), "{dev}", cmp.Or(p.Link, "any"), "{on link}", onLink,
-		"{next}", text(p.Neighbour.At, to), "{by}", by,
+		"{next}", text(p.Neighbour.At, text(under, "ADDRESS")), "{by}", by,
 		"{rules}", rules, "{its rules}", itsRules, "{outer}", outer, "{dump}", dump,
 		"{dump out}", strings.Replace(dump, "udp port", "udp dst port", 1), "{sockets}", sockets, "{kind}", kind,
 		"{match}", match, "{port}", fmt.Sprint(p.UDPPort), "{unused}", p.Unused, "{unrouted}", unrouted,

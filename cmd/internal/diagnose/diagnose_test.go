@@ -128,6 +128,18 @@ func TestCommandsAreFilledIn(t *testing.T) {
 			}
 		}
 	}
+	behind := known
+	behind.Neighbour.At = netip.MustParseAddr("192.0.2.254")
+	for want, c := range map[string]Cause{
+		"ip neigh show 192.0.2.254; ip route get 192.0.2.2": behind.cause("wrong-neighbour", behind.fill(Fact{To: a})),
+		// weftd's questions go to its own port, which the kernel's vxlan does not have
+		"systemctl status weftd; journalctl -u weftd -n 50; ss -lunp sport = :8286": known.cause("weftd-stopped",
+			known.fill(Fact{Layer: Daemon})),
+	} {
+		if c.Command != want {
+			t.Errorf("%s: %q", c.Code, c.Command)
+		}
+	}
 	for want, code := range map[string]Code{
 		"ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2; tracepath -n 192.0.2.2": "path-mtu",
 		"tcpdump -ni any udp dst port 8285 and src host 192.0.2.2; nft list ruleset":                 "dropped-one-way",
