@@ -75,7 +75,11 @@ func Gather(ctx context.Context, r Request) *Facts {
 // Know reads what is known of this node and its network: by the running weftd, by what it left, by the store
 // and by the kernel.
 func Know(ctx context.Context, r Request) *Facts {
-	f := &Facts{Now: time.Now(), Daemon: askDaemon(ctx, r.Socket)}
+	patience := Within / 10 // a daemon that hangs must leave time for the store
+	if r.Offline {
+		patience = Within / 2
+	}
+	f := &Facts{Now: time.Now(), Daemon: askDaemon(ctx, r.Socket, patience)}
 	if r.Settings != nil {
 		f.Settings = *r.Settings
 	} else {
@@ -90,13 +94,12 @@ func Know(ctx context.Context, r Request) *Facts {
 	return f
 }
 
-// askDaemon asks the weftd on socket.
-func askDaemon(ctx context.Context, socket string) Daemon {
+// askDaemon asks the weftd on socket, which may take that long.
+func askDaemon(ctx context.Context, socket string, patience time.Duration) Daemon {
 	if socket == "" {
 		return Daemon{}
 	}
-	// A daemon that hangs must leave time for the rest.
-	ctx, cancel := context.WithTimeout(ctx, Within/10)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c := control.NewClient(socket)
 	d := Daemon{Asked: true, PID: c.Listener(ctx)}
@@ -106,7 +109,7 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 		d.Leases, _ = c.Leases(ctx) // it has none while it waits
 	}
 	if d.Err != nil && d.PID != 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, Within/10)
+		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, patience)
 	}
 	if errors.Is(d.Err, control.ErrNoDaemon) {
 		d.Holder, _, d.HolderErr = custody.Look(ctx, custody.SocketFor(socket))

@@ -2,9 +2,12 @@ package ping
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -472,5 +475,28 @@ func TestPortsAreThoseOfTheFamily(t *testing.T) {
 	if err != nil || len(ways) != 1 || ways[0].question(diagnose.Port).By != byIPIP ||
 		ways[0].question(diagnose.Port).Port != 0 || !slices.Contains(ways[0].layers(), diagnose.Port) {
 		t.Errorf("ipip: %+v, %v", ways, err)
+	}
+}
+
+// TestLearnWaitsForABusyDaemon has a weftd answer as late as on a host whose processors are all taken.
+func TestLearnWaitsForABusyDaemon(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answers := map[string]any{
+			"/v1/status": control.Status{Ready: true, Lease: &control.Lease{}},
+			"/v1/peers":  control.Peers{}, "/v1/leases": control.Leases{Source: "weftd", Leases: []control.Record{{}}},
+		}
+		time.Sleep(800 * time.Millisecond)
+		_ = json.NewEncoder(w).Encode(answers[r.URL.Path])
+	})}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	if k, err := Learn(t.Context(), path, nil); err != nil || !k.Running || len(k.Nodes) != 1 {
+		t.Errorf("%+v, %v", k, err)
 	}
 }
