@@ -160,11 +160,10 @@ type seen struct {
 }
 
 // among returns what drops in a chain with these rules, and with a policy that drops: the first rule that
-// drops every packet, or where packets are forwarded else the first that has dropped any; and the policy
-// unless nothing comes to it.
+// drops every packet, or else the first that has dropped any; and the policy unless nothing comes to it.
 func (s Suspect) among(rules []seen, policy bool) (found []Suspect) {
 	at := slices.IndexFunc(rules, func(r seen) bool { return r.drops && r.all })
-	if at < 0 && s.Hook == "forward" {
+	if at < 0 {
 		at = slices.IndexFunc(rules, func(r seen) bool { return r.drops && r.packets > 0 })
 	}
 	accepts := slices.IndexFunc(rules, func(r seen) bool { return r.next == chainAccept })

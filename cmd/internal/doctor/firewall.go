@@ -64,7 +64,8 @@ func (f *Facts) suspected(hook, link string) findings {
 		// There weftd's rules accept, but for nftables, where each table has to.
 		ours := f.Settings.Rules.ForwardRules && !f.Network.EnableNFTables && s.Chain == "FORWARD" &&
 			s.Owner == "" && !s.Sure && !s.Ahead
-		if s.Hook != hook || hook == "forward" && ours || s.Some > 0 && !f.silent() {
+		some := s.Some > 0 || s.Dropped > 0 && hook != "forward" // of which the overlay's packets need be none
+		if s.Hook != hook || hook == "forward" && ours || some && !f.silent() {
 			continue
 		}
 		port := facts.Port
