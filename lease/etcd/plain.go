@@ -118,7 +118,7 @@ func sentence(cfg Config, store string, tls bool, cause string) string {
 		return store + " closes the connection without an answer: if it speaks TLS, write https:// in " +
 			"--etcd-endpoints and name its CA with --etcd-cafile"
 	case has("connection refused"):
-		return store + " refuses the connection: nothing listens there; look whether etcd runs, and at which " +
+		return store + " refuses the connection, and nothing listens there: look whether etcd runs, and at which " +
 			"address and port"
 	case has("no such host", "server misbehaving", ": lookup "):
 		return store + "'s name does not resolve: it is misspelt in --etcd-endpoints, or the name server does " +

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -70,7 +71,14 @@ func (n Neighbour) shown(c Cause) Cause {
 			"answers for it", n.Entry, n.At, n.Answers[0])
 		c.Remedy = fmt.Sprintf("ip neigh del %v dev %s", n.At, n.Link)
 	case c.Code == "address-twice":
-		c.Cause = fmt.Sprintf("%s: %v answer for it", c.Cause, n.Answers)
+		var who []string
+		if n.Own {
+			who = []string{"this host"}
+		}
+		for _, m := range n.Answers {
+			who = append(who, m.String())
+		}
+		c.Cause += ": " + strings.Join(who, " and ")
 		c.Where = "on each host of this link"
 	}
 	return c

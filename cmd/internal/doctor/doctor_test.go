@@ -17,6 +17,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/diagnose"
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/lease"
@@ -191,6 +192,7 @@ func TestChecks(t *testing.T) {
 			f.Daemon.Status.Controller = &c
 		}
 	}
+	dropped := []hostrules.Suspect{{Hook: "input", Table: "ip filter", Chain: "INPUT", Rule: 3, Dropped: 7}}
 	silent := []control.Peer{{Name: "b", Address: ip("192.0.2.2"),
 		Probes: []control.Probe{{Answers: "no", Since: at()}}}}
 	suspect := func(hook, table, chain, owner string) []hostrules.Suspect {
@@ -460,6 +462,21 @@ func TestChecks(t *testing.T) {
 		}, "firewall-input warning, peer-answers fault", "udp port 8285"},
 		{"weft's own rules, and every peer answers", func(f *Facts) { f.Daemon.Status.Rules.Pods = 9 },
 			"", ""},
+		{"a rule that has dropped some, and a peer is silent", func(f *Facts) {
+			f.Firewall.Suspects, f.Daemon.Peers.Peers = dropped, silent
+		}, "firewall-input warning, peer-answers fault",
+			"rule 3 of chain INPUT of table ip filter has dropped 7 packets; iptables -I INPUT -p udp --dport 8285"},
+		{"a rule that has dropped some, and every peer answers", func(f *Facts) { f.Firewall.Suspects = dropped },
+			"", ""},
+		{"this host has a peer's address", func(f *Facts) {
+			f.Links.Links[0].Addrs = append(f.Links.Links[0].Addrs, pfx("192.0.2.2/24"))
+			f.Links.Neighbours = map[netip.Addr]diagnose.Neighbour{ip("192.0.2.2"): {At: ip("192.0.2.2"), Link: "eth0",
+				Own: true, Answers: []net.HardwareAddr{{2, 0, 0, 0, 0, 2}}}}
+		}, "duplicate-address fault, peer-underlay fault", "ip addr del 192.0.2.2/24 dev eth0"},
+		{"our certificate has no key, and its authority ends soon", func(f *Facts) {
+			f.Files[0].Ends = at().AddDate(0, 0, 5)
+			f.Store.Check = errors.New("etcd certificate /client.pem: its key file is not given")
+		}, "certificates warning, certificates fault", "its key file is not given"},
 		{"a firewall for ipip", func(f *Facts) {
 			config(`{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`)(f)
 			f.Firewall.Suspects = suspect("input", "inet theirs", "c", "")
@@ -656,6 +673,35 @@ func TestPeerRoutesAreSaidOnce(t *testing.T) {
 		if got := checkPeerRoutes(f); len(got) != 1 || got[0].Subject != "b, c" ||
 			!strings.Contains(got[0].Remedy, want) {
 			t.Errorf("%v, want one with %q", got, want)
+		}
+	}
+}
+
+// Peers whose hosts say alike that nothing listens are one finding. Their answers passed this node's link and
+// rules, which so are not at fault.
+func TestPeersThatRefuseAreSaidOnce(t *testing.T) {
+	f := healthy(t)
+	for _, a := range []string{"192.0.2.2", "192.0.2.3"} {
+		f.Daemon.Peers.Peers = append(f.Daemon.Peers.Peers, control.Peer{Name: "p" + a[len(a)-1:], Weft: true,
+			Path: "socket", Address: ip(a), Probes: []control.Probe{{Answers: "no", Since: at().Add(-time.Minute)}},
+			Unreachable: &control.Unreachable{Says: "port unreachable", By: ip(a), Last: at()}})
+	}
+	got := checkPeerAnswers(f)
+	if len(got) != 1 || got[0].Subject != "p2, p3" || !strings.Contains(got[0].Found, "no peer answers") ||
+		slices.ContainsFunc(got[0].Open, func(c diagnose.Cause) bool { return c.Code == "own-fault" }) {
+		t.Errorf("%v", got)
+	}
+}
+
+// Since is when a peer began to answer or to be silent, which says nothing of when large packets began to be
+// lost.
+func TestLossHasNoDuration(t *testing.T) {
+	for answers, want := range map[string]bool{"yes": false, "no": true} {
+		f := healthy(t)
+		f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Address: ip("192.0.2.2"), Probes: []control.Probe{
+			{Answers: answers, Since: at().Add(-time.Hour), Lossy: answers == "yes", PathMTU: 1280}}}}
+		if found := checkPeerAnswers(f)[0].Found; strings.Contains(found, "for 60 min") != want {
+			t.Errorf("%s: %s", answers, found)
 		}
 	}
 }

@@ -1,21 +1,25 @@
 package doctor
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,6 +133,23 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 				t.Errorf("%q, of %v", x, e.Err)
 			}
 		})
+	}
+}
+
+// What an endpoint did is in what was found, and no words of Go's library are a remedy.
+func TestSilentEndpointsSayWhatIsWrong(t *testing.T) {
+	for err, want := range map[error]string{
+		context.DeadlineExceeded:     "does not answer in time",
+		syscall.ECONNREFUSED:         "nothing listens there",
+		errors.New("a strange word"): "a strange word",
+	} {
+		f := healthy(t)
+		f.Store.Endpoints = []Endpoint{{URL: "http://192.0.2.9:2379",
+			Err: &url.Error{Op: "Get", URL: "http://192.0.2.9:2379/version", Err: err}}}
+		x := checkEndpoints(f)[0]
+		if !strings.Contains(x.Found, want) || strings.Contains(x.Remedy, want) || strings.Contains(x.String(), "Get ") {
+			t.Errorf("%v: %+v", err, x)
+		}
 	}
 }
 

@@ -156,7 +156,17 @@ func (f *Facts) usable(r lease.Record) bool {
 func checkDuplicates(f *Facts) findings {
 	var out findings
 	for _, n := range f.Links.Neighbours {
-		if n.Own && n.Several() {
+		if !n.Own || !n.Several() {
+			continue
+		}
+		theirs := slices.IndexFunc(f.peers(), func(r lease.Record) bool { return r.PublicIP == n.At })
+		link, _ := f.Links.named(n.Link)
+		here := slices.IndexFunc(link.Addrs, func(p netip.Prefix) bool { return p.Addr() == n.At })
+		if theirs >= 0 && here >= 0 && n.At != f.Links.Underlay.Addr4 && n.At != f.Links.Underlay.Ext4 {
+			out = out.says(Fault, "this host has on %s the address %s of peer %s, which has it too: MAC address %s",
+				n.Link, n.At, f.peers()[theirs].Called(), n.Answers[0]).about(n.At.String()).
+				do("ip addr del %s dev %s, and stop what gave it", link.Addrs[here], n.Link)
+		} else {
 			out = out.says(Fault, "another host on %s has this host's address %s: MAC address %s", n.Link, n.At,
 				n.Answers[0]).about(n.At.String()).
 				do("on that host: ip -br addr | grep -wF %s, and take the address away", n.At)

@@ -72,8 +72,11 @@ type unanswered struct {
 	Finding
 	names []string
 	at    []netip.Addr
-	since time.Time // the earliest
+	since time.Time // the earliest; zero for peers that answer, and that had begun to do so then
 }
+
+// refusal says that a cause follows from an ICMP message of the peer's host.
+func refusal(c diagnose.Cause) bool { return c.Code == "peer-rejects" || c.Code == "no-probes" }
 
 // checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay.
 func checkPeerAnswers(f *Facts) findings {
@@ -100,14 +103,18 @@ func checkPeerAnswers(f *Facts) findings {
 				continue
 			}
 			one := *found.last()
-			key := fmt.Sprint(one.Verdict, one.Found, one.Cause, diagnose.Finding{Causes: one.Open}.Codes())
+			what := one.Found
+			if x.Answers == "no" {
+				what = x.Answers // the fact may have the peer's address
+			}
+			key := fmt.Sprint(one.Verdict, what, one.Cause, diagnose.Finding{Causes: one.Open}.Codes())
 			u := same[key]
 			if u == nil {
-				u = &unanswered{Finding: one, since: x.Since}
+				u = &unanswered{Finding: one}
 				same[key], all = u, append(all, u)
 			}
 			u.at = append(u.at, x.Address)
-			if x.Since.Before(u.since) {
+			if x.Answers != "yes" && (u.since.IsZero() || x.Since.Before(u.since)) {
 				u.since = x.Since
 			}
 			if !slices.Contains(u.names, p.Name) {
@@ -122,10 +129,15 @@ func checkPeerAnswers(f *Facts) findings {
 	for _, u := range all {
 		if u.Verdict == Fault && silent == peers && peers > 1 {
 			u.Found = "no peer answers: " + u.Found
-			u.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Causes[:1:1], u.Open...)
+			if !slices.ContainsFunc(u.Open, refusal) { // which passed this node's link and rules
+				u.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Causes[:1:1], u.Open...)
+			}
 		}
-		at := addrsOf(u.at[:min(len(u.at), mostNamed)])
-		u.Found += fmt.Sprintf(" (for %s, at %s)", span(f.Now.Sub(u.since)), at)
+		last := ""
+		if !u.since.IsZero() {
+			last = "for " + span(f.Now.Sub(u.since)) + ", "
+		}
+		u.Found += fmt.Sprintf(" (%sat %s)", last, addrsOf(u.at[:min(len(u.at), mostNamed)]))
 		if len(u.names) > 1 && len(u.Open) > 0 {
 			u.Found += fmt.Sprintf("; these %d are alike, and what is to be run is for the first", len(u.names))
 		}

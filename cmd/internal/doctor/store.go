@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -69,7 +71,8 @@ func checkFiles(f *Facts) findings {
 		}
 		out.about("--" + c.Flag + " " + c.Path)
 	}
-	if faults, _ := f.Store.settingFaults(); len(out) == 0 {
+	unread := slices.ContainsFunc(f.Files, func(c CertFile) bool { return c.Err != nil }) // which the faults repeat
+	if faults, _ := f.Store.settingFaults(); !unread {
 		for _, line := range faults {
 			out = out.says(Fault, "%s", line).do("openssl x509 -noout -subject -issuer -dates -in FILE shows each")
 		}
@@ -97,11 +100,18 @@ func checkEndpoints(f *Facts) findings {
 		case answers > 0: // the others do for it
 			v = Warning
 		}
-		found := f.Settings.StoreClient(slog.New(slog.DiscardHandler)).Explain(f.Store.What, e.URL, e.Err)
-		found, advice, _ := strings.Cut(found, ": ")
+		err, request := e.Err, (*url.Error)(nil)
+		if errors.As(err, &request) {
+			err = request.Err
+		}
+		text := f.Settings.StoreClient(slog.New(slog.DiscardHandler)).Explain(f.Store.What, e.URL, err)
+		found, advice, _ := strings.Cut(text, ": ")
+		if advice += "; "; strings.HasSuffix(found, " does not answer") { // for a reason without an advice
+			found, advice = text, ""
+		}
 		s := f.Settings.Store
 		out = out.says(v, "%s", found).about(e.URL).
-			do("%s; %s/version asks it, too", advice, curl(e.URL, s.CAFile, s.CertFile, s.KeyFile))
+			do("%s%s/version asks it, too", advice, curl(e.URL, s.CAFile, s.CertFile, s.KeyFile))
 	}
 	return out.orOK("%d of %d endpoints answer", answers, len(f.Store.Endpoints))
 }
