@@ -322,6 +322,9 @@ func TestChecks(t *testing.T) {
 		{"the store is silent for weftd alone", func(f *Facts) {
 			f.Daemon.Status.Store = control.Store{Error: "it is silent"}
 		}, "store-watch warning", ""},
+		{"the store is silent for weftd alone, which has a proxy", func(f *Facts) {
+			f.Daemon.Status.Store, f.Settings.Proxy = control.Store{Error: "it is silent"}, "http://192.0.2.8:3128"
+		}, "store-watch warning", "through the proxy http://192.0.2.8:3128"},
 		{"the store is slow", func(f *Facts) {
 			f.Daemon.Status.Store = control.Store{Connected: true, Took: 3 * time.Second}
 		}, "store-watch warning", "3s"},

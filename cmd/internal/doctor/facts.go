@@ -45,6 +45,8 @@ type Settings struct {
 	Err  error
 	// Given says that weftd starts with these and no others; of variables alone nobody knows that.
 	Given bool
+	// Proxy is that by which the running weftd asks etcd, as its environment says; "" for none.
+	Proxy string
 	// NotKnown is why nobody knows those of the weftd of this host; they are the defaults then. Nothing that
 	// depends on them is looked at: neither files nor a store that this node may have nothing to do with.
 	NotKnown string

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
@@ -19,6 +21,7 @@ import (
 	"weft/cmd/internal/onlink"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/running"
+	"weft/lease/redact"
 	"weft/routing"
 	"weft/routing/hostrules"
 )
@@ -162,6 +165,7 @@ func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 func settingsOf(p running.Process) Settings {
 	s := Settings{From: fmt.Sprintf("the running weftd (pid %d)", p.PID)}
 	s.Config, s.Err = p.Settings()
+	s.Proxy = proxyOf(p.Environ, s.Store.Endpoints)
 	for _, path := range []*string{
 		&s.SubnetFile, &s.NetConfigPath, &s.CacheDir, &s.WireGuardKeyFile, &s.Kube.Kubeconfig, &s.Embedded.Dir,
 		&s.Store.CAFile, &s.Store.CertFile, &s.Store.KeyFile, &s.Store.PasswordFile,
@@ -172,6 +176,31 @@ func settingsOf(p running.Process) Settings {
 		}
 	}
 	return s
+}
+
+// proxyOf is the proxy, without secrets, by which gRPC asks one of the endpoints in a process with these
+// variables; "" for none.
+func proxyOf(environ, endpoints []string) string {
+	first := func(names ...string) (value string) {
+		for _, name := range names {
+			for _, v := range environ {
+				if n, text, _ := strings.Cut(v, "="); n == name && value == "" {
+					value = text
+				}
+			}
+		}
+		return value
+	}
+	through := (&httpproxy.Config{HTTPSProxy: first("HTTPS_PROXY", "https_proxy"),
+		NoProxy: first("NO_PROXY", "no_proxy")}).ProxyFunc()
+	for _, e := range endpoints {
+		if u, err := url.Parse(e); err == nil {
+			if by, _ := through(&url.URL{Scheme: "https", Host: u.Host}); by != nil { // gRPC says what is wrong with it
+				return redact.URL(by.String())
+			}
+		}
+	}
+	return ""
 }
 
 // readKernel reads what the kernel has, and what weftd, or this process, may do. Of a weftd that answers and

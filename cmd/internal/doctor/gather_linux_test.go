@@ -62,6 +62,24 @@ func TestFilesOfAWeftdInAContainer(t *testing.T) {
 	}
 }
 
+// TestProxyOfTheStore reads from weftd's variables whether gRPC asks the store through a proxy.
+func TestProxyOfTheStore(t *testing.T) {
+	for want, environ := range map[string][]string{
+		"":                            {"HTTP_PROXY=http://192.0.2.8:3128"},
+		"http://192.0.2.8:3128":       {"HTTPS_PROXY=http://192.0.2.8:3128", "NO_PROXY=192.0.2.10"},
+		"http://xxxxx@192.0.2.8:3128": {"https_proxy=http://u:s3cret@192.0.2.8:3128"},
+	} {
+		args := []string{"weftd", "--etcd-endpoints=http://192.0.2.9:2379"}
+		if got := settingsOf(running.Process{Args: args, Environ: environ}).Proxy; got != want {
+			t.Errorf("%v: %q, want %q", environ, got, want)
+		}
+		environ = append([]string{"NO_PROXY=192.0.2.9"}, environ...)
+		if got := settingsOf(running.Process{Args: args, Environ: environ}).Proxy; got != "" {
+			t.Errorf("%v: %q", environ, got)
+		}
+	}
+}
+
 // TestStoreOfUnknownSettings: where nobody says how weftd is started, the default store is not asked, since
 // this node may have nothing to do with it. Neither is it where a weftd answers whose process cannot be seen.
 func TestStoreOfUnknownSettings(t *testing.T) {

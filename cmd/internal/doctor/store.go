@@ -203,8 +203,13 @@ func checkStoreWatch(f *Facts) findings {
 	case !f.Store.Asked || f.Store.Err != nil: // which is what weftd says, too
 		return says(Unknown, "the store was not read")
 	case st.Error != "":
-		return says(Warning, "the store answers here, and does not answer weftd: %s", st.Error).
+		out := says(Warning, "the store answers here, and does not answer weftd: %s", st.Error).
 			do("weft status; weft events --kind store_lost")
+		if p := f.Settings.Proxy; p != "" {
+			out.last().Found += "; weftd asks it through the proxy " + p + ", as HTTPS_PROXY in its environment says"
+			out.do("name the store's hosts in NO_PROXY there, and restart weftd")
+		}
+		return out
 	case st.Took > control.SlowStore:
 		return says(Warning, "the store is slow: it answers weftd after %s", st.Took.Round(100*time.Millisecond)).
 			do("etcdctl endpoint status; not excluded are etcd's disk, its host and the way there")
