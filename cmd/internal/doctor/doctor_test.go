@@ -694,6 +694,15 @@ func TestPeersThatRefuseAreSaidOnce(t *testing.T) {
 		slices.ContainsFunc(got[0].Open, func(c diagnose.Cause) bool { return c.Code == "own-fault" }) {
 		t.Errorf("%v", got)
 	}
+	// A cause that was observed leaves nothing open.
+	f.Links.Neighbours = map[netip.Addr]diagnose.Neighbour{}
+	for i := range f.Daemon.Peers.Peers {
+		f.Links.Neighbours[f.Daemon.Peers.Peers[i].Address] = diagnose.Neighbour{At: ip("192.0.2.254"), Link: "eth0",
+			Pinned: true, Answers: []net.HardwareAddr{{2, 0, 0, 0, 0, 2}}}
+	}
+	if got := checkPeerAnswers(f); len(got) != 1 || got[0].Cause == "" || len(got[0].Open) > 0 {
+		t.Errorf("%+v", got)
+	}
 }
 
 // Since is when a peer began to answer or to be silent, which says nothing of when large packets began to be

@@ -129,7 +129,8 @@ func checkPeerAnswers(f *Facts) findings {
 	for _, u := range all {
 		if u.Verdict == Fault && silent == peers && peers > 1 {
 			u.Found = "no peer answers: " + u.Found
-			if !slices.ContainsFunc(u.Open, refusal) { // which passed this node's link and rules
+			// A refusal passed this node's link and rules.
+			if !u.Observed && !slices.ContainsFunc(u.Open, refusal) {
 				u.Open = append(diagnose.Between(diagnose.Path{}, diagnose.Alone).Causes[:1:1], u.Open...)
 			}
 		}
