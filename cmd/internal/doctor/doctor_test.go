@@ -697,11 +697,28 @@ func TestPeersThatRefuseAreSaidOnce(t *testing.T) {
 	// A cause that was observed leaves nothing open.
 	f.Links.Neighbours = map[netip.Addr]diagnose.Neighbour{}
 	for i := range f.Daemon.Peers.Peers {
-		f.Links.Neighbours[f.Daemon.Peers.Peers[i].Address] = diagnose.Neighbour{At: ip("192.0.2.254"), Link: "eth0",
-			Pinned: true, Answers: []net.HardwareAddr{{2, 0, 0, 0, 0, 2}}}
+		f.Links.Neighbours[f.Daemon.Peers.Peers[i].Address] = diagnose.Neighbour{At: ip("192.0.2.254"),
+			Link: "eth0", Pinned: true, Answers: []net.HardwareAddr{{2, 0, 0, 0, 0, 2}}}
 	}
 	if got := checkPeerAnswers(f); len(got) != 1 || got[0].Cause == "" || len(got[0].Open) > 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A doctor sends nobody on this host to itself.
+func TestDoctorIsNoCommandOfItsOwn(t *testing.T) {
+	f := healthy(t)
+	for _, silence := range []string{control.SilentUnderlay, control.SilentHeard, control.SilentUnsendable} {
+		f.Daemon.Peers.Peers = append(f.Daemon.Peers.Peers, control.Peer{Name: silence, Weft: true,
+			Address: ip("192.0.2.2"), Probes: []control.Probe{{Answers: "no", Silence: silence}}},
+			control.Peer{Name: "well", Probes: []control.Probe{{Answers: "yes"}}})
+	}
+	for _, x := range checkPeerAnswers(f) {
+		for _, c := range x.Open {
+			if c.Where == "here" && strings.Contains(c.Command, "weft doctor") || c.Command == "" {
+				t.Errorf("%s: %q", c.Code, c.Command)
+			}
+		}
 	}
 }
 

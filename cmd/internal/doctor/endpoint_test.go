@@ -147,7 +147,8 @@ func TestSilentEndpointsSayWhatIsWrong(t *testing.T) {
 		f.Store.Endpoints = []Endpoint{{URL: "http://192.0.2.9:2379",
 			Err: &url.Error{Op: "Get", URL: "http://192.0.2.9:2379/version", Err: err}}}
 		x := checkEndpoints(f)[0]
-		if !strings.Contains(x.Found, want) || strings.Contains(x.Remedy, want) || strings.Contains(x.String(), "Get ") {
+		if !strings.Contains(x.Found, want) || strings.Contains(x.Remedy, want) ||
+			strings.Contains(x.String(), "Get ") {
 			t.Errorf("%v: %+v", err, x)
 		}
 	}

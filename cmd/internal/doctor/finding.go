@@ -179,9 +179,14 @@ func (l findings) do(format string, a ...any) findings {
 	return l
 }
 
-// follows takes over what diagnose makes of the same.
+// follows takes over what diagnose makes of the same, without the command that runs.
 func (l findings) follows(why diagnose.Finding) findings {
 	if !why.Observed() {
+		for i, c := range why.Causes {
+			if c.Where == "here" {
+				why.Causes[i].Command = strings.TrimSuffix(strings.TrimPrefix(c.Command, "weft doctor; "), "; weft doctor")
+			}
+		}
 		l.last().Open = why.Causes
 		return l
 	}
