@@ -760,7 +760,8 @@ func TestSuspectRulesOfLegacyIptables(t *testing.T) {
 		{"iptables-legacy -A INPUT -j theirs", ""},
 		{"iptables-legacy -A theirs -p udp --dport 8285 -j DROP", "input 0 false false 0 1"},
 		{"iptables-nft -A INPUT -p udp --dport 8285 -j DROP", "input 0 false false 0 1"},
-		{"iptables-nft -A INPUT -p udp --dport 8285 -j DROP -c 7 700", "input 2 false false 7 0, input 0 false false 0 1"},
+		{"iptables-nft -A INPUT -p udp --dport 8285 -j DROP -c 7 700",
+			"input 2 false false 7 0, input 0 false false 0 1"},
 	} {
 		sh(t, step.line)
 		got, err := Suspects(t.Context())

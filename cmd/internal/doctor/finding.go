@@ -184,7 +184,8 @@ func (l findings) follows(why diagnose.Finding) findings {
 	if !why.Observed() {
 		for i, c := range why.Causes {
 			if c.Where == "here" {
-				why.Causes[i].Command = strings.TrimSuffix(strings.TrimPrefix(c.Command, "weft doctor; "), "; weft doctor")
+				others := strings.TrimPrefix(c.Command, "weft doctor; ")
+				why.Causes[i].Command = strings.TrimSuffix(others, "; weft doctor")
 			}
 		}
 		l.last().Open = why.Causes
