@@ -151,8 +151,8 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 			w.unsent, w.unsentAt = e.Why, now
 		}
 	case TooBig:
-		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && e.MTU < w.mtu.most {
-			w.narrow, w.narrowUntil = e.MTU, now.Add(narrowFor)
+		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && e.MTU < w.mtu.most && now.After(w.refuted) {
+			w.narrow, w.narrowUntil, w.doubts = e.MTU, now.Add(narrowFor), claimTries
 			w.mtu.limit(e.MTU)
 		}
 	case Rejected:
@@ -247,7 +247,7 @@ func (c *Core) ask(w *way, now time.Time) {
 		c.question(w, 0, now)
 	}
 	if w.missed == 0 && w.answers != No {
-		w.pad = w.mtu.size(now)
+		w.pad = w.padSize(now)
 		return
 	}
 	if w.missed == 1 {

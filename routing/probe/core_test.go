@@ -516,19 +516,27 @@ func TestTheOwnFirewallIsNotThePeers(t *testing.T) {
 	}
 }
 
-// Whoever can send ICMP to a node makes it believe that a way carries less, but not for long.
-func TestAClaimedMTUCountsForAWhile(t *testing.T) {
+// Whoever can send ICMP to a node makes it believe for a moment that a way carries less, and not again.
+func TestAClaimedMTUIsTried(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newWorld(t, 2, seed)
 		w.meet(1472)
 		w.run(time.Minute)
 		me, peer := w.nodes[0], w.nodes[1]
+		passes := func() bool { s := me.of(peer); return s.PathMTU == 1472 && !s.Hole }
 		w.do(me, TooBig{peer.addr, 600})
-		if me.of(peer).PathMTU == 1472 {
+		if passes() {
 			t.Fatal("a claim is not believed at all")
 		}
-		w.until(narrowFor+time.Minute, func() bool { s := me.of(peer); return s.PathMTU == 1472 && !s.Hole })
+		if took := w.until(time.Minute, passes); took > 45*time.Second {
+			t.Errorf("a claim that is not true was believed for %v", took)
+		}
+		w.do(me, TooBig{peer.addr, 700})
+		if !passes() {
+			t.Error("after one that was not true, the next is believed")
+		}
 		w.lost = func(_, _ *node, size int) bool { return size > 1372 }
+		w.run(11 * time.Minute)
 		w.do(me, TooBig{peer.addr, 1372})
 		w.run(time.Minute)
 		if s := me.of(peer); s.PathMTU != 1372 || s.Hole {

@@ -124,3 +124,23 @@ func (s *search) forgive() {
 
 // busy reports whether the next turn should come soon.
 func (s *search) busy() bool { return s.searching || s.open }
+
+// padSize is the size of the long question of a turn, in bytes; 0 for none. The usual size goes first if
+// somebody claimed, by ICMP, that the way does not carry it.
+func (w *way) padSize(now time.Time) int {
+	if w.narrow > 0 && w.doubts > 0 && w.MTU > w.narrow {
+		w.doubts--
+		return w.MTU
+	}
+	return w.mtu.size(now)
+}
+
+// refutes takes in that a packet of that size passed. It reports whether that was more than was claimed.
+func (w *way) refutes(size int, now time.Time) bool {
+	if w.narrow == 0 || size <= w.narrow {
+		return false
+	}
+	w.narrow, w.refuted = 0, now.Add(narrowFor)
+	w.mtu.limit(w.MTU)
+	return true
+}

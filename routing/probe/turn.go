@@ -37,6 +37,8 @@ const (
 	hurried = 64
 	// narrowFor is how long it counts that this host knows of a smaller path MTU, as in the kernel.
 	narrowFor = 10 * time.Minute
+	// claimTries is how often the usual size is tried after somebody said that it is too large.
+	claimTries = 3
 	// thawed is for how many turns a way was silent whose answer, when it comes, says nothing of the round trip.
 	thawed = 2
 	// minRTTFor is how long the shortest round trip is kept.
@@ -179,6 +181,7 @@ func (c *Core) tryOthersOf(w *way, now time.Time) {
 // answer takes in that an answer came to question q.
 func (c *Core) answer(w *way, q asked, now time.Time) {
 	switch d := now.Sub(q.at); {
+	case q.size > 0 && w.refutes(q.size, now):
 	case q.size > 0:
 		if w.mtu.answeredSize(q.size, now) {
 			c.touched(now)

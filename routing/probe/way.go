@@ -116,6 +116,10 @@ type way struct {
 	// nothing.
 	narrow      int
 	narrowUntil time.Time
+	// doubts is how often the usual size is still to be tried, since narrow was claimed. refuted is until when no
+	// claim counts, since one was not true.
+	doubts  int
+	refuted time.Time
 
 	refused    time.Time // when its host last said that nothing listens on its port
 	rejection  Rejection // what ICMP last said of the overlay's datagrams to its host
