@@ -130,9 +130,16 @@ func (c *Life) otherMachine() error {
 		lives: n.rounds.Answered > 0, keys: c.keys}
 }
 
-// unclaimed is what our Node says, without the addresses that another Node publishes: whoever answers there is
-// that one. ok is false if no address is left.
+// unclaimed is what our Node says, without the addresses that another Node publishes, since whoever answers
+// there is that one, and without those of a family that is off, which nobody publishes. ok is false if no
+// address is left.
 func (c *Life) unclaimed(theirs lease.Attrs) (_ lease.Attrs, ok bool) {
+	if !c.o.Config.EnableIPv4 {
+		theirs.PublicIP = netip.Addr{}
+	}
+	if !c.o.Config.EnableIPv6 {
+		theirs.PublicIPv6 = netip.Addr{}
+	}
 	for _, n := range c.view.nodes {
 		if n.Kube.Name == c.name || !n.managed || n.bad != nil {
 			continue
