@@ -16,14 +16,11 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"weft/lease/etcd/etcdtest"
 	"weft/test/ports"
 )
 
@@ -177,29 +174,6 @@ func TestAlarmIsTold(t *testing.T) {
 		if v := checkStoreRead(f)[0].Verdict; (v == Fault) != (want == "ALARM NOSPACE") ||
 			(v == Warning) != (want == "no reason given") {
 			t.Errorf("%s: %s", body, v)
-		}
-	}
-}
-
-// A certificate that has expired is not hidden by its issuer's, which stands in the same file and lasts longer.
-func TestAChainHidesNoExpiry(t *testing.T) {
-	ca := etcdtest.NewCA(t)
-	leaf, _ := ca.Expired("node")
-	for _, order := range [][]string{{leaf, ca.File}, {ca.File, leaf}} {
-		var chain []byte
-		for _, f := range order {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			chain = append(chain, b...)
-		}
-		f := CertFile{Path: filepath.Join(t.TempDir(), "chain.pem")}
-		if err := os.WriteFile(f.Path, chain, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if f.read(); f.Err != nil || f.Ends.After(time.Now()) {
-			t.Errorf("%v: it ends at %v: %v", order, f.Ends, f.Err)
 		}
 	}
 }

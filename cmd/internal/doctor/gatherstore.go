@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
@@ -206,24 +204,14 @@ func readFiles(cfg options.Config) (out []CertFile) {
 	return out
 }
 
-// read takes the dates as weftd does: those of the certificate that lasts longest, since the others are former
-// ones. An authority counts only in a file of authorities: behind a node's own certificate it stands for longer
-// than that lasts.
+// read takes the dates as weftd does.
 func (f *CertFile) read() {
 	b, err := os.ReadFile(f.Path)
 	if f.Err = err; err != nil {
 		return
 	}
-	f.Err = errors.New("no PEM certificate is in it")
-	authority := true
-	for {
-		var block *pem.Block
-		if block, b = pem.Decode(b); block == nil {
-			return
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err == nil && (f.Err != nil || authority && !c.IsCA || authority == c.IsCA && c.NotAfter.After(f.Ends)) {
-			f.Begins, f.Ends, f.Err, authority = c.NotBefore, c.NotAfter, nil, c.IsCA
-		}
+	var ok bool
+	if f.Begins, f.Ends, ok = etcd.Validity(b); !ok {
+		f.Err = errors.New("no PEM certificate is in it")
 	}
 }

@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"slices"
 	"time"
+
+	"weft/lease/etcd"
 )
 
 // certificatesEvery is the time between looks at the files by which the source is reached.
@@ -81,7 +81,7 @@ func certificateNotes(files []string, now time.Time) (notes []string) {
 			notes = append(notes, err.Error()+": "+stays)
 			continue
 		}
-		from, to, ok := dates(b)
+		from, to, ok := etcd.Validity(b)
 		switch {
 		case !ok:
 			notes = append(notes, f+": no certificate is in it: "+stays)
@@ -102,19 +102,3 @@ const stays = "what was read before is still in use, until weftd is restarted"
 // soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a
 // week at most. Programs that renew certificates do so earlier.
 func soon(whole time.Duration) time.Duration { return min(whole/10, 7*24*time.Hour) }
-
-// dates returns between which times the certificate of those in b is good that lasts longest. An authority
-// counts only in a file of authorities: behind a node's own certificate it stands for longer than that lasts.
-func dates(b []byte) (from, to time.Time, ok bool) {
-	authority := true
-	for {
-		var block *pem.Block
-		if block, b = pem.Decode(b); block == nil {
-			return from, to, ok
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err == nil && (!ok || authority && !c.IsCA || authority == c.IsCA && c.NotAfter.After(to)) {
-			from, to, ok, authority = c.NotBefore, c.NotAfter, true, c.IsCA
-		}
-	}
-}
