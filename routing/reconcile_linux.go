@@ -39,8 +39,8 @@ func (r *round) note(notes ...string) {
 	}
 }
 
-// reconcile makes kernel and data plane follow the set: what carries packets first, the routes that lead to
-// it last. It tries every part and joins the errors. ch is what made it necessary. mu is held.
+// reconcile makes kernel and data plane follow the set: first the devices and ports that carry packets,
+// last the routes that lead to them. It tries every part and joins the errors. ch is what made it necessary. mu is held.
 func (c *Node) reconcile(ctx context.Context, ch kernel.Change) error {
 	if !c.set.Own.V4.IsValid() && !c.set.Own.V6.IsValid() {
 		return c.giveUp()

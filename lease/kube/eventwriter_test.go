@@ -181,8 +181,8 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	is.wantCondition("False", reasonDuplicate, "--cache-dir")
 }
 
-// Who carries the packets itself takes back at a stop that pods have a network, and says so again at the
-// next start; what the kernel carries goes on.
+// A weftd that carries the packets itself takes back at its stop that pods have a network, and says so again at
+// the next start. The kernel's data path goes on.
 func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 	for _, kernels := range []bool{false, true} {
 		s := fakekube.New(t)

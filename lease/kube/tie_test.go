@@ -127,7 +127,7 @@ func TestAPeerGoesBackToFlannel(t *testing.T) {
 	receives("b [gso pcsum pack]")
 }
 
-// Who leaves for good takes back what weft said, and nothing else.
+// A node that leaves weft for good takes back its own annotation, and nothing else.
 func TestForget(t *testing.T) {
 	s := fakekube.New(t)
 	s.Put(plain("a", "10.244.1.0/24"))

@@ -18,6 +18,6 @@
 // leaves nothing behind but its state directory, even after kill -9.
 //
 // Package netns makes and holds one namespace; package probe sends packets between pods and counts
-// what arrives; package holder keeps a lab for `weft lab exec` and runs one without root; package
+// the packets that arrive; package holder keeps a lab for `weft lab exec` and runs one without root; package
 // session lets ordinary users work on a lab's hosts.
 package lab

@@ -118,8 +118,8 @@ func (m *Manager) told(vars map[string]string, fds []int) []int {
 	return fds
 }
 
-// has reports whether fd is a duplicate of one that is kept. Systemd drops such a one, under whatever name it
-// comes: what is kept has the name under which it came first, and goes with that.
+// has reports whether fd is a duplicate of one that is kept. Systemd drops a
+// duplicate under whatever name it comes. A kept descriptor has the name under which it came first.
 func (m *Manager) has(fd int) bool {
 	return slices.ContainsFunc(m.store, func(s stored) bool {
 		is, err := same(s.fd, fd)
